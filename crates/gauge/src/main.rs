@@ -1,0 +1,3 @@
+//! The `gauge` binary: argument parsing and nothing else.
+
+fn main() {}
