@@ -1,0 +1,166 @@
+"""The seam between the lab and a system under test.
+
+A system is one module in this package: how to get it, start it, read its settings back, stop it and wipe it. Nothing outside the
+module knows where a system comes from or what its processes are called; the runner only sees the two classes below.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+Level = Literal["L1", "L2", "L3", "L4"]
+"""Durability level (docs/method.md): L1 replicated and fsynced before the ack, L2 replicated, L3 fsynced, L4 neither."""
+
+Progress = Callable[[str], None]
+"""Receives one plain line about what is being done now ("downloading Kafka 4.3.1")."""
+
+Describe = Callable[[Sequence[str]], Mapping[str, Any]]
+"""Asks the live system about itself through a worker (docs/worker-api.md, /v1/admin/describe); takes topic names."""
+
+
+class SystemFailure(Exception):
+    """A system could not be got, started or kept running (exit status 3). The message says what to do."""
+
+
+class SystemInputError(Exception):
+    """What was asked of the system cannot be had (exit status 2): a level, a version, an unknown setting, a port in use."""
+
+
+@dataclass(frozen=True)
+class SystemRequest:
+    """What a run asks of a system."""
+
+    version: str | None = None
+    """Version after `@` on the command line or from a system file; None is the module's default."""
+    nodes: int = 1
+    level: Level | None = None
+    """Durability level asked for; None is the system's own default for this number of nodes."""
+    connect: tuple[str, ...] = ()
+    """host:port addresses of a cluster that already runs; empty: start one."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The rest of the system file (heap, JVM flags, broker and topic settings); validated by the module."""
+    source: str | None = None
+    """The system file's path, for error messages; None when given on the command line."""
+
+
+@dataclass(frozen=True)
+class SystemProcess:
+    """One process of the system under test, so that its CPU, memory and disk use can be charged to it."""
+
+    name: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    """How topics must be created so that the level holds."""
+
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ReadBack:
+    """Settings of the live system and what they mean for durability."""
+
+    level: Level | None
+    """The level that the settings read back amount to, with the client's acks; None when it cannot be told."""
+    settings: Mapping[str, Any]
+    """The settings that matter, as the live system reports them (flat: "topic.flush.messages", "node.1.num.io.threads", ...)."""
+    mismatches: tuple[str, ...]
+    """One sentence for each setting that is not as asked; any makes the trial invalid."""
+
+
+class RunningSystem(abc.ABC):
+    """A system that answers. Obtained from `System.start` or `System.attach`; always ended with `stop` (idempotent)."""
+
+    name: str
+    version: str
+    nodes: int
+    level: Level | None
+    """The level that this system was configured for (declared)."""
+    attached: bool
+    """True for a cluster that was running already: it is never stopped or wiped."""
+
+    @property
+    @abc.abstractmethod
+    def connection(self) -> dict[str, Any]:
+        """The `system` object of the worker API."""
+
+    @property
+    @abc.abstractmethod
+    def acks(self) -> Literal["all", "leader", "none"]:
+        """What the client must wait for at this level."""
+
+    @abc.abstractmethod
+    def topic_plan(self) -> TopicPlan:
+        """How to create topics at this level."""
+
+    @abc.abstractmethod
+    def processes(self) -> list[SystemProcess]:
+        """The system's processes; empty when attached."""
+
+    @abc.abstractmethod
+    def failure(self) -> str | None:
+        """One sentence (with the log's last lines or its path) when a process has died unasked; None while all is well."""
+
+    @abc.abstractmethod
+    def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
+        """Reads settings back from the live system and compares them with what was asked."""
+
+    @abc.abstractmethod
+    def configuration(self) -> dict[str, Any]:
+        """What was configured, for the manifest: files as written, JVM flags, ports, package checksums. No secrets."""
+
+    @abc.abstractmethod
+    def collect_logs(self, into: Path) -> None:
+        """Copies the system's logs into the run's directory (bounded: the last 10 MB of each)."""
+
+    @abc.abstractmethod
+    def stop(self) -> None:
+        """Stops what this module started: SIGTERM, generous wait, SIGKILL. Idempotent; never raises for a dead process."""
+
+    @abc.abstractmethod
+    def wipe(self) -> None:
+        """Removes the data directories. Nothing when attached."""
+
+
+class System(abc.ABC):
+    """One kind of system that streamgauge can get and run."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    protocol: ClassVar[str]
+    """The client that drives it (worker API, `system.protocol`)."""
+    default_version: ClassVar[str]
+    option_keys: ClassVar[frozenset[str]]
+    """Keys that a system file may hold besides the common ones (`name`, `system`, `version`, `nodes`, `durability`, `connect`)."""
+
+    @abc.abstractmethod
+    def check(self, request: SystemRequest) -> None:
+        """Raises SystemInputError when the request cannot be met, before anything is fetched or started: says which levels exist and why."""
+
+    @abc.abstractmethod
+    def installed(self, version: str | None = None) -> str | None:
+        """Where the version is installed, or None."""
+
+    @abc.abstractmethod
+    def missing(self) -> str | None:
+        """One sentence naming what this machine lacks to run the system (a JDK, a package) and how to get it; None when nothing is."""
+
+    @abc.abstractmethod
+    def install(self, version: str | None, progress: Progress) -> None:
+        """Gets the version into the cache (verified by checksums); returns at once when it is there. Raises SystemFailure."""
+
+    @abc.abstractmethod
+    def start(self, request: SystemRequest, directory: Path, progress: Progress) -> RunningSystem:
+        """Installs if need be, configures, starts and waits until the system answers. `directory` is empty and belongs to this system.
+        On failure everything already started is stopped and SystemFailure raised with the reason from the system's log."""
+
+    @abc.abstractmethod
+    def attach(self, request: SystemRequest) -> RunningSystem:
+        """A running system behind `request.connect`."""
