@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from streamgauge.model.document import Document, Location
+from streamgauge.model.document import Document, Location, read_document
 from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.units import format_duration
-from streamgauge.model.workload import Workload
+from streamgauge.model.workload import Workload, find_workload
 from streamgauge.model.workload_file import HINTS, Arrival, Keys, LanesFile, WorkloadFile
 
 STAMP_BYTES = 32
@@ -25,6 +25,13 @@ MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 INTERVAL_S = 1.0
 OMB_KEY_COUNT = 10_000
 """OMB's key distributors use 10,000 distinct keys (its KeyDistributor.UNIQUE_COUNT)."""
+
+
+def read_workload(text: str, overrides: Overrides | None = None) -> Workload:
+    """Reads a workload by path or name, applies what the command line sets and checks the whole. Raises
+    InputError."""
+    path, shown = find_workload(text)
+    return resolve_workload(read_document(path, shown), path, overrides or Overrides())
 
 
 def resolve_workload(document: Document, path: Path, overrides: Overrides) -> Workload:

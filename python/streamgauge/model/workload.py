@@ -1,6 +1,6 @@
 """A workload with every default filled in, every unit resolved and every range checked.
 
-`read_workload` reads a file by path, or one that ships with streamgauge by name.
+`model.resolve.read_workload` makes one from a file, or from the name of one that ships with streamgauge.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streamgauge.model.document import read_document
 from streamgauge.model.errors import InputError, nearest
-from streamgauge.model.overrides import Overrides
 from streamgauge.model.result import WorkloadResult
 from streamgauge.model.units import format_duration
 from streamgauge.model.workload_file import Arrival, Compression, Keys
@@ -95,14 +93,18 @@ class Workload:
     def summary(self) -> str:
         """One line for people."""
         rate = "max rate" if self.rate_msgs_s is None else f"{self.rate_msgs_s:,.0f} msg/s"
-        plural = "" if self.topics == 1 else "s"
+        producers = self.producers_per_topic * self.topics
+        consumers = self.consumers_per_subscription * self.subscriptions_per_topic
         return (
-            f"{rate}, {self.message_size_bytes} B, {self.topics} topic{plural} x "
-            f"{self.partitions_per_topic} partitions, "
-            f"{self.producers_per_topic * self.topics} producers, "
-            f"{self.consumers_per_subscription * self.subscriptions_per_topic} consumers, "
-            f"{format_duration(self.warmup_s)} + {format_duration(self.duration_s)}"
+            f"{rate}, {self.message_size_bytes} B, {_count(self.topics, 'topic')} x "
+            f"{_count(self.partitions_per_topic, 'partition')}, {_count(producers, 'producer')}, "
+            f"{_count(consumers, 'consumer')}, warm-up {format_duration(self.warmup_s)}, "
+            f"{format_duration(self.duration_s)} measured"
         )
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" + ("" if number == 1 else "s")
 
 
 def library_directory() -> Path:
@@ -130,13 +132,3 @@ def find_workload(text: str) -> tuple[Path, str]:
         f"no workload '{text}'{nearest(text, names)}; expected a file (path/to/x.yaml) or one of: "
         f"{', '.join(names)}"
     )
-
-
-def read_workload(text: str, overrides: Overrides | None = None) -> Workload:
-    """Reads a workload by path or name, applies what the command line sets and checks the whole. Raises
-    InputError."""
-    from streamgauge.model.resolve import resolve_workload
-
-    path, shown = find_workload(text)
-    document = read_document(path, shown)
-    return resolve_workload(document, path, overrides or Overrides())
