@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -31,8 +30,7 @@ def print_summary(results: Sequence[TrialResult], console: Console) -> None:
     for name, group in _by_workload(cells(results)).items():
         workload = group[0].first.workload
         console.print()
-        console.print(Text(name, style="bold"), end="")
-        console.print(Text(f"  {words.load(workload)}, {words.shape(workload)}"))
+        console.print(Text.assemble((name, "bold"), f"  {words.load(workload)}, {words.shape(workload)}"))
         if console.width >= TABLE_COLUMNS_MIN:
             console.print(_table(group))
         else:
@@ -136,34 +134,42 @@ def _print_card(cell: Cell, console: Console) -> None:
 
 
 def _print_remarks(results: Sequence[TrialResult], console: Console) -> None:
-    console.print()
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
     several = len(results) > 1
     for trial in results:
         prefix = f"trial {trial.trial} ({words.system_name(trial)}): " if several else ""
         for reason in trial.validity.reasons:
-            console.print(f"[bold red]invalid[/]  {escape(prefix + reason)}", soft_wrap=False)
+            grid.add_row(Text("invalid", style=STYLES["bad"]), Text(prefix + reason))
         audit = words.audit(trial.audit)
         if audit.tone in ("bad", "warn"):
-            console.print(f"[{STYLES[audit.tone]}]audit[/]    {escape(prefix + audit.sentence)}")
+            grid.add_row(Text("audit", style=STYLES[audit.tone]), Text(prefix + audit.sentence))
     remarks: dict[str, list[int]] = {}
     for trial in results:
         for warning in trial.validity.warnings:
             remarks.setdefault(warning, []).append(trial.trial)
     for warning, trials in list(remarks.items())[:WARNINGS_MAX]:
         where = f"trial {', '.join(map(str, trials))}: " if several and len(trials) < len(results) else ""
-        console.print(f"[yellow]note[/]     {escape(where + warning)}")
+        grid.add_row(Text("note", style=STYLES["warn"]), Text(where + warning))
     if len(remarks) > WARNINGS_MAX:
-        console.print(f"note     {plural(len(remarks) - WARNINGS_MAX, 'more remark')} in the report")
-    limit = results[0].share_of_limit
-    if limit is not None and not several:
-        console.print(
-            f"limit    {escape(limit.name.replace('_', ' '))} {percent(limit.value)}: "
-            f"{escape(limit.explanation)}"
+        grid.add_row("note", f"{plural(len(remarks) - WARNINGS_MAX, 'more remark')} in the report")
+    if not several:
+        _add_evidence(results[0], grid)
+    console.print()
+    console.print(grid)
+
+
+def _add_evidence(trial: TrialResult, grid: Table) -> None:
+    """For a single trial there is room for the most used limit and the books."""
+    limit, audited = trial.share_of_limit, trial.audit
+    if limit is not None:
+        grid.add_row(
+            "limit", Text(f"{limit.name.replace('_', ' ')} {percent(limit.value)}: {limit.explanation}")
         )
-    if not several and results[0].audit.enabled:
-        audited = results[0].audit
-        console.print(
-            f"books    sent {count(audited.sent)} = acked {count(audited.acked)}"
-            f" + failed {count(audited.failed)} + censored {count(audited.censored)}; "
-            f"received {count(audited.received)}"
+    if audited.enabled:
+        books = (
+            f"sent {count(audited.sent)} = acked {count(audited.acked)} + failed {count(audited.failed)} "
+            f"+ censored {count(audited.censored)}; received {count(audited.received)}"
         )
+        grid.add_row("books", Text(books))
