@@ -130,13 +130,20 @@ look() {
     esac
 }
 
+# All at once, and one by one when that fails, so that one package that cannot be had does not keep the others away.
 install_packages() {
+    local package
     echo "installing Debian packages: $*"
     export DEBIAN_FRONTEND=noninteractive
-    if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@"; } </dev/null >&2; then
-        echo "warning: apt-get could not install them all (its messages are above)" >&2
-    fi
+    apt-get update -qq </dev/null >&2 || echo "warning: apt-get update failed (its messages are above)" >&2
+    apt_install "$@" && return
+    [ $# -gt 1 ] || return 0
+    for package in "$@"; do
+        apt_install "$package" || echo "warning: the Debian package $package could not be installed (apt-get's messages are above)" >&2
+    done
 }
+
+apt_install() { apt-get install -y -qq --no-install-recommends "$@" </dev/null >&2; }
 
 case $purpose in
     python)
