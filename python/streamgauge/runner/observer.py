@@ -31,15 +31,25 @@ class Snapshot:
     errors: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class TrialStart:
+    """A trial that begins, as it is shown."""
+
+    number: int
+    trials: int
+    repeat: int
+    system: str
+    workload: str
+    summary: str
+
+
 class Observer:
     """Every method does nothing here; a watcher overrides what it cares for. Called from the main thread."""
 
     def run_started(self, directory: Path, trials: int) -> None:
         """A run begins."""
 
-    def trial_started(
-        self, number: int, trials: int, repeat: int, system: str, workload: str, summary: str
-    ) -> None:
+    def trial_started(self, trial: TrialStart) -> None:
         """A trial begins."""
 
     def phase_started(self, name: str, limit_s: float | None) -> None:
@@ -57,7 +67,7 @@ class Observer:
     def problem(self, text: str) -> None:
         """Something went wrong."""
 
-    def trial_ended(self, number: int, result: TrialResult) -> None:
+    def trial_ended(self, result: TrialResult) -> None:
         """A trial is over and its result written."""
 
     def run_ended(self, directory: Path, status: str) -> None:
@@ -78,12 +88,10 @@ class Observers(Observer):
         for watcher in self._watchers:
             watcher.run_started(directory, trials)
 
-    def trial_started(
-        self, number: int, trials: int, repeat: int, system: str, workload: str, summary: str
-    ) -> None:
+    def trial_started(self, trial: TrialStart) -> None:
         """See Observer."""
         for watcher in self._watchers:
-            watcher.trial_started(number, trials, repeat, system, workload, summary)
+            watcher.trial_started(trial)
 
     def phase_started(self, name: str, limit_s: float | None) -> None:
         """See Observer."""
@@ -110,10 +118,10 @@ class Observers(Observer):
         for watcher in self._watchers:
             watcher.problem(text)
 
-    def trial_ended(self, number: int, result: TrialResult) -> None:
+    def trial_ended(self, result: TrialResult) -> None:
         """See Observer."""
         for watcher in self._watchers:
-            watcher.trial_ended(number, result)
+            watcher.trial_ended(result)
 
     def run_ended(self, directory: Path, status: str) -> None:
         """See Observer."""

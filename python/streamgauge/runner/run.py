@@ -15,7 +15,7 @@ from streamgauge.fleet.local import LocalFleet
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.runner import machine
 from streamgauge.runner.interrupts import Interrupted, Interrupts
-from streamgauge.runner.observer import Observer
+from streamgauge.runner.observer import Observer, TrialStart
 from streamgauge.runner.plan import RunPlan, TrialPlan
 from streamgauge.runner.trial import TrialRunner
 from streamgauge.store.context import TrialContext
@@ -109,12 +109,14 @@ class Run:
     def _trial(self, plan: TrialPlan, interrupts: Interrupts) -> None:
         trial = self._directory.trial(plan.number)
         self._observer.trial_started(
-            plan.number,
-            len(self._plan.trials),
-            plan.repeat,
-            plan.choice.name,
-            plan.workload.name,
-            plan.workload.summary(),
+            TrialStart(
+                number=plan.number,
+                trials=len(self._plan.trials),
+                repeat=plan.repeat,
+                system=plan.choice.name,
+                workload=plan.workload.name,
+                summary=plan.workload.summary(),
+            )
         )
         base = trial.path if self._plan.data is None else self._plan.data
         name = "data" if self._plan.data is None else f"{self._directory.run_id}-{plan.number:03d}"
@@ -135,7 +137,7 @@ class Run:
             self._manifest.trials.append(str(trial.path.relative_to(self._directory.path)))
             self._manifest.systems = _with_system(self._manifest.systems, runner.context)
             self._save()
-            self._observer.trial_ended(plan.number, result)
+            self._observer.trial_ended(result)
 
     def _fleet(self) -> Fleet:
         return LocalFleet(self._gauge)
