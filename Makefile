@@ -26,7 +26,7 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 export PIP_USER := 0
 
 # Whatever is in a crate belongs to the program, and a directory's date changes when a file in it is removed.
-RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates)
+RUST_SOURCES := Cargo.toml Cargo.lock .cargo/config.toml $(shell find crates)
 PACKAGE_SOURCES := pyproject.toml README.md $(shell find streamgauge.data)
 
 .PHONY: help bench build test test-rust test-python lint format clean machine-build machine-lint machine-bench machine-test
