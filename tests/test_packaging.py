@@ -80,6 +80,7 @@ def test_the_sdist_holds_what_a_build_needs_and_nothing_else(tmp_path: Path) -> 
         names = {member.name.removeprefix(prefix) for member in archive.getmembers() if member.isfile()}
     assert_no_junk(names)
     needed = {
+        ".cargo/config.toml",
         "Cargo.toml",
         "Cargo.lock",
         "LICENSE",
