@@ -36,15 +36,15 @@ def _die_with_parent(parent: int) -> Callable[[], None] | None:
     return prepare
 
 
-def start_child(command: Sequence[str], log: Path, directory: Path | None = None) -> subprocess.Popen[bytes]:
-    """Starts a program whose output goes to a log file. Raises OSError when it cannot be started."""
-    with log.open("ab") as sink:
+def start_child(command: Sequence[str], log: Path, errors: Path | None = None) -> subprocess.Popen[bytes]:
+    """Starts a program whose output goes to a log file, and its error output to `errors` or to the same one.
+    Raises OSError when it cannot be started."""
+    with log.open("ab") as sink, (errors or log).open("ab") as error_sink:
         return subprocess.Popen(
             list(command),
             stdin=subprocess.DEVNULL,
             stdout=sink,
-            stderr=subprocess.STDOUT,
-            cwd=directory,
+            stderr=error_sink,
             process_group=0,
             preexec_fn=_die_with_parent(os.getpid()),
         )

@@ -72,7 +72,9 @@ class LocalFleet(Fleet):
 
     def failure(self) -> str | None:
         """How the child ended, when it did."""
-        if self._child is None or self._child.poll() is None:
+        if self._child is None:
+            return "the worker was stopped"
+        if self._child.poll() is None:
             return None
         status = self._child.returncode
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
