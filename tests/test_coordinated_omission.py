@@ -21,7 +21,6 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
-
 from streamgauge.analysis.histograms import Histogram, merge_encoded
 
 RATE = 20_000
