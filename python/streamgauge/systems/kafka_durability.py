@@ -115,6 +115,10 @@ class Plan:
     acks: Acks
     topic: TopicPlan
 
+    def topic_as_json(self) -> dict[str, Any]:
+        """How topics are created, for the manifest."""
+        return {"replication_factor": self.topic.replication_factor, "configs": dict(self.topic.configs)}
+
 
 def plan(level: Level | None, nodes: int, options: Options, where: str) -> Plan:
     """Chooses level, acks and topic settings for a cluster of `nodes`.

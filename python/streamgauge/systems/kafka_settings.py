@@ -207,6 +207,33 @@ def whole_number(value: object) -> int | None:
 
 # ---------------------------------------------------------------------- files and flags
 
+LOG4J2_TEXT = """\
+status = error
+appender.server.type = RollingFile
+appender.server.name = server
+appender.server.fileName = ${sys:kafka.logs.dir}/server.log
+appender.server.filePattern = ${sys:kafka.logs.dir}/server.log.%i
+appender.server.layout.type = PatternLayout
+appender.server.layout.pattern = [%d] %p %m (%c)%n
+appender.server.policies.type = Policies
+appender.server.policies.size.type = SizeBasedTriggeringPolicy
+appender.server.policies.size.size = 50MB
+appender.server.strategy.type = DefaultRolloverStrategy
+appender.server.strategy.max = 2
+rootLogger.level = info
+rootLogger.appenderRef.server.ref = server
+"""
+
+LOG4J_TEXT = """\
+log4j.rootLogger=INFO, server
+log4j.appender.server=org.apache.log4j.RollingFileAppender
+log4j.appender.server.File=${kafka.logs.dir}/server.log
+log4j.appender.server.MaxFileSize=50MB
+log4j.appender.server.MaxBackupIndex=2
+log4j.appender.server.layout=org.apache.log4j.PatternLayout
+log4j.appender.server.layout.ConversionPattern=[%d] %p %m (%c)%n
+"""
+
 
 def cluster_settings(nodes: int, line: tuple[int, int], options: Options) -> dict[str, str]:
     """Broker settings that are the same on every node: ours, then the system file's."""
@@ -267,40 +294,21 @@ def _ascii(text: str) -> str:
     return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)
 
 
-def logging_file(line: tuple[int, int]) -> tuple[str, str, str]:
-    """Name and text of the logging configuration, and the JVM flag's prefix that names it. One bounded file
-    per node: logs/server.log.
-    """
+@dataclass(frozen=True)
+class LoggingFile:
+    """The configuration of a node's log: one file, logs/server.log, bounded."""
+
+    name: str
+    text: str
+    flag: str
+    """The JVM flag that names the file, up to its path."""
+
+
+def logging_file(line: tuple[int, int]) -> LoggingFile:
+    """The logging configuration for a release line."""
     if line >= LOG4J2_SINCE:
-        return (
-            "log4j2.properties",
-            "status = error\n"
-            "appender.server.type = RollingFile\n"
-            "appender.server.name = server\n"
-            "appender.server.fileName = ${sys:kafka.logs.dir}/server.log\n"
-            "appender.server.filePattern = ${sys:kafka.logs.dir}/server.log.%i\n"
-            "appender.server.layout.type = PatternLayout\n"
-            "appender.server.layout.pattern = [%d] %p %m (%c)%n\n"
-            "appender.server.policies.type = Policies\n"
-            "appender.server.policies.size.type = SizeBasedTriggeringPolicy\n"
-            "appender.server.policies.size.size = 50MB\n"
-            "appender.server.strategy.type = DefaultRolloverStrategy\n"
-            "appender.server.strategy.max = 2\n"
-            "rootLogger.level = info\n"
-            "rootLogger.appenderRef.server.ref = server\n",
-            "-Dlog4j2.configurationFile=",
-        )
-    return (
-        "log4j.properties",
-        "log4j.rootLogger=INFO, server\n"
-        "log4j.appender.server=org.apache.log4j.RollingFileAppender\n"
-        "log4j.appender.server.File=${kafka.logs.dir}/server.log\n"
-        "log4j.appender.server.MaxFileSize=50MB\n"
-        "log4j.appender.server.MaxBackupIndex=2\n"
-        "log4j.appender.server.layout=org.apache.log4j.PatternLayout\n"
-        "log4j.appender.server.layout.ConversionPattern=[%d] %p %m (%c)%n\n",
-        "-Dlog4j.configuration=file:",
-    )
+        return LoggingFile("log4j2.properties", LOG4J2_TEXT, "-Dlog4j2.configurationFile=")
+    return LoggingFile("log4j.properties", LOG4J_TEXT, "-Dlog4j.configuration=file:")
 
 
 def jvm_flags(heap_mib: int, extra: Sequence[str]) -> list[str]:

@@ -38,7 +38,9 @@ FILES_MAX = 1 << 20
 at start.
 """
 TAIL_LINES = 12
-TAIL_BYTES = 64 * 1024
+TAIL_BYTES = 256 * 1024
+LOG_BYTES_MAX = 10_000_000
+"""At most so much of a log is kept with a run."""
 
 _GATE = 'read -r go && [ "$go" = go ] || exit 1; ulimit -n "$1" 2>/dev/null; shift; exec "$@" </dev/null'
 
@@ -66,6 +68,12 @@ class ManagedProcess:
     def running(self) -> bool:
         """True until it has ended (a stopped process still runs)."""
         return self.exit_status() is None
+
+    def wait(self, deadline_s: float) -> bool:
+        """Waits until it ends, at most until `deadline_s` on the monotonic clock; True when it has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(max(0.0, deadline_s - time.monotonic()))
+        return not self.running()
 
     def ending(self) -> str | None:
         """How it ended, as the rest of a sentence ("was killed by SIGKILL"); None while it runs."""
@@ -192,9 +200,7 @@ def kill(processes: Sequence[ManagedProcess]) -> None:
         _signal_group(process, signal.SIGKILL)
     deadline = time.monotonic() + KILL_WAIT_S
     for process in processes:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process._popen.wait(max(0.0, deadline - time.monotonic()))
-        if not process.running():
+        if process.wait(deadline):
             _guard.remove(process.pid)
 
 
@@ -247,6 +253,21 @@ def log_tail(path: Path, lines: int = TAIL_LINES) -> str:
     except OSError:
         return ""
     return "\n".join(text.splitlines()[-lines:])
+
+
+def copy_tail(source: Path, target: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
+    """Copies a log, or its last `bytes_max` bytes from the beginning of a line on; nothing when it has gone."""
+    try:
+        with source.open("rb") as reading:
+            size = reading.seek(0, os.SEEK_END)
+            reading.seek(max(0, size - bytes_max))
+            if size > bytes_max:
+                reading.readline()
+            content = reading.read(bytes_max)
+    except FileNotFoundError:
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content)
 
 
 # ---------------------------------------------------------------------- ports
