@@ -62,6 +62,8 @@ def test_the_wheel_holds_the_package_and_both_commands_and_nothing_else(tmp_path
         scripts = f"streamgauge-{VERSION}.data/scripts"
         assert archive.read(f"{scripts}/gauge")[:4] == b"\x7fELF"
         assert archive.read(f"{scripts}/streamgauge").startswith(b"#!python\n")
+        # pip installs a script with the mode that it has in the wheel.
+        assert archive.getinfo(f"{scripts}/streamgauge").external_attr >> 16 & 0o111 == 0o111
     assert_no_junk(names)
     metadata = {name for name in names if name.startswith(f"streamgauge-{VERSION}.dist-info/")}
     assert names - metadata == package_files() | {f"{scripts}/gauge", f"{scripts}/streamgauge"}
@@ -78,6 +80,7 @@ def test_the_sdist_holds_what_a_build_needs_and_nothing_else(tmp_path: Path) -> 
         names = {member.name.removeprefix(prefix) for member in archive.getmembers() if member.isfile()}
     assert_no_junk(names)
     needed = {
+        ".cargo/config.toml",
         "Cargo.toml",
         "Cargo.lock",
         "LICENSE",
@@ -86,6 +89,7 @@ def test_the_sdist_holds_what_a_build_needs_and_nothing_else(tmp_path: Path) -> 
         "README.md",
         "pyproject.toml",
         "streamgauge.data/scripts/streamgauge",
+        "tools/build_backend.py",
     }
     sources = {f"python/{name}" for name in package_files()}
     crates = {name for name in names if name.startswith("crates/")}
