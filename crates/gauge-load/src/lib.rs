@@ -7,6 +7,7 @@
 //! All times are nanoseconds of `CLOCK_MONOTONIC` ([`clock::monotonic_ns`]) unless a name says otherwise.
 
 pub mod audit;
+pub mod checksum;
 pub mod clock;
 mod emitter;
 pub mod latency;

@@ -5,16 +5,21 @@
 //!      0     4  magic "SGm1"
 //!      4     4  run
 //!      8     4  producer
-//!     12     4  checksum: CRC-32C of the bytes from 32 on, then bytes 0-11, then bytes 16-31
-//!     16     8  sequence, from 0 without a gap per producer
-//!     24     8  intended time, CLOCK_MONOTONIC ns of the producer's host
+//!     12     8  sequence, from 0 without a gap per producer
+//!     20     8  intended time, CLOCK_MONOTONIC ns of the producer's host
+//!     28     4  checksum: CRC-32C of the bytes from 32 on, then of the bytes 0 to 27
 //! ```
 //!
 //! The checksum begins with the rest of the message because that part comes from a template: its CRC is computed once, and a
 //! message costs the 28 bytes that differ.
 
+use crate::checksum;
+
 /// Bytes of the stamp; a shorter message carries none, and cannot be audited.
 pub const STAMP_BYTES: usize = 32;
+
+/// Where the checksum lies.
+const CHECKSUM_AT: usize = 28;
 
 /// First bytes of every stamped message.
 pub const MAGIC: [u8; 4] = *b"SGm1";
@@ -48,7 +53,7 @@ pub enum Checked {
 
 /// CRC-32C of a message's bytes after the stamp, as `write` and `check` begin with it.
 pub fn tail_crc(tail: &[u8]) -> u32 {
-    crc32c::crc32c(tail)
+    checksum::append(0, tail)
 }
 
 /// Writes the stamp into the first 32 bytes of `message`, whose other bytes are in place and have the CRC `tail_crc`.
@@ -63,10 +68,10 @@ pub fn write(message: &mut [u8], stamp: &Stamp, tail_crc: u32) {
     head[0..4].copy_from_slice(&MAGIC);
     head[4..8].copy_from_slice(&stamp.run.to_le_bytes());
     head[8..12].copy_from_slice(&stamp.producer.to_le_bytes());
-    head[16..24].copy_from_slice(&stamp.sequence.to_le_bytes());
-    head[24..32].copy_from_slice(&stamp.intended_ns.to_le_bytes());
-    let checksum = head_crc(head, tail_crc);
-    head[12..16].copy_from_slice(&checksum.to_le_bytes());
+    head[12..20].copy_from_slice(&stamp.sequence.to_le_bytes());
+    head[20..28].copy_from_slice(&stamp.intended_ns.to_le_bytes());
+    let checksum = checksum::append(tail_crc, &head[..CHECKSUM_AT]);
+    head[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
 }
 
 /// Reads and verifies the stamp of a whole message.
@@ -78,23 +83,18 @@ pub fn check(message: &[u8]) -> Checked {
     if head[0..4] != MAGIC {
         return Checked::Foreign;
     }
-    let checksum = u32::from_le_bytes([head[12], head[13], head[14], head[15]]);
-    if head_crc(head, crc32c::crc32c(&message[STAMP_BYTES..])) != checksum {
-        return Checked::Corrupted;
-    }
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+    let tail_crc = checksum::append(0, &message[STAMP_BYTES..]);
+    if checksum::append(tail_crc, &head[..CHECKSUM_AT]) != word(CHECKSUM_AT) {
+        return Checked::Corrupted;
+    }
     Checked::Whole(Stamp {
         run: word(4),
         producer: word(8),
-        sequence: long(16),
-        intended_ns: long(24).cast_signed(),
+        sequence: long(12),
+        intended_ns: long(20).cast_signed(),
     })
-}
-
-#[inline]
-fn head_crc(head: &[u8; STAMP_BYTES], tail_crc: u32) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c_append(tail_crc, &head[..12]), &head[16..])
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Code};
 use crate::plan;
 use crate::request;
 use crate::scheduling;
@@ -286,19 +286,15 @@ async fn describe(State(app): Shared, Body(body): Body<request::NamedTopics>) ->
 /// Forgets the trial that was there, which must be over.
 async fn forget_old(app: &App) -> Result<(), ApiError> {
     let Some(old) = app.trial() else { return Ok(()) };
-    match old.begin(Ask::Forget) {
-        Ok(answer) => match answer.await {
-            Ok(Err(_)) => {
-                return Err(ApiError::conflict(format!(
-                    "trial '{}' is not over: finish, abort or delete it first",
-                    old.id
-                )));
-            }
-            // Forgotten, or its supervisor died: it is in nobody's way.
-            Ok(Ok(())) | Err(_) => {}
-        },
-        Err(error) if error.code == crate::error::Code::Conflict => return Err(error),
-        Err(_) => {}
+    match old.ask(Ask::Forget).await {
+        Err(error) if error.code == Code::Conflict => {
+            return Err(ApiError::conflict(format!(
+                "trial '{}' is not over: finish, abort or delete it first",
+                old.id
+            )));
+        }
+        // Forgotten, or its supervisor died: it is in nobody's way.
+        Ok(()) | Err(_) => {}
     }
     app.set_trial(None);
     Ok(())

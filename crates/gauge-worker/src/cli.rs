@@ -25,8 +25,8 @@ pub struct Args {
 }
 
 /// Runs the worker until it is told to end.
-pub fn run(args: &Args) -> ExitCode {
-    match start(args) {
+pub fn run(args: Args) -> ExitCode {
+    match start(&args) {
         Ok((listener, app)) => match server::serve(listener, &app) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => complain(FAILED, &format!("the API could not be served: {error}")),

@@ -264,6 +264,10 @@ impl Collector {
             let Some((front, added)) = lane.waiting.front_mut() else {
                 continue;
             };
+            assert!(
+                front.first <= index && index <= front.last,
+                "lanes hand over their intervals in order"
+            );
             waiting_msgs += front.waiting_msgs;
             duration_ns = duration_ns.max((front.until_ns - from_ns).min(self.interval_ns));
             if !*added {

@@ -94,9 +94,9 @@ impl Drain {
         }
         let is_acknowledged = is_sent && waiting == 0;
         let still_ns = now_ns - self.moved_ns;
-        for at in 0..self.complete.len() {
-            self.complete[at] =
-                is_acknowledged && self.has_all(at, lanes, ended, still_ns > AT_END_QUIET_NS && !paused[at]);
+        for (at, paused) in paused.iter().enumerate() {
+            let still = still_ns > AT_END_QUIET_NS && !paused;
+            self.complete[at] = is_acknowledged && self.has_all(at, lanes, ended, still);
         }
         self.drained = is_acknowledged
             && self

@@ -542,12 +542,11 @@ impl Lane {
 
     fn hand_over(&mut self, interval: Box<LaneInterval>) {
         let event = Event::Lane(self.context.index, LaneEvent::Interval(interval));
-        match self.context.events.try_send(event) {
-            Err(TrySendError::Full(Event::Lane(_, LaneEvent::Interval(interval)))) => {
-                self.unsent = Some(interval)
-            }
-            // Sent, or nobody is there to receive it.
-            _ => {}
+        // Sent, or nobody is there to receive it, or kept for the next time.
+        if let Err(TrySendError::Full(Event::Lane(_, LaneEvent::Interval(interval)))) =
+            self.context.events.try_send(event)
+        {
+            self.unsent = Some(interval);
         }
     }
 

@@ -335,6 +335,7 @@ pub fn create(
         contact_ns: now_ns,
         over_ns: None,
         probing: false,
+        deaf: None,
         drain: None,
         finish_replies: Vec::new(),
         abort_replies: Vec::new(),
@@ -376,6 +377,8 @@ struct Supervisor {
     over_ns: Option<i64>,
     /// The probes were asked for.
     probing: bool,
+    /// A lane that could not be told something.
+    deaf: Option<String>,
     drain: Option<Drain>,
     finish_replies: Vec<Reply<Arc<Value>>>,
     abort_replies: Vec<Reply<Status>>,
@@ -415,6 +418,13 @@ impl Supervisor {
             _ => {}
         }
         self.look_at_lease(now_ns);
+        if let Some(lane) = self.deaf.take()
+            && !self.state.is_over()
+        {
+            self.fail(format!(
+                "{lane} has not looked at its last {COMMANDS_MAX} commands"
+            ));
+        }
         let waited_ns = self.over_ns.map_or(0, |over_ns| now_ns - over_ns);
         if !self.abort_replies.is_empty() && (self.lanes_ended() || waited_ns > ABORT_NS_MAX) {
             for reply in std::mem::take(&mut self.abort_replies) {
@@ -591,10 +601,12 @@ impl Supervisor {
         }
     }
 
-    fn tell_all(&self, command: impl Fn() -> Command) -> bool {
-        self.lanes
-            .iter()
-            .fold(true, |all, lane| lane.tell(command()) && all)
+    fn tell_all(&mut self, command: impl Fn() -> Command) {
+        for lane in &self.lanes {
+            if !lane.tell(command()) && lane.end.is_none() {
+                self.deaf.get_or_insert_with(|| lane.name.clone());
+            }
+        }
     }
 
     fn wrong_state(&self, what: &str, expected: &str) -> ApiError {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// The instrument of streamgauge: what must be fast or exact.
+/// Everything of streamgauge that must be fast or exact: load, the reference log, probes of the machine
 #[derive(Parser)]
 #[command(name = "gauge", version)]
 struct Cli {
@@ -14,12 +14,14 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Drive load on behalf of a lab.
+    Probe(gauge_probe::cli::Args),
+    /// Drive load on behalf of a lab
     Worker(gauge_worker::cli::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Worker(args) => gauge_worker::cli::run(&args),
+        Command::Probe(args) => gauge_probe::cli::run(args),
+        Command::Worker(args) => gauge_worker::cli::run(args),
     }
 }

@@ -58,6 +58,9 @@ INTERVAL_COLUMNS: dict[str, str] = {
     "end_to_end": "binary",
     "overflow": "int64",  # samples beyond 1 h, not in the histograms, summed over the row's metrics
     "negative": "int64",  # samples below 0, not in the histograms
+    # Extremes of the row's headline metric (publish; end_to_end for role consumer) as the worker saw them, beyond the range included.
+    "min_ns": "int64",
+    "max_ns": "int64",
 }
 
 RESOURCE_COLUMNS: dict[str, str] = {
