@@ -15,10 +15,13 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Probe(gauge_probe::cli::Args),
+    /// Drive load on behalf of a lab
+    Worker(gauge_worker::cli::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Probe(args) => gauge_probe::cli::run(args),
+        Command::Worker(args) => gauge_worker::cli::run(args),
     }
 }
