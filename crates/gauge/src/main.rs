@@ -1,3 +1,24 @@
 //! The `gauge` binary: argument parsing and nothing else.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Everything of streamgauge that must be fast or exact: load, the reference log, probes of the machine
+#[derive(Parser)]
+#[command(name = "gauge", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Probe(gauge_probe::cli::Args),
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Probe(args) => gauge_probe::cli::run(args),
+    }
+}

@@ -1,0 +1,88 @@
+"""Trials that repeat each other form a cell; its figure is the median over trials, with the smallest and
+largest beside it.
+
+Only valid trials enter the median while there are any: an invalid one says something about the generator, not
+about the system.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from streamgauge.model.result import TrialResult
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Middle:
+    """A figure over the trials of a cell."""
+
+    median: float
+    low: float
+    high: float
+    trials: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All trials of one system, version, size, level and workload."""
+
+    key: Key
+    trials: tuple[TrialResult, ...]
+
+    @property
+    def first(self) -> TrialResult:
+        """The trial that stands for what is the same in all of them."""
+        return self.trials[0]
+
+    @property
+    def counted(self) -> tuple[TrialResult, ...]:
+        """Trials whose figures enter the median: the valid ones, or all when none is."""
+        valid = tuple(trial for trial in self.trials if trial.validity.valid)
+        return valid or self.trials
+
+    @property
+    def valid_count(self) -> int:
+        """Number of valid trials."""
+        return sum(trial.validity.valid for trial in self.trials)
+
+    @property
+    def clean(self) -> bool:
+        """Whether every audit was clean."""
+        return all(trial.audit.clean for trial in self.trials)
+
+    def middle(self, figure: Callable[[TrialResult], float | None]) -> Middle | None:
+        """Median, smallest and largest of a figure; None when no counted trial has it."""
+        found = [value for value in map(figure, self.counted) if value is not None]
+        if not found:
+            return None
+        return Middle(statistics.median(found), min(found), max(found), len(found))
+
+    def median(self, figure: Callable[[TrialResult], float | None]) -> float | None:
+        """The median alone."""
+        middle = self.middle(figure)
+        return None if middle is None else middle.median
+
+
+def key_of(trial: TrialResult) -> Key:
+    """What makes two trials repeats of each other."""
+    asked = trial.workload.model_dump_json(exclude={"file"})
+    return (
+        trial.system,
+        trial.system_version,
+        trial.client,
+        str(trial.nodes),
+        trial.durability.declared or "",
+        asked,
+    )
+
+
+def cells(results: Sequence[TrialResult]) -> list[Cell]:
+    """Groups trials, in the order in which each cell first ran."""
+    groups: dict[Key, list[TrialResult]] = {}
+    for trial in results:
+        groups.setdefault(key_of(trial), []).append(trial)
+    return [Cell(key, tuple(trials)) for key, trials in groups.items()]

@@ -1,0 +1,271 @@
+"""A trial's intervals and resources as read from Parquet, with histograms merged on demand.
+
+Rows are one per interval, worker and role (columns: `model.result.INTERVAL_COLUMNS`). Workers are added up
+here; latencies are merged, never averaged. Levels (backlog, waiting) add up over workers, and of several
+subscriptions the one that lags most counts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as parquet
+
+from streamgauge.analysis.histograms import Histogram, decode, merge
+from streamgauge.analysis.percentiles import NS_PER_MS, Beyond
+from streamgauge.model.result import INTERVAL_COLUMNS, RESOURCE_COLUMNS
+
+Row = dict[str, Any]
+Values = npt.NDArray[np.float64]
+
+PRODUCER_METRICS = ("publish", "service", "send_delay", "backpressure")
+METRICS = (*PRODUCER_METRICS, "end_to_end")
+EDGE_S = 1e-6
+"""Start times are sums of durations; this much rounding is forgiven when an interval is matched with a
+window.
+"""
+ROWS_MAX = 5_000_000
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of the schedule's axis, cut at whole intervals."""
+
+    from_s: float
+    until_s: float
+
+    def holds(self, row: Row) -> bool:
+        """Whether the row's interval lies within the window as a whole."""
+        start = float(row["start_s"])
+        return start >= self.from_s - EDGE_S and start + float(row["duration_s"]) <= self.until_s + EDGE_S
+
+
+class Intervals:
+    """Everything that was counted and recorded in a trial, one row per interval, worker and role."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        """Rows with the columns of INTERVAL_COLUMNS; missing ones read as null."""
+        self.rows = rows
+        self._decoded: dict[tuple[int, str], Histogram] = {}
+
+    @classmethod
+    def read(cls, directory: Path) -> Intervals:
+        """Reads `intervals.parquet`; a trial that ended before its first interval has none and gives an empty
+        object.
+        """
+        return cls(_read_rows(directory / "intervals.parquet", INTERVAL_COLUMNS))
+
+    def counters(self) -> list[Row]:
+        """Rows of role worker: what each worker counted in each interval."""
+        return [row for row in self.rows if row["role"] == "worker"]
+
+    def receipts(self) -> list[Row]:
+        """Rows of role consumer with counters: what each subscription received in each interval."""
+        return [row for row in self.rows if row["role"] == "consumer" and row["phase"] is None]
+
+    def histogram(self, metric: str, phase: str | None, subscription: str | None = None) -> Histogram:
+        """All samples of a metric whose messages were intended in the phase (any, if None), of one
+        subscription or all.
+        """
+        return merge(self._decode(index, metric) for index in self._rows_of(metric, phase, subscription))
+
+    def beyond(self, metric: str, phase: str | None, subscription: str | None = None) -> Beyond:
+        """Samples outside of the histograms' range.
+
+        Rows count them over all their metrics. publish contains service, send_delay and backpressure, so
+        whichever of them ran over, publish did: the row's count is charged to its headline metric (publish,
+        end_to_end) and to no other.
+        """
+        if metric not in ("publish", "end_to_end"):
+            return Beyond()
+        rows = [
+            self.rows[index] for index in self._rows_of(metric, phase, subscription, with_histogram=False)
+        ]
+        lowest = [int(row["min_ns"]) for row in rows if row["min_ns"] is not None]
+        highest = [int(row["max_ns"]) for row in rows if row["max_ns"] is not None]
+        return Beyond(
+            overflow=total(rows, "overflow"),
+            negative=total(rows, "negative"),
+            min_ns=min(lowest, default=None),
+            max_ns=max(highest, default=None),
+        )
+
+    def histograms_by_interval(self, metric: str, phase: str | None = None) -> dict[int, Histogram]:
+        """Interval index -> the samples that were seen in it, all workers and subscriptions together."""
+        groups: dict[int, list[Histogram]] = defaultdict(list)
+        for index in self._rows_of(metric, phase, None):
+            groups[int(self.rows[index]["interval"])].append(self._decode(index, metric))
+        return {interval: merge(group) for interval, group in sorted(groups.items())}
+
+    def subscriptions(self) -> list[str]:
+        """Names of subscriptions, sorted."""
+        return sorted({str(row["subscription"]) for row in self.rows if row["subscription"] is not None})
+
+    def level(self, column: str, rows: Iterable[Row]) -> dict[int, int]:
+        """A level at the end of each interval: workers added up, the largest of the subscriptions; never
+        below 0.
+        """
+        sums: dict[tuple[int, str | None], int] = defaultdict(int)
+        for row in rows:
+            sums[int(row["interval"]), row["subscription"]] += int(row[column] or 0)
+        levels: dict[int, int] = defaultdict(int)
+        for (interval, _subscription), value in sums.items():
+            levels[interval] = max(levels[interval], value)
+        return dict(levels)
+
+    def _rows_of(
+        self, metric: str, phase: str | None, subscription: str | None, *, with_histogram: bool = True
+    ) -> list[int]:
+        role = "consumer" if metric == "end_to_end" else "producer"
+        return [
+            index
+            for index, row in enumerate(self.rows)
+            if row["role"] == role
+            and row["phase"] is not None
+            and (phase is None or row["phase"] == phase)
+            and (subscription is None or row["subscription"] == subscription)
+            and (row[metric] or not with_histogram)
+        ]
+
+    def _decode(self, index: int, metric: str) -> Histogram:
+        key = (index, metric)
+        if key not in self._decoded:
+            self._decoded[key] = decode(self.rows[index][metric])
+        return self._decoded[key]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One value per interval over a whole trial, for charts and steadiness; NaN where nothing is known."""
+
+    interval: npt.NDArray[np.int64]
+    start_s: Values
+    duration_s: Values
+    values: dict[str, Values]
+    """sent_msgs, acked_msgs, acked_bytes, failed_msgs, received_msgs, received_bytes, waiting_msgs,
+    backlog_msgs, and per metric and figure `publish_ms_p50`, `end_to_end_ms_max`, `send_delay_ms_p99` ...;
+    from resources: `system_cpu_s`, `workers_cpu_s`, `lab_cpu_s`,
+    `others_cpu_s`, `host_cpu_s`, `steal_s`, `system_rss_bytes`, `system_disk_write_bytes`."""
+
+    def __len__(self) -> int:
+        """Number of intervals."""
+        return len(self.interval)
+
+    def within(self, window: Window) -> npt.NDArray[np.bool_]:
+        """Which intervals lie in the window as a whole."""
+        inside = (self.start_s >= window.from_s - EDGE_S) & (
+            self.start_s + self.duration_s <= window.until_s + EDGE_S
+        )
+        return np.asarray(inside, dtype=np.bool_)
+
+
+SERIES_FIGURES: dict[str, tuple[str, ...]] = {
+    "publish": ("p50", "p99", "max"),
+    "end_to_end": ("p50", "p99", "max"),
+    "send_delay": ("p99",),
+    "service": ("p99",),
+}
+
+
+def series(intervals: Intervals, resources: list[Row], phase: str | None = None) -> Series:
+    """Lines up counters, latencies (of one phase or of all) and resources on one axis."""
+    counters = intervals.counters()
+    axis: dict[int, tuple[float, float]] = {}
+    for row in counters:
+        axis.setdefault(int(row["interval"]), (float(row["start_s"]), float(row["duration_s"])))
+    order = sorted(axis)
+    place = {interval: position for position, interval in enumerate(order)}
+    values: dict[str, Values] = {}
+    for column in ("sent_msgs", "acked_msgs", "acked_bytes", "failed_msgs", "cpu_s"):
+        values["workers_cpu_s" if column == "cpu_s" else column] = _sums(counters, column, place)
+    receipts = intervals.receipts()
+    for column in ("received_msgs", "received_bytes"):
+        values[column] = _sums(receipts, column, place)
+    values["waiting_msgs"] = _placed(intervals.level("waiting_msgs", counters), place)
+    values["backlog_msgs"] = _placed(intervals.level("backlog_msgs", receipts), place)
+    for metric, figures in SERIES_FIGURES.items():
+        by_interval = intervals.histograms_by_interval(metric, phase)
+        for figure in figures:
+            found = {interval: _figure(histogram, figure) for interval, histogram in by_interval.items()}
+            values[f"{metric}_ms_{figure}"] = _placed(found, place)
+    values.update(_resource_values(resources, place))
+    return Series(
+        interval=np.array(order, dtype=np.int64),
+        start_s=np.array([axis[interval][0] for interval in order], dtype=np.float64),
+        duration_s=np.array([axis[interval][1] for interval in order], dtype=np.float64),
+        values=values,
+    )
+
+
+def read_resources(directory: Path) -> list[Row]:
+    """Rows of `resources.parquet` (RESOURCE_COLUMNS); none when the file is not there."""
+    return _read_rows(directory / "resources.parquet", RESOURCE_COLUMNS)
+
+
+def total(rows: Iterable[Row], column: str) -> int:
+    """Sum of a whole-number column, nulls as 0."""
+    return sum(int(row[column] or 0) for row in rows)
+
+
+def total_s(rows: Iterable[Row], column: str) -> float:
+    """Sum of a column of seconds, nulls as 0."""
+    return sum(float(row[column] or 0.0) for row in rows)
+
+
+def _read_rows(path: Path, columns: dict[str, str]) -> list[Row]:
+    if not path.exists():
+        return []
+    file = parquet.ParquetFile(path)
+    if file.metadata.num_rows > ROWS_MAX:
+        raise ValueError(f"{path}: {file.metadata.num_rows} rows; at most {ROWS_MAX} can be analysed at once")
+    present = set(file.schema_arrow.names)
+    rows: list[Row] = file.read(columns=[name for name in columns if name in present]).to_pylist()
+    absent = [name for name in columns if name not in present]
+    for row in rows:
+        row.update(dict.fromkeys(absent))
+    return rows
+
+
+def _figure(histogram: Histogram, figure: str) -> float:
+    percent = {"p50": 50.0, "p99": 99.0, "max": 100.0}[figure]
+    value = histogram.percentile(percent)
+    return float("nan") if value is None else value / NS_PER_MS
+
+
+def _sums(rows: Iterable[Row], column: str, place: dict[int, int]) -> Values:
+    result = np.full(len(place), np.nan)
+    for row in rows:
+        position = place.get(int(row["interval"]))
+        if position is not None and row[column] is not None:
+            result[position] = np.nan_to_num(result[position]) + float(row[column])
+    return result
+
+
+def _placed(found: dict[int, float] | dict[int, int], place: dict[int, int]) -> Values:
+    result = np.full(len(place), np.nan)
+    for interval, value in found.items():
+        if interval in place:
+            result[place[interval]] = value
+    return result
+
+
+def _resource_values(resources: list[Row], place: dict[int, int]) -> dict[str, Values]:
+    def of(scope: str) -> list[Row]:
+        return [row for row in resources if row["scope"] == scope]
+
+    return {
+        "system_cpu_s": _sums(of("system"), "cpu_s", place),
+        "lab_cpu_s": _sums(of("lab"), "cpu_s", place),
+        "others_cpu_s": _sums(of("others"), "cpu_s", place),
+        "host_cpu_s": _sums(of("host"), "cpu_s", place),
+        "steal_s": _sums(of("host"), "steal_s", place),
+        "system_rss_bytes": _sums(of("system"), "rss_bytes", place),
+        "system_disk_write_bytes": _sums(of("system"), "disk_write_bytes", place),
+        "system_disk_read_bytes": _sums(of("system"), "disk_read_bytes", place),
+    }

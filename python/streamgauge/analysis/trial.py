@@ -1,0 +1,440 @@
+"""From what the runner collected to the result of a trial.
+
+`RawTrial` is the seam: the runner fills it, `analyse` turns it into a `TrialResult`. The steps: merge the
+measured phase's histograms, add up the measured window's counters, charge CPU and disk to their owners, ask
+for steadiness, then judge.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from streamgauge.analysis import limits as limits_module
+from streamgauge.analysis import steadiness, validity
+from streamgauge.analysis.intervals import (
+    METRICS,
+    Intervals,
+    Row,
+    Window,
+    read_resources,
+    series,
+    total,
+    total_s,
+)
+from streamgauge.analysis.percentiles import latency
+from streamgauge.model.result import (
+    Audit,
+    Cpu,
+    Durability,
+    Lane,
+    Latency,
+    Phase,
+    Process,
+    Steadiness,
+    SubscriptionAudit,
+    TrialResult,
+    WorkloadResult,
+)
+
+MEASURE = "measure"
+"""The phase whose messages make the headline figures."""
+STAMP_BYTES = 32
+"""Messages below this size carry no stamp: no audit and no end-to-end latency."""
+BYTES_PER_MB = 1e6
+
+
+@dataclass
+class RawTrial:
+    """What the runner knows of a trial when its system is gone. Times are as in `TrialResult`."""
+
+    run_id: str
+    trial: int
+    repeat: int
+    started_unix_ms: int
+    ended_unix_ms: int
+    status: str
+    failure: str | None
+    system: str
+    system_title: str
+    system_version: str
+    client: str
+    nodes: int
+    attached: bool
+    durability: Durability
+    workload: WorkloadResult
+    seed: int
+    phases: list[Phase]
+    measure_from_s: float
+    """The measured window on the schedule's axis, at whole intervals."""
+    measure_until_s: float
+    directory: Path
+    """Holds intervals.parquet and resources.parquet (either may be missing when the trial ended early)."""
+    finish: dict[str, Any] | None
+    """The workers' /finish answers, merged; None when a worker was lost."""
+    probes: list[dict[str, Any]]
+    lanes: list[Lane]
+    cannot: list[str]
+    cores: int
+    notes: list[str] = field(default_factory=list)
+    """Become warnings."""
+    fatal: list[str] = field(default_factory=list)
+    """Become reasons of invalidity."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Sums over the measured window."""
+
+    duration_s: float
+    sent_msgs: int
+    acked_msgs: int
+    acked_bytes: int
+    received_msgs: int
+    received_bytes: int
+    backlog_msgs_max: int
+    waiting_msgs_max: int
+
+    def per_second(self, amount: float) -> float:
+        """A rate over the window; 0 when nothing was measured."""
+        return amount / self.duration_s if self.duration_s > 0 else 0.0
+
+
+def analyse(raw: RawTrial) -> TrialResult:
+    """Computes every figure of a trial and judges it. Reads the Parquet files in `raw.directory`; writes
+    nothing.
+
+    Raises HistogramError (a ValueError) when a stored histogram is damaged.
+    """
+    intervals = Intervals.read(raw.directory)
+    resources = read_resources(raw.directory)
+    window = Window(raw.measure_from_s, raw.measure_until_s)
+    counted = _count(intervals, window)
+    latencies = {
+        metric: latency(intervals.histogram(metric, MEASURE), intervals.beyond(metric, MEASURE))
+        for metric in METRICS
+    }
+    used = [row for row in resources if window.holds(row)]
+    cpu = _cpu(raw, intervals, window, used, counted)
+    processes = _processes(used, raw.cores, counted.duration_s)
+    machine = limits_module.limits(raw.probes)
+    shares = limits_module.shares(
+        machine,
+        cpu,
+        payload_mb_s=counted.per_second(counted.acked_bytes + counted.received_bytes) / BYTES_PER_MB,
+        system_disk_write_mb_s=_disk_mb_s(processes, "disk_write_bytes", counted),
+        system_disk_read_mb_s=_disk_mb_s(processes, "disk_read_bytes", counted),
+        host_cpu_s=_scope_cpu(used, "host"),
+        attached=raw.attached,
+    )
+    audit = _audit(raw.finish)
+    whole = intervals.counters()
+    target = validity.target_msgs(raw.workload, counted.duration_s)
+    steady = _steadiness(intervals, resources, window, counted)
+    evidence = validity.Evidence(
+        status=raw.status,
+        failure=raw.failure,
+        fatal=_fatal(raw),
+        notes=raw.notes,
+        workload=raw.workload,
+        publish=latencies["publish"],
+        send_delay=latencies["send_delay"],
+        acked_msgs=counted.acked_msgs,
+        window_s=counted.duration_s,
+        failed_msgs=total(whole, "failed_msgs"),
+        retries=total(whole, "retries"),
+        errors=_errors(whole),
+        worker_cpu_shares=_worker_shares(intervals, window, raw.cores),
+        lanes=raw.lanes,
+        load_s=_load_s(intervals, raw),
+        audit=audit,
+        audit_expected=raw.finish is not None,
+        books=_books(intervals, audit) if raw.finish is not None and raw.status == "complete" else [],
+        durability=raw.durability,
+        steadiness=steady,
+        cpu=cpu,
+        nodes=raw.nodes,
+        attached=raw.attached,
+        share_of_limit=limits_module.most_used(shares),
+    )
+    return TrialResult(
+        run_id=raw.run_id,
+        trial=raw.trial,
+        repeat=raw.repeat,
+        started_unix_ms=raw.started_unix_ms,
+        ended_unix_ms=raw.ended_unix_ms,
+        status=_status(raw.status),
+        failure=raw.failure,
+        system=raw.system,
+        system_title=raw.system_title,
+        system_version=raw.system_version,
+        client=raw.client,
+        nodes=raw.nodes,
+        attached=raw.attached,
+        durability=raw.durability,
+        workload=raw.workload,
+        seed=raw.seed,
+        phases=raw.phases,
+        **{f"{metric}_ms": figures for metric, figures in latencies.items()},
+        end_to_end_by_subscription_ms=_by_subscription(intervals),
+        publish_rate_msgs_s=counted.per_second(counted.acked_msgs),
+        publish_rate_mb_s=counted.per_second(counted.acked_bytes) / BYTES_PER_MB,
+        consume_rate_msgs_s=counted.per_second(counted.received_msgs),
+        consume_rate_mb_s=counted.per_second(counted.received_bytes) / BYTES_PER_MB,
+        target_rate_msgs_s=raw.workload.rate_msgs_s,
+        achieved_share=counted.acked_msgs / target if target else None,
+        backlog_msgs_max=counted.backlog_msgs_max,
+        waiting_msgs_max=counted.waiting_msgs_max,
+        errors=evidence.errors,
+        failed_msgs=evidence.failed_msgs,
+        retries=evidence.retries,
+        audit=audit,
+        validity=validity.judge(evidence),
+        steadiness=steady,
+        cpu=cpu,
+        processes=processes,
+        limits=machine,
+        share_of_limit=evidence.share_of_limit,
+        shares=shares,
+        write_amplification=_write_amplification(processes, counted),
+        lanes=raw.lanes,
+        cannot=raw.cannot,
+        worker_rss_bytes_max=max((int(row["rss_bytes"] or 0) for row in whole), default=0),
+    )
+
+
+def _count(intervals: Intervals, window: Window) -> Counted:
+    counters = [row for row in intervals.counters() if window.holds(row)]
+    receipts = [row for row in intervals.receipts() if window.holds(row)]
+    durations = {int(row["interval"]): float(row["duration_s"]) for row in counters}
+    return Counted(
+        duration_s=sum(durations.values()),
+        sent_msgs=total(counters, "sent_msgs"),
+        acked_msgs=total(counters, "acked_msgs"),
+        acked_bytes=total(counters, "acked_bytes"),
+        received_msgs=total(receipts, "received_msgs"),
+        received_bytes=total(receipts, "received_bytes"),
+        backlog_msgs_max=max(intervals.level("backlog_msgs", receipts).values(), default=0),
+        waiting_msgs_max=max(intervals.level("waiting_msgs", counters).values(), default=0),
+    )
+
+
+def _by_subscription(intervals: Intervals) -> dict[str, Latency]:
+    return {
+        name: latency(
+            intervals.histogram("end_to_end", MEASURE, name),
+            intervals.beyond("end_to_end", MEASURE, name),
+        )
+        for name in intervals.subscriptions()
+    }
+
+
+def _cpu(raw: RawTrial, intervals: Intervals, window: Window, used: list[Row], counted: Counted) -> Cpu:
+    workers_s = total_s((row for row in intervals.counters() if window.holds(row)), "cpu_s")
+    system_s = None if raw.attached else _scope_cpu(used, "system")
+    others = [value for value in (_scope_cpu(used, "others"), _scope_cpu(used, "lab")) if value is not None]
+    others_s = sum(others) if others else None
+    hosts = [row for row in used if row["scope"] == "host" and row["steal_s"] is not None]
+    available_s = raw.cores * counted.duration_s
+
+    def share(seconds: float | None) -> float | None:
+        return None if seconds is None or available_s <= 0 else seconds / available_s
+
+    def us_per_msg(seconds: float | None) -> float | None:
+        return None if seconds is None or not counted.sent_msgs else 1e6 * seconds / counted.sent_msgs
+
+    return Cpu(
+        cores=raw.cores,
+        duration_s=counted.duration_s,
+        workers_s=workers_s,
+        system_s=system_s,
+        others_s=others_s,
+        steal_s=total_s(hosts, "steal_s") if hosts else None,
+        workers_us_per_msg=us_per_msg(workers_s),
+        system_us_per_msg=us_per_msg(system_s),
+        workers_share=share(workers_s) or 0.0,
+        system_share=share(system_s),
+        others_share=share(others_s),
+    )
+
+
+def _scope_cpu(used: list[Row], scope: str) -> float | None:
+    rows = [row for row in used if row["scope"] == scope and row["cpu_s"] is not None]
+    return total_s(rows, "cpu_s") if rows else None
+
+
+def _processes(used: list[Row], cores: int, duration_s: float) -> list[Process]:
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in used:
+        if row["scope"] == "system":
+            groups[str(row["process"])].append(row)
+    available_s = cores * duration_s
+    return [
+        Process(
+            name=name,
+            cpu_s=total_s(rows, "cpu_s"),
+            cpu_share=total_s(rows, "cpu_s") / available_s if available_s > 0 else 0.0,
+            rss_bytes_max=max(int(row["rss_bytes"] or 0) for row in rows),
+            disk_write_bytes=total(rows, "disk_write_bytes"),
+            disk_read_bytes=total(rows, "disk_read_bytes"),
+        )
+        for name, rows in sorted(groups.items())
+    ]
+
+
+def _disk_mb_s(processes: list[Process], column: str, counted: Counted) -> float | None:
+    if not processes:
+        return None
+    written: int = sum(getattr(process, column) for process in processes)
+    return counted.per_second(written) / BYTES_PER_MB
+
+
+def _write_amplification(processes: list[Process], counted: Counted) -> float | None:
+    if not processes or not counted.acked_bytes:
+        return None
+    return sum(process.disk_write_bytes for process in processes) / counted.acked_bytes
+
+
+def _worker_shares(intervals: Intervals, window: Window, cores: int) -> dict[str, float]:
+    cpu: dict[str, float] = defaultdict(float)
+    duration: dict[str, float] = defaultdict(float)
+    for row in intervals.counters():
+        if window.holds(row):
+            cpu[row["worker"]] += float(row["cpu_s"] or 0.0)
+            duration[row["worker"]] += float(row["duration_s"])
+    return {worker: cpu[worker] / (cores * duration[worker]) for worker in cpu if duration[worker] > 0}
+
+
+def _load_s(intervals: Intervals, raw: RawTrial) -> float:
+    ends = [float(row["start_s"]) + float(row["duration_s"]) for row in intervals.counters()]
+    return max(ends, default=raw.measure_until_s)
+
+
+def _errors(counters: list[Row]) -> dict[str, int]:
+    """Kind -> count over the whole trial; the column holds a JSON object, or a mapping where the reader
+    decoded it.
+    """
+    errors: dict[str, int] = defaultdict(int)
+    for row in counters:
+        found = row["errors"]
+        kinds: Mapping[str, int] = json.loads(found) if isinstance(found, str) and found else (found or {})
+        for kind, count in kinds.items():
+            errors[kind] += int(count)
+    return {kind: count for kind, count in sorted(errors.items()) if count}
+
+
+def _audit(finish: Mapping[str, Any] | None) -> Audit:
+    if not finish or not isinstance(finish.get("audit"), Mapping):
+        return Audit(enabled=False, clean=False, balanced=False, imbalance="no audit was made")
+    told = finish["audit"]
+    known = SubscriptionAudit.model_fields
+    subscriptions = [
+        SubscriptionAudit(**{key: value for key, value in entry.items() if key in known})
+        for entry in told.get("subscriptions", [])
+    ]
+    kinds = ("received", "lost", "duplicated", "reordered", "corrupted", "unexpected", "unknown", "recovered")
+    sums = {kind: sum(getattr(subscription, kind) for subscription in subscriptions) for kind in kinds}
+    audit = Audit(
+        enabled=bool(told.get("enabled")),
+        sent=int(told.get("sent", 0)),
+        acked=int(told.get("acked", 0)),
+        failed=int(told.get("failed", 0)),
+        censored=int(told.get("censored", 0)),
+        **sums,
+        balanced=bool(told.get("balanced", False)),
+        imbalance=told.get("imbalance"),
+        subscriptions=subscriptions,
+    )
+    wrong = _check_sums(audit)
+    if wrong and audit.balanced:
+        audit = audit.model_copy(update={"balanced": False, "imbalance": wrong})
+    blemishes = (
+        sum(sums[kind] for kind in kinds if kind not in ("received", "recovered"))
+        + audit.censored
+        + audit.failed
+    )
+    return audit.model_copy(update={"clean": audit.enabled and audit.balanced and blemishes == 0})
+
+
+def _check_sums(audit: Audit) -> str | None:
+    """The second half of the pair of assertions: the worker checked its sums, they are checked again after
+    the journey.
+    """
+    if audit.sent != audit.acked + audit.failed + audit.censored:
+        return (
+            f"sent {audit.sent:,} is not acked {audit.acked:,} + failed {audit.failed:,} + "
+            f"censored {audit.censored:,}"
+        )
+    if not audit.enabled:
+        return None
+    for one in audit.subscriptions:
+        if one.received != one.unique + one.duplicated + one.corrupted + one.unexpected:
+            return (
+                f"subscription {one.name} received {one.received:,}, which is not unique "
+                f"{one.unique:,} + duplicated "
+                f"{one.duplicated:,} + corrupted {one.corrupted:,} + unexpected {one.unexpected:,}"
+            )
+        if not one.balanced:
+            return f"subscription {one.name}: {one.imbalance or 'the worker gave no reason'}"
+    return None
+
+
+def _books(intervals: Intervals, audit: Audit) -> list[str]:
+    """Compares the intervals, from which the figures come, with the audit's totals."""
+    found: list[str] = []
+    counters = intervals.counters()
+    for column, name, expected in (
+        ("sent_msgs", "sent", audit.sent),
+        ("acked_msgs", "acknowledged", audit.acked),
+    ):
+        counted = total(counters, column)
+        if counted != expected:
+            found.append(
+                f"The intervals hold {counted:,} {name} messages, the books {expected:,}: the "
+                "figures leave something out."
+            )
+    recorded = intervals.histogram("publish", None).count
+    beyond = intervals.beyond("publish", None)
+    recorded += beyond.overflow + beyond.negative
+    if audit.acked and recorded != audit.acked:
+        found.append(
+            f"The publish histograms hold {recorded:,} samples for {audit.acked:,} acknowledged messages: "
+            "the percentiles leave something out."
+        )
+    return found
+
+
+def _steadiness(intervals: Intervals, resources: list[Row], window: Window, counted: Counted) -> Steadiness:
+    lined_up = series(intervals, resources, MEASURE)
+    inside = lined_up.within(window)
+    values = lined_up.values
+    duration = lined_up.duration_s
+    # The system's CPU tells of warm-up and cycles in it; where it is not ours to see, the workers' stands in.
+    cpu = values["system_cpu_s"] if not np.isnan(values["system_cpu_s"]).all() else values["workers_cpu_s"]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        judged = {
+            "publish_rate": (values["acked_msgs"] / duration)[inside],
+            "publish_p50": values["publish_ms_p50"][inside],
+            "publish_p99": values["publish_ms_p99"][inside],
+            "cpu": (cpu / duration)[inside],
+        }
+    count = int(inside.sum())
+    return steadiness.judge(judged, counted.acked_msgs / count if count else None)
+
+
+def _fatal(raw: RawTrial) -> list[str]:
+    if raw.finish is None and raw.status == "complete" and not raw.fatal:
+        return ["A worker was lost before it could report: no audit was made."]
+    return raw.fatal
+
+
+def _status(status: str) -> Literal["complete", "interrupted", "failed"]:
+    if status not in ("complete", "interrupted", "failed"):
+        raise ValueError(f"status of a trial is complete, interrupted or failed, not {status!r}")
+    return cast(Literal["complete", "interrupted", "failed"], status)

@@ -1,0 +1,249 @@
+"""May a trial's figures be believed? One sentence per reason; and hints that do not invalidate.
+
+A trial is *invalid* when the generator and not the system set a figure, or when the figures do not describe
+what was declared. What the system did wrong (lost, corrupted or unexpected messages) is a finding about the
+system: the trial stays valid and is *not clean*, which every report shows as loudly as invalidity. Books that
+do not balance are our own fault, and invalidate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
+from streamgauge.model.result import (
+    Audit,
+    Cpu,
+    Durability,
+    Lane,
+    Latency,
+    Share,
+    Steadiness,
+    Validity,
+    WorkloadResult,
+)
+
+SEND_DELAY_SHARE_MAX = 0.05
+SEND_DELAY_MS_FLOOR = 1.0
+ACHIEVED_SHARE_MIN = 0.99
+WORKER_CPU_SHARE_MAX = 0.90
+LANE_BUSY_SHARE_MAX = 0.90
+STEAL_SHARE_MAX = 0.02
+POISSON_DEVIATIONS = 3.0
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the judgement rests on."""
+
+    status: str
+    failure: str | None
+    fatal: list[str]
+    notes: list[str]
+    workload: WorkloadResult
+    publish: Latency
+    send_delay: Latency
+    acked_msgs: int
+    """Acknowledged within the measured window."""
+    window_s: float
+    failed_msgs: int
+    retries: int
+    errors: dict[str, int]
+    worker_cpu_shares: dict[str, float]
+    """Worker -> share of its cores in the window."""
+    lanes: list[Lane]
+    load_s: float
+    """How long the lanes drove load (warm-up and measurement), for their busy share."""
+    audit: Audit
+    audit_expected: bool
+    books: list[str]
+    """One sentence for each sum over the intervals that does not agree with the audit."""
+    durability: Durability
+    steadiness: Steadiness
+    cpu: Cpu
+    nodes: int
+    attached: bool
+    share_of_limit: Share | None
+    cannot: list[str] = field(default_factory=list)
+
+
+def judge(evidence: Evidence) -> Validity:
+    """Every reason and every warning, in the order of METHOD: what broke, the generator, the books, the
+    system's settings.
+    """
+    reasons = [
+        *_broken(evidence),
+        *_generator(evidence),
+        *_books(evidence),
+        *evidence.durability.mismatches,
+        *_level(evidence),
+    ]
+    reasons = list(dict.fromkeys(reasons))
+    return Validity(valid=not reasons, reasons=reasons, warnings=list(dict.fromkeys(_warnings(evidence))))
+
+
+def _broken(evidence: Evidence) -> list[str]:
+    reasons = list(evidence.fatal)
+    if evidence.status == "failed" and not evidence.fatal:
+        reasons.append(evidence.failure or "The trial failed before it was complete.")
+    if evidence.window_s <= 0 or evidence.publish.count == 0:
+        reasons.append(
+            "No message was measured: the trial ended before or within warm-up, or nothing was acknowledged."
+        )
+    if evidence.failed_msgs:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(evidence.errors.items()))
+        reasons.append(
+            f"{evidence.failed_msgs:,} messages failed"
+            + (f" ({kinds})." if kinds else ".")
+            + " A valid trial has none."
+        )
+    return reasons
+
+
+def _generator(evidence: Evidence) -> list[str]:
+    reasons = []
+    delay, publish = evidence.send_delay.p99, evidence.publish.p99
+    if evidence.workload.arrival != "closed" and delay is not None:
+        bound = max(SEND_DELAY_SHARE_MAX * (publish or 0.0), SEND_DELAY_MS_FLOOR)
+        if delay > bound:
+            reasons.append(
+                f"The generator was late: p99 of send delay is {delay:.3g} ms, allowed are {bound:.3g} ms "
+                f"(5 % of the publish p99, at least 1 ms)."
+            )
+    target = target_msgs(evidence.workload, evidence.window_s)
+    if target and evidence.acked_msgs < ACHIEVED_SHARE_MIN * target - allowance_msgs(
+        evidence.workload, target
+    ):
+        reasons.append(
+            f"Achieved {100 * evidence.acked_msgs / target:.1f} % of the target rate; at least 99 % "
+            "is needed: "
+            "at this rate the system or the generator cannot keep up, so latencies describe an overload."
+        )
+    for worker, share in sorted(evidence.worker_cpu_shares.items()):
+        if share > WORKER_CPU_SHARE_MAX:
+            reasons.append(
+                f"Worker {worker} used {100 * share:.0f} % of its cores; above 90 % the generator "
+                "sets the figures."
+            )
+    return reasons
+
+
+def target_msgs(workload: WorkloadResult, window_s: float) -> float | None:
+    """Messages that the schedule asks for in the window; None for a closed loop or a rate that changes on the
+    way.
+    """
+    if workload.rate_msgs_s is None or workload.arrival == "closed" or workload.extra.get("ramp"):
+        return None
+    return workload.rate_msgs_s * window_s
+
+
+def allowance_msgs(workload: WorkloadResult, target: float) -> float:
+    """What chance and rounding may take from the target: three deviations of a Poisson count; one message per
+    producer else.
+    """
+    producers = workload.topics * workload.producers_per_topic
+    if workload.arrival == "poisson":
+        return POISSON_DEVIATIONS * math.sqrt(target)
+    burst = float(workload.extra.get("burst_msgs") or 1)
+    return producers * burst
+
+
+def _books(evidence: Evidence) -> list[str]:
+    audit = evidence.audit
+    if not evidence.audit_expected:
+        return []
+    reasons = []
+    if not audit.balanced:
+        reasons.append(
+            f"The books do not balance: {audit.imbalance or 'the worker gave no reason'}.".replace("..", ".")
+        )
+    return reasons + evidence.books
+
+
+def _level(evidence: Evidence) -> list[str]:
+    asked, declared = evidence.durability.asked, evidence.durability.declared
+    if (
+        asked is not None
+        and declared is not None
+        and asked != declared
+        and not evidence.durability.mismatches
+    ):
+        return [f"Durability {asked} was asked for, the settings read back amount to {declared}."]
+    return []
+
+
+def _warnings(evidence: Evidence) -> list[str]:
+    return [
+        *evidence.notes,
+        *_trial_warnings(evidence),
+        *_error_warnings(evidence),
+        *_machine_warnings(evidence),
+    ]
+
+
+def _trial_warnings(evidence: Evidence) -> list[str]:
+    warnings = []
+    if evidence.status == "interrupted":
+        warnings.append("The trial was stopped by the user; figures are of what was measured until then.")
+    if evidence.steadiness.label not in ("steady", "too short"):
+        warnings.append(f"The trial is {evidence.steadiness.label}: {evidence.steadiness.explanation}")
+    elif evidence.steadiness.label == "too short":
+        warnings.append(f"Too short to judge steadiness: {evidence.steadiness.explanation}")
+    if not evidence.audit.enabled and evidence.audit_expected:
+        warnings.append("The audit is off: messages below 32 bytes have no room for the stamp.")
+    if evidence.workload.arrival == "closed":
+        warnings.append(
+            "Closed loop: messages leave as fast as others are acknowledged, so latencies describe "
+            "a full pipeline "
+            "and are not comparable with those of a fixed rate."
+        )
+    return warnings
+
+
+def _error_warnings(evidence: Evidence) -> list[str]:
+    if evidence.failed_msgs:
+        return []
+    kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(evidence.errors.items()) if count)
+    if evidence.retries:
+        return [f"{evidence.retries:,} sends were retried and succeeded" + (f" ({kinds})." if kinds else ".")]
+    return [f"Errors without a failed message: {kinds}."] if kinds else []
+
+
+def _machine_warnings(evidence: Evidence) -> list[str]:
+    warnings = []
+    cpu = evidence.cpu
+    if cpu.steal_s is not None and cpu.duration_s > 0:
+        steal = cpu.steal_s / (cpu.cores * cpu.duration_s)
+        if steal > STEAL_SHARE_MAX:
+            warnings.append(
+                f"Steal was {100 * steal:.1f} % (above 2 %): other guests of the same host took CPU "
+                "time away."
+            )
+    if not evidence.attached and cpu.cores < evidence.nodes:
+        warnings.append(
+            f"{cpu.cores / evidence.nodes:.2g} cores per broker on this {cpu.cores}-core machine: "
+            "brokers and generator share CPU, and that is measured too."
+        )
+    if evidence.attached:
+        warnings.append(
+            "The cluster was not started by this run: its CPU, disks and network limits were not measured."
+        )
+    for lane in evidence.lanes:
+        busy = lane.cpu_s / evidence.load_s if evidence.load_s > 0 else 0.0
+        if busy > LANE_BUSY_SHARE_MAX:
+            warnings.append(
+                f"Lane {lane.name} of worker {lane.worker} was busy {100 * min(busy, 1.0):.0f} % of "
+                "the time: "
+                "the generator may be the limit; try more lanes or more workers."
+            )
+    target = target_msgs(evidence.workload, evidence.window_s)
+    at_its_most = target is None or evidence.acked_msgs < ACHIEVED_SHARE_MIN * target
+    share = evidence.share_of_limit
+    if at_its_most and not evidence.attached and share is not None and share.value < NEAR_LIMIT_SHARE:
+        warnings.append(
+            f"Nothing is near its limit (the most used is {share.name.replace('_', ' ')} at "
+            f"{100 * share.value:.0f} %): "
+            "the bottleneck is unexplained."
+        )
+    return warnings

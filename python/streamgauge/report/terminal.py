@@ -1,0 +1,175 @@
+"""The summary in the terminal: a table where it fits, cards where it does not, readable without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from streamgauge.analysis.cells import Cell, cells
+from streamgauge.model.result import Latency, TrialResult
+from streamgauge.report import words
+from streamgauge.report.format import count, milliseconds, percent, plural, rate, significant
+
+TABLE_COLUMNS_MIN = 136
+"""Below this width the table would break lines within figures."""
+WARNINGS_MAX = 12
+STYLES: dict[words.Tone, str] = {"good": "green", "warn": "yellow", "bad": "bold red", "plain": ""}
+FIGURES = ("p50", "p99", "p99_9", "max")
+
+
+def print_summary(results: Sequence[TrialResult], console: Console) -> None:
+    """Prints all trials of a run: figures (medians where trials repeat), then what must be known to read
+    them.
+    """
+    if not results:
+        console.print("No trial has a result.")
+        return
+    for name, group in _by_workload(cells(results)).items():
+        workload = group[0].first.workload
+        console.print()
+        console.print(Text.assemble((name, "bold"), f"  {words.load(workload)}, {words.shape(workload)}"))
+        if console.width >= TABLE_COLUMNS_MIN:
+            console.print(_table(group))
+        else:
+            for cell in group:
+                _print_card(cell, console)
+    _print_remarks(results, console)
+    verdict = words.verdict(results)
+    console.print(Text(verdict.sentence, style=STYLES[verdict.tone]))
+
+
+def _by_workload(found: list[Cell]) -> dict[str, list[Cell]]:
+    groups: dict[str, list[Cell]] = {}
+    for cell in found:
+        workload = cell.first.workload
+        groups.setdefault(workload.name, []).append(cell)
+    return groups
+
+
+def _table(group: list[Cell]) -> Table:
+    table = Table(show_edge=False, pad_edge=False, header_style="bold", box=None, padding=(0, 1))
+    table.add_column("system", overflow="fold", min_width=14)
+    table.add_column("level")
+    table.add_column("rate\nmsg/s", justify="right")
+    table.add_column("of\ntarget", justify="right")
+    for title in (
+        "publish ms\np50",
+        "\np99",
+        "\np99.9",
+        "\nmax",
+        "end-to-end ms\np50",
+        "\np99",
+        "\np99.9",
+        "\nmax",
+    ):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("\nMB/s", justify="right")
+    table.add_column("CPU us/msg\ngauge", justify="right", no_wrap=True)
+    table.add_column("\nsystem", justify="right", no_wrap=True)
+    table.add_column("\naudit", overflow="fold", min_width=5)
+    table.add_column("\nverdict", overflow="fold", min_width=10)
+    for cell in group:
+        table.add_row(*_cells_of(cell))
+    return table
+
+
+def _cells_of(cell: Cell) -> list[Text]:
+    trial = cell.first
+    name = words.system_name(trial)
+    if trial.nodes != 1 or trial.attached:
+        name += f", {words.layout(trial)}"
+    if len(cell.trials) > 1:
+        name += f", median of {len(cell.counted)}"
+    plain = [
+        name,
+        words.level(trial),
+        rate(cell.median(lambda result: result.publish_rate_msgs_s)),
+        percent(cell.median(lambda result: result.achieved_share), 1),
+        *_latencies(cell),
+        significant(cell.median(lambda result: result.publish_rate_mb_s)),
+        significant(cell.median(lambda result: result.cpu.workers_us_per_msg)),
+        significant(cell.median(lambda result: result.cpu.system_us_per_msg)),
+    ]
+    audit, validity = words.cell_audit(cell), words.cell_validity(cell)
+    return [
+        *(Text(value) for value in plain),
+        Text(audit.word, style=STYLES[audit.tone]),
+        Text(validity.word, style=STYLES[validity.tone]),
+    ]
+
+
+def _latencies(cell: Cell) -> list[str]:
+    publish = [cell.median(lambda result, name=name: _figure(result.publish_ms, name)) for name in FIGURES]  # type: ignore[misc]
+    through = [cell.median(lambda result, name=name: _figure(result.end_to_end_ms, name)) for name in FIGURES]  # type: ignore[misc]
+    return [milliseconds(value) for value in publish + through]
+
+
+def _figure(latency: Latency, name: str) -> float | None:
+    value: float | None = getattr(latency, name)
+    return value
+
+
+def _print_card(cell: Cell, console: Console) -> None:
+    """One system on a narrow terminal: label and value per line."""
+    name, level, achieved, share, *rest = (text.plain for text in _cells_of(cell)[:-2])
+    publish, through, (megabytes, workers, system) = rest[:4], rest[4:8], rest[8:]
+    audit, validity = words.cell_audit(cell), words.cell_validity(cell)
+    console.print(Text(f"{name}, {level}", style="bold"))
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(
+        "  rate", f"{achieved} msg/s, {megabytes} MB/s" + ("" if share == "-" else f", {share} of target")
+    )
+    grid.add_row("", "p50 / p99 / p99.9 / max")
+    grid.add_row("  publish ms", " / ".join(publish))
+    grid.add_row("  end-to-end ms", " / ".join(through))
+    grid.add_row("  CPU us/msg", f"gauge {workers}, system {system}")
+    grid.add_row("  audit", Text(audit.word, style=STYLES[audit.tone]))
+    grid.add_row("  verdict", Text(validity.word, style=STYLES[validity.tone]))
+    console.print(grid)
+
+
+def _print_remarks(results: Sequence[TrialResult], console: Console) -> None:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    several = len(results) > 1
+    for trial in results:
+        prefix = f"trial {trial.trial} ({words.system_name(trial)}): " if several else ""
+        for reason in trial.validity.reasons:
+            grid.add_row(Text("invalid", style=STYLES["bad"]), Text(prefix + reason))
+        audit = words.audit(trial.audit)
+        if audit.tone in ("bad", "warn"):
+            grid.add_row(Text("audit", style=STYLES[audit.tone]), Text(prefix + audit.sentence))
+    remarks: dict[str, list[int]] = {}
+    for trial in results:
+        for warning in trial.validity.warnings:
+            remarks.setdefault(warning, []).append(trial.trial)
+    for warning, trials in list(remarks.items())[:WARNINGS_MAX]:
+        where = f"trial {', '.join(map(str, trials))}: " if several and len(trials) < len(results) else ""
+        grid.add_row(Text("note", style=STYLES["warn"]), Text(where + warning))
+    if len(remarks) > WARNINGS_MAX:
+        grid.add_row("note", f"{plural(len(remarks) - WARNINGS_MAX, 'more remark')} in the report")
+    if not several:
+        _add_evidence(results[0], grid)
+    console.print()
+    console.print(grid)
+
+
+def _add_evidence(trial: TrialResult, grid: Table) -> None:
+    """For a single trial there is room for the most used limit and the books."""
+    limit, audited = trial.share_of_limit, trial.audit
+    if limit is not None:
+        grid.add_row(
+            "limit", Text(f"{limit.name.replace('_', ' ')} {percent(limit.value)}: {limit.explanation}")
+        )
+    if audited.enabled:
+        books = (
+            f"sent {count(audited.sent)} = acked {count(audited.acked)} + failed {count(audited.failed)} "
+            f"+ censored {count(audited.censored)}; received {count(audited.received)}"
+        )
+        grid.add_row("books", Text(books))

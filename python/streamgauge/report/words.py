@@ -1,0 +1,175 @@
+"""Verdicts in plain words, the same in the terminal and in the HTML report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from streamgauge.analysis.cells import Cell
+from streamgauge.model.result import Audit, TrialResult, WorkloadResult
+from streamgauge.report.format import count, exact_size, joined, milliseconds, plural, rate
+
+Tone = Literal["good", "warn", "bad", "plain"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A short word for a table, a sentence, and how alarming it is."""
+
+    word: str
+    sentence: str
+    tone: Tone
+
+
+LEVELS: dict[str, str] = {
+    "L1": "replicated to a majority and fsynced before the acknowledgement",
+    "L2": "replicated to a majority, not fsynced, before the acknowledgement",
+    "L3": "one copy, fsynced before the acknowledgement",
+    "L4": "one copy, not fsynced, before the acknowledgement",
+}
+
+
+def system_name(trial: TrialResult) -> str:
+    """`Apache Kafka 4.3.1`."""
+    return f"{trial.system_title} {trial.system_version}".strip()
+
+
+def level(trial: TrialResult) -> str:
+    """The level that counts: measured, else declared; `unknown` when the settings do not tell."""
+    return trial.durability.measured or trial.durability.declared or "unknown"
+
+
+def layout(trial: TrialResult) -> str:
+    """`1 node`, `3 nodes`, `existing cluster`."""
+    return "existing cluster" if trial.attached else plural(trial.nodes, "node")
+
+
+def audit(result: Audit) -> Verdict:
+    """What the audit found. Lost, corrupted and unexpected messages are the loudest."""
+    if not result.enabled:
+        if result.imbalance == "no audit was made":
+            return Verdict("none", "No audit was made: the worker was lost before it could report.", "bad")
+        return Verdict("off", "The audit is off: messages below 32 bytes have no room for the stamp.", "warn")
+    if not result.balanced:
+        return Verdict("UNBALANCED", f"The books do not balance: {result.imbalance}.", "bad")
+    if result.clean:
+        sentence = (
+            f"Clean: {count(result.sent)} messages were sent and acknowledged, and each "
+            "subscription received every one "
+            "of them once, in order and unchanged."
+        )
+        return Verdict("clean", sentence, "good")
+    grave = [
+        f"{count(getattr(result, kind))} {kind}"
+        for kind in ("lost", "corrupted", "unexpected")
+        if getattr(result, kind)
+    ]
+    light = [
+        f"{count(getattr(result, kind))} {kind}"
+        for kind in ("duplicated", "reordered", "failed", "censored", "unknown")
+        if getattr(result, kind)
+    ]
+    found = joined(grave + light)
+    sentence = f"Not clean: of {count(result.sent)} messages sent, {found}."
+    return Verdict(
+        f"{'NOT CLEAN' if grave else 'not clean'}: {', '.join((grave + light)[:2])}",
+        sentence,
+        "bad" if grave else "warn",
+    )
+
+
+def validity(trial: TrialResult) -> Verdict:
+    """Valid, or not and why."""
+    if not trial.validity.valid:
+        return Verdict("INVALID", " ".join(trial.validity.reasons), "bad")
+    label = trial.steadiness.label
+    if label == "steady":
+        return Verdict("valid", "Valid and steady.", "good")
+    return Verdict(
+        f"valid, {label}",
+        f"Valid; {label}: {trial.steadiness.explanation}",
+        "good" if label == "too short" else "warn",
+    )
+
+
+def cell_validity(cell: Cell) -> Verdict:
+    """The verdict over repeats."""
+    if len(cell.trials) == 1:
+        return validity(cell.first)
+    valid = cell.valid_count
+    if valid == len(cell.trials):
+        return Verdict(f"{valid} of {valid} valid", f"All {valid} trials are valid.", "good")
+    tone: Tone = "warn" if valid else "bad"
+    word = f"{valid} of {len(cell.trials)} valid" if valid else "INVALID"
+    return Verdict(word, f"{valid} of {len(cell.trials)} trials are valid.", tone)
+
+
+def cell_audit(cell: Cell) -> Verdict:
+    """The worst audit of the repeats."""
+    order = {"bad": 0, "warn": 1, "plain": 2, "good": 3}
+    return min((audit(trial.audit) for trial in cell.trials), key=lambda verdict: order[verdict.tone])
+
+
+def load(workload: WorkloadResult) -> str:
+    """`50,000 msg/s of 100 B` or `maximum rate, 1 kB`."""
+    message = exact_size(workload.message_size_bytes)
+    if workload.rate_msgs_s is None:
+        return f"maximum rate, messages of {message}"
+    return f"{rate(workload.rate_msgs_s)} msg/s of {message}"
+
+
+def shape(workload: WorkloadResult) -> str:
+    """Topics, partitions, producers and consumers in one phrase."""
+    topics = plural(workload.topics, "topic")
+    partitions = plural(workload.partitions_per_topic, "partition")
+    producers = plural(workload.topics * workload.producers_per_topic, "producer")
+    subscriptions = workload.topics * workload.subscriptions_per_topic
+    consumers = plural(subscriptions * workload.consumers_per_subscription, "consumer")
+    each = " each" if workload.topics > 1 else ""
+    return f"{topics} with {partitions}{each}, {producers}, {consumers}"
+
+
+def headline(cell: Cell) -> str:
+    """One sentence of the result: what a reader would repeat to a colleague."""
+    trial = cell.first
+    p99 = cell.median(lambda result: result.publish_ms.p99)
+    through = cell.median(lambda result: result.end_to_end_ms.p99)
+    achieved = cell.median(lambda result: result.publish_rate_msgs_s)
+    who = f"{system_name(trial)} ({layout(trial)}, {level(trial)})"
+    if p99 is None:
+        return f"{who} gave no figures."
+    sentence = f"{who} took {rate(achieved)} msg/s with a publish p99 of {milliseconds(p99)} ms"
+    if through is not None:
+        sentence += f" and an end-to-end p99 of {milliseconds(through)} ms"
+    return sentence + "."
+
+
+def verdict(results: Sequence[TrialResult]) -> Verdict:
+    """The run as a whole: may the figures be believed, and is the data the same?"""
+    if not results:
+        return Verdict("no trial", "No trial has a result.", "bad")
+    invalid = sum(not trial.validity.valid for trial in results)
+    grave = sum(audit(trial.audit).tone == "bad" for trial in results)
+    light = sum(audit(trial.audit).tone == "warn" for trial in results)
+    total = len(results)
+    parts: list[str] = []
+    if invalid == total:
+        parts.append(
+            "The trial is invalid: its figures must not be believed." if total == 1 else "No trial is valid."
+        )
+    elif invalid:
+        parts.append(f"{total - invalid} of {total} trials are valid; the others say why not.")
+    else:
+        parts.append("The trial is valid." if total == 1 else f"All {total} trials are valid.")
+    if grave:
+        parts.append("Messages were lost, corrupted or unaccounted for: see the audit.")
+    elif light:
+        parts.append("The audit has remarks.")
+    else:
+        parts.append("Every message is accounted for.")
+    if invalid == total or grave:
+        return Verdict("do not rely on this", " ".join(parts), "bad")
+    return Verdict(
+        "valid" if not invalid else "partly valid", " ".join(parts), "warn" if invalid or light else "good"
+    )

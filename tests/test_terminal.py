@@ -1,0 +1,56 @@
+"""The terminal's summary."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+from sample_run import KAFKA, LOG, workload, write_run
+from streamgauge.model.result import TrialResult
+from streamgauge.report.terminal import print_summary
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[TrialResult]:
+    asked = workload(rate=2000, seconds=12)
+    shapes = (LOG, replace(KAFKA, lost=3))
+    return write_run(tmp_path_factory.mktemp("run"), shapes, asked, repeats=2)
+
+
+def printed(results: list[TrialResult], width: int) -> str:
+    out = io.StringIO()
+    print_summary(results, Console(file=out, width=width, no_color=True))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 160, 220])
+def test_fits_every_width_and_says_everything_without_colour(results: list[TrialResult], width: int) -> None:
+    text = printed(results, width)
+    assert max(len(line) for line in text.splitlines()) <= width
+    flat = " ".join(text.split())
+    for expected in ("Reference log", "Apache Kafka", "p99.9", "clean", "NOT CLEAN", "3 lost"):
+        assert expected in flat
+    assert "\x1b" not in text
+
+
+def test_invalid_trials_say_why(results: list[TrialResult]) -> None:
+    validity = results[0].validity.model_copy(
+        update={"valid": False, "reasons": ["The generator [p99] was late."]}
+    )
+    text = printed([results[0].model_copy(update={"validity": validity})], 150)
+    assert "INVALID" in text
+    assert "The generator [p99] was late." in text, "text from outside is never taken for markup"
+    assert "must not be believed" in text
+
+
+def test_no_trial_is_said() -> None:
+    assert "No trial" in printed([], 80)
+
+
+def test_missing_figures_are_dashes(results: list[TrialResult]) -> None:
+    blank = results[0].end_to_end_ms.model_copy(update=dict.fromkeys(("p50", "p99", "p99_9", "max")))
+    text = printed([results[0].model_copy(update={"end_to_end_ms": blank, "achieved_share": None})], 160)
+    assert " - " in text
+    assert "None" not in text

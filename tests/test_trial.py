@@ -1,0 +1,315 @@
+"""A trial's figures, shares and verdicts from synthetic intervals with known truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sample_run import KAFKA, LOG, Shape, encode, finish_answer, probe, raw_trial, workload, write_table
+from streamgauge.analysis.cells import cells
+from streamgauge.analysis.trial import RawTrial, analyse
+from streamgauge.model.result import INTERVAL_COLUMNS, RESOURCE_COLUMNS, Durability, Lane
+
+SMALL = workload(rate=2000, seconds=12)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> RawTrial:
+    return raw_trial(tmp_path_factory.mktemp("small") / "001", LOG, SMALL)
+
+
+def fresh(directory: Path, shape: Shape = LOG, **changes: Any) -> RawTrial:
+    return raw_trial(directory / "001", shape, SMALL.model_copy(update=changes))
+
+
+def rows_of(directory: Path) -> list[dict[str, Any]]:
+    import pyarrow.parquet as parquet
+
+    found: list[dict[str, Any]] = parquet.read_table(directory / "intervals.parquet").to_pylist()
+    return found
+
+
+def rewrite(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    rows = rows_of(directory)
+    for row in rows:
+        change(row)
+    write_table(directory / "intervals.parquet", rows, INTERVAL_COLUMNS)
+
+
+def test_a_good_trial_is_valid_clean_and_complete(small: RawTrial) -> None:
+    result = analyse(small)
+    assert result.validity.valid, result.validity.reasons
+    assert result.audit.clean
+    assert result.publish_ms.count == result.end_to_end_ms.count == 24_000, "warm-up is not in the figures"
+    assert result.publish_rate_msgs_s == 2000
+    assert result.publish_rate_mb_s == pytest.approx(0.2)
+    assert result.achieved_share == 1.0
+    assert result.consume_rate_msgs_s == 2000
+    assert result.audit.sent == 34_000, "the audit covers the warm-up too"
+    assert result.steadiness.label in ("steady", "cyclic")
+    assert result.publish_ms.p50 is not None
+    assert result.publish_ms.p99 is not None
+    assert 0.2 < result.publish_ms.p50 < result.publish_ms.p99 < 10
+    assert result.cpu.duration_s == 12
+    assert result.cpu.workers_us_per_msg == pytest.approx(1.6, rel=0.6)
+    assert result.write_amplification == pytest.approx(1.02, rel=0.5)
+    assert [process.name for process in result.processes] == ["gauge-log-1"]
+
+
+def test_latencies_are_those_of_all_workers_together(tmp_path: Path) -> None:
+    """p99 of two workers is the p99 of their samples, not the mean of their p99."""
+    raw = fresh(tmp_path)
+    fast, slow = np.full(99, 1_000_000), np.full(99, 100_000_000)
+    base = {"interval": 6, "start_s": 6.0, "duration_s": 1.0, "role": "producer", "phase": "measure"}
+    rows = [
+        base | {"worker": "a", "publish": encode(np.repeat(fast, 10))},
+        base | {"worker": "b", "publish": encode(slow)},
+    ]
+    write_table(raw.directory / "intervals.parquet", rows, INTERVAL_COLUMNS)
+    figures = analyse(raw).publish_ms
+    assert figures.count == 1089
+    assert figures.p90 == pytest.approx(1.0, rel=1e-3)
+    assert figures.p95 == pytest.approx(100.0, rel=1e-3)
+
+
+def test_a_message_belongs_to_the_phase_in_which_it_was_intended(tmp_path: Path) -> None:
+    raw = fresh(tmp_path)
+    late = {"worker": "w", "interval": 17, "start_s": 17.0, "duration_s": 0.2, "role": "producer"}
+    rows = [
+        late | {"phase": "measure", "publish": encode(np.array([900_000_000]))},
+        late | {"phase": "warm-up", "publish": encode(np.array([14_000_000_000]))},
+    ]
+    write_table(raw.directory / "intervals.parquet", rows, INTERVAL_COLUMNS)
+    figures = analyse(raw).publish_ms
+    assert figures.count == 1
+    assert figures.max == pytest.approx(900, rel=1e-3)
+
+
+def test_rates_are_of_whole_intervals_within_the_window(tmp_path: Path) -> None:
+    raw = replace(fresh(tmp_path), measure_from_s=7.0, measure_until_s=9.5)
+    assert analyse(raw).cpu.duration_s == 2.0
+
+
+def test_a_backlog_is_that_of_the_slowest_subscription_over_all_workers(tmp_path: Path) -> None:
+    raw = fresh(tmp_path, subscriptions_per_topic=2)
+
+    def change(row: dict[str, Any]) -> None:
+        if row["interval"] == 8 and row["role"] == "consumer" and row["phase"] is None:
+            row["backlog_msgs"] = 700 if row["subscription"] == "s-1" else 30
+
+    rewrite(raw.directory, change)
+    result = analyse(raw)
+    assert result.backlog_msgs_max == 700
+    assert sorted(result.end_to_end_by_subscription_ms) == ["s-0", "s-1"]
+    assert result.consume_rate_msgs_s == 4000
+
+
+def test_a_late_generator_invalidates(tmp_path: Path) -> None:
+    result = analyse(fresh(tmp_path, replace(LOG, send_delay_ms=2.0)))
+    assert not result.validity.valid
+    assert "generator was late" in result.validity.reasons[0]
+
+
+def test_a_slow_system_allows_a_later_generator(tmp_path: Path) -> None:
+    assert analyse(fresh(tmp_path, replace(KAFKA, publish_ms=150.0, send_delay_ms=1.0))).validity.valid
+
+
+def test_a_rate_that_was_not_reached_invalidates(small: RawTrial) -> None:
+    raw = replace(small, workload=SMALL.model_copy(update={"rate_msgs_s": 2050.0}))
+    result = analyse(raw)
+    assert result.achieved_share == pytest.approx(0.9756, abs=1e-3)
+    assert any("97.6 % of the target" in reason for reason in result.validity.reasons)
+
+
+def test_chance_in_poisson_arrivals_is_no_failure(small: RawTrial) -> None:
+    asked = SMALL.model_copy(update={"rate_msgs_s": 2040.0, "arrival": "poisson"})
+    assert analyse(replace(small, workload=asked)).validity.valid
+
+
+def test_a_closed_loop_has_no_target(tmp_path: Path) -> None:
+    raw = fresh(tmp_path)
+    raw.workload = SMALL.model_copy(update={"rate_msgs_s": None, "arrival": "closed"})
+    result = analyse(raw)
+    assert result.achieved_share is None
+    assert result.validity.valid
+    assert any("Closed loop" in warning for warning in result.validity.warnings)
+    assert any("unexplained" in warning for warning in result.validity.warnings)
+
+
+def test_a_busy_worker_invalidates(tmp_path: Path) -> None:
+    raw = fresh(tmp_path)
+    rewrite(raw.directory, lambda row: row.update(cpu_s=1.9) if row["role"] == "worker" else None)
+    assert any("95 % of its cores" in reason for reason in analyse(raw).validity.reasons)
+
+
+def test_a_busy_lane_is_a_warning(small: RawTrial) -> None:
+    raw = replace(
+        small, lanes=[Lane(worker="w", name="producer-0", role="producer", scheduling="none", cpu_s=16.9)]
+    )
+    result = analyse(raw)
+    assert result.validity.valid
+    assert any("Lane producer-0" in warning for warning in result.validity.warnings)
+
+
+def test_a_lost_worker_invalidates(small: RawTrial) -> None:
+    result = analyse(replace(small, finish=None))
+    assert not result.audit.enabled
+    assert not result.audit.clean
+    assert result.validity.reasons == ["A worker was lost before it could report: no audit was made."]
+
+
+def test_fatal_notes_and_mismatches_are_passed_on(small: RawTrial) -> None:
+    durability = Durability(asked="L3", declared="L4", mismatches=["topic.flush.messages is 100, not 1."])
+    result = analyse(
+        replace(
+            small, fatal=["Broker 1 died."], notes=["The page cache was not dropped."], durability=durability
+        )
+    )
+    assert result.validity.reasons == ["Broker 1 died.", "topic.flush.messages is 100, not 1."]
+    assert "The page cache was not dropped." in result.validity.warnings
+
+
+def test_a_level_that_was_not_had_invalidates(small: RawTrial) -> None:
+    result = analyse(replace(small, durability=Durability(asked="L3", declared="L4")))
+    assert any("L3 was asked for" in reason for reason in result.validity.reasons)
+
+
+def test_failed_messages_invalidate_and_retries_warn(tmp_path: Path) -> None:
+    raw = fresh(tmp_path)
+
+    def retried(row: dict[str, Any]) -> None:
+        if row["role"] == "worker" and row["interval"] == 7:
+            row.update(retries=4, errors='{"NOT_LEADER_OR_FOLLOWER": 4}')
+
+    rewrite(raw.directory, retried)
+    result = analyse(raw)
+    assert result.validity.valid
+    assert result.errors == {"NOT_LEADER_OR_FOLLOWER": 4}
+    assert any("4 sends were retried" in warning for warning in result.validity.warnings)
+    rewrite(raw.directory, lambda row: row.update(failed_msgs=1) if row["role"] == "worker" else None)
+    assert not analyse(raw).validity.valid
+
+
+def test_lost_messages_leave_the_trial_valid_but_not_clean(small: RawTrial) -> None:
+    result = analyse(replace(small, finish=finish_answer(SMALL, 34_000, lost=7)))
+    assert result.validity.valid, "the system lost them, not the generator"
+    assert result.audit.lost == 7
+    assert not result.audit.clean
+
+
+def test_books_are_checked_again_after_the_journey(small: RawTrial) -> None:
+    answer = finish_answer(SMALL, 34_000)
+    answer["audit"]["acked"] = 33_999
+    result = analyse(replace(small, finish=answer))
+    assert not result.audit.balanced
+    assert any("do not balance" in reason for reason in result.validity.reasons)
+    answer = finish_answer(SMALL, 34_000)
+    answer["audit"]["subscriptions"][0]["received"] += 1
+    assert "received 34,001" in (analyse(replace(small, finish=answer)).audit.imbalance or "")
+
+
+def test_intervals_that_went_missing_invalidate(tmp_path: Path) -> None:
+    raw = fresh(tmp_path)
+    rows = [row for row in rows_of(raw.directory) if row["interval"] != 9]
+    write_table(raw.directory / "intervals.parquet", rows, INTERVAL_COLUMNS)
+    reasons = " ".join(analyse(raw).validity.reasons)
+    assert "intervals hold 32,000 sent messages, the books 34,000" in reasons
+    assert "publish histograms hold 32,000" in reasons
+
+
+def test_small_messages_have_no_audit_and_say_so(tmp_path: Path) -> None:
+    result = analyse(fresh(tmp_path, message_size_bytes=16))
+    assert result.validity.valid
+    assert not result.audit.clean
+    assert any("audit is off" in warning for warning in result.validity.warnings)
+
+
+def test_limits_are_medians_and_shares_name_the_most_used(small: RawTrial) -> None:
+    result = analyse(replace(small, probes=[probe("before"), probe("after", 0.5), probe("after", 0.9)]))
+    assert result.limits.disk_write_mb_s == 1350
+    assert result.limits.wakeup_us_p99 == 138
+    assert result.share_of_limit is not None
+    assert result.share_of_limit.name == "cpu"
+    assert 0 < result.share_of_limit.value < 1
+
+
+def test_probes_with_missing_parts_are_tolerated(small: RawTrial) -> None:
+    result = analyse(
+        replace(small, probes=[{}, {"disk": None, "wakeup_us": {"fifo": None, "normal": {"p99": 610}}}])
+    )
+    assert result.limits.disk_write_mb_s is None
+    assert result.limits.wakeup_us_p99 == 610
+    assert [share.name for share in result.shares] == ["cpu", "system_cpu", "worker_cpu"]
+
+
+def test_an_attached_cluster_is_not_charged_to_this_machine(small: RawTrial) -> None:
+    result = analyse(replace(small, attached=True))
+    assert result.cpu.system_s is None
+    assert {share.name for share in result.shares} == {"cpu", "worker_cpu"}
+
+
+def test_three_brokers_on_two_cores_are_remarked(tmp_path: Path) -> None:
+    result = analyse(fresh(tmp_path, replace(LOG, nodes=3)))
+    assert any("cores per broker" in warning for warning in result.validity.warnings)
+
+
+def test_steal_is_remarked(tmp_path: Path) -> None:
+    raw = fresh(tmp_path)
+    rows = [
+        {
+            "interval": second,
+            "start_s": float(second),
+            "duration_s": 1.0,
+            "scope": "host",
+            "cpu_s": 1.0,
+            "steal_s": 0.1,
+        }
+        for second in range(17)
+    ]
+    write_table(raw.directory / "resources.parquet", rows, RESOURCE_COLUMNS)
+    assert any("Steal was 5.0 %" in warning for warning in analyse(raw).validity.warnings)
+
+
+def test_a_trial_that_ended_before_its_first_interval_still_has_a_result(
+    small: RawTrial, tmp_path: Path
+) -> None:
+    raw = replace(small, directory=tmp_path, finish=None, status="failed", failure="Kafka did not start.")
+    result = analyse(raw)
+    assert result.status == "failed"
+    assert result.validity.reasons[0] == "Kafka did not start."
+    assert result.publish_rate_msgs_s == 0
+    assert result.steadiness.label == "too short"
+
+
+def test_a_stall_shows_in_publish_latency_as_the_schedule_implies(tmp_path: Path) -> None:
+    """0.8 s without acknowledgements in 12 s: a message due t seconds before its end waits t."""
+    raw = fresh(tmp_path, replace(LOG, stall_at_s=9.0))
+    result = analyse(raw)
+    assert result.publish_ms.max is not None
+    assert result.publish_ms.max > 750
+    from streamgauge.analysis.intervals import Intervals
+
+    histogram = Intervals.read(raw.directory).histogram("publish", "measure")
+    for above_ms in (100, 400, 700):
+        assert histogram.share_above(above_ms * 1e6) == pytest.approx((0.8 - above_ms / 1000) / 12, rel=0.1)
+
+
+def test_repeats_form_a_cell_with_the_median_of_valid_trials(small: RawTrial) -> None:
+    good = analyse(small)
+    results = []
+    for trial, value in enumerate((1.0, 3.0, 2.0, 99.0), start=1):
+        figures = good.publish_ms.model_copy(update={"p99": value})
+        result = good.model_copy(update={"trial": trial, "publish_ms": figures})
+        if value == 99.0:
+            result = result.model_copy(update={"validity": good.validity.model_copy(update={"valid": False})})
+        results.append(result)
+    results.append(good.model_copy(update={"system_version": "9.9"}))
+    found = cells(results)
+    assert [len(cell.trials) for cell in found] == [4, 1]
+    middle = found[0].middle(lambda result: result.publish_ms.p99)
+    assert middle is not None
+    assert (middle.median, middle.low, middle.high, middle.trials) == (2.0, 1.0, 3.0, 3)
