@@ -66,29 +66,41 @@ pub fn crc_matches(batch: &[u8]) -> bool {
 /// Checks the records of one partition in a Produce request: exactly one whole batch of format 2 (as brokers demand since KIP-98).
 pub fn check(records: &[u8]) -> Result<Header, Rejected> {
     if records.len() > 16 && records[16] != 2 {
-        return Err(if records[16] < 2 { Rejected::OldFormat } else { Rejected::Invalid("unknown batch format") });
+        return Err(if records[16] < 2 {
+            Rejected::OldFormat
+        } else {
+            Rejected::Invalid("unknown batch format")
+        });
     }
     if records.len() < HEADER_BYTES {
         return Err(Rejected::Corrupt("the record batch is shorter than its header"));
     }
     let length = i32::from_be_bytes(field(records, 8));
     if length < (HEADER_BYTES - 12) as i32 || length as usize + 12 > records.len() {
-        return Err(Rejected::Corrupt("the record batch's length does not match its bytes"));
+        return Err(Rejected::Corrupt(
+            "the record batch's length does not match its bytes",
+        ));
     }
     if (length as usize) + 12 != records.len() {
-        return Err(Rejected::Invalid("a Produce request holds exactly one record batch per partition"));
+        return Err(Rejected::Invalid(
+            "a Produce request holds exactly one record batch per partition",
+        ));
     }
     if !crc_matches(records) {
         return Err(Rejected::Corrupt("the record batch does not match its CRC"));
     }
     let attributes = i16::from_be_bytes(field(records, 21));
     if attributes & (TRANSACTIONAL | CONTROL) != 0 {
-        return Err(Rejected::Invalid("transactional and control batches are not supported"));
+        return Err(Rejected::Invalid(
+            "transactional and control batches are not supported",
+        ));
     }
     let header = header(records);
     let record_count = i64::from(i32::from_be_bytes(field(records, 57)));
     if record_count < 1 || record_count != header.offset_count {
-        return Err(Rejected::Invalid("the record count does not match the last offset delta"));
+        return Err(Rejected::Invalid(
+            "the record count does not match the last offset delta",
+        ));
     }
     Ok(header)
 }

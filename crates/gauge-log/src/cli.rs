@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::ValueEnum;
 
 use crate::settings::{MEMORY_BYTES_MIN, Settings};
 use crate::start::{self, Running};
@@ -27,8 +27,8 @@ enum DurabilityArgument {
 }
 
 /// Runs the reference log: a single-node server that speaks Kafka's protocol.
-#[derive(Debug, Args)]
-pub struct LogArgs {
+#[derive(Debug, clap::Args)]
+pub struct Args {
     /// Where to listen; port 0 takes any free one.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9092")]
     listen: String,
@@ -74,7 +74,7 @@ pub struct LogArgs {
 }
 
 /// Runs the log until it is told to stop (SIGTERM, SIGINT).
-pub fn run(args: LogArgs) -> ExitCode {
+pub fn run(args: Args) -> ExitCode {
     let settings = match settings(args) {
         Ok(settings) => settings,
         Err(message) => {
@@ -108,7 +108,10 @@ fn announce(running: &Running) {
     let _ = writeln!(out, "ready {}", running.address).and_then(|()| out.flush());
     let durability = running.shared.settings.durability.name();
     let address = running.address.to_string();
-    running.shared.events.write("ready", serde_json::json!({"address": address, "durability": durability}));
+    running.shared.events.write(
+        "ready",
+        serde_json::json!({"address": address, "durability": durability}),
+    );
 }
 
 fn block_signals() -> libc::sigset_t {
@@ -135,7 +138,9 @@ fn stop_on_signal(signals: libc::sigset_t, running: &Running) {
 
 fn resolve(option: &str, text: &str) -> Result<SocketAddr, String> {
     let expected = format!("{option} {text}: expected HOST:PORT, for instance 127.0.0.1:9092");
-    let mut addresses = text.to_socket_addrs().map_err(|error| format!("{expected} ({error})"))?;
+    let mut addresses = text
+        .to_socket_addrs()
+        .map_err(|error| format!("{expected} ({error})"))?;
     addresses.next().ok_or(expected)
 }
 
@@ -153,13 +158,19 @@ fn check_reach(option: &str, address: &SocketAddr, insecure: bool) -> Result<(),
     ))
 }
 
-fn settings(args: LogArgs) -> Result<Settings, String> {
+fn settings(args: Args) -> Result<Settings, String> {
     let listen = resolve("--listen", &args.listen)?;
     check_reach("--listen", &listen, args.insecure)?;
     if listen.ip().is_unspecified() && args.advertise.is_none() {
-        return Err(format!("--listen {listen} stands for every address; say which one clients should use with --advertise HOST"));
+        return Err(format!(
+            "--listen {listen} stands for every address; say which one clients should use with --advertise HOST"
+        ));
     }
-    let metrics = args.metrics.as_deref().map(|text| resolve("--metrics", text)).transpose()?;
+    let metrics = args
+        .metrics
+        .as_deref()
+        .map(|text| resolve("--metrics", text))
+        .transpose()?;
     if let Some(metrics) = &metrics {
         check_reach("--metrics", metrics, args.insecure)?;
     }
@@ -173,13 +184,32 @@ fn settings(args: LogArgs) -> Result<Settings, String> {
     let memory_mib = in_range("--memory", args.memory, MEMORY_BYTES_MIN >> 20, 1 << 20)?;
     let segment_mib = in_range("--segment-mib", args.segment_mib, 16, 16 << 10)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-    let threads = in_range("--threads", args.threads.map_or((cores / 2).max(1), u64::from), 1, 256)?;
-    in_range("--auto-create-partitions", u64::from(args.auto_create_partitions), 0, 10_000)?;
-    if args.limit_mb_s.is_some_and(|limit| !(limit.is_finite() && limit > 0.0)) {
+    let threads = in_range(
+        "--threads",
+        args.threads.map_or((cores / 2).max(1), u64::from),
+        1,
+        256,
+    )?;
+    in_range(
+        "--auto-create-partitions",
+        u64::from(args.auto_create_partitions),
+        0,
+        10_000,
+    )?;
+    if args
+        .limit_mb_s
+        .is_some_and(|limit| !(limit.is_finite() && limit > 0.0))
+    {
         return Err("--limit-mb-s: expected a number above 0".to_owned());
     }
-    let retention_mib = args.retention_mib.map(|mib| in_range("--retention-mib", mib, 1, 1 << 40)).transpose()?;
-    let retention_s = args.retention_s.map(|s| in_range("--retention-s", s, 1, 1 << 32)).transpose()?;
+    let retention_mib = args
+        .retention_mib
+        .map(|mib| in_range("--retention-mib", mib, 1, 1 << 40))
+        .transpose()?;
+    let retention_s = args
+        .retention_s
+        .map(|s| in_range("--retention-s", s, 1, 1 << 32))
+        .transpose()?;
     Ok(Settings {
         listen,
         advertise: args.advertise,

@@ -53,7 +53,9 @@ fn write_out(shared: &Shared, write: &PendingWrite) -> io::Result<()> {
     if write.to > write.from {
         // SAFETY: the journal handed this range out, and it appends only behind it.
         let bytes = unsafe { write.chunk.buffer().bytes(write.from, write.to) };
-        write.segment.write(bytes, write.chunk.start + write.from as u64)?;
+        write
+            .segment
+            .write(bytes, write.chunk.start + write.from as u64)?;
         shared.metrics.written_bytes.add(bytes.len() as u64);
         let end = write.chunk.start + write.to as u64;
         if end / WRITE_BACK_BYTES != (end - bytes.len() as u64) / WRITE_BACK_BYTES {
@@ -83,7 +85,10 @@ pub fn run(shared: &Shared) -> io::Result<()> {
         {
             let mut wanted = lock(&shared.commit_wanted);
             while !*wanted && !shared.is_stopping() {
-                wanted = shared.commit_changed.wait(wanted).unwrap_or_else(std::sync::PoisonError::into_inner);
+                wanted = shared
+                    .commit_changed
+                    .wait(wanted)
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
             }
             *wanted = false;
         }

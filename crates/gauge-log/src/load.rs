@@ -28,7 +28,9 @@ pub fn run(shared: &Shared) {
         let mut loads = lock(&shared.loads);
         let waiting = loads.waiting.remove(&start).unwrap_or_default();
         if let Err(reason) = outcome {
-            shared.events.write("load_failed", json!({"chunk": start, "reason": reason}));
+            shared
+                .events
+                .write("load_failed", json!({"chunk": start, "reason": reason}));
             loads.failed.insert(start, reason);
         }
         drop(loads);
@@ -45,7 +47,10 @@ fn next(shared: &Shared) -> Option<u64> {
         if let Some(start) = loads.queue.pop_front() {
             return Some(start);
         }
-        loads = shared.loads_changed.wait(loads).unwrap_or_else(std::sync::PoisonError::into_inner);
+        loads = shared
+            .loads_changed
+            .wait(loads)
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
     }
 }
 
@@ -54,7 +59,9 @@ fn load(shared: &Shared, start: u64) -> Result<(), String> {
         return Ok(());
     }
     // A chunk that retention has deleted meanwhile: who waits for it finds out by asking again.
-    let Some((extent, segment)) = shared.broker().journal.locate(start) else { return Ok(()) };
+    let Some((extent, segment)) = shared.broker().journal.locate(start) else {
+        return Ok(());
+    };
     let mut buffer = loop {
         match shared.cache.take_buffer(true) {
             Some(buffer) => break buffer,
@@ -63,7 +70,10 @@ fn load(shared: &Shared, start: u64) -> Result<(), String> {
         }
     };
     let length = (extent.end - extent.start) as usize;
-    let read = segment.read(&mut buffer.all_mut()[..length.next_multiple_of(BLOCK_BYTES)], start);
+    let read = segment.read(
+        &mut buffer.all_mut()[..length.next_multiple_of(BLOCK_BYTES)],
+        start,
+    );
     let count = match read {
         Ok(count) => count.min(length),
         Err(error) => {
@@ -97,7 +107,10 @@ fn index(shared: &Shared, buffer: &mut AlignedBuffer, start: u64, count: usize) 
         Step::Entry(..) => {}
         Step::Damage(from, to) => {
             shared.metrics.damaged.add(1);
-            shared.events.write("damage", json!({"from": start + from as u64, "to": start + to as u64}));
+            shared.events.write(
+                "damage",
+                json!({"from": start + from as u64, "to": start + to as u64}),
+            );
         }
     });
     Directory::new(places)

@@ -93,7 +93,9 @@ fn remove_old_states(shared: &Shared) -> io::Result<()> {
 
 /// Moves the start of partitions whose topic has a `retention.ms` of its own past chunks that are older.
 fn expire_topics(shared: &Shared) {
-    let now_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |age| age.as_millis() as i64);
+    let now_ms = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |age| age.as_millis() as i64);
     let mut broker = shared.broker();
     let with_retention: Vec<(i64, Vec<u32>)> = broker
         .topics
@@ -105,14 +107,22 @@ fn expire_topics(shared: &Shared) {
         .collect();
     for (retention_ms, partitions) in with_retention {
         for id in partitions {
-            let Some(partition) = broker.topics.partition(id) else { continue };
+            let Some(partition) = broker.topics.partition(id) else {
+                continue;
+            };
             let is_old = |start: u64| {
                 let newest = broker.journal.timestamp_of(start);
                 newest != i64::MAX && newest.saturating_add(retention_ms) < now_ms
             };
-            let keep_from = partition.chunk_marks.iter().find(|&&(_, start)| !is_old(start)).map(|&(_, start)| start);
+            let keep_from = partition
+                .chunk_marks
+                .iter()
+                .find(|&&(_, start)| !is_old(start))
+                .map(|&(_, start)| start);
             let all_old = partition.chunk_marks.last().map(|&(_, start)| start + 1);
-            let Some(keep_from) = keep_from.or(all_old) else { continue };
+            let Some(keep_from) = keep_from.or(all_old) else {
+                continue;
+            };
             if let Some(partition) = broker.topics.partition_mut(id) {
                 partition.forget_before(keep_from);
             }
@@ -125,11 +135,17 @@ fn delete_old_segments(shared: &Shared) -> io::Result<()> {
     loop {
         let mut broker = shared.broker();
         let journal = &broker.journal;
-        let Some(next_base) = journal.segments.get(1).map(|segment| segment.base) else { return Ok(()) };
+        let Some(next_base) = journal.segments.get(1).map(|segment| segment.base) else {
+            return Ok(());
+        };
         let oldest = Arc::clone(&journal.segments[0]);
         // A state behind the segment must be on disk before the segment may go.
         let state_is_written = shared.settings.data.join(file_name(next_base, "state")).exists()
-            || journal.segments.iter().skip(2).any(|later| shared.settings.data.join(file_name(later.base, "state")).exists());
+            || journal
+                .segments
+                .iter()
+                .skip(2)
+                .any(|later| shared.settings.data.join(file_name(later.base, "state")).exists());
         let too_large = shared
             .settings
             .retention_bytes
@@ -138,13 +154,22 @@ fn delete_old_segments(shared: &Shared) -> io::Result<()> {
             let first_alive = |(_, partition): (u32, &crate::broker::topics::Partition)| {
                 partition.chunk_marks.first().map(|&(_, start)| start)
             };
-            broker.topics.partitions().filter_map(first_alive).all(|start| start >= next_base)
+            broker
+                .topics
+                .partitions()
+                .filter_map(first_alive)
+                .all(|start| start >= next_base)
         };
         if !state_is_written || !(too_large || is_too_old(shared, &oldest) || is_dead()) {
             return Ok(());
         }
         broker.journal.segments.pop_front();
-        while broker.journal.chunks.front().is_some_and(|chunk| chunk.start < next_base) {
+        while broker
+            .journal
+            .chunks
+            .front()
+            .is_some_and(|chunk| chunk.start < next_base)
+        {
             broker.journal.chunks.pop_front();
         }
         for (_, partition) in broker.topics.partitions_mut() {
@@ -155,12 +180,16 @@ fn delete_old_segments(shared: &Shared) -> io::Result<()> {
         std::fs::remove_file(&path)?;
         let _ = std::fs::remove_file(path.with_extension("index"));
         shared.metrics.segments_deleted.add(1);
-        shared.events.write("segment_deleted", json!({"path": path.display().to_string()}));
+        shared
+            .events
+            .write("segment_deleted", json!({"path": path.display().to_string()}));
     }
 }
 
 fn is_too_old(shared: &Shared, segment: &Segment) -> bool {
-    let Some(age_max) = shared.settings.retention_age else { return false };
+    let Some(age_max) = shared.settings.retention_age else {
+        return false;
+    };
     let modified = std::fs::metadata(segment.final_path()).and_then(|metadata| metadata.modified());
     modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > age_max))
 }

@@ -98,26 +98,78 @@ impl Metrics {
         let counters = [
             ("batches", "Record batches stored.", &self.batches),
             ("records", "Records stored.", &self.records),
-            ("batch_bytes", "Bytes of record batches stored.", &self.batch_bytes),
-            ("fetched_bytes", "Bytes of record batches sent to consumers.", &self.fetched_bytes),
-            ("written_bytes", "Bytes written to the journal.", &self.written_bytes),
+            (
+                "batch_bytes",
+                "Bytes of record batches stored.",
+                &self.batch_bytes,
+            ),
+            (
+                "fetched_bytes",
+                "Bytes of record batches sent to consumers.",
+                &self.fetched_bytes,
+            ),
+            (
+                "written_bytes",
+                "Bytes written to the journal.",
+                &self.written_bytes,
+            ),
             ("commits", "Group commits.", &self.commits),
             ("requests", "Requests answered.", &self.requests),
-            ("malformed_requests", "Connections closed for a malformed request.", &self.malformed),
-            ("loaded_bytes", "Bytes read from disk for readers of the past.", &self.loaded_bytes),
-            ("damaged_ranges", "Damaged ranges met in the journal.", &self.damaged),
-            ("segments_deleted", "Segments deleted by retention.", &self.segments_deleted),
-            ("memory_waits", "Times that a request waited for memory.", &self.memory_waits),
-            ("evicted_connections", "Connections closed because their client did not read.", &self.evicted),
+            (
+                "malformed_requests",
+                "Connections closed for a malformed request.",
+                &self.malformed,
+            ),
+            (
+                "loaded_bytes",
+                "Bytes read from disk for readers of the past.",
+                &self.loaded_bytes,
+            ),
+            (
+                "damaged_ranges",
+                "Damaged ranges met in the journal.",
+                &self.damaged,
+            ),
+            (
+                "segments_deleted",
+                "Segments deleted by retention.",
+                &self.segments_deleted,
+            ),
+            (
+                "memory_waits",
+                "Times that a request waited for memory.",
+                &self.memory_waits,
+            ),
+            (
+                "evicted_connections",
+                "Connections closed because their client did not read.",
+                &self.evicted,
+            ),
         ];
         let gauges = [
             ("connections", "Connections open.", self.connections.get()),
             ("topics", "Topics.", facts.topics as i64),
             ("partitions", "Partitions.", facts.partitions as i64),
-            ("journal_bytes", "Bytes of the journal on disk.", facts.journal_bytes as i64),
-            ("pending_bytes", "Bytes appended and not yet written.", facts.pending_bytes as i64),
-            ("chunk_memory_bytes", "Memory taken by chunks of the journal.", facts.chunk_memory_bytes as i64),
-            ("input_bytes", "Memory taken by incomplete requests.", facts.input_bytes as i64),
+            (
+                "journal_bytes",
+                "Bytes of the journal on disk.",
+                facts.journal_bytes as i64,
+            ),
+            (
+                "pending_bytes",
+                "Bytes appended and not yet written.",
+                facts.pending_bytes as i64,
+            ),
+            (
+                "chunk_memory_bytes",
+                "Memory taken by chunks of the journal.",
+                facts.chunk_memory_bytes as i64,
+            ),
+            (
+                "input_bytes",
+                "Memory taken by incomplete requests.",
+                facts.input_bytes as i64,
+            ),
         ];
         let mut text = String::new();
         for (name, help, counter) in counters {
@@ -128,7 +180,10 @@ impl Metrics {
             );
         }
         for (name, help, value) in gauges {
-            let _ = writeln!(text, "# TYPE gauge_log_{name} gauge\n# HELP gauge_log_{name} {help}\ngauge_log_{name} {value}");
+            let _ = writeln!(
+                text,
+                "# TYPE gauge_log_{name} gauge\n# HELP gauge_log_{name} {help}\ngauge_log_{name} {value}"
+            );
         }
         text.push_str("# EOF\n");
         text
@@ -142,11 +197,16 @@ const SCRAPE_TIME: Duration = Duration::from_secs(2);
 
 /// Serves the metrics over HTTP/1.1 at `address`: one scrape at a time, every path the same, until the log ends.
 pub fn serve(shared: &Arc<Shared>, address: SocketAddr) -> Result<JoinHandle<()>, String> {
-    let listener = TcpListener::bind(address)
-        .map_err(|error| format!("cannot serve metrics on {address}: {error}; choose another address with --metrics HOST:PORT"))?;
-    listener.set_nonblocking(true).map_err(|error| format!("cannot serve metrics on {address}: {error}"))?;
+    let listener = TcpListener::bind(address).map_err(|error| {
+        format!("cannot serve metrics on {address}: {error}; choose another address with --metrics HOST:PORT")
+    })?;
+    listener
+        .set_nonblocking(true)
+        .map_err(|error| format!("cannot serve metrics on {address}: {error}"))?;
     if let Ok(bound) = listener.local_addr() {
-        shared.events.write("metrics", serde_json::json!({"address": bound.to_string()}));
+        shared
+            .events
+            .write("metrics", serde_json::json!({"address": bound.to_string()}));
     }
     let shared = Arc::clone(shared);
     let body = move || {
@@ -190,7 +250,8 @@ fn facts(shared: &Shared) -> Facts {
     Facts {
         topics: broker.topics.len(),
         partitions: broker.topics.partition_count(),
-        journal_bytes: broker.journal.end() - broker.journal.segments.front().map_or(0, |segment| segment.base),
+        journal_bytes: broker.journal.end()
+            - broker.journal.segments.front().map_or(0, |segment| segment.base),
         pending_bytes: broker.journal.pending_bytes(),
         chunk_memory_bytes: shared.cache.memory_bytes(),
         input_bytes: shared.input_bytes.load(Ordering::Relaxed),

@@ -58,7 +58,9 @@ pub fn failure(what: &str, path: &Path, error: impl Display) -> String {
 fn bases(directory: &Path, extension: &str) -> Result<BTreeMap<u64, PathBuf>, String> {
     let list = std::fs::read_dir(directory).map_err(|error| failure("cannot list", directory, error))?;
     let paths = list.filter_map(|entry| Some(entry.ok()?.path()));
-    Ok(paths.filter_map(|path| Some((base_of(&path, extension)?, path))).collect())
+    Ok(paths
+        .filter_map(|path| Some((base_of(&path, extension)?, path)))
+        .collect())
 }
 
 /// Recovers the log in `settings.data`, or begins one there.
@@ -70,7 +72,9 @@ pub fn recover(settings: &Settings, groups: Groups, events: &Events) -> Result<R
     let mut segments = VecDeque::new();
     for &base in bases(directory, "log")?.keys() {
         let segment = Segment::open(directory, base, settings.durability);
-        segments.push_back(Arc::new(segment.map_err(|error| failure("cannot open a segment in", directory, error))?));
+        segments.push_back(Arc::new(
+            segment.map_err(|error| failure("cannot open a segment in", directory, error))?,
+        ));
     }
     if segments.is_empty() {
         let first = Segment::open(directory, 0, settings.durability)
@@ -92,7 +96,10 @@ pub fn recover(settings: &Settings, groups: Groups, events: &Events) -> Result<R
     for change in state.changes {
         recovery.apply(change);
     }
-    let scan_from = segments.iter().rposition(|segment| segment.base <= state.position).unwrap_or(0);
+    let scan_from = segments
+        .iter()
+        .rposition(|segment| segment.base <= state.position)
+        .unwrap_or(0);
     let mut end = segments[0].base;
     for (index, segment) in segments.iter().enumerate() {
         let next_base = segments.get(index + 1).map(|next| next.base);
@@ -117,7 +124,8 @@ pub fn recover(settings: &Settings, groups: Groups, events: &Events) -> Result<R
     last.cut(torn)
         .and_then(|()| last.cut(end))
         .map_err(|error| failure("cannot cut the torn tail of", &last.final_path(), error))?;
-    last.reserve(settings.segment_bytes).map_err(|error| failure("cannot reserve space for", &last.final_path(), error))?;
+    last.reserve(settings.segment_bytes)
+        .map_err(|error| failure("cannot reserve space for", &last.final_path(), error))?;
     for (_, partition) in recovery.topics.partitions_mut() {
         partition.high_watermark = partition.next_offset;
     }
@@ -134,14 +142,21 @@ pub fn recover(settings: &Settings, groups: Groups, events: &Events) -> Result<R
     })
 }
 
-fn newest_state(directory: &Path, segments: &VecDeque<Arc<Segment>>, events: &Events) -> Result<State, String> {
+fn newest_state(
+    directory: &Path,
+    segments: &VecDeque<Arc<Segment>>,
+    events: &Events,
+) -> Result<State, String> {
     for path in bases(directory, "state")?.values().rev() {
         let read = checkpoint::read_file(path, true)
             .and_then(|bytes| checkpoint::decode_state(&bytes).map_err(|malformed| malformed.to_string()));
         match read {
             Ok(state) if state.position >= segments[0].base => return Ok(state),
             Ok(_) => {}
-            Err(error) => events.write("state_damaged", json!({"path": path.display().to_string(), "error": error})),
+            Err(error) => events.write(
+                "state_damaged",
+                json!({"path": path.display().to_string(), "error": error}),
+            ),
         }
     }
     if segments[0].base != 0 {
@@ -151,7 +166,10 @@ fn newest_state(directory: &Path, segments: &VecDeque<Arc<Segment>>, events: &Ev
             directory.display()
         ));
     }
-    Ok(State { position: 0, changes: Vec::new() })
+    Ok(State {
+        position: 0,
+        changes: Vec::new(),
+    })
 }
 
 /// What has been recovered so far.
@@ -177,7 +195,12 @@ enum ChunkEnd {
 
 impl Recovery<'_> {
     fn apply(&mut self, change: Change) {
-        broker::apply(&mut self.topics, &mut self.groups, &mut self.producer_ids_taken, change);
+        broker::apply(
+            &mut self.topics,
+            &mut self.groups,
+            &mut self.producer_ids_taken,
+            change,
+        );
     }
 
     /// Takes a complete segment's chunks and marks from its index; false when that cannot be used.
@@ -189,18 +212,29 @@ impl Recovery<'_> {
             Ok(index) if index_covers(&index, segment.base, next_base) => index,
             Ok(_) => return false,
             Err(error) => {
-                self.events.write("index_unusable", json!({"path": path.display().to_string(), "error": error}));
+                self.events.write(
+                    "index_unusable",
+                    json!({"path": path.display().to_string(), "error": error}),
+                );
                 return false;
             }
         };
         for (start, end, timestamp_ms_max) in index.chunks {
-            self.chunks.push_back(ChunkExtent { start, end, timestamp_ms_max });
+            self.chunks.push_back(ChunkExtent {
+                start,
+                end,
+                timestamp_ms_max,
+            });
         }
         let marks_max = self.topics.chunk_marks_max();
         for (partition, marks) in index.marks {
             // Partitions that are not in the state were deleted.
-            let Some(partition) = self.topics.partition_mut(partition) else { continue };
-            marks.into_iter().for_each(|(offset, start)| partition.note_chunk(offset, start, marks_max));
+            let Some(partition) = self.topics.partition_mut(partition) else {
+                continue;
+            };
+            marks
+                .into_iter()
+                .for_each(|(offset, start)| partition.note_chunk(offset, start, marks_max));
         }
         true
     }
@@ -243,7 +277,9 @@ impl Recovery<'_> {
                 return;
             }
             match step {
-                Step::Entry(at, header, _) if header.chunk_start && at > 0 => next_chunk = Some(start + at as u64),
+                Step::Entry(at, header, _) if header.chunk_start && at > 0 => {
+                    next_chunk = Some(start + at as u64)
+                }
                 step => steps.push(step),
             }
         });
@@ -274,7 +310,11 @@ impl Recovery<'_> {
         end = end.next_multiple_of(BLOCK_BYTES as u64);
         let next = next_chunk.unwrap_or(end);
         if next > start {
-            self.chunks.push_back(ChunkExtent { start, end: next, timestamp_ms_max });
+            self.chunks.push_back(ChunkExtent {
+                start,
+                end: next,
+                timestamp_ms_max,
+            });
         }
         match next_chunk {
             Some(next) => Ok(ChunkEnd::Next(next)),
@@ -289,9 +329,14 @@ impl Recovery<'_> {
         let end = from.next_multiple_of(BLOCK_BYTES as u64);
         self.cut_bytes += BLOCK_BYTES as u64;
         let path = segment.final_path().display().to_string();
-        self.events.write("torn_tail_cut", json!({"path": path, "position": from}));
+        self.events
+            .write("torn_tail_cut", json!({"path": path, "position": from}));
         if end > start {
-            self.chunks.push_back(ChunkExtent { start, end, timestamp_ms_max });
+            self.chunks.push_back(ChunkExtent {
+                start,
+                end,
+                timestamp_ms_max,
+            });
         }
         ChunkEnd::End(from)
     }
@@ -302,8 +347,9 @@ impl Recovery<'_> {
         let mut position = to / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
         loop {
             let bytes = buffer.all_mut();
-            let count =
-                segment.read(bytes, position).map_err(|error| failure("cannot read", &segment.final_path(), error))?;
+            let count = segment
+                .read(bytes, position)
+                .map_err(|error| failure("cannot read", &segment.final_path(), error))?;
             let mut found = false;
             entry::walk(&bytes[..count], position, |step| {
                 if let Step::Entry(_, header, _) = step {
@@ -326,7 +372,10 @@ impl Recovery<'_> {
             from - segment.base,
             to - segment.base
         );
-        self.events.write("damage", json!({"path": path, "from": from, "to": to, "reason": reason}));
+        self.events.write(
+            "damage",
+            json!({"path": path, "from": from, "to": to, "reason": reason}),
+        );
     }
 
     fn take_entry(
@@ -348,11 +397,15 @@ impl Recovery<'_> {
                 let batch = batch::header(payload);
                 *timestamp_ms_max = (*timestamp_ms_max).max(batch.timestamp_ms_max);
                 let marks_max = self.topics.chunk_marks_max();
-                let Some(partition) = self.topics.partition_mut(header.partition) else { return Ok(()) };
+                let Some(partition) = self.topics.partition_mut(header.partition) else {
+                    return Ok(());
+                };
                 partition.note_chunk(batch.base_offset, chunk, marks_max);
                 if is_new {
                     partition.next_offset = partition.next_offset.max(batch.base_offset + batch.offset_count);
-                    partition.producers.note(broker::producers::mark(&batch, batch.base_offset));
+                    partition
+                        .producers
+                        .note(broker::producers::mark(&batch, batch.base_offset));
                 }
             }
         }

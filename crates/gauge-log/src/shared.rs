@@ -181,8 +181,13 @@ impl Shared {
     pub fn wake(&self, connections: &[ConnectionId], own: Option<u16>) {
         for (index, mailbox) in self.mailboxes.iter().enumerate() {
             let mut mail = None;
-            for connection in connections.iter().filter(|connection| usize::from(connection.thread) == index) {
-                mail.get_or_insert_with(|| lock(&mailbox.mail)).woken.push(connection.number);
+            for connection in connections
+                .iter()
+                .filter(|connection| usize::from(connection.thread) == index)
+            {
+                mail.get_or_insert_with(|| lock(&mailbox.mail))
+                    .woken
+                    .push(connection.number);
             }
             if mail.is_some() && own != Some(index as u16) {
                 mailbox.wake.signal();
@@ -217,8 +222,12 @@ impl Shared {
         let mut free_ns = self.limit_free_ns.load(Ordering::Relaxed);
         loop {
             let next_ns = free_ns.max(now_ns - LIMIT_BURST_NS) + cost_ns;
-            let exchanged =
-                self.limit_free_ns.compare_exchange_weak(free_ns, next_ns, Ordering::Relaxed, Ordering::Relaxed);
+            let exchanged = self.limit_free_ns.compare_exchange_weak(
+                free_ns,
+                next_ns,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
             match exchanged {
                 Ok(_) if next_ns > now_ns => return Some(Duration::from_nanos((next_ns - now_ns) as u64)),
                 Ok(_) => return None,

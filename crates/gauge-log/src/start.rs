@@ -38,14 +38,20 @@ pub struct Running {
 /// Starts a log: recovers what is in its directory, then listens. The error is a sentence for a person.
 pub fn start(settings: Settings) -> Result<Running, String> {
     let started = Instant::now();
-    let events = Events::open(settings.events.as_deref())
-        .map_err(|error| format!("cannot write events to {}: {error}", display(settings.events.as_deref())))?;
+    let events = Events::open(settings.events.as_deref()).map_err(|error| {
+        format!(
+            "cannot write events to {}: {error}",
+            display(settings.events.as_deref())
+        )
+    })?;
     let directory_lock = lock_directory(&settings)?;
     let listener = TcpListener::bind(settings.listen).map_err(|error| {
         format!("cannot listen on {}: {error}; choose another address with --listen HOST:PORT (port 0: any free one)", settings.listen)
     })?;
     raise_backlog(&listener);
-    let address = listener.local_addr().map_err(|error| format!("cannot tell the listening address: {error}"))?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| format!("cannot tell the listening address: {error}"))?;
     let cluster_id = cluster_id(&settings)?;
     let shared = Arc::new(assemble(settings, events, address, cluster_id, started)?);
     let mut threads = Vec::new();
@@ -64,7 +70,13 @@ pub fn start(settings: Settings) -> Result<Running, String> {
         threads.push(crate::metrics::serve(&shared, address)?);
     }
     let committer = spawn(&shared, "commit", commit::run)?;
-    Ok(Running { address, shared, threads, committer, _directory_lock: directory_lock })
+    Ok(Running {
+        address,
+        shared,
+        threads,
+        committer,
+        _directory_lock: directory_lock,
+    })
 }
 
 impl Running {
@@ -101,19 +113,25 @@ fn spawn(
         match outcome {
             Ok(Ok(())) => {}
             Ok(Err(error)) => shared.fail(format!("the {thread_name} thread failed: {error}")),
-            Err(_) => shared.fail(format!("the {thread_name} thread panicked; this is a defect of gauge log")),
+            Err(_) => shared.fail(format!(
+                "the {thread_name} thread panicked; this is a defect of gauge log"
+            )),
         }
     };
     let builder = std::thread::Builder::new().name(format!("log-{name}"));
-    builder.spawn(body).map_err(|error| format!("cannot start a thread: {error}"))
+    builder
+        .spawn(body)
+        .map_err(|error| format!("cannot start a thread: {error}"))
 }
 
 /// Only one log may use a directory.
 fn lock_directory(settings: &Settings) -> Result<OwnedFd, String> {
     let directory = &settings.data;
-    std::fs::create_dir_all(directory).map_err(|error| failure("cannot create the data directory", directory, error))?;
+    std::fs::create_dir_all(directory)
+        .map_err(|error| failure("cannot create the data directory", directory, error))?;
     let path = directory.join("lock");
-    let file = File::create(&path).map_err(|error| failure("cannot write to the data directory", directory, error))?;
+    let file = File::create(&path)
+        .map_err(|error| failure("cannot write to the data directory", directory, error))?;
     // SAFETY: a plain system call on a descriptor that `file` owns.
     let failed = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
     if failed != 0 {
@@ -139,7 +157,10 @@ fn cluster_id(settings: &Settings) -> Result<String, String> {
     {
         return Ok(id.trim().to_owned());
     }
-    let id: String = crate::api::topics::random_id().iter().map(|byte| format!("{byte:02x}")).collect();
+    let id: String = crate::api::topics::random_id()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     std::fs::write(&path, &id).map_err(|error| failure("cannot write", &path, error))?;
     Ok(id)
 }
@@ -151,7 +172,10 @@ fn assemble(
     cluster_id: String,
     started: Instant,
 ) -> Result<Shared, String> {
-    let prefix: String = crate::api::topics::random_id()[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+    let prefix: String = crate::api::topics::random_id()[..6]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     let recovered = recover(&settings, Groups::new(prefix), &events)?;
     let seconds = started.elapsed().as_secs_f64();
     events.write(
@@ -169,13 +193,28 @@ fn assemble(
         recovered.segments,
     );
     let producer_ids = recovered.producer_ids_taken;
-    let broker = Broker::new(recovered.topics, recovered.groups, journal, producer_ids, Arc::clone(&cache));
+    let broker = Broker::new(
+        recovered.topics,
+        recovered.groups,
+        journal,
+        producer_ids,
+        Arc::clone(&cache),
+    );
     let mailbox = || -> Result<Mailbox, String> {
         let wake = Wake::new().map_err(|error| format!("cannot create an eventfd: {error}"))?;
-        Ok(Mailbox { wake, mail: Mutex::new(Mail::default()), awaits_commit: AtomicBool::new(false) })
+        Ok(Mailbox {
+            wake,
+            mail: Mutex::new(Mail::default()),
+            awaits_commit: AtomicBool::new(false),
+        })
     };
-    let mailboxes = (0..settings.threads).map(|_| mailbox()).collect::<Result<Vec<_>, _>>()?;
-    let host = settings.advertise.clone().unwrap_or_else(|| address.ip().to_string());
+    let mailboxes = (0..settings.threads)
+        .map(|_| mailbox())
+        .collect::<Result<Vec<_>, _>>()?;
+    let host = settings
+        .advertise
+        .clone()
+        .unwrap_or_else(|| address.ip().to_string());
     Ok(Shared {
         advertised: (host, address.port()),
         settings,
@@ -184,7 +223,10 @@ fn assemble(
         cache,
         committed: AtomicU64::new(recovered.end),
         mailboxes,
-        loads: Mutex::new(Loads { waiting: HashMap::new(), ..Default::default() }),
+        loads: Mutex::new(Loads {
+            waiting: HashMap::new(),
+            ..Default::default()
+        }),
         loads_changed: Condvar::new(),
         commit_wanted: Mutex::new(false),
         commit_changed: Condvar::new(),

@@ -105,7 +105,11 @@ impl<'a> Reader<'a> {
         if self.flexible {
             return Ok(self.varint()?.checked_sub(1).map(|length| length as usize));
         }
-        let length = if plain_is_16_bit { i32::from(self.i16()?) } else { self.i32()? };
+        let length = if plain_is_16_bit {
+            i32::from(self.i16()?)
+        } else {
+            self.i32()?
+        };
         match length {
             -1 => Ok(None),
             length if length < 0 => Err(Malformed("a length is negative")),
@@ -115,30 +119,40 @@ impl<'a> Reader<'a> {
 
     /// NULLABLE_STRING or COMPACT_NULLABLE_STRING.
     pub fn nullable_string(&mut self) -> Read<Option<&'a str>> {
-        let Some(length) = self.length(true)? else { return Ok(None) };
+        let Some(length) = self.length(true)? else {
+            return Ok(None);
+        };
         let bytes = self.take(length)?;
-        std::str::from_utf8(bytes).map(Some).map_err(|_| Malformed("a string is not UTF-8"))
+        std::str::from_utf8(bytes)
+            .map(Some)
+            .map_err(|_| Malformed("a string is not UTF-8"))
     }
 
     /// STRING or COMPACT_STRING.
     pub fn string(&mut self) -> Read<&'a str> {
-        self.nullable_string()?.ok_or(Malformed("a string that must be there is null"))
+        self.nullable_string()?
+            .ok_or(Malformed("a string that must be there is null"))
     }
 
     /// NULLABLE_BYTES or COMPACT_NULLABLE_BYTES (RECORDS has the same form).
     pub fn nullable_bytes(&mut self) -> Read<Option<&'a [u8]>> {
-        let Some(length) = self.length(false)? else { return Ok(None) };
+        let Some(length) = self.length(false)? else {
+            return Ok(None);
+        };
         self.take(length).map(Some)
     }
 
     /// BYTES or COMPACT_BYTES.
     pub fn bytes(&mut self) -> Read<&'a [u8]> {
-        self.nullable_bytes()?.ok_or(Malformed("a byte field that must be there is null"))
+        self.nullable_bytes()?
+            .ok_or(Malformed("a byte field that must be there is null"))
     }
 
     /// The length of an array whose elements take at least `element_bytes_min` bytes each; None is null.
     pub fn nullable_array(&mut self, element_bytes_min: usize) -> Read<Option<usize>> {
-        let Some(length) = self.length(false)? else { return Ok(None) };
+        let Some(length) = self.length(false)? else {
+            return Ok(None);
+        };
         if length.saturating_mul(element_bytes_min.max(1)) > self.remaining() {
             return Err(Malformed("an array is longer than the frame"));
         }
@@ -147,7 +161,8 @@ impl<'a> Reader<'a> {
 
     /// The length of an array that may be empty but not null.
     pub fn array(&mut self, element_bytes_min: usize) -> Read<usize> {
-        self.nullable_array(element_bytes_min)?.ok_or(Malformed("an array that must be there is null"))
+        self.nullable_array(element_bytes_min)?
+            .ok_or(Malformed("an array that must be there is null"))
     }
 
     /// Skips tagged fields in a flexible encoding; nothing in a plain one.
@@ -178,7 +193,10 @@ pub struct Writer {
 impl Writer {
     /// An empty frame; `flexible` selects compact lengths and tagged fields (KIP-482).
     pub fn new(flexible: bool) -> Self {
-        Self { bytes: Vec::with_capacity(256), flexible }
+        Self {
+            bytes: Vec::with_capacity(256),
+            flexible,
+        }
     }
 
     /// Switches between the plain and the flexible encoding.

@@ -14,11 +14,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Log(gauge_log::cli::Args),
     Probe(gauge_probe::cli::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Log(args) => gauge_log::cli::run(args),
         Command::Probe(args) => gauge_probe::cli::run(args),
     }
 }

@@ -47,7 +47,13 @@ pub struct Config {
 }
 
 fn config(name: &'static str, value: impl ToString, source: Source, kind: Kind) -> Config {
-    Config { name, value: value.to_string(), read_only: true, source, kind }
+    Config {
+        name,
+        value: value.to_string(),
+        read_only: true,
+        source,
+        kind,
+    }
 }
 
 /// How often data is forced to disk, in Kafka's terms: after every batch, or never.
@@ -60,7 +66,10 @@ fn flush_ms(shared: &Shared) -> i64 {
 }
 
 fn retention_ms(shared: &Shared) -> i64 {
-    shared.settings.retention_age.map_or(-1, |age| age.as_millis() as i64)
+    shared
+        .settings
+        .retention_age
+        .map_or(-1, |age| age.as_millis() as i64)
 }
 
 /// The settings of a topic (of one without settings of its own for None).
@@ -72,11 +81,21 @@ pub fn topic_configs(shared: &Shared, topic: Option<&Topic>) -> Vec<Config> {
         config("flush.messages", flush_messages(shared), durability, Kind::Long),
         config("flush.ms", flush_ms(shared), durability, Kind::Long),
         config("max.message.bytes", PAYLOAD_BYTES_MAX, Source::Default, Kind::Int),
-        config("message.timestamp.type", "CreateTime", Source::Default, Kind::String),
+        config(
+            "message.timestamp.type",
+            "CreateTime",
+            Source::Default,
+            Kind::String,
+        ),
         config("min.insync.replicas", 1, Source::Default, Kind::Int),
         config("retention.bytes", -1, Source::Default, Kind::Long),
         config("retention.ms", retention_ms(shared), Source::Static, Kind::Long),
-        config("segment.bytes", shared.settings.segment_bytes, Source::Static, Kind::Int),
+        config(
+            "segment.bytes",
+            shared.settings.segment_bytes,
+            Source::Static,
+            Kind::Int,
+        ),
     ];
     if let Some(value) = topic.and_then(|topic| topic.configs.get("retention.ms"))
         && let Some(config) = configs.iter_mut().find(|config| config.name == "retention.ms")
@@ -89,24 +108,61 @@ pub fn topic_configs(shared: &Shared, topic: Option<&Topic>) -> Vec<Config> {
 
 fn broker_configs(shared: &Shared) -> Vec<Config> {
     let settings = &shared.settings;
-    let limit = settings.limit_mb_s.map_or("none".to_owned(), |limit| limit.to_string());
+    let limit = settings
+        .limit_mb_s
+        .map_or("none".to_owned(), |limit| limit.to_string());
     vec![
         config("broker.id", NODE_ID, Source::Default, Kind::Int),
         config("node.id", NODE_ID, Source::Default, Kind::Int),
-        config("auto.create.topics.enable", settings.auto_create_partitions > 0, Source::Static, Kind::Boolean),
-        config("num.partitions", settings.auto_create_partitions.max(1), Source::Static, Kind::Int),
+        config(
+            "auto.create.topics.enable",
+            settings.auto_create_partitions > 0,
+            Source::Static,
+            Kind::Boolean,
+        ),
+        config(
+            "num.partitions",
+            settings.auto_create_partitions.max(1),
+            Source::Static,
+            Kind::Int,
+        ),
         config("default.replication.factor", 1, Source::Default, Kind::Int),
         config("min.insync.replicas", 1, Source::Default, Kind::Int),
-        config("log.flush.interval.messages", flush_messages(shared), Source::Static, Kind::Long),
-        config("log.flush.interval.ms", flush_ms(shared), Source::Static, Kind::Long),
+        config(
+            "log.flush.interval.messages",
+            flush_messages(shared),
+            Source::Static,
+            Kind::Long,
+        ),
+        config(
+            "log.flush.interval.ms",
+            flush_ms(shared),
+            Source::Static,
+            Kind::Long,
+        ),
         config("log.retention.bytes", -1, Source::Default, Kind::Long),
-        config("log.retention.ms", retention_ms(shared), Source::Static, Kind::Long),
+        config(
+            "log.retention.ms",
+            retention_ms(shared),
+            Source::Static,
+            Kind::Long,
+        ),
         config("log.dirs", settings.data.display(), Source::Static, Kind::String),
         config("message.max.bytes", PAYLOAD_BYTES_MAX, Source::Default, Kind::Int),
         config("num.network.threads", settings.threads, Source::Static, Kind::Int),
         config("group.initial.rebalance.delay.ms", 0, Source::Default, Kind::Int),
-        config("streamgauge.durability", settings.durability.name(), Source::Static, Kind::String),
-        config("streamgauge.memory.bytes", settings.memory_bytes, Source::Static, Kind::Long),
+        config(
+            "streamgauge.durability",
+            settings.durability.name(),
+            Source::Static,
+            Kind::String,
+        ),
+        config(
+            "streamgauge.memory.bytes",
+            settings.memory_bytes,
+            Source::Static,
+            Kind::Long,
+        ),
         config(
             "streamgauge.journal.retention.bytes",
             settings.retention_bytes.map_or(-1, |bytes| bytes as i64),
@@ -114,7 +170,12 @@ fn broker_configs(shared: &Shared) -> Vec<Config> {
             Kind::Long,
         ),
         config("streamgauge.limit.mb.s", limit, Source::Static, Kind::String),
-        config("streamgauge.version", env!("CARGO_PKG_VERSION"), Source::Default, Kind::String),
+        config(
+            "streamgauge.version",
+            env!("CARGO_PKG_VERSION"),
+            Source::Default,
+            Kind::String,
+        ),
     ]
 }
 
@@ -124,13 +185,18 @@ pub fn check_topic_config(shared: &Shared, key: &str, value: &str) -> Result<(),
     if key == "retention.ms" {
         return match value.parse::<i64>() {
             Ok(-1..) => Ok(()),
-            _ => refuse(format!("retention.ms is a number of milliseconds or -1, not '{value}'")),
+            _ => refuse(format!(
+                "retention.ms is a number of milliseconds or -1, not '{value}'"
+            )),
         };
     }
     let known = topic_configs(shared, None);
     let Some(config) = known.iter().find(|config| config.name == key) else {
         let names: Vec<&str> = known.iter().map(|config| config.name).collect();
-        return refuse(format!("unknown setting '{key}'; this log knows {}", names.join(", ")));
+        return refuse(format!(
+            "unknown setting '{key}'; this log knows {}",
+            names.join(", ")
+        ));
     };
     if config.value == value {
         return Ok(());
@@ -140,7 +206,10 @@ pub fn check_topic_config(shared: &Shared, key: &str, value: &str) -> Result<(),
         "segment.bytes" => ": it follows from --segment-mib",
         _ => "",
     };
-    refuse(format!("{key} is {} here and cannot be {value}{hint}", config.value))
+    refuse(format!(
+        "{key} is {} here and cannot be {value}{hint}",
+        config.value
+    ))
 }
 
 /// Reports settings of topics and of the broker.
@@ -187,11 +256,20 @@ fn configs_of(request: &Request<'_>, kind: i8, name: &str) -> Result<Vec<Config>
     match kind {
         2 => match request.shared.broker().topics.get(name) {
             Some(topic) => Ok(topic_configs(request.shared, Some(topic))),
-            None => Err((ErrorCode::UnknownTopicOrPartition, format!("there is no topic '{name}'"))),
+            None => Err((
+                ErrorCode::UnknownTopicOrPartition,
+                format!("there is no topic '{name}'"),
+            )),
         },
         4 if name.is_empty() || name == NODE_ID.to_string() => Ok(broker_configs(request.shared)),
-        4 => Err((ErrorCode::InvalidRequest, format!("there is no broker {name}; the only one is {NODE_ID}"))),
-        _ => Err((ErrorCode::InvalidRequest, "only topics (2) and brokers (4) have settings".to_owned())),
+        4 => Err((
+            ErrorCode::InvalidRequest,
+            format!("there is no broker {name}; the only one is {NODE_ID}"),
+        )),
+        _ => Err((
+            ErrorCode::InvalidRequest,
+            "only topics (2) and brokers (4) have settings".to_owned(),
+        )),
     }
 }
 

@@ -75,7 +75,12 @@ pub fn fetch(mut request: Request<'_>) -> Read<Outcome> {
             let partition_bytes_max = body.i32()?;
             body.tags()?;
             let partition = broker.topics.partition_id(name, index);
-            wanted.push(Wanted { index, partition, offset, bytes_max: partition_bytes_max.max(0) as usize });
+            wanted.push(Wanted {
+                index,
+                partition,
+                offset,
+                bytes_max: partition_bytes_max.max(0) as usize,
+            });
         }
         body.tags()?;
         topics.push((name.to_owned(), wanted));
@@ -125,7 +130,8 @@ impl FetchRequest {
         let waits_for_disk = loads.iter().any(|&(_, blocks)| blocks);
         let enough = bytes >= self.bytes_min.max(1) || (bytes > 0 && waits_for_disk);
         // Data that is on its way from the disk is worth waiting for, even beyond the client's time: an empty answer would only be asked again.
-        let must = failed || (expired && !(waits_for_disk && bytes == 0)) || self.topics.is_empty() && expired;
+        let must =
+            failed || (expired && !(waits_for_disk && bytes == 0)) || self.topics.is_empty() && expired;
         if !enough && !must {
             self.note_waiter(&mut broker, connection);
         }
@@ -149,10 +155,18 @@ impl FetchRequest {
         extents: &mut Vec<Extent>,
         loads: &mut Vec<(u64, bool)>,
     ) -> Standing {
-        let partition = wanted.partition.and_then(|id| Some((id, broker.topics.partition(id)?)));
+        let partition = wanted
+            .partition
+            .and_then(|id| Some((id, broker.topics.partition(id)?)));
         let Some((id, partition)) = partition else {
             let error = ErrorCode::UnknownTopicOrPartition;
-            return Standing { error, high_watermark: -1, log_start: -1, extents: 0, bytes: 0 };
+            return Standing {
+                error,
+                high_watermark: -1,
+                log_start: -1,
+                extents: 0,
+                bytes: 0,
+            };
         };
         let mut standing = Standing {
             error: ErrorCode::None,
@@ -167,7 +181,10 @@ impl FetchRequest {
         }
         let room = wanted.bytes_max.min(self.bytes_max.saturating_sub(bytes_so_far));
         let may_exceed = bytes_so_far == 0;
-        if wanted.offset >= partition.high_watermark || extents.len() == EXTENTS_MAX || (room == 0 && !may_exceed) {
+        if wanted.offset >= partition.high_watermark
+            || extents.len() == EXTENTS_MAX
+            || (room == 0 && !may_exceed)
+        {
             return standing;
         }
         let before = extents.len();
@@ -213,7 +230,11 @@ impl FetchRequest {
             out.i16(self.session_error as i16);
             out.i32(0);
         }
-        let answered = if self.session_error == ErrorCode::None { &self.topics[..] } else { &[] };
+        let answered = if self.session_error == ErrorCode::None {
+            &self.topics[..]
+        } else {
+            &[]
+        };
         out.array(answered.len());
         let mut standings = standings.iter();
         for (name, wanted) in answered {

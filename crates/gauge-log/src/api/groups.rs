@@ -24,7 +24,11 @@ thread_local! {
 }
 
 fn waiting(request: &Request<'_>) -> Waiting {
-    Waiting { connection: request.connection, correlation_id: request.correlation_id, version: request.version }
+    Waiting {
+        connection: request.connection,
+        correlation_id: request.correlation_id,
+        version: request.version,
+    }
 }
 
 fn keep(deliveries: Vec<Delivery>) {
@@ -35,8 +39,12 @@ fn keep(deliveries: Vec<Delivery>) {
 pub fn deliver(shared: &Shared, _handled: ConnectionId) {
     for delivery in DELIVERIES.take() {
         match delivery {
-            Delivery::Join(waiting, joined) => shared.deliver(waiting.connection, respond_join(waiting, joined)),
-            Delivery::Sync(waiting, synced) => shared.deliver(waiting.connection, respond_sync(waiting, synced)),
+            Delivery::Join(waiting, joined) => {
+                shared.deliver(waiting.connection, respond_join(waiting, joined))
+            }
+            Delivery::Sync(waiting, synced) => {
+                shared.deliver(waiting.connection, respond_sync(waiting, synced))
+            }
         }
     }
 }
@@ -46,7 +54,11 @@ pub fn tick(shared: &Shared, now: Instant) {
     let mut deliveries = Vec::new();
     {
         let mut broker = shared.broker();
-        if broker.groups.next_deadline().is_none_or(|deadline| deadline > now) {
+        if broker
+            .groups
+            .next_deadline()
+            .is_none_or(|deadline| deadline > now)
+        {
             return;
         }
         broker.groups.tick(now, &mut deliveries);
@@ -63,10 +75,16 @@ pub fn find_coordinator(mut request: Request<'_>) -> Read<Outcome> {
     let kind = if version >= 1 { body.i8()? } else { 0 };
     let mut keys = vec![key];
     if version >= 4 {
-        keys = (0..body.array(1)?).map(|_| body.string()).collect::<Read<Vec<_>>>()?;
+        keys = (0..body.array(1)?)
+            .map(|_| body.string())
+            .collect::<Read<Vec<_>>>()?;
     }
     // Kind 1 is a transaction coordinator, which this log does not have.
-    let error = if kind == 0 { ErrorCode::None } else { ErrorCode::TransactionalIdAuthorizationFailed };
+    let error = if kind == 0 {
+        ErrorCode::None
+    } else {
+        ErrorCode::TransactionalIdAuthorizationFailed
+    };
     let message = (kind != 0).then_some("transactions are not supported");
     let (host, port) = &request.shared.advertised;
     let mut out = request.respond();
@@ -104,9 +122,17 @@ pub fn join(mut request: Request<'_>) -> Read<Outcome> {
     let body = &mut request.body;
     let group = body.string()?;
     let session_timeout_ms = body.i32()?;
-    let rebalance_timeout_ms = if version >= 1 { body.i32()? } else { session_timeout_ms };
+    let rebalance_timeout_ms = if version >= 1 {
+        body.i32()?
+    } else {
+        session_timeout_ms
+    };
     let member_id = body.string()?;
-    let instance_id = if version >= 5 { body.nullable_string()? } else { None };
+    let instance_id = if version >= 5 {
+        body.nullable_string()?
+    } else {
+        None
+    };
     let protocol_type = body.string()?;
     let protocols = (0..body.array(2)?)
         .map(|_| {
@@ -127,7 +153,11 @@ pub fn join(mut request: Request<'_>) -> Read<Outcome> {
         id_required: version >= 4,
     };
     let mut deliveries = Vec::new();
-    request.shared.broker().groups.join(join, waiting, Instant::now(), &mut deliveries);
+    request
+        .shared
+        .broker()
+        .groups
+        .join(join, waiting, Instant::now(), &mut deliveries);
     keep(deliveries);
     Ok(Outcome::Group)
 }
@@ -172,7 +202,11 @@ pub fn sync(mut request: Request<'_>) -> Read<Outcome> {
     let group = body.string()?;
     let generation = body.i32()?;
     let member_id = body.string()?;
-    let instance_id = if version >= 3 { body.nullable_string()? } else { None };
+    let instance_id = if version >= 3 {
+        body.nullable_string()?
+    } else {
+        None
+    };
     if version >= 5 {
         body.nullable_string()?;
         body.nullable_string()?;
@@ -186,7 +220,15 @@ pub fn sync(mut request: Request<'_>) -> Read<Outcome> {
         .collect::<Read<Vec<_>>>()?;
     let mut deliveries = Vec::new();
     let mut broker = request.shared.broker();
-    broker.groups.sync(group, member_id, instance_id, generation, assignments, waiting, &mut deliveries);
+    broker.groups.sync(
+        group,
+        member_id,
+        instance_id,
+        generation,
+        assignments,
+        waiting,
+        &mut deliveries,
+    );
     drop(broker);
     keep(deliveries);
     Ok(Outcome::Group)
@@ -215,9 +257,15 @@ pub fn heartbeat(mut request: Request<'_>) -> Read<Outcome> {
     let group = body.string()?;
     let generation = body.i32()?;
     let member_id = body.string()?;
-    let instance_id = if version >= 3 { body.nullable_string()? } else { None };
+    let instance_id = if version >= 3 {
+        body.nullable_string()?
+    } else {
+        None
+    };
     let mut broker = request.shared.broker();
-    let error = broker.groups.heartbeat(group, member_id, instance_id, generation, Instant::now());
+    let error = broker
+        .groups
+        .heartbeat(group, member_id, instance_id, generation, Instant::now());
     drop(broker);
     let mut out = request.respond();
     if version >= 1 {
@@ -252,7 +300,11 @@ pub fn leave(mut request: Request<'_>) -> Read<Outcome> {
     let now = Instant::now();
     let errors: Vec<ErrorCode> = leaving
         .iter()
-        .map(|(member_id, instance_id)| broker.groups.leave(group, member_id, *instance_id, now, &mut deliveries))
+        .map(|(member_id, instance_id)| {
+            broker
+                .groups
+                .leave(group, member_id, *instance_id, now, &mut deliveries)
+        })
         .collect();
     drop(broker);
     keep(deliveries);
@@ -284,7 +336,11 @@ pub fn offset_commit(mut request: Request<'_>) -> Read<Outcome> {
     let group = body.string()?;
     let generation = body.i32()?;
     let member_id = body.string()?;
-    let instance_id = if version >= 7 { body.nullable_string()? } else { None };
+    let instance_id = if version >= 7 {
+        body.nullable_string()?
+    } else {
+        None
+    };
     if version <= 4 {
         body.i64()?;
     }
@@ -306,7 +362,9 @@ pub fn offset_commit(mut request: Request<'_>) -> Read<Outcome> {
         topics.push((name, partitions));
     }
     let mut broker = request.shared.broker();
-    let allowed = broker.groups.may_commit(group, member_id, instance_id, generation, Instant::now());
+    let allowed = broker
+        .groups
+        .may_commit(group, member_id, instance_id, generation, Instant::now());
     let mut offsets = Vec::new();
     let mut bytes = group.len() + 64;
     let mut out = request.respond();
@@ -331,7 +389,12 @@ pub fn offset_commit(mut request: Request<'_>) -> Read<Outcome> {
             if error == ErrorCode::None {
                 bytes += size;
                 let (topic, metadata) = ((*name).to_owned(), metadata.to_owned());
-                offsets.push(CommittedOffset { topic, partition: index, offset, metadata });
+                offsets.push(CommittedOffset {
+                    topic,
+                    partition: index,
+                    offset,
+                    metadata,
+                });
             }
             out.i32(index);
             out.i16(error as i16);
@@ -342,7 +405,10 @@ pub fn offset_commit(mut request: Request<'_>) -> Read<Outcome> {
     out.tags();
     let mut position = 0;
     if !offsets.is_empty() {
-        match broker.change(Change::OffsetsCommitted { group: group.to_owned(), offsets }) {
+        match broker.change(Change::OffsetsCommitted {
+            group: group.to_owned(),
+            offsets,
+        }) {
             Ok((end, _)) => position = end,
             Err(_full) => return Ok(Outcome::NoMemory),
         }
@@ -360,11 +426,15 @@ type AskedTopics<'a> = Option<Vec<(&'a str, Vec<i32>)>>;
 
 fn read_asked_topics<'a>(request: &mut Request<'a>) -> Read<AskedTopics<'a>> {
     let body = &mut request.body;
-    let Some(count) = body.nullable_array(4)? else { return Ok(None) };
+    let Some(count) = body.nullable_array(4)? else {
+        return Ok(None);
+    };
     let mut topics = Vec::with_capacity(count);
     for _ in 0..count {
         let name = body.string()?;
-        let partitions = (0..body.array(4)?).map(|_| body.i32()).collect::<Read<Vec<_>>>()?;
+        let partitions = (0..body.array(4)?)
+            .map(|_| body.i32())
+            .collect::<Read<Vec<_>>>()?;
         body.tags()?;
         topics.push((name, partitions));
     }
@@ -443,7 +513,9 @@ pub fn list(mut request: Request<'_>) -> Read<Outcome> {
     let body = &mut request.body;
     let mut filter = |from: i16| -> Read<Vec<String>> {
         let count = if version >= from { body.array(1)? } else { 0 };
-        (0..count).map(|_| Ok(body.string()?.to_ascii_lowercase())).collect()
+        (0..count)
+            .map(|_| Ok(body.string()?.to_ascii_lowercase()))
+            .collect()
     };
     let states = filter(4)?;
     let types = filter(5)?;
@@ -478,7 +550,9 @@ pub fn list(mut request: Request<'_>) -> Read<Outcome> {
 /// Describes groups and their members.
 pub fn describe(mut request: Request<'_>) -> Read<Outcome> {
     let version = request.version;
-    let names = (0..request.body.array(2)?).map(|_| request.body.string()).collect::<Read<Vec<_>>>()?;
+    let names = (0..request.body.array(2)?)
+        .map(|_| request.body.string())
+        .collect::<Read<Vec<_>>>()?;
     let broker = request.shared.broker();
     let mut out = request.respond();
     if version >= 1 {
@@ -487,7 +561,9 @@ pub fn describe(mut request: Request<'_>) -> Read<Outcome> {
     out.array(names.len());
     for name in names {
         let group = broker.groups.get(name);
-        let protocol = group.and_then(|group| group.protocol.as_deref()).unwrap_or_default();
+        let protocol = group
+            .and_then(|group| group.protocol.as_deref())
+            .unwrap_or_default();
         out.i16(ErrorCode::None as i16);
         out.string(name);
         // A group that is not there is "Dead" up to version 5 of the response.
@@ -518,7 +594,9 @@ pub fn describe(mut request: Request<'_>) -> Read<Outcome> {
 
 /// Deletes groups that have no members.
 pub fn delete(mut request: Request<'_>) -> Read<Outcome> {
-    let names = (0..request.body.array(2)?).map(|_| request.body.string()).collect::<Read<Vec<_>>>()?;
+    let names = (0..request.body.array(2)?)
+        .map(|_| request.body.string())
+        .collect::<Read<Vec<_>>>()?;
     let mut broker = request.shared.broker();
     let mut position = 0;
     let mut out = request.respond();
@@ -527,7 +605,9 @@ pub fn delete(mut request: Request<'_>) -> Read<Outcome> {
     for name in names {
         let error = broker.groups.may_delete(name);
         if error == ErrorCode::None {
-            match broker.change(Change::GroupDeleted { group: name.to_owned() }) {
+            match broker.change(Change::GroupDeleted {
+                group: name.to_owned(),
+            }) {
                 Ok((end, _)) => position = end,
                 Err(_full) => return Ok(Outcome::NoMemory),
             }

@@ -58,11 +58,16 @@ pub fn metadata(mut request: Request<'_>) -> Read<Outcome> {
     match &asked {
         None => {
             out.array(broker.topics.len());
-            broker.topics.iter().for_each(|topic| respond_topic(version, &mut out, topic));
+            broker
+                .topics
+                .iter()
+                .for_each(|topic| respond_topic(version, &mut out, topic));
         }
         Some(asked) => {
             out.array(asked.len());
-            asked.iter().for_each(|asked| respond_asked(version, &mut out, &broker, asked));
+            asked
+                .iter()
+                .for_each(|asked| respond_asked(version, &mut out, &broker, asked));
         }
     }
     if (8..=10).contains(&version) {
@@ -76,11 +81,21 @@ pub fn metadata(mut request: Request<'_>) -> Read<Outcome> {
 fn create_missing(request: &Request<'_>, broker: &mut Broker, asked: &[Asked<'_>]) -> Option<u64> {
     let partitions = request.shared.settings.auto_create_partitions;
     let mut position = 0;
-    for name in asked.iter().filter_map(|asked| if let Asked::Name(name) = asked { Some(*name) } else { None }) {
+    for name in asked.iter().filter_map(|asked| {
+        if let Asked::Name(name) = asked {
+            Some(*name)
+        } else {
+            None
+        }
+    }) {
         if partitions == 0 || broker.topics.get(name).is_some() {
             continue;
         }
-        let new = NewTopic { name, partitions, configs: Vec::new() };
+        let new = NewTopic {
+            name,
+            partitions,
+            configs: Vec::new(),
+        };
         match topics::create_one(request.shared, broker, new) {
             Ok(created) => position = created,
             Err((ErrorCode::UnknownServerError, _)) => return None,
@@ -106,7 +121,11 @@ fn respond_asked(version: i16, out: &mut Writer, broker: &Broker, asked: &Asked<
     let (topic, name, id, error) = match asked {
         Asked::Name(name) => {
             let legal = crate::broker::topics::name_is_legal(name);
-            let error = if legal { ErrorCode::UnknownTopicOrPartition } else { ErrorCode::InvalidTopic };
+            let error = if legal {
+                ErrorCode::UnknownTopicOrPartition
+            } else {
+                ErrorCode::InvalidTopic
+            };
             (broker.topics.get(name), Some(*name), [0; 16], error)
         }
         Asked::Id(id) => (broker.topics.get_by_id(id), None, *id, ErrorCode::UnknownTopicId),
@@ -173,7 +192,11 @@ pub fn describe_cluster(mut request: Request<'_>) -> Read<Outcome> {
     let mut out = request.respond();
     out.i32(0);
     // Endpoint type 2 is a controller's, which this log does not have.
-    let error = if endpoint_type == 1 { ErrorCode::None } else { ErrorCode::InvalidRequest };
+    let error = if endpoint_type == 1 {
+        ErrorCode::None
+    } else {
+        ErrorCode::InvalidRequest
+    };
     out.i16(error as i16);
     out.nullable_string((endpoint_type != 1).then_some("this log has broker endpoints only"));
     if request.version >= 1 {
@@ -196,14 +219,17 @@ pub fn describe_log_dirs(mut request: Request<'_>) -> Read<Outcome> {
         let mut topics = Vec::with_capacity(count);
         for _ in 0..count {
             let name = body.string()?.to_owned();
-            let partitions = (0..body.array(4)?).map(|_| body.i32()).collect::<Read<Vec<_>>>()?;
+            let partitions = (0..body.array(4)?)
+                .map(|_| body.i32())
+                .collect::<Read<Vec<_>>>()?;
             body.tags()?;
             topics.push((name, partitions));
         }
         asked = Some(topics);
     }
     let broker = request.shared.broker();
-    let journal_bytes = broker.journal.end() - broker.journal.segments.front().map_or(0, |segment| segment.base);
+    let journal_bytes =
+        broker.journal.end() - broker.journal.segments.front().map_or(0, |segment| segment.base);
     let topics = asked.unwrap_or_else(|| {
         let all = |topic: &Topic| (topic.name.clone(), (0..topic.partitions.len() as i32).collect());
         broker.topics.iter().map(all).collect()
@@ -211,7 +237,9 @@ pub fn describe_log_dirs(mut request: Request<'_>) -> Read<Outcome> {
     let known: Vec<(String, Vec<i32>)> = topics
         .into_iter()
         .map(|(name, partitions)| {
-            let known = partitions.into_iter().filter(|&index| broker.topics.partition_id(&name, index).is_some());
+            let known = partitions
+                .into_iter()
+                .filter(|&index| broker.topics.partition_id(&name, index).is_some());
             let known = known.collect();
             (name, known)
         })

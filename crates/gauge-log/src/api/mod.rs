@@ -56,7 +56,12 @@ pub struct Api {
 }
 
 const fn api(key: i16, min: i16, max: i16, flexible: i16) -> Api {
-    Api { key, min, max, flexible }
+    Api {
+        key,
+        min,
+        max,
+        flexible,
+    }
 }
 
 /// Everything that is understood. Topic ids in Produce (13) and Fetch (13) are left out: names say the same, and every client falls back.
@@ -137,7 +142,10 @@ pub fn finish(mut writer: Writer, added_bytes: usize) -> Vec<u8> {
 
 /// The API with a key, for requests that are answered later.
 pub fn api_of(key: i16) -> Api {
-    *APIS.iter().find(|api| api.key == key).expect("only keys of the table are asked for")
+    *APIS
+        .iter()
+        .find(|api| api.key == key)
+        .expect("only keys of the table are asked for")
 }
 
 /// Handles one request frame (without its length field).
@@ -152,14 +160,27 @@ pub fn handle(shared: &Shared, connection: ConnectionId, frame: &[u8]) -> Read<O
     if version < api.min || version > api.max {
         return match key {
             // KIP-511: whoever asks for versions in a version that is not known gets them in version 0.
-            API_VERSIONS => Ok(Outcome::Answer(versions(api, 0, correlation_id, ErrorCode::UnsupportedVersion))),
+            API_VERSIONS => Ok(Outcome::Answer(versions(
+                api,
+                0,
+                correlation_id,
+                ErrorCode::UnsupportedVersion,
+            ))),
             _ => Err(Malformed("a version that is not offered")),
         };
     }
     let client_id = body.nullable_string()?.unwrap_or_default();
     body.set_flexible(version >= api.flexible);
     body.tags()?;
-    let request = Request { shared, connection, client_id, api, version, correlation_id, body };
+    let request = Request {
+        shared,
+        connection,
+        client_id,
+        api,
+        version,
+        correlation_id,
+        body,
+    };
     dispatch(request)
 }
 
@@ -179,8 +200,18 @@ fn dispatch(request: Request<'_>) -> Read<Outcome> {
         15 => groups::describe(request),
         16 => groups::list(request),
         API_VERSIONS => {
-            let Request { api, version, correlation_id, .. } = request;
-            Ok(Outcome::Answer(versions(api, version, correlation_id, ErrorCode::None)))
+            let Request {
+                api,
+                version,
+                correlation_id,
+                ..
+            } = request;
+            Ok(Outcome::Answer(versions(
+                api,
+                version,
+                correlation_id,
+                ErrorCode::None,
+            )))
         }
         19 => topics::create(request),
         20 => topics::delete(request),

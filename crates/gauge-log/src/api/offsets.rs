@@ -70,8 +70,14 @@ pub fn list_offsets(mut request: Request<'_>) -> Read<Outcome> {
 
 /// (timestamp, offset) for one partition.
 fn look_up(broker: &Broker, topic: &str, index: i32, timestamp: i64) -> Result<(i64, i64), ErrorCode> {
-    let id = broker.topics.partition_id(topic, index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
-    let partition = broker.topics.partition(id).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    let id = broker
+        .topics
+        .partition_id(topic, index)
+        .ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    let partition = broker
+        .topics
+        .partition(id)
+        .ok_or(ErrorCode::UnknownTopicOrPartition)?;
     if timestamp == LATEST {
         return Ok((-1, partition.high_watermark));
     }
@@ -80,17 +86,28 @@ fn look_up(broker: &Broker, topic: &str, index: i32, timestamp: i64) -> Result<(
     }
     let is_empty = partition.high_watermark == partition.log_start;
     if timestamp == MAX_TIMESTAMP {
-        let last = partition.chunk_marks.last().map_or(i64::MAX, |&(_, start)| broker.journal.timestamp_of(start));
-        return Ok(if is_empty { (-1, -1) } else { (last, partition.high_watermark - 1) });
+        let last = partition
+            .chunk_marks
+            .last()
+            .map_or(i64::MAX, |&(_, start)| broker.journal.timestamp_of(start));
+        return Ok(if is_empty {
+            (-1, -1)
+        } else {
+            (last, partition.high_watermark - 1)
+        });
     }
     if timestamp < 0 {
         return Err(ErrorCode::InvalidRequest);
     }
-    let found = partition.chunk_marks.iter().find(|&&(_, start)| broker.journal.timestamp_of(start) >= timestamp);
+    let found = partition
+        .chunk_marks
+        .iter()
+        .find(|&&(_, start)| broker.journal.timestamp_of(start) >= timestamp);
     match found {
-        Some(&(offset, _)) if !is_empty => {
-            Ok((timestamp, offset.clamp(partition.log_start, partition.high_watermark)))
-        }
+        Some(&(offset, _)) if !is_empty => Ok((
+            timestamp,
+            offset.clamp(partition.log_start, partition.high_watermark),
+        )),
         _ => Ok((-1, -1)),
     }
 }
@@ -113,7 +130,10 @@ pub fn offset_for_leader_epoch(mut request: Request<'_>) -> Read<Outcome> {
             let _current_epoch = body.i32()?;
             let epoch = body.i32()?;
             body.tags()?;
-            let partition = broker.topics.partition_id(name, index).and_then(|id| broker.topics.partition(id));
+            let partition = broker
+                .topics
+                .partition_id(name, index)
+                .and_then(|id| broker.topics.partition(id));
             partitions.push((index, epoch, partition.map(|partition| partition.high_watermark)));
         }
         body.tags()?;
@@ -127,7 +147,11 @@ pub fn offset_for_leader_epoch(mut request: Request<'_>) -> Read<Outcome> {
         out.string(name);
         out.array(partitions.len());
         for (index, epoch, end) in partitions {
-            let error = if end.is_some() { ErrorCode::None } else { ErrorCode::UnknownTopicOrPartition };
+            let error = if end.is_some() {
+                ErrorCode::None
+            } else {
+                ErrorCode::UnknownTopicOrPartition
+            };
             let known = epoch == 0 && end.is_some();
             out.i16(error as i16);
             out.i32(index);
@@ -185,17 +209,32 @@ pub fn delete_records(mut request: Request<'_>) -> Read<Outcome> {
 }
 
 fn delete_before(broker: &mut Broker, topic: &str, index: i32, offset: i64) -> Result<(i64, u64), ErrorCode> {
-    let id = broker.topics.partition_id(topic, index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
-    let partition = broker.topics.partition(id).ok_or(ErrorCode::UnknownTopicOrPartition)?;
-    let log_start = if offset == -1 { partition.high_watermark } else { offset };
+    let id = broker
+        .topics
+        .partition_id(topic, index)
+        .ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    let partition = broker
+        .topics
+        .partition(id)
+        .ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    let log_start = if offset == -1 {
+        partition.high_watermark
+    } else {
+        offset
+    };
     if log_start < 0 || log_start > partition.high_watermark {
         return Err(ErrorCode::OffsetOutOfRange);
     }
     if log_start <= partition.log_start {
         return Ok((partition.log_start, 0));
     }
-    let change = Change::RecordsDeleted { partition: id, log_start };
+    let change = Change::RecordsDeleted {
+        partition: id,
+        log_start,
+    };
     // The caller turns this code into "no memory now".
-    let (position, _) = broker.change(change).map_err(|_full| ErrorCode::UnknownServerError)?;
+    let (position, _) = broker
+        .change(change)
+        .map_err(|_full| ErrorCode::UnknownServerError)?;
     Ok((log_start, position))
 }

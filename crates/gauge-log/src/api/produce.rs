@@ -16,12 +16,18 @@ struct Part<'a> {
 
 fn check(records: &[u8]) -> Result<Header, (ErrorCode, &'static str)> {
     if records.len() > PAYLOAD_BYTES_MAX {
-        return Err((ErrorCode::MessageTooLarge, "the record batch is larger than max.message.bytes"));
+        return Err((
+            ErrorCode::MessageTooLarge,
+            "the record batch is larger than max.message.bytes",
+        ));
     }
     batch::check(records).map_err(|rejected| match rejected {
         Rejected::Corrupt(reason) => (ErrorCode::CorruptMessage, reason),
         Rejected::Invalid(reason) => (ErrorCode::InvalidRecord, reason),
-        Rejected::OldFormat => (ErrorCode::UnsupportedForMessageFormat, "only record batch format 2 is stored"),
+        Rejected::OldFormat => (
+            ErrorCode::UnsupportedForMessageFormat,
+            "only record batch format 2 is stored",
+        ),
     })
 }
 
@@ -39,7 +45,12 @@ pub fn produce(mut request: Request<'_>) -> Read<Outcome> {
             let index = body.i32()?;
             let records = body.nullable_bytes()?.unwrap_or_default();
             body.tags()?;
-            parts.push(Part { topic, index, records, checked: check(records) });
+            parts.push(Part {
+                topic,
+                index,
+                records,
+                checked: check(records),
+            });
         }
         body.tags()?;
     }
@@ -50,14 +61,18 @@ pub fn produce(mut request: Request<'_>) -> Read<Outcome> {
         } else {
             ErrorCode::InvalidRequiredAcks
         };
-        parts.iter_mut().for_each(|part| part.checked = Err((error, "transactions are not supported")));
+        parts
+            .iter_mut()
+            .for_each(|part| part.checked = Err((error, "transactions are not supported")));
     }
     store(&request, &topics, &parts, acks)
 }
 
 fn store(request: &Request<'_>, topics: &[&str], parts: &[Part<'_>], acks: i16) -> Read<Outcome> {
     let accepted = parts.iter().filter(|part| part.checked.is_ok());
-    let (bytes, count) = accepted.fold((0, 0), |(bytes, count), part| (bytes + part.records.len(), count + 1));
+    let (bytes, count) = accepted.fold((0, 0), |(bytes, count), part| {
+        (bytes + part.records.len(), count + 1)
+    });
     let mut out = request.respond();
     out.array(topics.len());
     let mut records = 0;
@@ -73,11 +88,16 @@ fn store(request: &Request<'_>, topics: &[&str], parts: &[Part<'_>], acks: i16) 
         while let Some(part) = rest.next_if(|part| part.topic == index) {
             let outcome = part.checked.and_then(|header| {
                 let partition = broker.topics.partition_id(name, part.index);
-                let partition = partition.ok_or((ErrorCode::UnknownTopicOrPartition, "no such topic or partition"))?;
-                let base_offset =
-                    broker.append(partition, part.records, &header).map_err(|error| (error, "the batch's sequence number does not follow"))?;
+                let partition =
+                    partition.ok_or((ErrorCode::UnknownTopicOrPartition, "no such topic or partition"))?;
+                let base_offset = broker
+                    .append(partition, part.records, &header)
+                    .map_err(|error| (error, "the batch's sequence number does not follow"))?;
                 records += header.offset_count;
-                let log_start = broker.topics.partition(partition).map_or(0, |partition| partition.log_start);
+                let log_start = broker
+                    .topics
+                    .partition(partition)
+                    .map_or(0, |partition| partition.log_start);
                 Ok((base_offset, log_start))
             });
             respond_partition(request.version, &mut out, part.index, outcome);
@@ -93,7 +113,11 @@ fn store(request: &Request<'_>, topics: &[&str], parts: &[Part<'_>], acks: i16) 
     metrics.batch_bytes.add(bytes as u64);
     metrics.records.add(records as u64);
     let response = (acks != 0).then(|| finish(out, 0));
-    Ok(Outcome::Produced { response, position, bytes })
+    Ok(Outcome::Produced {
+        response,
+        position,
+        bytes,
+    })
 }
 
 fn respond_partition(
@@ -102,7 +126,9 @@ fn respond_partition(
     index: i32,
     outcome: Result<(i64, i64), (ErrorCode, &'static str)>,
 ) {
-    let (error, message) = outcome.err().map_or((ErrorCode::None, None), |(error, message)| (error, Some(message)));
+    let (error, message) = outcome
+        .err()
+        .map_or((ErrorCode::None, None), |(error, message)| (error, Some(message)));
     let (base_offset, log_start) = outcome.unwrap_or((-1, -1));
     out.i32(index);
     out.i16(error as i16);

@@ -34,7 +34,9 @@ pub fn random_id() -> [u8; 16] {
     let random = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut id));
     if random.is_err() {
         // Without a random device the clock has to do; ids only have to differ within this log.
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default();
         id.copy_from_slice(&now.as_nanos().to_be_bytes());
     }
     id
@@ -50,21 +52,32 @@ pub fn create_one(shared: &Shared, broker: &mut Broker, new: NewTopic<'_>) -> Re
         partitions: new.partitions,
         configs: new.configs,
     };
-    let (position, _) = broker.change(change).map_err(|_full| (NO_MEMORY, String::new()))?;
-    shared.events.write("topic_created", serde_json::json!({"topic": new.name, "partitions": new.partitions}));
+    let (position, _) = broker
+        .change(change)
+        .map_err(|_full| (NO_MEMORY, String::new()))?;
+    shared.events.write(
+        "topic_created",
+        serde_json::json!({"topic": new.name, "partitions": new.partitions}),
+    );
     Ok(position)
 }
 
 fn check_new(shared: &Shared, broker: &Broker, new: &NewTopic<'_>) -> Result<(), Refusal> {
     if !name_is_legal(new.name) {
-        let text = "a topic's name has 1 to 249 of the characters a-z A-Z 0-9 . _ - and is neither \".\" nor \"..\"";
+        let text =
+            "a topic's name has 1 to 249 of the characters a-z A-Z 0-9 . _ - and is neither \".\" nor \"..\"";
         return Err((ErrorCode::InvalidTopic, text.to_owned()));
     }
     if broker.topics.get(new.name).is_some() {
-        return Err((ErrorCode::TopicAlreadyExists, format!("topic '{}' already exists", new.name)));
+        return Err((
+            ErrorCode::TopicAlreadyExists,
+            format!("topic '{}' already exists", new.name),
+        ));
     }
     check_partitions(broker, new.partitions)?;
-    new.configs.iter().try_for_each(|(key, value)| configs::check_topic_config(shared, key, value))
+    new.configs
+        .iter()
+        .try_for_each(|(key, value)| configs::check_topic_config(shared, key, value))
 }
 
 fn check_partitions(broker: &Broker, more: u32) -> Result<(), Refusal> {
@@ -110,7 +123,14 @@ fn read_new<'a>(request: &mut Request<'a>) -> Read<(&'a str, Result<NewTopic<'a>
         (0, count) => u32::try_from(count).unwrap_or(0),
         (assigned, _) => assigned as u32,
     };
-    Ok((name, Ok(NewTopic { name, partitions, configs })))
+    Ok((
+        name,
+        Ok(NewTopic {
+            name,
+            partitions,
+            configs,
+        }),
+    ))
 }
 
 /// Creates topics.
@@ -149,7 +169,13 @@ pub fn create(mut request: Request<'_>) -> Read<Outcome> {
     Ok(Outcome::AnswerAfter(finish(out, 0), position))
 }
 
-fn respond_created(request: &Request<'_>, out: &mut Writer, name: &str, id: [u8; 16], created: Result<u32, Refusal>) {
+fn respond_created(
+    request: &Request<'_>,
+    out: &mut Writer,
+    name: &str,
+    id: [u8; 16],
+    created: Result<u32, Refusal>,
+) {
     let version = request.version;
     let (error, message, partitions) = match &created {
         Ok(partitions) => (ErrorCode::None, None, *partitions as i32),
@@ -164,7 +190,11 @@ fn respond_created(request: &Request<'_>, out: &mut Writer, name: &str, id: [u8;
     if version >= 5 {
         out.i32(partitions);
         out.i16(if created.is_ok() { 1 } else { -1 });
-        let configs = if created.is_ok() { configs::topic_configs(request.shared, None) } else { Vec::new() };
+        let configs = if created.is_ok() {
+            configs::topic_configs(request.shared, None)
+        } else {
+            Vec::new()
+        };
         out.array(configs.len());
         for config in configs {
             out.string(config.name);
@@ -220,7 +250,10 @@ pub fn create_partitions(mut request: Request<'_>) -> Read<Outcome> {
 
 fn add_partitions(broker: &mut Broker, name: &str, total: i32, validate_only: bool) -> Result<u64, Refusal> {
     let Some(topic) = broker.topics.get(name) else {
-        return Err((ErrorCode::UnknownTopicOrPartition, format!("there is no topic '{name}'")));
+        return Err((
+            ErrorCode::UnknownTopicOrPartition,
+            format!("there is no topic '{name}'"),
+        ));
     };
     let have = topic.partitions.len();
     let id = topic.id;
@@ -233,8 +266,15 @@ fn add_partitions(broker: &mut Broker, name: &str, total: i32, validate_only: bo
     if validate_only {
         return Ok(0);
     }
-    let change = Change::PartitionsAdded { id, first_partition: broker.topics.next_partition(), partitions: more };
-    broker.change(change).map(|(position, _)| position).map_err(|_full| (NO_MEMORY, String::new()))
+    let change = Change::PartitionsAdded {
+        id,
+        first_partition: broker.topics.next_partition(),
+        partitions: more,
+    };
+    broker
+        .change(change)
+        .map(|(position, _)| position)
+        .map_err(|_full| (NO_MEMORY, String::new()))
 }
 
 /// Deletes topics. Their batches leave the disk with the segments that hold them, once nothing else in those is alive.
@@ -267,13 +307,19 @@ pub fn delete(mut request: Request<'_>) -> Read<Outcome> {
             None => broker.topics.get_by_id(&id),
         };
         let found = topic.map(|topic| (topic.id, topic.name.clone()));
-        let unknown = if name.is_some() { ErrorCode::UnknownTopicOrPartition } else { ErrorCode::UnknownTopicId };
+        let unknown = if name.is_some() {
+            ErrorCode::UnknownTopicOrPartition
+        } else {
+            ErrorCode::UnknownTopicId
+        };
         let error = match &found {
             None => unknown,
             Some((id, name)) => match broker.change(Change::TopicDeleted { id: *id }) {
                 Err(_full) => return Ok(Outcome::NoMemory),
                 Ok((end, waiters)) => {
-                    shared.events.write("topic_deleted", serde_json::json!({"topic": name}));
+                    shared
+                        .events
+                        .write("topic_deleted", serde_json::json!({"topic": name}));
                     position = end;
                     woken.extend(waiters);
                     ErrorCode::None

@@ -33,17 +33,34 @@ pub struct ProducerMark {
     pub base_offset: i64,
 }
 
-/// One change.
+/// One change. Fields: `id` is a topic's, `partition` and `first_partition` are internal partition ids, the rest says what it is.
+#[expect(
+    missing_docs,
+    reason = "the fields are named in the sentence above and in each variant's"
+)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// A topic was created; its partitions have the internal ids `first_partition..`.
-    TopicCreated { id: [u8; 16], name: String, first_partition: u32, partitions: u32, configs: Vec<(String, String)> },
+    TopicCreated {
+        id: [u8; 16],
+        name: String,
+        first_partition: u32,
+        partitions: u32,
+        configs: Vec<(String, String)>,
+    },
     /// Partitions were added behind the existing ones.
-    PartitionsAdded { id: [u8; 16], first_partition: u32, partitions: u32 },
+    PartitionsAdded {
+        id: [u8; 16],
+        first_partition: u32,
+        partitions: u32,
+    },
     /// A topic was deleted.
     TopicDeleted { id: [u8; 16] },
     /// A group committed offsets.
-    OffsetsCommitted { group: String, offsets: Vec<CommittedOffset> },
+    OffsetsCommitted {
+        group: String,
+        offsets: Vec<CommittedOffset>,
+    },
     /// A group was deleted.
     GroupDeleted { group: String },
     /// Producer ids below `next` are taken.
@@ -51,7 +68,11 @@ pub enum Change {
     /// Records before `log_start` were deleted on request.
     RecordsDeleted { partition: u32, log_start: i64 },
     /// Where a partition stands (checkpoints only).
-    PartitionAt { partition: u32, log_start: i64, next_offset: i64 },
+    PartitionAt {
+        partition: u32,
+        log_start: i64,
+        next_offset: i64,
+    },
     /// The last batch of a producer in a partition (checkpoints only).
     ProducerAt { partition: u32, mark: ProducerMark },
 }
@@ -60,7 +81,13 @@ impl Change {
     /// Appends the change to `writer`, which is plain.
     pub fn encode(&self, writer: &mut Writer) {
         match self {
-            Self::TopicCreated { id, name, first_partition, partitions, configs } => {
+            Self::TopicCreated {
+                id,
+                name,
+                first_partition,
+                partitions,
+                configs,
+            } => {
                 writer.i8(1);
                 writer.raw(id);
                 writer.string(name);
@@ -72,7 +99,11 @@ impl Change {
                     writer.string(value);
                 }
             }
-            Self::PartitionsAdded { id, first_partition, partitions } => {
+            Self::PartitionsAdded {
+                id,
+                first_partition,
+                partitions,
+            } => {
                 writer.i8(2);
                 writer.raw(id);
                 writer.i32(*first_partition as i32);
@@ -106,7 +137,11 @@ impl Change {
                 writer.i32(*partition as i32);
                 writer.i64(*log_start);
             }
-            Self::PartitionAt { partition, log_start, next_offset } => {
+            Self::PartitionAt {
+                partition,
+                log_start,
+                next_offset,
+            } => {
                 writer.i8(8);
                 writer.i32(*partition as i32);
                 writer.i64(*log_start);
@@ -142,9 +177,14 @@ impl Change {
             },
             3 => Self::TopicDeleted { id: reader.uuid()? },
             4 => Self::decode_offsets_committed(reader)?,
-            5 => Self::GroupDeleted { group: reader.string()?.to_owned() },
+            5 => Self::GroupDeleted {
+                group: reader.string()?.to_owned(),
+            },
             6 => Self::ProducerIdsTaken { next: reader.i64()? },
-            7 => Self::RecordsDeleted { partition: reader.i32()? as u32, log_start: reader.i64()? },
+            7 => Self::RecordsDeleted {
+                partition: reader.i32()? as u32,
+                log_start: reader.i64()?,
+            },
             8 => Self::PartitionAt {
                 partition: reader.i32()? as u32,
                 log_start: reader.i64()?,
@@ -160,7 +200,11 @@ impl Change {
                     base_offset: reader.i64()?,
                 },
             },
-            _ => return Err(Malformed("an unknown kind of change (written by a newer version?)")),
+            _ => {
+                return Err(Malformed(
+                    "an unknown kind of change (written by a newer version?)",
+                ));
+            }
         })
     }
 
@@ -172,7 +216,13 @@ impl Change {
         let configs = (0..reader.array(4)?)
             .map(|_| Ok((reader.string()?.to_owned(), reader.string()?.to_owned())))
             .collect::<Read<Vec<_>>>()?;
-        Ok(Self::TopicCreated { id, name, first_partition, partitions, configs })
+        Ok(Self::TopicCreated {
+            id,
+            name,
+            first_partition,
+            partitions,
+            configs,
+        })
     }
 
     fn decode_offsets_committed(reader: &mut Reader<'_>) -> Read<Self> {
@@ -197,10 +247,19 @@ mod tests {
 
     #[test]
     fn every_change_survives_encoding() {
-        let mark =
-            ProducerMark { producer_id: 7, producer_epoch: 1, base_sequence: 5, offset_count: 3, base_offset: 99 };
-        let offset =
-            CommittedOffset { topic: "t".into(), partition: 3, offset: 8, metadata: "note".into() };
+        let mark = ProducerMark {
+            producer_id: 7,
+            producer_epoch: 1,
+            base_sequence: 5,
+            offset_count: 3,
+            base_offset: 99,
+        };
+        let offset = CommittedOffset {
+            topic: "t".into(),
+            partition: 3,
+            offset: 8,
+            metadata: "note".into(),
+        };
         let changes = vec![
             Change::TopicCreated {
                 id: [1; 16],
@@ -209,20 +268,37 @@ mod tests {
                 partitions: 2,
                 configs: vec![("retention.ms".into(), "5".into())],
             },
-            Change::PartitionsAdded { id: [1; 16], first_partition: 6, partitions: 1 },
+            Change::PartitionsAdded {
+                id: [1; 16],
+                first_partition: 6,
+                partitions: 1,
+            },
             Change::TopicDeleted { id: [1; 16] },
-            Change::OffsetsCommitted { group: "g".into(), offsets: vec![offset] },
+            Change::OffsetsCommitted {
+                group: "g".into(),
+                offsets: vec![offset],
+            },
             Change::GroupDeleted { group: "g".into() },
             Change::ProducerIdsTaken { next: 1000 },
-            Change::RecordsDeleted { partition: 1, log_start: 5 },
-            Change::PartitionAt { partition: 1, log_start: 5, next_offset: 10 },
+            Change::RecordsDeleted {
+                partition: 1,
+                log_start: 5,
+            },
+            Change::PartitionAt {
+                partition: 1,
+                log_start: 5,
+                next_offset: 10,
+            },
             Change::ProducerAt { partition: 1, mark },
         ];
         let mut writer = Writer::new(false);
         changes.iter().for_each(|change| change.encode(&mut writer));
         let bytes = writer.into_bytes();
         let mut reader = Reader::new(&bytes, false);
-        let read: Vec<_> = changes.iter().map(|_| Change::decode(&mut reader).unwrap()).collect();
+        let read: Vec<_> = changes
+            .iter()
+            .map(|_| Change::decode(&mut reader).unwrap())
+            .collect();
         assert_eq!(read, changes);
         assert_eq!(reader.remaining(), 0);
     }

@@ -33,19 +33,35 @@ pub fn encode_state(broker: &Broker) -> (u64, Vec<u8>) {
     let mut out = Writer::new(false);
     out.i64(position as i64);
     let mut put = |change: Change| change.encode(&mut out);
-    put(Change::ProducerIdsTaken { next: broker.producer_ids_taken });
+    put(Change::ProducerIdsTaken {
+        next: broker.producer_ids_taken,
+    });
     for topic in broker.topics.iter() {
         let configs = topic.configs.clone().into_iter().collect();
         let id = topic.id;
         let name = topic.name.clone();
-        put(Change::TopicCreated { id, name, first_partition: 0, partitions: 0, configs });
+        put(Change::TopicCreated {
+            id,
+            name,
+            first_partition: 0,
+            partitions: 0,
+            configs,
+        });
         for &partition in &topic.partitions {
-            put(Change::PartitionsAdded { id, first_partition: partition, partitions: 1 });
+            put(Change::PartitionsAdded {
+                id,
+                first_partition: partition,
+                partitions: 1,
+            });
         }
     }
     for (id, partition) in broker.topics.partitions() {
         let (log_start, next_offset) = (partition.log_start, partition.next_offset);
-        put(Change::PartitionAt { partition: id, log_start, next_offset });
+        put(Change::PartitionAt {
+            partition: id,
+            log_start,
+            next_offset,
+        });
         for &mark in partition.producers.marks() {
             put(Change::ProducerAt { partition: id, mark });
         }
@@ -62,7 +78,10 @@ pub fn encode_state(broker: &Broker) -> (u64, Vec<u8>) {
             })
             .collect();
         for offsets in offsets.chunks(OFFSETS_PER_CHANGE) {
-            put(Change::OffsetsCommitted { group: name.clone(), offsets: offsets.to_vec() });
+            put(Change::OffsetsCommitted {
+                group: name.clone(),
+                offsets: offsets.to_vec(),
+            });
         }
     }
     (position, out.into_bytes())
@@ -124,12 +143,16 @@ pub fn decode_index(bytes: &[u8]) -> Read<Index> {
     let mut reader = Reader::new(bytes, false);
     let mut index = Index::default();
     for _ in 0..reader.array(24)? {
-        index.chunks.push((reader.i64()? as u64, reader.i64()? as u64, reader.i64()?));
+        index
+            .chunks
+            .push((reader.i64()? as u64, reader.i64()? as u64, reader.i64()?));
     }
     while reader.remaining() > 0 {
         let partition = reader.i32()? as u32;
         let count = reader.array(16)?;
-        let marks = (0..count).map(|_| Ok((reader.i64()?, reader.i64()? as u64))).collect::<Read<Vec<_>>>()?;
+        let marks = (0..count)
+            .map(|_| Ok((reader.i64()?, reader.i64()? as u64)))
+            .collect::<Read<Vec<_>>>()?;
         index.marks.push((partition, marks));
     }
     Ok(index)

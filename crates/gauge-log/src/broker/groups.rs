@@ -92,7 +92,12 @@ pub struct Synced {
 
 impl Synced {
     fn failed(error: ErrorCode) -> Self {
-        Self { error, protocol_type: None, protocol: None, assignment: Vec::new() }
+        Self {
+            error,
+            protocol_type: None,
+            protocol: None,
+            assignment: Vec::new(),
+        }
     }
 }
 
@@ -173,11 +178,19 @@ pub struct Member {
 impl Member {
     /// The member's subscription for an assignor.
     pub fn metadata(&self, protocol: &str) -> &[u8] {
-        self.protocols.iter().find(|(name, _)| name == protocol).map_or(&[], |(_, metadata)| metadata)
+        self.protocols
+            .iter()
+            .find(|(name, _)| name == protocol)
+            .map_or(&[], |(_, metadata)| metadata)
     }
 
     fn bytes(&self) -> usize {
-        self.assignment.len() + self.protocols.iter().map(|(name, metadata)| name.len() + metadata.len()).sum::<usize>()
+        self.assignment.len()
+            + self
+                .protocols
+                .iter()
+                .map(|(name, metadata)| name.len() + metadata.len())
+                .sum::<usize>()
     }
 }
 
@@ -222,17 +235,27 @@ impl Group {
         for member in self.members.values_mut() {
             member.assignment = Vec::new();
             if let Some(waiting) = member.sync.take() {
-                out.push(Delivery::Sync(waiting, Synced::failed(ErrorCode::RebalanceInProgress)));
+                out.push(Delivery::Sync(
+                    waiting,
+                    Synced::failed(ErrorCode::RebalanceInProgress),
+                ));
             }
         }
         self.state = State::PreparingRebalance;
-        let longest = self.members.values().map(|member| member.rebalance).max().unwrap_or_default();
+        let longest = self
+            .members
+            .values()
+            .map(|member| member.rebalance)
+            .max()
+            .unwrap_or_default();
         self.rebalance_ends = Some(now + longest);
         self.complete_if_all_joined(now, out);
     }
 
     fn complete_if_all_joined(&mut self, now: Instant, out: &mut Vec<Delivery>) {
-        if self.state == State::PreparingRebalance && self.members.values().all(|member| member.join.is_some()) {
+        if self.state == State::PreparingRebalance
+            && self.members.values().all(|member| member.join.is_some())
+        {
             self.complete(now, out);
         }
     }
@@ -250,7 +273,11 @@ impl Group {
         }
         self.state = State::CompletingRebalance;
         self.protocol = self.vote();
-        if !self.leader.as_ref().is_some_and(|leader| self.members.contains_key(leader)) {
+        if !self
+            .leader
+            .as_ref()
+            .is_some_and(|leader| self.members.contains_key(leader))
+        {
             self.leader = self.members.keys().next().cloned();
         }
         let ids: Vec<String> = self.members.keys().cloned().collect();
@@ -266,14 +293,21 @@ impl Group {
 
     /// The assignor that all members know and most prefer.
     fn vote(&self) -> Option<String> {
-        let common = |name: &str| self.members.values().all(|member| member.protocols.iter().any(|(known, _)| known == name));
+        let common = |name: &str| {
+            self.members
+                .values()
+                .all(|member| member.protocols.iter().any(|(known, _)| known == name))
+        };
         let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
         for member in self.members.values() {
             if let Some((name, _)) = member.protocols.iter().find(|(name, _)| common(name)) {
                 *votes.entry(name).or_default() += 1;
             }
         }
-        votes.into_iter().max_by_key(|&(_, count)| count).map(|(name, _)| name.to_owned())
+        votes
+            .into_iter()
+            .max_by_key(|&(_, count)| count)
+            .map(|(name, _)| name.to_owned())
     }
 
     fn joined(&self, member_id: &str) -> Joined {
@@ -291,7 +325,11 @@ impl Group {
             protocol: self.protocol.clone(),
             leader: self.leader.clone().unwrap_or_default(),
             member_id: member_id.to_owned(),
-            members: if leads { self.members.iter().map(describe).collect() } else { Vec::new() },
+            members: if leads {
+                self.members.iter().map(describe).collect()
+            } else {
+                Vec::new()
+            },
         }
     }
 
@@ -305,10 +343,20 @@ impl Group {
     }
 
     fn remove(&mut self, member_id: &str, now: Instant, out: &mut Vec<Delivery>) -> bool {
-        let Some(member) = self.members.remove(member_id) else { return false };
+        let Some(member) = self.members.remove(member_id) else {
+            return false;
+        };
         let error = ErrorCode::UnknownMemberId;
-        out.extend(member.join.map(|waiting| Delivery::Join(waiting, Joined::failed(error, member_id))));
-        out.extend(member.sync.map(|waiting| Delivery::Sync(waiting, Synced::failed(error))));
+        out.extend(
+            member
+                .join
+                .map(|waiting| Delivery::Join(waiting, Joined::failed(error, member_id))),
+        );
+        out.extend(
+            member
+                .sync
+                .map(|waiting| Delivery::Sync(waiting, Synced::failed(error))),
+        );
         match self.state {
             State::Stable | State::CompletingRebalance => self.prepare(now, out),
             State::PreparingRebalance => self.complete_if_all_joined(now, out),
@@ -342,8 +390,15 @@ impl Group {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let members = self.members.values().filter(|member| member.join.is_none()).map(|member| member.expires);
-        members.chain(self.rebalance_ends).chain(self.promised.values().copied()).min()
+        let members = self
+            .members
+            .values()
+            .filter(|member| member.join.is_none())
+            .map(|member| member.expires);
+        members
+            .chain(self.rebalance_ends)
+            .chain(self.promised.values().copied())
+            .min()
     }
 
     /// Whether nothing is left worth keeping.
@@ -363,7 +418,11 @@ pub struct Groups {
 impl Groups {
     /// No groups; `id_prefix` makes member ids unique over restarts.
     pub fn new(id_prefix: String) -> Self {
-        Self { groups: BTreeMap::new(), ids_given: 0, id_prefix }
+        Self {
+            groups: BTreeMap::new(),
+            ids_given: 0,
+            id_prefix,
+        }
     }
 
     /// The group of that id.
@@ -396,21 +455,33 @@ impl Groups {
         if join.protocols.is_empty() || join.protocol_type.is_empty() {
             return refused(ErrorCode::InconsistentGroupProtocol);
         }
-        let bytes: usize = self.groups.values().flat_map(|group| group.members.values()).map(Member::bytes).sum();
+        let bytes: usize = self
+            .groups
+            .values()
+            .flat_map(|group| group.members.values())
+            .map(Member::bytes)
+            .sum();
         let is_new_group = !self.groups.contains_key(join.group);
         if bytes > MEMBER_BYTES_MAX || (is_new_group && self.groups.len() == GROUPS_MAX) {
             return refused(ErrorCode::GroupMaxSizeReached);
         }
         self.ids_given += 1;
         let fresh_id = format!("{}-{}-{}", join.client_id, self.id_prefix, self.ids_given);
-        let group = self.groups.entry(join.group.to_owned()).or_insert_with(Group::new);
+        let group = self
+            .groups
+            .entry(join.group.to_owned())
+            .or_insert_with(Group::new);
         if !group.members.is_empty() && group.protocol_type != join.protocol_type {
             return refused(ErrorCode::InconsistentGroupProtocol);
         }
         let others = group.members.iter().filter(|(id, _)| *id != join.member_id);
         let knows = |member: &Member, name: &str| member.protocols.iter().any(|(known, _)| known == name);
         let others: Vec<&Member> = others.map(|(_, member)| member).collect();
-        if !join.protocols.iter().any(|(name, _)| others.iter().all(|member| knows(member, name))) {
+        if !join
+            .protocols
+            .iter()
+            .any(|(name, _)| others.iter().all(|member| knows(member, name)))
+        {
             return refused(ErrorCode::InconsistentGroupProtocol);
         }
         if let Some(instance_id) = join.instance_id {
@@ -433,11 +504,23 @@ impl Groups {
         refused(ErrorCode::UnknownMemberId)
     }
 
-    fn admitted(&mut self, join: Join<'_>, id: String, waiting: Waiting, now: Instant, out: &mut Vec<Delivery>) {
-        let Some(group) = self.groups.get_mut(join.group) else { return };
+    fn admitted(
+        &mut self,
+        join: Join<'_>,
+        id: String,
+        waiting: Waiting,
+        now: Instant,
+        out: &mut Vec<Delivery>,
+    ) {
+        let Some(group) = self.groups.get_mut(join.group) else {
+            return;
+        };
         let session = Duration::from_millis(join.session_timeout_ms as u64);
         let leads = group.leader.as_deref() == Some(&id);
-        let unchanged = group.members.get(&id).is_some_and(|member| member.protocols == join.protocols);
+        let unchanged = group
+            .members
+            .get(&id)
+            .is_some_and(|member| member.protocols == join.protocols);
         let settled = match group.state {
             // A member that lost its answer asks again; nothing has changed for the others.
             State::CompletingRebalance => unchanged,
@@ -449,7 +532,10 @@ impl Groups {
             return;
         }
         group.protocol_type = join.protocol_type.to_owned();
-        let rebalance_ms = join.rebalance_timeout_ms.clamp(0, *SESSION_MS.end()).max(join.session_timeout_ms.min(1000));
+        let rebalance_ms = join
+            .rebalance_timeout_ms
+            .clamp(0, *SESSION_MS.end())
+            .max(join.session_timeout_ms.min(1000));
         let member = Member {
             instance_id: join.instance_id.map(str::to_owned),
             client_id: join.client_id.to_owned(),
@@ -482,7 +568,10 @@ impl Groups {
         out: &mut Vec<Delivery>,
     ) {
         let Some(group) = self.groups.get_mut(group) else {
-            out.push(Delivery::Sync(waiting, Synced::failed(ErrorCode::UnknownMemberId)));
+            out.push(Delivery::Sync(
+                waiting,
+                Synced::failed(ErrorCode::UnknownMemberId),
+            ));
             return;
         };
         if let Err(error) = group.check(member_id, instance_id, generation) {
@@ -490,9 +579,15 @@ impl Groups {
             return;
         }
         match group.state {
-            State::Empty => out.push(Delivery::Sync(waiting, Synced::failed(ErrorCode::UnknownMemberId))),
+            State::Empty => out.push(Delivery::Sync(
+                waiting,
+                Synced::failed(ErrorCode::UnknownMemberId),
+            )),
             State::PreparingRebalance => {
-                out.push(Delivery::Sync(waiting, Synced::failed(ErrorCode::RebalanceInProgress)));
+                out.push(Delivery::Sync(
+                    waiting,
+                    Synced::failed(ErrorCode::RebalanceInProgress),
+                ));
             }
             State::Stable => out.push(Delivery::Sync(waiting, group.synced(&group.members[member_id]))),
             State::CompletingRebalance => {
@@ -514,13 +609,19 @@ impl Groups {
         generation: i32,
         now: Instant,
     ) -> ErrorCode {
-        let Some(group) = self.groups.get_mut(group) else { return ErrorCode::UnknownMemberId };
+        let Some(group) = self.groups.get_mut(group) else {
+            return ErrorCode::UnknownMemberId;
+        };
         if let Err(error) = group.check(member_id, instance_id, generation) {
             return error;
         }
         let member = group.members.get_mut(member_id).expect("checked above");
         member.expires = now + member.session;
-        if group.state == State::PreparingRebalance { ErrorCode::RebalanceInProgress } else { ErrorCode::None }
+        if group.state == State::PreparingRebalance {
+            ErrorCode::RebalanceInProgress
+        } else {
+            ErrorCode::None
+        }
     }
 
     /// Removes a member, by its id or its static identity.
@@ -532,9 +633,13 @@ impl Groups {
         now: Instant,
         out: &mut Vec<Delivery>,
     ) -> ErrorCode {
-        let Some(group) = self.groups.get_mut(group) else { return ErrorCode::UnknownMemberId };
+        let Some(group) = self.groups.get_mut(group) else {
+            return ErrorCode::UnknownMemberId;
+        };
         let id = match instance_id.and_then(|instance_id| group.member_of_instance(instance_id)) {
-            Some(current) if !member_id.is_empty() && current != member_id => return ErrorCode::FencedInstanceId,
+            Some(current) if !member_id.is_empty() && current != member_id => {
+                return ErrorCode::FencedInstanceId;
+            }
             Some(current) => current.to_owned(),
             None => member_id.to_owned(),
         };
@@ -554,7 +659,13 @@ impl Groups {
         generation: i32,
         now: Instant,
     ) -> Result<(), ErrorCode> {
-        if self.groups.values().map(|group| group.offsets.len()).sum::<usize>() > OFFSETS_MAX {
+        if self
+            .groups
+            .values()
+            .map(|group| group.offsets.len())
+            .sum::<usize>()
+            > OFFSETS_MAX
+        {
             return Err(ErrorCode::PolicyViolation);
         }
         let Some(group) = self.groups.get_mut(group) else {
@@ -578,7 +689,10 @@ impl Groups {
     pub fn store_offsets(&mut self, group: &str, offsets: Vec<CommittedOffset>) {
         let group = self.groups.entry(group.to_owned()).or_insert_with(Group::new);
         for committed in offsets {
-            group.offsets.insert((committed.topic, committed.partition), (committed.offset, committed.metadata));
+            group.offsets.insert(
+                (committed.topic, committed.partition),
+                (committed.offset, committed.metadata),
+            );
         }
     }
 
@@ -613,8 +727,12 @@ impl Groups {
         for group in self.groups.values_mut() {
             group.promised.retain(|_, expires| *expires > now);
             let silent = |member: &Member| member.join.is_none() && member.expires <= now;
-            let gone: Vec<String> =
-                group.members.iter().filter(|(_, member)| silent(member)).map(|(id, _)| id.clone()).collect();
+            let gone: Vec<String> = group
+                .members
+                .iter()
+                .filter(|(_, member)| silent(member))
+                .map(|(id, _)| id.clone())
+                .collect();
             for id in gone {
                 group.remove(&id, now, out);
             }
@@ -627,11 +745,21 @@ impl Groups {
 
     /// A connection is gone: a join or sync that waited on it is waited for no longer. The member itself stays until its session expires.
     pub fn connection_closed(&mut self, connection: ConnectionId) {
-        for member in self.groups.values_mut().flat_map(|group| group.members.values_mut()) {
-            if member.join.is_some_and(|waiting| waiting.connection == connection) {
+        for member in self
+            .groups
+            .values_mut()
+            .flat_map(|group| group.members.values_mut())
+        {
+            if member
+                .join
+                .is_some_and(|waiting| waiting.connection == connection)
+            {
                 member.join = None;
             }
-            if member.sync.is_some_and(|waiting| waiting.connection == connection) {
+            if member
+                .sync
+                .is_some_and(|waiting| waiting.connection == connection)
+            {
                 member.sync = None;
             }
         }

@@ -67,7 +67,13 @@ const PRODUCER_IDS_AT_ONCE: i64 = 1000;
 
 impl Broker {
     /// Puts the recovered parts together.
-    pub fn new(topics: Topics, groups: Groups, journal: Journal, producer_ids_taken: i64, cache: Arc<ChunkCache>) -> Self {
+    pub fn new(
+        topics: Topics,
+        groups: Groups,
+        journal: Journal,
+        producer_ids_taken: i64,
+        cache: Arc<ChunkCache>,
+    ) -> Self {
         Self {
             topics,
             groups,
@@ -82,7 +88,10 @@ impl Broker {
     /// Stores a checked batch; `Journal::reserve` was called for it. Returns the base offset it has.
     pub fn append(&mut self, partition_id: u32, batch: &[u8], header: &Header) -> Result<i64, ErrorCode> {
         let marks_max = self.topics.chunk_marks_max();
-        let partition = self.topics.partition_mut(partition_id).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+        let partition = self
+            .topics
+            .partition_mut(partition_id)
+            .ok_or(ErrorCode::UnknownTopicOrPartition)?;
         match partition.producers.judge(header) {
             Verdict::New => {}
             Verdict::Duplicate(base_offset) => return Ok(base_offset),
@@ -90,7 +99,9 @@ impl Broker {
             Verdict::Fenced => return Err(ErrorCode::InvalidProducerEpoch),
         }
         let base_offset = partition.next_offset;
-        let chunk = self.journal.append_batch(partition_id, batch, header, base_offset, &mut partition.last);
+        let chunk = self
+            .journal
+            .append_batch(partition_id, batch, header, base_offset, &mut partition.last);
         partition.note_chunk(base_offset, chunk, marks_max);
         partition.next_offset = base_offset + header.offset_count;
         partition.producers.note(producers::mark(header, base_offset));
@@ -107,7 +118,12 @@ impl Broker {
 
     /// Applies a change that is in the journal already; returns connections to wake.
     fn apply(&mut self, change: Change) -> Vec<ConnectionId> {
-        apply(&mut self.topics, &mut self.groups, &mut self.producer_ids_taken, change)
+        apply(
+            &mut self.topics,
+            &mut self.groups,
+            &mut self.producer_ids_taken,
+            change,
+        )
     }
 
     /// A producer id that was never given out before.
@@ -132,7 +148,9 @@ impl Broker {
         extents: &mut Vec<Extent>,
     ) -> Found {
         let mut found = Found::default();
-        let Some(partition) = self.topics.partition(partition_id) else { return found };
+        let Some(partition) = self.topics.partition(partition_id) else {
+            return found;
+        };
         let (mut offset, high_watermark) = (offset, partition.high_watermark);
         let mut chunk_start = partition.chunk_for(offset);
         while let Some(start) = chunk_start {
@@ -142,7 +160,8 @@ impl Broker {
             let chunk;
             self.places.clear();
             let places = if start == self.journal.active_start() {
-                self.journal.active_places(&partition.last, offset, &mut self.places);
+                self.journal
+                    .active_places(&partition.last, offset, &mut self.places);
                 &self.places[..]
             } else {
                 let Some(resident) = self.cache.get(start) else {
@@ -150,14 +169,22 @@ impl Broker {
                     return found;
                 };
                 chunk = resident;
-                chunk.directory.get().map_or(&[][..], |directory| directory.from_offset(partition_id, offset))
+                chunk
+                    .directory
+                    .get()
+                    .map_or(&[][..], |directory| directory.from_offset(partition_id, offset))
             };
             for place in places {
-                let wanted = found.bytes + place.bytes as usize <= bytes_max || (at_least_one && found.bytes == 0);
+                let wanted =
+                    found.bytes + place.bytes as usize <= bytes_max || (at_least_one && found.bytes == 0);
                 if place.next_offset() > high_watermark || !wanted || extents.len() == EXTENTS_MAX {
                     return found;
                 }
-                extents.push(Extent { chunk: start, at: place.at, bytes: place.bytes });
+                extents.push(Extent {
+                    chunk: start,
+                    at: place.at,
+                    bytes: place.bytes,
+                });
                 found.bytes += place.bytes as usize;
                 offset = place.next_offset();
             }
@@ -177,14 +204,29 @@ impl Broker {
 
 /// Applies a change to the state; used for changes as they happen, for the journal's entries on recovery, and for checkpoints.
 /// Returns connections that wait for something that is gone.
-pub fn apply(topics: &mut Topics, groups: &mut Groups, producer_ids_taken: &mut i64, change: Change) -> Vec<ConnectionId> {
+pub fn apply(
+    topics: &mut Topics,
+    groups: &mut Groups,
+    producer_ids_taken: &mut i64,
+    change: Change,
+) -> Vec<ConnectionId> {
     match change {
-        Change::TopicCreated { id, name, first_partition, partitions, configs } => {
+        Change::TopicCreated {
+            id,
+            name,
+            first_partition,
+            partitions,
+            configs,
+        } => {
             if topics.create(id, &name, configs.into_iter().collect::<BTreeMap<_, _>>()) {
                 topics.add_partitions(&id, first_partition, partitions);
             }
         }
-        Change::PartitionsAdded { id, first_partition, partitions } => {
+        Change::PartitionsAdded {
+            id,
+            first_partition,
+            partitions,
+        } => {
             topics.add_partitions(&id, first_partition, partitions);
         }
         Change::TopicDeleted { id } => {
@@ -201,7 +243,11 @@ pub fn apply(topics: &mut Topics, groups: &mut Groups, producer_ids_taken: &mut 
                 partition.log_start = partition.log_start.max(log_start);
             }
         }
-        Change::PartitionAt { partition, log_start, next_offset } => {
+        Change::PartitionAt {
+            partition,
+            log_start,
+            next_offset,
+        } => {
             if let Some(partition) = topics.partition_mut(partition) {
                 partition.log_start = log_start;
                 partition.next_offset = next_offset;

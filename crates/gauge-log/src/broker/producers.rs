@@ -45,7 +45,12 @@ impl Producers {
         if batch.producer_id < 0 {
             return Verdict::New;
         }
-        let Some(producer) = self.known.iter().rev().find(|producer| producer.id == batch.producer_id) else {
+        let Some(producer) = self
+            .known
+            .iter()
+            .rev()
+            .find(|producer| producer.id == batch.producer_id)
+        else {
             // Nothing is known of a producer whose last batch was forgotten or removed by retention; brokers accept it, and so do we.
             return Verdict::New;
         };
@@ -53,7 +58,11 @@ impl Producers {
             return Verdict::Fenced;
         }
         if batch.producer_epoch > producer.epoch {
-            return if batch.base_sequence == 0 { Verdict::New } else { Verdict::OutOfOrder };
+            return if batch.base_sequence == 0 {
+                Verdict::New
+            } else {
+                Verdict::OutOfOrder
+            };
         }
         let same = |mark: &&ProducerMark| {
             mark.base_sequence == batch.base_sequence && mark.offset_count == batch.offset_count
@@ -74,9 +83,17 @@ impl Producers {
         if mark.producer_id < 0 {
             return;
         }
-        let mut producer = match self.known.iter().position(|producer| producer.id == mark.producer_id) {
+        let mut producer = match self
+            .known
+            .iter()
+            .position(|producer| producer.id == mark.producer_id)
+        {
             Some(at) => self.known.remove(at),
-            None => Producer { id: mark.producer_id, epoch: mark.producer_epoch, batches: Vec::new() },
+            None => Producer {
+                id: mark.producer_id,
+                epoch: mark.producer_epoch,
+                batches: Vec::new(),
+            },
         };
         if producer.epoch != mark.producer_epoch {
             producer.epoch = mark.producer_epoch;
@@ -149,7 +166,10 @@ mod tests {
     fn memory_is_bounded() {
         let mut producers = Producers::default();
         for producer_id in 0..1000 {
-            producers.note(ProducerMark { producer_id, ..mark(&batch(0, 0, 1), 0) });
+            producers.note(ProducerMark {
+                producer_id,
+                ..mark(&batch(0, 0, 1), 0)
+            });
         }
         assert_eq!(producers.marks().count(), PRODUCERS_MAX);
     }

@@ -58,7 +58,11 @@ pub struct Partition {
 impl Partition {
     /// Notes that the chunk that begins at `chunk_start` holds records from `first_offset` on (called for every batch; only the first of a chunk counts).
     pub fn note_chunk(&mut self, first_offset: i64, chunk_start: u64, marks_max: usize) {
-        if self.chunk_marks.last().is_some_and(|&(_, last)| last >= chunk_start) {
+        if self
+            .chunk_marks
+            .last()
+            .is_some_and(|&(_, last)| last >= chunk_start)
+        {
             return;
         }
         if self.chunk_marks.len() >= marks_max {
@@ -75,23 +79,32 @@ impl Partition {
     /// The start of the last remembered chunk whose records begin at or before `offset`; the first one for an earlier offset; None when nothing is stored.
     pub fn chunk_for(&self, offset: i64) -> Option<u64> {
         let behind = self.chunk_marks.partition_point(|&(first, _)| first <= offset);
-        self.chunk_marks.get(behind.saturating_sub(1)).map(|&(_, start)| start)
+        self.chunk_marks
+            .get(behind.saturating_sub(1))
+            .map(|&(_, start)| start)
     }
 
     /// The start of the first remembered chunk behind `chunk_start`; others may lie between when `thinned`.
     pub fn chunk_after(&self, chunk_start: u64) -> Option<u64> {
-        let behind = self.chunk_marks.partition_point(|&(_, start)| start <= chunk_start);
+        let behind = self
+            .chunk_marks
+            .partition_point(|&(_, start)| start <= chunk_start);
         self.chunk_marks.get(behind).map(|&(_, start)| start)
     }
 
     /// Forgets chunks before `journal_start`, whose files are deleted: the log starts at the first record that is left.
     pub fn forget_before(&mut self, journal_start: u64) {
-        let gone = self.chunk_marks.partition_point(|&(_, start)| start < journal_start);
+        let gone = self
+            .chunk_marks
+            .partition_point(|&(_, start)| start < journal_start);
         if gone == 0 {
             return;
         }
         self.chunk_marks.drain(..gone);
-        let first = self.chunk_marks.first().map_or(self.next_offset, |&(offset, _)| offset);
+        let first = self
+            .chunk_marks
+            .first()
+            .map_or(self.next_offset, |&(offset, _)| offset);
         self.log_start = self.log_start.max(first);
     }
 }
@@ -148,7 +161,11 @@ impl Topics {
 
     /// The internal id of a topic's partition.
     pub fn partition_id(&self, topic: &str, index: i32) -> Option<u32> {
-        self.by_name.get(topic)?.partitions.get(usize::try_from(index).ok()?).copied()
+        self.by_name
+            .get(topic)?
+            .partitions
+            .get(usize::try_from(index).ok()?)
+            .copied()
     }
 
     /// A partition by its internal id; None once its topic was deleted.
@@ -163,12 +180,18 @@ impl Topics {
 
     /// Every partition that is alive, with its internal id.
     pub fn partitions(&self) -> impl Iterator<Item = (u32, &Partition)> {
-        self.partitions.iter().enumerate().filter_map(|(id, slot)| Some((id as u32, slot.as_deref()?)))
+        self.partitions
+            .iter()
+            .enumerate()
+            .filter_map(|(id, slot)| Some((id as u32, slot.as_deref()?)))
     }
 
     /// As `partitions`, for changing them.
     pub fn partitions_mut(&mut self) -> impl Iterator<Item = (u32, &mut Partition)> {
-        self.partitions.iter_mut().enumerate().filter_map(|(id, slot)| Some((id as u32, slot.as_deref_mut()?)))
+        self.partitions
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(id, slot)| Some((id as u32, slot.as_deref_mut()?)))
     }
 
     /// Adds a topic without partitions; false when the name is taken.
@@ -176,7 +199,12 @@ impl Topics {
         if self.by_name.contains_key(name) {
             return false;
         }
-        let topic = Topic { id, name: name.to_owned(), partitions: Vec::new(), configs };
+        let topic = Topic {
+            id,
+            name: name.to_owned(),
+            partitions: Vec::new(),
+            configs,
+        };
         self.by_name.insert(name.to_owned(), topic);
         self.names.insert(id, name.to_owned());
         true
@@ -184,7 +212,9 @@ impl Topics {
 
     /// Adds `count` partitions with internal ids from `first_partition` on.
     pub fn add_partitions(&mut self, id: &[u8; 16], first_partition: u32, count: u32) {
-        let Some(topic) = self.names.get(id).and_then(|name| self.by_name.get_mut(name)) else { return };
+        let Some(topic) = self.names.get(id).and_then(|name| self.by_name.get_mut(name)) else {
+            return;
+        };
         for partition in first_partition..first_partition.saturating_add(count) {
             if self.partitions.len() <= partition as usize {
                 self.partitions.resize_with(partition as usize + 1, || None);
@@ -234,7 +264,10 @@ mod tests {
 
     #[test]
     fn deleting_old_files_moves_the_start_of_the_log() {
-        let mut partition = Partition { next_offset: 30, ..Default::default() };
+        let mut partition = Partition {
+            next_offset: 30,
+            ..Default::default()
+        };
         partition.note_chunk(0, 0, 16);
         partition.note_chunk(10, 4096, 16);
         partition.forget_before(4096);
@@ -246,6 +279,11 @@ mod tests {
     #[test]
     fn names_follow_kafkas_rule() {
         assert!(name_is_legal("orders-2.eu_west"));
-        assert!(!name_is_legal("") && !name_is_legal("..") && !name_is_legal("a/b") && !name_is_legal(&"x".repeat(250)));
+        assert!(
+            !name_is_legal("")
+                && !name_is_legal("..")
+                && !name_is_legal("a/b")
+                && !name_is_legal(&"x".repeat(250))
+        );
     }
 }

@@ -111,8 +111,13 @@ impl Connection {
     /// Moves responses whose data is durable to the ready ones; returns whether there were any.
     pub fn release(&mut self, committed: u64) -> bool {
         let before = self.ready.len();
-        while self.held.front().is_some_and(|waiting| waiting.position <= committed) {
-            self.ready.extend(self.held.pop_front().map(|waiting| waiting.response));
+        while self
+            .held
+            .front()
+            .is_some_and(|waiting| waiting.position <= committed)
+        {
+            self.ready
+                .extend(self.held.pop_front().map(|waiting| waiting.response));
         }
         self.ready.len() > before
     }

@@ -35,7 +35,12 @@ impl Response {
     /// A response without batches.
     pub fn plain(own: Vec<u8>) -> Self {
         let pieces = VecDeque::from([Piece::Own(own.len())]);
-        Self { own, own_sent: 0, pieces, batch_sent: 0 }
+        Self {
+            own,
+            own_sent: 0,
+            pieces,
+            batch_sent: 0,
+        }
     }
 
     /// A response with batches: `cuts` holds, for each place of `own` where batches belong, that place and how many of `extents` follow there.
@@ -47,7 +52,12 @@ impl Response {
             pieces.extend(rest.by_ref().take(count).map(|&extent| Piece::Batch(extent)));
         }
         pieces.push_back(Piece::Own(own.len()));
-        Self { own, own_sent: 0, pieces, batch_sent: 0 }
+        Self {
+            own,
+            own_sent: 0,
+            pieces,
+            batch_sent: 0,
+        }
     }
 
     /// Bytes of memory that the response holds.
@@ -179,7 +189,10 @@ impl Gathered {
                         self.chunks.push(chunk);
                     }
                     let chunk = self.chunks.last().expect("just pushed");
-                    let (from, to) = (extent.at as usize + batch_sent, (extent.at + extent.bytes) as usize);
+                    let (from, to) = (
+                        extent.at as usize + batch_sent,
+                        (extent.at + extent.bytes) as usize,
+                    );
                     // SAFETY: only batches below the high watermark are handed out; they do not change any more, and the chunk is held until they are sent.
                     let bytes: *const [u8] = unsafe { chunk.buffer().bytes(from, to) };
                     // SAFETY: `self.chunks` keeps the memory alive as long as the vector that points to it.
@@ -195,7 +208,10 @@ impl Gathered {
         // One piece may be larger than a turn; the rest of it waits for the next.
         let bytes = &bytes[..bytes.len().min(TURN_BYTES)];
         if !bytes.is_empty() {
-            self.vectors.push(libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() });
+            self.vectors.push(libc::iovec {
+                iov_base: bytes.as_ptr().cast_mut().cast(),
+                iov_len: bytes.len(),
+            });
             self.bytes += bytes.len();
         }
     }
@@ -207,7 +223,8 @@ impl Gathered {
         message.msg_iovlen = self.vectors.len();
         loop {
             // SAFETY: the vectors point to memory that lives during the call: responses and held chunks.
-            let sent = unsafe { libc::sendmsg(descriptor, &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
+            let sent =
+                unsafe { libc::sendmsg(descriptor, &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
             if sent >= 0 {
                 return Ok(sent as usize);
             }

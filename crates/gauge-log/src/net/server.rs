@@ -93,7 +93,9 @@ impl<'a> Server<'a> {
             self.release_held();
             self.expire(Instant::now());
             for _ in 0..self.queue.len() {
-                let Some(number) = self.queue.pop_front() else { break };
+                let Some(number) = self.queue.pop_front() else {
+                    break;
+                };
                 self.turn(number);
             }
             self.commit()?;
@@ -105,17 +107,26 @@ impl<'a> Server<'a> {
         if !self.queue.is_empty() || !lock(&self.mailbox().mail).woken.is_empty() {
             return Some(Duration::ZERO);
         }
-        let mut next = self.deadlines.first_key_value().map(|((deadline, _), ())| *deadline);
+        let mut next = self
+            .deadlines
+            .first_key_value()
+            .map(|((deadline, _), ())| *deadline);
         if self.index == 0 {
             let groups = self.shared.broker().groups.next_deadline();
             next = next.into_iter().chain(groups).min();
         }
         if !self.waiting_for_memory.is_empty() {
-            next = next.into_iter().chain([Instant::now() + Duration::from_millis(1)]).min();
+            next = next
+                .into_iter()
+                .chain([Instant::now() + Duration::from_millis(1)])
+                .min();
         }
         let now = Instant::now();
         let sweep = (!self.connections.is_empty()).then_some(self.next_sweep);
-        next.into_iter().chain(sweep).min().map(|deadline| deadline.saturating_duration_since(now))
+        next.into_iter()
+            .chain(sweep)
+            .min()
+            .map(|deadline| deadline.saturating_duration_since(now))
     }
 
     fn mailbox(&self) -> &'a crate::shared::Mailbox {
@@ -123,7 +134,10 @@ impl<'a> Server<'a> {
     }
 
     fn id(&self, number: u64) -> ConnectionId {
-        ConnectionId { thread: self.index, number }
+        ConnectionId {
+            thread: self.index,
+            number,
+        }
     }
 
     // ---- connections come and go ----
@@ -131,7 +145,9 @@ impl<'a> Server<'a> {
     fn accept(&mut self) {
         for _ in 0..64 {
             let Some(listener) = &self.listener else { return };
-            let Ok((stream, _)) = listener.accept() else { return };
+            let Ok((stream, _)) = listener.accept() else {
+                return;
+            };
             let socket = OwnedFd::from(stream);
             let thread = self.next_thread;
             self.next_thread = (thread + 1) % self.shared.settings.threads;
@@ -153,20 +169,40 @@ impl<'a> Server<'a> {
         let descriptor = socket.as_raw_fd();
         // SAFETY: plain system calls on a descriptor that `socket` owns; the option lives during the call.
         unsafe {
-            libc::setsockopt(descriptor, libc::IPPROTO_TCP, libc::TCP_NODELAY, (&raw const one).cast(), size);
-            libc::fcntl(descriptor, libc::F_SETFL, libc::fcntl(descriptor, libc::F_GETFL) | libc::O_NONBLOCK);
+            libc::setsockopt(
+                descriptor,
+                libc::IPPROTO_TCP,
+                libc::TCP_NODELAY,
+                (&raw const one).cast(),
+                size,
+            );
+            libc::fcntl(
+                descriptor,
+                libc::F_SETFL,
+                libc::fcntl(descriptor, libc::F_GETFL) | libc::O_NONBLOCK,
+            );
         }
         if self.poll.add_connection(descriptor, number).is_ok() {
-            self.connections.insert(number, Connection::new(socket, number, Instant::now()));
+            self.connections
+                .insert(number, Connection::new(socket, number, Instant::now()));
             self.shared.metrics.connections.add(1);
         }
     }
 
     fn close(&mut self, number: u64) {
-        let Some(connection) = self.connections.remove(&number) else { return };
+        let Some(connection) = self.connections.remove(&number) else {
+            return;
+        };
         self.shared.metrics.connections.add(-1);
-        self.shared.input_bytes.fetch_sub(connection.input_charged, Ordering::Relaxed);
-        let output: usize = connection.ready.iter().chain(connection.held.iter().map(|held| &held.response)).map(Response::memory_bytes).sum();
+        self.shared
+            .input_bytes
+            .fetch_sub(connection.input_charged, Ordering::Relaxed);
+        let output: usize = connection
+            .ready
+            .iter()
+            .chain(connection.held.iter().map(|held| &held.response))
+            .map(Response::memory_bytes)
+            .sum();
         self.shared.output_bytes.fetch_sub(output, Ordering::Relaxed);
         let id = self.id(number);
         match connection.parked {
@@ -183,7 +219,9 @@ impl<'a> Server<'a> {
     }
 
     fn note_event(&mut self, number: u64, event: &Ready) {
-        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
         connection.readable |= event.readable;
         connection.writable |= event.writable;
         if event.broken {
@@ -206,7 +244,11 @@ impl<'a> Server<'a> {
     // ---- what others ask for ----
 
     fn read_mail(&mut self) {
-        let Mail { woken, responses, accepted } = std::mem::take(&mut *lock(&self.mailbox().mail));
+        let Mail {
+            woken,
+            responses,
+            accepted,
+        } = std::mem::take(&mut *lock(&self.mailbox().mail));
         for socket in accepted {
             self.admit(socket);
         }
@@ -219,7 +261,9 @@ impl<'a> Server<'a> {
     }
 
     fn unpark_group(&mut self, number: u64, response: Vec<u8>) {
-        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
         if matches!(connection.parked, Some(Parked::Group)) {
             connection.parked = None;
             self.answer(number, Response::plain(response), 0);
@@ -229,7 +273,9 @@ impl<'a> Server<'a> {
 
     /// Something that a parked request waits for may have happened.
     fn wake(&mut self, number: u64) {
-        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
         if std::mem::take(&mut connection.loading) {
             self.enqueue(number);
         }
@@ -242,7 +288,9 @@ impl<'a> Server<'a> {
                 break;
             }
             self.deadlines.pop_first();
-            let Some(connection) = self.connections.get_mut(&number) else { continue };
+            let Some(connection) = self.connections.get_mut(&number) else {
+                continue;
+            };
             if matches!(connection.parked, Some(Parked::Limit { .. })) {
                 connection.parked = None;
                 self.enqueue(number);
@@ -261,7 +309,8 @@ impl<'a> Server<'a> {
 
     /// While memory is short, closes connections that hold some and make no progress.
     fn sweep(&mut self, now: Instant) {
-        let short_of_input = self.shared.input_bytes.load(Ordering::Relaxed) > self.shared.settings.input_bytes_max();
+        let short_of_input =
+            self.shared.input_bytes.load(Ordering::Relaxed) > self.shared.settings.input_bytes_max();
         let short_of_output =
             self.shared.output_bytes.load(Ordering::Relaxed) > self.shared.settings.output_bytes_max();
         if !short_of_input && !short_of_output {
@@ -272,7 +321,12 @@ impl<'a> Server<'a> {
                 || (short_of_output && !connection.ready.is_empty() && !connection.writable);
             holds && !connection.starved && now.duration_since(connection.last_progress) > STALL_TIME
         };
-        let numbers: Vec<u64> = self.connections.values().filter(stalled).map(|connection| connection.number).collect();
+        let numbers: Vec<u64> = self
+            .connections
+            .values()
+            .filter(stalled)
+            .map(|connection| connection.number)
+            .collect();
         for number in numbers {
             self.shared.metrics.evicted.add(1);
             self.close(number);
@@ -282,7 +336,9 @@ impl<'a> Server<'a> {
     // ---- a connection's turn ----
 
     fn turn(&mut self, number: u64) {
-        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
         connection.queued = false;
         self.flush(number);
         if self.handle_buffered(number) && self.receive(number) {
@@ -292,9 +348,13 @@ impl<'a> Server<'a> {
 
     /// Adds a response, counting its memory.
     fn answer(&mut self, number: u64, response: Response, position: u64) {
-        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
         self.shared.metrics.requests.add(1);
-        self.shared.output_bytes.fetch_add(response.memory_bytes(), Ordering::Relaxed);
+        self.shared
+            .output_bytes
+            .fetch_add(response.memory_bytes(), Ordering::Relaxed);
         let committed = self.shared.committed.load(Ordering::Acquire);
         connection.answer(response, position, committed);
         if !connection.held.is_empty() {
@@ -303,7 +363,9 @@ impl<'a> Server<'a> {
     }
 
     fn flush(&mut self, number: u64) {
-        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
         if connection.ready.is_empty() || !connection.writable || connection.loading {
             return;
         }
@@ -312,8 +374,13 @@ impl<'a> Server<'a> {
         let free = |bytes| {
             shared.output_bytes.fetch_sub(bytes, Ordering::Relaxed);
         };
-        let (sent, bytes, _) =
-            output::send(connection.socket.as_raw_fd(), &mut connection.ready, ready, &shared.cache, free);
+        let (sent, bytes, _) = output::send(
+            connection.socket.as_raw_fd(),
+            &mut connection.ready,
+            ready,
+            &shared.cache,
+            free,
+        );
         if bytes > 0 {
             connection.last_progress = Instant::now();
         }
@@ -330,7 +397,13 @@ impl<'a> Server<'a> {
                 if lock(&shared.loads).failed.contains_key(&chunk) {
                     self.close(number);
                 } else {
-                    shared.request_load(chunk, Some(ConnectionId { thread: self.index, number }));
+                    shared.request_load(
+                        chunk,
+                        Some(ConnectionId {
+                            thread: self.index,
+                            number,
+                        }),
+                    );
                 }
             }
             Sent::Broken => self.close(number),
@@ -340,7 +413,9 @@ impl<'a> Server<'a> {
     /// Handles requests that are complete in the connection's own buffer; returns whether more may be received.
     fn handle_buffered(&mut self, number: u64) -> bool {
         loop {
-            let Some(connection) = self.connections.get_mut(&number) else { return false };
+            let Some(connection) = self.connections.get_mut(&number) else {
+                return false;
+            };
             if !connection.may_handle() {
                 return false;
             }
@@ -359,7 +434,9 @@ impl<'a> Server<'a> {
             let input = std::mem::take(&mut connection.input);
             let from = connection.input_done;
             let handled = self.handle(number, &input[from + 4..from + frame]);
-            let Some(connection) = self.connections.get_mut(&number) else { return false };
+            let Some(connection) = self.connections.get_mut(&number) else {
+                return false;
+            };
             connection.input = input;
             if handled {
                 connection.input_done += frame;
@@ -369,7 +446,9 @@ impl<'a> Server<'a> {
 
     /// Drops handled bytes from the front of the buffer, and the buffer when it is empty.
     fn compact_input(&mut self, number: u64) {
-        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
         if connection.input_done == 0 {
             return;
         }
@@ -386,7 +465,9 @@ impl<'a> Server<'a> {
         let mut received = 0;
         let mut scratch = std::mem::take(&mut self.scratch);
         let open = loop {
-            let Some(connection) = self.connections.get_mut(&number) else { break false };
+            let Some(connection) = self.connections.get_mut(&number) else {
+                break false;
+            };
             if !connection.may_handle() || !connection.readable {
                 break true;
             }
@@ -413,7 +494,9 @@ impl<'a> Server<'a> {
         let count = self.receive_into(number, scratch)?;
         let mut rest = &scratch[..count];
         loop {
-            let Some(connection) = self.connections.get_mut(&number) else { return None };
+            let Some(connection) = self.connections.get_mut(&number) else {
+                return None;
+            };
             let frame = match frame_in(rest) {
                 Err(()) => {
                     self.reject(number);
@@ -469,14 +552,24 @@ impl<'a> Server<'a> {
     fn receive_into(&mut self, number: u64, buffer: &mut [u8]) -> Option<usize> {
         let connection = self.connections.get_mut(&number)?;
         // SAFETY: the buffer lives during the call and is as long as the call is told.
-        let count = unsafe { libc::recv(connection.descriptor(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+        let count = unsafe {
+            libc::recv(
+                connection.descriptor(),
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+                0,
+            )
+        };
         if count > 0 {
             connection.last_progress = Instant::now();
             return Some(count as usize);
         }
         connection.readable = false;
         let again = count < 0
-            && matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR));
+            && matches!(
+                io::Error::last_os_error().raw_os_error(),
+                Some(libc::EAGAIN | libc::EINTR)
+            );
         if count < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {
             connection.readable = true;
         }
@@ -502,7 +595,11 @@ impl<'a> Server<'a> {
                 self.appended = true;
                 self.answer(number, Response::plain(response), position);
             }
-            Ok(Outcome::Produced { response, position, bytes }) => {
+            Ok(Outcome::Produced {
+                response,
+                position,
+                bytes,
+            }) => {
                 self.appended = true;
                 if let Some(response) = response {
                     self.answer(number, Response::plain(response), position);
@@ -538,7 +635,9 @@ impl<'a> Server<'a> {
 
     /// Pauses a connection when the byte rate limit is reached.
     fn limit(&mut self, number: u64, bytes: usize) {
-        let Some(pause) = self.shared.charge(bytes) else { return };
+        let Some(pause) = self.shared.charge(bytes) else {
+            return;
+        };
         if let Some(connection) = self.connections.get_mut(&number)
             && connection.parked.is_none()
         {
@@ -551,9 +650,15 @@ impl<'a> Server<'a> {
     /// Answers a parked fetch if it can be answered (or must be).
     fn try_fetch(&mut self, number: u64, expired: bool) {
         let id = self.id(number);
-        let Some(connection) = self.connections.get_mut(&number) else { return };
-        let Some(Parked::Fetch { request, deadline }) = &connection.parked else { return };
-        let Some(response) = request.answer(self.shared, id, expired) else { return };
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
+        let Some(Parked::Fetch { request, deadline }) = &connection.parked else {
+            return;
+        };
+        let Some(response) = request.answer(self.shared, id, expired) else {
+            return;
+        };
         let deadline = *deadline;
         self.deadlines.remove(&(deadline, number));
         connection.parked = None;
@@ -565,8 +670,8 @@ impl<'a> Server<'a> {
 
     fn commit(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.appended) {
-            let inline = !self.shared.is_fsync()
-                && self.shared.broker().journal.pending_bytes() <= COMMIT_HERE_BYTES;
+            let inline =
+                !self.shared.is_fsync() && self.shared.broker().journal.pending_bytes() <= COMMIT_HERE_BYTES;
             self.mailbox().awaits_commit.store(true, Ordering::Release);
             if inline {
                 commit::commit_here(self.shared, self.index)?;
@@ -597,7 +702,9 @@ impl<'a> Server<'a> {
             }
         }
         for number in std::mem::take(&mut self.waiting_for_memory) {
-            let Some(connection) = self.connections.get_mut(&number) else { continue };
+            let Some(connection) = self.connections.get_mut(&number) else {
+                continue;
+            };
             connection.starved = false;
             if matches!(connection.parked, Some(Parked::Memory)) {
                 connection.parked = None;
@@ -612,14 +719,18 @@ fn charge_input(shared: &Shared, connection: &mut Connection) {
     let now = connection.input.capacity();
     if now != connection.input_charged {
         shared.input_bytes.fetch_add(now, Ordering::Relaxed);
-        shared.input_bytes.fetch_sub(connection.input_charged, Ordering::Relaxed);
+        shared
+            .input_bytes
+            .fetch_sub(connection.input_charged, Ordering::Relaxed);
         connection.input_charged = now;
     }
 }
 
 /// The size of the request at the front of `bytes`, its length field included; None when it is not complete, an error when it is too large to be one.
 fn frame_in(bytes: &[u8]) -> Result<Option<usize>, ()> {
-    let Some(length) = bytes.first_chunk::<4>() else { return Ok(None) };
+    let Some(length) = bytes.first_chunk::<4>() else {
+        return Ok(None);
+    };
     let length = u32::from_be_bytes(*length) as usize;
     if length > FRAME_BYTES_MAX {
         return Err(());

@@ -25,12 +25,18 @@ impl AlignedBuffer {
         let layout = Self::layout(capacity_bytes);
         // SAFETY: the layout has a non-zero size, asserted above.
         let pointer = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(pointer) else { handle_alloc_error(layout) };
-        Self { start, capacity_bytes }
+        let Some(start) = NonNull::new(pointer) else {
+            handle_alloc_error(layout)
+        };
+        Self {
+            start,
+            capacity_bytes,
+        }
     }
 
     fn layout(capacity_bytes: usize) -> Layout {
-        Layout::from_size_align(capacity_bytes, BLOCK_BYTES).expect("a positive multiple of a small power of two")
+        Layout::from_size_align(capacity_bytes, BLOCK_BYTES)
+            .expect("a positive multiple of a small power of two")
     }
 
     /// Bytes that fit.

@@ -29,8 +29,17 @@ struct Inner {
 impl ChunkCache {
     /// A cache of at most `buffers_max` chunks.
     pub fn new(buffers_max: usize) -> Self {
-        let inner = Inner { chunks: BTreeMap::new(), free: Vec::new(), buffers_max, buffers_allocated: 0, from_disk: 0 };
-        Self { inner: Mutex::new(inner), uses: AtomicU64::new(1) }
+        let inner = Inner {
+            chunks: BTreeMap::new(),
+            free: Vec::new(),
+            buffers_max,
+            buffers_allocated: 0,
+            from_disk: 0,
+        };
+        Self {
+            inner: Mutex::new(inner),
+            uses: AtomicU64::new(1),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -40,7 +49,9 @@ impl ChunkCache {
     /// The chunk that begins at `start`, if it is in memory; counts as a use.
     pub fn get(&self, start: u64) -> Option<Arc<Chunk>> {
         let chunk = self.lock().chunks.get(&start).cloned()?;
-        chunk.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        chunk
+            .last_use
+            .store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         Some(chunk)
     }
 
@@ -78,7 +89,9 @@ impl ChunkCache {
 
     /// Adds a chunk.
     pub fn insert(&self, chunk: Arc<Chunk>) {
-        chunk.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        chunk
+            .last_use
+            .store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         let mut inner = self.lock();
         inner.from_disk += usize::from(chunk.from_disk);
         let before = inner.chunks.insert(chunk.start, chunk);
@@ -125,7 +138,10 @@ mod tests {
         drop(chunk(&cache, 4096, false).unwrap());
         assert!(cache.take_buffer(false).is_none());
         first.clean.store(true, Ordering::Release);
-        assert!(cache.take_buffer(false).is_none(), "a chunk that is in use was dropped");
+        assert!(
+            cache.take_buffer(false).is_none(),
+            "a chunk that is in use was dropped"
+        );
         drop(first);
         assert!(cache.take_buffer(false).is_some());
         assert!(!cache.contains(0) && cache.contains(4096));

@@ -48,8 +48,9 @@ impl Directory {
 
     /// The batches of a partition from the one that holds `offset` (or the first behind it) on.
     pub fn from_offset(&self, partition: u32, offset: i64) -> &[BatchPlace] {
-        let from =
-            self.places.partition_point(|place| (place.partition, place.next_offset()) <= (partition, offset));
+        let from = self
+            .places
+            .partition_point(|place| (place.partition, place.next_offset()) <= (partition, offset));
         let rest = &self.places[from..];
         &rest[..rest.partition_point(|place| place.partition == partition)]
     }
@@ -111,10 +112,26 @@ mod tests {
 
     #[test]
     fn a_directory_finds_the_batch_that_holds_an_offset() {
-        let place = |partition, base_offset| BatchPlace { base_offset, offset_count: 10, partition, at: 0, bytes: 1 };
-        let directory = Directory::new(vec![place(2, 0), place(1, 50), place(2, 10), place(1, 60), place(3, 0)]);
+        let place = |partition, base_offset| BatchPlace {
+            base_offset,
+            offset_count: 10,
+            partition,
+            at: 0,
+            bytes: 1,
+        };
+        let directory = Directory::new(vec![
+            place(2, 0),
+            place(1, 50),
+            place(2, 10),
+            place(1, 60),
+            place(3, 0),
+        ]);
         let bases = |partition, offset| {
-            directory.from_offset(partition, offset).iter().map(|place| place.base_offset).collect::<Vec<_>>()
+            directory
+                .from_offset(partition, offset)
+                .iter()
+                .map(|place| place.base_offset)
+                .collect::<Vec<_>>()
         };
         assert_eq!(bases(1, 0), [50, 60]);
         assert_eq!(bases(1, 59), [50, 60]);

@@ -143,7 +143,9 @@ pub fn walk<'a>(bytes: &'a [u8], start: u64, mut visit: impl FnMut(Step<'a>)) {
             at = next;
             continue;
         }
-        let block_end = (at + 1).next_multiple_of(super::buffer::BLOCK_BYTES).min(bytes.len());
+        let block_end = (at + 1)
+            .next_multiple_of(super::buffer::BLOCK_BYTES)
+            .min(bytes.len());
         if bytes[at..block_end].iter().all(|&byte| byte == 0) {
             at = block_end;
             continue;

@@ -165,9 +165,13 @@ impl Journal {
             bytes: batch.len() as u32,
         });
         self.previous.push(previous);
-        *last = LastPlace { chunk_start: self.active.start, index_plus_one: self.places.len() as u32 };
+        *last = LastPlace {
+            chunk_start: self.active.start,
+            index_plus_one: self.places.len() as u32,
+        };
         self.timestamp_ms_max = self.timestamp_ms_max.max(header.timestamp_ms_max);
-        self.published.push((partition, base_offset + header.offset_count));
+        self.published
+            .push((partition, base_offset + header.offset_count));
         self.active.start
     }
 
@@ -227,7 +231,10 @@ impl Journal {
     fn seal(&mut self) {
         self.pad_to_block();
         let directory = Directory::new(std::mem::take(&mut self.places));
-        self.active.directory.set(directory).expect("a chunk is sealed once");
+        self.active
+            .directory
+            .set(directory)
+            .expect("a chunk is sealed once");
         self.previous.clear();
         let end = self.end();
         self.chunks.push_back(ChunkExtent {
@@ -255,7 +262,9 @@ impl Journal {
             return;
         }
         // A segment that is not ready yet delays the roll, never an append.
-        let Some(next) = self.next_segment.take() else { return };
+        let Some(next) = self.next_segment.take() else {
+            return;
+        };
         self.active_segment = Arc::new(next.rebased(end));
         self.segments.push_back(Arc::clone(&self.active_segment));
         self.rolled.store(true, Ordering::Release);
@@ -278,7 +287,12 @@ impl Journal {
 
     /// Bytes that no commit has taken yet.
     pub fn pending_bytes(&self) -> usize {
-        self.sealed.iter().map(|write| write.to - write.from).sum::<usize>() + self.length - self.taken
+        self.sealed
+            .iter()
+            .map(|write| write.to - write.from)
+            .sum::<usize>()
+            + self.length
+            - self.taken
     }
 
     /// Takes everything that was appended since the last call.
@@ -297,7 +311,11 @@ impl Journal {
             });
             self.taken = self.length;
         }
-        Pending { writes, published: std::mem::take(&mut self.published), end: self.end() }
+        Pending {
+            writes,
+            published: std::mem::take(&mut self.published),
+            end: self.end(),
+        }
     }
 
     /// Notes that everything before `end` is as durable as promised.
@@ -306,7 +324,9 @@ impl Journal {
     }
 
     fn index_of(&self, last: &LastPlace) -> Option<u32> {
-        (last.chunk_start == self.active.start).then_some(last.index_plus_one)?.checked_sub(1)
+        (last.chunk_start == self.active.start)
+            .then_some(last.index_plus_one)?
+            .checked_sub(1)
     }
 
     /// The start of the active chunk.
@@ -346,8 +366,14 @@ impl Journal {
 
     /// Where the complete chunk that begins at `start` ends, and the segment it is in.
     pub fn locate(&self, start: u64) -> Option<(ChunkExtent, Arc<Segment>)> {
-        let index = self.chunks.binary_search_by_key(&start, |chunk| chunk.start).ok()?;
-        let segment = self.segments.partition_point(|segment| segment.base <= start).checked_sub(1)?;
+        let index = self
+            .chunks
+            .binary_search_by_key(&start, |chunk| chunk.start)
+            .ok()?;
+        let segment = self
+            .segments
+            .partition_point(|segment| segment.base <= start)
+            .checked_sub(1)?;
         Some((self.chunks[index], Arc::clone(&self.segments[segment])))
     }
 }

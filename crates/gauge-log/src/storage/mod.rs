@@ -4,5 +4,5 @@ pub mod buffer;
 pub mod cache;
 pub mod chunk;
 pub mod entry;
-pub mod segment;
 pub mod journal;
+pub mod segment;

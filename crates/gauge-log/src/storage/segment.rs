@@ -66,7 +66,11 @@ pub fn base_of(path: &Path, extension: &str) -> Option<u64> {
     if path.extension()?.to_str()? != extension {
         return None;
     }
-    path.file_stem()?.to_str().filter(|stem| stem.len() == 20)?.parse().ok()
+    path.file_stem()?
+        .to_str()
+        .filter(|stem| stem.len() == 20)?
+        .parse()
+        .ok()
 }
 
 /// Makes created, renamed and deleted names in `directory` durable.
@@ -79,14 +83,28 @@ impl Segment {
     pub fn open(directory: &Path, base: u64, durability: Durability) -> io::Result<Self> {
         let path = directory.join(file_name(base, "log"));
         let (file, mode) = Self::open_file(&path, durability)?;
-        Ok(Self { base, path, file, mode, written_back: AtomicU64::new(0), named: AtomicBool::new(true) })
+        Ok(Self {
+            base,
+            path,
+            file,
+            mode,
+            written_back: AtomicU64::new(0),
+            named: AtomicBool::new(true),
+        })
     }
 
     /// Prepares a file for a segment whose base is not known yet (see `rebased`), with blocks for `reserve_bytes` set aside in `fsync` mode.
     pub fn prepare(directory: &Path, durability: Durability, reserve_bytes: u64) -> io::Result<Self> {
         let path = directory.join(file_name(SPARES.fetch_add(1, Ordering::Relaxed), SPARE_EXTENSION));
         let (file, mode) = Self::open_file(&path, durability)?;
-        let segment = Self { base: 0, path, file, mode, written_back: AtomicU64::new(0), named: AtomicBool::new(false) };
+        let segment = Self {
+            base: 0,
+            path,
+            file,
+            mode,
+            written_back: AtomicU64::new(0),
+            named: AtomicBool::new(false),
+        };
         segment.reserve(reserve_bytes)?;
         Ok(segment)
     }
@@ -131,7 +149,11 @@ impl Segment {
         if durability == Durability::Async {
             return Ok((options.open(path)?, WritePath::Cache));
         }
-        match options.clone().custom_flags(libc::O_DIRECT | libc::O_DSYNC).open(path) {
+        match options
+            .clone()
+            .custom_flags(libc::O_DIRECT | libc::O_DSYNC)
+            .open(path)
+        {
             Ok(file) => Ok((file, WritePath::Direct)),
             // tmpfs and some network file systems know no O_DIRECT.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -181,7 +203,10 @@ impl Segment {
     pub fn read(&self, bytes: &mut [u8], position: u64) -> io::Result<usize> {
         let mut filled = 0;
         while filled < bytes.len() {
-            match self.file.read_at(&mut bytes[filled..], position - self.base + filled as u64) {
+            match self
+                .file
+                .read_at(&mut bytes[filled..], position - self.base + filled as u64)
+            {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
