@@ -71,6 +71,8 @@ def copy_dependencies(
                 str(maven),
                 "--batch-mode",
                 "--strict-checksums",
+                # Ask again for what was not found before: Maven otherwise remembers a failure for a day.
+                "--update-snapshots",
                 "--file",
                 str(pom),
                 "dependency:copy-dependencies",
@@ -123,10 +125,11 @@ def explain_failure(title: str, log: Path) -> str:
     errors = [line.removeprefix("[ERROR] ") for line in text.splitlines() if line.startswith("[ERROR] ")]
     first = errors[0] if errors else processes.log_tail(log)
     where = f"Maven's output is in {log}"
-    absent = re.search(r"Could not find artifact (\S+)", first)
+    absent = re.search(r"Could not find artifact (\S+)|(\S+) was not found in ", first)
     if absent is not None:
         return (
-            f"cannot download {title}: Maven's repositories do not have {absent.group(1)}; "
+            f"cannot download {title}: Maven's repositories do not have "
+            f"{absent.group(1) or absent.group(2)}; "
             f"ask for another version, or check the mirrors in ~/.m2/settings.xml. {where}"
         )
     if "hecksum" in first:

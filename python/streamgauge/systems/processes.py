@@ -256,7 +256,7 @@ def log_tail(path: Path, lines: int = TAIL_LINES) -> str:
 
 
 def copy_tail(source: Path, target: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
-    """Copies a log, or its last `bytes_max` bytes from the beginning of a line on; nothing when it has gone."""
+    """Copies a log, or its last `bytes_max` bytes from the start of a line on; nothing when it has gone."""
     try:
         with source.open("rb") as reading:
             size = reading.seek(0, os.SEEK_END)
