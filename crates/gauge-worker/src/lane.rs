@@ -283,6 +283,7 @@ fn live(context: LaneContext) -> Result<Box<LaneEnd>, ClientError> {
         boundary_ns: i64::MAX,
         interval: 0,
         draining: false,
+        paused: vec![false; context.subscriptions],
         offered_ns: 0,
         context,
     };
@@ -310,6 +311,8 @@ struct Lane {
     /// Index of the interval that is running.
     interval: u64,
     draining: bool,
+    /// Per subscription: the controller has paused it.
+    paused: Vec<bool>,
     /// When the schedule was looked at last.
     offered_ns: i64,
 }
@@ -455,7 +458,7 @@ impl Lane {
                     .for_each(|emitter| emitter.stop_at(at_ns));
                 self.look_up_due();
             }
-            Command::Pause(subscription, paused) => self.client.pause(subscription, paused),
+            Command::Pause(subscription, paused) => self.pause(subscription, paused),
             Command::Report(reply) => {
                 // Nobody may be waiting for it any more.
                 let _ = reply.send(self.report());
@@ -479,13 +482,19 @@ impl Lane {
         self.look_up_due();
         self.start_ns = start_ns;
         self.boundary_ns = start_ns + self.context.interval_ns;
-        for subscription in std::mem::take(&mut self.context.held_subscriptions) {
-            self.client.pause(subscription, false);
+        for &subscription in &self.context.held_subscriptions {
+            self.client.pause(subscription, self.paused[subscription]);
         }
         if self.context.realtime {
             self.guard.raise();
         }
         self.show_scheduling();
+    }
+
+    fn pause(&mut self, subscription: usize, paused: bool) {
+        self.paused[subscription] = paused;
+        let held = self.start_ns == i64::MAX && self.context.held_subscriptions.contains(&subscription);
+        self.client.pause(subscription, paused || held);
     }
 
     fn look_up_due(&mut self) {

@@ -443,8 +443,17 @@ fn a_consumer_alone_reads_what_is_there_from_its_start_on() {
     read["producers"] = json!([]);
     read["schedule"] = json!(null);
     read["subscriptions"] = json!([{"name": "s", "start": "earliest"}]);
-    worker.begin(&read);
+    worker.call("POST", "/v1/trials", &read);
+    worker.wait_for("ready");
+    // Neither getting ready nor resuming lets it read before the start; pausing holds it beyond the start.
+    worker.post("/v1/trials/current/subscriptions/s/resume", json!({}));
+    worker.post("/v1/trials/current/subscriptions/s/pause", json!({}));
+    worker.post("/v1/trials/current/start", json!({}));
+    worker.sleep_until_s(0.2);
+    let received = |counters: &serde_json::Value| counters["subscriptions"][0]["received_msgs"].clone();
+    assert_eq!(received(&worker.get("/v1/trials/current/counters")), 0);
+    worker.post("/v1/trials/current/subscriptions/s/resume", json!({}));
     let result = worker.finish();
     assert_eq!(result["drained"], true);
-    assert_eq!(result["totals"]["subscriptions"][0]["received_msgs"], 4000);
+    assert_eq!(received(&result["totals"]), 4000);
 }
