@@ -8,6 +8,7 @@
 
 pub mod audit;
 pub mod clock;
+pub mod crc;
 mod emitter;
 pub mod latency;
 mod ledger;

@@ -13,6 +13,8 @@
 //! The checksum begins with the rest of the message because that part comes from a template: its CRC is computed once, and a
 //! message costs the 28 bytes that differ.
 
+use crate::crc::{crc32c, crc32c_append};
+
 /// Bytes of the stamp; a shorter message carries none, and cannot be audited.
 pub const STAMP_BYTES: usize = 32;
 
@@ -48,7 +50,7 @@ pub enum Checked {
 
 /// CRC-32C of a message's bytes after the stamp, as `write` and `check` begin with it.
 pub fn tail_crc(tail: &[u8]) -> u32 {
-    crc32c::crc32c(tail)
+    crc32c(tail)
 }
 
 /// Writes the stamp into the first 32 bytes of `message`, whose other bytes are in place and have the CRC `tail_crc`.
@@ -79,7 +81,7 @@ pub fn check(message: &[u8]) -> Checked {
         return Checked::Foreign;
     }
     let checksum = u32::from_le_bytes([head[12], head[13], head[14], head[15]]);
-    if head_crc(head, crc32c::crc32c(&message[STAMP_BYTES..])) != checksum {
+    if head_crc(head, crc32c(&message[STAMP_BYTES..])) != checksum {
         return Checked::Corrupted;
     }
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -94,7 +96,7 @@ pub fn check(message: &[u8]) -> Checked {
 
 #[inline]
 fn head_crc(head: &[u8; STAMP_BYTES], tail_crc: u32) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c_append(tail_crc, &head[..12]), &head[16..])
+    crc32c_append(crc32c_append(tail_crc, &head[..12]), &head[16..])
 }
 
 #[cfg(test)]
