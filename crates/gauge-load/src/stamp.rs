@@ -13,7 +13,7 @@
 //! The checksum begins with the rest of the message because that part comes from a template: its CRC is computed once, and a
 //! message costs the 28 bytes that differ.
 
-use crate::crc::{crc32c, crc32c_append};
+use crate::crc::{crc32c, crc32c_append_words};
 
 /// Bytes of the stamp; a shorter message carries none, and cannot be audited.
 pub const STAMP_BYTES: usize = 32;
@@ -62,13 +62,14 @@ pub fn write(message: &mut [u8], stamp: &Stamp, tail_crc: u32) {
     let head: &mut [u8; STAMP_BYTES] = (&mut message[..STAMP_BYTES])
         .try_into()
         .expect("the slice has the stamp's length");
-    head[0..4].copy_from_slice(&MAGIC);
-    head[4..8].copy_from_slice(&stamp.run.to_le_bytes());
-    head[8..12].copy_from_slice(&stamp.producer.to_le_bytes());
+    let first = u64::from(u32::from_le_bytes(MAGIC)) | u64::from(stamp.run) << 32;
+    let intended = stamp.intended_ns.cast_unsigned();
+    let checksum = crc32c_append_words(tail_crc, first, stamp.producer, stamp.sequence, intended);
+    let second = u64::from(stamp.producer) | u64::from(checksum) << 32;
+    head[0..8].copy_from_slice(&first.to_le_bytes());
+    head[8..16].copy_from_slice(&second.to_le_bytes());
     head[16..24].copy_from_slice(&stamp.sequence.to_le_bytes());
-    head[24..32].copy_from_slice(&stamp.intended_ns.to_le_bytes());
-    let checksum = head_crc(head, tail_crc);
-    head[12..16].copy_from_slice(&checksum.to_le_bytes());
+    head[24..32].copy_from_slice(&intended.to_le_bytes());
 }
 
 /// Reads and verifies the stamp of a whole message.
@@ -80,23 +81,18 @@ pub fn check(message: &[u8]) -> Checked {
     if head[0..4] != MAGIC {
         return Checked::Foreign;
     }
-    let checksum = u32::from_le_bytes([head[12], head[13], head[14], head[15]]);
-    if head_crc(head, crc32c(&message[STAMP_BYTES..])) != checksum {
-        return Checked::Corrupted;
-    }
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+    let tail_crc = crc32c(&message[STAMP_BYTES..]);
+    if crc32c_append_words(tail_crc, long(0), word(8), long(16), long(24)) != word(12) {
+        return Checked::Corrupted;
+    }
     Checked::Whole(Stamp {
         run: word(4),
         producer: word(8),
         sequence: long(16),
         intended_ns: long(24).cast_signed(),
     })
-}
-
-#[inline]
-fn head_crc(head: &[u8; STAMP_BYTES], tail_crc: u32) -> u32 {
-    crc32c_append(crc32c_append(tail_crc, &head[..12]), &head[16..])
 }
 
 #[cfg(test)]
