@@ -113,7 +113,10 @@ pub(super) enum Identity {
     /// A new one is needed, and is asked for when nothing is under way.
     Wanted,
     Asked,
-    Known { id: i64, epoch: i16 },
+    Known {
+        id: i64,
+        epoch: i16,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
