@@ -1,7 +1,9 @@
-"""A stand-in for the `gauge` program in tests of the runner: it speaks the worker API as docs/worker-api.md has it, over real HTTP, as a real process.
+"""A stand-in for the `gauge` program in tests of the runner: it speaks the worker API as
+docs/worker-api.md has it, over real HTTP, as a real process.
 
-It sends no messages. Its figures are made up from the schedule and from whether the system double's port answers, second by second, so that a broker that is
-killed or stopped shows as it would: acknowledgements cease, messages wait, and are censored at the end. The books always balance. What it must not be used for:
+It sends no messages. Its figures are made up from the schedule and from whether the system double's port
+answers, second by second, so that a broker that is killed or stopped shows as it would: acknowledgements
+cease, messages wait, and are censored at the end. The books always balance. What it must not be used for:
 figures.
 """
 
@@ -54,7 +56,8 @@ class Trial:
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
-        self.state, self.error = "preparing", None
+        self.state = "preparing"
+        self.error: str | None = None
         self.intervals: list[dict[str, Any]] = []
         self.start_ns: int | None = None
         self.touched_s = time.monotonic()
@@ -172,7 +175,14 @@ class Trial:
             time.sleep(0.05)
         with self.lock:
             self.state = "finished"
-        books = {"lost": 0, "lost_prefix": 0, "lost_middle": 0, "lost_tail": 0, "duplicated": 0, "reordered": 0}
+        books = {
+            "lost": 0,
+            "lost_prefix": 0,
+            "lost_middle": 0,
+            "lost_tail": 0,
+            "duplicated": 0,
+            "reordered": 0,
+        }
         books |= {"corrupted": 0, "unexpected": 0, "unknown": self.waiting, "recovered": 0}
         books |= {"received": self.acked, "unique": self.acked, "censored": self.waiting}
         self.answer = {
@@ -257,7 +267,17 @@ class Worker:
             raise Refusal(404, "not_found", path)
         if method == "POST" and len(parts) == 1:
             if set(body) - {"lanes"} != {
-                *("run", "seed", "system", "topics", "producers", "subscriptions", "schedule", "phases", "batch"),
+                *(
+                    "run",
+                    "seed",
+                    "system",
+                    "topics",
+                    "producers",
+                    "subscriptions",
+                    "schedule",
+                    "phases",
+                    "batch",
+                ),
                 *("acks", "idempotence", "compression", "payload", "interval_ms", "lease_s"),
             }:
                 raise Refusal(400, "bad_request", f"keys {sorted(body)}")

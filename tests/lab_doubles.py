@@ -1,23 +1,22 @@
-"""A system and a `gauge` for tests of the lab: real processes that do nothing of note, so that they can be killed, stopped and left behind."""
+"""A system and a `gauge` for tests of the lab: real processes that do nothing of note, so that they can be
+killed, stopped and left behind."""
 
 from __future__ import annotations
 
 import os
 import shutil
-
 import socket
 import subprocess
 import sys
 import time
-import types
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from streamgauge.fleet.children import start_child, stop_child
+from streamgauge.systems import registry
 from streamgauge.systems.base import (
     Describe,
-
     Progress,
     ReadBack,
     RunningSystem,
@@ -110,7 +109,9 @@ class DoubleSystem(System):
 
     def check(self, request: SystemRequest) -> None:
         if request.level in ("L1", "L2") and request.nodes < 3:
-            raise SystemInputError(f"durability {request.level} needs 3 nodes; with 1 node there are L3 and L4")
+            raise SystemInputError(
+                f"durability {request.level} needs 3 nodes; with 1 node there are L3 and L4"
+            )
 
     def installed(self, version: str | None = None) -> str | None:
         return f"/opt/double-{version or '1'}"
@@ -150,13 +151,7 @@ class DoubleSystem(System):
 
 def install_double() -> None:
     """Makes the double the only system there is."""
-    registry = types.ModuleType("streamgauge.systems.registry")
-    registry.systems = lambda: {"double": DoubleSystem()}  # type: ignore[attr-defined]
-    sys.modules["streamgauge.systems.registry"] = registry
-    html = types.ModuleType("streamgauge.report.html")
-    html.write = lambda d: d/"report.html"
-    sys.modules["streamgauge.report.html"] = html
-    import streamgauge.report; streamgauge.report.html=html
+    registry.systems = lambda: {"double": DoubleSystem()}
 
 
 def main() -> None:
@@ -165,7 +160,6 @@ def main() -> None:
     from streamgauge.cli import main as program
 
     program()
-
 
 
 if __name__ == "__main__":

@@ -53,7 +53,8 @@ def limits(run: Run, labels: Sequence[str]) -> str:
     )
     return (
         '<section id="limits"><h2>The machine and how much of it was used</h2>'
-        '<p class="lead">A figure near a limit of the machine says more about the machine than about the system. '
+        '<p class="lead">A figure near a limit of the machine says more about the machine than about the '
+        "system. "
         'See <a href="#term-limit">limit and share</a>.</p>'
         f'{machine}<div class="shares">{bars}</div></section>'
     )
@@ -100,19 +101,23 @@ def _share_card(cell: Cell, index: int, label: str) -> str:
     processes = ""
     if trial.processes:
         rows = "".join(
-            f'<tr><th scope="row">{escape(process.name)}</th><td class="number">{percent(process.cpu_share, 1)}</td>'
-            f'<td class="number">{size(process.rss_bytes_max)}</td><td class="number">{size(process.disk_write_bytes)}</td>'
+            f'<tr><th scope="row">{escape(process.name)}</th><td class="number">'
+            f"{percent(process.cpu_share, 1)}</td>"
+            f'<td class="number">{size(process.rss_bytes_max)}</td><td class="number">'
+            f"{size(process.disk_write_bytes)}</td>"
             f'<td class="number">{size(process.disk_read_bytes)}</td></tr>'
             for process in trial.processes
         )
         processes = (
-            '<div class="scroll"><table class="plain"><thead><tr><th scope="col">process</th><th class="number" scope="col">CPU</th>'
+            '<div class="scroll"><table class="plain"><thead><tr><th scope="col">process</th><th '
+            'class="number" scope="col">CPU</th>'
             '<th class="number" scope="col">memory, max</th><th class="number" scope="col">written</th>'
             f'<th class="number" scope="col">read</th></tr></thead><tbody>{rows}</tbody></table></div>'
         )
     several = f", trial {trial.trial}" if len(cell.trials) > 1 else ""
     return (
-        f'<article style="--c:var(--series-{index % 8})"><h3><i class="swatch"></i>{escape(label + several)}</h3>'
+        f'<article style="--c:var(--series-{index % 8})"><h3><i class="swatch"></i>'
+        f"{escape(label + several)}</h3>"
         f"{bars}{extra}{processes}</article>"
     )
 
@@ -123,8 +128,10 @@ def _bar(share: Share) -> str:
     near = " near" if share.value >= 0.9 else ""
     decimals = 0 if share.value >= 0.1 else 1
     return (
-        f'<div class="share{near}"><div class="caption"><span>{escape(title)}</span><b>{percent(share.value, decimals)}</b></div>'
-        f'<div class="bar"><i style="width:{width:.1f}%"></i></div><p class="hint">{escape(share.explanation)}</p></div>'
+        f'<div class="share{near}"><div class="caption"><span>{escape(title)}</span><b>'
+        f"{percent(share.value, decimals)}</b></div>"
+        f'<div class="bar"><i style="width:{width:.1f}%"></i></div><p class="hint">'
+        f"{escape(share.explanation)}</p></div>"
     )
 
 
@@ -137,7 +144,8 @@ def trials(run: Run) -> str:
     return (
         '<section id="trials"><h2>May these figures be believed?</h2>'
         '<p class="lead">What was checked in each trial: the generator (<a href="#term-valid">validity</a>), '
-        'the data (<a href="#term-audit">audit</a>) and the state of the system (<a href="#term-steady">steady</a>).</p>'
+        'the data (<a href="#term-audit">audit</a>) and the state of the system (<a href="#term-steady">'
+        "steady</a>).</p>"
         f"{cards}</section>"
     )
 
@@ -180,7 +188,8 @@ def _trial(trial: TrialResult, *, unfold: bool) -> str:
         items += f'<li class="bad"><b>For example:</b> {shown}</li>'
     headline = f"Trial {trial.trial}: {words.system_name(trial)}, {words.level(trial)}, {trial.workload.name}"
     return (
-        f'<details class="trial {tone}"{" open" if unfold else ""}><summary><span class="sign {tone}" aria-hidden="true">{sign}</span>'
+        f'<details class="trial {tone}"{" open" if unfold else ""}><summary><span class="sign {tone}" '
+        f'aria-hidden="true">{sign}</span>'
         f"<span><b>{escape(headline)}</b> <em>{escape(validity.word)}, audit "
         f"{escape(audit.word)}</em></span></summary>"
         f'<ul class="findings">{items}</ul>{_books(trial)}{_latencies(trial)}</details>'
@@ -245,8 +254,10 @@ def _latencies(trial: TrialResult) -> str:
     if not body:
         return ""
     return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Latencies"><table class="plain"><caption>Latencies in ms</caption><thead><tr>'
-        f'<th scope="col">latency</th>{head}<th class="number" scope="col">messages</th></tr></thead><tbody>{body}</tbody></table></div>'
+        '<div class="scroll" tabindex="0" role="region" aria-label="Latencies"><table class="plain">'
+        "<caption>Latencies in ms</caption><thead><tr>"
+        f'<th scope="col">latency</th>{head}<th class="number" scope="col">messages</th></tr></thead><tbody>'
+        f"{body}</tbody></table></div>"
     )
 
 
@@ -271,7 +282,8 @@ def settings(run: Run) -> str:
     if not parts:
         return ""
     return (
-        '<section id="settings"><h2>Settings and versions</h2><p class="lead">What was asked for, and what the live systems '
+        '<section id="settings"><h2>Settings and versions</h2><p class="lead">What was asked for, and what '
+        "the live systems "
         f"said of themselves.</p>{parts}</section>"
     )
 
@@ -366,7 +378,10 @@ def _mapping(rows: Mapping[str, Any], *, code: bool = False) -> str:
 
 
 def _details(title: str, body: str, *, unfold: bool = False) -> str:
-    return f'<details class="settings"{" open" if unfold else ""}><summary>{escape(title)}</summary>{body}</details>'
+    return (
+        f'<details class="settings"{" open" if unfold else ""}><summary>{escape(title)}</summary>'
+        f"{body}</details>"
+    )
 
 
 def method() -> str:
@@ -376,6 +391,7 @@ def method() -> str:
         for slug, term in TERMS.items()
     )
     return (
-        '<section id="method"><h2>How it was measured</h2><p class="lead">One clock, an absolute schedule, every message recorded '
+        '<section id="method"><h2>How it was measured</h2><p class="lead">One clock, an absolute schedule, '
+        "every message recorded "
         f'and accounted for.</p><dl class="terms">{items}</dl></section>'
     )

@@ -107,7 +107,8 @@ def masthead(run: Run) -> str:
     return (
         f"<h1>{_heading(run)}</h1>"
         f'<ul class="facts">{facts}</ul>'
-        f'<p class="verdict {verdict.tone}">{icon(verdict.tone)}<span><strong>{escape(verdict.word.capitalize())}.</strong> '
+        f'<p class="verdict {verdict.tone}">{icon(verdict.tone)}<span><strong>'
+        f"{escape(verdict.word.capitalize())}.</strong> "
         f"{escape(verdict.sentence)}</span></p>{status}"
     )
 
@@ -172,7 +173,8 @@ def _card(cell: Cell, index: int, label: str, worst: float) -> str:
     spread = ""
     if publish is not None and publish.trials > 1:
         low, high = significant(publish.low), significant(publish.high)
-        told = f"{low} in all {publish.trials} trials" if low == high else f"{low} to {high} over {publish.trials} trials"
+        told = f"{low} in all {publish.trials} trials" if low == high else f"{low} to {high} over "
+        f"{publish.trials} trials"
         spread = f'<span class="spread">{told}</span>'
     figures = [
         ("publish p50", significant(cell.median(lambda result: result.publish_ms.p50)), "ms"),
@@ -190,9 +192,11 @@ def _card(cell: Cell, index: int, label: str, worst: float) -> str:
     tone = "bad" if "bad" in tones else "warn" if "warn" in tones else "good"
     word = validity.word if audit.tone == "good" else f"{validity.word}; audit {audit.word}"
     return (
-        f'<article class="card" style="--c:var(--series-{index % 8})"><h2><i class="swatch"></i>{escape(label)}</h2>'
+        f'<article class="card" style="--c:var(--series-{index % 8})"><h2><i class="swatch"></i>'
+        f"{escape(label)}</h2>"
         f'<p class="version">{escape(words.system_name(trial))}, {escape(words.layout(trial))}</p>'
-        f'<p class="big"><b>{escape(significant(None if publish is None else publish.median))}</b> <span>ms publish p99 <small>lower is better</small></span></p>'
+        f'<p class="big"><b>{escape(significant(None if publish is None else publish.median))}</b> <span>ms '
+        "publish p99 <small>lower is better</small></span></p>"
         f'<div class="bar" aria-hidden="true"><i style="width:{share:.1f}%"></i></div>{spread}'
         f"<dl>{rows}</dl>"
         f'<p class="state {tone}">{icon(tone)} {escape(word)}</p></article>'
@@ -212,7 +216,8 @@ def charts_section(run: Run) -> str:
     mixed = ""
     if len(levels) > 1:
         mixed = (
-            f'<p class="notice warn">Durability levels differ ({escape(joined(sorted(levels)))}): systems at different levels '
+            f'<p class="notice warn">Durability levels differ ({escape(joined(sorted(levels)))}): systems '
+            "at different levels "
             "do different work before they acknowledge. Every label says the level.</p>"
         )
     return string.Template(asset("charts.html")).substitute(mixed=mixed)

@@ -1,4 +1,4 @@
-"""A run as read from its directory: manifest, results, and results of other tools that were put beside them."""
+"""A run read from its directory: manifest, results, and results of other tools put beside them."""
 
 from __future__ import annotations
 

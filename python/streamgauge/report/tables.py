@@ -28,7 +28,7 @@ class Column:
 
 
 def _latency(figures: Callable[[TrialResult], Latency], name: str) -> Figure:
-    return lambda trial: getattr(figures(trial), name)  # type: ignore[no-any-return]
+    return lambda trial: getattr(figures(trial), name)
 
 
 def _nothing(_result: ForeignResult) -> float | None:
@@ -38,6 +38,7 @@ def _nothing(_result: ForeignResult) -> float | None:
 def _columns() -> list[Column]:
     columns = [
         Column("", "rate msg/s", lambda t: t.publish_rate_msgs_s, rate, lambda f: f.publish_rate_msgs_s),
+        Column("", "MB/s", lambda t: t.publish_rate_mb_s, significant, lambda f: f.publish_rate_mb_s),
     ]
     for name, title in (("p50", "p50"), ("p99", "p99"), ("p99_9", "p99.9"), ("max", "max")):
         columns.append(
@@ -55,7 +56,6 @@ def _columns() -> list[Column]:
         )
     return [
         *columns,
-        Column("", "MB/s", lambda t: t.publish_rate_mb_s, significant, lambda f: f.publish_rate_mb_s),
         Column("CPU \u00b5s/msg", "gauge", lambda t: t.cpu.workers_us_per_msg, significant, _nothing),
         Column("CPU \u00b5s/msg", "system", lambda t: t.cpu.system_us_per_msg, significant, _nothing),
     ]
@@ -87,8 +87,10 @@ def summary(run: Run, labels: Sequence[str]) -> str:
         )
     if run.foreign:
         note += (
-            '<p class="hint">Foreign results come from another tool: no audit, no validity. Their publish latency starts '
-            'at the actual send, which is our <a href="#term-service">service latency</a>, so it is not in the publish '
+            '<p class="hint">Foreign results come from another tool: no audit, no validity. Their publish '
+            "latency starts "
+            'at the actual send, which is our <a href="#term-service">service latency</a>, so it is not in '
+            "the publish "
             f"columns: {_foreign_service(run)}.</p>"
         )
     return _table(bodies, "All systems") + note + (_all_trials(run, labels) if repeated else "")
@@ -111,7 +113,8 @@ def _table(bodies: dict[str, list[str]], caption: str) -> str:
         for name, span in groups
     )
     lower = "".join(
-        f'<th scope="col" class="number{" first" if _begins_group(index) else ""}">{escape(column.title)}</th>'
+        f'<th scope="col" class="number{" first" if _begins_group(index) else ""}">'
+        f"{escape(column.title)}</th>"
         for index, column in enumerate(COLUMNS)
     )
     several = len(bodies) > 1
@@ -119,12 +122,18 @@ def _table(bodies: dict[str, list[str]], caption: str) -> str:
     for name, rows in bodies.items():
         heading = ""
         if several:
-            heading = f'<tr class="workload"><th colspan="{len(COLUMNS) + 3}" scope="rowgroup">{escape(name)}</th></tr>'
+            heading = (
+                f'<tr class="workload"><th colspan="{len(COLUMNS) + 3}" scope="rowgroup">'
+                f"{escape(name)}</th></tr>"
+            )
         body += f"<tbody>{heading}{''.join(rows)}</tbody>"
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table class="summary"><thead>'
-        f'<tr><th rowspan="2" scope="col">system</th>{upper}<th rowspan="2" scope="col"><a href="#term-audit">audit</a></th>'
-        f'<th rowspan="2" scope="col"><a href="#term-valid">verdict</a></th></tr><tr>{lower}</tr></thead>{body}</table></div>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table '
+        'class="summary"><thead>'
+        f'<tr><th rowspan="2" scope="col">system</th>{upper}<th rowspan="2" scope="col"><a '
+        'href="#term-audit">audit</a></th>'
+        f'<th rowspan="2" scope="col"><a href="#term-valid">verdict</a></th></tr><tr>{lower}</tr></thead>'
+        f"{body}</table></div>"
     )
 
 
@@ -157,7 +166,10 @@ def _cell_row(cell: Cell, index: int, label: str) -> str:
             and column.group
             and column.show(middle.low) != column.show(middle.high)
         ):
-            spread = f'<small class="spread">{escape(column.show(middle.low))}\u2013{escape(column.show(middle.high))}</small>'
+            spread = (
+                '<small class="spread">'
+                f"{escape(column.show(middle.low))}\u2013{escape(column.show(middle.high))}</small>"
+            )
         if column.title == "rate msg/s":
             spread = _achieved(cell)
         figures += _number(column, column_index, text, spread)
@@ -178,10 +190,13 @@ def _achieved(cell: Cell) -> str:
 def _number(column: Column, index: int, text: str, below: str) -> str:
     begins = _begins_group(index)
     # On a phone rows become cards; the group's name then stands above its figures.
-    heading = f'<td class="phone" aria-hidden="true">{escape(column.group)}</td>' if begins and column.group else ""
+    heading = ""
+    if begins and column.group:
+        heading = f'<td class="phone" aria-hidden="true">{escape(column.group)}</td>'
     first = " first" if begins else ""
+    wide = "" if column.group.endswith(" ms") else " wide"
     return (
-        f'{heading}<td class="number{first}" data-label="{escape(column.title)}">'
+        f'{heading}<td class="number{first}{wide}" data-label="{escape(column.title)}">'
         f"<span>{escape(text)}</span>{below}</td>"
     )
 
