@@ -1,4 +1,5 @@
-"""Runs as a user starts them, with a stand-in for the system and the gauge: what is written, shown and left behind when things go right and when they do not."""
+"""Runs as a user starts them, with a stand-in for the system and the gauge: what is written, shown and
+left behind when things go right and when they do not."""
 
 from __future__ import annotations
 
@@ -274,6 +275,8 @@ def test_a_lab_that_is_killed_leaves_no_process_and_report_completes_its_run(sta
     assert result["publish_ms"]["count"] >= 3000
     assert result["publish_rate_msgs_s"] == pytest.approx(1000)
     assert lab.manifest()["status"] == "failed"
+    assert not (run / "trials" / "001" / "data").exists(), "the system's data is wiped now"
+    assert (run / "trials" / "001" / "logs" / "double.log").is_file()
 
 
 def test_a_system_that_does_not_start_fails_the_trial_and_keeps_its_log(
@@ -340,7 +343,16 @@ def test_events_on_standard_output_are_json_and_nothing_else(start_lab: StartLab
     assert kinds[0] == "run_started"
     assert kinds[-1] == "run_ended"
     assert kinds.count("interval") == 5
-    command = [sys.executable, str(TESTS / "lab_doubles.py"), "run", *SHORT, "--system", "double", "--events", "-"]
+    command = [
+        sys.executable,
+        str(TESTS / "lab_doubles.py"),
+        "run",
+        *SHORT,
+        "--system",
+        "double",
+        "--events",
+        "-",
+    ]
     path = os.pathsep.join([str(TESTS), str(TESTS.parent / "python")])
     environment = {**os.environ, "GAUGE": str(tmp_path / "gauge"), "PYTHONPATH": path}
     done = subprocess.run(
@@ -357,7 +369,10 @@ def test_events_on_standard_output_are_json_and_nothing_else(start_lab: StartLab
         (("--size", "10"), "cannot carry its stamp"),
         (("--partitions", "0"), "--partitions 0: expected 1"),
         (("nothing.yaml",), "nothing.yaml: no such file"),
-        (("unknown-key.yaml",), "unknown-key.yaml:2: unknown key 'producersRate'; did you mean 'producerRate'?"),
+        (
+            ("unknown-key.yaml",),
+            "unknown-key.yaml:2: unknown key 'producersRate'; did you mean 'producerRate'?",
+        ),
         (("list.json",), "list.json:1: holds a list"),
         (("other.json",), "other.json:1: unknown key 'hello'"),
         (("--durability", "L1"), "durability L1 needs 3 nodes; with 1 node there are L3 and L4"),
