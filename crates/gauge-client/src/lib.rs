@@ -27,6 +27,7 @@
 //! - Each producer and each consumer has connections of its own, as an application's would.
 
 mod error;
+pub mod kafka;
 mod poller;
 
 pub use error::ClientError;
@@ -318,5 +319,5 @@ impl Waker {
 
 /// All protocols that this build speaks.
 pub fn protocols() -> Vec<Arc<dyn Protocol>> {
-    vec![]
+    vec![Arc::new(kafka::Kafka)]
 }
