@@ -326,7 +326,8 @@ def test_an_attached_cluster_is_left_running_and_its_topics_are_deleted(
     broker.stdout.readline()
     journal = tmp_path / "topics"
     try:
-        lab = start_lab("run", *SHORT, "--connect", f"127.0.0.1:{port}", DOUBLE_TOPICS=str(journal))
+        where = f"127.0.0.1:{port}"
+        lab = start_lab("run", *SHORT, "--system", "double", "--connect", where, DOUBLE_TOPICS=str(journal))
         status, _, stderr = lab.end()
         assert status == 0, stderr
         assert broker.poll() is None
@@ -379,7 +380,8 @@ def test_events_on_standard_output_are_json_and_nothing_else(tmp_path: Path) -> 
         (("--system", "kafak"), "no system 'kafak'"),
         (("--system", "doubel"), "did you mean 'double'?"),
         (("--system", "driver.yaml"), "driver file of the OpenMessaging Benchmark"),
-        (("--connect", "localhost"), "--connect localhost: expected host:port"),
+        (("--system", "double", "--connect", "localhost"), "--connect localhost: expected host:port"),
+        (("--system", "double,double@2", "--connect", "a:1"), "--connect names one cluster"),
         (("--nodes", "0"), "--nodes"),
     ],
 )
