@@ -1,3 +1,29 @@
 //! The `gauge` binary: argument parsing and nothing else.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Everything of streamgauge that must be fast or exact: load, the reference log, probes of the machine
+#[derive(Parser)]
+#[command(name = "gauge", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Log(gauge_log::cli::Args),
+    Probe(gauge_probe::cli::Args),
+    /// Drive load on behalf of a lab
+    Worker(gauge_worker::cli::Args),
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Log(args) => gauge_log::cli::run(args),
+        Command::Probe(args) => gauge_probe::cli::run(args),
+        Command::Worker(args) => gauge_worker::cli::run(args),
+    }
+}

@@ -1,0 +1,273 @@
+//! One producer's stream of messages: schedule, sequence, body and key of each, and what held it up.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::pacing::{Schedule, ScheduleSpec};
+use crate::payload::{PayloadPool, Template};
+use crate::stamp::{self, Stamp};
+
+/// Everything that determines a producer's messages.
+#[derive(Clone, Debug)]
+pub struct EmitterSpec {
+    /// The trial's number, stamped into every message.
+    pub run: u32,
+    /// The producer's number, unique within the trial.
+    pub producer: u32,
+    /// The schedule.
+    pub schedule: ScheduleSpec,
+    /// The bodies, taken in turn.
+    pub pool: Arc<PayloadPool>,
+    /// Number of distinct keys, taken in turn; 0: messages have no key.
+    pub key_count: u32,
+}
+
+/// One message on its way out: valid until the next one is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Departure<'a> {
+    /// Its identity, and when it was due.
+    pub stamp: Stamp,
+    /// When it is handed to the client.
+    pub sent_ns: i64,
+    /// How long the client had no room for it since it was due.
+    pub held_ns: i64,
+    /// Its key, when keys are asked for.
+    pub key: Option<u32>,
+    /// Its body.
+    pub template: &'a Template,
+}
+
+impl Departure<'_> {
+    /// Bytes of the body.
+    #[inline]
+    pub fn payload_bytes(&self) -> usize {
+        self.template.bytes().len()
+    }
+
+    /// Writes body and stamp into `slot`, whose length is `payload_bytes`.
+    #[inline]
+    pub fn write_into(&self, slot: &mut [u8]) {
+        slot.copy_from_slice(self.template.bytes());
+        if self.template.is_stampable() {
+            stamp::write(slot, &self.stamp, self.template.tail_crc());
+        }
+    }
+}
+
+/// Times in which the client had no room, oldest first. Messages are taken in the order of their due times, so what lies
+/// before the message at hand is dropped as the producer catches up.
+#[derive(Clone, Debug, Default)]
+struct Holds {
+    closed: VecDeque<(i64, i64)>,
+    open_since_ns: Option<i64>,
+}
+
+/// Holds remembered at once. When a producer is held more often than this before it catches up, neighbours are joined, which
+/// charges the short gap between them to back-pressure.
+const HOLDS_MAX: usize = 256;
+
+impl Holds {
+    fn begin(&mut self, now_ns: i64) {
+        self.open_since_ns.get_or_insert(now_ns);
+    }
+
+    fn end(&mut self, now_ns: i64) {
+        if let Some(since_ns) = self.open_since_ns.take()
+            && now_ns > since_ns
+        {
+            if self.closed.len() == HOLDS_MAX
+                && let Some((_, until_ns)) = self.closed.back_mut()
+            {
+                *until_ns = now_ns;
+                return;
+            }
+            self.closed.push_back((since_ns, now_ns));
+        }
+    }
+
+    /// How much of [intended, now] was spent held.
+    #[inline]
+    fn held_since(&mut self, intended_ns: i64) -> i64 {
+        if self.closed.is_empty() {
+            return 0;
+        }
+        while self
+            .closed
+            .front()
+            .is_some_and(|(_, until_ns)| *until_ns <= intended_ns)
+        {
+            self.closed.pop_front();
+        }
+        self.closed
+            .iter()
+            .map(|(since_ns, until_ns)| until_ns - since_ns.max(&intended_ns))
+            .sum()
+    }
+}
+
+/// One producer's stream of messages.
+#[derive(Clone, Debug)]
+pub struct Emitter {
+    run: u32,
+    producer: u32,
+    schedule: Schedule,
+    /// Start of the schedule; i64::MAX before it begins.
+    start_ns: i64,
+    sequence: u64,
+    pool: Arc<PayloadPool>,
+    template: usize,
+    key_count: u32,
+    holds: Holds,
+}
+
+impl Emitter {
+    /// An emitter whose schedule has not begun.
+    pub fn new(spec: &EmitterSpec) -> Emitter {
+        Emitter {
+            run: spec.run,
+            producer: spec.producer,
+            schedule: Schedule::new(&spec.schedule),
+            start_ns: i64::MAX,
+            sequence: 0,
+            pool: Arc::clone(&spec.pool),
+            template: 0,
+            key_count: spec.key_count,
+            holds: Holds::default(),
+        }
+    }
+
+    /// Begins the schedule: its offset 0 is `start_ns`. Nothing is due before this was called.
+    pub fn start(&mut self, start_ns: i64) {
+        self.start_ns = start_ns;
+    }
+
+    /// The producer's number.
+    pub fn producer(&self) -> u32 {
+        self.producer
+    }
+
+    /// Messages taken so far; also the sequence of the next one.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Whether messages leave as the client has room, without a schedule.
+    pub fn is_closed_loop(&self) -> bool {
+        self.schedule.is_closed()
+    }
+
+    /// When the next message is due; None when the schedule has not begun or has ended. Closed loop: the start.
+    #[inline]
+    pub fn next_due_ns(&self) -> Option<i64> {
+        if self.start_ns == i64::MAX {
+            return None;
+        }
+        self.schedule.next_ns().map(|offset_ns| self.start_ns + offset_ns)
+    }
+
+    /// Whether no message will be due any more, at `now_ns` or later.
+    pub fn has_ended(&self, now_ns: i64) -> bool {
+        if self.start_ns == i64::MAX {
+            return false;
+        }
+        if self.schedule.is_closed() {
+            now_ns - self.start_ns >= self.schedule.stop_ns()
+        } else {
+            self.schedule.next_ns().is_none()
+        }
+    }
+
+    /// Messages that were due by `now_ns` and were never taken, `limit` at most: what a system that leaves no room keeps out of the books. None
+    /// in a closed loop, where nothing is due that was not taken.
+    pub fn untaken_msgs(&self, now_ns: i64, limit: u64) -> u64 {
+        if self.schedule.is_closed() || self.start_ns == i64::MAX {
+            return 0;
+        }
+        let mut schedule = self.schedule.clone();
+        let mut count = 0;
+        while count < limit
+            && schedule
+                .next_ns()
+                .is_some_and(|offset_ns| offset_ns <= now_ns - self.start_ns)
+        {
+            schedule.take();
+            count += 1;
+        }
+        count
+    }
+
+    /// Bytes of the next message's body, so that a client can look for room before it takes it.
+    #[inline]
+    pub fn next_payload_bytes(&self) -> usize {
+        self.pool.templates()[self.template].bytes().len()
+    }
+
+    /// Takes the next message if it is due at `now_ns`: from here on it counts as sent.
+    #[inline]
+    pub fn take(&mut self, now_ns: i64) -> Option<Departure<'_>> {
+        let due_ns = self.next_due_ns()?;
+        if due_ns > now_ns {
+            return None;
+        }
+        let intended_ns = if self.schedule.is_closed() {
+            if now_ns - self.start_ns >= self.schedule.stop_ns() {
+                return None;
+            }
+            now_ns
+        } else {
+            due_ns
+        };
+        self.schedule.take();
+        self.holds.end(now_ns);
+        let held_ns = self.holds.held_since(intended_ns);
+        let sequence = self.sequence;
+        self.sequence += 1;
+        let template = &self.pool.templates()[self.template];
+        self.template += 1;
+        if self.template == self.pool.templates().len() {
+            self.template = 0;
+        }
+        let key = (self.key_count > 0).then(|| (sequence % u64::from(self.key_count)) as u32);
+        let stamp = Stamp {
+            run: self.run,
+            producer: self.producer,
+            sequence,
+            intended_ns,
+        };
+        Some(Departure {
+            stamp,
+            sent_ns: now_ns,
+            held_ns,
+            key,
+            template,
+        })
+    }
+
+    /// The client has no room: what is due from now on waits for the system, not for the generator. Ends by itself when the next message is taken.
+    pub fn hold(&mut self, now_ns: i64) {
+        // Only time in which something was due counts as held.
+        if self.next_due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+            self.holds.begin(now_ns);
+        }
+    }
+
+    /// From `at_ns` on the rate is `rate_msgs_s`.
+    pub fn set_rate(&mut self, at_ns: i64, rate_msgs_s: f64) {
+        let offset_ns = if self.start_ns == i64::MAX {
+            0
+        } else {
+            (at_ns - self.start_ns).max(0)
+        };
+        self.schedule.set_rate(offset_ns, rate_msgs_s);
+    }
+
+    /// No message is due at `at_ns` or later.
+    pub fn stop_at(&mut self, at_ns: i64) {
+        let offset_ns = if self.start_ns == i64::MAX {
+            0
+        } else {
+            (at_ns - self.start_ns).max(0)
+        };
+        self.schedule.stop_at(offset_ns);
+    }
+}

@@ -1,0 +1,511 @@
+//! What a lane sees: counted per interval, recorded per phase, entered in the books.
+
+use crate::audit::{Receipts, SentBook};
+use crate::emitter::Departure;
+use crate::latency::{Latency, Metric};
+use crate::ledger::BatchLedger;
+use crate::stamp::{self, Checked, PROBE_PRODUCER};
+
+/// A stretch of the schedule's axis. A message belongs to the phase in which it was intended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// Its name.
+    pub name: String,
+    /// Where it begins; it ends where the next one begins.
+    pub from_ns: i64,
+}
+
+/// Counters of one subscription in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// Messages received.
+    pub msgs: u64,
+    /// Bytes of their bodies.
+    pub bytes: u64,
+    /// Answers to fetches (or deliveries) that held messages.
+    pub fetches: u64,
+}
+
+/// Counters of an interval.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages handed to the client.
+    pub sent_msgs: u64,
+    /// Bytes of their bodies.
+    pub sent_bytes: u64,
+    /// Messages acknowledged.
+    pub acked_msgs: u64,
+    /// Bytes of their bodies.
+    pub acked_bytes: u64,
+    /// Messages that ended with an error.
+    pub failed_msgs: u64,
+    /// Batches that were sent again.
+    pub retries: u64,
+    /// Errors by kind, as the protocol names them; retried ones included. Few kinds: a list.
+    pub errors: Vec<(&'static str, u64)>,
+    /// Produce requests written.
+    pub requests: u64,
+    /// Batches acknowledged.
+    pub batches: u64,
+    /// Nanoseconds in which a producer had something due and no room.
+    pub backpressured_ns: u64,
+    /// Per subscription.
+    pub received: Vec<Received>,
+}
+
+impl Counters {
+    /// Adds another interval's or lane's counters.
+    pub fn add(&mut self, other: &Counters) {
+        self.sent_msgs += other.sent_msgs;
+        self.sent_bytes += other.sent_bytes;
+        self.acked_msgs += other.acked_msgs;
+        self.acked_bytes += other.acked_bytes;
+        self.failed_msgs += other.failed_msgs;
+        self.retries += other.retries;
+        self.requests += other.requests;
+        self.batches += other.batches;
+        self.backpressured_ns += other.backpressured_ns;
+        for (kind, count) in &other.errors {
+            self.count_error(kind, *count);
+        }
+        if self.received.len() < other.received.len() {
+            self.received.resize(other.received.len(), Received::default());
+        }
+        for (mine, theirs) in self.received.iter_mut().zip(&other.received) {
+            mine.msgs += theirs.msgs;
+            mine.bytes += theirs.bytes;
+            mine.fetches += theirs.fetches;
+        }
+    }
+
+    fn count_error(&mut self, kind: &'static str, count: u64) {
+        match self.errors.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, total)) => *total += count,
+            None => self.errors.push((kind, count)),
+        }
+    }
+
+    fn clear(&mut self) {
+        let mut received = std::mem::take(&mut self.received);
+        received.fill(Received::default());
+        *self = Counters {
+            received,
+            ..Counters::default()
+        };
+    }
+}
+
+/// The latencies of the messages of one phase that were seen in one interval.
+#[derive(Clone, Debug)]
+pub struct PhaseLatencies {
+    /// Index of the phase.
+    pub phase: usize,
+    /// Intended to acknowledged.
+    pub publish: Latency,
+    /// Sent to acknowledged.
+    pub service: Latency,
+    /// The generator's own lateness.
+    pub send_delay: Latency,
+    /// Time without room in the client; only messages that were held are in it.
+    pub backpressure: Latency,
+    /// Intended to received, per subscription.
+    pub end_to_end: Vec<Latency>,
+}
+
+impl PhaseLatencies {
+    fn new(phase: usize, subscriptions: usize) -> PhaseLatencies {
+        PhaseLatencies {
+            phase,
+            publish: Latency::new(),
+            service: Latency::new(),
+            send_delay: Latency::new(),
+            backpressure: Latency::new(),
+            end_to_end: (0..subscriptions).map(|_| Latency::new()).collect(),
+        }
+    }
+
+    /// Every distribution with its metric and, for end-to-end, its subscription.
+    pub fn all(&self) -> impl Iterator<Item = (Metric, Option<usize>, &Latency)> {
+        [
+            (Metric::Publish, None, &self.publish),
+            (Metric::Service, None, &self.service),
+            (Metric::SendDelay, None, &self.send_delay),
+            (Metric::Backpressure, None, &self.backpressure),
+        ]
+        .into_iter()
+        .chain(
+            self.end_to_end
+                .iter()
+                .enumerate()
+                .map(|(at, latency)| (Metric::EndToEnd, Some(at), latency)),
+        )
+    }
+
+    /// Adds the distributions of the same phase from another lane.
+    pub fn add(&mut self, other: &PhaseLatencies) {
+        assert_eq!(
+            self.phase, other.phase,
+            "only distributions of one phase are added"
+        );
+        self.publish.add(&other.publish);
+        self.service.add(&other.service);
+        self.send_delay.add(&other.send_delay);
+        self.backpressure.add(&other.backpressure);
+        for (mine, theirs) in self.end_to_end.iter_mut().zip(&other.end_to_end) {
+            mine.add(theirs);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.publish.clear();
+        self.service.clear();
+        self.send_delay.clear();
+        self.backpressure.clear();
+        self.end_to_end.iter_mut().for_each(Latency::clear);
+    }
+}
+
+/// One lane's view of one interval. Swapped out whole, merged elsewhere, handed back to be used again.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Counters.
+    pub counters: Counters,
+    /// Distributions, one entry per phase of which something was seen: usually one, two around a boundary.
+    pub latencies: Vec<PhaseLatencies>,
+    spare: Vec<PhaseLatencies>,
+}
+
+/// Phases whose distributions are kept for reuse in one tally.
+const SPARES_MAX: usize = 2;
+
+impl Tally {
+    /// An empty tally that has the memory for a phase and for the next one, so that a lane need not ask for any.
+    pub fn with_room(subscriptions: usize) -> Tally {
+        let mut tally = Tally::default();
+        tally.counters.received = vec![Received::default(); subscriptions];
+        tally
+            .spare
+            .extend((0..SPARES_MAX).map(|_| PhaseLatencies::new(0, subscriptions)));
+        tally
+    }
+
+    /// Empties it, keeps the memory. Writes over all the distributions that were used, so it is work for another thread than the lane's.
+    pub fn clear(&mut self) {
+        self.counters.clear();
+        self.spare.append(&mut self.latencies);
+        self.spare.truncate(SPARES_MAX);
+        self.spare.iter_mut().for_each(PhaseLatencies::clear);
+    }
+
+    /// Adds another lane's tally of the same interval.
+    pub fn add(&mut self, other: &Tally, subscriptions: usize) {
+        self.counters.add(&other.counters);
+        for latencies in &other.latencies {
+            self.phase(latencies.phase, subscriptions).add(latencies);
+        }
+    }
+
+    /// The distributions of a phase.
+    #[inline]
+    fn phase(&mut self, phase: usize, subscriptions: usize) -> &mut PhaseLatencies {
+        // The most recent phase comes first, and nearly every message belongs to it.
+        if let Some(at) = self
+            .latencies
+            .iter()
+            .position(|latencies| latencies.phase == phase)
+        {
+            return &mut self.latencies[at];
+        }
+        let latencies = match self.spare.pop() {
+            Some(mut spare) => {
+                spare.phase = phase;
+                spare
+            }
+            None => PhaseLatencies::new(phase, subscriptions),
+        };
+        self.latencies.insert(0, latencies);
+        &mut self.latencies[0]
+    }
+}
+
+/// The lane's part of the trial's books, for the audit.
+#[derive(Clone, Debug, Default)]
+pub struct Books {
+    /// Per producer of this lane.
+    pub sent: Vec<SentBook>,
+    /// Per subscription.
+    pub receipts: Vec<Receipts>,
+    /// Samples recorded per latency, over the whole trial: the histograms must agree with the books.
+    pub publish_samples: u64,
+    /// End-to-end samples, per subscription.
+    pub end_to_end_samples: Vec<u64>,
+}
+
+/// What a lane sees. The protocol clients report to it; the lane swaps its tally out at each interval's end.
+#[derive(Debug)]
+pub struct Observer {
+    run: u32,
+    start_ns: i64,
+    subscriptions: usize,
+    stamped: bool,
+    phases: Vec<i64>,
+    /// The phase looked up last, and its bounds on the schedule's axis.
+    phase: usize,
+    phase_from_ns: i64,
+    phase_until_ns: i64,
+    tally: Tally,
+    books: Books,
+    proven: Vec<u32>,
+    probed: Vec<Vec<bool>>,
+}
+
+impl Observer {
+    /// An observer for one lane.
+    ///
+    /// `stamped`: messages carry stamps; without, receipts are only counted. `producers`: those of this lane. `slots`: partitions
+    /// of all topics, numbered through.
+    pub fn new(run: u32, stamped: bool, producers: &[u32], subscriptions: usize, slots: usize) -> Observer {
+        Observer {
+            run,
+            start_ns: 0,
+            subscriptions,
+            stamped,
+            phases: vec![0],
+            phase: 0,
+            phase_from_ns: i64::MIN,
+            phase_until_ns: i64::MAX,
+            tally: Tally::with_room(subscriptions),
+            books: Books {
+                sent: producers
+                    .iter()
+                    .map(|&producer| SentBook::new(producer))
+                    .collect(),
+                receipts: (0..subscriptions).map(|_| Receipts::new(slots)).collect(),
+                publish_samples: 0,
+                end_to_end_samples: vec![0; subscriptions],
+            },
+            proven: vec![0; subscriptions],
+            probed: vec![vec![false; slots]; subscriptions],
+        }
+    }
+
+    /// The schedule begins at `start_ns` of the clock.
+    ///
+    /// What the preparation caused (requests of probes, errors of leaders that were not there yet) is forgotten; what was received stays.
+    pub fn start(&mut self, start_ns: i64) {
+        self.start_ns = start_ns;
+        let received = std::mem::take(&mut self.tally.counters.received);
+        self.tally.counters = Counters {
+            received,
+            ..Counters::default()
+        };
+    }
+
+    /// The counters since the last swap.
+    pub fn counters(&self) -> &Counters {
+        &self.tally.counters
+    }
+
+    /// Different messages of this trial that a subscription received on this lane, over the whole trial; of messages without stamps: 0.
+    pub fn unique_msgs(&self, subscription: usize) -> u64 {
+        self.books.end_to_end_samples[subscription]
+    }
+
+    /// Replaces the phases: offsets from the start, rising, the first is 0. Messages that were seen already stay where they are.
+    pub fn set_phases(&mut self, from_ns: &[i64]) {
+        assert!(
+            from_ns.first() == Some(&0) && from_ns.is_sorted(),
+            "phases begin at 0 and rise"
+        );
+        self.phases.clear();
+        self.phases.extend_from_slice(from_ns);
+        // Looked up anew at the next message.
+        self.phase_from_ns = i64::MAX;
+        self.phase_until_ns = i64::MAX;
+    }
+
+    #[inline]
+    fn phase_of(&mut self, intended_ns: i64) -> usize {
+        let offset_ns = intended_ns - self.start_ns;
+        if offset_ns < self.phase_from_ns || offset_ns >= self.phase_until_ns {
+            let after = self.phases.partition_point(|&from_ns| from_ns <= offset_ns);
+            self.phase = after.saturating_sub(1);
+            self.phase_from_ns = if self.phase == 0 {
+                i64::MIN
+            } else {
+                self.phases[self.phase]
+            };
+            self.phase_until_ns = self.phases.get(self.phase + 1).copied().unwrap_or(i64::MAX);
+        }
+        self.phase
+    }
+
+    /// A message was taken from an emitter and handed to the client.
+    #[inline]
+    pub fn sent(&mut self, departure: &Departure<'_>) {
+        self.tally.counters.sent_msgs += 1;
+        self.tally.counters.sent_bytes += departure.payload_bytes() as u64;
+        let late_ns = departure.sent_ns - departure.stamp.intended_ns;
+        let phase = self.phase_of(departure.stamp.intended_ns);
+        let latencies = self.tally.phase(phase, self.subscriptions);
+        latencies.send_delay.record(late_ns - departure.held_ns, 1);
+        if departure.held_ns > 0 {
+            latencies.backpressure.record(departure.held_ns, 1);
+        }
+    }
+
+    /// A batch was acknowledged; `acked_ns` is when the acknowledgement was read.
+    pub fn acked(&mut self, ledger: &BatchLedger, acked_ns: i64) {
+        let messages = u64::from(ledger.messages());
+        self.tally.counters.acked_msgs += messages;
+        self.tally.counters.acked_bytes += ledger.payload_bytes();
+        self.tally.counters.batches += 1;
+        self.books.publish_samples += messages;
+        for run in ledger.runs() {
+            let phase = self.phase_of(run.intended_ns);
+            let latencies = self.tally.phase(phase, self.subscriptions);
+            latencies
+                .publish
+                .record(acked_ns - run.intended_ns, u64::from(run.messages));
+            latencies
+                .service
+                .record(acked_ns - run.sent_ns, u64::from(run.messages));
+        }
+        if let Some(book) = self.book(ledger.producer()) {
+            book.acked += messages;
+        }
+    }
+
+    /// A batch ended with an error and will not be sent again. Whether the system has it is unknown.
+    pub fn failed(&mut self, ledger: &BatchLedger, kind: &'static str) {
+        let messages = u64::from(ledger.messages());
+        self.tally.counters.failed_msgs += messages;
+        self.tally.counters.count_error(kind, 1);
+        if let Some(book) = self.book(ledger.producer()) {
+            book.failed += messages;
+            enter_unknown(book, ledger);
+        }
+    }
+
+    /// A batch had neither acknowledgement nor error when the run gave up on it.
+    pub fn censored(&mut self, ledger: &BatchLedger) {
+        if let Some(book) = self.book(ledger.producer()) {
+            book.censored += u64::from(ledger.messages());
+            enter_unknown(book, ledger);
+        }
+    }
+
+    /// A batch is sent again after this kind of error; its times are kept.
+    pub fn retried(&mut self, kind: &'static str) {
+        self.tally.counters.retries += 1;
+        self.tally.counters.count_error(kind, 1);
+    }
+
+    /// An error that concerns no batch (a fetch, a connection, a commit).
+    pub fn error(&mut self, kind: &'static str) {
+        self.tally.counters.count_error(kind, 1);
+    }
+
+    /// A produce request was written.
+    #[inline]
+    pub fn request(&mut self) {
+        self.tally.counters.requests += 1;
+    }
+
+    /// A producer had something due and no room for this long.
+    pub fn backpressured(&mut self, duration_ns: i64) {
+        self.tally.counters.backpressured_ns += u64::try_from(duration_ns).unwrap_or(0);
+    }
+
+    /// An answer to a fetch of this subscription held messages.
+    #[inline]
+    pub fn fetched(&mut self, subscription: usize) {
+        self.tally.counters.received[subscription].fetches += 1;
+    }
+
+    /// A consumer of `subscription` has a message of partition `slot`.
+    #[inline]
+    pub fn received(&mut self, subscription: usize, slot: usize, message: &[u8], received_ns: i64) {
+        let checked = if self.stamped || message.len() == stamp::STAMP_BYTES {
+            stamp::check(message)
+        } else {
+            Checked::Foreign
+        };
+        if let Checked::Whole(stamp) = checked
+            && stamp.producer == PROBE_PRODUCER
+        {
+            if stamp.run == self.run {
+                self.prove(subscription, slot);
+            }
+            return;
+        }
+        let counters = &mut self.tally.counters.received[subscription];
+        counters.msgs += 1;
+        counters.bytes += message.len() as u64;
+        if !self.stamped {
+            return;
+        }
+        let receipts = &mut self.books.receipts[subscription];
+        receipts.received += 1;
+        match checked {
+            Checked::Whole(stamp) if stamp.run == self.run => {
+                if !receipts.enter(slot, stamp.producer, stamp.sequence) {
+                    return;
+                }
+                self.books.end_to_end_samples[subscription] += 1;
+                let phase = self.phase_of(stamp.intended_ns);
+                let latencies = self.tally.phase(phase, self.subscriptions);
+                latencies.end_to_end[subscription].record(received_ns - stamp.intended_ns, 1);
+            }
+            Checked::Corrupted => receipts.corrupted += 1,
+            Checked::Whole(_) | Checked::Foreign => receipts.unexpected += 1,
+        }
+    }
+
+    /// A readiness probe came back through partition `slot`.
+    fn prove(&mut self, subscription: usize, slot: usize) {
+        if let Some(seen) = self.probed[subscription].get_mut(slot)
+            && !*seen
+        {
+            *seen = true;
+            self.proven[subscription] += 1;
+        }
+    }
+
+    /// Partitions through which this lane's consumers of each subscription have received a probe.
+    pub fn proven(&self) -> &[u32] {
+        &self.proven
+    }
+
+    /// Puts an empty tally in the place of the one that was filled, and returns that.
+    pub fn swap(&mut self, mut empty: Tally) -> Tally {
+        empty
+            .counters
+            .received
+            .resize(self.subscriptions, Received::default());
+        std::mem::replace(&mut self.tally, empty)
+    }
+
+    /// Enters how many messages a producer's emitter gave out in all, when the load has ended.
+    pub fn close_producer(&mut self, producer: u32, sent: u64) {
+        if let Some(book) = self.book(producer) {
+            book.sent = sent;
+        }
+    }
+
+    /// Ends the observation: the lane's books.
+    pub fn into_books(self) -> Books {
+        self.books
+    }
+
+    fn book(&mut self, producer: u32) -> Option<&mut SentBook> {
+        self.books.sent.iter_mut().find(|book| book.producer == producer)
+    }
+}
+
+fn enter_unknown(book: &mut SentBook, ledger: &BatchLedger) {
+    for run in ledger.runs() {
+        book.unknown
+            .insert(run.sequence, run.sequence + u64::from(run.messages));
+    }
+}

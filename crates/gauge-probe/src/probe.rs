@@ -1,0 +1,116 @@
+//! The whole probe, step by step.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::disk::{self, Bounds};
+use crate::error::ProbeError;
+use crate::report::{Report, VERSION, Wakeup};
+use crate::wakeup::{self, Class, Outcome};
+use crate::{clock, cpu, host, network};
+
+/// How long the probe may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// About 3 s: before and after each run.
+    Short,
+    /// About 15 s: for a person who asks what the machine can do.
+    Full,
+}
+
+/// The bounds of every step.
+struct Plan {
+    disk: Bounds,
+    bandwidth: Duration,
+    round_trip: Duration,
+    round_trips_max: usize,
+    cpu: Duration,
+    wakeup: Duration,
+}
+
+impl Length {
+    fn plan(self) -> Plan {
+        match self {
+            Length::Short => Plan {
+                disk: Bounds {
+                    fsync: Duration::from_millis(500),
+                    fsync_count: 20_000,
+                    write: Duration::from_millis(500),
+                    read: Duration::from_millis(300),
+                    file_bytes: 1 << 30,
+                },
+                bandwidth: Duration::from_millis(250),
+                round_trip: Duration::from_millis(250),
+                round_trips_max: 50_000,
+                cpu: Duration::from_millis(100),
+                wakeup: Duration::from_millis(300),
+            },
+            Length::Full => Plan {
+                disk: Bounds {
+                    fsync: Duration::from_millis(2_500),
+                    fsync_count: 100_000,
+                    write: Duration::from_millis(3_000),
+                    read: Duration::from_millis(2_000),
+                    file_bytes: 8 << 30,
+                },
+                bandwidth: Duration::from_millis(1_000),
+                round_trip: Duration::from_millis(1_000),
+                round_trips_max: 200_000,
+                cpu: Duration::from_millis(500),
+                wakeup: Duration::from_millis(2_000),
+            },
+        }
+    }
+}
+
+/// Probes this machine, with the disk under `directory`. `progress` is told each step before it begins.
+///
+/// Errors: `ProbeError::Input` when the directory is missing, not writable or full; `ProbeError::Machine` when the disk or the network fails.
+pub fn probe(length: Length, directory: &Path, progress: &mut dyn FnMut(&str)) -> Result<Report, ProbeError> {
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let plan = length.plan();
+    let mut notes = Vec::new();
+    let target = disk::inspect(directory, &mut notes)?;
+    let host = host::describe(&mut notes);
+    let disk = disk::measure(&target, plan.disk, &mut notes, progress)?;
+    let network = network::measure(plan.bandwidth, plan.round_trip, plan.round_trips_max, progress)?;
+    progress("copy and checksum rate of one core");
+    let cpu = cpu::measure(plan.cpu)?;
+    let wakeup_us = wakeups(plan.wakeup, &mut notes, progress)?;
+    let clock = clock::measure()?;
+    Ok(Report {
+        version: VERSION,
+        short: length == Length::Short,
+        started_unix_ms: u64::try_from(started.as_millis()).unwrap_or(u64::MAX),
+        host,
+        disk,
+        network,
+        cpu,
+        wakeup_us,
+        clock,
+        notes,
+    })
+}
+
+fn wakeups(
+    duration: Duration,
+    notes: &mut Vec<String>,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Wakeup, ProbeError> {
+    progress("wake-ups with SCHED_FIFO");
+    let fifo = match wakeup::measure(Class::Fifo, duration)? {
+        Outcome::Measured(overshoot) => Some(overshoot),
+        Outcome::Refused(error) => {
+            notes.push(format!(
+                "SCHED_FIFO is not permitted ({error}), so a load worker's schedule will be less exact: run as root, or allow it with \
+                 `ulimit -r` (rtprio in /etc/security/limits.conf) or CAP_SYS_NICE"
+            ));
+            None
+        }
+    };
+    progress("wake-ups with normal scheduling");
+    match wakeup::measure(Class::Normal, duration)? {
+        Outcome::Measured(normal) => Ok(Wakeup { fifo, normal }),
+        Outcome::Refused(error) => Err(ProbeError::from_machine("sleep with normal scheduling", &error)),
+    }
+}

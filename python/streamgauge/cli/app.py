@@ -1,0 +1,100 @@
+"""The `streamgauge` program: its commands, and what becomes of errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from streamgauge.cli import bench, export, importing, probe, report, runs, systems, worker
+from streamgauge.cli import run as run_command
+
+app = typer.Typer(
+    name="streamgauge",
+    help="A benchmark laboratory for messaging and event-streaming systems.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run_command.run)
+app.command("bench")(bench.bench)
+app.command("report")(report.report)
+app.command("export")(export.export)
+app.command("import")(importing.import_)
+app.command("probe", context_settings=probe.PASS_ON)(probe.probe)
+app.add_typer(systems.app, name="systems")
+app.command("worker", context_settings=probe.PASS_ON)(worker.worker)
+app.command("list")(runs.list_)
+app.command("show")(runs.show)
+app.command("workloads")(runs.workloads)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import streamgauge
+
+        typer.echo(f"streamgauge {streamgauge.version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs a command; the exit status. Errors become sentences on standard error."""
+    try:
+        app(args=list(arguments), prog_name="streamgauge", standalone_mode=True)
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else 0
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has left; Python must not try to write the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        status = _explain(error)
+        if status is None:
+            raise
+        return status
+    return 0
+
+
+def _explain(error: Exception) -> int | None:
+    """Prints an error that is somebody's and not a fault of the program; None for a fault."""
+    from streamgauge.fleet.base import FleetFailure
+    from streamgauge.fleet.client import WorkerLost, WorkerRefused
+    from streamgauge.model.errors import InputError
+    from streamgauge.systems.base import SystemFailure, SystemInputError
+
+    if isinstance(error, InputError):
+        for problem in error.problems:
+            print(f"error: {problem}", file=sys.stderr)
+        return 2
+    if isinstance(error, SystemInputError) or _is_of_report(error):
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if isinstance(error, (SystemFailure, FleetFailure, WorkerLost, WorkerRefused)):
+        print(f"error: {error}", file=sys.stderr)
+        return 3
+    return None
+
+
+def _is_of_report(error: Exception) -> bool:
+    """Whether a file that was to be read is damaged or is something else. Only what was imported can have
+    raised its errors, and importing the report for every error would take long."""
+    names = {"streamgauge.report.run": "ReportError", "streamgauge.report.foreign": "ForeignError"}
+    modules = [(sys.modules.get(module), name) for module, name in names.items()]
+    return any(module is not None and isinstance(error, getattr(module, name)) for module, name in modules)

@@ -1,0 +1,52 @@
+"""`streamgauge bench`: a first result on this machine."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from streamgauge.cli.run import OUT, DataOption, EventsOption, OutOption
+
+BENCH_SYSTEMS = ("gauge-log", "kafka")
+BENCH_WORKLOAD = "1-topic-16-partitions-100b"
+
+
+def bench(out: OutOption = OUT, data: DataOption = None, events: EventsOption = None) -> None:
+    """Measure 50,000 messages of 100 bytes per second for 30 s on every default system that can run here.
+
+    A system that cannot run here is left out with one line that says what to install.
+    """
+    from streamgauge.cli.execute import Request, execute_chosen
+    from streamgauge.model.overrides import Overrides
+    from streamgauge.model.resolve import read_workload
+    from streamgauge.model.system_file import SystemOverrides, choose_systems
+    from streamgauge.systems.registry import systems
+
+    known = systems()
+    able = []
+    for name in BENCH_SYSTEMS:
+        missing = known[name].missing()
+        if missing:
+            print(f"skipping {known[name].title}: {missing}", file=sys.stderr)
+        else:
+            able.append(name)
+    if not able:
+        print("nothing was measured: no system can run on this machine as it is", file=sys.stderr)
+        raise typer.Exit(0)
+    overrides = Overrides.parse(rate="50000", duration="30s")
+    request = Request(
+        workloads=(BENCH_WORKLOAD,),
+        systems=",".join(able),
+        nodes=None,
+        durability=None,
+        connect=(),
+        overrides=overrides,
+        repeat=1,
+        seed=None,
+        out=out,
+        data=data,
+        events=events,
+    )
+    choices = choose_systems(request.systems, SystemOverrides(), known)
+    raise typer.Exit(execute_chosen(request, [read_workload(BENCH_WORKLOAD, overrides)], choices))

@@ -1,0 +1,152 @@
+"""What `run` and `bench` share: from what was asked to a run and its exit status."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from streamgauge.model.errors import InputError, Problem
+from streamgauge.model.overrides import Overrides
+from streamgauge.model.resolve import read_workload
+from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems
+from streamgauge.model.workload import Workload
+from streamgauge.systems.base import SystemFailure
+
+
+@dataclass(frozen=True)
+class Request:
+    """A run as it was asked for; texts are not yet read."""
+
+    workloads: tuple[str, ...]
+    systems: str
+    nodes: int | None
+    durability: str | None
+    connect: tuple[str, ...]
+    overrides: Overrides
+    repeat: int
+    seed: int | None
+    out: Path
+    data: Path | None
+    events: str | None
+
+
+def execute(request: Request) -> int:
+    """Checks everything, then runs it; the exit status.
+
+    Raises InputError with all problems of the input before anything is fetched or started.
+    """
+    workloads, choices = _read(request)
+    for choice in choices:
+        missing = None if choice.request.connect else choice.system.missing()
+        if missing:
+            raise SystemFailure(f"{choice.system.title} cannot run here: {missing}")
+    return execute_chosen(request, workloads, choices)
+
+
+def execute_chosen(request: Request, workloads: list[Workload], choices: list[SystemChoice]) -> int:
+    """Runs workloads on systems that can run here."""
+    from streamgauge.cli.watch import make_observer
+    from streamgauge.runner.plan import RunPlan, order_trials
+    from streamgauge.runner.run import Run
+
+    seed = request.seed if request.seed is not None else secrets.randbits(32)
+    plan = RunPlan(
+        name=_name(workloads, choices),
+        command=("streamgauge", *sys.argv[1:]),
+        trials=order_trials(choices, workloads, request.repeat, seed),
+        seed=seed,
+        out=request.out,
+        data=request.data,
+    )
+    for note in _notes(workloads):
+        print(f"note: {note}", file=sys.stderr)
+    sink = _open_events(request.events)
+    try:
+        observer = make_observer(sink)
+        try:
+            outcome = Run(plan, observer).execute()
+        finally:
+            observer.close()
+        show_outcome(outcome.directory.path, to_stderr=sink is sys.stdout)
+    finally:
+        if sink is not None and sink is not sys.stdout:
+            sink.close()
+    return outcome.exit_status
+
+
+def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
+    """Writes the report of a run, prints the table and says where the report is."""
+    from rich.console import Console
+
+    from streamgauge.report import html, terminal
+    from streamgauge.store.directory import RunDirectory
+
+    console = Console(stderr=to_stderr)
+    run = RunDirectory(directory)
+    report = html.write(directory)
+    results = run.results()
+    if results:
+        terminal.print_summary(results, console)
+    for note in run.read_manifest().notes if run.ours else []:
+        console.print(f"note: {note}", markup=False, highlight=False)
+    console.print(f"report: {_shown(report)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
+    """Workloads and systems; all problems of all of them at once."""
+    from streamgauge.systems.registry import systems
+
+    problems: list[Problem] = []
+    workloads: list[Workload] = []
+    choices: list[SystemChoice] = []
+    for text in request.workloads:
+        try:
+            workloads.append(read_workload(text, request.overrides))
+        except InputError as error:
+            problems.extend(one for one in error.problems if one not in problems)
+    names = [workload.name for workload in workloads]
+    problems.extend(
+        Problem(f"two workloads are called '{name}': give each a name of its own (key 'name')")
+        for name in sorted({name for name in names if names.count(name) > 1})
+    )
+    try:
+        wanted = SystemOverrides(nodes=request.nodes, level=request.durability, connect=request.connect)
+        choices = choose_systems(request.systems, wanted, systems())
+    except InputError as error:
+        problems.extend(error.problems)
+    if problems:
+        raise InputError(problems)
+    return workloads, choices
+
+
+def _name(workloads: list[Workload], choices: list[SystemChoice]) -> str:
+    """What the run's directory is called after its date."""
+    what = workloads[0].name if len(workloads) == 1 else f"{len(workloads)}-workloads"
+    where = "-".join(choice.name for choice in choices) if len(choices) <= 3 else f"{len(choices)}-systems"
+    return f"{where}-{what}"
+
+
+def _notes(workloads: list[Workload]) -> list[str]:
+    return [f"{workload.name}: {note}" for workload in workloads for note in workload.notes]
+
+
+def _open_events(target: str | None) -> TextIO | None:
+    if target is None:
+        return None
+    if target == "-":
+        return sys.stdout
+    try:
+        return Path(target).open("w", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--events {target}: cannot be written: {error.strerror}") from None
+
+
+def _shown(path: Path) -> str:
+    """Relative to the working directory where that is shorter."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

@@ -1,0 +1,45 @@
+"""How figures look while a run goes on."""
+
+from __future__ import annotations
+
+from streamgauge.model.result import TrialResult
+
+
+def rate(value: float | None) -> str:
+    """Messages per second: `50,000`."""
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def ms(value: float | None) -> str:
+    """Milliseconds with three digits that mean something."""
+    if value is None:
+        return "-"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def errors(kinds: dict[str, int]) -> str:
+    """`TIMED_OUT 3, NOT_LEADER 1`, or an empty string."""
+    return ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items()))
+
+
+def verdict(result: TrialResult) -> str:
+    """One line on a trial that is over."""
+    if result.status == "failed":
+        return f"failed: {result.failure}"
+    if result.status == "interrupted" and not result.publish_ms.count:
+        return "interrupted before anything was measured"
+    figures = (
+        f"{rate(result.publish_rate_msgs_s)} msg/s, publish p50 {ms(result.publish_ms.p50)} "
+        f"p99 {ms(result.publish_ms.p99)} ms, end-to-end p99 {ms(result.end_to_end_ms.p99)} ms"
+    )
+    if result.status == "interrupted":
+        return f"interrupted: {figures}"
+    audit = (
+        "audit off"
+        if not result.audit.enabled
+        else ("audit clean" if result.audit.clean else "audit NOT clean")
+    )
+    valid = "valid" if result.validity.valid else "INVALID: " + " ".join(result.validity.reasons)
+    return f"{figures}, {audit}, {valid}"

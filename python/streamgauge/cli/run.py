@@ -1,0 +1,118 @@
+"""`streamgauge run`: workloads on systems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_SYSTEM = "gauge-log"
+OUT = Path("runs")
+
+SystemOption = Annotated[
+    str,
+    typer.Option(
+        "--system", metavar="NAME[@VERSION][,NAME...]", help="Systems to measure, by name or by system file."
+    ),
+]
+NodesOption = Annotated[int | None, typer.Option("--nodes", min=1, help="Nodes of each system.")]
+DurabilityOption = Annotated[
+    str | None, typer.Option("--durability", metavar="L1..L4", help="Durability level (docs/method.md).")
+]
+RateOption = Annotated[
+    str | None,
+    typer.Option("--rate", metavar="RATE|max", help="Messages per second over all producers: 50000, 50k, max."),
+]
+DurationOption = Annotated[
+    str | None, typer.Option("--duration", metavar="TIME", help="Measured time, such as 30s or 5m.")
+]
+WarmupOption = Annotated[
+    str | None, typer.Option("--warmup", metavar="TIME", help="Warm-up before it, at the same rate.")
+]
+RepeatOption = Annotated[
+    int, typer.Option("--repeat", min=1, max=1000, help="Trials of each workload on each system.")
+]
+SeedOption = Annotated[
+    int | None, typer.Option("--seed", min=0, max=2**32 - 1, help="Repeats the arrivals and order of a run.")
+]
+OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the run's directory is made.")]
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DIR", help="Where systems keep their data [default: in the run's directory]."),
+]
+EventsOption = Annotated[
+    str | None, typer.Option("--events", metavar="FILE|-", help="Write events as JSON lines; - is standard output.")
+]
+
+
+def run(
+    workloads: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[WORKLOAD...]", help="Workload files, or names (streamgauge workloads)."),
+    ] = None,
+    system: SystemOption = DEFAULT_SYSTEM,
+    nodes: NodesOption = None,
+    durability: DurabilityOption = None,
+    rate: RateOption = None,
+    duration: DurationOption = None,
+    warmup: WarmupOption = None,
+    repeat: RepeatOption = 1,
+    seed: SeedOption = None,
+    out: OutOption = OUT,
+    data: DataOption = None,
+    connect: Annotated[
+        str | None,
+        typer.Option(
+            "--connect", metavar="HOST:PORT[,...]", help="Measure a cluster that runs already; it is left running."
+        ),
+    ] = None,
+    events: EventsOption = None,
+    size: Annotated[
+        str | None, typer.Option("--size", metavar="BYTES", help="Message size: 100, 1kB, 1KiB.")
+    ] = None,
+    partitions: Annotated[int | None, typer.Option("--partitions", help="Partitions per topic.")] = None,
+    linger: Annotated[
+        str | None, typer.Option("--linger", metavar="TIME", help="How long a batch may wait: 1ms, 500us.")
+    ] = None,
+    batch_bytes: Annotated[
+        str | None, typer.Option("--batch-bytes", metavar="BYTES", help="How much a batch may hold.")
+    ] = None,
+    in_flight: Annotated[int | None, typer.Option("--in-flight", help="Requests per connection.")] = None,
+    allow_unstamped: Annotated[
+        bool, typer.Option("--allow-unstamped", help="Allow messages below 32 bytes: no audit, no end-to-end.")
+    ] = False,
+) -> None:
+    """Measure one or more workloads on one or more systems.
+
+    Every trial starts its system fresh, warms it up, measures, audits that no message was lost, and stops and
+    wipes it. Ctrl-C keeps what was measured.
+    """
+    from streamgauge.cli.execute import Request, execute
+    from streamgauge.model.overrides import Overrides
+
+    overrides = Overrides.parse(
+        rate=rate,
+        duration=duration,
+        warmup=warmup,
+        size=size,
+        partitions=partitions,
+        batch_bytes=batch_bytes,
+        linger=linger,
+        in_flight=in_flight,
+        allow_unstamped=allow_unstamped,
+    )
+    request = Request(
+        workloads=tuple(workloads or ["1-topic-16-partitions-100b"]),
+        systems=system,
+        nodes=nodes,
+        durability=durability,
+        connect=tuple(connect.split(",")) if connect else (),
+        overrides=overrides,
+        repeat=repeat,
+        seed=seed,
+        out=out,
+        data=data,
+        events=events,
+    )
+    raise typer.Exit(execute(request))

@@ -1,0 +1,155 @@
+"""The client of the worker API (docs/worker-api.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import ValidationError
+
+from streamgauge.fleet.messages import Info, Intervals, Message, TrialStatus
+
+CONNECT_TIMEOUT_S = 5.0
+REQUEST_TIMEOUT_S = 15.0
+INTERVALS_PER_REQUEST = 50
+"""Histograms make an interval some tens of kB; this many keep an answer around one MB."""
+
+MessageType = TypeVar("MessageType", bound=Message)
+
+
+class WorkerLost(Exception):
+    """The worker does not answer any more: its process is gone, or it hangs."""
+
+
+class WorkerRefused(Exception):
+    """The worker answered with an error (docs/worker-api.md)."""
+
+    def __init__(self, status: int, code: str, message: str, field: str | None) -> None:
+        self.status = status
+        self.code = code
+        self.message = message
+        self.field = field
+        place = f" ({field})" if field else ""
+        super().__init__(f"{message}{place}")
+
+
+class WorkerClient:
+    """Calls one worker. Safe to use from several threads."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._http = httpx.Client(
+            base_url=f"http://{address}",
+            timeout=httpx.Timeout(REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            # The worker is addressed directly: a proxy from the environment must not come between.
+            trust_env=False,
+        )
+
+    def close(self) -> None:
+        """Closes the connections. Calls that wait in other threads fail with WorkerLost."""
+        self._http.close()
+
+    def info(self) -> Info:
+        """What the worker is."""
+        return self._read(Info, self._call("GET", "/v1/info"))
+
+    def create_topics(
+        self, system: Mapping[str, Any], topics: Sequence[Mapping[str, Any]], timeout_s: float
+    ) -> None:
+        """Creates topics and returns when every partition has a leader."""
+        body = {"system": dict(system), "topics": [dict(topic) for topic in topics], "timeout_s": timeout_s}
+        self._call("POST", "/v1/admin/create-topics", body, timeout_s=timeout_s + REQUEST_TIMEOUT_S)
+
+    def delete_topics(self, system: Mapping[str, Any], topics: Sequence[str]) -> None:
+        """Deletes topics; those that do not exist are no error."""
+        body = {"system": dict(system), "topics": list(topics)}
+        self._call("POST", "/v1/admin/delete-topics", body, timeout_s=60.0)
+
+    def describe(self, system: Mapping[str, Any], topics: Sequence[str]) -> dict[str, Any]:
+        """What the live system says of itself and of the topics."""
+        body = {"system": dict(system), "topics": list(topics)}
+        return self._call("POST", "/v1/admin/describe", body, timeout_s=60.0)
+
+    def create_trial(self, trial: Mapping[str, Any]) -> TrialStatus:
+        """Creates a trial; readiness is proven in the background."""
+        return self._read(TrialStatus, self._call("POST", "/v1/trials", trial, timeout_s=60.0))
+
+    def status(self, trial: str) -> TrialStatus:
+        """Where the trial is."""
+        return self._read(TrialStatus, self._call("GET", f"/v1/trials/{trial}"))
+
+    def start(self, trial: str, delay_ms: int) -> TrialStatus:
+        """Starts the schedule after a delay."""
+        return self._read(
+            TrialStatus, self._call("POST", f"/v1/trials/{trial}/start", {"delay_ms": delay_ms})
+        )
+
+    def stop_schedule(self, trial: str) -> None:
+        """Ends the schedule now."""
+        self._call("POST", f"/v1/trials/{trial}/stop", {})
+
+    def renew_lease(self, trial: str, timeout_s: float) -> None:
+        """Says that the lab is still there."""
+        self._call("POST", f"/v1/trials/{trial}/lease", {}, timeout_s=timeout_s)
+
+    def intervals(self, trial: str, since: int) -> Intervals:
+        """Complete intervals from `since` on, a bounded number of them."""
+        path = f"/v1/trials/{trial}/intervals?since={since}&limit={INTERVALS_PER_REQUEST}"
+        return self._read(Intervals, self._call("GET", path))
+
+    def finish(self, trial: str, drain_s: float, quiet_s: float) -> dict[str, Any]:
+        """Drains, stops and audits; the answer as it came."""
+        body = {"drain_s": drain_s, "quiet_s": quiet_s}
+        # The audit of many messages comes on top of the drain.
+        return self._call("POST", f"/v1/trials/{trial}/finish", body, timeout_s=drain_s + 60.0)
+
+    def abort(self, trial: str) -> None:
+        """Stops the trial at once, without an audit."""
+        self._call("POST", f"/v1/trials/{trial}/abort", {})
+
+    def _call(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float | None = None
+    ) -> dict[str, Any]:
+        timeout = httpx.Timeout(timeout_s or REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        try:
+            answer = self._http.request(method, path, json=body, timeout=timeout)
+        except httpx.TimeoutException:
+            what = f"worker {self.address} did not answer {method} {path} within {timeout.read:g} s"
+            raise WorkerLost(what) from None
+        except (httpx.HTTPError, RuntimeError) as error:
+            # RuntimeError is what a client raises that another thread has closed.
+            raise WorkerLost(f"worker {self.address} is gone ({error or type(error).__name__})") from None
+        if answer.is_success:
+            return self._object(answer, path)
+        raise self._refusal(answer)
+
+    def _object(self, answer: httpx.Response, path: str) -> dict[str, Any]:
+        try:
+            value = answer.json()
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise WorkerLost(f"worker {self.address} answered {path} with something that is no JSON object")
+        return value
+
+    @staticmethod
+    def _refusal(answer: httpx.Response) -> WorkerRefused:
+        try:
+            error = answer.json()["error"]
+            return WorkerRefused(
+                answer.status_code, str(error["code"]), str(error["message"]), error.get("field")
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
+            text = answer.text[:200].strip() or "no explanation"
+            return WorkerRefused(answer.status_code, "unknown", text, None)
+
+    def _read(self, model: type[MessageType], value: Mapping[str, Any]) -> MessageType:
+        try:
+            return model.model_validate(value)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(step) for step in first["loc"])
+            raise WorkerLost(
+                f"worker {self.address} gave an answer that breaks the worker API: {place}: {first['msg']}"
+            ) from None

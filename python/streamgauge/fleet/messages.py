@@ -1,0 +1,128 @@
+"""The answers of the worker API (docs/worker-api.md) as the lab reads them.
+
+Fields that a newer worker adds are ignored; fields that must be there are checked here, so that nothing
+behind this border meets a half-filled answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Message(BaseModel):
+    """Base of everything received: tolerant of additions."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Info(Message):
+    """GET /v1/info."""
+
+    api: int
+    version: str
+    hostname: str
+    pid: int
+    cores: int
+    protocols: list[str]
+
+
+class Readiness(Message):
+    """How many partitions have a consumer, and how many were proven by a probe message."""
+
+    partitions: int = 0
+    assigned: int = 0
+    proven: int = 0
+
+
+class LaneStatus(Message):
+    """One thread of the worker."""
+
+    name: str
+    role: str
+    scheduling: str
+    cpu_s: float = 0.0
+
+
+class TrialStatus(Message):
+    """GET /v1/trials/{id}."""
+
+    id: str
+    state: str
+    error: str | None = None
+    readiness: Readiness = Readiness()
+    start_ns: int | None = None
+    start_unix_ns: int | None = None
+    elapsed_s: float | None = None
+    next_interval: int = 0
+    audit_enabled: bool = True
+    client: str = ""
+    cannot: list[str] = Field(default_factory=list)
+    lanes: list[LaneStatus] = Field(default_factory=list)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the trial is over, one way or another."""
+        return self.state in ("finished", "failed", "aborted")
+
+
+class LatencyEntry(Message):
+    """One histogram of an interval."""
+
+    phase: str
+    metric: str
+    subscription: str | None = None
+    count: int = 0
+    overflow: int = 0
+    negative: int = 0
+    min_ns: int | None = None
+    max_ns: int | None = None
+    p50_ns: int | None = None
+    p99_ns: int | None = None
+    histogram: str = ""
+
+
+class SubscriptionCounters(Message):
+    """What one subscription received in an interval."""
+
+    name: str
+    received_msgs: int = 0
+    received_bytes: int = 0
+    fetches: int = 0
+    backlog_msgs: int = 0
+
+
+class Interval(Message):
+    """One complete interval."""
+
+    index: int
+    start_s: float
+    duration_s: float
+    sent_msgs: int = 0
+    sent_bytes: int = 0
+    acked_msgs: int = 0
+    acked_bytes: int = 0
+    failed_msgs: int = 0
+    retries: int = 0
+    errors: dict[str, int] = Field(default_factory=dict)
+    waiting_msgs: int = 0
+    requests: int = 0
+    batches: int = 0
+    subscriptions: list[SubscriptionCounters] = Field(default_factory=list)
+    cpu_s: float = 0.0
+    rss_bytes: int = 0
+    backpressured_s: float = 0.0
+    latencies: list[LatencyEntry] = Field(default_factory=list)
+
+    def latency(self, metric: str) -> LatencyEntry | None:
+        """The entry of a metric with the most samples: at a phase's boundary an interval has several."""
+        entries = [entry for entry in self.latencies if entry.metric == metric]
+        return max(entries, key=lambda entry: entry.count, default=None)
+
+
+class Intervals(Message):
+    """GET /v1/trials/{id}/intervals. The rows stay as they came, because they are stored as they came."""
+
+    next: int
+    intervals: list[dict[str, Any]]

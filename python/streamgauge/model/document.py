@@ -1,0 +1,214 @@
+"""YAML (and JSON) files with line numbers, checked against a pydantic model.
+
+A file is read with ruamel.yaml's round-trip loader, which keeps the line of every key. The plain values go
+to a strict pydantic model; whatever pydantic finds is said in our words, at the line of the key to blame,
+with the nearest known key for a misspelt one. All problems of a file are reported at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.scalarbool import ScalarBoolean
+
+from streamgauge.model.errors import InputError, Problem, nearest
+
+FILE_BYTES_MAX = 1 << 20
+"""Files that people write are small; more than 1 MiB is some other file."""
+
+Location = tuple[str | int, ...]
+
+
+class FileModel(BaseModel):
+    """Base of everything read from a file: strict types, unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+ModelType = TypeVar("ModelType", bound=FileModel)
+
+
+@dataclass(frozen=True)
+class Document:
+    """One file as read: its plain values, and where each of them stands."""
+
+    file: str
+    values: Mapping[str, Any]
+    _tree: CommentedMap
+
+    def line(self, location: Location = ()) -> int:
+        """Line (from 1) of the key at `location`; of its nearest existing parent when there is no such
+        key."""
+        node: Any = self._tree
+        line = int(self._tree.lc.line) + 1
+        for step in location:
+            if isinstance(node, CommentedMap) and step in node:
+                line = int(node.lc.key(step)[0]) + 1
+            elif isinstance(node, CommentedSeq) and isinstance(step, int) and step < len(node):
+                line = int(node.lc.item(step)[0]) + 1
+            else:
+                break
+            node = node[step]
+        return line
+
+    def problem(self, message: str, location: Location = ()) -> Problem:
+        """A problem at the line of `location`."""
+        return Problem(message, self.file, self.line(location))
+
+    def validate(self, model: type[ModelType], hints: Mapping[str, str] | None = None) -> ModelType:
+        """The file's values as `model`. `hints` are sentences for keys that do not exist but are often
+        expected.
+
+        Raises InputError with every problem found.
+        """
+        try:
+            return model.model_validate(self.values)
+        except ValidationError as error:
+            problems = [self._translate(detail, model, hints or {}) for detail in error.errors()]
+        problems.sort(key=lambda problem: problem.line or 0)
+        raise InputError(problems)
+
+    def _translate(self, detail: Any, model: type[FileModel], hints: Mapping[str, str]) -> Problem:
+        location: Location = tuple(step for step in detail["loc"] if not str(step).startswith("function-"))
+        key = str(location[-1]) if location else ""
+        if detail["type"] == "extra_forbidden":
+            if key in hints:
+                return self.problem(f"unknown key '{key}': {hints[key]}", location)
+            known = _known_keys(model, location[:-1])
+            hint = nearest(key, known)
+            listing = "" if hint else f"; known keys: {', '.join(sorted(known))}"
+            return self.problem(f"unknown key '{key}'{hint}{listing}", location)
+        if detail["type"] == "missing":
+            return self.problem(f"key '{key}' is missing", location[:-1])
+        return self.problem(f"{_dotted(location)}: {_sentence(detail)}", location)
+
+
+def read_document(path: Path, file: str | None = None) -> Document:
+    """Reads a file whose top level is a mapping. `file` is the name for messages. Raises InputError."""
+    name = file or str(path)
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise InputError(Problem("is larger than 1 MiB: expected a small YAML file", name))
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(Problem("no such file", name)) from None
+    except IsADirectoryError:
+        raise InputError(Problem("is a directory: expected a YAML file", name)) from None
+    except UnicodeDecodeError as error:
+        raise InputError(Problem(f"is not text: byte {error.start} is not UTF-8", name)) from None
+    except OSError as error:
+        raise InputError(Problem(f"cannot be read: {error.strerror}", name)) from None
+    return parse_document(text, name)
+
+
+def parse_document(text: str, file: str) -> Document:
+    """Parses YAML or JSON text whose top level is a mapping. Raises InputError with the line of a syntax
+    error."""
+    yaml = YAML(typ="rt", pure=True)
+    try:
+        tree = yaml.load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark is not None else None
+        what = " ".join(str(error.problem or error.context or "syntax error").split())
+        raise InputError(Problem(f"is not valid YAML: {what}", file, line)) from None
+    except (YAMLError, ValueError) as error:
+        raise InputError(Problem(f"is not valid YAML: {' '.join(str(error).split())}", file)) from None
+    if tree is None:
+        raise InputError(Problem("is empty: expected keys and values", file))
+    if not isinstance(tree, CommentedMap):
+        kind = "a list" if isinstance(tree, CommentedSeq) else "a single value"
+        raise InputError(Problem(f"holds {kind}: expected keys and values (key: value)", file, 1))
+    values = _plain(tree)
+    for key in values:
+        if not isinstance(key, str):
+            raise InputError(Problem(f"key {key!r} is not a word", file, int(tree.lc.key(key)[0]) + 1))
+    return Document(file=file, values=values, _tree=tree)
+
+
+def _plain(node: Any) -> Any:
+    """Ruamel's decorated values as Python's own, so that strict validation sees int, float, bool and str."""
+    if isinstance(node, CommentedMap):
+        return {(_plain(key)): _plain(value) for key, value in node.items()}
+    if isinstance(node, CommentedSeq):
+        return [_plain(value) for value in node]
+    if isinstance(node, (bool, ScalarBoolean)):
+        return bool(node)
+    for kind in (int, float, str):
+        if isinstance(node, kind):
+            return kind(node)
+    return node
+
+
+def _known_keys(model: type[BaseModel], location: Location) -> set[str]:
+    """The keys that `model` knows at a location: follows nested models through optional and annotated
+    types."""
+    current: type[BaseModel] | None = model
+    for step in location:
+        if current is None:
+            return set()
+        by_alias = {field.alias or name: field for name, field in current.model_fields.items()}
+        field = by_alias.get(str(step))
+        current = _nested_model(field.annotation) if field is not None else current
+    return {field.alias or name for name, field in current.model_fields.items()} if current else set()
+
+
+def _nested_model(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in get_args(annotation):
+        found = _nested_model(argument)
+        if found is not None:
+            return found
+    return None
+
+
+def _dotted(location: Location) -> str:
+    text = ""
+    for step in location:
+        text += f"[{step}]" if isinstance(step, int) else (f".{step}" if text else str(step))
+    return text or "the file"
+
+
+def _sentence(detail: Any) -> str:
+    """Pydantic's finding in our words: what was expected, what was found."""
+    kind, context, value = detail["type"], detail.get("ctx", {}), detail.get("input")
+    found = "nothing" if value is None else (f"'{value}'" if isinstance(value, str) else f"{value}")
+    if len(found) > 80:
+        found = found[:77] + "..."
+    match kind:
+        case "value_error":
+            return str(context["error"])
+        case "int_type" | "int_from_float":
+            return f"expected a whole number, found {found}"
+        case "float_type":
+            return f"expected a number, found {found}"
+        case "bool_type":
+            return f"expected true or false, found {found}"
+        case "string_type":
+            return f"expected text, found {found}"
+        case "greater_than_equal":
+            return f"expected {context['ge']} or more, found {found}"
+        case "greater_than":
+            return f"expected more than {context['gt']}, found {found}"
+        case "less_than_equal":
+            return f"expected {context['le']} or less, found {found}"
+        case "literal_error":
+            return f"expected one of {str(context['expected']).replace(' or ', ', ')}, found {found}" + (
+                nearest(value, str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", "))
+                if isinstance(value, str)
+                else ""
+            )
+        case "model_type" | "dict_type" | "model_attributes_type":
+            return f"expected keys and values below it, found {found}"
+        case "list_type" | "tuple_type":
+            return f"expected a list, found {found}"
+        case _:
+            return f"{detail['msg']}, found {found}"

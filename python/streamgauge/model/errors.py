@@ -1,0 +1,51 @@
+"""Errors about what a person wrote: always with the place, what was expected and what to do (exit status
+2)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong in the input."""
+
+    message: str
+    file: str | None = None
+    line: int | None = None
+    """Counted from 1; None where there is no file or the problem belongs to no line."""
+
+    def __str__(self) -> str:
+        if self.file is None:
+            return self.message
+        if self.line is None:
+            return f"{self.file}: {self.message}"
+        return f"{self.file}:{self.line}: {self.message}"
+
+
+class InputError(Exception):
+    """What was asked cannot be done as it is written. All problems that were found, not just the first."""
+
+    def __init__(self, problems: Problem | str | Sequence[Problem]) -> None:
+        if isinstance(problems, str):
+            problems = Problem(problems)
+        self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
+        assert self.problems, "an input error names at least one problem"
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint "; did you mean 'x'?" for a misspelt name, or an empty string when nothing is near.
+
+    Similarity is difflib's ratio (Ratcliff and Obershelp's gestalt matching) without regard to case and
+    separators.
+    """
+
+    def plain(text: str) -> str:
+        return text.lower().replace("_", "").replace("-", "")
+
+    by_plain = {plain(candidate): candidate for candidate in known}
+    found = difflib.get_close_matches(plain(name), list(by_plain), n=1, cutoff=0.6)
+    return f"; did you mean '{by_plain[found[0]]}'?" if found else ""

@@ -1,0 +1,68 @@
+"""What the command line sets over a workload file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamgauge.model.errors import InputError, Problem
+from streamgauge.model.units import parse_duration, parse_rate, parse_size
+from streamgauge.model.workload_file import Rate
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What the command line sets over the file; None leaves the file's value. `rate` holds None within for
+    `max`."""
+
+    rate: Rate | None = None
+    duration_s: float | None = None
+    warmup_s: float | None = None
+    message_size_bytes: int | None = None
+    partitions_per_topic: int | None = None
+    batch_bytes: int | None = None
+    linger_s: float | None = None
+    in_flight: int | None = None
+    allow_unstamped: bool = False
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        rate: str | None = None,
+        duration: str | None = None,
+        warmup: str | None = None,
+        size: str | None = None,
+        partitions: int | None = None,
+        batch_bytes: str | None = None,
+        linger: str | None = None,
+        in_flight: int | None = None,
+        allow_unstamped: bool = False,
+    ) -> Overrides:
+        """From the options' texts. Raises InputError with one problem for each option that cannot be read."""
+        problems: list[Problem] = []
+
+        def read(option: str, text: str | None, parse: Callable[[Any], Any]) -> Any:
+            if text is None:
+                return None
+            try:
+                return parse(text)
+            except ValueError as error:
+                problems.append(Problem(f"{option} {text}: {error}"))
+                return None
+
+        overrides = cls(
+            rate=read("--rate", rate, lambda text: Rate(parse_rate(text))),
+            duration_s=read("--duration", duration, parse_duration),
+            warmup_s=read("--warmup", warmup, parse_duration),
+            message_size_bytes=read("--size", size, parse_size),
+            partitions_per_topic=partitions,
+            batch_bytes=read("--batch-bytes", batch_bytes, parse_size),
+            linger_s=read("--linger", linger, parse_duration),
+            in_flight=in_flight,
+            allow_unstamped=allow_unstamped,
+        )
+        if problems:
+            raise InputError(problems)
+        return overrides

@@ -1,0 +1,314 @@
+"""From the keys of a workload file and the command line's options to a checked Workload.
+
+Nothing is ignored: a key that has no meaning here is refused at its line, and a key whose effect differs
+from OMB's leaves a note that ends up in the result.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from streamgauge.model.document import Document, Location, read_document
+from streamgauge.model.errors import InputError, Problem
+from streamgauge.model.overrides import Overrides
+from streamgauge.model.units import format_duration
+from streamgauge.model.workload import Workload, find_workload
+from streamgauge.model.workload_file import HINTS, Arrival, Keys, LanesFile, WorkloadFile
+
+STAMP_BYTES = 32
+"""Below this size a message cannot carry the stamp (docs/method.md): no audit, no end-to-end latency."""
+
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+INTERVAL_S = 1.0
+OMB_KEY_COUNT = 10_000
+"""OMB's key distributors use 10,000 distinct keys (its KeyDistributor.UNIQUE_COUNT)."""
+
+
+def read_workload(text: str, overrides: Overrides | None = None) -> Workload:
+    """Reads a workload by path or name, applies what the command line sets and checks the whole. Raises
+    InputError."""
+    path, shown = find_workload(text)
+    return resolve_workload(read_document(path, shown), path, overrides or Overrides())
+
+
+def resolve_workload(document: Document, path: Path, overrides: Overrides) -> Workload:
+    """From a document to a checked Workload."""
+    written = document.validate(WorkloadFile, HINTS)
+    notes: list[str] = []
+    problems: list[Problem] = []
+    refuse = _Refusals(document, overrides, problems)
+    _check_conflicts(document, refuse)
+    _check_omb(written, document, refuse, notes)
+    rate_msgs_s = _rate(written, overrides, notes)
+    arrival = _arrival(written, rate_msgs_s, refuse)
+    keys, key_count = _keys(written, refuse, notes)
+    warmup_s, duration_s = _times(written, overrides, refuse)
+    workload = Workload(
+        name=written.name or path.stem,
+        file=document.file,
+        topics=written.topics,
+        partitions_per_topic=_or(overrides.partitions_per_topic, written.partitionsPerTopic),
+        message_size_bytes=_or(overrides.message_size_bytes, written.messageSize),
+        producers_per_topic=written.producersPerTopic,
+        subscriptions_per_topic=written.subscriptionsPerTopic,
+        consumers_per_subscription=written.consumerPerSubscription,
+        rate_msgs_s=rate_msgs_s,
+        arrival=arrival,
+        burst_msgs=written.burst,
+        ramp_to_msgs_s=written.ramp.to.msgs_s if written.ramp else None,
+        ramp_over_s=written.ramp.over if written.ramp else None,
+        keys=keys,
+        key_count=key_count,
+        warmup_s=warmup_s,
+        duration_s=duration_s,
+        batch_bytes=_or(overrides.batch_bytes, written.batch.bytes),
+        linger_ms=_or(overrides.linger_s, written.batch.linger) * 1000,
+        in_flight=_or(overrides.in_flight, written.batch.in_flight),
+        compression=written.compression,
+        idempotence=written.idempotence,
+        payload_random_ratio=written.randomBytesRatio if written.useRandomizedPayloads else 0.0,
+        payload_pool=max(written.randomizedPayloadPoolSize or 64, 1),
+        payload_file=_payload_file(written, path, refuse),
+        drain_s=written.drain,
+        lanes=_lanes(written.lanes),
+    )
+    _check_ranges(workload, written, overrides, refuse)
+    if problems:
+        problems.sort(key=lambda problem: problem.line or 0)
+        raise InputError(problems)
+    return dataclasses.replace(workload, notes=tuple(notes))
+
+
+class _Refusals:
+    """Collects problems at the option that set a value, or else at the line of the file's key."""
+
+    def __init__(self, document: Document, overrides: Overrides, problems: list[Problem]) -> None:
+        self._document = document
+        self._overrides = overrides
+        self._problems = problems
+
+    def __call__(self, message: str, *keys: str, option: str | None = None, override: Any = None) -> None:
+        if option is not None and override is not None:
+            self._problems.append(Problem(f"{option} {message}"))
+            return
+        present = [key for key in keys if self._find(key) is not None]
+        location = self._find(present[0]) if present else ()
+        self._problems.append(self._document.problem(message, location or ()))
+
+    def _find(self, dotted: str) -> Location | None:
+        node: Any = self._document.values
+        location = tuple(dotted.split("."))
+        for step in location:
+            if not isinstance(node, Mapping) or step not in node:
+                return None
+            node = node[step]
+        return location
+
+
+def _or(override: Any, value: Any) -> Any:
+    return value if override is None else override
+
+
+def _check_conflicts(document: Document, refuse: _Refusals) -> None:
+    """Two spellings of the same thing in one file: nobody can say which one is meant."""
+    pairs = [
+        ("rate", "producerRate"),
+        ("duration", "testDurationMinutes"),
+        ("warmup", "warmupDurationMinutes"),
+        ("keys", "keyDistributor"),
+    ]
+    for ours, theirs in pairs:
+        if ours in document.values and theirs in document.values:
+            refuse(f"'{ours}' and '{theirs}' say the same thing: keep one of them", ours)
+
+
+def _check_omb(written: WorkloadFile, document: Document, refuse: _Refusals, notes: list[str]) -> None:
+    """Keys of OMB with a meaning that does not exist here yet are refused; those without effect are said
+    so."""
+    if written.consumerBacklogSizeGB > 0:
+        refuse(
+            "consumerBacklogSizeGB asks for a backlog to be built up and drained, which this version cannot "
+            "do; "
+            "remove the key to run the workload without a backlog",
+            "consumerBacklogSizeGB",
+        )
+    elif written.backlogDrainRatio is not None:
+        notes.append("backlogDrainRatio has no effect without a backlog (consumerBacklogSizeGB)")
+    if not written.useRandomizedPayloads:
+        for key in ("randomBytesRatio", "randomizedPayloadPoolSize"):
+            if document.values.get(key):
+                notes.append(f"{key} has no effect without useRandomizedPayloads: true")
+
+
+def _rate(written: WorkloadFile, overrides: Overrides, notes: list[str]) -> float | None:
+    """The rate over all producers; None for a closed loop."""
+    if overrides.rate is not None:
+        return overrides.rate.msgs_s
+    if written.producerRate is not None:
+        if written.producerRate.msgs_s is None:
+            notes.append(
+                "producerRate: 0 asks for the maximum sustainable rate; it is run as a closed loop (as fast "
+                "as the batch policy "
+                "lets through), whose throughput is an upper bound and whose latencies are labelled closed"
+            )
+        return float(written.producerRate.msgs_s) if written.producerRate.msgs_s is not None else None
+    if written.rate is not None:
+        return float(written.rate.msgs_s) if written.rate.msgs_s is not None else None
+    return 50_000.0
+
+
+def _arrival(written: WorkloadFile, rate_msgs_s: float | None, refuse: _Refusals) -> Arrival:
+    if rate_msgs_s is None:
+        if written.arrival not in (None, "closed"):
+            refuse(
+                f"arrival {written.arrival} needs a rate: a closed loop (rate max) has no schedule", "arrival"
+            )
+        if written.ramp is not None:
+            refuse("a ramp needs a rate to begin with: a closed loop (rate max) has no schedule", "ramp")
+        return "closed"
+    if written.arrival == "closed":
+        refuse("arrival closed has no rate: write rate: max, or another arrival", "arrival")
+    if written.ramp is not None and written.ramp.to.msgs_s is None:
+        refuse("ramp.to: a ramp ends at a rate, not at max", "ramp.to", "ramp")
+    if (written.arrival == "burst") != (written.burst is not None):
+        refuse("arrival: burst and burst: N (messages per burst) belong together", "arrival", "burst")
+    return written.arrival or "uniform"
+
+
+def _keys(written: WorkloadFile, refuse: _Refusals, notes: list[str]) -> tuple[Keys, int | None]:
+    keys: Keys = written.keys or "none"
+    key_count = written.key_count
+    if written.keyDistributor in ("KEY_ROUND_ROBIN", "RANDOM_NANO"):
+        keys, key_count = "keyed", key_count or OMB_KEY_COUNT
+    if written.keyDistributor == "RANDOM_NANO":
+        notes.append(
+            "keyDistributor RANDOM_NANO picks each key by the clock's nanoseconds; here the same number of "
+            "keys is used in turn, "
+            "which spreads the same over partitions and can be repeated"
+        )
+    if keys == "keyed":
+        return keys, key_count or OMB_KEY_COUNT
+    if key_count is not None:
+        refuse("key_count needs keys: keyed", "key_count")
+    return keys, None
+
+
+def _times(written: WorkloadFile, overrides: Overrides, refuse: _Refusals) -> tuple[float, float]:
+    """Warm-up and duration in seconds: whole intervals, because a figure is made of whole intervals."""
+    duration_s = 60.0
+    if written.duration is not None:
+        duration_s = written.duration
+    elif written.testDurationMinutes is not None:
+        duration_s = written.testDurationMinutes * 60
+    if written.warmup is not None:
+        warmup_s = written.warmup
+    elif written.warmupDurationMinutes is not None:
+        warmup_s = written.warmupDurationMinutes * 60
+    else:
+        # OMB warms up for one minute unless told otherwise; a file in its spelling is read as it reads it.
+        warmup_s = 60.0 if written.testDurationMinutes is not None else 10.0
+    duration_s, warmup_s = _or(overrides.duration_s, duration_s), _or(overrides.warmup_s, warmup_s)
+    whole = "expected whole seconds, because figures are made of whole 1 s intervals"
+    if duration_s < INTERVAL_S or duration_s % INTERVAL_S:
+        refuse(
+            f"{format_duration(duration_s)}: {whole}, and at least 1s"
+            if overrides.duration_s is not None
+            else f"duration {format_duration(duration_s)}: {whole}, and at least 1s",
+            "duration",
+            "testDurationMinutes",
+            option="--duration",
+            override=overrides.duration_s,
+        )
+    if warmup_s % INTERVAL_S:
+        refuse(
+            f"{format_duration(warmup_s)}: {whole}"
+            if overrides.warmup_s is not None
+            else f"warmup {format_duration(warmup_s)}: {whole}",
+            "warmup",
+            "warmupDurationMinutes",
+            option="--warmup",
+            override=overrides.warmup_s,
+        )
+    return warmup_s, duration_s
+
+
+def _payload_file(written: WorkloadFile, path: Path, refuse: _Refusals) -> str | None:
+    """The payload file's absolute path: beside the workload, beside its folder (as OMB lays them out), or
+    from here."""
+    if written.payloadFile is None or written.useRandomizedPayloads:
+        return None
+    tried = [base / written.payloadFile for base in (path.parent, path.parent.parent, Path.cwd())]
+    for candidate in tried:
+        if candidate.is_file():
+            return str(candidate.resolve())
+    refuse(
+        f"payloadFile: no such file; tried {', '.join(str(candidate) for candidate in tried)}", "payloadFile"
+    )
+    return None
+
+
+def _lanes(lanes: LanesFile) -> dict[str, Any]:
+    """Only what was written: the rest is the worker's choice."""
+    chosen: dict[str, Any] = {"producer": lanes.producer, "consumer": lanes.consumer}
+    if lanes.realtime != "auto":
+        chosen["realtime"] = lanes.realtime
+    if lanes.pin:
+        chosen["pin"] = True
+    return {key: value for key, value in chosen.items() if value is not None}
+
+
+def _check_ranges(workload: Workload, written: WorkloadFile, overrides: Overrides, refuse: _Refusals) -> None:
+    """Ranges that depend on several keys or that the command line may have set."""
+    size = workload.message_size_bytes
+    prefix = "" if overrides.message_size_bytes is not None else "messageSize "
+    if size < 1 or size > MESSAGE_BYTES_MAX:
+        refuse(
+            f"{prefix}{size}: expected 1 byte to 64 MiB",
+            "messageSize",
+            option="--size",
+            override=overrides.message_size_bytes,
+        )
+    elif size < STAMP_BYTES and not (written.allow_unstamped or overrides.allow_unstamped):
+        refuse(
+            f"{prefix}{size}: a message below {STAMP_BYTES} bytes cannot carry its stamp, so there would be "
+            "no audit and no end-to-end "
+            f"latency; expected {STAMP_BYTES} bytes or more, or allow_unstamped: true (--allow-unstamped) "
+            "to measure without them",
+            "messageSize",
+            option="--size",
+            override=overrides.message_size_bytes,
+        )
+    if not 1 <= workload.partitions_per_topic <= 1_000_000:
+        refuse(
+            f"{workload.partitions_per_topic}: expected 1 to 1000000 partitions",
+            option="--partitions",
+            override=True,
+        )
+    if not 1 <= workload.batch_bytes <= 1 << 30:
+        prefix = "" if overrides.batch_bytes is not None else "batch.bytes "
+        refuse(
+            f"{prefix}{workload.batch_bytes}: expected 1 byte to 1 GiB",
+            "batch.bytes",
+            option="--batch-bytes",
+            override=overrides.batch_bytes,
+        )
+    if workload.linger_ms > 60_000:
+        prefix = "" if overrides.linger_s is not None else "batch.linger "
+        refuse(
+            f"{prefix}{workload.linger_ms:g} ms: expected 1m or less",
+            "batch.linger",
+            option="--linger",
+            override=overrides.linger_s,
+        )
+    if not 1 <= workload.in_flight <= 1000:
+        refuse(f"{workload.in_flight}: expected 1 to 1000 requests", option="--in-flight", override=True)
+    if workload.payload_file is not None:
+        found = Path(workload.payload_file).stat().st_size
+        if found != size:
+            refuse(
+                f"payloadFile holds {found} bytes, but a message has {size}: they must be equal",
+                "payloadFile",
+            )

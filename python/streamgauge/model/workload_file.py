@@ -1,0 +1,120 @@
+"""The keys of a workload file, as they may be written: OMB's and our own (docs/workloads.md).
+
+What they mean together is decided in `workload.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from streamgauge.model.document import FileModel
+from streamgauge.model.units import parse_duration, parse_rate, parse_size
+
+Arrival = Literal["uniform", "poisson", "burst", "closed"]
+Keys = Literal["none", "round_robin", "keyed"]
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+def _parse_producer_rate(value: Any) -> float | None:
+    """OMB's `producerRate`: as `rate`, and 0 means to find the maximum."""
+    return None if value == 0 and not isinstance(value, bool) else parse_rate(value)
+
+
+def _int_to_float(value: Any) -> Any:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+DurationField = Annotated[float, BeforeValidator(parse_duration)]
+SizeField = Annotated[int, BeforeValidator(parse_size)]
+NumberField = Annotated[float, BeforeValidator(_int_to_float)]
+CountField = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A rate that was written down: None within is `max`, which must be told from a key that is absent."""
+
+    msgs_s: float | None
+
+
+RateField = Annotated[Any, BeforeValidator(lambda value: Rate(parse_rate(value)))]
+ProducerRateField = Annotated[Any, BeforeValidator(lambda value: Rate(_parse_producer_rate(value)))]
+
+
+class BatchFile(FileModel):
+    """One batching policy for all systems: a batch leaves when it holds `bytes` or its first message is
+    `linger` old."""
+
+    bytes: SizeField = 131072
+    linger: DurationField = 0.001
+    in_flight: Annotated[int, Field(ge=1, le=1000)] = 5
+
+
+class RampFile(FileModel):
+    """A rate that moves linearly from `rate` to `to` over `over`, from the trial's start."""
+
+    to: RateField
+    over: DurationField
+
+
+class LanesFile(FileModel):
+    """Threads of the worker; what is absent is the worker's own choice (one lane per core at most)."""
+
+    producer: Annotated[int | None, Field(ge=1, le=256)] = None
+    consumer: Annotated[int | None, Field(ge=1, le=256)] = None
+    realtime: Literal["auto", "off"] = "auto"
+    pin: bool = False
+
+
+class WorkloadFile(FileModel):
+    """The keys of a workload file: OMB's, then our own."""
+
+    name: str | None = None
+    topics: CountField = 1
+    partitionsPerTopic: CountField = 1
+    keyDistributor: Literal["NO_KEY", "KEY_ROUND_ROBIN", "RANDOM_NANO"] | None = None
+    messageSize: SizeField = 1024
+    useRandomizedPayloads: bool = False
+    randomBytesRatio: Annotated[NumberField, Field(ge=0, le=1)] = 0.0
+    randomizedPayloadPoolSize: Annotated[int | None, Field(ge=0, le=100_000)] = None
+    payloadFile: str | None = None
+    subscriptionsPerTopic: Annotated[int, Field(ge=0, le=1000)] = 1
+    producersPerTopic: CountField = 1
+    consumerPerSubscription: CountField = 1
+    producerRate: ProducerRateField = None
+    consumerBacklogSizeGB: Annotated[NumberField, Field(ge=0)] = 0.0
+    backlogDrainRatio: Annotated[NumberField | None, Field(ge=0, le=1)] = None
+    testDurationMinutes: Annotated[NumberField | None, Field(gt=0, le=43200)] = None
+    warmupDurationMinutes: Annotated[NumberField | None, Field(ge=0, le=43200)] = None
+
+    rate: RateField = None
+    duration: DurationField | None = None
+    warmup: DurationField | None = None
+    arrival: Arrival | None = None
+    burst: CountField | None = None
+    ramp: RampFile | None = None
+    keys: Keys | None = None
+    key_count: Annotated[int | None, Field(ge=1, le=10_000_000)] = None
+    batch: BatchFile = BatchFile()
+    compression: Compression = "none"
+    idempotence: bool = False
+    lanes: LanesFile = LanesFile()
+    drain: DurationField = 30.0
+    allow_unstamped: bool = False
+
+
+HINTS = {
+    "acks": "acknowledgements follow from the durability level (durability: L1..L4 in the system file, "
+    "or --durability)",
+    "replicationFactor": "replication follows from the durability level and the number of nodes "
+    "(--durability, --nodes)",
+    "driverClass": "this is an OMB driver file, not a workload file; give a system with --system",
+    "system": "a workload file knows nothing of systems; this looks like a system file, which belongs "
+    "to --system",
+    "publishRate": "this looks like a result of OMB, not a workload; read it with: streamgauge import FILE",
+    "aggregatedPublishLatency50pct": "this is a figure of an OMB result, not a workload key",
+}
+"""Sentences for keys that do not exist but that people may well expect."""

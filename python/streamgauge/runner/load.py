@@ -1,0 +1,241 @@
+"""The load of a trial: from the schedule's start to the audit.
+
+Intervals are pulled as they become complete and written at once. Between them the loop looks for everything
+that may end a trial early: the user, a worker that is gone, a system that died, a disk that fills up. Each
+becomes an `Ending`; what was measured until then is finished in good order where that is still possible.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.heartbeat import Heartbeat
+from streamgauge.fleet.messages import Interval, TrialStatus
+from streamgauge.model.workload import Workload
+from streamgauge.runner.interrupts import Interrupts
+from streamgauge.runner.observer import Observer, Snapshot
+from streamgauge.runner.phases import DRAIN, MEASURE, WARM_UP, PhaseLog
+from streamgauge.runner.request import INTERVAL_S, LEASE_S, stop_s
+
+START_DELAY_S = 0.3
+POLL_S = 0.1
+SETTLE_S = 0.02
+"""An interval is asked for this long after its end."""
+OVERDUE_S = 10.0
+"""An interval that comes later than this means that the worker hangs."""
+QUIET_S = 5.0
+SHORT_DRAIN_S = 5.0
+SHORT_QUIET_S = 2.0
+FINISH_EXTRA_S = 70.0
+
+EndingKind = Literal["done", "interrupted", "system", "worker", "disk"]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why the load ended."""
+
+    kind: EndingKind
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Health:
+    """What is looked at between intervals; each gives one sentence when something is wrong."""
+
+    worker: Callable[[], str | None]
+    system: Callable[[], str | None]
+    disk: Callable[[], str | None]
+
+
+class Load:
+    """Drives one trial on one worker."""
+
+    def __init__(
+        self,
+        *,
+        client: WorkerClient,
+        trial: str,
+        workload: Workload,
+        interrupts: Interrupts,
+        observer: Observer,
+        phases: PhaseLog,
+        health: Health,
+        keep: Callable[[list[dict[str, Any]]], None],
+    ) -> None:
+        self._client = client
+        self._trial = trial
+        self._workload = workload
+        self._interrupts = interrupts
+        self._observer = observer
+        self._phases = phases
+        self._health = health
+        self._keep = keep
+        self._heartbeat = Heartbeat(client, trial, LEASE_S)
+        self._next = 0
+        self.seen_s = 0.0
+        """End of the last interval that was pulled, on the schedule's axis."""
+
+    def start(self, *, same_clock: bool) -> TrialStatus:
+        """Starts the schedule. `same_clock`: the worker's CLOCK_MONOTONIC is this machine's."""
+        status = self._client.start(self._trial, int(START_DELAY_S * 1000))
+        if same_clock and status.start_ns is not None:
+            self._phases.start_s = status.start_ns / 1e9
+        else:
+            self._phases.start_s = time.monotonic() + START_DELAY_S
+        self._heartbeat.start()
+        return status
+
+    def close(self) -> None:
+        """Ends the heartbeat."""
+        self._heartbeat.stop()
+
+    @property
+    def _start_s(self) -> float:
+        assert self._phases.start_s is not None, "the schedule was started"
+        return self._phases.start_s
+
+    def run(self) -> Ending:
+        """Pulls intervals until the schedule's end, or until something ends it early."""
+        warmup_s, until_s = self._workload.warmup_s, stop_s(self._workload)
+        self._phases.begin(
+            WARM_UP if warmup_s else MEASURE, warmup_s or self._workload.duration_s, self._start_s
+        )
+        last = math.ceil(until_s / INTERVAL_S)
+        while self._next < last:
+            due_s = self._start_s + (self._next + 1) * INTERVAL_S + SETTLE_S
+            ending = self._wait(due_s)
+            if ending is not None:
+                return ending
+            ending = self._pull_due(due_s)
+            if ending is not None:
+                return ending
+            if self._phases.current == WARM_UP and self._next * INTERVAL_S >= warmup_s:
+                self._phases.begin(MEASURE, self._workload.duration_s, self._start_s + warmup_s)
+        return Ending("done")
+
+    def _wait(self, until_s: float) -> Ending | None:
+        """Sleeps until a moment, looking around."""
+        while True:
+            ending = self._look()
+            if ending is not None:
+                return ending
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return None
+            time.sleep(min(left_s, POLL_S))
+
+    def _look(self) -> Ending | None:
+        if self._interrupts.requested:
+            return Ending("interrupted", "stopped by the user")
+        lost = self._health.worker() or self._heartbeat.failure
+        if lost:
+            return Ending("worker", lost)
+        died = self._health.system()
+        if died:
+            return Ending("system", died)
+        full = self._health.disk()
+        if full:
+            return Ending("disk", full)
+        return None
+
+    def _pull_due(self, due_s: float) -> Ending | None:
+        """Pulls intervals until at least one came; a worker that owes one for too long is lost."""
+        try:
+            while not self.pull():
+                status = self._client.status(self._trial)
+                if status.ended:
+                    return Ending("worker", f"the worker ended the trial: {status.error or status.state}")
+                if time.monotonic() - due_s > OVERDUE_S:
+                    return Ending("worker", f"the worker has had no new interval for {OVERDUE_S:g} s")
+                ending = self._wait(time.monotonic() + POLL_S)
+                if ending is not None:
+                    return ending
+        except WorkerLost as error:
+            return Ending("worker", self._health.worker() or str(error))
+        except WorkerRefused as error:
+            return Ending("worker", f"the worker refused to go on: {error}")
+        return None
+
+    def pull(self) -> int:
+        """Fetches, keeps and shows the intervals that are complete; how many there were."""
+        found = self._client.intervals(self._trial, self._next)
+        if found.intervals:
+            self._keep(found.intervals)
+            for value in found.intervals:
+                interval = Interval.model_validate(value)
+                self.seen_s = interval.start_s + interval.duration_s
+                self._observer.interval(self._snapshot(interval))
+        self._next = found.next
+        return len(found.intervals)
+
+    def finish(self, ending: Ending) -> dict[str, Any] | None:
+        """Ends the schedule, drains and audits; None when the worker is gone. The last intervals are kept."""
+        early = ending.kind != "done"
+        drain_s = SHORT_DRAIN_S if early else self._workload.drain_s
+        quiet_s = SHORT_QUIET_S if early else QUIET_S
+        at_s = None if early else self._start_s + stop_s(self._workload)
+        self._phases.begin(DRAIN, drain_s, at_s)
+        answer: dict[str, Any] = {}
+        error: list[Exception] = []
+
+        def call() -> None:
+            try:
+                answer.update(self._client.finish(self._trial, drain_s, quiet_s))
+            except (WorkerLost, WorkerRefused) as problem:
+                error.append(problem)
+
+        # In a thread, so that intervals go on being seen and a second Ctrl-C is heard.
+        thread = threading.Thread(target=call, name="finish", daemon=True)
+        thread.start()
+        deadline = time.monotonic() + drain_s + FINISH_EXTRA_S
+        while thread.is_alive() and time.monotonic() < deadline and self._health.worker() is None:
+            thread.join(INTERVAL_S / 2)
+            self._pull_quietly()
+        thread.join(1.0)
+        if not answer:
+            reason = self._health.worker() or (str(error[0]) if error else "it did not finish in time")
+            self._observer.problem(f"the audit could not be made: {reason}")
+            return None
+        while self._pull_quietly():
+            pass
+        return answer
+
+    def _pull_quietly(self) -> int:
+        """As `pull`, where a lost worker is noticed by others."""
+        try:
+            return self.pull()
+        except (WorkerLost, WorkerRefused):
+            return 0
+
+    def _snapshot(self, interval: Interval) -> Snapshot:
+        per_s = 1.0 / interval.duration_s if interval.duration_s > 0 else 0.0
+        publish, end_to_end = interval.latency("publish"), interval.latency("end_to_end")
+
+        def ms(value_ns: int | None) -> float | None:
+            return None if value_ns is None else value_ns / 1e6
+
+        return Snapshot(
+            elapsed_s=interval.start_s + interval.duration_s,
+            total_s=stop_s(self._workload),
+            phase=self._phases.current,
+            target_msgs_s=self._workload.rate_msgs_s,
+            sent_msgs_s=interval.sent_msgs * per_s,
+            acked_msgs_s=interval.acked_msgs * per_s,
+            acked_mb_s=interval.acked_bytes * per_s / 1e6,
+            received_msgs_s=sum(one.received_msgs for one in interval.subscriptions) * per_s,
+            publish_ms_p50=ms(publish.p50_ns) if publish else None,
+            publish_ms_p99=ms(publish.p99_ns) if publish else None,
+            end_to_end_ms_p50=ms(end_to_end.p50_ns) if end_to_end else None,
+            end_to_end_ms_p99=ms(end_to_end.p99_ns) if end_to_end else None,
+            backlog_msgs=max((one.backlog_msgs for one in interval.subscriptions), default=0),
+            waiting_msgs=interval.waiting_msgs,
+            failed_msgs=interval.failed_msgs,
+            errors=interval.errors,
+        )

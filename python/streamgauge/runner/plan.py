@@ -1,0 +1,60 @@
+"""What a run will do: which trials, in which order."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamgauge.model.system_file import SystemChoice
+from streamgauge.model.workload import Workload
+
+
+@dataclass(frozen=True)
+class TrialPlan:
+    """One workload on one system, once."""
+
+    number: int
+    """Place in the run's order, from 1."""
+    repeat: int
+    """From 1."""
+    choice: SystemChoice
+    workload: Workload
+    seed: int
+    """The same for all systems of a repeat, so that they meet the same arrivals."""
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """A run before it starts."""
+
+    name: str
+    command: tuple[str, ...]
+    trials: tuple[TrialPlan, ...]
+    seed: int
+    out: Path
+    """Where the run's directory is made."""
+    data: Path | None
+    """Where systems keep their data; None: within the run's directory."""
+
+
+def order_trials(
+    choices: Sequence[SystemChoice], workloads: Sequence[Workload], repeats: int, seed: int
+) -> tuple[TrialPlan, ...]:
+    """All cells (workload x system), `repeats` times.
+
+    Round by round, so that a machine that changes over the hours changes for all systems alike. A single
+    round goes in the order given; with several, each is shuffled by the seed.
+    """
+    shuffler = random.Random(seed)
+    trials: list[TrialPlan] = []
+    for repeat in range(1, repeats + 1):
+        cells = [(choice, workload) for workload in workloads for choice in choices]
+        if repeats > 1:
+            shuffler.shuffle(cells)
+        for choice, workload in cells:
+            trial_seed = zlib.crc32(f"{seed}/{workload.name}/{repeat}".encode())
+            trials.append(TrialPlan(len(trials) + 1, repeat, choice, workload, trial_seed))
+    return tuple(trials)

@@ -1,0 +1,210 @@
+"""A run: its trials one after the other, the machine's limits before and after, the report at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import streamgauge
+from streamgauge.fleet.base import Fleet
+from streamgauge.fleet.binary import find_gauge
+from streamgauge.fleet.local import LocalFleet
+from streamgauge.model.result import Manifest, TrialResult
+from streamgauge.runner import machine
+from streamgauge.runner.interrupts import Interrupted, Interrupts
+from streamgauge.runner.observer import Observer, TrialStart
+from streamgauge.runner.plan import RunPlan, TrialPlan
+from streamgauge.runner.trial import TrialRunner
+from streamgauge.store.context import TrialContext
+from streamgauge.store.directory import RunDirectory
+from streamgauge.store.files import write_atomically
+from streamgauge.store.recover import process_start
+
+EXIT_DONE = 0
+EXIT_INVALID = 1
+EXIT_INPUT = 2
+EXIT_FAILED = 3
+EXIT_INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """What a run came to."""
+
+    directory: RunDirectory
+    results: list[TrialResult]
+    exit_status: int
+
+
+class Run:
+    """Executes a plan."""
+
+    def __init__(self, plan: RunPlan, observer: Observer, gauge: Path | None = None) -> None:
+        self._plan = plan
+        self._observer = observer
+        self._gauge = gauge or find_gauge()
+        self._directory = RunDirectory.create(plan.out, plan.name)
+        self._results: list[TrialResult] = []
+        self._probes: list[dict[str, Any]] = []
+        self._input_error = False
+        self._manifest = Manifest(
+            run_id=self._directory.run_id,
+            streamgauge_version=streamgauge.version(),
+            command=list(plan.command),
+            started_unix_ms=machine.unix_ms(),
+            status="running",
+            seed=plan.seed,
+            systems=[],
+            workloads=_distinct_workloads(plan),
+            host={},
+        )
+
+    def execute(self) -> RunOutcome:
+        """Runs all trials. Ctrl-C ends the trial that runs and leaves out the rest."""
+        # Who works on this directory, for `report` to tell a run that goes on from one that was killed.
+        identity = [os.getpid(), process_start(os.getpid())]
+        write_atomically(self._directory.path / "lab.json", json.dumps(identity))
+        self._save()
+        self._observer.run_started(self._directory.path, len(self._plan.trials))
+        with Interrupts() as interrupts:
+            try:
+                with interrupts.raising():
+                    self._probe("before")
+                for trial in self._plan.trials:
+                    interrupts.check()
+                    self._trial(trial, interrupts)
+                with interrupts.raising():
+                    self._probe("after")
+            except Interrupted:
+                self._observer.problem("stopped by the user")
+            with interrupts.shielded():
+                return self._end(interrupts)
+
+    def _probe(self, when: str) -> None:
+        """Every run stores what the machine can do; without it a figure cannot be put into proportion."""
+        self._observer.phase_started(f"probe {when}", machine.PROBE_WITHIN_S)
+        try:
+            found = machine.probe(self._gauge, self._data_directory(), when)
+        except machine.ProbeFailure as error:
+            text = f"the machine's limits were not measured ({when}): {error}"
+            self._manifest.notes.append(text)
+            self._observer.note(text)
+            return
+        self._probes.append(found)
+        self._manifest.probes = list(self._probes)
+        if not self._manifest.host and isinstance(found.get("host"), dict):
+            self._manifest.host = found["host"]
+        self._save()
+
+    def _data_directory(self) -> Path:
+        """Where systems keep their data."""
+        if self._plan.data is None:
+            return self._directory.path
+        self._plan.data.mkdir(parents=True, exist_ok=True)
+        return self._plan.data
+
+    def _trial(self, plan: TrialPlan, interrupts: Interrupts) -> None:
+        trial = self._directory.trial(plan.number)
+        self._observer.trial_started(
+            TrialStart(
+                number=plan.number,
+                trials=len(self._plan.trials),
+                repeat=plan.repeat,
+                system=plan.choice.name,
+                workload=plan.workload.name,
+                summary=plan.workload.summary(),
+            )
+        )
+        base = trial.path if self._plan.data is None else self._plan.data
+        name = "data" if self._plan.data is None else f"{self._directory.run_id}-{plan.number:03d}"
+        runner = TrialRunner(
+            plan,
+            run_id=self._directory.run_id,
+            directory=trial,
+            data=base / name,
+            fleet=self._fleet(),
+            interrupts=interrupts,
+            observer=self._observer,
+            probes=list(self._probes),
+        )
+        result = runner.run()
+        self._input_error = self._input_error or runner.input_error
+        self._results.append(result)
+        with interrupts.shielded():
+            self._manifest.trials.append(str(trial.path.relative_to(self._directory.path)))
+            self._manifest.systems = _with_system(self._manifest.systems, runner.context)
+            self._save()
+            self._observer.trial_ended(result)
+
+    def _fleet(self) -> Fleet:
+        return LocalFleet(self._gauge)
+
+    def _end(self, interrupts: Interrupts) -> RunOutcome:
+        """Judges the trials once more with the probe that came after them, and writes the report."""
+        if any(probe.get("when") == "after" for probe in self._probes):
+            self._results = self._with_last_probe()
+        statuses = {result.status for result in self._results}
+        status: Any = "complete"
+        if interrupts.requested or "interrupted" in statuses:
+            status = "interrupted"
+        elif "failed" in statuses:
+            status = "failed"
+        self._manifest.status = status
+        self._manifest.ended_unix_ms = machine.unix_ms()
+        self._save()
+        (self._directory.path / "lab.json").unlink(missing_ok=True)
+        self._observer.run_ended(self._directory.path, status)
+        return RunOutcome(self._directory, self._results, self._exit_status(status))
+
+    def _with_last_probe(self) -> list[TrialResult]:
+        """The limits of a result come from the probes before and after; the latter is known only now."""
+        from streamgauge.analysis.trial import analyse
+
+        results = []
+        for trial in self._directory.trials():
+            context = trial.read_context()
+            if context is None:
+                continue
+            context = context.model_copy(update={"probes": list(self._probes)})
+            trial.write_context(context)
+            result = analyse(context.raw(trial.path))
+            trial.write_result(result)
+            results.append(result)
+        return results
+
+    def _exit_status(self, status: str) -> int:
+        if status == "interrupted":
+            return EXIT_INTERRUPTED
+        if self._input_error:
+            return EXIT_INPUT
+        if status == "failed":
+            return EXIT_FAILED
+        return EXIT_DONE if all(result.validity.valid for result in self._results) else EXIT_INVALID
+
+    def _save(self) -> None:
+        self._directory.write_manifest(self._manifest)
+
+
+def _distinct_workloads(plan: RunPlan) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for trial in plan.trials:
+        found.setdefault(trial.workload.name, trial.workload.result().model_dump())
+    return list(found.values())
+
+
+def _with_system(systems: list[dict[str, Any]], context: TrialContext) -> list[dict[str, Any]]:
+    """The manifest's list with this trial's system as it was found; a later trial of the same replaces it."""
+    entry = {
+        "name": context.system,
+        "title": context.system_title,
+        "version": context.system_version,
+        "nodes": context.nodes,
+        "attached": context.attached,
+        "level": context.durability.declared or context.durability.asked,
+        "configuration": context.configuration,
+        "settings": context.durability.settings,
+    }
+    return [one for one in systems if one["name"] != context.system] + [entry]

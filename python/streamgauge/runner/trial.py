@@ -1,0 +1,471 @@
+"""One trial, from provision to wipe.
+
+Whatever goes wrong, three things hold: what was started is stopped, what was measured is written, and the
+result says what happened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from streamgauge.fleet.base import Fleet, FleetFailure, Worker
+from streamgauge.fleet.client import WorkerLost, WorkerRefused
+from streamgauge.fleet.messages import LaneStatus, TrialStatus
+from streamgauge.model.result import Durability, Lane, TrialResult
+from streamgauge.runner import machine, phases
+from streamgauge.runner.interrupts import Interrupted, Interrupts
+from streamgauge.runner.load import Ending, Health, Load
+from streamgauge.runner.observer import Observer
+from streamgauge.runner.phases import PhaseLog
+from streamgauge.runner.plan import TrialPlan
+from streamgauge.runner.request import (
+    INTERVAL_S,
+    stop_s,
+    topic_names,
+    topic_requests,
+    trial_request,
+)
+from streamgauge.runner.resources import ResourceSampler, Watched
+from streamgauge.store.context import TrialContext
+from streamgauge.store.directory import TrialDirectory, event
+from streamgauge.store.files import rescue_logs
+from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError
+
+CREATE_TOPICS_WITHIN_S = 60.0
+READY_WITHIN_S = 60.0
+READY_PER_PARTITION_S = 0.02
+READY_POLL_S = 0.1
+SETTLE_WITHIN_S = 10.0
+SETTLE_SHARE = 0.15
+"""The system is settled when all its processes together use less than this share of one core for a second."""
+DISK_LOOK_EVERY_S = 1.0
+
+FAILURES = (SystemFailure, SystemInputError, WorkerLost, WorkerRefused, FleetFailure)
+
+
+class TrialRunner:
+    """Leads one trial through its phases."""
+
+    def __init__(
+        self,
+        plan: TrialPlan,
+        *,
+        run_id: str,
+        directory: TrialDirectory,
+        data: Path,
+        fleet: Fleet,
+        interrupts: Interrupts,
+        observer: Observer,
+        probes: list[dict[str, Any]],
+    ) -> None:
+        self._plan = plan
+        self._directory = directory
+        self._data = data
+        self._fleet = fleet
+        self._interrupts = interrupts
+        self._observer = observer
+        self._phases = PhaseLog(observer, self._keep_event)
+        self._running: RunningSystem | None = None
+        self._worker: Worker | None = None
+        self._load: Load | None = None
+        self._sampler: ResourceSampler | None = None
+        self._topics: list[str] = []
+        self._disk_looked_s = 0.0
+        self.input_error = False
+        """Whether the trial failed because of what was asked, and not because of the system."""
+        request, now = plan.choice.request, machine.unix_ms()
+        self._context = TrialContext(
+            run_id=run_id,
+            trial=plan.number,
+            repeat=plan.repeat,
+            started_unix_ms=now,
+            ended_unix_ms=now,
+            system=plan.choice.name,
+            system_title=plan.choice.system.title,
+            system_version=plan.choice.version,
+            nodes=request.nodes,
+            attached=bool(request.connect),
+            durability=Durability(asked=request.level),
+            workload=plan.workload.result(),
+            seed=plan.seed,
+            measure_from_s=plan.workload.warmup_s,
+            measure_until_s=stop_s(plan.workload),
+            probes=probes,
+            cores=machine.cores(),
+            notes=list(plan.workload.notes),
+        )
+
+    @property
+    def context(self) -> TrialContext:
+        """What is known of the trial."""
+        return self._context
+
+    def run(self) -> TrialResult:
+        """Runs the trial and writes its result. Never raises for what a system, a worker or the user does."""
+        self._save()
+        try:
+            with self._interrupts.raising():
+                trial = self._prepare()
+            with self._interrupts.flagging():
+                self._drive(trial)
+        except Interrupted:
+            self._ended_by(Ending("interrupted", "stopped by the user"))
+        except FAILURES as error:
+            self.input_error = isinstance(error, SystemInputError)
+            died = self._running.failure() if self._running is not None else None
+            self._ended_by(Ending("system", died or str(error)))
+        finally:
+            with self._interrupts.shielded(self._kill):
+                self._tear_down()
+        with self._interrupts.shielded():
+            return self._write()
+
+    # Preparation
+
+    def _prepare(self) -> str:
+        """Everything before the load; the worker's id of the trial."""
+        self._provision()
+        self._settle()
+        self._create_topics()
+        return self._start_consumers()
+
+    def _provision(self) -> None:
+        choice = self._plan.choice
+        self._phases.begin(phases.PROVISION)
+        self._observer.progress("starting a load worker")
+        self._worker = self._fleet.start(self._directory.logs)
+        if choice.request.connect:
+            self._observer.progress(f"attaching to {', '.join(choice.request.connect)}")
+            self._running = choice.system.attach(choice.request)
+        else:
+            self._data.mkdir(parents=True, exist_ok=True)
+            self._update(data_directory=str(self._data.resolve()))
+            problem = machine.disk_problem(self._data)
+            if problem:
+                raise SystemFailure(problem)
+            self._running = choice.system.start(choice.request, self._data, self._observer.progress)
+        self._update(
+            system_version=self._running.version,
+            nodes=self._running.nodes,
+            attached=self._running.attached,
+            configuration=self._running.configuration(),
+        )
+
+    def _settle(self) -> None:
+        """A system that has just started is busy with itself; its start is no part of the figures."""
+        self._phases.begin(phases.SETTLE, SETTLE_WITHIN_S)
+        assert self._running is not None
+        if self._running.attached:
+            return
+        note = machine.drop_page_cache()
+        if note:
+            self._note(note)
+        _load_analysis()
+        deadline_s = time.monotonic() + SETTLE_WITHIN_S
+        watched = [process.pid for process in self._running.processes()]
+        before_s = _cpu_s(watched)
+        while time.monotonic() < deadline_s:
+            began_s = time.monotonic()
+            time.sleep(1.0)
+            spent_s = _cpu_s(watched)
+            share = (spent_s - before_s) / (time.monotonic() - began_s)
+            if share < SETTLE_SHARE:
+                return
+            self._observer.progress(f"{choice_name(self._plan)} still uses {100 * share:.0f} % of a core")
+            before_s = spent_s
+        self._note(f"the system was still busy with itself {SETTLE_WITHIN_S:g} s after it had started")
+
+    def _create_topics(self) -> None:
+        assert self._running is not None
+        assert self._worker is not None
+        workload, running, client = self._plan.workload, self._running, self._worker.client
+        self._phases.begin(phases.CREATE_TOPICS, CREATE_TOPICS_WITHIN_S)
+        names = topic_names(workload, self._context.run_id, self._plan.number)
+        # Remembered first: a request that is cut short may have created them all the same.
+        self._topics = names
+        requests = topic_requests(workload, names, running.topic_plan())
+        client.create_topics(running.connection, requests, CREATE_TOPICS_WITHIN_S)
+        self._observer.progress("reading settings back")
+        found = running.read_back(lambda topics: client.describe(running.connection, topics), names)
+        self._update(
+            durability=Durability(
+                asked=self._plan.choice.request.level,
+                declared=found.level,
+                settings=dict(found.settings),
+                mismatches=list(found.mismatches),
+            )
+        )
+
+    def _start_consumers(self) -> str:
+        assert self._running is not None
+        assert self._worker is not None
+        workload = self._plan.workload
+        partitions = workload.topics * workload.partitions_per_topic
+        limit_s = READY_WITHIN_S + READY_PER_PARTITION_S * partitions
+        self._phases.begin(phases.START_CONSUMERS, limit_s)
+        request = trial_request(
+            workload,
+            self._topics,
+            system=self._running.connection,
+            acks=self._running.acks,
+            run_id=self._context.run_id,
+            trial=self._plan.number,
+            seed=self._plan.seed,
+        )
+        client = self._worker.client
+        status = client.create_trial(request)
+        deadline_s = time.monotonic() + limit_s
+        while status.state != "ready":
+            if status.ended:
+                raise SystemFailure(f"the consumers could not be started: {status.error or status.state}")
+            died = self._running.failure() or self._fleet.failure()
+            if died:
+                raise SystemFailure(died)
+            if time.monotonic() > deadline_s:
+                ready = status.readiness
+                raise SystemFailure(
+                    f"the consumers were not ready within {limit_s:.0f} s: {ready.assigned} of "
+                    f"{ready.partitions} partitions assigned, {ready.proven} proven by a message"
+                )
+            time.sleep(READY_POLL_S)
+            status = client.status(status.id)
+            self._observer.progress(f"{status.readiness.proven} of {partitions} partitions proven")
+        self._learn(status)
+        return status.id
+
+    # Load
+
+    def _drive(self, trial: str) -> None:
+        """The load and what follows it as long as the worker lives."""
+        assert self._worker is not None
+        assert self._running is not None
+        worker = self._worker
+        self._load = Load(
+            client=worker.client,
+            trial=trial,
+            workload=self._plan.workload,
+            interrupts=self._interrupts,
+            observer=self._observer,
+            phases=self._phases,
+            health=Health(self._fleet.failure, self._running.failure, self._disk_problem),
+            keep=lambda intervals: self._directory.append_intervals(worker.name, intervals),
+        )
+        self._load.start(same_clock=worker.pid is not None)
+        assert self._phases.start_s is not None
+        delay_s = self._phases.start_s - time.monotonic()
+        self._update(schedule_start_unix_ms=machine.unix_ms() + int(delay_s * 1000))
+        self._sampler = self._sample(self._phases.start_s)
+        ending = self._load.run()
+        if ending.kind != "done":
+            self._ended_by(ending)
+        if ending.kind != "worker":
+            self._finish(ending)
+
+    def _sample(self, start_s: float) -> ResourceSampler:
+        assert self._worker is not None
+        assert self._running is not None
+        watched = [Watched("system", one.name, one.pid) for one in self._running.processes()]
+        if self._worker.pid is not None:
+            watched.append(Watched("worker", self._worker.name, self._worker.pid))
+        sampler = ResourceSampler(start_s, INTERVAL_S, watched, self._directory.append_resources)
+        sampler.start()
+        return sampler
+
+    def _finish(self, ending: Ending) -> None:
+        assert self._load is not None
+        began_s = time.monotonic()
+        answer = self._load.finish(ending)
+        if answer is None:
+            if ending.kind == "done":
+                self._ended_by(
+                    Ending("worker", self._fleet.failure() or "the worker did not finish the trial")
+                )
+            return
+        drained_s = began_s + float(answer.get("drain_s") or 0.0)
+        self._phases.begin(phases.AUDIT, at_s=min(drained_s, time.monotonic()))
+        self._update(finish=answer, lanes=self._lanes(answer.get("lanes")))
+        if answer.get("drained") is False and ending.kind == "done":
+            self._note(
+                "the drain ended before everything that was acknowledged had been received "
+                f"({float(answer.get('drain_s') or 0.0):.1f} s)"
+            )
+        stopped_s = answer.get("stopped_s")
+        if isinstance(stopped_s, (int, float)):
+            self._cut(float(stopped_s))
+
+    def _cut(self, stopped_s: float) -> None:
+        """The measured window ends with the last whole interval before the schedule's end."""
+        until_s = min(stop_s(self._plan.workload), math.floor(stopped_s / INTERVAL_S) * INTERVAL_S)
+        self._update(measure_until_s=max(until_s, self._context.measure_from_s))
+
+    # The end
+
+    def _ended_by(self, ending: Ending) -> None:
+        """Writes down why the trial ended early; the first reason stays."""
+        if self._context.status != "running":
+            return
+        if self._load is not None:
+            self._cut(self._load.seen_s)
+        if ending.kind == "interrupted":
+            self._update(status="interrupted", failure=ending.reason)
+            self._observer.problem("stopping: what was measured is kept (Ctrl-C again to stop at once)")
+            return
+        reason = {"worker": "worker lost", "system": "system failed", "disk": "disk full"}[ending.kind]
+        # Logs are kept with the trial when the system's own directory is wiped.
+        data = re.escape(str(self._data))
+        told = re.sub(rf"{data}[^\s:;,]*", str(self._directory.logs), ending.reason)
+        text = f"{reason}: {told}"
+        self._update(status="failed", failure=text, fatal=[*self._context.fatal, text])
+        self._keep_event("failure", {"reason": text})
+        self._observer.problem(text)
+
+    def _kill(self) -> None:
+        """At once: nothing is asked politely any more."""
+        if self._running is not None and not self._running.attached:
+            for process in self._running.processes():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(process.pid, signal.SIGKILL)
+        self._fleet.stop(at_once=True)
+
+    def _tear_down(self) -> None:
+        """Stops and removes everything. Every step is tried, whatever the others did."""
+        self._phases.begin(phases.COLLECT)
+        if self._sampler is not None:
+            self._attempt("stop sampling", self._sampler.stop)
+        if self._load is not None:
+            self._attempt("stop the heartbeat", self._load.close)
+        if self._context.attached and self._topics:
+            self._attempt("delete the topics of the trial", self._delete_topics)
+        self._attempt("stop the worker", self._fleet.stop)
+        running = self._running
+        if running is not None and not running.attached:
+            self._observer.progress(f"stopping {choice_name(self._plan)}")
+            self._attempt("stop the system", running.stop)
+            self._attempt(
+                "keep the system's logs", lambda: running.collect_logs(self._made(self._directory.logs))
+            )
+        elif running is None:
+            self._attempt("keep the system's logs", lambda: rescue_logs(self._data, self._directory.logs))
+        self._phases.begin(phases.WIPE)
+        if running is not None and not running.attached:
+            self._attempt("wipe the system's data", running.wipe)
+        shutil.rmtree(self._data, ignore_errors=True)
+        self._phases.end()
+
+    def _delete_topics(self) -> None:
+        assert self._running is not None
+        assert self._worker is not None
+        if self._fleet.failure() is not None:
+            # The load's worker is gone; the topics must go all the same.
+            self._worker = self._fleet.start(self._directory.logs)
+        self._worker.client.delete_topics(self._running.connection, self._topics)
+
+    @staticmethod
+    def _made(path: Path) -> Path:
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _attempt(self, what: str, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception as error:
+            self._note(f"could not {what}: {str(error) or type(error).__name__}")
+
+    def _write(self) -> TrialResult:
+        from streamgauge.analysis.trial import analyse
+
+        if self._context.status == "running":
+            self._update(status="complete")
+        if self._phases.start_s is not None:
+            self._phases.set_bounds(phases.WARM_UP, 0.0, min(self._plan.workload.warmup_s, self._end_s()))
+            self._phases.set_bounds(phases.MEASURE, self._context.measure_from_s, self._end_s())
+        self._update(phases=self._phases.phases(), ended_unix_ms=machine.unix_ms())
+        self._observer.progress("computing the figures")
+        self._directory.seal()
+        self._save()
+        result = analyse(self._context.raw(self._directory.path))
+        self._directory.write_result(result)
+        return result
+
+    def _end_s(self) -> float:
+        """Where the schedule ended."""
+        if self._context.status == "complete":
+            return stop_s(self._plan.workload)
+        return max(self._context.measure_until_s, self._load.seen_s if self._load is not None else 0.0)
+
+    # Small things
+
+    def _disk_problem(self) -> str | None:
+        now_s = time.monotonic()
+        if self._context.attached or now_s - self._disk_looked_s < DISK_LOOK_EVERY_S:
+            return None
+        self._disk_looked_s = now_s
+        return machine.disk_problem(self._data)
+
+    def _learn(self, status: TrialStatus) -> None:
+        lanes = [self._lane(lane) for lane in status.lanes]
+        self._update(client=status.client, cannot=list(status.cannot), lanes=lanes)
+
+    def _lanes(self, told: Any) -> list[Lane]:
+        if not isinstance(told, list):
+            return self._context.lanes
+        return [self._lane(LaneStatus.model_validate(lane)) for lane in told]
+
+    def _lane(self, lane: LaneStatus) -> Lane:
+        assert self._worker is not None
+        return Lane(
+            worker=self._worker.name,
+            name=lane.name,
+            role=lane.role,
+            scheduling=lane.scheduling,
+            cpu_s=lane.cpu_s,
+        )
+
+    def _note(self, text: str) -> None:
+        self._update(notes=[*self._context.notes, text])
+        self._keep_event("note", {"text": text})
+        self._observer.note(text)
+
+    def _keep_event(self, kind: str, facts: dict[str, Any]) -> None:
+        self._directory.append_event(event(kind, **facts))
+
+    def _update(self, **changes: Any) -> None:
+        self._context = self._context.model_copy(update=changes)
+        self._save()
+
+    def _save(self) -> None:
+        self._directory.write_context(self._context)
+
+
+def choice_name(plan: TrialPlan) -> str:
+    """What the system is called in this run."""
+    return plan.choice.name
+
+
+def _load_analysis() -> None:
+    """Loads what computes the figures while nothing is measured: it takes seconds, and nobody who has pressed
+    Ctrl-C should wait for it."""
+    for name in ("streamgauge.analysis.trial", "streamgauge.store.tables"):
+        importlib.import_module(name)
+
+
+def _cpu_s(pids: list[int]) -> float:
+    """CPU that processes have used so far."""
+    import psutil
+
+    total_s = 0.0
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            spent = psutil.Process(pid).cpu_times()
+            total_s += spent.user + spent.system
+    return total_s

@@ -1,0 +1,90 @@
+"""What the runner knows of a trial besides its intervals (`trial.json`).
+
+It is rewritten whenever something is learnt, so that a trial can be analysed whatever ended it, and again
+later by a newer analysis.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from streamgauge.model.result import Durability, Lane, Model, Phase, WorkloadResult
+
+if TYPE_CHECKING:
+    from streamgauge.analysis.trial import RawTrial
+
+TrialStatusName = Literal["running", "complete", "interrupted", "failed"]
+
+
+class TrialContext(Model):
+    """A trial so far. Times on the schedule's axis are seconds since the schedule's start."""
+
+    run_id: str
+    trial: int
+    repeat: int
+    started_unix_ms: int
+    ended_unix_ms: int
+    status: TrialStatusName = "running"
+    failure: str | None = None
+    system: str
+    system_title: str
+    system_version: str
+    client: str = ""
+    nodes: int
+    attached: bool
+    durability: Durability
+    configuration: dict[str, Any] = Field(default_factory=dict)
+    """What the system's module configured (files as written, flags, ports)."""
+    data_directory: str | None = None
+    """Where the system keeps its data while the trial runs; removed at its end."""
+    workload: WorkloadResult
+    seed: int
+    phases: list[Phase] = Field(default_factory=list)
+    schedule_start_unix_ms: int | None = None
+    """When the schedule began; None when it never did."""
+    measure_from_s: float
+    measure_until_s: float
+    finish: dict[str, Any] | None = None
+    probes: list[dict[str, Any]] = Field(default_factory=list)
+    lanes: list[Lane] = Field(default_factory=list)
+    cannot: list[str] = Field(default_factory=list)
+    cores: int
+    notes: list[str] = Field(default_factory=list)
+    fatal: list[str] = Field(default_factory=list)
+
+    def raw(self, directory: Path) -> RawTrial:
+        """As the analysis wants it; the trial's tables are in `directory`."""
+        from streamgauge.analysis.trial import RawTrial
+
+        return RawTrial(
+            run_id=self.run_id,
+            trial=self.trial,
+            repeat=self.repeat,
+            started_unix_ms=self.started_unix_ms,
+            ended_unix_ms=self.ended_unix_ms,
+            status="failed" if self.status == "running" else self.status,
+            failure=self.failure,
+            system=self.system,
+            system_title=self.system_title,
+            system_version=self.system_version,
+            client=self.client,
+            nodes=self.nodes,
+            attached=self.attached,
+            durability=self.durability,
+            workload=self.workload,
+            seed=self.seed,
+            phases=self.phases,
+            measure_from_s=self.measure_from_s,
+            measure_until_s=self.measure_until_s,
+            directory=directory,
+            finish=self.finish,
+            probes=self.probes,
+            lanes=self.lanes,
+            cannot=self.cannot,
+            cores=self.cores,
+            notes=self.notes,
+            fatal=self.fatal,
+        )

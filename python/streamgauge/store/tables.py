@@ -1,0 +1,97 @@
+"""Intervals and resources: from the lines written during a trial to Parquet (columns in model/result.py)."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+from streamgauge.fleet.messages import Interval, LatencyEntry
+from streamgauge.model.result import INTERVAL_COLUMNS, RESOURCE_COLUMNS
+from streamgauge.store.files import read_lines
+
+ROWS_PER_GROUP = 2000
+"""Rows with histograms weigh some tens of kB; a group is what is held in memory at a time."""
+PRODUCER_METRICS = ("publish", "service", "send_delay", "backpressure")
+
+Row = dict[str, Any]
+
+
+def write_intervals(lines: Path, table: Path) -> int:
+    """Turns `intervals.jsonl` into `intervals.parquet`; the number of rows. Deterministic: same lines, same
+    table."""
+    rows = (
+        row
+        for line in read_lines(lines)
+        for row in interval_rows(str(line.pop("worker", "worker-0")), Interval.model_validate(line))
+    )
+    return _write(rows, INTERVAL_COLUMNS, table)
+
+
+def write_resources(lines: Path, table: Path) -> int:
+    """Turns `resources.jsonl` into `resources.parquet`; the number of rows."""
+    return _write(read_lines(lines), RESOURCE_COLUMNS, table)
+
+
+def interval_rows(worker: str, interval: Interval) -> Iterator[Row]:
+    """The rows of one interval: one for the worker, one per subscription with its counters, and one per phase
+    (and subscription) with the histograms."""
+    key: Row = {
+        "worker": worker,
+        "interval": interval.index,
+        "start_s": interval.start_s,
+        "duration_s": interval.duration_s,
+    }
+    counters = interval.model_dump(exclude={"index", "start_s", "duration_s", "subscriptions", "latencies"})
+    counters["errors"] = json.dumps(counters["errors"])
+    yield {**key, "role": "worker", **counters}
+    for subscription in interval.subscriptions:
+        figures = subscription.model_dump(exclude={"name"})
+        yield {**key, "role": "consumer", "subscription": subscription.name, **figures}
+    groups: dict[tuple[str, str, str | None], list[LatencyEntry]] = {}
+    for entry in interval.latencies:
+        role = "producer" if entry.metric in PRODUCER_METRICS else "consumer"
+        groups.setdefault((role, entry.phase, entry.subscription), []).append(entry)
+    for (role, phase, name), entries in groups.items():
+        yield {**key, "role": role, "phase": phase, "subscription": name, **_histograms(entries)}
+
+
+def _histograms(entries: Iterable[LatencyEntry]) -> Row:
+    row: Row = {"overflow": 0, "negative": 0}
+    for entry in entries:
+        row[entry.metric] = base64.b64decode(entry.histogram) if entry.histogram else None
+        row["overflow"] += entry.overflow
+        row["negative"] += entry.negative
+        if entry.metric in ("publish", "end_to_end"):
+            row["min_ns"], row["max_ns"] = entry.min_ns, entry.max_ns
+    return row
+
+
+def _write(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], table: Path) -> int:
+    types = {"string": pyarrow.string(), "binary": pyarrow.binary(), "int32": pyarrow.int32()}
+    types |= {"int64": pyarrow.int64(), "float64": pyarrow.float64()}
+    schema = pyarrow.schema([(name, types[kind]) for name, kind in columns.items()])
+    temporary = table.with_name(f".{table.name}.tmp")
+    count = 0
+    group: list[Mapping[str, Any]] = []
+    with pyarrow.parquet.ParquetWriter(temporary, schema, compression="zstd") as writer:
+
+        def flush() -> None:
+            if group:
+                filled = [{name: row.get(name) for name in columns} for row in group]
+                writer.write_table(pyarrow.Table.from_pylist(filled, schema=schema))
+                group.clear()
+
+        for row in rows:
+            group.append(row)
+            count += 1
+            if len(group) >= ROWS_PER_GROUP:
+                flush()
+        flush()
+    temporary.replace(table)
+    return count

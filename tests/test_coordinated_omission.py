@@ -1,0 +1,123 @@
+"""The reason why streamgauge exists: a broker that stops for a second shows a second's worth of late messages.
+
+A generator that waits for the broker before it takes the next message ("coordinated omission") would show one late message.
+Here the broker is stopped with SIGSTOP in the middle of a real run, and the distributions are compared with what the schedule
+implies: while the broker stands still for S, every message that is due is late by the rest of S, so that rate x (S - x)
+messages lie above a latency of x.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from streamgauge.analysis.histograms import Histogram, merge, merge_encoded
+
+RATE = 20_000
+DURATION_S = 20
+STALL_S = 1.0
+LAB = [sys.executable, "-c", "from streamgauge.cli import main; main()"]
+
+
+def events(path: Path, lab: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """The lab's events as they come, until it ends."""
+    position = 0
+    while True:
+        ended = lab.poll() is not None
+        if path.exists():
+            with path.open() as file:
+                file.seek(position)
+                while (line := file.readline()).endswith("\n"):
+                    position = file.tell()
+                    yield json.loads(line)
+        if ended:
+            return
+        time.sleep(0.05)
+
+
+def broker_of(lab: subprocess.Popen[bytes], system: str) -> int:
+    """The broker's process among the lab's descendants."""
+    mark = {"kafka": "kafka.Kafka", "gauge-log": "log"}[system]
+    for process in psutil.Process(lab.pid).children(recursive=True):
+        if mark in process.cmdline():
+            return process.pid
+    raise AssertionError(f"no process of the lab runs {mark}")
+
+
+def run_with_a_stall(system: str, out: Path) -> tuple[Path, float]:
+    """A run whose broker stands still for a second in the middle: its directory, and how long the broker stood."""
+    log = out / "events.jsonl"
+    command = [*LAB, "run", "1-topic-16-partitions-100b", "--system", system, "--rate", str(RATE)]
+    command += ["--duration", f"{DURATION_S}s", "--warmup", "3s", "--out", str(out), "--events", str(log)]
+    lab = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    stalled_s = None
+    directory = None
+    try:
+        for event in events(log, lab):
+            if event["event"] == "run_started":
+                directory = Path(event["directory"])
+            if event["event"] == "phase" and event["name"] == "measure":
+                time.sleep(DURATION_S / 3)
+                broker = broker_of(lab, system)
+                began_s = time.monotonic()
+                os.kill(broker, signal.SIGSTOP)
+                time.sleep(STALL_S)
+                os.kill(broker, signal.SIGCONT)
+                stalled_s = time.monotonic() - began_s
+    finally:
+        if lab.poll() is None:
+            lab.terminate()
+        lab.wait(60)
+    assert directory is not None
+    assert stalled_s is not None
+    return directory, stalled_s
+
+
+def measured(trial: Path, metric: str) -> list[Histogram]:
+    """Per interval, the distribution of a metric over the messages that were due in the measured phase."""
+    rows = pq.read_table(trial / "intervals.parquet", columns=["interval", "phase", metric]).to_pylist()
+    rows = [row for row in rows if row["phase"] == "measure" and row[metric]]
+    numbers = sorted({row["interval"] for row in rows})
+    return [merge_encoded(row[metric] for row in rows if row["interval"] == number) for number in numbers]
+
+
+def around_the_stall(intervals: list[Histogram]) -> Histogram:
+    """What was seen in the intervals beside the longest latency: a busy machine has slow moments elsewhere too."""
+    worst = max(range(len(intervals)), key=lambda at: intervals[at].max or 0.0)
+    return merge(intervals[max(worst - 1, 0) : worst + 2])
+
+
+@pytest.mark.parametrize("system", ["gauge-log", pytest.param("kafka", marks=pytest.mark.jvm)])
+def test_a_broker_that_stops_for_a_second_shows_a_second_of_late_messages(
+    system: str, tmp_path: Path
+) -> None:
+    directory, stalled_s = run_with_a_stall(system, tmp_path)
+    trial = directory / "trials" / "001"
+    result = json.loads((trial / "result.json").read_text())
+    scheduled = RATE * DURATION_S
+    for metric in ("publish", "end_to_end"):
+        intervals = measured(trial, metric)
+        # Every message that was due in the phase is in the distribution, however late it came.
+        assert sum(interval.count for interval in intervals) == scheduled
+        assert result[f"{metric}_ms"]["count"] == scheduled
+        # The stall ends for the messages when the broker has answered them, which is a little after it goes on.
+        stall_ms = result[f"{metric}_ms"]["max"]
+        assert stalled_s * 1000 <= stall_ms * 1.002
+        assert stall_ms <= stalled_s * 1000 + 400
+        for above_ms in (100, 500, 900):
+            expected = RATE * (stall_ms - above_ms) / 1000
+            stalled = around_the_stall(intervals)
+            late = stalled.share_above(above_ms * 1e6) * stalled.count
+            assert late == pytest.approx(expected, rel=0.1), f"{metric} above {above_ms} ms"
+    assert result["audit"]["clean"] is True
+    assert result["audit"]["sent"] == result["audit"]["acked"] == result["audit"]["received"]
