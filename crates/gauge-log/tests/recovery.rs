@@ -301,8 +301,7 @@ struct Books {
 }
 
 /// Sends numbered batches, several in flight, until the connection breaks.
-fn produce_until_killed(address: SocketAddr, partition: i32, mut books: Books) -> Books {
-    let mut client = Client::connect(address);
+fn produce_until_killed(mut client: Client, partition: i32, mut books: Books) -> Books {
     let mut in_flight = 0;
     loop {
         while in_flight < 8 {
@@ -368,7 +367,8 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed_again_and_again() {
                     acknowledged: end,
                     sent: end,
                 };
-                std::thread::spawn(move || produce_until_killed(address, partition, books))
+                let client = Client::connect(address);
+                std::thread::spawn(move || produce_until_killed(client, partition, books))
             })
             .collect();
         std::thread::sleep(Duration::from_micros(random.below(80_000) as u64));
