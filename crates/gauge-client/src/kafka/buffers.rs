@@ -47,7 +47,10 @@ impl Buffers {
     /// Gives a buffer back.
     pub fn give(&mut self, buffer: Vec<u8>) {
         let bytes = buffer.len();
-        if bytes >= SMALLEST_BYTES && bytes.is_power_of_two() && self.free_bytes + bytes <= self.free_bytes_max {
+        if bytes >= SMALLEST_BYTES
+            && bytes.is_power_of_two()
+            && self.free_bytes + bytes <= self.free_bytes_max
+        {
             self.free_bytes += bytes;
             self.free[class_of(bytes)].push(buffer);
         }

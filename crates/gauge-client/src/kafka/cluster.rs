@@ -162,10 +162,7 @@ impl Cluster {
 
     /// Where a broker listens.
     pub fn address(&self, broker: i32) -> Option<SocketAddr> {
-        self.brokers
-            .iter()
-            .find(|known| known.id == broker)?
-            .address
+        self.brokers.iter().find(|known| known.id == broker)?.address
     }
 
     pub fn trouble(&self) -> Option<&str> {
@@ -254,7 +251,8 @@ impl Cluster {
             return Ok(());
         };
         self.next_address = self.next_address.wrapping_add(1);
-        self.trouble.get_or_insert_with(|| format!("{address} does not answer"));
+        self.trouble
+            .get_or_insert_with(|| format!("{address} does not answer"));
         let connection = Connection::connect(*address, poller, self.token, INPUT_BYTES, now_ns)?;
         self.connection = Some(connection);
         Ok(())
@@ -392,7 +390,8 @@ impl Cluster {
     }
 
     fn check_versions(&mut self, body: &[u8]) -> Result<(), Trouble> {
-        let versions = messages::read_api_versions(body, wire::API_VERSIONS_OLD.version).map_err(Lost::Malformed)?;
+        let versions =
+            messages::read_api_versions(body, wire::API_VERSIONS_OLD.version).map_err(Lost::Malformed)?;
         require_versions(&versions.ranges, &[wire::PRODUCE, wire::FETCH, wire::METADATA])
             .map_err(Trouble::Fatal)?;
         self.versions_checked = true;

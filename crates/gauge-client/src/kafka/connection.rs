@@ -151,11 +151,7 @@ impl<C: Cargo> Connection<C> {
         now_ns: i64,
     ) -> Result<Connection<C>, Lost> {
         let begin = || -> io::Result<TcpStream> {
-            let socket = Socket::new(
-                Domain::for_address(address),
-                Type::STREAM,
-                Some(Protocol::TCP),
-            )?;
+            let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
             socket.set_nonblocking(true)?;
             socket.set_tcp_nodelay(true)?;
             match socket.connect(&address.into()) {

@@ -113,7 +113,10 @@ pub(super) enum Identity {
     /// A new one is needed, and is asked for when nothing is under way.
     Wanted,
     Asked,
-    Known { id: i64, epoch: i16 },
+    Known {
+        id: i64,
+        epoch: i16,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -326,7 +329,14 @@ impl Producer {
         };
         let value_bytes = departure.payload_bytes();
         let key_bytes = key.map(<[u8]>::len);
-        let at = self.make_place(at, key_bytes, value_bytes, shared, timestamp_ms, departure.sent_ns);
+        let at = self.make_place(
+            at,
+            key_bytes,
+            value_bytes,
+            shared,
+            timestamp_ms,
+            departure.sent_ns,
+        );
         let Some(batch) = self.lots[at].open.as_mut() else {
             unreachable!("make_place has opened a batch");
         };
