@@ -20,11 +20,13 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
 
+use crate::check;
 use crate::error::{ApiError, Code};
+use crate::handle::{self, Ask, Handle, LiveLanes, Status};
 use crate::plan;
 use crate::request;
 use crate::scheduling;
-use crate::trial::{self, Ask, Handle, LiveLanes, Status};
+use crate::trial;
 
 /// Longest body of a request that creates a trial: it may carry templates.
 const TRIAL_BODY_BYTES_MAX: usize = 16 << 20;
@@ -261,8 +263,8 @@ async fn administer<T: Send + 'static>(
     call: impl FnOnce(&mut dyn Admin, i64) -> Result<T, gauge_client::ClientError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let protocol = app.protocol(&system.protocol)?;
-    let endpoint: Endpoint = plan::endpoint(system)?;
-    let timeout_ns = plan::ns(plan::within("timeout_s", timeout_s, 0.1, 600.0, "seconds")?);
+    let endpoint: Endpoint = check::endpoint(system)?;
+    let timeout_ns = check::ns(check::within("timeout_s", timeout_s, 0.1, 600.0, "seconds")?);
     let Ok(permit) = Arc::clone(&app.admin_calls).try_acquire_owned() else {
         return Err(ApiError::conflict(format!(
             "{ADMIN_CALLS_MAX} administration calls are running already: try again"
@@ -283,7 +285,7 @@ async fn administer<T: Send + 'static>(
 }
 
 async fn create_topics(State(app): Shared, Body(body): Body<request::CreateTopics>) -> Answer<Value> {
-    let topics = plan::new_topics(&body.topics)?;
+    let topics = check::new_topics(&body.topics)?;
     let names: Vec<String> = topics.iter().map(|topic| topic.name.clone()).collect();
     administer(&app, &body.system, body.timeout_s, move |admin, deadline_ns| {
         admin.create_topics(&topics, deadline_ns)
@@ -293,7 +295,7 @@ async fn create_topics(State(app): Shared, Body(body): Body<request::CreateTopic
 }
 
 async fn delete_topics(State(app): Shared, Body(body): Body<request::NamedTopics>) -> Answer<Value> {
-    plan::topic_names(&body.topics, 1)?;
+    check::topic_names(&body.topics, 1)?;
     let topics = body.topics.clone();
     let missing = administer(&app, &body.system, body.timeout_s, move |admin, deadline_ns| {
         admin.delete_topics(&topics, deadline_ns)
@@ -308,7 +310,7 @@ async fn delete_topics(State(app): Shared, Body(body): Body<request::NamedTopics
 }
 
 async fn describe(State(app): Shared, Body(body): Body<request::NamedTopics>) -> Answer<Value> {
-    plan::topic_names(&body.topics, 0)?;
+    check::topic_names(&body.topics, 0)?;
     let topics = body.topics;
     administer(&app, &body.system, body.timeout_s, move |admin, deadline_ns| {
         admin.describe(&topics, deadline_ns)
@@ -372,18 +374,18 @@ async fn start(
     Body(body): Body<request::StartTrial>,
 ) -> Answer<Status> {
     let handle = app.find(&id)?;
-    let delay_ms = plan::within("delay_ms", body.delay_ms as f64, 0.0, 60_000.0, "ms")?;
-    let delay_ns = plan::ns(delay_ms / 1e3);
+    let delay_ms = check::within("delay_ms", body.delay_ms as f64, 0.0, 60_000.0, "ms")?;
+    let delay_ns = check::ns(delay_ms / 1e3);
     Ok(Json(handle.ask(|reply| Ask::Start(delay_ns, reply)).await?))
 }
 
 async fn rate(State(app): Shared, Path(id): Path<String>, Body(body): Body<request::Rate>) -> Answer<Status> {
     let handle = app.find(&id)?;
-    let rate = plan::within(
+    let rate = check::within(
         "rate_msgs_s",
         body.rate_msgs_s,
         0.0,
-        plan::RATE_MSGS_S_MAX,
+        check::RATE_MSGS_S_MAX,
         "messages/s",
     )?;
     Ok(Json(handle.ask(|reply| Ask::Rate(rate, reply)).await?))
@@ -400,12 +402,12 @@ async fn phases(
     }
     let from_ns = offset("from_s", body.from_s)?;
     let phase = handle.ask(|reply| Ask::Phase(body.name, from_ns, reply)).await?;
-    Ok(Json(trial::phase_out(&phase)))
+    Ok(Json(handle::phase_out(&phase)))
 }
 
 fn offset(field: &str, seconds: Option<f64>) -> Result<Option<i64>, ApiError> {
     seconds
-        .map(|seconds| plan::within(field, seconds, 0.0, plan::DURATION_S_MAX, "seconds").map(plan::ns))
+        .map(|seconds| check::within(field, seconds, 0.0, check::DURATION_S_MAX, "seconds").map(check::ns))
         .transpose()
 }
 
@@ -446,7 +448,7 @@ async fn intervals(
                 rejection.body_text()
             ))
         })?;
-    let limit = plan::within(
+    let limit = check::within(
         "limit",
         query.limit as f64,
         1.0,
@@ -490,8 +492,8 @@ async fn finish(
     Body(body): Body<request::Finish>,
 ) -> Answer<Value> {
     let handle = app.find(&id)?;
-    let drain_ns = plan::ns(plan::within("drain_s", body.drain_s, 0.0, 86_400.0, "seconds")?);
-    let quiet_ns = plan::ns(plan::within("quiet_s", body.quiet_s, 0.01, 86_400.0, "seconds")?);
+    let drain_ns = check::ns(check::within("drain_s", body.drain_s, 0.0, 86_400.0, "seconds")?);
+    let quiet_ns = check::ns(check::within("quiet_s", body.quiet_s, 0.01, 86_400.0, "seconds")?);
     let mut answer = handle.begin(|reply| Ask::Finish(drain_ns, quiet_ns, reply))?;
     loop {
         match tokio::time::timeout(RENEWAL, &mut answer).await {
