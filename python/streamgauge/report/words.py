@@ -49,7 +49,9 @@ def audit(result: Audit) -> Verdict:
     """What the audit found. Lost, corrupted and unexpected messages are the loudest."""
     if not result.enabled:
         if result.imbalance == "no audit was made":
-            return Verdict("none", "No audit was made: the trial ended before its books could be closed.", "bad")
+            return Verdict(
+                "none", "No audit was made: the trial ended before its books could be closed.", "bad"
+            )
         return Verdict("off", "The audit is off: messages below 32 bytes have no room for the stamp.", "warn")
     if not result.balanced:
         return Verdict("UNBALANCED", f"The books do not balance: {result.imbalance}.", "bad")
@@ -151,7 +153,7 @@ def verdict(results: Sequence[TrialResult]) -> Verdict:
         return Verdict("no trial", "No trial has a result.", "bad")
     invalid = sum(not trial.validity.valid for trial in results)
     verdicts = [audit(trial.audit) for trial in results]
-    unaudited = sum(found.label == "none" for found in verdicts)
+    unaudited = sum(found.word == "none" for found in verdicts)
     grave = sum(found.tone == "bad" for found in verdicts) - unaudited
     light = sum(found.tone == "warn" for found in verdicts)
     total = len(results)
