@@ -28,6 +28,11 @@
 
 mod error;
 mod poller;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the protocols that stand on it come next")
+)]
+mod stream;
 
 pub use error::ClientError;
 pub use poller::{Interest, Poller, Ready};
