@@ -28,10 +28,7 @@
 
 mod error;
 mod poller;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the protocols that stand on it come next")
-)]
+pub mod rabbitmq;
 mod stream;
 
 pub use error::ClientError;
@@ -323,5 +320,5 @@ impl Waker {
 
 /// All protocols that this build speaks.
 pub fn protocols() -> Vec<Arc<dyn Protocol>> {
-    vec![]
+    vec![Arc::new(rabbitmq::RabbitMq)]
 }
