@@ -27,6 +27,7 @@
 //! - Each producer and each consumer has connections of its own, as an application's would.
 
 mod error;
+pub mod kafka;
 mod poller;
 pub mod rabbitmq;
 mod stream;
@@ -320,5 +321,5 @@ impl Waker {
 
 /// All protocols that this build speaks.
 pub fn protocols() -> Vec<Arc<dyn Protocol>> {
-    vec![Arc::new(rabbitmq::RabbitMq)]
+    vec![Arc::new(kafka::Kafka), Arc::new(rabbitmq::RabbitMq)]
 }
