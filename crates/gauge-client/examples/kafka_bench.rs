@@ -12,12 +12,13 @@ use std::thread;
 use clap::{Parser, ValueEnum};
 use gauge_client::kafka::Kafka;
 use gauge_client::{
-    Acks, BatchPolicy, ClientError, Compression, ConsumerSpec, Endpoint, Keys, LaneSpec, NewTopic, Offer, ProducerSpec,
-    Protocol, StartAt, Topic,
+    Acks, BatchPolicy, ClientError, Compression, ConsumerSpec, Endpoint, Keys, LaneSpec, NewTopic, Offer,
+    ProducerSpec, Protocol, StartAt, Topic,
 };
 use gauge_load::clock::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
 use gauge_load::{
-    Arrival, Books, Counters, Emitter, EmitterSpec, Latency, Observer, PayloadPool, PhaseLatencies, ScheduleSpec, Tally, audit,
+    Arrival, Books, Counters, Emitter, EmitterSpec, Latency, Observer, PayloadPool, PhaseLatencies,
+    ScheduleSpec, Tally, audit,
 };
 
 /// Wake-ups for the schedule are at least this far apart.
@@ -173,7 +174,12 @@ fn spec(arguments: &Arguments, name: &str, is_producer: bool) -> Result<LaneSpec
         "sticky" => Keys::Sticky,
         "round-robin" => Keys::RoundRobin,
         "keyed" => Keys::Keyed,
-        _ => return Err(ClientError::input("--keys", "expected sticky, round-robin or keyed")),
+        _ => {
+            return Err(ClientError::input(
+                "--keys",
+                "expected sticky, round-robin or keyed",
+            ));
+        }
     };
     let producers = (0..arguments.producers)
         .map(|id| ProducerSpec { id, topic: 0, keys })
@@ -238,11 +244,24 @@ fn spec(arguments: &Arguments, name: &str, is_producer: bool) -> Result<LaneSpec
 fn emitters(arguments: &Arguments) -> Result<Vec<Emitter>, ClientError> {
     let rate = match arguments.rate.as_str() {
         "max" => None,
-        text => Some(text.parse::<f64>().ok().filter(|rate| *rate > 0.0).ok_or_else(|| {
-            ClientError::input("--rate", format!("expected \"max\" or messages per second, got {text:?}"))
-        })?),
+        text => Some(
+            text.parse::<f64>()
+                .ok()
+                .filter(|rate| *rate > 0.0)
+                .ok_or_else(|| {
+                    ClientError::input(
+                        "--rate",
+                        format!("expected \"max\" or messages per second, got {text:?}"),
+                    )
+                })?,
+        ),
     };
-    let pool = Arc::new(PayloadPool::generate(arguments.size, arguments.random_ratio, 64, 7));
+    let pool = Arc::new(PayloadPool::generate(
+        arguments.size,
+        arguments.random_ratio,
+        64,
+        7,
+    ));
     let share = 1.0 / f64::from(arguments.producers);
     Ok((0..arguments.producers)
         .map(|producer| {
@@ -334,9 +353,11 @@ fn produce(
         }
         tick.tick(&mut observer, now_ns);
         if !has_more && !soon {
-            let until_ns = next_ns
-                .max(now_ns + QUANTUM_NS)
-                .min(if is_flushed { now_ns + SECOND_NS / 100 } else { stop_ns });
+            let until_ns = next_ns.max(now_ns + QUANTUM_NS).min(if is_flushed {
+                now_ns + SECOND_NS / 100
+            } else {
+                stop_ns
+            });
             client.wait(until_ns);
         }
     }
@@ -381,7 +402,9 @@ fn consume(
         }
         let is_done = match arguments.mode {
             Mode::Consume => {
-                received >= arguments.messages || (seen > 0 && client.caught_up(0)) || now_ns - last_ns > 10 * SECOND_NS
+                received >= arguments.messages
+                    || (seen > 0 && client.caught_up(0))
+                    || now_ns - last_ns > 10 * SECOND_NS
             }
             _ => {
                 signals.producer_done.load(Ordering::Acquire)
@@ -448,7 +471,11 @@ impl Ticker {
     fn take(&mut self, observer: &mut Observer) {
         let tally = observer.swap(std::mem::take(&mut self.spare));
         if self.verbose {
-            let received = tally.counters.received.first().map_or(0, |received| received.msgs);
+            let received = tally
+                .counters
+                .received
+                .first()
+                .map_or(0, |received| received.msgs);
             println!(
                 "{} {:4}: sent {} acked {} failed {} retries {} received {received} errors {:?}",
                 self.name,
@@ -531,24 +558,37 @@ fn report(arguments: &Arguments, produced: Option<&Outcome>, consumed: Option<&O
         println!("  books {verdict:?}");
     }
     if let Some(outcome) = consumed {
-        let received = outcome.tally.counters.received.first().copied().unwrap_or_default();
+        let received = outcome
+            .tally
+            .counters
+            .received
+            .first()
+            .copied()
+            .unwrap_or_default();
         rate("consumed", received.msgs, received.bytes, outcome);
         println!(
             "  fetches {}  errors {:?}",
             received.fetches, outcome.tally.counters.errors
         );
         for latencies in &outcome.tally.latencies {
-            latencies.end_to_end.iter().for_each(|latency| line("end to end", latency));
+            latencies
+                .end_to_end
+                .iter()
+                .for_each(|latency| line("end to end", latency));
         }
-        if let (Some(receipts), Some(samples)) =
-            (outcome.books.receipts.first(), outcome.books.end_to_end_samples.first())
-            && arguments.mode == Mode::Both
+        if let (Some(receipts), Some(samples)) = (
+            outcome.books.receipts.first(),
+            outcome.books.end_to_end_samples.first(),
+        ) && arguments.mode == Mode::Both
         {
             let sent = produced.map_or(&[][..], |produced| &produced.books.sent);
             println!("  audit {:?}", audit::judge(sent, receipts, *samples, false));
         }
     }
     let rss = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let peak = rss.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
+    let peak = rss
+        .lines()
+        .find(|line| line.starts_with("VmHWM"))
+        .unwrap_or_default();
     println!("process CPU {:.2} s, {peak}", process_cpu_ns() as f64 / 1e9);
 }

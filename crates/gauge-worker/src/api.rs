@@ -1,12 +1,13 @@
 //! The HTTP API of docs/worker-api.md: routes, and what each asks of whom.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use axum::body::Bytes;
+use axum::body::{Bytes, HttpBody};
 use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
@@ -29,6 +30,8 @@ use crate::trial::{self, Ask, Handle, LiveLanes, Status};
 const TRIAL_BODY_BYTES_MAX: usize = 16 << 20;
 /// Longest body of the others.
 const BODY_BYTES_MAX: usize = 1 << 20;
+/// A longer body is read this far before the connection is cut.
+const DRAINED_BYTES_MAX: usize = 256 << 20;
 /// Administration calls at once: each takes a thread.
 const ADMIN_CALLS_MAX: usize = 4;
 /// Lanes that may live at once, those of trials that were given up included.
@@ -123,13 +126,12 @@ impl App {
 
 /// All routes.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let create = post(create_trial).layer(DefaultBodyLimit::max(TRIAL_BODY_BYTES_MAX));
     Router::new()
         .route("/v1/info", get(info))
         .route("/v1/admin/create-topics", post(create_topics))
         .route("/v1/admin/delete-topics", post(delete_topics))
         .route("/v1/admin/describe", post(describe))
-        .route("/v1/trials", create)
+        .route("/v1/trials", post(create_trial))
         .route("/v1/trials/{id}", get(status).delete(delete_trial))
         .route("/v1/trials/{id}/start", post(start))
         .route("/v1/trials/{id}/rate", post(rate))
@@ -144,14 +146,53 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/trials/{id}/abort", post(abort))
         .route("/v1/shutdown", post(shutdown))
         .fallback(async || ApiError::not_found("there is no such path: see docs/worker-api.md"))
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(DefaultBodyLimit::disable())
         .layer(axum::middleware::from_fn(guard))
         .with_state(app)
 }
 
-/// Turns panics and errors of the framework into errors of the API.
+/// Reads the whole body, in memory that is bounded. What is too long is read on and thrown away for a while, so that the
+/// sender is there to hear the answer: closing a socket with unread bytes resets the connection.
+async fn read_body(mut body: axum::body::Body, bytes_max: usize) -> Result<Bytes, ApiError> {
+    let mut bytes = Vec::new();
+    let mut length = 0;
+    while let Some(frame) = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        let frame =
+            frame.map_err(|error| ApiError::bad_request(format!("the body could not be read: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        length += data.len();
+        if length <= bytes_max {
+            bytes.extend_from_slice(&data);
+        } else {
+            bytes = Vec::new();
+        }
+        if length > DRAINED_BYTES_MAX {
+            break;
+        }
+    }
+    if length <= bytes_max {
+        return Ok(Bytes::from(bytes));
+    }
+    Err(ApiError::too_large(format!(
+        "the body is too long: expected at most {} MiB for a trial, {} MiB for other requests",
+        TRIAL_BODY_BYTES_MAX >> 20,
+        BODY_BYTES_MAX >> 20
+    )))
+}
+
+/// Reads the body whether the handler wants it or not, and turns panics and errors of the framework into errors of the API.
 async fn guard(request: Request, next: Next) -> Response {
-    let mut future = Box::pin(next.run(request));
+    let (parts, body) = request.into_parts();
+    let bytes_max = if parts.uri.path() == "/v1/trials" {
+        TRIAL_BODY_BYTES_MAX
+    } else {
+        BODY_BYTES_MAX
+    };
+    let body = match read_body(body, bytes_max).await {
+        Ok(bytes) => axum::body::Body::from(bytes),
+        Err(error) => return error.into_response(),
+    };
+    let mut future = Box::pin(next.run(Request::from_parts(parts, body)));
     let response = std::future::poll_fn(|context| {
         std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))).unwrap_or_else(|_| {
             let fault = "a fault of the worker, see its standard error; it goes on";
@@ -189,17 +230,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Body<T>, ApiError> {
-        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
-            if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-                ApiError::too_large(format!(
-                    "the body is too long: expected at most {} MiB for a trial, {} MiB for other requests",
-                    TRIAL_BODY_BYTES_MAX >> 20,
-                    BODY_BYTES_MAX >> 20
-                ))
-            } else {
-                ApiError::bad_request(format!("the body could not be read: {}", rejection.body_text()))
-            }
-        })?;
+        // `guard` has read it and compared its length.
+        let bytes = Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection| ApiError::bad_request(rejection.body_text()))?;
         request::parse(&bytes).map(Body)
     }
 }

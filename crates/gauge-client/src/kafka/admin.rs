@@ -45,7 +45,12 @@ impl Caller {
     }
 
     /// Sends a request and waits for its answer's body.
-    fn call(&mut self, api: Api, deadline_ns: i64, body: impl FnOnce(&mut Vec<u8>)) -> Result<Vec<u8>, String> {
+    fn call(
+        &mut self,
+        api: Api,
+        deadline_ns: i64,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Vec<u8>, String> {
         self.correlation += 1;
         let mut request = Vec::new();
         begin_request(&mut request, api, self.correlation, &self.client_id);
@@ -83,7 +88,9 @@ impl Caller {
 
     fn read_exact(&mut self, mut into: &mut [u8], deadline_ns: i64) -> std::io::Result<()> {
         while !into.is_empty() {
-            let left_ns = u64::try_from(deadline_ns - monotonic_ns()).unwrap_or(0).max(1_000);
+            let left_ns = u64::try_from(deadline_ns - monotonic_ns())
+                .unwrap_or(0)
+                .max(1_000);
             self.stream
                 .set_read_timeout(Some(Duration::from_nanos(left_ns)))?;
             match self.stream.read(into) {
@@ -143,7 +150,9 @@ impl KafkaAdmin {
         let names = topics.iter().map(String::as_str);
         let body = self
             .caller
-            .call(wire::METADATA, deadline_ns, |out| messages::put_metadata(out, names))
+            .call(wire::METADATA, deadline_ns, |out| {
+                messages::put_metadata(out, names)
+            })
             .map_err(ClientError::System)?;
         let metadata = messages::read_metadata(&body).map_err(|error| self.malformed(error))?;
         Ok(metadata)
@@ -156,7 +165,8 @@ impl KafkaAdmin {
     /// A connection to a broker.
     fn broker(&self, metadata: &Metadata, id: i32) -> Result<Caller, ClientError> {
         let row = metadata.brokers.iter().find(|row| row.id == id);
-        let row = row.ok_or_else(|| ClientError::system(format!("the cluster does not say where broker {id} is")))?;
+        let row =
+            row.ok_or_else(|| ClientError::system(format!("the cluster does not say where broker {id} is")))?;
         let server = format!("{}:{}", bracketed(&row.host), row.port);
         let addresses = resolve(&server).map_err(ClientError::System)?;
         let mut trouble = format!("{server} has no address");
@@ -178,9 +188,7 @@ impl KafkaAdmin {
     ) -> Result<Vec<u8>, ClientError> {
         let metadata = self.metadata(&[], deadline_ns)?;
         let mut caller = self.broker(&metadata, metadata.controller)?;
-        caller
-            .call(api, deadline_ns, body)
-            .map_err(ClientError::System)
+        caller.call(api, deadline_ns, body).map_err(ClientError::System)
     }
 
     /// Waits until `is_done` finds nothing to complain about.
@@ -328,7 +336,10 @@ impl Admin for KafkaAdmin {
                 .iter()
                 .find(|row| Code(row.code) != Code::UNKNOWN_TOPIC_OR_PARTITION);
             match left {
-                Some(row) => Err(format!("topic {:?} is still there although it was deleted", row.name)),
+                Some(row) => Err(format!(
+                    "topic {:?} is still there although it was deleted",
+                    row.name
+                )),
                 None => Ok(()),
             }
         })?;

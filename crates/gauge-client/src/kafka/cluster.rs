@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::connection::{Cargo, Connection, Lost, Request};
 use super::errors::{Code, Remedy};
 use super::messages::{self, BrokerRow, Metadata};
-use super::wire::{self, Api, Malformed, begin_request, finish_request};
+use super::wire::{self, Api, begin_request, finish_request};
 use crate::{ClientError, Poller, Ready, Topic};
 
 /// The cluster does not name a leader at the moment.
@@ -162,10 +162,7 @@ impl Cluster {
 
     /// Where a broker listens.
     pub fn address(&self, broker: i32) -> Option<SocketAddr> {
-        self.brokers
-            .iter()
-            .find(|known| known.id == broker)?
-            .address
+        self.brokers.iter().find(|known| known.id == broker)?.address
     }
 
     pub fn trouble(&self) -> Option<&str> {
@@ -254,7 +251,8 @@ impl Cluster {
             return Ok(());
         };
         self.next_address = self.next_address.wrapping_add(1);
-        self.trouble.get_or_insert_with(|| format!("{address} does not answer"));
+        self.trouble
+            .get_or_insert_with(|| format!("{address} does not answer"));
         let connection = Connection::connect(*address, poller, self.token, INPUT_BYTES, now_ns)?;
         self.connection = Some(connection);
         Ok(())
@@ -346,18 +344,12 @@ impl Cluster {
             return Ok(());
         }
         while connection.read()? {}
-        while let Some((request, body)) = connection.answer()? {
-            let body = connection.bytes()[body].to_vec();
-            self.answered(request.cargo, &body, now_ns)?;
-            let Some(next) = &mut self.connection else {
-                return Ok(());
-            };
-            return match next.has_answer()? {
-                true => Err(Trouble::Lost(Lost::Malformed(Malformed("it was not asked for")))),
-                false => Ok(()),
-            };
-        }
-        Ok(())
+        // One question at a time is under way.
+        let Some((request, body)) = connection.answer()? else {
+            return Ok(());
+        };
+        let body = connection.bytes()[body].to_vec();
+        self.answered(request.cargo, &body, now_ns)
     }
 
     fn answered(&mut self, question: Question, body: &[u8], now_ns: i64) -> Result<(), Trouble> {
@@ -392,7 +384,8 @@ impl Cluster {
     }
 
     fn check_versions(&mut self, body: &[u8]) -> Result<(), Trouble> {
-        let versions = messages::read_api_versions(body, wire::API_VERSIONS_OLD.version).map_err(Lost::Malformed)?;
+        let versions =
+            messages::read_api_versions(body, wire::API_VERSIONS_OLD.version).map_err(Lost::Malformed)?;
         require_versions(&versions.ranges, &[wire::PRODUCE, wire::FETCH, wire::METADATA])
             .map_err(Trouble::Fatal)?;
         self.versions_checked = true;

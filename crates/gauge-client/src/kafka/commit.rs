@@ -53,7 +53,8 @@ impl Committer {
             None if self.is_asked => i64::MAX,
             None => self.next_ns,
             Some(link) => {
-                let is_idle = |connection: &Connection<Commit>| connection.is_open() && connection.in_flight() == 0;
+                let is_idle =
+                    |connection: &Connection<Commit>| connection.is_open() && connection.in_flight() == 0;
                 let next_ns = if link.connection.as_ref().is_some_and(is_idle) {
                     self.next_ns
                 } else {
@@ -66,7 +67,9 @@ impl Committer {
 
     /// Whether a commit of what has been read lies ahead or is under way.
     pub fn is_behind(positions: &[Position]) -> bool {
-        positions.iter().any(|position| position.done > position.committed)
+        positions
+            .iter()
+            .any(|position| position.done > position.committed)
     }
 
     /// The next `drive` commits, whatever the interval.

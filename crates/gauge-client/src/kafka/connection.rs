@@ -64,6 +64,9 @@ pub(crate) trait Cargo {
     }
 }
 
+/// A request with the place of its answer's body in the connection's bytes.
+pub(crate) type Answered<C> = (Request<C>, Range<usize>);
+
 /// A request on its way.
 #[derive(Debug)]
 pub(crate) struct Request<C> {
@@ -151,11 +154,7 @@ impl<C: Cargo> Connection<C> {
         now_ns: i64,
     ) -> Result<Connection<C>, Lost> {
         let begin = || -> io::Result<TcpStream> {
-            let socket = Socket::new(
-                Domain::for_address(address),
-                Type::STREAM,
-                Some(Protocol::TCP),
-            )?;
+            let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
             socket.set_nonblocking(true)?;
             socket.set_tcp_nodelay(true)?;
             match socket.connect(&address.into()) {
@@ -363,7 +362,7 @@ impl<C: Cargo> Connection<C> {
     }
 
     /// Takes the next whole answer: the request, and where its body lies in `bytes`. The place holds until the next `read`.
-    pub fn answer(&mut self) -> Result<Option<(Request<C>, Range<usize>)>, Lost> {
+    pub fn answer(&mut self) -> Result<Option<Answered<C>>, Lost> {
         let Some(length) = self.announced()? else {
             return Ok(None);
         };

@@ -152,7 +152,8 @@ impl Lane {
                 Answer::Metadata if self.is_closing => {}
                 Answer::Metadata => {
                     for producer in &mut self.producers {
-                        producer.apply_metadata(&self.shared, |owner, link| Owner::Producer(owner, link).token());
+                        producer
+                            .apply_metadata(&self.shared, |owner, link| Owner::Producer(owner, link).token());
                     }
                     for consumer in &mut self.consumers {
                         let token = |owner, link| Owner::Consumer(owner, link).token();
@@ -241,7 +242,10 @@ impl LaneClient for Lane {
     fn send_probes(&mut self, slots: &[usize]) {
         let now_ns = monotonic_ns();
         for slot in slots {
-            let owner = self.producers.iter_mut().find(|producer| producer.has_slot(*slot));
+            let owner = self
+                .producers
+                .iter_mut()
+                .find(|producer| producer.has_slot(*slot));
             if let Some(producer) = owner {
                 producer.send_probe(*slot, &mut self.shared, now_ns);
             }

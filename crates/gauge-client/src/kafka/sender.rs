@@ -142,7 +142,12 @@ impl Producer {
         let Some(connection) = &mut self.outlets[at].link.connection else {
             return 0;
         };
-        begin_request(head, wire::PRODUCE, connection.next_correlation(), &shared.client_id);
+        begin_request(
+            head,
+            wire::PRODUCE,
+            connection.next_correlation(),
+            &shared.client_id,
+        );
         head.put_null_string();
         head.put_i16(match shared.spec.acks {
             Acks::All => -1,
@@ -161,7 +166,8 @@ impl Producer {
                 break;
             };
             let next_bytes = self.next_batch_bytes(at, lot as usize, now_ns);
-            if next_bytes.is_some_and(|bytes| batch_bytes > 0 && batch_bytes + bytes > self.request_bytes_max) {
+            if next_bytes.is_some_and(|bytes| batch_bytes > 0 && batch_bytes + bytes > self.request_bytes_max)
+            {
                 break;
             }
             self.outlets[at].ready.pop_front();
@@ -225,7 +231,11 @@ impl Producer {
         self.typical_bytes = batch.len();
         if !batch.is_compressed && !self.compressor.is_none() {
             self.scratch.clear();
-            if self.compressor.compress(batch.records_bytes(), &mut self.scratch).is_err() {
+            if self
+                .compressor
+                .compress(batch.records_bytes(), &mut self.scratch)
+                .is_err()
+            {
                 self.lots[at].is_listed = false;
                 self.fail(batch, kind::COMPRESSION_FAILED, shared, observer);
                 return None;
@@ -527,9 +537,7 @@ impl Producer {
             .min(RETRY_PAUSE_NS_MAX);
         lot.retry_at_ns = now_ns + pause_ns;
         self.queued_bytes += batch.len();
-        let place = lot
-            .queue
-            .partition_point(|waiting| waiting.serial < batch.serial);
+        let place = lot.queue.partition_point(|waiting| waiting.serial < batch.serial);
         lot.queue.insert(place, batch);
         // One timer per partition: the latest.
         let retry_at_ns = lot.retry_at_ns;
@@ -607,7 +615,10 @@ impl Producer {
         now_ns: i64,
     ) -> Result<(), ClientError> {
         if !code.is_none() {
-            let message = format!("no producer id for idempotence: the server answers {}", code.name());
+            let message = format!(
+                "no producer id for idempotence: the server answers {}",
+                code.name()
+            );
             if code.remedy() == Remedy::Pointless {
                 return Err(ClientError::system(message));
             }

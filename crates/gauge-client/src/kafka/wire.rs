@@ -44,7 +44,11 @@ pub(crate) struct Malformed(pub &'static str);
 
 impl fmt::Display for Malformed {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "an answer that does not follow the Kafka protocol ({})", self.0)
+        write!(
+            formatter,
+            "an answer that does not follow the Kafka protocol ({})",
+            self.0
+        )
     }
 }
 
@@ -246,7 +250,11 @@ mod tests {
         let mut reader = Reader::new(&[0x7F, 0xFF, 0xFF, 0xFF, 1, 2]);
         assert!(reader.count(1).is_err());
         assert!(Reader::new(&[0x7F, 0xFF, 1]).string().is_err());
-        assert!(Reader::new(&[0xFF, 0xFF, 0xFF, 0xFF, 0x0F, 1]).compact_count(1).is_err());
+        assert!(
+            Reader::new(&[0xFF, 0xFF, 0xFF, 0xFF, 0x0F, 1])
+                .compact_count(1)
+                .is_err()
+        );
         assert!(Reader::new(&[0xFF; 12]).unsigned_varint().is_err());
     }
 
