@@ -96,7 +96,7 @@ def test_a_librdkafka_group_of_two_rebalances_and_reads_everything_once(address:
         read(second)
     assert sorted(received, key=int) == [str(number).encode() for number in range(count)]
     assert {part.partition for part in first.assignment() + second.assignment()} == {0, 1, 2, 3}
-    first.commit(asynchronous=False)
+    # Closing commits what was read.
     first.close()
     second.close()
     committed = Consumer(settings)

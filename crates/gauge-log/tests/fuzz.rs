@@ -2,6 +2,11 @@
 //!
 //! `GAUGE_LOG_FUZZ_SECONDS` makes it run longer, `GAUGE_LOG_FUZZ_SEED` repeats a run.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test ends where something unexpected happens"
+)]
+
 mod common;
 
 use std::io::{Read, Write};

@@ -1,5 +1,10 @@
 //! Every API in every version that is offered, spoken to with messages of an independent implementation.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test ends where something unexpected happens"
+)]
+
 mod common;
 
 use bytes::Bytes;

@@ -1,5 +1,10 @@
 //! What is on disk after a stop, a kill, and damage.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test ends where something unexpected happens"
+)]
+
 mod common;
 
 use std::io::{BufRead, BufReader};

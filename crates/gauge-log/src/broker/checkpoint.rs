@@ -98,13 +98,16 @@ pub fn decode_state(bytes: &[u8]) -> Read<State> {
     Ok(State { position, changes })
 }
 
+/// Partition, whether marks are missing, and the marks: (first offset in a chunk, start of that chunk).
+pub type PartitionMarks = (u32, bool, Vec<(i64, u64)>);
+
 /// What an index says about one segment.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Index {
     /// (start, end, largest timestamp) of its chunks.
     pub chunks: Vec<(u64, u64, i64)>,
     /// For each partition: whether marks are missing, and (first offset in a chunk, that chunk's start).
-    pub marks: Vec<(u32, bool, Vec<(i64, u64)>)>,
+    pub marks: Vec<PartitionMarks>,
 }
 
 /// Writes what is known of the chunks from `from` to `to`: call under the broker's lock.

@@ -168,9 +168,7 @@ impl Broker {
         extents: &mut Vec<Extent>,
         found: &mut Found,
     ) -> Option<(i64, u64)> {
-        let Some(partition) = self.topics.partition(partition_id) else {
-            return None;
-        };
+        let partition = self.topics.partition(partition_id)?;
         let (mut offset, high_watermark) = (offset, partition.high_watermark);
         let mut chunk_start = partition.chunk_for(offset);
         while let Some(start) = chunk_start {

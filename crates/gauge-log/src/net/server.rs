@@ -314,8 +314,9 @@ impl<'a> Server<'a> {
 
     /// While memory is short, closes connections that hold some and make no progress.
     fn sweep(&mut self, now: Instant) {
-        let short_of_input =
-            self.shared.input_bytes.load(Ordering::Relaxed) > self.shared.settings.input_bytes_max();
+        // Connections that wait for input memory keep the sum just below its limit.
+        let short_of_input = self.connections.values().any(|connection| connection.starved)
+            || self.shared.input_bytes.load(Ordering::Relaxed) > self.shared.settings.input_bytes_max();
         let short_of_output =
             self.shared.output_bytes.load(Ordering::Relaxed) > self.shared.settings.output_bytes_max();
         if !short_of_input && !short_of_output {
