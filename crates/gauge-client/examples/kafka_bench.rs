@@ -312,7 +312,7 @@ fn produce(
     let mut observer = Observer::new(1, arguments.size >= 32, &ids, 0, slots);
     let mut emitters = emitters(arguments)?;
     let mut client = Kafka.lane(endpoint, spec)?;
-    client.prepare(&mut observer, monotonic_ns() + 30 * SECOND_NS)?;
+    client.prepare(&mut observer, monotonic_ns() + 60 * SECOND_NS)?;
     while arguments.mode == Mode::Both && !signals.consumer_ready.load(Ordering::Acquire) {
         client.drive(&mut observer, monotonic_ns())?;
         client.wait(monotonic_ns() + SECOND_NS / 100);
@@ -386,8 +386,10 @@ fn consume(
     let slots = arguments.partitions as usize;
     let mut observer = Observer::new(1, arguments.size >= 32, &[], 1, slots);
     let mut client = Kafka.lane(endpoint, spec)?;
-    client.prepare(&mut observer, monotonic_ns() + 30 * SECOND_NS)?;
+    let prepared = client.prepare(&mut observer, monotonic_ns() + 60 * SECOND_NS);
+    // Also after an error: the producers must not wait for what will not come.
     signals.consumer_ready.store(true, Ordering::Release);
+    prepared?;
     let start_ns = monotonic_ns();
     let cpu_before_ns = thread_cpu_ns();
     let mut tick = Ticker::new(arguments.verbose, "consume");
