@@ -407,8 +407,13 @@ fn consume(
                     || now_ns - last_ns > 10 * SECOND_NS
             }
             _ => {
+                // Everything is there and nothing follows; repeated messages would make a count alone end too early.
+                let quiet_ns = now_ns - last_ns;
                 signals.producer_done.load(Ordering::Acquire)
-                    && (received >= signals.acked.load(Ordering::Acquire) || now_ns - last_ns > 5 * SECOND_NS)
+                    && ((received >= signals.acked.load(Ordering::Acquire)
+                        && client.caught_up(0)
+                        && quiet_ns > SECOND_NS / 2)
+                        || quiet_ns > 5 * SECOND_NS)
             }
         };
         if is_done {

@@ -29,6 +29,8 @@
 mod error;
 pub mod kafka;
 mod poller;
+pub mod rabbitmq;
+mod stream;
 
 pub use error::ClientError;
 pub use poller::{Interest, Poller, Ready};
@@ -319,5 +321,5 @@ impl Waker {
 
 /// All protocols that this build speaks.
 pub fn protocols() -> Vec<Arc<dyn Protocol>> {
-    vec![Arc::new(kafka::Kafka)]
+    vec![Arc::new(kafka::Kafka), Arc::new(rabbitmq::RabbitMq)]
 }

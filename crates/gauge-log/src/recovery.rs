@@ -227,27 +227,32 @@ impl Recovery<'_> {
             });
         }
         let marks_max = self.topics.chunk_marks_max();
-        for (partition, marks) in index.marks {
+        for (partition, thinned, marks) in index.marks {
             // Partitions that are not in the state were deleted.
             let Some(partition) = self.topics.partition_mut(partition) else {
                 continue;
             };
-            marks
+            partition.thinned |= thinned;
+            let added: isize = marks
                 .into_iter()
-                .for_each(|(offset, start)| partition.note_chunk(offset, start, marks_max));
+                .map(|(offset, start)| partition.note_chunk(offset, start, marks_max))
+                .sum();
+            self.topics.add_marks(added);
         }
         true
     }
 
     /// Reads a segment from its beginning; returns where its entries end.
     fn scan(&mut self, segment: &Segment, next_base: Option<u64>) -> Result<u64, String> {
-        let mut buffer = AlignedBuffer::new(CHUNK_BYTES);
+        // Where a chunk ends is only known from the first entry of the next one, which must be in view as a whole.
+        let mut buffer = AlignedBuffer::new(2 * CHUNK_BYTES);
         let mut start = segment.base;
         loop {
             if next_base.is_some_and(|base| start >= base) {
                 return Ok(start);
             }
-            let room = next_base.map_or(CHUNK_BYTES as u64, |base| (base - start).min(CHUNK_BYTES as u64));
+            let view = buffer.capacity_bytes() as u64;
+            let room = next_base.map_or(view, |base| (base - start).min(view));
             let bytes = &mut buffer.all_mut()[..room as usize];
             let count = segment
                 .read(bytes, start)
@@ -400,13 +405,14 @@ impl Recovery<'_> {
                 let Some(partition) = self.topics.partition_mut(header.partition) else {
                     return Ok(());
                 };
-                partition.note_chunk(batch.base_offset, chunk, marks_max);
+                let marks = partition.note_chunk(batch.base_offset, chunk, marks_max);
                 if is_new {
                     partition.next_offset = partition.next_offset.max(batch.base_offset + batch.offset_count);
                     partition
                         .producers
                         .note(broker::producers::mark(&batch, batch.base_offset));
                 }
+                self.topics.add_marks(marks);
             }
         }
         Ok(())

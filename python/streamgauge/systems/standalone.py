@@ -46,7 +46,8 @@ from streamgauge.systems.guard import identity, kill_group
 from streamgauge.systems.processes import POLL_S, log_tail
 from streamgauge.systems.registry import systems
 
-UP_TIMEOUT_S = 240.0
+UP_TIMEOUT_S = 420.0
+"""Above all that a start may wait for by itself, so that its own message comes first."""
 DOWN_TIMEOUT_S = 60.0
 WATCH_S = 0.5
 """How often the supervisor looks at the system's processes."""
@@ -162,7 +163,9 @@ def logs(name: str) -> list[Path]:
     """The log files of a system that is or was up: the supervisor's, then the system's own."""
     _system(name)
     directory = _directory(name)
-    own = sorted(path for path in (directory / "system").rglob("*.log") if path.stat().st_size > 0)
+    # Segments of a message log carry the same ending; they are named by their first offset and lie below data directories.
+    written = (path for path in (directory / "system").rglob("*.log") if "data" not in path.parts)
+    own = sorted(path for path in written if path.stat().st_size > 0)
     return [path for path in (directory / "supervisor.log",) if path.exists()] + own
 
 

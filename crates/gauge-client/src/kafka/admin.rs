@@ -106,6 +106,7 @@ impl Caller {
 
 /// Administration of a Kafka cluster.
 pub(super) struct KafkaAdmin {
+    bootstrap: Vec<String>,
     client_id: String,
     /// The connection to one of the bootstrap servers.
     caller: Caller,
@@ -131,6 +132,7 @@ impl KafkaAdmin {
                         let needed = [wire::METADATA, wire::CREATE_TOPICS, wire::DELETE_TOPICS];
                         require_versions(&versions.ranges, &needed)?;
                         return Ok(KafkaAdmin {
+                            bootstrap: bootstrap.to_vec(),
                             client_id: client_id.to_owned(),
                             caller,
                             features: versions.features,
@@ -147,15 +149,27 @@ impl KafkaAdmin {
     }
 
     fn metadata(&mut self, topics: &[String], deadline_ns: i64) -> Result<Metadata, ClientError> {
-        let names = topics.iter().map(String::as_str);
-        let body = self
-            .caller
-            .call(wire::METADATA, deadline_ns, |out| {
-                messages::put_metadata(out, names)
-            })
-            .map_err(ClientError::System)?;
-        let metadata = messages::read_metadata(&body).map_err(|error| self.malformed(error))?;
-        Ok(metadata)
+        let body = self.ask(wire::METADATA, deadline_ns, |out| {
+            messages::put_metadata(out, topics.iter().map(String::as_str));
+        })?;
+        messages::read_metadata(&body).map_err(|error| self.malformed(error))
+    }
+
+    /// Asks the bootstrap server a question that may be asked twice: the connection may have ended since the last one, because the
+    /// server was restarted or found it idle for too long.
+    fn ask(
+        &mut self,
+        api: Api,
+        deadline_ns: i64,
+        body: impl Fn(&mut Vec<u8>),
+    ) -> Result<Vec<u8>, ClientError> {
+        if let Ok(answer) = self.caller.call(api, deadline_ns, &body) {
+            return Ok(answer);
+        }
+        *self = KafkaAdmin::connect(&self.bootstrap, &self.client_id)?;
+        self.caller
+            .call(api, deadline_ns, &body)
+            .map_err(ClientError::System)
     }
 
     fn malformed(&self, error: Malformed) -> ClientError {
@@ -360,6 +374,7 @@ impl Admin for KafkaAdmin {
         let mut described = Map::new();
         let mut settings = BTreeMap::new();
         if !topics.is_empty() {
+            // The connection was good a moment ago: the metadata came on it, or on its successor.
             for row in KafkaAdmin::configs(&mut self.caller, RESOURCE_TOPIC, topics, deadline_ns)? {
                 settings.insert(row.name.clone(), settings_of(&row));
             }

@@ -68,10 +68,11 @@ impl Batch {
         &self.buffer[..self.len]
     }
 
-    /// The timestamp of a message relative to the batch, for a message that is added at `timestamp_ms`.
+    /// The size that a message would have as the next record.
     #[inline]
-    pub fn timestamp_delta_ms(&self, timestamp_ms: i64) -> i64 {
-        timestamp_ms - self.first_timestamp_ms
+    pub fn size_of_next(&self, timestamp_ms: i64, key: Option<&[u8]>, value_bytes: usize) -> RecordSize {
+        let delta_ms = timestamp_ms - self.first_timestamp_ms;
+        record_batch::record_size(delta_ms, self.records, key.map(<[u8]>::len), value_bytes)
     }
 
     /// Appends a record and returns the place of its value.
@@ -88,7 +89,7 @@ impl Batch {
         if end > self.buffer.len() {
             buffers.grow(&mut self.buffer, self.len, end);
         }
-        let delta_ms = self.timestamp_delta_ms(timestamp_ms);
+        let delta_ms = timestamp_ms - self.first_timestamp_ms;
         self.last_timestamp_ms = self.last_timestamp_ms.max(timestamp_ms);
         let place = &mut self.buffer[self.len..end];
         let offset_delta = self.records;

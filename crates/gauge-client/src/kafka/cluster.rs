@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::connection::{Cargo, Connection, Lost, Request};
 use super::errors::{Code, Remedy};
 use super::messages::{self, BrokerRow, Metadata};
-use super::wire::{self, Api, Malformed, begin_request, finish_request};
+use super::wire::{self, Api, begin_request, finish_request};
 use crate::{ClientError, Poller, Ready, Topic};
 
 /// The cluster does not name a leader at the moment.
@@ -344,18 +344,12 @@ impl Cluster {
             return Ok(());
         }
         while connection.read()? {}
-        while let Some((request, body)) = connection.answer()? {
-            let body = connection.bytes()[body].to_vec();
-            self.answered(request.cargo, &body, now_ns)?;
-            let Some(next) = &mut self.connection else {
-                return Ok(());
-            };
-            return match next.has_answer()? {
-                true => Err(Trouble::Lost(Lost::Malformed(Malformed("it was not asked for")))),
-                false => Ok(()),
-            };
-        }
-        Ok(())
+        // One question at a time is under way.
+        let Some((request, body)) = connection.answer()? else {
+            return Ok(());
+        };
+        let body = connection.bytes()[body].to_vec();
+        self.answered(request.cargo, &body, now_ns)
     }
 
     fn answered(&mut self, question: Question, body: &[u8], now_ns: i64) -> Result<(), Trouble> {

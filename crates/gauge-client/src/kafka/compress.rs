@@ -50,7 +50,8 @@ pub(crate) fn codec_number(compression: Compression) -> i16 {
 pub(crate) enum Compressor {
     None,
     Gzip(Compress),
-    Snappy(snap::raw::Encoder),
+    /// Boxed because of its table, which is larger than all the rest.
+    Snappy(Box<snap::raw::Encoder>),
     Lz4,
     Zstd(zstd::bulk::Compressor<'static>),
 }
@@ -60,7 +61,7 @@ impl Compressor {
         Ok(match compression {
             Compression::None => Compressor::None,
             Compression::Gzip => Compressor::Gzip(Compress::new(flate2::Compression::default(), false)),
-            Compression::Snappy => Compressor::Snappy(snap::raw::Encoder::new()),
+            Compression::Snappy => Compressor::Snappy(Box::new(snap::raw::Encoder::new())),
             Compression::Lz4 => Compressor::Lz4,
             Compression::Zstd => Compressor::Zstd(zstd::bulk::Compressor::new(ZSTD_LEVEL)?),
         })

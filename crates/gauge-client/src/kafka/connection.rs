@@ -64,6 +64,9 @@ pub(crate) trait Cargo {
     }
 }
 
+/// A request with the place of its answer's body in the connection's bytes.
+pub(crate) type Answered<C> = (Request<C>, Range<usize>);
+
 /// A request on its way.
 #[derive(Debug)]
 pub(crate) struct Request<C> {
@@ -359,7 +362,7 @@ impl<C: Cargo> Connection<C> {
     }
 
     /// Takes the next whole answer: the request, and where its body lies in `bytes`. The place holds until the next `read`.
-    pub fn answer(&mut self) -> Result<Option<(Request<C>, Range<usize>)>, Lost> {
+    pub fn answer(&mut self) -> Result<Option<Answered<C>>, Lost> {
         let Some(length) = self.announced()? else {
             return Ok(None);
         };

@@ -536,7 +536,11 @@ impl Consumer {
                 code.name()
             ))));
         }
-        observer.error(code.name());
+        // While the positions are being found, partitions are new and their leaders settle: normal, and no message is concerned.
+        let is_settling = position.next.is_none() && code.remedy() != Remedy::Fail;
+        if !is_settling {
+            observer.error(code.name());
+        }
         shared.cluster.set_trouble(format!(
             "topic {topic:?}, partition {}: the server answers {}",
             position.partition,

@@ -98,7 +98,6 @@ const CODES: &[(i16, &str, Remedy)] = {
         (88, "UNSTABLE_OFFSET_COMMIT", Retry),
         (89, "THROTTLING_QUOTA_EXCEEDED", Retry),
         (90, "PRODUCER_FENCED", Fail),
-        (98, "POSITION_OUT_OF_RANGE", Fail),
         (100, "UNKNOWN_TOPIC_ID", Relocate),
         (103, "INCONSISTENT_TOPIC_ID", Relocate),
         (106, "FETCH_SESSION_TOPIC_ID_ERROR", Retry),

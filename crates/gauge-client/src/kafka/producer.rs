@@ -21,7 +21,7 @@ use super::compress::Compressor;
 use super::connection::{Cargo, Lost};
 use super::errors::kind;
 use super::link::{Link, NO_LINK};
-use super::record_batch::{self, HEADER_BYTES};
+use super::record_batch::{self, HEADER_BYTES, RecordSize};
 use super::shared::Shared;
 use crate::{ClientError, Keys, Offer, ProducerSpec};
 
@@ -327,51 +327,31 @@ impl Producer {
                 at
             }
         };
-        let value_bytes = departure.payload_bytes();
-        let key_bytes = key.map(<[u8]>::len);
-        let at = self.make_place(
-            at,
-            key_bytes,
-            value_bytes,
-            shared,
-            timestamp_ms,
-            departure.sent_ns,
-        );
-        let Some(batch) = self.lots[at].open.as_mut() else {
-            unreachable!("make_place has opened a batch");
-        };
-        let delta_ms = batch.timestamp_delta_ms(timestamp_ms);
-        let size = record_batch::record_size(delta_ms, batch.records, key_bytes, value_bytes);
-        let place = batch.append(&mut shared.buffers, size, timestamp_ms, key, value_bytes);
-        departure.write_into(place);
-        let stamp = departure.stamp;
-        batch
-            .ledger
-            .push(stamp.sequence, stamp.intended_ns, departure.sent_ns, value_bytes);
-        batch.charged_bytes += size.bytes;
-        shared.buffered_bytes += size.bytes;
+        if let Some(batch) = self.lots[at].open.as_deref_mut() {
+            let size = batch.size_of_next(timestamp_ms, key, departure.payload_bytes());
+            if batch.len() + size.bytes <= shared.spec.batch.bytes {
+                put(batch, size, departure, key, shared, timestamp_ms);
+                return;
+            }
+        }
+        let at = self.open_for(at, departure, key, shared, timestamp_ms);
+        if let Some(batch) = self.lots[at].open.as_deref_mut() {
+            let size = batch.size_of_next(timestamp_ms, key, departure.payload_bytes());
+            put(batch, size, departure, key, shared, timestamp_ms);
+        }
     }
 
-    /// Sees to it that a partition has an open batch with room for a message; returns which partition. Without keys, a full batch
-    /// means the next partition.
-    #[inline]
-    fn make_place(
+    /// Opens a batch for a message that found no room in its partition; returns in which partition. Without keys, a full batch means
+    /// the next partition.
+    fn open_for(
         &mut self,
         at: usize,
-        key_bytes: Option<usize>,
-        value_bytes: usize,
+        departure: &Departure<'_>,
+        key: Option<&[u8]>,
         shared: &mut Shared,
         timestamp_ms: i64,
-        now_ns: i64,
     ) -> usize {
-        if let Some(batch) = &self.lots[at].open {
-            let delta_ms = batch.timestamp_delta_ms(timestamp_ms);
-            let size = record_batch::record_size(delta_ms, batch.records, key_bytes, value_bytes);
-            if batch.len() + size.bytes <= shared.spec.batch.bytes {
-                return at;
-            }
-            self.close_open(at);
-        }
+        self.close_open(at);
         let at = if self.keys == Keys::Sticky {
             self.next_turn();
             self.turn
@@ -379,9 +359,9 @@ impl Producer {
             at
         };
         if self.lots[at].open.is_none() {
-            let size = record_batch::record_size(0, 0, key_bytes, value_bytes);
-            let bytes = self.typical_bytes.max(HEADER_BYTES + size.bytes);
-            self.open(at, bytes, shared, timestamp_ms, now_ns);
+            let first = record_batch::record_size(0, 0, key.map(<[u8]>::len), departure.payload_bytes());
+            let bytes = self.typical_bytes.max(HEADER_BYTES + first.bytes);
+            self.open(at, bytes, shared, timestamp_ms, departure.sent_ns);
         }
         at
     }
@@ -651,6 +631,27 @@ pub(crate) fn window(in_flight: usize, idempotence: bool) -> usize {
     } else {
         in_flight.max(1)
     }
+}
+
+/// Writes a message into a batch that has room for it.
+#[inline]
+fn put(
+    batch: &mut Batch,
+    size: RecordSize,
+    departure: &Departure<'_>,
+    key: Option<&[u8]>,
+    shared: &mut Shared,
+    timestamp_ms: i64,
+) {
+    let value_bytes = departure.payload_bytes();
+    let place = batch.append(&mut shared.buffers, size, timestamp_ms, key, value_bytes);
+    departure.write_into(place);
+    let stamp = departure.stamp;
+    batch
+        .ledger
+        .push(stamp.sequence, stamp.intended_ns, departure.sent_ns, value_bytes);
+    batch.charged_bytes += size.bytes;
+    shared.buffered_bytes += size.bytes;
 }
 
 /// The decimal digits of a key.

@@ -15,6 +15,8 @@
 //! A record is a length, one unused byte, timestamp and offset relative to the batch, key, value and headers, with lengths and
 //! deltas as zigzag varints. Source: the Kafka protocol guide, "Record Batch"; KIP-98.
 
+use gauge_load::crc::crc32c;
+
 use super::wire::Malformed;
 
 /// Bytes before the records.
@@ -61,7 +63,7 @@ pub(crate) fn seal(batch: &mut [u8], seal: &Seal) {
     header[53..57].copy_from_slice(&seal.base_sequence.to_be_bytes());
     header[57..61].copy_from_slice(&seal.records.to_be_bytes());
     batch[..HEADER_BYTES].copy_from_slice(&header);
-    let crc = crc32c::crc32c(&batch[CRC_FROM..]);
+    let crc = crc32c(&batch[CRC_FROM..]);
     batch[17..21].copy_from_slice(&crc.to_be_bytes());
 }
 
@@ -243,7 +245,7 @@ fn peek_old(bytes: &[u8]) -> Result<Found, Malformed> {
 
 /// Whether the CRC of a whole batch is right.
 pub(crate) fn is_whole(batch: &[u8]) -> bool {
-    batch.len() >= HEADER_BYTES && crc32c::crc32c(&batch[CRC_FROM..]) == word(batch, 17).cast_unsigned()
+    batch.len() >= HEADER_BYTES && crc32c(&batch[CRC_FROM..]) == word(batch, 17).cast_unsigned()
 }
 
 /// Walks over uncompressed records.
