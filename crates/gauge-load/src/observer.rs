@@ -361,18 +361,30 @@ impl Observer {
         self.tally.counters.acked_bytes += ledger.payload_bytes();
         self.tally.counters.batches += 1;
         self.books.publish_samples += messages;
+        // A wake-up of the lane hands over several messages, each with its own intended time: those share a service time.
+        let (mut phase, mut sent_ns, mut together) = (0, 0, 0);
         for run in ledger.runs() {
-            let phase = self.phase_of(run.intended_ns);
-            let latencies = self.tally.phase(phase, self.subscriptions);
+            let phase_of_run = self.phase_of(run.intended_ns);
+            let latencies = self.tally.phase(phase_of_run, self.subscriptions);
             latencies
                 .publish
                 .record(acked_ns - run.intended_ns, u64::from(run.messages));
-            latencies
-                .service
-                .record(acked_ns - run.sent_ns, u64::from(run.messages));
+            if (phase, sent_ns) != (phase_of_run, run.sent_ns) {
+                self.record_service(phase, acked_ns - sent_ns, together);
+                (phase, sent_ns, together) = (phase_of_run, run.sent_ns, 0);
+            }
+            together += u64::from(run.messages);
         }
+        self.record_service(phase, acked_ns - sent_ns, together);
         if let Some(book) = self.book(ledger.producer()) {
             book.acked += messages;
+        }
+    }
+
+    fn record_service(&mut self, phase: usize, service_ns: i64, messages: u64) {
+        if messages > 0 {
+            let latencies = self.tally.phase(phase, self.subscriptions);
+            latencies.service.record(service_ns, messages);
         }
     }
 

@@ -264,7 +264,7 @@ impl Default for Lanes {
             consumer: None,
             realtime: Realtime::Auto,
             pin: false,
-            quantum_us: 100,
+            quantum_us: 150,
         }
     }
 }

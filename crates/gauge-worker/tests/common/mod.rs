@@ -150,6 +150,8 @@ pub fn trial() -> Value {
         "schedule": {"arrival": "uniform", "rate_msgs_s": 5000.0, "stop_s": 0.8},
         "phases": [{"name": "warm-up", "from_s": 0.0}, {"name": "measure", "from_s": 0.3}],
         "payload": {"size_bytes": 100},
+        // Tests run side by side: real-time lanes of a dozen trials would starve each other.
+        "lanes": {"realtime": "off"},
         "interval_ms": 100,
     })
 }
