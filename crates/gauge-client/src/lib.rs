@@ -28,10 +28,7 @@
 
 mod error;
 mod poller;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the protocols that stand on it come next")
-)]
+#[allow(dead_code, reason = "each protocol uses what it needs of it")]
 mod stream;
 
 pub use error::ClientError;
