@@ -104,7 +104,7 @@ def test_an_empty_histogram_has_no_figures() -> None:
     assert figures.count == 0
     assert figures.p50 is None
     assert figures.max is None
-    assert curve(empty()) == ([], [])
+    assert curve(empty()) == []
 
 
 def test_samples_beyond_the_range_push_percentiles_up_and_are_counted() -> None:
@@ -127,15 +127,15 @@ def test_negative_samples_rank_below_everything() -> None:
     assert latency(histogram, Beyond(negative=1)).min is None
 
 
-def test_a_curve_ends_with_the_largest_sample() -> None:
+def test_a_curve_lies_on_one_grid_and_ends_with_the_largest_sample() -> None:
     histogram = decode(encode(np.arange(1, 1001) * 1_000_000))
-    shares, values = curve(histogram)
-    assert shares[0] == 0.0
-    assert shares == sorted(shares)
+    values = curve(histogram)
+    assert len(values) == 3 * 24 + 1, "three decades for a thousand samples"
     assert values == sorted(values)
-    assert shares[-1] == pytest.approx(0.999)
+    assert values[24] == pytest.approx(900, rel=2e-3), "one decade up is the 90th percentile"
+    assert values[48] == pytest.approx(990, rel=2e-3)
     assert histogram.max is not None
-    assert values[-1] == pytest.approx(histogram.max / 1e6, rel=2e-3)
+    assert values[-1] == histogram.max / 1e6
 
 
 def compressed(plain: bytes) -> bytes:

@@ -85,6 +85,17 @@ def test_a_cycle_is_found_with_its_period() -> None:
     assert "10 intervals" in found.explanation
 
 
+def test_spikes_that_come_back_are_a_cycle_and_a_few_random_ones_are_not() -> None:
+    values = noisy(2.5, 0.03, 30)
+    values[3::7] *= 3
+    found = judge({"publish_p99": values})
+    assert found.label == "cyclic", found
+    assert "period of about 7 intervals" in found.explanation
+    values = noisy(2.5, 0.03, 30)
+    values[[4, 9, 20]] *= 3
+    assert judge({"publish_p99": values}).label == "steady"
+
+
 def test_a_small_cycle_does_not_matter() -> None:
     values = noisy(4.0, 0.001) + 0.05 * np.sin(2 * np.pi * np.arange(60) / 10)
     assert judge({"publish_p99": values}).label == "steady"

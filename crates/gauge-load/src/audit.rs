@@ -194,6 +194,7 @@ pub fn judge_sent(books: &[SentBook], publish_samples: u64) -> SentVerdict {
         verdict.sent += book.sent;
         verdict.acked += book.acked;
         verdict.failed += book.failed;
+        verdict.censored += book.censored;
         if book.sent != book.acked + book.failed + book.censored
             || book.unknown.len() != book.failed + book.censored
         {

@@ -165,6 +165,37 @@ impl Emitter {
         self.schedule.next_ns().map(|offset_ns| self.start_ns + offset_ns)
     }
 
+    /// Whether no message will be due any more, at `now_ns` or later.
+    pub fn has_ended(&self, now_ns: i64) -> bool {
+        if self.start_ns == i64::MAX {
+            return false;
+        }
+        if self.schedule.is_closed() {
+            now_ns - self.start_ns >= self.schedule.stop_ns()
+        } else {
+            self.schedule.next_ns().is_none()
+        }
+    }
+
+    /// Messages that were due by `now_ns` and were never taken, `limit` at most: what a system that leaves no room keeps out of the books. None
+    /// in a closed loop, where nothing is due that was not taken.
+    pub fn untaken_msgs(&self, now_ns: i64, limit: u64) -> u64 {
+        if self.schedule.is_closed() || self.start_ns == i64::MAX {
+            return 0;
+        }
+        let mut schedule = self.schedule.clone();
+        let mut count = 0;
+        while count < limit
+            && schedule
+                .next_ns()
+                .is_some_and(|offset_ns| offset_ns <= now_ns - self.start_ns)
+        {
+            schedule.take();
+            count += 1;
+        }
+        count
+    }
+
     /// Bytes of the next message's body, so that a client can look for room before it takes it.
     #[inline]
     pub fn next_payload_bytes(&self) -> usize {

@@ -156,8 +156,7 @@ impl PhaseLatencies {
         }
     }
 
-    fn clear(&mut self, phase: usize) {
-        self.phase = phase;
+    fn clear(&mut self) {
         self.publish.clear();
         self.service.clear();
         self.send_delay.clear();
@@ -180,11 +179,30 @@ pub struct Tally {
 const SPARES_MAX: usize = 2;
 
 impl Tally {
-    /// Empties it, keeps the memory.
+    /// An empty tally that has the memory for a phase and for the next one, so that a lane need not ask for any.
+    pub fn with_room(subscriptions: usize) -> Tally {
+        let mut tally = Tally::default();
+        tally.counters.received = vec![Received::default(); subscriptions];
+        tally
+            .spare
+            .extend((0..SPARES_MAX).map(|_| PhaseLatencies::new(0, subscriptions)));
+        tally
+    }
+
+    /// Empties it, keeps the memory. Writes over all the distributions that were used, so it is work for another thread than the lane's.
     pub fn clear(&mut self) {
         self.counters.clear();
         self.spare.append(&mut self.latencies);
         self.spare.truncate(SPARES_MAX);
+        self.spare.iter_mut().for_each(PhaseLatencies::clear);
+    }
+
+    /// Adds another lane's tally of the same interval.
+    pub fn add(&mut self, other: &Tally, subscriptions: usize) {
+        self.counters.add(&other.counters);
+        for latencies in &other.latencies {
+            self.phase(latencies.phase, subscriptions).add(latencies);
+        }
     }
 
     /// The distributions of a phase.
@@ -200,7 +218,7 @@ impl Tally {
         }
         let latencies = match self.spare.pop() {
             Some(mut spare) => {
-                spare.clear(phase);
+                spare.phase = phase;
                 spare
             }
             None => PhaseLatencies::new(phase, subscriptions),
@@ -247,8 +265,6 @@ impl Observer {
     /// `stamped`: messages carry stamps; without, receipts are only counted. `producers`: those of this lane. `slots`: partitions
     /// of all topics, numbered through.
     pub fn new(run: u32, stamped: bool, producers: &[u32], subscriptions: usize, slots: usize) -> Observer {
-        let mut tally = Tally::default();
-        tally.counters.received = vec![Received::default(); subscriptions];
         Observer {
             run,
             start_ns: 0,
@@ -258,7 +274,7 @@ impl Observer {
             phase: 0,
             phase_from_ns: i64::MIN,
             phase_until_ns: i64::MAX,
-            tally,
+            tally: Tally::with_room(subscriptions),
             books: Books {
                 sent: producers
                     .iter()
@@ -274,8 +290,25 @@ impl Observer {
     }
 
     /// The schedule begins at `start_ns` of the clock.
+    ///
+    /// What the preparation caused (requests of probes, errors of leaders that were not there yet) is forgotten; what was received stays.
     pub fn start(&mut self, start_ns: i64) {
         self.start_ns = start_ns;
+        let received = std::mem::take(&mut self.tally.counters.received);
+        self.tally.counters = Counters {
+            received,
+            ..Counters::default()
+        };
+    }
+
+    /// The counters since the last swap.
+    pub fn counters(&self) -> &Counters {
+        &self.tally.counters
+    }
+
+    /// Different messages of this trial that a subscription received on this lane, over the whole trial; of messages without stamps: 0.
+    pub fn unique_msgs(&self, subscription: usize) -> u64 {
+        self.books.end_to_end_samples[subscription]
     }
 
     /// Replaces the phases: offsets from the start, rising, the first is 0. Messages that were seen already stay where they are.

@@ -47,7 +47,8 @@ pub struct ScheduleSpec {
     pub rate_msgs_s: f64,
     /// A change of the rate from the beginning on.
     pub ramp: Option<Ramp>,
-    /// Where in its first gap the first message of a uniform schedule lies, 0 to 1: producers that share a rate are staggered by it.
+    /// Where in its first gap the first message of a uniform schedule (the first burst of a bursty one) lies, 0 to 1: producers that
+    /// share a rate are staggered by it.
     pub stagger: f64,
     /// End of the schedule: messages due at this offset or later do not exist.
     pub stop_ns: Option<i64>,
@@ -251,7 +252,7 @@ impl Schedule {
             Arrival::Poisson => self.next_u -= (1.0 - self.random.f64()).ln(),
             Arrival::Burst { messages } => {
                 let messages = u64::from(messages.max(1));
-                self.next_u = (self.taken / messages * messages) as f64 + self.stagger;
+                self.next_u = (self.taken / messages * messages) as f64 + self.stagger * messages as f64;
             }
             Arrival::Closed => {}
         }

@@ -1,1 +1,25 @@
-//! See the crate's section in docs/architecture.md.
+//! The reference log: a single-node append log that speaks enough of Kafka's protocol for ordinary clients.
+//!
+//! See `docs/reference-log.md` for what it is for, how it stores data, and what it measures. The parts:
+//!
+//! - `cli`: the command `gauge log`; `settings`: what it was told; `start`: threads and their end.
+//! - `net`: sockets; `api`: requests and responses; `wire` and `batch`: the formats.
+//! - `broker`: topics, groups, producers, behind one lock and without I/O.
+//! - `storage`: the journal; `commit`, `load`, `maintain`: the threads that touch the disk; `recovery`: what happens before them.
+
+pub mod api;
+pub mod batch;
+pub mod broker;
+pub mod cli;
+pub mod commit;
+pub mod events;
+pub mod load;
+pub mod maintain;
+pub mod metrics;
+pub mod net;
+pub mod recovery;
+pub mod settings;
+pub mod shared;
+pub mod start;
+pub mod storage;
+pub mod wire;

@@ -1,1 +1,28 @@
-//! See the crate's section in docs/architecture.md.
+//! The load worker: one process that drives load and knows nothing of studies, files or reports.
+//!
+//! - `api`: the HTTP API of docs/worker-api.md; `request` are its bodies, `error` its errors, `server` its sockets.
+//! - `plan`: from a request to a plan in which every value was looked at.
+//! - `trial`: the trial's state machine, a thread; `drain`: when everything is there; `judgement`: the audit.
+//! - `lane`: a thread that owns a client and paces it; `scheduling`: what the kernel gives it.
+//! - `collector`: what the lanes saw in an interval, added up, encoded, kept.
+//! - `cli`, `process`: the command line; signals and the parent.
+//!
+//! The control plane (API, supervisor, collector) runs at normal priority and talks to the lanes through bounded queues; a lane shares
+//! nothing and waits for nobody.
+
+mod api;
+pub mod cli;
+mod collector;
+mod drain;
+mod error;
+mod judgement;
+mod lane;
+mod plan;
+mod process;
+mod request;
+mod scheduling;
+mod server;
+mod trial;
+
+pub use api::App;
+pub use server::serve;

@@ -14,11 +14,16 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Log(gauge_log::cli::Args),
     Probe(gauge_probe::cli::Args),
+    /// Drive load on behalf of a lab
+    Worker(gauge_worker::cli::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Log(args) => gauge_log::cli::run(args),
         Command::Probe(args) => gauge_probe::cli::run(args),
+        Command::Worker(args) => gauge_worker::cli::run(args),
     }
 }

@@ -173,33 +173,36 @@ SERIES_FIGURES: dict[str, tuple[str, ...]] = {
 }
 
 
-def series(intervals: Intervals, resources: list[Row], phase: str | None = None) -> Series:
-    """Lines up counters, latencies (of one phase or of all) and resources on one axis."""
+def series(intervals: Intervals, resources: list[Row], phase: str | None = None, stride: int = 1) -> Series:
+    """Lines up counters, latencies (of one phase or of all) and resources on one axis.
+
+    `stride` intervals become one point, for charts of long trials: counters add up, levels keep their
+    largest, histograms are merged before percentiles are taken.
+    """
     counters = intervals.counters()
     axis: dict[int, tuple[float, float]] = {}
     for row in counters:
         axis.setdefault(int(row["interval"]), (float(row["start_s"]), float(row["duration_s"])))
     order = sorted(axis)
-    place = {interval: position for position, interval in enumerate(order)}
+    place = {interval: position // stride for position, interval in enumerate(order)}
+    length = len(set(place.values()))
+    start, duration, members = np.full(length, np.inf), np.zeros(length), np.zeros(length)
+    for interval, position in place.items():
+        start[position] = min(start[position], axis[interval][0])
+        duration[position] += axis[interval][1]
+        members[position] += 1
     values: dict[str, Values] = {}
     for column in ("sent_msgs", "acked_msgs", "acked_bytes", "failed_msgs", "cpu_s"):
-        values["workers_cpu_s" if column == "cpu_s" else column] = _sums(counters, column, place)
+        values["workers_cpu_s" if column == "cpu_s" else column] = _sums(counters, column, place, length)
     receipts = intervals.receipts()
     for column in ("received_msgs", "received_bytes"):
-        values[column] = _sums(receipts, column, place)
-    values["waiting_msgs"] = _placed(intervals.level("waiting_msgs", counters), place)
-    values["backlog_msgs"] = _placed(intervals.level("backlog_msgs", receipts), place)
-    for metric, figures in SERIES_FIGURES.items():
-        by_interval = intervals.histograms_by_interval(metric, phase)
-        for figure in figures:
-            found = {interval: _figure(histogram, figure) for interval, histogram in by_interval.items()}
-            values[f"{metric}_ms_{figure}"] = _placed(found, place)
-    values.update(_resource_values(resources, place))
+        values[column] = _sums(receipts, column, place, length)
+    values["waiting_msgs"] = _highest(intervals.level("waiting_msgs", counters), place, length)
+    values["backlog_msgs"] = _highest(intervals.level("backlog_msgs", receipts), place, length)
+    values.update(_latency_values(intervals, phase, place, length))
+    values.update(_resource_values(resources, place, length, members))
     return Series(
-        interval=np.array(order, dtype=np.int64),
-        start_s=np.array([axis[interval][0] for interval in order], dtype=np.float64),
-        duration_s=np.array([axis[interval][1] for interval in order], dtype=np.float64),
-        values=values,
+        interval=np.array(order[::stride], dtype=np.int64), start_s=start, duration_s=duration, values=values
     )
 
 
@@ -232,14 +235,32 @@ def _read_rows(path: Path, columns: dict[str, str]) -> list[Row]:
     return rows
 
 
+def _latency_values(
+    intervals: Intervals, phase: str | None, place: dict[int, int], length: int
+) -> dict[str, Values]:
+    values: dict[str, Values] = {}
+    for metric, figures in SERIES_FIGURES.items():
+        groups: dict[int, list[Histogram]] = defaultdict(list)
+        for interval, histogram in intervals.histograms_by_interval(metric, phase).items():
+            if interval in place:
+                groups[place[interval]].append(histogram)
+        merged = {position: merge(group) for position, group in groups.items()}
+        for figure in figures:
+            found = np.full(length, np.nan)
+            for position, histogram in merged.items():
+                found[position] = _figure(histogram, figure)
+            values[f"{metric}_ms_{figure}"] = found
+    return values
+
+
 def _figure(histogram: Histogram, figure: str) -> float:
     percent = {"p50": 50.0, "p99": 99.0, "max": 100.0}[figure]
     value = histogram.percentile(percent)
     return float("nan") if value is None else value / NS_PER_MS
 
 
-def _sums(rows: Iterable[Row], column: str, place: dict[int, int]) -> Values:
-    result = np.full(len(place), np.nan)
+def _sums(rows: Iterable[Row], column: str, place: dict[int, int], length: int) -> Values:
+    result = np.full(length, np.nan)
     for row in rows:
         position = place.get(int(row["interval"]))
         if position is not None and row[column] is not None:
@@ -247,25 +268,28 @@ def _sums(rows: Iterable[Row], column: str, place: dict[int, int]) -> Values:
     return result
 
 
-def _placed(found: dict[int, float] | dict[int, int], place: dict[int, int]) -> Values:
-    result = np.full(len(place), np.nan)
+def _highest(found: dict[int, int], place: dict[int, int], length: int) -> Values:
+    result = np.full(length, np.nan)
     for interval, value in found.items():
         if interval in place:
-            result[place[interval]] = value
+            result[place[interval]] = np.fmax(result[place[interval]], value)
     return result
 
 
-def _resource_values(resources: list[Row], place: dict[int, int]) -> dict[str, Values]:
-    def of(scope: str) -> list[Row]:
-        return [row for row in resources if row["scope"] == scope]
+def _resource_values(
+    resources: list[Row], place: dict[int, int], length: int, members: Values
+) -> dict[str, Values]:
+    def of(scope: str, column: str) -> Values:
+        return _sums((row for row in resources if row["scope"] == scope), column, place, length)
 
     return {
-        "system_cpu_s": _sums(of("system"), "cpu_s", place),
-        "lab_cpu_s": _sums(of("lab"), "cpu_s", place),
-        "others_cpu_s": _sums(of("others"), "cpu_s", place),
-        "host_cpu_s": _sums(of("host"), "cpu_s", place),
-        "steal_s": _sums(of("host"), "steal_s", place),
-        "system_rss_bytes": _sums(of("system"), "rss_bytes", place),
-        "system_disk_write_bytes": _sums(of("system"), "disk_write_bytes", place),
-        "system_disk_read_bytes": _sums(of("system"), "disk_read_bytes", place),
+        "system_cpu_s": of("system", "cpu_s"),
+        "lab_cpu_s": of("lab", "cpu_s"),
+        "others_cpu_s": of("others", "cpu_s"),
+        "host_cpu_s": of("host", "cpu_s"),
+        "steal_s": of("host", "steal_s"),
+        # A level, not a sum: the mean over the intervals that share a point.
+        "system_rss_bytes": of("system", "rss_bytes") / members,
+        "system_disk_write_bytes": of("system", "disk_write_bytes"),
+        "system_disk_read_bytes": of("system", "disk_read_bytes"),
     }

@@ -55,27 +55,25 @@ def latency(histogram: Histogram, beyond: Beyond | None = None) -> Latency:
     )
 
 
-def curve(histogram: Histogram, points_per_decade: int = 24) -> tuple[list[float], list[float]]:
-    """Latency by percentile for a chart: shares (0-1, ascending, dense towards 1) and ms, ending with the
-    maximum.
+CURVE_STEPS_PER_DECADE = 24
+"""Points of a curve per factor of ten in 1 - share."""
 
-    Points are spaced evenly in log10(1 - share), down to the share of a single sample: finer than that the
-    data says nothing.
+
+def curve(histogram: Histogram) -> list[float]:
+    """Latency by percentile for a chart: value k, in ms, is that of share 1 - 10^(-k /
+    CURVE_STEPS_PER_DECADE).
+
+    The same grid for every histogram, so that curves of repeats can be compared point by point. It ends with
+    the first point beyond the share of a single sample, which is the maximum: finer than that the data says
+    nothing.
     """
     if not histogram.count:
-        return [], []
-    decades = math.log10(histogram.count)
-    steps = max(2, math.ceil(decades * points_per_decade))
-    shares: list[float] = []
-    values: list[float] = []
-    for step in range(steps + 1):
-        share = 1.0 - 10.0 ** (-decades * step / steps)
-        value = histogram.percentile(share * 100.0)
-        if value is None:
-            break
-        shares.append(share)
-        values.append(value / NS_PER_MS)
-    return shares, values
+        return []
+    steps = math.ceil(math.log10(histogram.count) * CURVE_STEPS_PER_DECADE - 1e-9)
+    shares = [1.0 - 10.0 ** (-step / CURVE_STEPS_PER_DECADE) for step in range(steps + 1)]
+    shares[-1] = 1.0
+    found = (histogram.percentile(share * 100.0) for share in shares)
+    return [value / NS_PER_MS for value in found if value is not None]
 
 
 def _percentile(histogram: Histogram, percent: float, beyond: Beyond) -> float | None:

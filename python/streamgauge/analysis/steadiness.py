@@ -7,9 +7,10 @@ Each series (publish rate, publish p50 and p99, CPU) is asked three questions, i
    flat. A slope estimated from noise is rarely exactly 0, so a drift is only called one when the whole 99 %
    confidence interval of the slope lies beyond 0.1 %: four series are asked, and at 95 % one healthy trial in
    six would be accused.
-2. *Does it go round in circles?* Fisher's g-test on the periodogram of the detrended ranks (ranks, so that
-   one spike is no period): one frequency holds more than chance explains (p < 0.001), the window holds three
-   whole periods of it, the autocorrelation at that lag agrees, and the swing is large enough to matter.
+2. *Does it go round in circles?* Either one frequency holds more of the periodogram of the detrended ranks
+   than chance explains (Fisher's g-test, p < 0.001), or the series resembles itself one and two periods later
+   (autocorrelation: spikes that come back). The window must hold three whole periods, and the swing must be
+   large enough to matter.
 3. *Does it jump about?* The middle 80 % of the intervals spread wider than the series' bound, or the rate
    fell below half of its level in any interval. The bound for rates grows with the counting noise of few
    messages (three standard deviations of a Poisson count).
@@ -38,6 +39,8 @@ CONFIDENCE = 0.99
 CYCLE_CHANCE_MAX = 0.001
 CYCLE_PERIODS_MIN = 3
 CYCLE_AUTOCORRELATION_MIN = 0.3
+PULSE_AUTOCORRELATION_MIN = 0.5
+PULSE_DEVIATIONS = 12.0
 COLLAPSE_SHARE = 0.5
 PAIRS_INTERVALS_MAX = 2000
 """Theil-Sen compares all pairs; longer series are averaged down to this many points first (2 million pairs).
@@ -147,13 +150,24 @@ def slope_per_interval(values: Values) -> tuple[float, float, float]:
 def cycle(values: Values, swing_min: float) -> float | None:
     """Period in intervals of a cycle that chance does not explain and that swings by at least `swing_min`;
     else None.
+    """
+    trend = slope_per_interval(values)[0]
+    detrended = np.asarray(values - trend * np.arange(len(values)), dtype=np.float64)
+    period = _wave(detrended) or _pulse(detrended)
+    if period is None:
+        return None
+    lag = round(period)
+    folded = [float(np.median(detrended[phase::lag])) for phase in range(lag)]
+    return period if max(folded) - min(folded) >= swing_min else None
+
+
+def _wave(detrended: Values) -> float | None:
+    """A smooth cycle: one frequency of the periodogram of the ranks holds more than chance explains.
 
     Fisher (1929), Tests of significance in harmonic analysis: g is the largest share of the periodogram that
     one of m frequencies holds; P(g > x) <= m (1 - x)^(m - 1).
     """
-    length = len(values)
-    trend = slope_per_interval(values)[0]
-    detrended = values - trend * np.arange(length)
+    length = len(detrended)
     ranks = stats.rankdata(detrended)
     power = np.abs(np.fft.rfft(ranks - ranks.mean()))[1 : (length - 1) // 2 + 1] ** 2
     if len(power) < CYCLE_PERIODS_MIN or power.sum() == 0:
@@ -165,10 +179,27 @@ def cycle(values: Values, swing_min: float) -> float | None:
     if chance >= CYCLE_CHANCE_MAX or periods < CYCLE_PERIODS_MIN:
         return None
     period = length / periods
-    if _autocorrelation(ranks, round(period)) < CYCLE_AUTOCORRELATION_MIN:
-        return None
-    swing = float(np.subtract(*np.percentile(detrended, [90, 10])))
-    return period if swing >= swing_min else None
+    return period if _autocorrelation(ranks, round(period)) >= CYCLE_AUTOCORRELATION_MIN else None
+
+
+def _pulse(detrended: Values) -> float | None:
+    """Spikes that come back: their power lies on many frequencies, but the series resembles itself one and
+    two periods later.
+
+    Values far out are pulled in first, so that the size of one spike does not decide. The bound is 3.3
+    standard deviations of the autocorrelation of noise (1 / sqrt of the number of pairs).
+    """
+    median = float(np.median(detrended))
+    deviation = float(np.median(np.abs(detrended - median))) or 1e-300
+    inside = np.clip(detrended, median - PULSE_DEVIATIONS * deviation, median + PULSE_DEVIATIONS * deviation)
+    for lag in range(2, len(inside) // CYCLE_PERIODS_MIN + 1):
+        bound = max(PULSE_AUTOCORRELATION_MIN, 3.3 / math.sqrt(len(inside) - lag))
+        if (
+            _autocorrelation(inside, lag) > bound
+            and _autocorrelation(inside, 2 * lag) > PULSE_AUTOCORRELATION_MIN
+        ):
+            return float(lag)
+    return None
 
 
 def _autocorrelation(values: Values, lag: int) -> float:

@@ -83,10 +83,18 @@ def _explain(error: Exception) -> int | None:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
         return 2
-    if isinstance(error, SystemInputError):
+    if isinstance(error, SystemInputError) or _is_of_report(error):
         print(f"error: {error}", file=sys.stderr)
         return 2
     if isinstance(error, (SystemFailure, FleetFailure, WorkerLost, WorkerRefused)):
         print(f"error: {error}", file=sys.stderr)
         return 3
     return None
+
+
+def _is_of_report(error: Exception) -> bool:
+    """Whether a file that was to be read is damaged or is something else. Only what was imported can have
+    raised its errors, and importing the report for every error would take long."""
+    names = {"streamgauge.report.run": "ReportError", "streamgauge.report.foreign": "ForeignError"}
+    modules = [(sys.modules.get(module), name) for module, name in names.items()]
+    return any(module is not None and isinstance(error, getattr(module, name)) for module, name in modules)

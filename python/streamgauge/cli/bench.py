@@ -8,7 +8,7 @@ import typer
 
 from streamgauge.cli.run import OUT, DataOption, EventsOption, OutOption
 
-BENCH_SYSTEMS = ("kafka",)
+BENCH_SYSTEMS = ("gauge-log", "kafka")
 BENCH_WORKLOAD = "1-topic-16-partitions-100b"
 
 

@@ -90,7 +90,7 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
     results = run.results()
     if results:
         terminal.print_summary(results, console)
-    for note in run.read_manifest().notes:
+    for note in run.read_manifest().notes if run.ours else []:
         console.print(f"note: {note}", markup=False, highlight=False)
     console.print(f"report: {_shown(report)}", markup=False, highlight=False, soft_wrap=True)
 

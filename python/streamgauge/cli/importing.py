@@ -3,22 +3,68 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from streamgauge.cli.run import OUT
+
+if TYPE_CHECKING:
+    from streamgauge.report.foreign import ForeignResult
 
 
 def import_(
     files: Annotated[list[Path], typer.Argument(metavar="OMB.json...", help="Result files of OMB.")],
+    into: Annotated[
+        str | None,
+        typer.Option(
+            "--into", metavar="RUN", help="Show them beside this run's trials [default: a new report]."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where runs are.")] = OUT,
 ) -> None:
-    """Read results of the OpenMessaging Benchmark and print them as a table.
+    """Read results of the OpenMessaging Benchmark (OMB) and show them in a report.
 
-    They are marked as foreign: OMB makes no audit and judges no validity.
+    They are marked as foreign: OMB makes no audit and judges no validity, and its publish latency begins when
+    a message is sent and not when it should have been.
     """
+    import shutil
+
     from rich.console import Console
 
-    from streamgauge.report import export as exports
-    from streamgauge.report import terminal
+    from streamgauge.report import html
+    from streamgauge.report.foreign import read_omb
+    from streamgauge.report.run import FOREIGN_DIRECTORY
+    from streamgauge.store.directory import RunDirectory
 
-    results = [exports.read_omb(path) for path in files]
-    terminal.print_summary(results, Console())
+    results = [read_omb(path) for path in files]
+    run = RunDirectory.open(into, out) if into else RunDirectory.create(out, "imported", latest=False)
+    folder = run.path / FOREIGN_DIRECTORY
+    folder.mkdir(exist_ok=True)
+    for path in files:
+        shutil.copyfile(path, _free_name(folder, path))
+    console = Console()
+    for result in results:
+        console.print(_line(result), markup=False, highlight=False, soft_wrap=True)
+    console.print(f"report: {html.write(run.path)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _free_name(folder: Path, path: Path) -> Path:
+    """A name in the folder that is not taken: results of several machines are often called the same."""
+    for number in range(1, 10_000):
+        candidate = folder / (path.name if number == 1 else f"{path.stem}-{number}{path.suffix}")
+        if not candidate.exists():
+            return candidate
+    raise AssertionError("ten thousand results of one name")
+
+
+def _line(result: ForeignResult) -> str:
+    from streamgauge.cli import figures
+
+    return (
+        f"{result.driver}  {result.workload}  (OMB: no audit, no validity)\n"
+        f"  {figures.rate(result.publish_rate_msgs_s)} msg/s, service p50 "
+        f"{figures.ms(result.service_ms.p50)} "
+        f"p99 {figures.ms(result.service_ms.p99)} ms, end-to-end p50 {figures.ms(result.end_to_end_ms.p50)} "
+        f"p99 {figures.ms(result.end_to_end_ms.p99)} ms"
+    )

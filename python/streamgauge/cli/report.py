@@ -31,6 +31,6 @@ def report(runs: RunsArgument = None, out: OutOption = OUT) -> None:
     for run in found:
         if is_running(run):
             raise InputError(f"{run.path}: this run is still going on; its report comes at its end")
-        for result in recover(run):
+        for result in recover(run) if run.ours else []:
             print(f"recovered trial {result.trial} of {run.run_id}: {result.failure}", file=sys.stderr)
         show_outcome(run.path)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-DEFAULT_SYSTEM = "kafka"
+DEFAULT_SYSTEM = "gauge-log"
 OUT = Path("runs")
 
 SystemOption = Annotated[

@@ -30,9 +30,6 @@ class LiveObserver(Observer):
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._live = Live(
-            console=console, get_renderable=self._render, refresh_per_second=REFRESH_PER_S, transient=True
-        )
         self._title = ""
         self._subtitle = ""
         self._phase = ""
@@ -41,6 +38,10 @@ class LiveObserver(Observer):
         self._progress = ""
         self._snapshot: Snapshot | None = None
         self._p99: deque[float] = deque(maxlen=HISTORY)
+        # Last, because it draws at once.
+        self._live = Live(
+            console=console, get_renderable=self._render, refresh_per_second=REFRESH_PER_S, transient=True
+        )
 
     def run_started(self, directory: Path, trials: int) -> None:
         """See Observer."""
@@ -116,7 +117,8 @@ class LiveObserver(Observer):
 
     def _table(self, snapshot: Snapshot) -> RenderableType:
         table = Table.grid(padding=(0, 2))
-        for _ in range(4):
+        table.add_column()
+        for _ in range(3):
             table.add_column(justify="right")
         table.add_column()
         dim = "dim"

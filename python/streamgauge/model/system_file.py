@@ -91,11 +91,11 @@ def _choose(item: str, overrides: SystemOverrides, known: Mapping[str, System]) 
     name, _, version = item.partition("@")
     system = known.get(name)
     if system is None:
-        listing = f"; known systems: {', '.join(sorted(known))}"
-        raise InputError(f"--system {item}: no system '{name}'{nearest(name, known)}{listing}")
+        hint = nearest(name, known) or f"; known systems: {', '.join(known)}"
+        raise InputError(f"no system '{name}'{hint}")
     if "@" in item and not version:
         raise InputError(
-            f"--system {item}: no version after '@': expected for instance {name}@{system.default_version}"
+            f"{item}: no version after '@'; expected for instance {name}@{system.default_version}"
         )
     level = _level(overrides.level, lambda message: Problem(f"--durability {message}"))
     request = SystemRequest(
@@ -175,13 +175,8 @@ def _system_of(document: Document, known: Mapping[str, System]) -> System:
         )
     system = known.get(str(wanted))
     if system is None:
-        raise InputError(
-            document.problem(
-                f"system: no system '{wanted}'{nearest(str(wanted), known)}; known systems: "
-                f"{', '.join(sorted(known))}",
-                ("system",),
-            )
-        )
+        hint = nearest(str(wanted), known) or f"; known systems: {', '.join(known)}"
+        raise InputError(document.problem(f"system: no system '{wanted}'{hint}", ("system",)))
     return system
 
 

@@ -128,7 +128,5 @@ def find_workload(text: str) -> tuple[Path, str]:
     if shipped.is_file():
         return shipped, f"workloads/{text}.yaml"
     names = library_names()
-    raise InputError(
-        f"no workload '{text}'{nearest(text, names)}; expected a file (path/to/x.yaml) or one of: "
-        f"{', '.join(names)}"
-    )
+    hint = nearest(text, names) or f"; expected a file (path/to/x.yaml) or one of: {', '.join(names)}"
+    raise InputError(f"no workload '{text}'{hint}")

@@ -27,6 +27,12 @@ def significant(value: float | None, digits: int = 3) -> str:
     return text
 
 
+def trimmed(value: float | None) -> str:
+    """Three significant digits without trailing zeros, for what was asked and not measured: 30, 2.5."""
+    text = significant(value)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 def milliseconds(value: float | None) -> str:
     """A latency in ms without the unit; a percentile beyond the recorders' range reads as such."""
     return significant(value)
@@ -78,7 +84,7 @@ def seconds(value: float | None) -> str:
     if value is None:
         return UNKNOWN
     if value < 120:
-        return f"{significant(value)} s"
+        return f"{trimmed(value)} s"
     minutes, rest = divmod(round(value), 60)
     if minutes < 60:
         return f"{minutes} min" + (f" {rest} s" if rest else "")

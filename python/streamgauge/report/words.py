@@ -99,9 +99,9 @@ def cell_validity(cell: Cell) -> Verdict:
         return validity(cell.first)
     valid = cell.valid_count
     if valid == len(cell.trials):
-        return Verdict(f"{valid} of {valid} valid", f"All {valid} trials are valid.", "good")
+        return Verdict(f"{valid}/{valid} valid", f"All {valid} trials are valid.", "good")
     tone: Tone = "warn" if valid else "bad"
-    word = f"{valid} of {len(cell.trials)} valid" if valid else "INVALID"
+    word = f"{valid}/{len(cell.trials)} valid" if valid else "INVALID"
     return Verdict(word, f"{valid} of {len(cell.trials)} trials are valid.", tone)
 
 

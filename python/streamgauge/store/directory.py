@@ -89,7 +89,7 @@ class RunDirectory:
         self.path = path
 
     @classmethod
-    def create(cls, out: Path, name: str) -> RunDirectory:
+    def create(cls, out: Path, name: str, *, latest: bool = True) -> RunDirectory:
         """Makes `out/<date-time>-<name>`, unlike any that exists, and points `out/latest` to it."""
         stamp = time.strftime("%Y%m%d-%H%M%S")
         base = f"{stamp}-{_plain(name)}"
@@ -100,7 +100,8 @@ class RunDirectory:
                 with contextlib.suppress(FileExistsError):
                     path.mkdir()
                     (path / "trials").mkdir()
-                    _point(out / LATEST, path.name)
+                    if latest:
+                        _point(out / LATEST, path.name)
                     return cls(path)
         except OSError as error:
             raise InputError(f"--out {out}: cannot be written: {error.strerror}") from None
@@ -110,12 +111,17 @@ class RunDirectory:
     def open(cls, text: str, out: Path) -> RunDirectory:
         """An existing run: a path, or its name (or `latest`) in `out`. Raises InputError."""
         for path in (Path(text), out / text):
-            if (path / "manifest.json").is_file():
+            if (path / "manifest.json").is_file() or (path / "foreign").is_dir():
                 return cls(path.resolve() if path.is_symlink() else path)
         raise InputError(
             f"no run '{text}': expected a run's directory (with manifest.json), its name in {out}, or "
             f"'{LATEST}'"
         )
+
+    @property
+    def ours(self) -> bool:
+        """Whether this is a run of streamgauge; else it holds imported results alone."""
+        return (self.path / "manifest.json").is_file()
 
     @property
     def run_id(self) -> str:

@@ -1,7 +1,8 @@
 """The seam between the lab and a system under test.
 
-A system is one module in this package: how to get it, start it, read its settings back, stop it and wipe it. Nothing outside the
-module knows where a system comes from or what its processes are called; the runner only sees the two classes below.
+A system is one module in this package: how to get it, start it, read its settings back, stop it and wipe it.
+Nothing outside the module knows where a system comes from or what its processes are called; the runner only
+sees the two classes below.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 Level = Literal["L1", "L2", "L3", "L4"]
-"""Durability level (docs/method.md): L1 replicated and fsynced before the ack, L2 replicated, L3 fsynced, L4 neither."""
+"""Durability level (docs/method.md): L1 replicated and fsynced before the ack, L2 replicated, L3 fsynced, L4
+neither.
+"""
 
 Progress = Callable[[str], None]
 """Receives one plain line about what is being done now ("downloading Kafka 4.3.1")."""
 
 Describe = Callable[[Sequence[str]], Mapping[str, Any]]
-"""Asks the live system about itself through a worker (docs/worker-api.md, /v1/admin/describe); takes topic names."""
+"""Asks the live system about itself through a worker (docs/worker-api.md, /v1/admin/describe); takes topic
+names.
+"""
 
 
 class SystemFailure(Exception):
@@ -27,7 +32,9 @@ class SystemFailure(Exception):
 
 
 class SystemInputError(Exception):
-    """What was asked of the system cannot be had (exit status 2): a level, a version, an unknown setting, a port in use."""
+    """What was asked of the system cannot be had (exit status 2): a level, a version, an unknown setting, a
+    port in use.
+    """
 
 
 @dataclass(frozen=True)
@@ -68,15 +75,20 @@ class ReadBack:
     """Settings of the live system and what they mean for durability."""
 
     level: Level | None
-    """The level that the settings read back amount to, with the client's acks; None when it cannot be told."""
+    """The level that the settings read back amount to, with the client's acks; None when it cannot be told.
+    """
     settings: Mapping[str, Any]
-    """The settings that matter, as the live system reports them (flat: "topic.flush.messages", "node.1.num.io.threads", ...)."""
+    """The settings that matter, as the live system reports them (flat: "topic.flush.messages",
+    "node.1.num.io.threads", ...).
+    """
     mismatches: tuple[str, ...]
     """One sentence for each setting that is not as asked; any makes the trial invalid."""
 
 
 class RunningSystem(abc.ABC):
-    """A system that answers. Obtained from `System.start` or `System.attach`; always ended with `stop` (idempotent)."""
+    """A system that answers. Obtained from `System.start` or `System.attach`; always ended with `stop`
+    (idempotent).
+    """
 
     name: str
     version: str
@@ -106,7 +118,9 @@ class RunningSystem(abc.ABC):
 
     @abc.abstractmethod
     def failure(self) -> str | None:
-        """One sentence (with the log's last lines or its path) when a process has died unasked; None while all is well."""
+        """One sentence (with the log's last lines or its path) when a process has died unasked; None while
+        all is well.
+        """
 
     @abc.abstractmethod
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
@@ -114,7 +128,9 @@ class RunningSystem(abc.ABC):
 
     @abc.abstractmethod
     def configuration(self) -> dict[str, Any]:
-        """What was configured, for the manifest: files as written, JVM flags, ports, package checksums. No secrets."""
+        """What was configured, for the manifest: files as written, JVM flags, ports, package checksums. No
+        secrets.
+        """
 
     @abc.abstractmethod
     def collect_logs(self, into: Path) -> None:
@@ -122,7 +138,9 @@ class RunningSystem(abc.ABC):
 
     @abc.abstractmethod
     def stop(self) -> None:
-        """Stops what this module started: SIGTERM, generous wait, SIGKILL. Idempotent; never raises for a dead process."""
+        """Stops what this module started: SIGTERM, generous wait, SIGKILL. Idempotent; never raises for a
+        dead process.
+        """
 
     @abc.abstractmethod
     def wipe(self) -> None:
@@ -138,11 +156,15 @@ class System(abc.ABC):
     """The client that drives it (worker API, `system.protocol`)."""
     default_version: ClassVar[str]
     option_keys: ClassVar[frozenset[str]]
-    """Keys that a system file may hold besides the common ones (`name`, `system`, `version`, `nodes`, `durability`, `connect`)."""
+    """Keys that a system file may hold besides the common ones (`name`, `system`, `version`, `nodes`,
+    `durability`, `connect`).
+    """
 
     @abc.abstractmethod
     def check(self, request: SystemRequest) -> None:
-        """Raises SystemInputError when the request cannot be met, before anything is fetched or started: says which levels exist and why."""
+        """Raises SystemInputError when the request cannot be met, before anything is fetched or started: says
+        which levels exist and why.
+        """
 
     @abc.abstractmethod
     def installed(self, version: str | None = None) -> str | None:
@@ -150,16 +172,22 @@ class System(abc.ABC):
 
     @abc.abstractmethod
     def missing(self) -> str | None:
-        """One sentence naming what this machine lacks to run the system (a JDK, a package) and how to get it; None when nothing is."""
+        """One sentence naming what this machine lacks to run the system (a JDK, a package) and how to get it;
+        None when nothing is.
+        """
 
     @abc.abstractmethod
     def install(self, version: str | None, progress: Progress) -> None:
-        """Gets the version into the cache (verified by checksums); returns at once when it is there. Raises SystemFailure."""
+        """Gets the version into the cache (verified by checksums); returns at once when it is there. Raises
+        SystemFailure.
+        """
 
     @abc.abstractmethod
     def start(self, request: SystemRequest, directory: Path, progress: Progress) -> RunningSystem:
-        """Installs if need be, configures, starts and waits until the system answers. `directory` is empty and belongs to this system.
-        On failure everything already started is stopped and SystemFailure raised with the reason from the system's log."""
+        """Installs if need be, configures, starts and waits until the system answers. `directory` is empty
+        and belongs to this system. On failure everything already started is stopped and SystemFailure raised
+        with the reason from the system's log.
+        """
 
     @abc.abstractmethod
     def attach(self, request: SystemRequest) -> RunningSystem:

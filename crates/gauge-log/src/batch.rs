@@ -1,0 +1,161 @@
+//! The header of a record batch, format version 2, as far as a log needs it.
+//!
+//! Source: <https://kafka.apache.org/documentation/#recordbatch> (KIP-98). Records themselves are never decoded here: a batch is checked
+//! (length, magic, CRC-32C), gets its base offset, and is stored and served as the bytes that the producer made.
+
+/// Bytes of a batch's header, up to its first record.
+pub const HEADER_BYTES: usize = 61;
+/// Where the bytes begin that a batch's own CRC covers (its attributes).
+const CRC_FROM: usize = 21;
+/// Attribute bit: the batch belongs to a transaction.
+const TRANSACTIONAL: i16 = 0x10;
+/// Attribute bit: the batch is a control batch, which producers may not send.
+const CONTROL: i16 = 0x20;
+
+/// Why a batch is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rejected {
+    /// Its bytes do not match its CRC, or its length field does not match the bytes sent (CORRUPT_MESSAGE).
+    Corrupt(&'static str),
+    /// It is whole, but not something that this log stores (INVALID_RECORD).
+    Invalid(&'static str),
+    /// An old message format (UNSUPPORTED_FOR_MESSAGE_FORMAT).
+    OldFormat,
+}
+
+/// What a log needs to know of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Offset of the first record.
+    pub base_offset: i64,
+    /// Offsets that the batch takes: its last offset delta plus one.
+    pub offset_count: i64,
+    /// Largest timestamp of its records, ms since the epoch (or as the producer set it).
+    pub timestamp_ms_max: i64,
+    /// Producer id, -1 for a producer that is not idempotent.
+    pub producer_id: i64,
+    /// Producer epoch.
+    pub producer_epoch: i16,
+    /// Sequence number of the first record.
+    pub base_sequence: i32,
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut array = [0u8; N];
+    array.copy_from_slice(&bytes[at..at + N]);
+    array
+}
+
+/// Reads the header of a batch that is known to be whole (at least `HEADER_BYTES` long).
+pub fn header(batch: &[u8]) -> Header {
+    Header {
+        base_offset: i64::from_be_bytes(field(batch, 0)),
+        offset_count: i64::from(i32::from_be_bytes(field(batch, 23))) + 1,
+        timestamp_ms_max: i64::from_be_bytes(field(batch, 35)),
+        producer_id: i64::from_be_bytes(field(batch, 43)),
+        producer_epoch: i16::from_be_bytes(field(batch, 51)),
+        base_sequence: i32::from_be_bytes(field(batch, 53)),
+    }
+}
+
+/// Whether the CRC that a whole batch carries matches its bytes.
+pub fn crc_matches(batch: &[u8]) -> bool {
+    batch.len() >= HEADER_BYTES && crc32c::crc32c(&batch[CRC_FROM..]) == u32::from_be_bytes(field(batch, 17))
+}
+
+/// Checks the records of one partition in a Produce request: exactly one whole batch of format 2 (as brokers demand since KIP-98).
+pub fn check(records: &[u8]) -> Result<Header, Rejected> {
+    if records.len() > 16 && records[16] != 2 {
+        return Err(if records[16] < 2 {
+            Rejected::OldFormat
+        } else {
+            Rejected::Invalid("unknown batch format")
+        });
+    }
+    if records.len() < HEADER_BYTES {
+        return Err(Rejected::Corrupt("the record batch is shorter than its header"));
+    }
+    let length = i32::from_be_bytes(field(records, 8));
+    if length < (HEADER_BYTES - 12) as i32 || length as usize + 12 > records.len() {
+        return Err(Rejected::Corrupt(
+            "the record batch's length does not match its bytes",
+        ));
+    }
+    if (length as usize) + 12 != records.len() {
+        return Err(Rejected::Invalid(
+            "a Produce request holds exactly one record batch per partition",
+        ));
+    }
+    if !crc_matches(records) {
+        return Err(Rejected::Corrupt("the record batch does not match its CRC"));
+    }
+    let attributes = i16::from_be_bytes(field(records, 21));
+    if attributes & (TRANSACTIONAL | CONTROL) != 0 {
+        return Err(Rejected::Invalid(
+            "transactional and control batches are not supported",
+        ));
+    }
+    let header = header(records);
+    let record_count = i64::from(i32::from_be_bytes(field(records, 57)));
+    if record_count < 1 || record_count != header.offset_count {
+        return Err(Rejected::Invalid(
+            "the record count does not match the last offset delta",
+        ));
+    }
+    Ok(header)
+}
+
+/// Sets the base offset and the leader epoch (always 0 here), which the batch's own CRC does not cover.
+pub fn place(batch: &mut [u8], base_offset: i64) {
+    batch[0..8].copy_from_slice(&base_offset.to_be_bytes());
+    batch[12..16].copy_from_slice(&0i32.to_be_bytes());
+}
+
+/// A batch with `record_count` records of `payload_bytes` zero bytes each; for tests of the log (the records are not valid Kafka records).
+#[cfg(test)]
+pub fn for_test(record_count: i32, payload_bytes: usize, producer: (i64, i16, i32)) -> Vec<u8> {
+    let mut batch = vec![0u8; HEADER_BYTES + payload_bytes];
+    let length = (batch.len() - 12) as i32;
+    batch[8..12].copy_from_slice(&length.to_be_bytes());
+    batch[16] = 2;
+    batch[23..27].copy_from_slice(&(record_count - 1).to_be_bytes());
+    batch[35..43].copy_from_slice(&1_700_000_000_000i64.to_be_bytes());
+    batch[43..51].copy_from_slice(&producer.0.to_be_bytes());
+    batch[51..53].copy_from_slice(&producer.1.to_be_bytes());
+    batch[53..57].copy_from_slice(&producer.2.to_be_bytes());
+    batch[57..61].copy_from_slice(&record_count.to_be_bytes());
+    let crc = crc32c::crc32c(&batch[CRC_FROM..]);
+    batch[17..21].copy_from_slice(&crc.to_be_bytes());
+    batch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_batch_passes_and_every_flipped_byte_is_noticed() {
+        let batch = for_test(3, 40, (-1, -1, -1));
+        assert_eq!(check(&batch).map(|header| header.offset_count), Ok(3));
+        // The base offset and the leader epoch are the broker's to set; everything else must be noticed.
+        for at in (8..12).chain(16..batch.len()) {
+            let mut damaged = batch.clone();
+            damaged[at] ^= 0x40;
+            assert!(check(&damaged).is_err(), "byte {at} flipped unnoticed");
+        }
+    }
+
+    #[test]
+    fn placing_a_batch_leaves_its_crc_valid() {
+        let mut batch = for_test(1, 10, (-1, -1, -1));
+        place(&mut batch, 123);
+        assert_eq!(check(&batch).map(|header| header.base_offset), Ok(123));
+    }
+
+    #[test]
+    fn two_batches_in_one_field_are_refused() {
+        let mut records = for_test(1, 10, (-1, -1, -1));
+        records.extend(for_test(1, 10, (-1, -1, -1)));
+        assert!(matches!(check(&records), Err(Rejected::Invalid(_))));
+    }
+}

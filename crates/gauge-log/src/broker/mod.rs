@@ -1,0 +1,263 @@
+//! The broker's state behind one lock, and what is done to it. No I/O happens while the lock is held.
+
+pub mod change;
+pub mod checkpoint;
+pub mod groups;
+pub mod producers;
+pub mod topics;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use change::Change;
+use groups::Groups;
+use producers::Verdict;
+use topics::{ConnectionId, Topics};
+
+use crate::api::error::ErrorCode;
+use crate::batch::Header;
+use crate::storage::cache::ChunkCache;
+use crate::storage::chunk::BatchPlace;
+use crate::storage::journal::{Full, Journal};
+
+/// Batches of one response at most, which bounds what a connection that does not read can hold.
+pub const EXTENTS_MAX: usize = 4096;
+
+/// A batch's bytes, as a place in the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Start of the chunk that holds it.
+    pub chunk: u64,
+    /// First byte in the chunk.
+    pub at: u32,
+    /// Number of bytes.
+    pub bytes: u32,
+}
+
+/// What a read of one partition found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Bytes of the batches that were added.
+    pub bytes: usize,
+    /// A chunk that must be read from disk before more can be found.
+    pub load: Option<u64>,
+    /// Chunks that will be wanted soon by whoever reads on.
+    pub ahead: Option<u64>,
+}
+
+/// Everything that the log knows.
+#[derive(Debug)]
+pub struct Broker {
+    /// Topics and partitions.
+    pub topics: Topics,
+    /// Groups and committed offsets.
+    pub groups: Groups,
+    /// The end of the journal.
+    pub journal: Journal,
+    /// The next producer id.
+    pub next_producer_id: i64,
+    /// Producer ids below this one are taken in the journal.
+    pub producer_ids_taken: i64,
+    cache: Arc<ChunkCache>,
+    places: Vec<BatchPlace>,
+}
+
+/// Producer ids taken with one journal entry.
+const PRODUCER_IDS_AT_ONCE: i64 = 1000;
+
+impl Broker {
+    /// Puts the recovered parts together.
+    pub fn new(
+        topics: Topics,
+        groups: Groups,
+        journal: Journal,
+        producer_ids_taken: i64,
+        cache: Arc<ChunkCache>,
+    ) -> Self {
+        Self {
+            topics,
+            groups,
+            journal,
+            next_producer_id: producer_ids_taken,
+            producer_ids_taken,
+            cache,
+            places: Vec::new(),
+        }
+    }
+
+    /// Stores a checked batch; `Journal::reserve` was called for it. Returns the base offset it has.
+    pub fn append(&mut self, partition_id: u32, batch: &[u8], header: &Header) -> Result<i64, ErrorCode> {
+        let marks_max = self.topics.chunk_marks_max();
+        let partition = self
+            .topics
+            .partition_mut(partition_id)
+            .ok_or(ErrorCode::UnknownTopicOrPartition)?;
+        match partition.producers.judge(header) {
+            Verdict::New => {}
+            Verdict::Duplicate(base_offset) => return Ok(base_offset),
+            Verdict::OutOfOrder => return Err(ErrorCode::OutOfOrderSequenceNumber),
+            Verdict::Fenced => return Err(ErrorCode::InvalidProducerEpoch),
+        }
+        let base_offset = partition.next_offset;
+        let chunk = self
+            .journal
+            .append_batch(partition_id, batch, header, base_offset, &mut partition.last);
+        partition.note_chunk(base_offset, chunk, marks_max);
+        partition.next_offset = base_offset + header.offset_count;
+        partition.producers.note(producers::mark(header, base_offset));
+        Ok(base_offset)
+    }
+
+    /// Applies a change and writes it to the journal; returns the position that must be durable before it is acknowledged, and connections to wake.
+    pub fn change(&mut self, change: Change) -> Result<(u64, Vec<ConnectionId>), Full> {
+        let bytes = change.to_bytes();
+        self.journal.reserve(bytes.len(), 1)?;
+        let position = self.journal.append_change(&bytes);
+        Ok((position, self.apply(change)))
+    }
+
+    /// Applies a change that is in the journal already; returns connections to wake.
+    fn apply(&mut self, change: Change) -> Vec<ConnectionId> {
+        apply(
+            &mut self.topics,
+            &mut self.groups,
+            &mut self.producer_ids_taken,
+            change,
+        )
+    }
+
+    /// A producer id that was never given out before.
+    pub fn take_producer_id(&mut self) -> Result<(i64, u64), Full> {
+        let mut position = self.journal.end();
+        if self.next_producer_id == self.producer_ids_taken {
+            let next = self.producer_ids_taken + PRODUCER_IDS_AT_ONCE;
+            position = self.change(Change::ProducerIdsTaken { next })?.0;
+        }
+        self.next_producer_id += 1;
+        Ok((self.next_producer_id - 1, position))
+    }
+
+    /// Adds the batches of a partition from `offset` on to `extents`, up to `bytes_max` bytes (but at least one batch when `at_least_one`), as far as they are in memory.
+    /// The offset lies between the start of the log and the high watermark.
+    pub fn read(
+        &mut self,
+        partition_id: u32,
+        offset: i64,
+        bytes_max: usize,
+        at_least_one: bool,
+        extents: &mut Vec<Extent>,
+    ) -> Found {
+        let mut found = Found::default();
+        let Some(partition) = self.topics.partition(partition_id) else {
+            return found;
+        };
+        let (mut offset, high_watermark) = (offset, partition.high_watermark);
+        let mut chunk_start = partition.chunk_for(offset);
+        while let Some(start) = chunk_start {
+            if offset >= high_watermark {
+                return found;
+            }
+            let chunk;
+            self.places.clear();
+            let places = if start == self.journal.active_start() {
+                self.journal
+                    .active_places(&partition.last, offset, &mut self.places);
+                &self.places[..]
+            } else {
+                let Some(resident) = self.cache.get(start) else {
+                    found.load = Some(start);
+                    return found;
+                };
+                chunk = resident;
+                chunk
+                    .directory
+                    .get()
+                    .map_or(&[][..], |directory| directory.from_offset(partition_id, offset))
+            };
+            for place in places {
+                let wanted =
+                    found.bytes + place.bytes as usize <= bytes_max || (at_least_one && found.bytes == 0);
+                if place.next_offset() > high_watermark || !wanted || extents.len() == EXTENTS_MAX {
+                    return found;
+                }
+                extents.push(Extent {
+                    chunk: start,
+                    at: place.at,
+                    bytes: place.bytes,
+                });
+                found.bytes += place.bytes as usize;
+                offset = place.next_offset();
+            }
+            chunk_start = match partition.thinned {
+                true => self.journal.start_after(start),
+                false => partition.chunk_after(start),
+            };
+            if let Some(next) = chunk_start
+                && !self.cache.contains(next)
+            {
+                found.ahead = Some(next);
+            }
+        }
+        found
+    }
+}
+
+/// Applies a change to the state; used for changes as they happen, for the journal's entries on recovery, and for checkpoints.
+/// Returns connections that wait for something that is gone.
+pub fn apply(
+    topics: &mut Topics,
+    groups: &mut Groups,
+    producer_ids_taken: &mut i64,
+    change: Change,
+) -> Vec<ConnectionId> {
+    match change {
+        Change::TopicCreated {
+            id,
+            name,
+            first_partition,
+            partitions,
+            configs,
+        } => {
+            if topics.create(id, &name, configs.into_iter().collect::<BTreeMap<_, _>>()) {
+                topics.add_partitions(&id, first_partition, partitions);
+            }
+        }
+        Change::PartitionsAdded {
+            id,
+            first_partition,
+            partitions,
+        } => {
+            topics.add_partitions(&id, first_partition, partitions);
+        }
+        Change::TopicDeleted { id } => {
+            if let Some((topic, waiters)) = topics.delete(&id) {
+                groups.forget_topic(&topic.name);
+                return waiters;
+            }
+        }
+        Change::OffsetsCommitted { group, offsets } => groups.store_offsets(&group, offsets),
+        Change::GroupDeleted { group } => groups.delete(&group),
+        Change::ProducerIdsTaken { next } => *producer_ids_taken = next,
+        Change::RecordsDeleted { partition, log_start } => {
+            if let Some(partition) = topics.partition_mut(partition) {
+                partition.log_start = partition.log_start.max(log_start);
+            }
+        }
+        Change::PartitionAt {
+            partition,
+            log_start,
+            next_offset,
+        } => {
+            if let Some(partition) = topics.partition_mut(partition) {
+                partition.log_start = log_start;
+                partition.next_offset = next_offset;
+            }
+        }
+        Change::ProducerAt { partition, mark } => {
+            if let Some(partition) = topics.partition_mut(partition) {
+                partition.producers.note(mark);
+            }
+        }
+    }
+    Vec::new()
+}

@@ -1,0 +1,289 @@
+//! Topics and their partitions.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::producers::Producers;
+use crate::storage::journal::LastPlace;
+
+/// Partitions of the whole log at most.
+pub const PARTITIONS_MAX: usize = 100_000;
+/// Chunks remembered over all partitions, about (16 bytes each). A partition that has more than its share forgets every second one, and its readers walk a little further.
+const CHUNK_MARKS_MAX: usize = 1 << 20;
+/// Chunks that each partition may remember whatever their number.
+const CHUNK_MARKS_MIN: usize = 16;
+
+/// A connection that waits for data: its thread and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ConnectionId {
+    /// Index of the network thread.
+    pub thread: u16,
+    /// Number of the connection in its thread, never used twice.
+    pub number: u64,
+}
+
+/// A topic.
+#[derive(Debug)]
+pub struct Topic {
+    /// Random identity (KIP-516).
+    pub id: [u8; 16],
+    /// Name.
+    pub name: String,
+    /// Internal ids of its partitions, by index.
+    pub partitions: Vec<u32>,
+    /// Settings given when it was created.
+    pub configs: BTreeMap<String, String>,
+}
+
+/// A partition.
+#[derive(Debug, Default)]
+pub struct Partition {
+    /// First offset that may be read.
+    pub log_start: i64,
+    /// Offset that the next record gets.
+    pub next_offset: i64,
+    /// Offset up to which readers may read: everything before it is as durable as promised.
+    pub high_watermark: i64,
+    /// Where the last batch lies in the active chunk.
+    pub last: LastPlace,
+    /// (offset of the first record in a chunk, start of that chunk), ascending; thinned out when it grows long.
+    pub chunk_marks: Vec<(i64, u64)>,
+    /// Whether marks were forgotten, so that chunks between two marks may hold records too.
+    pub thinned: bool,
+    /// Connections to wake when the high watermark moves.
+    pub waiters: Vec<ConnectionId>,
+    /// Idempotent producers.
+    pub producers: Producers,
+}
+
+impl Partition {
+    /// Notes that the chunk that begins at `chunk_start` holds records from `first_offset` on (called for every batch; only the first of a chunk counts).
+    pub fn note_chunk(&mut self, first_offset: i64, chunk_start: u64, marks_max: usize) {
+        if self
+            .chunk_marks
+            .last()
+            .is_some_and(|&(_, last)| last >= chunk_start)
+        {
+            return;
+        }
+        if self.chunk_marks.len() >= marks_max {
+            self.thinned = true;
+            let mut index = 0;
+            self.chunk_marks.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+        }
+        self.chunk_marks.push((first_offset, chunk_start));
+    }
+
+    /// The start of the last remembered chunk whose records begin at or before `offset`; the first one for an earlier offset; None when nothing is stored.
+    pub fn chunk_for(&self, offset: i64) -> Option<u64> {
+        let behind = self.chunk_marks.partition_point(|&(first, _)| first <= offset);
+        self.chunk_marks
+            .get(behind.saturating_sub(1))
+            .map(|&(_, start)| start)
+    }
+
+    /// The start of the first remembered chunk behind `chunk_start`; others may lie between when `thinned`.
+    pub fn chunk_after(&self, chunk_start: u64) -> Option<u64> {
+        let behind = self
+            .chunk_marks
+            .partition_point(|&(_, start)| start <= chunk_start);
+        self.chunk_marks.get(behind).map(|&(_, start)| start)
+    }
+
+    /// Forgets chunks before `journal_start`, whose files are deleted: the log starts at the first record that is left.
+    pub fn forget_before(&mut self, journal_start: u64) {
+        let gone = self
+            .chunk_marks
+            .partition_point(|&(_, start)| start < journal_start);
+        if gone == 0 {
+            return;
+        }
+        self.chunk_marks.drain(..gone);
+        let first = self
+            .chunk_marks
+            .first()
+            .map_or(self.next_offset, |&(offset, _)| offset);
+        self.log_start = self.log_start.max(first);
+    }
+}
+
+/// All topics.
+#[derive(Debug, Default)]
+pub struct Topics {
+    by_name: BTreeMap<String, Topic>,
+    names: HashMap<[u8; 16], String>,
+    partitions: Vec<Option<Box<Partition>>>,
+    partitions_alive: usize,
+}
+
+impl Topics {
+    /// The topic of that name.
+    pub fn get(&self, name: &str) -> Option<&Topic> {
+        self.by_name.get(name)
+    }
+
+    /// The topic of that id.
+    pub fn get_by_id(&self, id: &[u8; 16]) -> Option<&Topic> {
+        self.by_name.get(self.names.get(id)?)
+    }
+
+    /// All topics, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Topic> {
+        self.by_name.values()
+    }
+
+    /// Number of topics.
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Whether there is no topic.
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// Partitions of all topics.
+    pub fn partition_count(&self) -> usize {
+        self.partitions_alive
+    }
+
+    /// Chunks that each partition may remember.
+    pub fn chunk_marks_max(&self) -> usize {
+        (CHUNK_MARKS_MAX / self.partitions_alive.max(1)).max(CHUNK_MARKS_MIN)
+    }
+
+    /// The internal id that the next new partition gets.
+    pub fn next_partition(&self) -> u32 {
+        self.partitions.len() as u32
+    }
+
+    /// The internal id of a topic's partition.
+    pub fn partition_id(&self, topic: &str, index: i32) -> Option<u32> {
+        self.by_name
+            .get(topic)?
+            .partitions
+            .get(usize::try_from(index).ok()?)
+            .copied()
+    }
+
+    /// A partition by its internal id; None once its topic was deleted.
+    pub fn partition(&self, id: u32) -> Option<&Partition> {
+        self.partitions.get(id as usize)?.as_deref()
+    }
+
+    /// As `partition`, for changing it.
+    pub fn partition_mut(&mut self, id: u32) -> Option<&mut Partition> {
+        self.partitions.get_mut(id as usize)?.as_deref_mut()
+    }
+
+    /// Every partition that is alive, with its internal id.
+    pub fn partitions(&self) -> impl Iterator<Item = (u32, &Partition)> {
+        self.partitions
+            .iter()
+            .enumerate()
+            .filter_map(|(id, slot)| Some((id as u32, slot.as_deref()?)))
+    }
+
+    /// As `partitions`, for changing them.
+    pub fn partitions_mut(&mut self) -> impl Iterator<Item = (u32, &mut Partition)> {
+        self.partitions
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(id, slot)| Some((id as u32, slot.as_deref_mut()?)))
+    }
+
+    /// Adds a topic without partitions; false when the name is taken.
+    pub fn create(&mut self, id: [u8; 16], name: &str, configs: BTreeMap<String, String>) -> bool {
+        if self.by_name.contains_key(name) {
+            return false;
+        }
+        let topic = Topic {
+            id,
+            name: name.to_owned(),
+            partitions: Vec::new(),
+            configs,
+        };
+        self.by_name.insert(name.to_owned(), topic);
+        self.names.insert(id, name.to_owned());
+        true
+    }
+
+    /// Adds `count` partitions with internal ids from `first_partition` on.
+    pub fn add_partitions(&mut self, id: &[u8; 16], first_partition: u32, count: u32) {
+        let Some(topic) = self.names.get(id).and_then(|name| self.by_name.get_mut(name)) else {
+            return;
+        };
+        for partition in first_partition..first_partition.saturating_add(count) {
+            if self.partitions.len() <= partition as usize {
+                self.partitions.resize_with(partition as usize + 1, || None);
+            }
+            self.partitions[partition as usize] = Some(Box::default());
+            self.partitions_alive += 1;
+            topic.partitions.push(partition);
+        }
+    }
+
+    /// Removes a topic; returns it and the connections that waited for its partitions.
+    pub fn delete(&mut self, id: &[u8; 16]) -> Option<(Topic, Vec<ConnectionId>)> {
+        let topic = self.by_name.remove(&self.names.remove(id)?)?;
+        let mut waiters = Vec::new();
+        for &partition in &topic.partitions {
+            if let Some(partition) = self.partitions[partition as usize].take() {
+                self.partitions_alive -= 1;
+                waiters.extend(partition.waiters);
+            }
+        }
+        Some((topic, waiters))
+    }
+}
+
+/// Whether a name may be a topic's: 1 to 249 of the characters `a-z A-Z 0-9 . _ -`, but neither `.` nor `..` (Kafka's rule).
+pub fn name_is_legal(name: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=249).contains(&name.len()) && name != "." && name != ".." && name.bytes().all(legal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunk_marks_stay_bounded_and_lead_at_or_before_an_offset() {
+        let mut partition = Partition::default();
+        for chunk in 0..100_000u64 {
+            partition.note_chunk(chunk as i64 * 10, chunk * 4096, 1000);
+        }
+        assert!(partition.chunk_marks.len() <= 1000 && partition.thinned);
+        for offset in [0, 5, 12_345, 999_999] {
+            let start = partition.chunk_for(offset).unwrap();
+            assert!(start / 4096 * 10 <= offset as u64);
+        }
+    }
+
+    #[test]
+    fn deleting_old_files_moves_the_start_of_the_log() {
+        let mut partition = Partition {
+            next_offset: 30,
+            ..Default::default()
+        };
+        partition.note_chunk(0, 0, 16);
+        partition.note_chunk(10, 4096, 16);
+        partition.forget_before(4096);
+        assert_eq!(partition.log_start, 10);
+        partition.forget_before(8192);
+        assert_eq!(partition.log_start, 30);
+    }
+
+    #[test]
+    fn names_follow_kafkas_rule() {
+        assert!(name_is_legal("orders-2.eu_west"));
+        assert!(
+            !name_is_legal("")
+                && !name_is_legal("..")
+                && !name_is_legal("a/b")
+                && !name_is_legal(&"x".repeat(250))
+        );
+    }
+}

@@ -1,0 +1,117 @@
+//! The reader of the past: brings whole chunks from disk into memory, checks them, and wakes who waits for them.
+//!
+//! One thread, one large sequential read at a time, whatever the number of readers; what it reads is shared by all of them. It runs at a lower priority than publishing.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::batch;
+use crate::shared::{Shared, lock};
+use crate::storage::buffer::{AlignedBuffer, BLOCK_BYTES};
+use crate::storage::chunk::{BatchPlace, Chunk, Directory};
+use crate::storage::entry::{self, Kind, Step};
+
+/// How long to wait for memory before trying again.
+const MEMORY_WAIT: Duration = Duration::from_millis(2);
+/// The nice value of this thread.
+const NICENESS: i32 = 5;
+
+/// The thread: reads chunks that are asked for until everything should end.
+pub fn run(shared: &Shared) {
+    // SAFETY: a plain system call; on Linux it concerns the calling thread only. Failure leaves the priority as it is.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
+    while let Some(start) = next(shared) {
+        let outcome = load(shared, start);
+        let mut loads = lock(&shared.loads);
+        let waiting = loads.waiting.remove(&start).unwrap_or_default();
+        if let Err(reason) = outcome {
+            shared
+                .events
+                .write("load_failed", json!({"chunk": start, "reason": reason}));
+            loads.failed.insert(start, reason);
+        }
+        drop(loads);
+        shared.wake(&waiting, None);
+    }
+}
+
+fn next(shared: &Shared) -> Option<u64> {
+    let mut loads = lock(&shared.loads);
+    loop {
+        if shared.is_stopping() {
+            return None;
+        }
+        if let Some(start) = loads.queue.pop_front() {
+            return Some(start);
+        }
+        loads = shared
+            .loads_changed
+            .wait(loads)
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+    }
+}
+
+fn load(shared: &Shared, start: u64) -> Result<(), String> {
+    if shared.cache.contains(start) {
+        return Ok(());
+    }
+    // A chunk that retention has deleted meanwhile: who waits for it finds out by asking again.
+    let Some((extent, segment)) = shared.broker().journal.locate(start) else {
+        return Ok(());
+    };
+    let mut buffer = loop {
+        match shared.cache.take_buffer(true) {
+            Some(buffer) => break buffer,
+            None if shared.is_stopping() => return Ok(()),
+            None => std::thread::sleep(MEMORY_WAIT),
+        }
+    };
+    let length = (extent.end - extent.start) as usize;
+    let read = segment.read(
+        &mut buffer.all_mut()[..length.next_multiple_of(BLOCK_BYTES)],
+        start,
+    );
+    let count = match read {
+        Ok(count) => count.min(length),
+        Err(error) => {
+            shared.cache.give_back(buffer);
+            return Err(format!("{}: {error}", segment.final_path().display()));
+        }
+    };
+    shared.metrics.loaded_bytes.add(count as u64);
+    let directory = index(shared, &mut buffer, start, count);
+    let chunk = Chunk::new(start, buffer, true);
+    chunk.directory.set(directory).expect("a new chunk has none");
+    chunk.clean.store(true, Ordering::Release);
+    shared.cache.insert(Arc::new(chunk));
+    Ok(())
+}
+
+/// Checks every entry of a chunk and lists the batches that are whole; the others are left out and so never served.
+fn index(shared: &Shared, buffer: &mut AlignedBuffer, start: u64, count: usize) -> Directory {
+    let mut places = Vec::new();
+    entry::walk(&buffer.all_mut()[..count], start, |step| match step {
+        Step::Entry(at, header, payload) if header.kind == Kind::Batch => {
+            let batch = batch::header(payload);
+            places.push(BatchPlace {
+                base_offset: batch.base_offset,
+                offset_count: batch.offset_count as u32,
+                partition: header.partition,
+                at: (at + entry::HEADER_BYTES) as u32,
+                bytes: payload.len() as u32,
+            });
+        }
+        Step::Entry(..) => {}
+        Step::Damage(from, to) => {
+            shared.metrics.damaged.add(1);
+            shared.events.write(
+                "damage",
+                json!({"from": start + from as u64, "to": start + to as u64}),
+            );
+        }
+    });
+    Directory::new(places)
+}

@@ -1,0 +1,137 @@
+//! One client connection: what it has sent so far, what it still gets, and what its last request waits for.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Instant;
+
+use super::output::Response;
+use crate::api::fetch::FetchRequest;
+
+/// What the last request waits for. Later requests of the connection wait with it, as in Kafka.
+#[derive(Debug)]
+pub enum Parked {
+    /// A fetch that waits for data.
+    Fetch {
+        /// The request.
+        request: Box<FetchRequest>,
+        /// When it is answered in any case.
+        deadline: Instant,
+    },
+    /// A join or a sync, answered by the group coordinator.
+    Group,
+    /// A request that is still in `input` and waits for memory.
+    Memory,
+    /// The byte rate limit.
+    Limit {
+        /// When the connection may go on.
+        until: Instant,
+    },
+}
+
+/// A response that is not sent yet.
+#[derive(Debug)]
+pub struct Waiting {
+    /// The journal position that must be durable first; 0: none.
+    pub position: u64,
+    /// The response.
+    pub response: Response,
+}
+
+/// A client connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// Number in its thread.
+    pub number: u64,
+    /// Received bytes that are not handled yet: the beginning of a request, or requests that wait behind a parked one.
+    pub input: Vec<u8>,
+    /// Bytes at the front of `input` that are handled.
+    pub input_done: usize,
+    /// Memory charged for `input`.
+    pub input_charged: usize,
+    /// Responses that may be sent, in order.
+    pub ready: VecDeque<Response>,
+    /// Responses whose data is not durable yet, in order.
+    pub held: VecDeque<Waiting>,
+    /// What the last request waits for.
+    pub parked: Option<Parked>,
+    /// Whether the socket may have something to read.
+    pub readable: bool,
+    /// Whether the socket may take something.
+    pub writable: bool,
+    /// Whether sending waits for a chunk from disk.
+    pub loading: bool,
+    /// Whether the connection is in its thread's run queue.
+    pub queued: bool,
+    /// Whether reading waits until other connections finish their requests.
+    pub starved: bool,
+    /// When bytes last went in or out.
+    pub last_progress: Instant,
+    /// Whether the client has closed its side.
+    pub ended: bool,
+}
+
+impl Connection {
+    /// A new connection.
+    pub fn new(socket: OwnedFd, number: u64, now: Instant) -> Self {
+        Self {
+            socket,
+            number,
+            input: Vec::new(),
+            input_done: 0,
+            input_charged: 0,
+            ready: VecDeque::new(),
+            held: VecDeque::new(),
+            parked: None,
+            readable: true,
+            writable: true,
+            loading: false,
+            queued: false,
+            starved: false,
+            last_progress: now,
+            ended: false,
+        }
+    }
+
+    /// The socket's descriptor.
+    pub fn descriptor(&self) -> i32 {
+        self.socket.as_raw_fd()
+    }
+
+    /// Adds a response behind those that are waiting already.
+    pub fn answer(&mut self, response: Response, position: u64, committed: u64) {
+        if self.held.is_empty() && position <= committed {
+            self.ready.push_back(response);
+        } else {
+            self.held.push_back(Waiting { position, response });
+        }
+    }
+
+    /// Moves responses whose data is durable to the ready ones; returns whether there were any.
+    pub fn release(&mut self, committed: u64) -> bool {
+        let before = self.ready.len();
+        while self
+            .held
+            .front()
+            .is_some_and(|waiting| waiting.position <= committed)
+        {
+            self.ready
+                .extend(self.held.pop_front().map(|waiting| waiting.response));
+        }
+        self.ready.len() > before
+    }
+
+    /// Bytes received and not handled.
+    pub fn pending_input(&self) -> &[u8] {
+        &self.input[self.input_done..]
+    }
+
+    /// Whether the next request may be handled.
+    pub fn may_handle(&self) -> bool {
+        self.parked.is_none() && self.ready.len() + self.held.len() < RESPONSES_MAX
+    }
+}
+
+/// Requests of one connection that may be in work at once.
+const RESPONSES_MAX: usize = 64;

@@ -1,0 +1,61 @@
+//! What the log was told on the command line, checked.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::storage::chunk::CHUNK_BYTES;
+use crate::storage::segment::Durability;
+
+/// Bytes of one request at most.
+pub const FRAME_BYTES_MAX: usize = 16 << 20;
+/// The least memory that the log works with.
+pub const MEMORY_BYTES_MIN: u64 = 96 << 20;
+
+/// Settings of a log.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// The host name or address that clients are told; the listening address by default.
+    pub advertise: Option<String>,
+    /// Where the journal is.
+    pub data: PathBuf,
+    /// What an acknowledgement promises.
+    pub durability: Durability,
+    /// Memory for the journal's tail, the past that is being read, and requests, bytes.
+    pub memory_bytes: u64,
+    /// Bytes of one segment file.
+    pub segment_bytes: u64,
+    /// Oldest segments are deleted while the journal is larger than this.
+    pub retention_bytes: Option<u64>,
+    /// Segments whose newest entry is older than this are deleted.
+    pub retention_age: Option<Duration>,
+    /// Bytes of batches accepted per second at most, in MB.
+    pub limit_mb_s: Option<f64>,
+    /// Network threads.
+    pub threads: u16,
+    /// Partitions of a topic that is created because a client asked for it; 0: never.
+    pub auto_create_partitions: u32,
+    /// Where to serve metrics.
+    pub metrics: Option<SocketAddr>,
+    /// Where to append events.
+    pub events: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Chunks that may be in memory: six tenths of the memory; the rest is for directories, requests and responses.
+    pub fn chunks_max(&self) -> usize {
+        (self.memory_bytes / 10 * 6) as usize / CHUNK_BYTES
+    }
+
+    /// Bytes of incomplete requests over all connections at most, besides the one that is being finished.
+    pub fn input_bytes_max(&self) -> usize {
+        (self.memory_bytes / 8) as usize
+    }
+
+    /// Bytes of unread responses over all connections at most.
+    pub fn output_bytes_max(&self) -> usize {
+        (self.memory_bytes / 8) as usize
+    }
+}

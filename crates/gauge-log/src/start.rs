@@ -1,0 +1,245 @@
+//! Starting and stopping a log.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::broker::Broker;
+use crate::broker::groups::Groups;
+use crate::events::Events;
+use crate::metrics::Metrics;
+use crate::net::server::Server;
+use crate::recovery::{failure, recover};
+use crate::settings::Settings;
+use crate::shared::{Loads, Mail, Mailbox, Shared, Wake, lock};
+use crate::storage::cache::ChunkCache;
+use crate::storage::journal::Journal;
+use crate::{commit, load, maintain};
+
+/// A running log.
+#[derive(Debug)]
+pub struct Running {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// What its threads share.
+    pub shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    committer: JoinHandle<()>,
+    _directory_lock: OwnedFd,
+}
+
+/// Starts a log: recovers what is in its directory, then listens. The error is a sentence for a person.
+pub fn start(settings: Settings) -> Result<Running, String> {
+    let started = Instant::now();
+    let events = Events::open(settings.events.as_deref()).map_err(|error| {
+        format!(
+            "cannot write events to {}: {error}",
+            display(settings.events.as_deref())
+        )
+    })?;
+    let directory_lock = lock_directory(&settings)?;
+    let listener = TcpListener::bind(settings.listen).map_err(|error| {
+        format!("cannot listen on {}: {error}; choose another address with --listen HOST:PORT (port 0: any free one)", settings.listen)
+    })?;
+    raise_backlog(&listener);
+    let address = listener
+        .local_addr()
+        .map_err(|error| format!("cannot tell the listening address: {error}"))?;
+    let cluster_id = cluster_id(&settings)?;
+    let shared = Arc::new(assemble(settings, events, address, cluster_id, started)?);
+    let mut threads = Vec::new();
+    let mut listener = Some(listener);
+    for index in 0..shared.settings.threads {
+        let listener = listener.take();
+        let run = move |shared: &Shared| Server::new(shared, index, listener)?.run();
+        threads.push(spawn(&shared, "network", run)?);
+    }
+    threads.push(spawn(&shared, "load", |shared: &Shared| {
+        load::run(shared);
+        Ok(())
+    })?);
+    threads.push(spawn(&shared, "maintain", maintain::run)?);
+    if let Some(address) = shared.settings.metrics {
+        threads.push(crate::metrics::serve(&shared, address)?);
+    }
+    let committer = spawn(&shared, "commit", commit::run)?;
+    Ok(Running {
+        address,
+        shared,
+        threads,
+        committer,
+        _directory_lock: directory_lock,
+    })
+}
+
+impl Running {
+    /// Waits until the log ends; the error is why it had to.
+    pub fn wait(self) -> Result<(), String> {
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+        // The committer ends last: what the others appended is written.
+        self.shared.want_commit();
+        let _ = self.committer.join();
+        self.shared.events.write("stopped", json!({}));
+        match lock(&self.shared.failure).take() {
+            Some(reason) => Err(reason),
+            None => Ok(()),
+        }
+    }
+}
+
+fn display(path: Option<&std::path::Path>) -> String {
+    path.map(|path| path.display().to_string()).unwrap_or_default()
+}
+
+/// Starts a thread; its failure (a panic included) ends the log.
+fn spawn(
+    shared: &Arc<Shared>,
+    name: &str,
+    run: impl FnOnce(&Shared) -> std::io::Result<()> + Send + 'static,
+) -> Result<JoinHandle<()>, String> {
+    let shared = Arc::clone(shared);
+    let thread_name = name.to_owned();
+    let body = move || {
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(&shared)));
+        match outcome {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => shared.fail(format!("the {thread_name} thread failed: {error}")),
+            Err(_) => shared.fail(format!(
+                "the {thread_name} thread panicked; this is a defect of gauge log"
+            )),
+        }
+    };
+    let builder = std::thread::Builder::new().name(format!("log-{name}"));
+    builder
+        .spawn(body)
+        .map_err(|error| format!("cannot start a thread: {error}"))
+}
+
+/// Only one log may use a directory.
+fn lock_directory(settings: &Settings) -> Result<OwnedFd, String> {
+    let directory = &settings.data;
+    std::fs::create_dir_all(directory)
+        .map_err(|error| failure("cannot create the data directory", directory, error))?;
+    let path = directory.join("lock");
+    let file = File::create(&path)
+        .map_err(|error| failure("cannot write to the data directory", directory, error))?;
+    // SAFETY: a plain system call on a descriptor that `file` owns.
+    let failed = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+    if failed != 0 {
+        return Err(format!(
+            "another gauge log uses {}: stop it, or choose another directory with --data",
+            directory.display()
+        ));
+    }
+    Ok(OwnedFd::from(file))
+}
+
+/// Many clients may connect at once; the standard library's backlog of 128 would make some of them wait a second.
+fn raise_backlog(listener: &TcpListener) {
+    // SAFETY: a plain system call on a descriptor that `listener` owns; failure leaves the smaller backlog.
+    unsafe { libc::listen(listener.as_raw_fd(), 4096) };
+}
+
+/// The log's identity, made when its directory was.
+fn cluster_id(settings: &Settings) -> Result<String, String> {
+    let path = settings.data.join("cluster-id");
+    if let Ok(id) = std::fs::read_to_string(&path)
+        && !id.trim().is_empty()
+    {
+        return Ok(id.trim().to_owned());
+    }
+    let id: String = crate::api::topics::random_id()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    std::fs::write(&path, &id).map_err(|error| failure("cannot write", &path, error))?;
+    Ok(id)
+}
+
+fn assemble(
+    settings: Settings,
+    events: Events,
+    address: SocketAddr,
+    cluster_id: String,
+    started: Instant,
+) -> Result<Shared, String> {
+    let prefix: String = crate::api::topics::random_id()[..6]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let recovered = recover(&settings, Groups::new(prefix), &events)?;
+    let seconds = started.elapsed().as_secs_f64();
+    events.write(
+        "recovered",
+        json!({"seconds": seconds, "scanned_bytes": recovered.scanned_bytes, "cut_bytes": recovered.cut_bytes,
+               "damaged_ranges": recovered.damaged_ranges, "end": recovered.end, "topics": recovered.topics.len()}),
+    );
+    let cache = Arc::new(ChunkCache::new(settings.chunks_max()));
+    let journal = Journal::new(
+        Arc::clone(&cache),
+        settings.durability,
+        settings.segment_bytes,
+        recovered.end,
+        recovered.chunks,
+        recovered.segments,
+    );
+    let producer_ids = recovered.producer_ids_taken;
+    let broker = Broker::new(
+        recovered.topics,
+        recovered.groups,
+        journal,
+        producer_ids,
+        Arc::clone(&cache),
+    );
+    let mailbox = || -> Result<Mailbox, String> {
+        let wake = Wake::new().map_err(|error| format!("cannot create an eventfd: {error}"))?;
+        Ok(Mailbox {
+            wake,
+            mail: Mutex::new(Mail::default()),
+            awaits_commit: AtomicBool::new(false),
+        })
+    };
+    let mailboxes = (0..settings.threads)
+        .map(|_| mailbox())
+        .collect::<Result<Vec<_>, _>>()?;
+    let host = settings
+        .advertise
+        .clone()
+        .unwrap_or_else(|| address.ip().to_string());
+    Ok(Shared {
+        advertised: (host, address.port()),
+        settings,
+        cluster_id,
+        broker: Mutex::new(broker),
+        cache,
+        committed: AtomicU64::new(recovered.end),
+        mailboxes,
+        loads: Mutex::new(Loads {
+            waiting: HashMap::new(),
+            ..Default::default()
+        }),
+        loads_changed: Condvar::new(),
+        commit_wanted: Mutex::new(false),
+        commit_changed: Condvar::new(),
+        commit_running: Mutex::new(()),
+        maintenance_wanted: Mutex::new(false),
+        maintenance_changed: Condvar::new(),
+        failure: Mutex::new(None),
+        stopping: AtomicBool::new(false),
+        input_bytes: AtomicUsize::new(0),
+        output_bytes: AtomicUsize::new(0),
+        metrics: Metrics::default(),
+        events,
+        limit_free_ns: AtomicI64::new(0),
+        started,
+    })
+}

@@ -1,0 +1,227 @@
+//! The form of one entry in the journal: a 32-byte header, then the payload, padded to 8 bytes.
+//!
+//! | bytes | field | |
+//! |---|---|---|
+//! | 0-3 | magic | `SGL1` |
+//! | 4-7 | crc | CRC-32C of header bytes 8-31 and of the payload's first bytes (`GUARDED_BYTES` for a record batch, all of it for the others) |
+//! | 8-15 | position | where the entry lies in the journal: an old block of a reused file, or one written to the wrong place, never passes |
+//! | 16-19 | partition | the partition's internal id; 0 for other kinds |
+//! | 20-23 | payload length | bytes |
+//! | 24-27 | pending | bytes between the journal's durable end and this entry when it was appended, which tells a torn tail from damage to acknowledged data |
+//! | 28 | kind | see `Kind` |
+//! | 29 | flags | bit 0: the first entry of a chunk |
+//! | 30-31 | zero | |
+//!
+//! A record batch carries a CRC-32C of its own over everything behind its first 21 bytes. The header's CRC covers those 21 bytes (and so
+//! that CRC), hence every byte is checked exactly by what was computed where the byte was made: by the producer, or here.
+
+use crate::batch;
+
+/// Bytes of an entry's header.
+pub const HEADER_BYTES: usize = 32;
+/// Entries begin at multiples of this.
+pub const ALIGNMENT: usize = 8;
+/// The payload bytes of a record batch that the header's CRC covers.
+const GUARDED_BYTES: usize = 21;
+const MAGIC: [u8; 4] = *b"SGL1";
+const FLAG_CHUNK_START: u8 = 1;
+
+/// What an entry holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A record batch of a partition.
+    Batch,
+    /// A change of the log's own state (see `storage::change`).
+    Change,
+}
+
+/// The header of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Where the entry begins in the journal.
+    pub position: u64,
+    /// Internal id of the partition.
+    pub partition: u32,
+    /// Bytes of the payload.
+    pub payload_bytes: u32,
+    /// Bytes between the durable end of the journal and `position` at the time of the append.
+    pub pending_bytes: u32,
+    /// What the payload is.
+    pub kind: Kind,
+    /// Whether a chunk begins here.
+    pub chunk_start: bool,
+}
+
+/// Bytes that an entry with a payload of `payload_bytes` takes, padding included.
+pub fn footprint(payload_bytes: usize) -> usize {
+    (HEADER_BYTES + payload_bytes).next_multiple_of(ALIGNMENT)
+}
+
+fn crc(kind: Kind, header: &[u8], payload: &[u8]) -> u32 {
+    let guarded = match kind {
+        Kind::Batch => &payload[..GUARDED_BYTES],
+        Kind::Change => payload,
+    };
+    crc32c::crc32c_append(crc32c::crc32c(&header[8..HEADER_BYTES]), guarded)
+}
+
+/// The header's bytes for `payload` (a record batch must already have its base offset).
+pub fn encode(header: &Header, payload: &[u8]) -> [u8; HEADER_BYTES] {
+    debug_assert_eq!(header.payload_bytes as usize, payload.len());
+    let mut bytes = [0u8; HEADER_BYTES];
+    bytes[0..4].copy_from_slice(&MAGIC);
+    bytes[8..16].copy_from_slice(&header.position.to_le_bytes());
+    bytes[16..20].copy_from_slice(&header.partition.to_le_bytes());
+    bytes[20..24].copy_from_slice(&header.payload_bytes.to_le_bytes());
+    bytes[24..28].copy_from_slice(&header.pending_bytes.to_le_bytes());
+    bytes[28] = match header.kind {
+        Kind::Batch => 1,
+        Kind::Change => 2,
+    };
+    bytes[29] = if header.chunk_start { FLAG_CHUNK_START } else { 0 };
+    let crc = crc(header.kind, &bytes, payload);
+    bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut array = [0u8; N];
+    array.copy_from_slice(&bytes[at..at + N]);
+    array
+}
+
+/// Reads and checks the entry at the front of `bytes`, which is claimed to lie at `position` of the journal; returns its header and payload.
+/// None when there is no whole, undamaged entry of that position.
+pub fn decode(bytes: &[u8], position: u64) -> Option<(Header, &[u8])> {
+    if bytes.len() < HEADER_BYTES || bytes[0..4] != MAGIC || u64::from_le_bytes(field(bytes, 8)) != position {
+        return None;
+    }
+    let kind = match bytes[28] {
+        1 => Kind::Batch,
+        2 => Kind::Change,
+        _ => return None,
+    };
+    let payload_bytes = u32::from_le_bytes(field(bytes, 20));
+    let payload = bytes.get(HEADER_BYTES..HEADER_BYTES + payload_bytes as usize)?;
+    if kind == Kind::Batch && payload.len() < batch::HEADER_BYTES {
+        return None;
+    }
+    if crc(kind, &bytes[..HEADER_BYTES], payload) != u32::from_le_bytes(field(bytes, 4)) {
+        return None;
+    }
+    if kind == Kind::Batch && !batch::crc_matches(payload) {
+        return None;
+    }
+    let header = Header {
+        position,
+        partition: u32::from_le_bytes(field(bytes, 16)),
+        payload_bytes,
+        pending_bytes: u32::from_le_bytes(field(bytes, 24)),
+        kind,
+        chunk_start: bytes[29] & FLAG_CHUNK_START != 0,
+    };
+    Some((header, payload))
+}
+
+/// What a walk over a piece of the journal meets.
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// A whole entry: where it lies in the piece, its header, its payload.
+    Entry(usize, Header, &'a [u8]),
+    /// Bytes `from..to` of the piece hold neither an entry nor the zeroes that pad a commit.
+    Damage(usize, usize),
+}
+
+/// Walks over `bytes`, which begin at journal position `start` (a multiple of the block size), and calls `visit` for every entry and every damaged range,
+/// in order. Zeroes up to the next block are padding. Behind a damaged range the walk goes on at the next whole entry, if there is one.
+pub fn walk<'a>(bytes: &'a [u8], start: u64, mut visit: impl FnMut(Step<'a>)) {
+    let mut at = 0;
+    while at + HEADER_BYTES <= bytes.len() {
+        if let Some((header, payload)) = decode(&bytes[at..], start + at as u64) {
+            let next = at + footprint(payload.len());
+            visit(Step::Entry(at, header, payload));
+            at = next;
+            continue;
+        }
+        let block_end = (at + 1)
+            .next_multiple_of(super::buffer::BLOCK_BYTES)
+            .min(bytes.len());
+        if bytes[at..block_end].iter().all(|&byte| byte == 0) {
+            at = block_end;
+            continue;
+        }
+        let resumed = resume(bytes, start, at + ALIGNMENT);
+        visit(Step::Damage(at, resumed));
+        at = resumed;
+    }
+}
+
+/// The first place at or behind `from` where a whole entry begins, or the end.
+fn resume(bytes: &[u8], start: u64, from: usize) -> usize {
+    let mut at = from.next_multiple_of(ALIGNMENT);
+    while at + HEADER_BYTES <= bytes.len() {
+        if bytes[at..at + 4] == MAGIC && decode(&bytes[at..], start + at as u64).is_some() {
+            return at;
+        }
+        at += ALIGNMENT;
+    }
+    bytes.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece() -> (Vec<u8>, Vec<usize>) {
+        let mut bytes = Vec::new();
+        let mut starts = Vec::new();
+        for partition in 0..5u32 {
+            let payload = batch::for_test(2, 100 + partition as usize, (-1, -1, -1));
+            let header = Header {
+                position: 8192 + bytes.len() as u64,
+                partition,
+                payload_bytes: payload.len() as u32,
+                pending_bytes: 0,
+                kind: Kind::Batch,
+                chunk_start: partition == 0,
+            };
+            starts.push(bytes.len());
+            bytes.extend(encode(&header, &payload));
+            bytes.extend(&payload);
+            bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+        }
+        bytes.resize(8192, 0);
+        (bytes, starts)
+    }
+
+    fn partitions(bytes: &[u8], start: u64) -> (Vec<u32>, usize) {
+        let (mut found, mut damaged) = (Vec::new(), 0);
+        walk(bytes, start, |step| match step {
+            Step::Entry(_, header, _) => found.push(header.partition),
+            Step::Damage(..) => damaged += 1,
+        });
+        (found, damaged)
+    }
+
+    #[test]
+    fn a_walk_finds_every_entry_and_skips_padding() {
+        let (bytes, _) = piece();
+        assert_eq!(partitions(&bytes, 8192), (vec![0, 1, 2, 3, 4], 0));
+    }
+
+    #[test]
+    fn entries_of_another_position_are_never_found() {
+        let (bytes, _) = piece();
+        assert_eq!(partitions(&bytes, 4096).0, Vec::<u32>::new());
+    }
+
+    #[test]
+    fn any_flipped_byte_removes_exactly_the_entry_it_lies_in() {
+        let (bytes, starts) = piece();
+        for at in starts[2]..starts[3] - 7 {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert_eq!(partitions(&damaged, 8192), (vec![0, 1, 3, 4], 1), "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! The end of the journal: appending, sealing chunks, and handing out what is to be written.
+//!
+//! Everything here happens under the broker's lock and touches memory only; files are written by `commit`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::buffer::{AlignedBuffer, BLOCK_BYTES};
+use super::cache::ChunkCache;
+use super::chunk::{BatchPlace, CHUNK_BYTES, CHUNK_ENTRIES_MAX, Chunk, Directory};
+use super::entry::{self, Kind};
+use super::segment::{Durability, Segment};
+
+/// Bytes of the largest payload (a record batch or a change of state). Two of them fit into a chunk.
+pub const PAYLOAD_BYTES_MAX: usize = CHUNK_BYTES / 2 - 2 * BLOCK_BYTES;
+
+/// Where a chunk lies in the journal.
+#[derive(Debug, Clone, Copy)]
+pub struct ChunkExtent {
+    /// Journal position of its first byte.
+    pub start: u64,
+    /// Journal position behind its last byte.
+    pub end: u64,
+    /// Largest record timestamp in it, ms; `i64::MIN` for a chunk without batches.
+    pub timestamp_ms_max: i64,
+}
+
+/// The last batch of a partition in the active chunk, from which a reader walks back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LastPlace {
+    chunk_start: u64,
+    index_plus_one: u32,
+}
+
+/// A range of a chunk that is to be written.
+#[derive(Debug)]
+pub struct PendingWrite {
+    /// The chunk.
+    pub chunk: Arc<Chunk>,
+    /// First byte of the range in the chunk.
+    pub from: usize,
+    /// Byte behind the range.
+    pub to: usize,
+    /// The file that it goes to.
+    pub segment: Arc<Segment>,
+    /// Whether the chunk is complete with this write.
+    pub completes: bool,
+}
+
+/// Everything that one commit writes and then publishes.
+#[derive(Debug, Default)]
+pub struct Pending {
+    /// What to write, in order.
+    pub writes: Vec<PendingWrite>,
+    /// Partitions and the offsets up to which readers may read once the writes are done.
+    pub published: Vec<(u32, i64)>,
+    /// The journal position that is durable once the writes are done.
+    pub end: u64,
+}
+
+/// The appending end of the journal.
+#[derive(Debug)]
+pub struct Journal {
+    cache: Arc<ChunkCache>,
+    durability: Durability,
+    segment_bytes: u64,
+    active: Arc<Chunk>,
+    active_segment: Arc<Segment>,
+    length: usize,
+    taken: usize,
+    places: Vec<BatchPlace>,
+    previous: Vec<u32>,
+    timestamp_ms_max: i64,
+    spares: Vec<AlignedBuffer>,
+    sealed: Vec<PendingWrite>,
+    published: Vec<(u32, i64)>,
+    durable: u64,
+    next_segment: Option<Segment>,
+    /// Complete chunks, oldest first.
+    pub chunks: VecDeque<ChunkExtent>,
+    /// Segments, oldest first; the last one is being written.
+    pub segments: VecDeque<Arc<Segment>>,
+    /// Set when a segment was begun since the flag was last cleared.
+    pub rolled: AtomicBool,
+}
+
+/// The journal has no memory for what is to be appended until earlier appends are written.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl Journal {
+    /// A journal that goes on at position `start` (a multiple of the block size) of the last of `segments`.
+    pub fn new(
+        cache: Arc<ChunkCache>,
+        durability: Durability,
+        segment_bytes: u64,
+        start: u64,
+        chunks: VecDeque<ChunkExtent>,
+        segments: VecDeque<Arc<Segment>>,
+    ) -> Self {
+        let buffer = cache.take_buffer(false).expect("a new cache has room");
+        let active = Arc::new(Chunk::new(start, buffer, false));
+        cache.insert(Arc::clone(&active));
+        let active_segment = Arc::clone(segments.back().expect("at least one segment"));
+        Self {
+            cache,
+            durability,
+            segment_bytes,
+            active,
+            active_segment,
+            length: 0,
+            taken: 0,
+            places: Vec::new(),
+            previous: Vec::new(),
+            timestamp_ms_max: i64::MIN,
+            spares: Vec::new(),
+            sealed: Vec::new(),
+            published: Vec::new(),
+            durable: start,
+            next_segment: None,
+            chunks,
+            segments,
+            rolled: AtomicBool::new(false),
+        }
+    }
+
+    /// The position behind the last entry.
+    pub fn end(&self) -> u64 {
+        self.active.start + self.length as u64
+    }
+
+    /// Makes sure that appends of `payload_bytes` in `count` payloads cannot fail, or says that it has to wait.
+    pub fn reserve(&mut self, payload_bytes: usize, count: usize) -> Result<(), Full> {
+        let wanted = payload_bytes + count * (entry::HEADER_BYTES + entry::ALIGNMENT);
+        let fits_now = self.length + wanted + BLOCK_BYTES <= CHUNK_BYTES;
+        if fits_now && self.places.len() + count <= CHUNK_ENTRIES_MAX {
+            return Ok(());
+        }
+        // A sealed chunk is at least half full of bytes or completely full of entries.
+        let chunks = 1 + wanted / (CHUNK_BYTES / 2) + count / CHUNK_ENTRIES_MAX;
+        while self.spares.len() < chunks {
+            self.spares.push(self.cache.take_buffer(false).ok_or(Full)?);
+        }
+        Ok(())
+    }
+
+    /// Appends a record batch whose base offset becomes `base_offset`; `reserve` was called for it. `last` is the partition's last place and is updated.
+    /// Returns the start of the chunk that the batch is in.
+    pub fn append_batch(
+        &mut self,
+        partition: u32,
+        batch: &[u8],
+        header: &crate::batch::Header,
+        base_offset: i64,
+        last: &mut LastPlace,
+    ) -> u64 {
+        let at = self.append(Kind::Batch, partition, batch, Some(base_offset));
+        let previous = self.index_of(last).map_or(0, |index| index + 1);
+        self.places.push(BatchPlace {
+            base_offset,
+            offset_count: header.offset_count as u32,
+            partition,
+            at: at as u32,
+            bytes: batch.len() as u32,
+        });
+        self.previous.push(previous);
+        *last = LastPlace {
+            chunk_start: self.active.start,
+            index_plus_one: self.places.len() as u32,
+        };
+        self.timestamp_ms_max = self.timestamp_ms_max.max(header.timestamp_ms_max);
+        self.published
+            .push((partition, base_offset + header.offset_count));
+        self.active.start
+    }
+
+    /// Appends a change of state; `reserve` was called for it. Returns the position that must be durable before the change is acknowledged.
+    pub fn append_change(&mut self, change: &[u8]) -> u64 {
+        self.append(Kind::Change, 0, change, None);
+        self.end()
+    }
+
+    /// Copies one payload behind an entry header, sealing the active chunk when it does not fit; returns where the payload lies in the active chunk.
+    fn append(&mut self, kind: Kind, partition: u32, payload: &[u8], base_offset: Option<i64>) -> usize {
+        assert!(payload.len() <= PAYLOAD_BYTES_MAX);
+        let footprint = entry::footprint(payload.len());
+        if self.length + footprint > CHUNK_BYTES || self.places.len() == CHUNK_ENTRIES_MAX {
+            self.seal();
+        }
+        let at = self.length + entry::HEADER_BYTES;
+        let position = self.end();
+        let buffer = self.active.buffer();
+        // SAFETY: the journal's lock is held, and everything from `length` on is still unpublished.
+        unsafe { buffer.write(at, payload) };
+        if let Some(base_offset) = base_offset {
+            let mut head = [0u8; crate::batch::HEADER_BYTES];
+            head.copy_from_slice(&payload[..crate::batch::HEADER_BYTES]);
+            crate::batch::place(&mut head, base_offset);
+            // SAFETY: as above.
+            unsafe { buffer.write(at, &head) };
+        }
+        let header = entry::Header {
+            position,
+            partition,
+            payload_bytes: payload.len() as u32,
+            pending_bytes: u32::try_from(position - self.durable).unwrap_or(u32::MAX),
+            kind,
+            chunk_start: self.length == 0,
+        };
+        // SAFETY: the payload was just written, under the same lock, and nobody writes there again.
+        let placed = unsafe { buffer.bytes(at, at + payload.len()) };
+        let encoded = entry::encode(&header, placed);
+        // SAFETY: as for the payload.
+        unsafe {
+            buffer.write(self.length, &encoded);
+            buffer.zero(at + payload.len(), self.length + footprint);
+        }
+        self.length += footprint;
+        at
+    }
+
+    fn pad_to_block(&mut self) {
+        let padded = self.length.next_multiple_of(BLOCK_BYTES);
+        // SAFETY: the journal's lock is held, and everything from `length` on is still unpublished.
+        unsafe { self.active.buffer().zero(self.length, padded) };
+        self.length = padded;
+    }
+
+    /// Completes the active chunk and begins the next one, in the next segment when this one is full and the next is there.
+    fn seal(&mut self) {
+        self.pad_to_block();
+        let directory = Directory::new(std::mem::take(&mut self.places));
+        self.active
+            .directory
+            .set(directory)
+            .expect("a chunk is sealed once");
+        self.previous.clear();
+        let end = self.end();
+        self.chunks.push_back(ChunkExtent {
+            start: self.active.start,
+            end,
+            timestamp_ms_max: std::mem::replace(&mut self.timestamp_ms_max, i64::MIN),
+        });
+        self.sealed.push(PendingWrite {
+            chunk: Arc::clone(&self.active),
+            from: self.taken,
+            to: self.length,
+            segment: Arc::clone(&self.active_segment),
+            completes: true,
+        });
+        self.roll_if_due(end);
+        let buffer = self.spares.pop().expect("`reserve` was called");
+        self.active = Arc::new(Chunk::new(end, buffer, false));
+        self.cache.insert(Arc::clone(&self.active));
+        self.length = 0;
+        self.taken = 0;
+    }
+
+    fn roll_if_due(&mut self, end: u64) {
+        if end - self.active_segment.base < self.segment_bytes {
+            return;
+        }
+        // A segment that is not ready yet delays the roll, never an append.
+        let Some(next) = self.next_segment.take() else {
+            return;
+        };
+        self.active_segment = Arc::new(next.rebased(end));
+        self.segments.push_back(Arc::clone(&self.active_segment));
+        self.rolled.store(true, Ordering::Release);
+    }
+
+    /// Whether the next segment should be made ready.
+    pub fn wants_segment(&self) -> bool {
+        self.next_segment.is_none() && self.end() - self.active_segment.base >= self.segment_bytes / 2
+    }
+
+    /// Hands over a prepared file for the next segment.
+    pub fn offer_segment(&mut self, segment: Segment) {
+        self.next_segment = Some(segment);
+    }
+
+    /// Whether something was appended that no commit has taken yet.
+    pub fn has_pending(&self) -> bool {
+        self.length > self.taken || !self.sealed.is_empty()
+    }
+
+    /// Bytes that no commit has taken yet.
+    pub fn pending_bytes(&self) -> usize {
+        self.sealed
+            .iter()
+            .map(|write| write.to - write.from)
+            .sum::<usize>()
+            + self.length
+            - self.taken
+    }
+
+    /// Takes everything that was appended since the last call.
+    pub fn take_pending(&mut self) -> Pending {
+        let mut writes = std::mem::take(&mut self.sealed);
+        if self.length > self.taken {
+            if self.durability == Durability::Fsync {
+                self.pad_to_block();
+            }
+            writes.push(PendingWrite {
+                chunk: Arc::clone(&self.active),
+                from: self.taken,
+                to: self.length,
+                segment: Arc::clone(&self.active_segment),
+                completes: false,
+            });
+            self.taken = self.length;
+        }
+        Pending {
+            writes,
+            published: std::mem::take(&mut self.published),
+            end: self.end(),
+        }
+    }
+
+    /// Notes that everything before `end` is as durable as promised.
+    pub fn note_durable(&mut self, end: u64) {
+        self.durable = end;
+    }
+
+    fn index_of(&self, last: &LastPlace) -> Option<u32> {
+        (last.chunk_start == self.active.start)
+            .then_some(last.index_plus_one)?
+            .checked_sub(1)
+    }
+
+    /// The start of the active chunk.
+    pub fn active_start(&self) -> u64 {
+        self.active.start
+    }
+
+    /// Batches of the partition in the active chunk from the one that holds `offset` (or the first behind it) on, appended to `found` in order.
+    pub fn active_places(&self, last: &LastPlace, offset: i64, found: &mut Vec<BatchPlace>) {
+        let from = found.len();
+        let mut cursor = self.index_of(last);
+        while let Some(index) = cursor {
+            let place = self.places[index as usize];
+            if place.next_offset() <= offset {
+                break;
+            }
+            found.push(place);
+            cursor = self.previous[index as usize].checked_sub(1);
+        }
+        found[from..].reverse();
+    }
+
+    /// The largest record timestamp in the chunk that begins at `start`, ms; the largest possible one for the active chunk, whose records are still being added.
+    pub fn timestamp_of(&self, start: u64) -> i64 {
+        let found = self.chunks.binary_search_by_key(&start, |chunk| chunk.start);
+        found.map_or(i64::MAX, |index| self.chunks[index].timestamp_ms_max)
+    }
+
+    /// The start of the chunk behind the one that begins at `start`.
+    pub fn start_after(&self, start: u64) -> Option<u64> {
+        let behind = self.chunks.partition_point(|chunk| chunk.start <= start);
+        match self.chunks.get(behind) {
+            Some(chunk) => Some(chunk.start),
+            None => (self.active.start > start).then_some(self.active.start),
+        }
+    }
+
+    /// Where the complete chunk that begins at `start` ends, and the segment it is in.
+    pub fn locate(&self, start: u64) -> Option<(ChunkExtent, Arc<Segment>)> {
+        let index = self
+            .chunks
+            .binary_search_by_key(&start, |chunk| chunk.start)
+            .ok()?;
+        let segment = self
+            .segments
+            .partition_point(|segment| segment.base <= start)
+            .checked_sub(1)?;
+        Some((self.chunks[index], Arc::clone(&self.segments[segment])))
+    }
+}

@@ -1,0 +1,8 @@
+//! Where batches are kept: one journal for all partitions, in segment files, with its tail and what is being read of its past in memory.
+
+pub mod buffer;
+pub mod cache;
+pub mod chunk;
+pub mod entry;
+pub mod journal;
+pub mod segment;

@@ -1,0 +1,667 @@
+//! A lane: the thread that owns a client, its producers and consumers, and their part of the schedule.
+//!
+//! # The loop
+//!
+//! What is due is offered to the client, the client is driven, and the lane sleeps until the next thing happens: a socket is ready, the
+//! client has a deadline (linger, retries, timeouts), an interval ends, a message is due. Only the last of these is rationed:
+//! a wake-up costs far more than a message, so the schedule wakes the lane at most once per quantum, and whatever became due meanwhile
+//! leaves together, each message with its own intended time. Every other wake-up takes along what is due.
+//!
+//! # Clock readings
+//!
+//! `now` is read once at the top of each turn, after the sleep; it is the `sent` instant of what is offered in that turn until the client reads
+//! the clock again (every 100 us while it works). Acknowledgements and receipts are timed by the client when it has read
+//! their bytes. Nothing is timed by the interval boundaries: they only cut the counters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, TrySendError};
+
+use gauge_client::{ClientError, Endpoint, LaneClient, Offer, Protocol, Waker};
+use gauge_load::clock::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
+use gauge_load::{Books, Counters, Emitter, Observer, Tally};
+
+use crate::plan::LanePlan;
+use crate::scheduling::{self, Guard};
+use crate::trial::Event;
+
+/// How long a lane whose producers are held may sleep without looking for room again, although nothing told it to.
+const HELD_LOOK_NS: i64 = 10_000_000;
+/// How long an idle lane sleeps at most: then it looks for commands, should a wake-up have been lost.
+const IDLE_NS: i64 = 100_000_000;
+/// Messages that were due and never taken are counted up to here, which takes about a second.
+const UNTAKEN_MAX: u64 = 50_000_000;
+
+/// What the supervisor tells a lane.
+#[derive(Debug)]
+pub enum Command {
+    /// Send the readiness probes.
+    Probe,
+    /// The schedule's offset 0 is at this time.
+    Start {
+        /// The start.
+        start_ns: i64,
+        /// Beginnings of the phases.
+        phases: Arc<[i64]>,
+    },
+    /// From `at_ns` on, each producer's rate is this.
+    Rate {
+        /// Time of the clock.
+        at_ns: i64,
+        /// Of one producer.
+        rate_msgs_s: f64,
+    },
+    /// Replaces the phases.
+    Phases(Arc<[i64]>),
+    /// No message is due at this time of the clock or later.
+    Stop(i64),
+    /// Pauses or resumes a subscription.
+    Pause(usize, bool),
+    /// Send the counters so far.
+    Report(Sender<Report>),
+    /// Send what is open without lingering, and keep [`Progress`] up to date.
+    Drain,
+    /// Give up on what is still waiting, hand the books over, end.
+    End,
+}
+
+/// A lane's counters so far.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Since the start.
+    pub counters: Counters,
+    /// Messages without an end, now.
+    pub waiting_msgs: u64,
+}
+
+/// What a lane tells the supervisor.
+#[derive(Debug)]
+pub enum LaneEvent {
+    /// Connected and positioned.
+    Prepared(Waker),
+    /// The intervals `first` to `last` are over.
+    Interval(Box<LaneInterval>),
+    /// The thread is ending. It says nothing after this.
+    Ended(Result<Box<LaneEnd>, ClientError>),
+}
+
+/// A lane's view of some intervals: usually one. When the lane could not hand over in time, what it saw is in the first.
+#[derive(Debug)]
+pub struct LaneInterval {
+    /// Index of the first.
+    pub first: u64,
+    /// Index of the last.
+    pub last: u64,
+    /// What was seen.
+    pub tally: Tally,
+    /// When it was swapped out.
+    pub until_ns: i64,
+    /// Messages without an end at that time.
+    pub waiting_msgs: u64,
+    /// CPU time of the lane so far.
+    pub lane_cpu_ns: i64,
+    /// CPU time of the process so far; from one lane only.
+    pub process_cpu_ns: Option<i64>,
+}
+
+/// What a lane leaves behind.
+#[derive(Debug)]
+pub struct LaneEnd {
+    /// Its books.
+    pub books: Books,
+    /// Messages that were due and never taken, because the client had no room to the end.
+    pub untaken_msgs: u64,
+}
+
+/// What can be seen of a lane from outside while it runs. The lane writes, others read; nothing is decided by one value alone.
+#[derive(Debug)]
+pub struct Progress {
+    /// Partitions whose position is fixed.
+    pub assigned: AtomicU64,
+    /// Partitions through which a probe came back.
+    pub proven: AtomicU64,
+    /// The probes were sent.
+    pub probed: AtomicBool,
+    /// Probes without an acknowledgement; meaningless before they were sent.
+    pub probes_waiting: AtomicU64,
+    /// The producers have nothing due any more.
+    pub schedule_over: AtomicBool,
+    /// Messages without an end.
+    pub waiting_msgs: AtomicU64,
+    /// Messages acknowledged or failed.
+    pub ended_msgs: AtomicU64,
+    /// Messages acknowledged.
+    pub acked_msgs: AtomicU64,
+    /// Messages received, per subscription.
+    pub received_msgs: Vec<AtomicU64>,
+    /// Different messages received, per subscription.
+    pub unique_msgs: Vec<AtomicU64>,
+    /// The consumers have read to the end, per subscription.
+    pub caught_up: Vec<AtomicBool>,
+    /// CPU time of the lane.
+    pub cpu_ns: AtomicU64,
+    /// The lane has seen the `Drain` command: the values above are kept up to date.
+    pub draining: AtomicBool,
+    /// How the kernel schedules it.
+    pub scheduling: std::sync::Mutex<String>,
+}
+
+impl Progress {
+    fn new(subscriptions: usize) -> Progress {
+        let numbers = || (0..subscriptions).map(|_| AtomicU64::new(0)).collect();
+        Progress {
+            assigned: AtomicU64::new(0),
+            proven: AtomicU64::new(0),
+            probed: AtomicBool::new(false),
+            probes_waiting: AtomicU64::new(0),
+            schedule_over: AtomicBool::new(false),
+            waiting_msgs: AtomicU64::new(0),
+            ended_msgs: AtomicU64::new(0),
+            acked_msgs: AtomicU64::new(0),
+            received_msgs: numbers(),
+            unique_msgs: numbers(),
+            caught_up: (0..subscriptions).map(|_| AtomicBool::new(false)).collect(),
+            cpu_ns: AtomicU64::new(0),
+            draining: AtomicBool::new(false),
+            scheduling: std::sync::Mutex::new("normal".to_owned()),
+        }
+    }
+
+    /// The scheduling, in words.
+    pub fn scheduling(&self) -> String {
+        match self.scheduling.lock() {
+            Ok(text) => text.clone(),
+            // The text is replaced whole, so it is right even if its writer panicked.
+            Err(poisoned) => poisoned.into_inner().clone(),
+        }
+    }
+
+    fn set_scheduling(&self, text: &str) {
+        match self.scheduling.lock() {
+            Ok(mut held) => text.clone_into(&mut held),
+            Err(poisoned) => text.clone_into(&mut poisoned.into_inner()),
+        }
+    }
+}
+
+/// Everything a lane is born with.
+pub struct LaneContext {
+    /// Its number.
+    pub index: usize,
+    /// What it does.
+    pub plan: LanePlan,
+    /// The trial's number.
+    pub run: u32,
+    /// Number of subscriptions of the trial.
+    pub subscriptions: usize,
+    /// Subscriptions that are held until the start.
+    pub held_subscriptions: Vec<usize>,
+    /// Partitions of all topics.
+    pub slots: usize,
+    /// Whether messages carry stamps.
+    pub stamped: bool,
+    /// Length of an interval.
+    pub interval_ns: i64,
+    /// The shortest time between two wake-ups for the schedule.
+    pub quantum_ns: i64,
+    /// Whether it may ask for real-time scheduling.
+    pub realtime: bool,
+    /// How long the client may take to prepare.
+    pub prepare_until_ns: i64,
+    /// The protocol.
+    pub protocol: Arc<dyn Protocol>,
+    /// The system.
+    pub endpoint: Endpoint,
+    /// Commands; looked at in every turn.
+    pub commands: Receiver<Command>,
+    /// Empty tallies, to be used again.
+    pub spares: Receiver<Tally>,
+    /// Where events go, with the lane's number.
+    pub events: SyncSender<Event>,
+    /// What others see.
+    pub progress: Arc<Progress>,
+}
+
+/// A fresh progress for a lane.
+pub fn progress(subscriptions: usize) -> Arc<Progress> {
+    Arc::new(Progress::new(subscriptions))
+}
+
+/// The lane's thread.
+pub fn run(context: LaneContext) {
+    let (index, events) = (context.index, context.events.clone());
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| live(context)));
+    let outcome = outcome.unwrap_or_else(|_| {
+        Err(ClientError::system(
+            "a lane of the worker panicked: a fault of the worker, see its standard error",
+        ))
+    });
+    // When the supervisor is gone, nobody is interested.
+    let _ = events.send(Event::Lane(index, LaneEvent::Ended(outcome)));
+}
+
+fn live(context: LaneContext) -> Result<Box<LaneEnd>, ClientError> {
+    scheduling::exact_timers();
+    let pinned = context.plan.pin_to.and_then(scheduling::pin);
+    let mut client = context
+        .protocol
+        .lane(&context.endpoint, context.plan.spec.clone())?;
+    let producers: Vec<u32> = context
+        .plan
+        .spec
+        .producers
+        .iter()
+        .map(|producer| producer.id)
+        .collect();
+    let mut observer = Observer::new(
+        context.run,
+        context.stamped,
+        &producers,
+        context.subscriptions,
+        context.slots,
+    );
+    client.prepare(&mut observer, context.prepare_until_ns)?;
+    for &subscription in &context.held_subscriptions {
+        client.pause(subscription, true);
+    }
+    let _ = context
+        .events
+        .send(Event::Lane(context.index, LaneEvent::Prepared(client.waker())));
+    let emitters: Vec<Emitter> = context.plan.emitters.iter().map(Emitter::new).collect();
+    let lane = Lane {
+        due_ns: vec![i64::MAX; emitters.len()],
+        held_since_ns: vec![None; emitters.len()],
+        client,
+        observer,
+        emitters,
+        guard: Guard::normal(),
+        pinned,
+        totals: Counters::default(),
+        unsent: None,
+        spares: Vec::new(),
+        start_ns: i64::MAX,
+        boundary_ns: i64::MAX,
+        interval: 0,
+        draining: false,
+        paused: vec![false; context.subscriptions],
+        offered_ns: 0,
+        context,
+    };
+    lane.run().map(Box::new)
+}
+
+struct Lane {
+    context: LaneContext,
+    client: Box<dyn LaneClient>,
+    observer: Observer,
+    emitters: Vec<Emitter>,
+    /// Per producer: when its next message is due; `i64::MAX` when there is none. Side by side, so that a thousand are looked through quickly.
+    due_ns: Vec<i64>,
+    /// Per producer: since when the client has had no room for what is due.
+    held_since_ns: Vec<Option<i64>>,
+    guard: Guard,
+    pinned: Option<usize>,
+    /// Counters of the tallies that were handed over.
+    totals: Counters,
+    /// An interval that found the supervisor's queue full.
+    unsent: Option<Box<LaneInterval>>,
+    spares: Vec<Tally>,
+    start_ns: i64,
+    boundary_ns: i64,
+    /// Index of the interval that is running.
+    interval: u64,
+    draining: bool,
+    /// Per subscription: the controller has paused it.
+    paused: Vec<bool>,
+    /// When the schedule was looked at last.
+    offered_ns: i64,
+}
+
+impl Lane {
+    fn run(mut self) -> Result<LaneEnd, ClientError> {
+        self.show_readiness();
+        while self.obey() {
+            let now_ns = monotonic_ns();
+            if now_ns >= self.boundary_ns {
+                self.cut(now_ns);
+            }
+            let more = match self.turn(now_ns) {
+                Ok(more) => more,
+                Err(error) => {
+                    // What was measured until then is kept.
+                    self.end();
+                    return Err(error);
+                }
+            };
+            if self.start_ns == i64::MAX {
+                self.show_readiness();
+            } else if self.draining {
+                self.show_progress();
+            }
+            let elapsed_ns = now_ns.saturating_sub(self.start_ns).max(0);
+            if self.guard.watch(now_ns, elapsed_ns) {
+                self.show_scheduling();
+            }
+            let until_ns = if more { now_ns } else { self.next_wake_ns(now_ns) };
+            self.client.wait(until_ns);
+        }
+        Ok(self.end())
+    }
+
+    /// One turn: offer, drive, and once more for those who were held when driving made room. Returns whether there is more to do at once.
+    fn turn(&mut self, now_ns: i64) -> Result<bool, ClientError> {
+        let mut more = self.offer_due(now_ns, false);
+        more |= self.client.drive(&mut self.observer, now_ns)?;
+        if self.held_since_ns.iter().any(Option::is_some) {
+            let now_ns = monotonic_ns();
+            let sent_before = self.observer.counters().sent_msgs;
+            more |= self.offer_due(now_ns, true);
+            if self.observer.counters().sent_msgs != sent_before {
+                more |= self.client.drive(&mut self.observer, now_ns)?;
+            }
+        }
+        Ok(more)
+    }
+
+    /// Offers what is due, of all producers or of the held ones alone. Returns whether more is due that the client would take.
+    fn offer_due(&mut self, now_ns: i64, held_only: bool) -> bool {
+        let mut more = false;
+        self.offered_ns = now_ns;
+        for at in 0..self.due_ns.len() {
+            if self.due_ns[at] > now_ns || (held_only && self.held_since_ns[at].is_none()) {
+                continue;
+            }
+            let emitter = &mut self.emitters[at];
+            let sequence = emitter.sequence();
+            let offer = self.client.offer(at, emitter, &mut self.observer, now_ns);
+            if emitter.is_closed_loop() {
+                more |= offer != Offer::Full;
+                if emitter.has_ended(now_ns) {
+                    self.due_ns[at] = i64::MAX;
+                }
+                continue;
+            }
+            // Time in which nothing was taken ends with the first message that is.
+            if emitter.sequence() != sequence
+                && let Some(since_ns) = self.held_since_ns[at].take()
+            {
+                self.observer.backpressured(now_ns - since_ns);
+            }
+            self.due_ns[at] = emitter.next_due_ns().unwrap_or(i64::MAX);
+            if offer == Offer::Full {
+                // The client may have worked for a while, so the clock is read again: what it took of that time is not back-pressure.
+                let full_ns = monotonic_ns();
+                if self.due_ns[at] <= full_ns {
+                    emitter.hold(full_ns);
+                    self.held_since_ns[at].get_or_insert(full_ns);
+                }
+            }
+            more |= offer == Offer::More;
+        }
+        more
+    }
+
+    /// When the lane must be awake again.
+    fn next_wake_ns(&self, now_ns: i64) -> i64 {
+        let mut due_ns = i64::MAX;
+        let mut held = false;
+        for (due, held_since) in self.due_ns.iter().zip(&self.held_since_ns) {
+            // For a held producer, room is what it waits for, and room comes with a socket.
+            if held_since.is_none() {
+                due_ns = due_ns.min(*due);
+            } else {
+                held = true;
+            }
+        }
+        let closed = self.context.plan.spec.closed_loop && due_ns <= now_ns;
+        let schedule_ns = if closed {
+            now_ns + HELD_LOOK_NS
+        } else {
+            due_ns.max(self.offered_ns + self.context.quantum_ns)
+        };
+        let idle_ns = now_ns + if held { HELD_LOOK_NS } else { IDLE_NS };
+        schedule_ns
+            .min(self.client.next_deadline_ns())
+            .min(self.boundary_ns)
+            .min(idle_ns)
+    }
+
+    /// Carries out the commands that have come. False: the lane ends; also when the supervisor is gone.
+    fn obey(&mut self) -> bool {
+        loop {
+            match self.context.commands.try_recv() {
+                Ok(Command::End) | Err(TryRecvError::Disconnected) => return false,
+                Ok(command) => self.obey_one(command),
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn obey_one(&mut self, command: Command) {
+        match command {
+            Command::Probe => {
+                self.client.send_probes(&self.context.plan.probe_slots);
+                self.show_readiness();
+                self.context.progress.probed.store(true, Ordering::Release);
+            }
+            Command::Start { start_ns, phases } => self.start(start_ns, &phases),
+            Command::Rate { at_ns, rate_msgs_s } => {
+                self.emitters
+                    .iter_mut()
+                    .for_each(|emitter| emitter.set_rate(at_ns, rate_msgs_s));
+                self.look_up_due();
+            }
+            Command::Phases(phases) => self.observer.set_phases(&phases),
+            Command::Stop(at_ns) => {
+                self.emitters
+                    .iter_mut()
+                    .for_each(|emitter| emitter.stop_at(at_ns));
+                self.look_up_due();
+            }
+            Command::Pause(subscription, paused) => self.pause(subscription, paused),
+            Command::Report(reply) => {
+                // Nobody may be waiting for it any more.
+                let _ = reply.send(self.report());
+            }
+            Command::Drain => {
+                self.draining = true;
+                self.client.flush();
+                self.show_progress();
+                self.context.progress.draining.store(true, Ordering::Release);
+            }
+            Command::End => {}
+        }
+    }
+
+    fn start(&mut self, start_ns: i64, phases: &[i64]) {
+        self.observer.start(start_ns);
+        self.observer.set_phases(phases);
+        self.emitters
+            .iter_mut()
+            .for_each(|emitter| emitter.start(start_ns));
+        self.look_up_due();
+        self.start_ns = start_ns;
+        self.boundary_ns = start_ns + self.context.interval_ns;
+        for &subscription in &self.context.held_subscriptions {
+            self.client.pause(subscription, self.paused[subscription]);
+        }
+        if self.context.realtime {
+            self.guard.raise();
+        }
+        self.show_scheduling();
+    }
+
+    fn pause(&mut self, subscription: usize, paused: bool) {
+        self.paused[subscription] = paused;
+        let held = self.start_ns == i64::MAX && self.context.held_subscriptions.contains(&subscription);
+        self.client.pause(subscription, paused || held);
+    }
+
+    fn look_up_due(&mut self) {
+        for (due_ns, emitter) in self.due_ns.iter_mut().zip(&self.emitters) {
+            *due_ns = emitter.next_due_ns().unwrap_or(i64::MAX);
+        }
+    }
+
+    /// Hands over what was seen in the interval that is over. Without a tally to go on with, or with a full queue, the interval is
+    /// handed over together with the next one: nothing is lost, and the lane does not wait.
+    fn cut(&mut self, now_ns: i64) {
+        let over = (now_ns - self.boundary_ns) / self.context.interval_ns + 1;
+        self.boundary_ns += over * self.context.interval_ns;
+        let last = self.running_interval() - 1;
+        self.charge_holds(now_ns);
+        if let Some(unsent) = self.unsent.take() {
+            self.hand_over(unsent);
+        }
+        self.spares.extend(self.context.spares.try_iter());
+        if self.unsent.is_some() {
+            return;
+        }
+        let Some(empty) = self.spares.pop() else {
+            return;
+        };
+        let interval = self.swap(now_ns, last, empty);
+        self.interval = last + 1;
+        self.hand_over(interval);
+    }
+
+    /// Index of the interval that ends at the next boundary.
+    fn running_interval(&self) -> u64 {
+        ((self.boundary_ns - self.start_ns) / self.context.interval_ns - 1).unsigned_abs()
+    }
+
+    fn swap(&mut self, now_ns: i64, last: u64, empty: Tally) -> Box<LaneInterval> {
+        let tally = self.observer.swap(empty);
+        self.totals.add(&tally.counters);
+        let lane_cpu_ns = thread_cpu_ns();
+        self.context
+            .progress
+            .cpu_ns
+            .store(lane_cpu_ns.unsigned_abs(), Ordering::Relaxed);
+        Box::new(LaneInterval {
+            first: self.interval,
+            last,
+            tally,
+            until_ns: now_ns,
+            waiting_msgs: self.client.waiting_msgs(),
+            lane_cpu_ns,
+            process_cpu_ns: (self.context.index == 0).then(process_cpu_ns),
+        })
+    }
+
+    fn hand_over(&mut self, interval: Box<LaneInterval>) {
+        let event = Event::Lane(self.context.index, LaneEvent::Interval(interval));
+        // Sent, or nobody is there to receive it, or kept for the next time.
+        if let Err(TrySendError::Full(Event::Lane(_, LaneEvent::Interval(interval)))) =
+            self.context.events.try_send(event)
+        {
+            self.unsent = Some(interval);
+        }
+    }
+
+    /// Enters the time for which producers have been held so far, so that each interval has its own part of it.
+    fn charge_holds(&mut self, now_ns: i64) {
+        for since_ns in self.held_since_ns.iter_mut().flatten() {
+            self.observer.backpressured(now_ns - *since_ns);
+            *since_ns = now_ns;
+        }
+    }
+
+    fn report(&self) -> Report {
+        let mut counters = self.totals.clone();
+        counters.add(self.observer.counters());
+        Report {
+            counters,
+            waiting_msgs: self.client.waiting_msgs(),
+        }
+    }
+
+    fn show_readiness(&self) {
+        let progress = &self.context.progress;
+        let proven: u64 = self.observer.proven().iter().copied().map(u64::from).sum();
+        progress
+            .assigned
+            .store(self.client.assigned() as u64, Ordering::Relaxed);
+        progress.proven.store(proven, Ordering::Relaxed);
+        progress
+            .probes_waiting
+            .store(self.client.probes_waiting() as u64, Ordering::Relaxed);
+    }
+
+    fn show_progress(&self) {
+        let progress = &self.context.progress;
+        let now = self.observer.counters();
+        let now_ns = monotonic_ns();
+        for (subscription, received) in progress.received_msgs.iter().enumerate() {
+            let of = |counters: &Counters| {
+                counters
+                    .received
+                    .get(subscription)
+                    .map_or(0, |received| received.msgs)
+            };
+            received.store(of(&self.totals) + of(now), Ordering::Relaxed);
+            progress.unique_msgs[subscription]
+                .store(self.observer.unique_msgs(subscription), Ordering::Relaxed);
+            progress.caught_up[subscription].store(self.client.caught_up(subscription), Ordering::Relaxed);
+        }
+        let acked_msgs = self.totals.acked_msgs + now.acked_msgs;
+        progress.acked_msgs.store(acked_msgs, Ordering::Relaxed);
+        progress.ended_msgs.store(
+            acked_msgs + self.totals.failed_msgs + now.failed_msgs,
+            Ordering::Relaxed,
+        );
+        let over = self.emitters.iter().all(|emitter| emitter.has_ended(now_ns));
+        progress
+            .waiting_msgs
+            .store(self.client.waiting_msgs(), Ordering::Relaxed);
+        progress.schedule_over.store(over, Ordering::Release);
+    }
+
+    fn show_scheduling(&self) {
+        let mut text = self.guard.description().to_owned();
+        if let Some(core) = self.pinned {
+            text = format!("{text}, core {core}");
+        }
+        self.context.progress.set_scheduling(&text);
+    }
+
+    /// The end: what still waits is given up, the last interval handed over, the books closed. Not paced any more, so it may block.
+    fn end(mut self) -> LaneEnd {
+        self.guard.lower();
+        let now_ns = monotonic_ns();
+        self.charge_holds(now_ns);
+        let untaken_msgs = self
+            .emitters
+            .iter()
+            .map(|emitter| emitter.untaken_msgs(now_ns, UNTAKEN_MAX))
+            .sum();
+        self.client.abandon(&mut self.observer);
+        for emitter in &self.emitters {
+            self.observer
+                .close_producer(emitter.producer(), emitter.sequence());
+        }
+        if self.start_ns != i64::MAX {
+            self.hand_over_last(now_ns);
+        }
+        LaneEnd {
+            books: self.observer.into_books(),
+            untaken_msgs,
+        }
+    }
+
+    fn hand_over_last(&mut self, now_ns: i64) {
+        let beyond = (now_ns - self.boundary_ns)
+            .max(-1)
+            .div_euclid(self.context.interval_ns)
+            + 1;
+        let last = self.running_interval() + beyond.unsigned_abs();
+        let interval = self.swap(now_ns, last, Tally::default());
+        for interval in self.unsent.take().into_iter().chain([interval]) {
+            // When the supervisor is gone, nobody is interested.
+            let _ = self
+                .context
+                .events
+                .send(Event::Lane(self.context.index, LaneEvent::Interval(interval)));
+        }
+    }
+}

@@ -1,0 +1,894 @@
+//! A trial's state machine: one thread, the supervisor, that owns the trial; lanes and API talk to it through one bounded queue.
+//!
+//! ```text
+//! preparing -> ready -> running -> draining -> finished
+//!     any of the first four -> failed (the trial became pointless) | aborted (asked for, or the lease expired)
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use gauge_client::{Protocol, Waker};
+use gauge_load::clock::{monotonic_ns, process_cpu_ns, unix_ns};
+use gauge_load::{Counters, Tally};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use crate::collector::{Collector, CountersOut, Interval};
+use crate::drain::Drain;
+use crate::error::ApiError;
+use crate::judgement::{self, SubscriptionEnd};
+use crate::lane::{self, Command, LaneContext, LaneEnd, LaneEvent, Progress};
+use crate::plan::{PhasePlan, Plan};
+
+/// Requests and events that wait for the supervisor.
+const QUEUE_MAX: usize = 1024;
+/// Commands that wait for a lane.
+const COMMANDS_MAX: usize = 256;
+/// Empty tallies of each lane besides the one that is being filled.
+const SPARE_TALLIES: usize = 2;
+/// The supervisor's turn while it waits for lanes.
+const BUSY_TURN: Duration = Duration::from_millis(2);
+/// Its turn while it has nothing to wait for but the lease.
+const IDLE_TURN: Duration = Duration::from_millis(50);
+/// The start lies at least this far ahead, so that every lane knows of it in time.
+const START_DELAY_NS_MIN: i64 = 10_000_000;
+/// A change of the rate or of the phases takes effect this far ahead, for the same reason.
+const CHANGE_DELAY_NS: i64 = 10_000_000;
+/// A phase without a time begins with the next interval that is at least this far away.
+const PHASE_DELAY_NS: i64 = 200_000_000;
+/// How long lanes may take to end before the supervisor stops waiting for them.
+const END_NS_MAX: i64 = 10_000_000_000;
+/// How long an abort waits for them before it answers.
+const ABORT_NS_MAX: i64 = 2_000_000_000;
+/// How long the supervisor waits for the lanes' counters.
+const REPORT_WAIT: Duration = Duration::from_secs(1);
+/// Leases after which a trial that was never started is given up.
+const UNSTARTED_LEASES: i64 = 10;
+
+/// Where the answer to a request goes.
+pub type Reply<T> = oneshot::Sender<Result<T, ApiError>>;
+
+/// What comes to the supervisor.
+pub enum Event {
+    /// From a lane.
+    Lane(usize, LaneEvent),
+    /// From the API.
+    Ask(Ask),
+}
+
+/// A request to the trial.
+pub enum Ask {
+    /// The status.
+    Status(Reply<Status>),
+    /// Begin the schedule.
+    Start(i64, Reply<Status>),
+    /// A new rate of all producers together.
+    Rate(f64, Reply<Status>),
+    /// A new phase; without a time, with the next interval.
+    Phase(String, Option<i64>, Reply<PhasePlan>),
+    /// End the schedule; without a time, at once.
+    Stop(Option<i64>, Reply<Status>),
+    /// Pause or resume a subscription.
+    Pause(String, bool, Reply<Status>),
+    /// Complete intervals: the first index, how many at most.
+    Intervals(u64, usize, Reply<(u64, Vec<Arc<Interval>>)>),
+    /// Totals so far.
+    Counters(Reply<CountersOut>),
+    /// Renew the lease.
+    Lease(Reply<Status>),
+    /// Drain for this long at most, while anything moved in this long; audit.
+    Finish(i64, i64, Reply<Arc<Value>>),
+    /// Stop at once.
+    Abort(Reply<Status>),
+    /// End the supervisor, if the trial has ended.
+    Forget(Reply<()>),
+}
+
+/// Where a trial is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Connecting, positioning, proving.
+    Preparing,
+    /// Proven.
+    Ready,
+    /// The schedule has begun, or has its time.
+    Running,
+    /// Waiting for what is under way.
+    Draining,
+    /// Audited.
+    Finished,
+    /// The trial became pointless.
+    Failed,
+    /// Ended without an audit.
+    Aborted,
+}
+
+impl State {
+    /// Whether nothing will happen any more.
+    pub fn is_over(self) -> bool {
+        matches!(self, State::Finished | State::Failed | State::Aborted)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            State::Preparing => "preparing",
+            State::Ready => "ready",
+            State::Running => "running",
+            State::Draining => "draining",
+            State::Finished => "finished",
+            State::Failed => "failed",
+            State::Aborted => "aborted",
+        }
+    }
+}
+
+/// The status of docs/worker-api.md.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    id: String,
+    /// Where the trial is.
+    pub state: State,
+    error: Option<String>,
+    readiness: Readiness,
+    start_ns: Option<i64>,
+    start_unix_ns: Option<i64>,
+    elapsed_s: Option<f64>,
+    next_interval: u64,
+    audit_enabled: bool,
+    client: &'static str,
+    cannot: Vec<String>,
+    lanes: Vec<LaneStatus>,
+    lease_s: f64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Readiness {
+    partitions: u64,
+    assigned: u64,
+    proven: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct LaneStatus {
+    name: String,
+    role: &'static str,
+    scheduling: String,
+    cpu_s: f64,
+}
+
+/// A lane as the supervisor sees it.
+struct Lane {
+    name: String,
+    role: &'static str,
+    commands: SyncSender<Command>,
+    waker: Option<Waker>,
+    progress: Arc<Progress>,
+    end: Option<Option<Box<LaneEnd>>>,
+}
+
+impl Lane {
+    fn tell(&self, command: Command) -> bool {
+        let is_told = self.commands.try_send(command).is_ok();
+        if let Some(waker) = &self.waker {
+            waker.wake();
+        }
+        is_told
+    }
+}
+
+/// A running trial, as the API holds it.
+pub struct Handle {
+    /// Its name in paths.
+    pub id: String,
+    events: SyncSender<Event>,
+}
+
+impl Handle {
+    /// Asks the supervisor.
+    ///
+    /// # Errors
+    /// What the supervisor answers; internal when it cannot answer.
+    pub async fn ask<T>(&self, ask: impl FnOnce(Reply<T>) -> Ask) -> Result<T, ApiError> {
+        self.begin(ask)?
+            .await
+            .map_err(|_| ApiError::internal("the trial ended before it could answer"))?
+    }
+
+    /// Asks the supervisor, and leaves it to the caller to wait.
+    ///
+    /// # Errors
+    /// Internal when it cannot be asked.
+    pub fn begin<T>(
+        &self,
+        ask: impl FnOnce(Reply<T>) -> Ask,
+    ) -> Result<oneshot::Receiver<Result<T, ApiError>>, ApiError> {
+        let (reply, answer) = oneshot::channel();
+        match self.events.try_send(Event::Ask(ask(reply))) {
+            Ok(()) => Ok(answer),
+            Err(std::sync::mpsc::TrySendError::Full(_)) => Err(ApiError::conflict(
+                "too many requests wait for the trial: try again",
+            )),
+            Err(std::sync::mpsc::TrySendError::Disconnected(_)) => Err(ApiError::internal(
+                "the trial's supervisor has ended: delete the trial",
+            )),
+        }
+    }
+}
+
+/// Counts lanes that live, over all trials; some may outlive their trial while they wait for a system that does not answer.
+#[derive(Clone, Debug, Default)]
+pub struct LiveLanes(Arc<AtomicUsize>);
+
+impl LiveLanes {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+struct LiveLane(LiveLanes);
+
+impl LiveLane {
+    fn new(all: &LiveLanes) -> LiveLane {
+        all.0.fetch_add(1, Ordering::Relaxed);
+        LiveLane(all.clone())
+    }
+}
+
+impl Drop for LiveLane {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Starts a trial: its supervisor, its lanes.
+///
+/// # Errors
+/// Bad requests that only the protocol can see; internal when the system has no threads left.
+pub fn create(
+    id: u64,
+    plan: Plan,
+    protocol: &Arc<dyn Protocol>,
+    live: &LiveLanes,
+) -> Result<Handle, ApiError> {
+    let mut cannot: Vec<String> = Vec::new();
+    for lane in &plan.lanes {
+        for sentence in protocol.check(&plan.endpoint, &lane.spec)? {
+            if !cannot.contains(&sentence) {
+                cannot.push(sentence);
+            }
+        }
+    }
+    let (events, inbox) = sync_channel(QUEUE_MAX + 8 * plan.lanes.len());
+    let prepare_until_ns = monotonic_ns() + plan.ready_timeout_ns;
+    let held: Vec<usize> = (0..plan.subscriptions.len())
+        .filter(|&at| plan.subscriptions[at].from_earliest)
+        .collect();
+    let mut lanes = Vec::with_capacity(plan.lanes.len());
+    let mut spares = Vec::with_capacity(plan.lanes.len());
+    for (index, lane_plan) in plan.lanes.iter().enumerate() {
+        let (commands, lane_commands) = sync_channel(COMMANDS_MAX);
+        let (spare_sender, lane_spares) = sync_channel(SPARE_TALLIES + 1);
+        for _ in 0..SPARE_TALLIES {
+            let _ = spare_sender.try_send(Tally::with_room(plan.subscriptions.len()));
+        }
+        let progress = lane::progress(plan.subscriptions.len());
+        let context = LaneContext {
+            index,
+            plan: lane_plan.clone(),
+            run: plan.run,
+            subscriptions: plan.subscriptions.len(),
+            held_subscriptions: held.clone(),
+            slots: plan.slots,
+            stamped: plan.stamped,
+            interval_ns: plan.interval_ns,
+            quantum_ns: plan.quantum_ns,
+            realtime: plan.realtime && !plan.closed_loop,
+            prepare_until_ns,
+            protocol: Arc::clone(protocol),
+            endpoint: plan.endpoint.clone(),
+            commands: lane_commands,
+            spares: lane_spares,
+            events: events.clone(),
+            progress: Arc::clone(&progress),
+        };
+        let alive = LiveLane::new(live);
+        spawn(lane_plan.name.clone(), move || {
+            lane::run(context);
+            drop(alive);
+        })?;
+        spares.push(spare_sender);
+        lanes.push(Lane {
+            name: lane_plan.name.clone(),
+            role: lane_plan.role.name(),
+            commands,
+            waker: None,
+            progress,
+            end: None,
+        });
+    }
+    let names = plan
+        .subscriptions
+        .iter()
+        .map(|subscription| Arc::from(subscription.name.as_str()))
+        .collect();
+    let now_ns = monotonic_ns();
+    let supervisor = Supervisor {
+        id: id.to_string(),
+        collector: Collector::new(plan.interval_ns, names, spares),
+        client: protocol.client_name(),
+        cannot,
+        lanes,
+        state: State::Preparing,
+        error: None,
+        start_ns: None,
+        start_unix_ns: None,
+        stop_ns: plan.stop_ns,
+        phases: plan.phases.clone(),
+        paused: vec![false; plan.subscriptions.len()],
+        created_ns: now_ns,
+        contact_ns: now_ns,
+        over_ns: None,
+        probing: false,
+        deaf: None,
+        drain: None,
+        finish_replies: Vec::new(),
+        abort_replies: Vec::new(),
+        result: None,
+        plan,
+    };
+    let trial = id.to_string();
+    spawn(format!("trial-{id}"), move || supervisor.run(&inbox))?;
+    Ok(Handle { id: trial, events })
+}
+
+fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<(), ApiError> {
+    std::thread::Builder::new()
+        .name(name)
+        .spawn(body)
+        .map(drop)
+        .map_err(|error| ApiError::internal(format!("no thread could be started: {error}")))
+}
+
+struct Supervisor {
+    id: String,
+    plan: Plan,
+    client: &'static str,
+    cannot: Vec<String>,
+    lanes: Vec<Lane>,
+    collector: Collector,
+    state: State,
+    error: Option<String>,
+    start_ns: Option<i64>,
+    start_unix_ns: Option<i64>,
+    /// End of the schedule, as an offset.
+    stop_ns: Option<i64>,
+    phases: Vec<PhasePlan>,
+    paused: Vec<bool>,
+    created_ns: i64,
+    /// When the controller was heard last.
+    contact_ns: i64,
+    /// When the lanes were told to end.
+    over_ns: Option<i64>,
+    /// The probes were asked for.
+    probing: bool,
+    /// A lane that could not be told something.
+    deaf: Option<String>,
+    drain: Option<Drain>,
+    finish_replies: Vec<Reply<Arc<Value>>>,
+    abort_replies: Vec<Reply<Status>>,
+    result: Option<Arc<Value>>,
+}
+
+impl Supervisor {
+    fn run(mut self, inbox: &Receiver<Event>) {
+        loop {
+            let waits =
+                self.state == State::Preparing || self.drain.is_some() || !self.abort_replies.is_empty();
+            let turn = if waits { BUSY_TURN } else { IDLE_TURN };
+            match inbox.recv_timeout(turn) {
+                Ok(Event::Lane(lane, event)) => self.hear(lane, event),
+                Ok(Event::Ask(Ask::Forget(reply))) => {
+                    if self.state.is_over() {
+                        let _ = reply.send(Ok(()));
+                        return;
+                    }
+                    let _ = reply.send(Err(self.wrong_state("forgotten", "that is over")));
+                }
+                Ok(Event::Ask(ask)) => self.answer(ask),
+                Err(RecvTimeoutError::Timeout) => {}
+                // Lanes and API hold senders, so this is the end of the process.
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.look_around();
+        }
+    }
+
+    /// What happens by itself as time goes by.
+    fn look_around(&mut self) {
+        let now_ns = monotonic_ns();
+        match self.state {
+            State::Preparing => self.look_at_readiness(now_ns),
+            State::Draining => self.look_at_drain(now_ns),
+            _ => {}
+        }
+        self.look_at_lease(now_ns);
+        if let Some(lane) = self.deaf.take()
+            && !self.state.is_over()
+        {
+            self.fail(format!(
+                "{lane} has not looked at its last {COMMANDS_MAX} commands"
+            ));
+        }
+        let waited_ns = self.over_ns.map_or(0, |over_ns| now_ns - over_ns);
+        if !self.abort_replies.is_empty() && (self.lanes_ended() || waited_ns > ABORT_NS_MAX) {
+            for reply in std::mem::take(&mut self.abort_replies) {
+                let _ = reply.send(Ok(self.status()));
+            }
+        }
+    }
+
+    fn look_at_readiness(&mut self, now_ns: i64) {
+        if self.lanes.iter().all(|lane| lane.waker.is_some()) {
+            if !self.probing {
+                self.probing = true;
+                self.tell_all(|| Command::Probe);
+            }
+            let readiness = self.readiness();
+            let probed = self.lanes.iter().all(|lane| {
+                lane.progress.probed.load(Ordering::Acquire)
+                    && lane.progress.probes_waiting.load(Ordering::Relaxed) == 0
+            });
+            if probed
+                && readiness.assigned >= readiness.partitions
+                && readiness.proven >= readiness.partitions
+            {
+                self.state = State::Ready;
+                return;
+            }
+        }
+        if now_ns - self.created_ns > self.plan.ready_timeout_ns {
+            let readiness = self.readiness();
+            let unacknowledged: u64 = self
+                .lanes
+                .iter()
+                .map(|lane| lane.progress.probes_waiting.load(Ordering::Relaxed))
+                .sum();
+            self.fail(format!(
+                "not ready after {:.1} s: {} of {} partitions assigned, {} proven by a probe message, {unacknowledged} probes not acknowledged",
+                self.plan.ready_timeout_ns as f64 / 1e9, readiness.assigned, readiness.partitions, readiness.proven,
+            ));
+        }
+    }
+
+    fn readiness(&self) -> Readiness {
+        let all = &self.plan.subscriptions;
+        let owned: usize = all.iter().map(|subscription| subscription.partitions).sum();
+        let provable: usize = all.iter().map(|subscription| subscription.provable).sum();
+        let sum =
+            |of: &dyn Fn(&Progress) -> u64| self.lanes.iter().map(|lane| of(&lane.progress)).sum::<u64>();
+        let mut readiness = Readiness {
+            partitions: owned as u64,
+            assigned: sum(&|progress| progress.assigned.load(Ordering::Relaxed)),
+            proven: sum(&|progress| progress.proven.load(Ordering::Relaxed)),
+        };
+        if readiness.assigned >= readiness.partitions {
+            // Partitions into which nobody sends here, and those read from the earliest message on, are proven by their position.
+            readiness.proven += (owned - provable) as u64;
+        }
+        if owned == 0 {
+            // Producers alone: each partition is proven by the acknowledgement of its probe.
+            let probed = self
+                .lanes
+                .iter()
+                .all(|lane| lane.progress.probed.load(Ordering::Acquire));
+            let waiting = sum(&|progress| progress.probes_waiting.load(Ordering::Relaxed));
+            let probes: usize = self.plan.lanes.iter().map(|lane| lane.probe_slots.len()).sum();
+            readiness.partitions = probes as u64;
+            readiness.assigned = if probed { probes as u64 } else { 0 };
+            readiness.proven = if probed {
+                readiness.partitions.saturating_sub(waiting)
+            } else {
+                0
+            };
+        }
+        readiness.proven = readiness.proven.min(readiness.partitions);
+        readiness
+    }
+
+    fn look_at_lease(&mut self, now_ns: i64) {
+        let silent_ns = now_ns - self.contact_ns;
+        match self.state {
+            State::Running | State::Draining if silent_ns > self.plan.lease_ns => self.abort(Some(format!(
+                "lease expired: the controller was not heard for {:.1} s",
+                silent_ns as f64 / 1e9
+            ))),
+            State::Preparing | State::Ready if silent_ns > UNSTARTED_LEASES * self.plan.lease_ns => {
+                self.abort(Some(format!(
+                    "lease expired: the trial was not started, and the controller was not heard for {:.1} s",
+                    silent_ns as f64 / 1e9
+                )));
+            }
+            _ => {}
+        }
+    }
+
+    fn look_at_drain(&mut self, now_ns: i64) {
+        let Some(drain) = &mut self.drain else { return };
+        match self.over_ns {
+            None => {
+                let seen: Vec<&Progress> = self.lanes.iter().map(|lane| &*lane.progress).collect();
+                if drain.look(&seen, &self.paused, now_ns) {
+                    self.tell_all(|| Command::End);
+                    self.over_ns = Some(now_ns);
+                }
+            }
+            Some(_) if self.lanes_ended() => self.conclude(),
+            Some(over_ns) if now_ns - over_ns > END_NS_MAX => {
+                let stuck: Vec<&str> = self
+                    .lanes
+                    .iter()
+                    .filter(|lane| lane.end.is_none())
+                    .map(|lane| lane.name.as_str())
+                    .collect();
+                let message = format!("{} did not end within 10 s of being told", stuck.join(", "));
+                self.fail(message);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn lanes_ended(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.end.is_some())
+    }
+
+    fn hear(&mut self, at: usize, event: LaneEvent) {
+        match event {
+            LaneEvent::Prepared(waker) => {
+                // A lane that was told to end while it prepared finds the command by itself.
+                self.lanes[at].waker = Some(waker);
+            }
+            LaneEvent::Interval(interval) => self.collector.interval(at, interval),
+            LaneEvent::Ended(outcome) => {
+                self.collector.ended(at);
+                let (end, error) = match outcome {
+                    Ok(end) => (Some(end), None),
+                    Err(error) => (None, Some(error)),
+                };
+                self.lanes[at].end = Some(end);
+                if let Some(error) = error
+                    && !self.state.is_over()
+                {
+                    self.fail(format!("{}: {error}", self.lanes[at].name));
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, ask: Ask) {
+        // Before the start, looking at the status is a sign of life as well: that is what a controller does then.
+        let renews = match ask {
+            Ask::Status(_) => matches!(self.state, State::Preparing | State::Ready),
+            _ => true,
+        };
+        if renews {
+            self.contact_ns = monotonic_ns();
+        }
+        // An answer that nobody waits for any more is dropped.
+        match ask {
+            Ask::Status(reply) | Ask::Lease(reply) => drop(reply.send(Ok(self.status()))),
+            Ask::Start(delay_ns, reply) => drop(reply.send(self.start(delay_ns))),
+            Ask::Rate(rate_msgs_s, reply) => drop(reply.send(self.set_rate(rate_msgs_s))),
+            Ask::Phase(name, from_ns, reply) => drop(reply.send(self.add_phase(name, from_ns))),
+            Ask::Stop(at_ns, reply) => drop(reply.send(self.stop(at_ns))),
+            Ask::Pause(name, paused, reply) => drop(reply.send(self.pause(&name, paused))),
+            Ask::Intervals(since, limit, reply) => {
+                let intervals = self.collector.since(since, limit);
+                drop(reply.send(Ok((self.collector.next(), intervals))));
+            }
+            Ask::Counters(reply) => drop(reply.send(self.counters())),
+            Ask::Finish(drain_ns, quiet_ns, reply) => self.finish(drain_ns, quiet_ns, reply),
+            Ask::Abort(reply) => {
+                self.abort(None);
+                self.abort_replies.push(reply);
+            }
+            Ask::Forget(_) => {}
+        }
+    }
+
+    fn tell_all(&mut self, command: impl Fn() -> Command) {
+        for lane in &self.lanes {
+            if !lane.tell(command()) && lane.end.is_none() {
+                self.deaf.get_or_insert_with(|| lane.name.clone());
+            }
+        }
+    }
+
+    fn wrong_state(&self, what: &str, expected: &str) -> ApiError {
+        let why = self
+            .error
+            .as_ref()
+            .map_or(String::new(), |error| format!(" ({error})"));
+        ApiError::conflict(format!(
+            "the trial is {}{why}: only a trial {expected} can be {what}",
+            self.state.name()
+        ))
+    }
+
+    fn elapsed_ns(&self) -> i64 {
+        self.start_ns.map_or(0, |start_ns| monotonic_ns() - start_ns)
+    }
+
+    fn start(&mut self, delay_ns: i64) -> Result<Status, ApiError> {
+        if self.state != State::Ready {
+            return Err(self.wrong_state("started", "that is ready"));
+        }
+        let start_ns = monotonic_ns() + delay_ns.max(START_DELAY_NS_MIN);
+        self.start_unix_ns = Some(unix_ns() + (start_ns - monotonic_ns()));
+        let lanes_cpu_ns: Vec<i64> = self
+            .lanes
+            .iter()
+            .map(|lane| lane.progress.cpu_ns.load(Ordering::Relaxed).cast_signed())
+            .collect();
+        self.collector.start(start_ns, process_cpu_ns(), &lanes_cpu_ns);
+        self.name_phases();
+        let phases = self.phase_starts();
+        self.tell_all(|| Command::Start {
+            start_ns,
+            phases: Arc::clone(&phases),
+        });
+        self.start_ns = Some(start_ns);
+        self.state = State::Running;
+        Ok(self.status())
+    }
+
+    fn phase_starts(&self) -> Arc<[i64]> {
+        self.phases.iter().map(|phase| phase.from_ns).collect()
+    }
+
+    fn name_phases(&mut self) {
+        let names = self
+            .phases
+            .iter()
+            .map(|phase| Arc::from(phase.name.as_str()))
+            .collect();
+        self.collector.set_phases(names);
+    }
+
+    fn set_rate(&mut self, rate_msgs_s: f64) -> Result<Status, ApiError> {
+        if self.state != State::Running {
+            return Err(self.wrong_state("given another rate", "that is running"));
+        }
+        if self.plan.closed_loop {
+            return Err(ApiError::conflict(
+                "a closed loop has no rate: create the trial with another arrival",
+            ));
+        }
+        let at_ns = monotonic_ns() + CHANGE_DELAY_NS;
+        let share = rate_msgs_s / self.plan.producers.max(1) as f64;
+        self.tell_all(|| Command::Rate {
+            at_ns,
+            rate_msgs_s: share,
+        });
+        Ok(self.status())
+    }
+
+    fn add_phase(&mut self, name: String, from_ns: Option<i64>) -> Result<PhasePlan, ApiError> {
+        if !matches!(self.state, State::Ready | State::Running) {
+            return Err(self.wrong_state("given another phase", "that is ready or running"));
+        }
+        if self.phases.iter().any(|phase| phase.name == name) {
+            return Err(ApiError::conflict(format!("there is a phase '{name}' already")));
+        }
+        if self.phases.len() >= 1000 {
+            return Err(ApiError::conflict("a trial has at most 1000 phases"));
+        }
+        let elapsed_ns = self.elapsed_ns();
+        let interval_ns = self.plan.interval_ns;
+        let next_ns = (elapsed_ns.max(0) + PHASE_DELAY_NS + interval_ns - 1) / interval_ns * interval_ns;
+        let from_ns = from_ns.unwrap_or(next_ns);
+        let last = &self.phases[self.phases.len() - 1];
+        if from_ns <= last.from_ns {
+            return Err(ApiError::conflict(format!(
+                "phases follow each other: '{}' begins at {} s, expected a later time",
+                last.name,
+                last.from_ns as f64 / 1e9
+            )));
+        }
+        if self.start_ns.is_some() && from_ns < elapsed_ns + CHANGE_DELAY_NS {
+            return Err(ApiError::conflict(format!(
+                "a phase begins in the future: it is {:.3} s now, expected a time at least 0.01 s later",
+                elapsed_ns as f64 / 1e9
+            )));
+        }
+        let phase = PhasePlan { name, from_ns };
+        self.phases.push(phase.clone());
+        self.name_phases();
+        if self.start_ns.is_some() {
+            let phases = self.phase_starts();
+            self.tell_all(|| Command::Phases(Arc::clone(&phases)));
+        }
+        Ok(phase)
+    }
+
+    fn stop(&mut self, at_ns: Option<i64>) -> Result<Status, ApiError> {
+        if self.state != State::Running {
+            return Err(self.wrong_state("stopped", "that is running"));
+        }
+        self.stop_schedule(at_ns);
+        Ok(self.status())
+    }
+
+    /// Ends the schedule at an offset, or now when that is past; an earlier end stays.
+    fn stop_schedule(&mut self, at_ns: Option<i64>) {
+        let Some(start_ns) = self.start_ns else { return };
+        let elapsed_ns = self.elapsed_ns().max(0);
+        let at_ns = at_ns.unwrap_or(elapsed_ns).max(elapsed_ns);
+        self.stop_ns = Some(self.stop_ns.map_or(at_ns, |stop_ns| stop_ns.min(at_ns)));
+        self.tell_all(|| Command::Stop(start_ns + at_ns));
+    }
+
+    fn pause(&mut self, name: &str, paused: bool) -> Result<Status, ApiError> {
+        let Some(at) = self
+            .plan
+            .subscriptions
+            .iter()
+            .position(|subscription| subscription.name == name)
+        else {
+            return Err(ApiError::not_found(format!(
+                "the trial has no subscription '{name}'"
+            )));
+        };
+        if !matches!(self.state, State::Ready | State::Running) {
+            return Err(self.wrong_state("paused or resumed", "that is ready or running"));
+        }
+        self.paused[at] = paused;
+        self.tell_all(|| Command::Pause(at, paused));
+        Ok(self.status())
+    }
+
+    fn counters(&mut self) -> Result<CountersOut, ApiError> {
+        if self.lanes.iter().any(|lane| lane.end.is_some()) || self.start_ns.is_none() {
+            return Ok(self.counters_out(self.collector.totals(), self.collector.waiting_msgs()));
+        }
+        let (sender, reports) = std::sync::mpsc::channel();
+        self.tell_all(|| Command::Report(sender.clone()));
+        drop(sender);
+        let mut totals = Counters::default();
+        let mut waiting_msgs = 0;
+        for _ in &self.lanes {
+            let report = reports.recv_timeout(REPORT_WAIT).map_err(|_| {
+                ApiError::internal("a lane did not report its counters within 1 s: try again")
+            })?;
+            totals.add(&report.counters);
+            waiting_msgs += report.waiting_msgs;
+        }
+        Ok(self.counters_out(&totals, waiting_msgs))
+    }
+
+    fn counters_out(&self, totals: &Counters, waiting_msgs: u64) -> CountersOut {
+        CountersOut::new(totals, totals, waiting_msgs, self.collector.subscriptions())
+    }
+
+    fn finish(&mut self, drain_ns: i64, quiet_ns: i64, reply: Reply<Arc<Value>>) {
+        match (self.state, &self.result) {
+            (State::Finished, Some(result)) => {
+                let _ = reply.send(Ok(Arc::clone(result)));
+            }
+            (State::Draining, _) => self.finish_replies.push(reply),
+            (State::Running, _) => {
+                self.finish_replies.push(reply);
+                self.stop_schedule(None);
+                self.tell_all(|| Command::Drain);
+                self.drain = Some(Drain::new(&self.plan, monotonic_ns(), drain_ns, quiet_ns));
+                self.state = State::Draining;
+            }
+            _ => {
+                let _ = reply.send(Err(self.wrong_state("finished", "that is running")));
+            }
+        }
+    }
+
+    /// Everything is here: the audit, and the answers to those who wait for it.
+    fn conclude(&mut self) {
+        let Some(drain) = self.drain.take() else { return };
+        let ends: Vec<Box<LaneEnd>> = self
+            .lanes
+            .iter_mut()
+            .filter_map(|lane| lane.end.replace(None)?)
+            .collect();
+        let untaken_msgs = ends.iter().map(|end| end.untaken_msgs).sum();
+        let subscriptions: Vec<SubscriptionEnd<'_>> = self
+            .plan
+            .subscriptions
+            .iter()
+            .zip(drain.gave_up())
+            .map(|(subscription, gave_up)| SubscriptionEnd {
+                name: &subscription.name,
+                gave_up,
+            })
+            .collect();
+        let audit = judgement::audit(
+            ends.into_iter().map(|end| end.books).collect(),
+            self.collector.samples(),
+            untaken_msgs,
+            self.plan.stamped,
+            &subscriptions,
+        );
+        let totals = self.counters_out(self.collector.totals(), self.collector.waiting_msgs());
+        self.state = State::Finished;
+        let status = self.status();
+        let result = Arc::new(json!({
+            "state": State::Finished,
+            "totals": totals,
+            "drained": drain.is_drained(),
+            "drain_s": drain.lasted_ns() as f64 / 1e9,
+            "start_unix_ns": self.start_unix_ns,
+            "start_ns": self.start_ns,
+            "stopped_s": self.stop_ns.map(|stop_ns| stop_ns as f64 / 1e9),
+            "audit": audit,
+            "lanes": status.lanes,
+            "client": self.client,
+            "cannot": self.cannot,
+        }));
+        self.result = Some(Arc::clone(&result));
+        for reply in std::mem::take(&mut self.finish_replies) {
+            let _ = reply.send(Ok(Arc::clone(&result)));
+        }
+    }
+
+    fn fail(&mut self, error: String) {
+        self.end_early(State::Failed, Some(error));
+    }
+
+    fn abort(&mut self, error: Option<String>) {
+        if !self.state.is_over() {
+            self.end_early(State::Aborted, error);
+        }
+    }
+
+    fn end_early(&mut self, state: State, error: Option<String>) {
+        self.state = state;
+        self.error = error;
+        self.drain = None;
+        self.over_ns = Some(monotonic_ns());
+        self.tell_all(|| Command::End);
+        for reply in std::mem::take(&mut self.finish_replies) {
+            let _ = reply.send(Err(self.wrong_state("finished", "that is running")));
+        }
+    }
+
+    fn status(&self) -> Status {
+        let lane = |lane: &Lane| LaneStatus {
+            name: lane.name.clone(),
+            role: lane.role,
+            scheduling: lane.progress.scheduling(),
+            cpu_s: lane.progress.cpu_ns.load(Ordering::Relaxed) as f64 / 1e9,
+        };
+        Status {
+            id: self.id.clone(),
+            state: self.state,
+            error: self.error.clone(),
+            readiness: self.readiness(),
+            start_ns: self.start_ns,
+            start_unix_ns: self.start_unix_ns,
+            elapsed_s: self.start_ns.map(|_| self.elapsed_ns() as f64 / 1e9),
+            next_interval: self.collector.next(),
+            audit_enabled: self.plan.stamped,
+            client: self.client,
+            cannot: self.cannot.clone(),
+            lanes: self.lanes.iter().map(lane).collect(),
+            lease_s: self.plan.lease_ns as f64 / 1e9,
+        }
+    }
+}
+
+/// The answer of `/phases`.
+pub fn phase_out(phase: &PhasePlan) -> Value {
+    json!({"name": phase.name, "from_s": phase.from_ns as f64 / 1e9})
+}

@@ -1,0 +1,236 @@
+"""The figures behind the charts, as one JSON object that the page's script reads.
+
+Per trial: series over time and curves by percentile. Medians over repeats are taken in the page, because the
+reader chooses what to plot. The number of points is bounded so that a page stays below 5 MB with any number
+of trials: long trials are drawn at a coarser stride.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from streamgauge.analysis.cells import Cell
+from streamgauge.analysis.intervals import Intervals, Series, Values, read_resources, series
+from streamgauge.analysis.percentiles import CURVE_STEPS_PER_DECADE, curve
+from streamgauge.analysis.trial import MEASURE
+from streamgauge.model.result import TrialResult
+from streamgauge.report import words
+from streamgauge.report.foreign import PERIOD_S, ForeignResult
+from streamgauge.report.format import plural
+from streamgauge.report.run import Run
+
+POINTS_PER_TRIAL_MAX = 900
+POINTS_MAX = 18_000
+"""Points in time over all trials of a page; a point is about 20 numbers of 5 characters."""
+DIGITS = 4
+
+
+def data(run: Run) -> dict[str, Any]:
+    """The data island: workloads, subjects (lines of a chart's legend) and trials."""
+    found = run.cells
+    workloads: list[str] = []
+    subjects: list[dict[str, Any]] = []
+    trials: list[dict[str, Any]] = []
+    points = max(30, min(POINTS_PER_TRIAL_MAX, POINTS_MAX // max(1, len(run.results))))
+    for cell in found:
+        name = cell.first.workload.name
+        if name not in workloads:
+            workloads.append(name)
+        subjects.append(_subject(cell, found, workloads.index(name), len(trials)))
+        counted = set(map(id, cell.counted))
+        for trial in cell.trials:
+            trials.append(_trial(run, trial, len(subjects) - 1, points, counted=id(trial) in counted))
+    for foreign in run.foreign:
+        if foreign.workload not in workloads:
+            workloads.append(foreign.workload)
+        subjects.append(_foreign_subject(foreign, workloads.index(foreign.workload), len(trials)))
+        trials.append(_foreign_trial(foreign, len(subjects) - 1))
+    return {
+        "workloads": workloads,
+        "subjects": subjects,
+        "trials": trials,
+        "stepsPerDecade": CURVE_STEPS_PER_DECADE,
+    }
+
+
+def island(found: dict[str, Any]) -> str:
+    """JSON that is safe within a script element: no tag can begin in it."""
+    text = json.dumps(found, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return (
+        text.replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+        .replace("&", "\\u0026")
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
+    )
+
+
+def label(cell: Cell, found: list[Cell]) -> str:
+    """The shortest name that tells a cell from the others of its workload."""
+    trial = cell.first
+    peers = [
+        other.first
+        for other in found
+        if other.first.workload.name == trial.workload.name and other is not cell
+    ]
+    name = trial.system_title
+    if (
+        any(peer.system == trial.system and peer.system_version != trial.system_version for peer in peers)
+        or not peers
+    ):
+        name = words.system_name(trial)
+    same = [
+        peer for peer in peers if (peer.system, peer.system_version) == (trial.system, trial.system_version)
+    ]
+    if any(peer.client != trial.client for peer in same):
+        name += f", {trial.client}"
+    if any(peer.nodes != trial.nodes for peer in same):
+        name += f", {plural(trial.nodes, 'node')}"
+    name += f" ({words.level(trial)})"
+    asked = trial.workload
+    for key, unit in (
+        ("rate_msgs_s", "msg/s"),
+        ("message_size_bytes", "B"),
+        ("linger_ms", "ms linger"),
+        ("batch_bytes", "B batches"),
+    ):
+        value = getattr(asked, key)
+        if any(getattr(peer.workload, key) != value for peer in same):
+            name += " maximum rate" if value is None else f" {value:,.10g} {unit}"
+    return name
+
+
+def _subject(cell: Cell, found: list[Cell], workload: int, first: int) -> dict[str, Any]:
+    trial = cell.first
+    order = sorted(
+        (index for index, one in enumerate(cell.trials) if any(one is counted for counted in cell.counted)),
+        key=lambda index: cell.trials[index].publish_ms.p99 or math.inf,
+    )
+    return {
+        "label": label(cell, found),
+        "level": words.level(trial),
+        "workload": workload,
+        "trials": list(range(first, first + len(cell.trials))),
+        "median": first + order[(len(order) - 1) // 2],
+        "target": trial.target_rate_msgs_s,
+        "cores": trial.cpu.cores,
+        "foreign": False,
+    }
+
+
+def _trial(run: Run, trial: TrialResult, subject: int, points: int, *, counted: bool) -> dict[str, Any]:
+    directory = run.directory_of(trial)
+    intervals = Intervals.read(directory)
+    count = len({row["interval"] for row in intervals.counters()})
+    lined_up = series(intervals, read_resources(directory), None, max(1, math.ceil(count / points)))
+    window = next((phase for phase in trial.phases if phase.name == MEASURE), None)
+    return {
+        "subject": subject,
+        "number": trial.trial,
+        "repeat": trial.repeat,
+        "counted": counted,
+        "valid": trial.validity.valid,
+        "measure": None if window is None else [window.from_s, window.until_s],
+        "time": _rounded(lined_up.start_s + lined_up.duration_s / 2),
+        "series": _series(lined_up),
+        "publish": [rounded(value) for value in curve(intervals.histogram("publish", MEASURE))],
+        "end_to_end": [rounded(value) for value in curve(intervals.histogram("end_to_end", MEASURE))],
+    }
+
+
+def _series(lined_up: Series) -> dict[str, list[float | None]]:
+    values, duration = lined_up.values, lined_up.duration_s
+    found = {
+        "rate": values["acked_msgs"] / duration,
+        "received": values["received_msgs"] / duration,
+        "backlog": values["backlog_msgs"],
+        "cpu_gauge": values["workers_cpu_s"] / duration,
+        "cpu_system": values["system_cpu_s"] / duration,
+        "cpu_lab": values["lab_cpu_s"] / duration,
+        "cpu_others": values["others_cpu_s"] / duration,
+        "cpu_steal": values["steal_s"] / duration,
+        "memory": values["system_rss_bytes"] / 1e6,
+        "written": values["system_disk_write_bytes"] / duration / 1e6,
+    }
+    for metric in ("publish", "end_to_end"):
+        for figure in ("p50", "p99", "max"):
+            found[f"{metric}_{figure}"] = values[f"{metric}_ms_{figure}"]
+    kept = {name: _rounded(series_values) for name, series_values in found.items()}
+    return {name: points for name, points in kept.items() if any(point is not None for point in points)}
+
+
+def _foreign_subject(foreign: ForeignResult, workload: int, first: int) -> dict[str, Any]:
+    return {
+        "label": f"{foreign.driver} (OMB, from the actual send)",
+        "level": "unknown",
+        "workload": workload,
+        "trials": [first],
+        "median": first,
+        "target": None,
+        "cores": None,
+        "foreign": True,
+    }
+
+
+def _foreign_trial(foreign: ForeignResult, subject: int) -> dict[str, Any]:
+    names = {
+        "rate": "publish_rate_msgs_s",
+        "received": "consume_rate_msgs_s",
+        "backlog": "backlog_msgs",
+        **{f"publish_{figure}": f"service_ms_{figure}" for figure in ("p50", "p99", "max")},
+        **{f"end_to_end_{figure}": f"end_to_end_ms_{figure}" for figure in ("p50", "p99", "max")},
+    }
+    length = len(foreign.series["publish_rate_msgs_s"])
+    return {
+        "subject": subject,
+        "number": 1,
+        "repeat": 1,
+        "counted": True,
+        "valid": None,
+        "measure": None,
+        "time": [PERIOD_S * (index + 0.5) for index in range(length)],
+        "series": {
+            ours: [rounded(value) for value in foreign.series[theirs]]
+            for ours, theirs in names.items()
+            if len(foreign.series[theirs]) == length
+        },
+        "publish": _on_grid(foreign.service_quantiles_ms),
+        "end_to_end": _on_grid(foreign.end_to_end_quantiles_ms),
+    }
+
+
+def _on_grid(quantiles: dict[float, float]) -> list[float | None]:
+    """The smallest known value at or above each point of the curves' grid."""
+    if not quantiles:
+        return []
+    known = sorted(quantiles.items())
+    below = [percent for percent, _ in known if percent < 100.0]
+    if not below:
+        return []
+    steps = math.ceil(-math.log10(1.0 - below[-1] / 100.0) * CURVE_STEPS_PER_DECADE - 1e-9)
+    found: list[float | None] = []
+    for step in range(steps + 1):
+        percent = 100.0 * (1.0 - 10.0 ** (-step / CURVE_STEPS_PER_DECADE))
+        found.append(
+            rounded(next(value for at, value in known if at >= percent - 1e-9 or at == known[-1][0]))
+        )
+    return found
+
+
+def rounded(value: float) -> float | None:
+    """Four significant digits (whole from a million on), as a whole number where it is one; None for NaN,
+    which JSON does not know.
+    """
+    if math.isnan(value) or math.isinf(value):
+        return None
+    if value == 0:
+        return 0
+    short = float(f"{value:.{DIGITS}g}") if abs(value) < 1e6 else float(round(value))
+    return int(short) if short == int(short) else short
+
+
+def _rounded(values: Values | Iterable[float]) -> list[float | None]:
+    return [rounded(float(value)) for value in values]

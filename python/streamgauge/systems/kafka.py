@@ -1,0 +1,263 @@
+"""Apache Kafka as a system under test: started on loopback, or a cluster that already runs.
+
+Kafka's jars come from Maven into the cache. Around this module, each with one purpose: kafka_settings.py
+(options, files, JVM flags), kafka_durability.py (levels, planned and read back), kafka_cluster.py (nodes as
+processes), kafka_wire.py (the two requests of the lab's own).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psutil
+
+from streamgauge.systems import kafka_durability as durability
+from streamgauge.systems import kafka_settings as settings
+from streamgauge.systems import kafka_wire as wire
+from streamgauge.systems import maven, processes
+from streamgauge.systems.base import (
+    Describe,
+    Progress,
+    ReadBack,
+    RunningSystem,
+    System,
+    SystemFailure,
+    SystemInputError,
+    SystemProcess,
+    SystemRequest,
+    TopicPlan,
+)
+from streamgauge.systems.cache import Cache, Installation
+from streamgauge.systems.java import Java, find_java
+from streamgauge.systems.kafka_cluster import Launch, start_cluster
+
+SCALA = "2.13"
+LOG4J = "2.25.4"
+RELOAD4J_BRIDGE = "1.7.36"
+
+
+def artifacts(version: str) -> list[maven.Artifact]:
+    """What makes a broker with its tools: server, tools, and a logging backend, which Kafka's poms leave to
+    the distribution.
+    """
+    if settings.parse_version(version, "") >= settings.LOG4J2_SINCE:
+        logging = maven.Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J)
+    else:
+        logging = maven.Artifact("org.slf4j", "slf4j-reload4j", RELOAD4J_BRIDGE)
+    return [
+        maven.Artifact("org.apache.kafka", f"kafka_{SCALA}", version),
+        maven.Artifact("org.apache.kafka", "kafka-tools", version),
+        logging,
+    ]
+
+
+class Kafka(System):
+    """Gets and runs Apache Kafka."""
+
+    name: ClassVar[str] = "kafka"
+    title: ClassVar[str] = "Apache Kafka"
+    protocol: ClassVar[str] = "kafka"
+    default_version: ClassVar[str] = "4.3.1"
+    option_keys: ClassVar[frozenset[str]] = settings.OPTION_KEYS
+
+    def __init__(self, cache: Cache | None = None) -> None:
+        self._cache = cache
+
+    @property
+    def cache(self) -> Cache:
+        """Looked up at each use: STREAMGAUGE_CACHE may change in a long-lived process."""
+        return self._cache if self._cache is not None else Cache()
+
+    def check(self, request: SystemRequest) -> None:
+        where = settings.where_of(request)
+        options = settings.parse_options(request)
+        if request.connect:
+            self._check_attached(request, options, where)
+            return
+        settings.parse_version(request.version or self.default_version, where)
+        if request.nodes not in settings.NODES:
+            raise SystemInputError(
+                f"{where}nodes {request.nodes}: the lab runs Kafka on 1 or 3 nodes; an even number "
+                "tolerates no more faults than the odd one below it, and five do not fit one machine"
+            )
+        durability.plan(request.level, request.nodes, options, where)
+        self._check_machine(request, options, where)
+
+    @staticmethod
+    def _check_machine(request: SystemRequest, options: settings.Options, where: str) -> None:
+        """Memory and ports."""
+        memory = psutil.virtual_memory().total
+        heap_mib = options.heap_for(request.nodes, memory)
+        needed = request.nodes * (heap_mib + settings.BESIDE_THE_HEAP_MIB) * settings.MIB
+        if needed > memory:
+            raise SystemInputError(
+                f"{where}{request.nodes} node(s) of Kafka with a heap of {heap_mib} MiB each need about "
+                f"{needed // settings.MIB} MiB, and this machine has {memory // settings.MIB} MiB; "
+                "set a smaller heap in the system file"
+            )
+        for port in options.ports:
+            holder = processes.port_holder(port)
+            if holder is not None:
+                raise SystemInputError(
+                    f"{where}ports: port {port} is in use by {holder}; stop it, choose another port, "
+                    "or leave ports out to get free ones"
+                )
+
+    @staticmethod
+    def _check_attached(request: SystemRequest, options: settings.Options, where: str) -> None:
+        for address in request.connect:
+            parse_address(address, where)
+        for key, given in (
+            ("heap", options.heap_mib),
+            ("jvm_flags", options.jvm_flags),
+            ("ports", options.ports),
+            ("broker", options.broker),
+        ):
+            if given:
+                raise SystemInputError(
+                    f"{where}{key} cannot be set for a cluster that already runs (connect)"
+                )
+
+    def installed(self, version: str | None = None) -> str | None:
+        found = self.cache.find(self.name, version or self.default_version)
+        return None if found is None else str(found.path)
+
+    def missing(self) -> str | None:
+        try:
+            find_java()
+            if self.installed() is None:
+                maven.find_maven()
+        except SystemFailure as failure:
+            return str(failure)
+        return None
+
+    def install(self, version: str | None, progress: Progress) -> None:
+        version = version or self.default_version
+        settings.parse_version(version, "")
+        self._installation(version, find_java(), progress)
+
+    def _installation(self, version: str, java: Java, progress: Progress) -> Installation:
+        cache = self.cache
+        title = f"Kafka {version}"
+        log = cache.root / "logs" / f"{self.name}-{version}.log"
+
+        def fetch(into: Path) -> Mapping[str, Any]:
+            return maven.copy_dependencies(title, artifacts(version), into, java, log, progress)
+
+        return cache.obtain(self.name, version, fetch, progress)
+
+    def start(self, request: SystemRequest, directory: Path, progress: Progress) -> RunningSystem:
+        self.check(request)
+        version = request.version or self.default_version
+        where = settings.where_of(request)
+        options = settings.parse_options(request)
+        java = find_java()
+        launch = Launch(
+            version=version,
+            line=settings.parse_version(version, where),
+            nodes=request.nodes,
+            options=options,
+            plan=durability.plan(request.level, request.nodes, options, where),
+            heap_mib=options.heap_for(request.nodes, psutil.virtual_memory().total),
+            directory=directory.absolute(),
+            java=java,
+            installation=self._installation(version, java, progress),
+        )
+        return start_cluster(launch, progress)
+
+    def attach(self, request: SystemRequest) -> RunningSystem:
+        self.check(request)
+        where = settings.where_of(request)
+        faults = []
+        for address in request.connect:
+            host, port = parse_address(address, where)
+            try:
+                wire.api_versions(host, port)
+                found = wire.metadata(host, port)
+                line = wire.release_line(host, port)
+            except wire.WireError as error:
+                faults.append(str(error))
+                continue
+            if not found.brokers:
+                faults.append(f"{address} knows no brokers yet")
+                continue
+            nodes = len(found.brokers)
+            plan = durability.plan(request.level, nodes, settings.parse_options(request), where)
+            version = request.version or (f"{line}.x" if line else "unknown")
+            return AttachedKafka(version, nodes, found.cluster_id, plan, request)
+        raise SystemFailure(
+            f"cannot attach to Kafka: {'; '.join(faults)}. Is it running there, with a listener in plain "
+            "text?"
+        )
+
+
+def parse_address(address: str, where: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[v6]:port`. Raises SystemInputError."""
+    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\],]+)):(\d{1,5})", address)
+    if found is None or not 1 <= int(found.group(3)) <= 65535:
+        raise SystemInputError(
+            f"{where}'{address}' is no address of a Kafka broker; expected host:port such as 127.0.0.1:9092"
+        )
+    return found.group(1) or found.group(2), int(found.group(3))
+
+
+class AttachedKafka(RunningSystem):
+    """A cluster that was running already. Only looked at: never configured, stopped or wiped."""
+
+    def __init__(
+        self, version: str, nodes: int, cluster_id: str | None, plan: durability.Plan, request: SystemRequest
+    ) -> None:
+        self.name = Kafka.name
+        self.version = version
+        self.nodes = nodes
+        # Without a level asked for, what is read back decides.
+        self.level = request.level
+        self.attached = True
+        self._cluster_id = cluster_id
+        self._plan = plan
+        self._connect = request.connect
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        return {"protocol": Kafka.protocol, "bootstrap": list(self._connect), "options": {}}
+
+    @property
+    def acks(self) -> durability.Acks:
+        return self._plan.acks
+
+    def topic_plan(self) -> TopicPlan:
+        return self._plan.topic
+
+    def processes(self) -> list[SystemProcess]:
+        return []
+
+    def failure(self) -> str | None:
+        return None
+
+    def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
+        expected = durability.Expectation(
+            version=self.version, nodes=self.nodes, plan=self._plan, level_asked=self.level, broker={}
+        )
+        return durability.compare(describe(topics), topics, expected)
+
+    def configuration(self) -> dict[str, Any]:
+        return {
+            "version": self.version,
+            "cluster_id": self._cluster_id,
+            "connect": list(self._connect),
+            "nodes": self.nodes,
+            "acks": self.acks,
+            "topic": self._plan.topic_as_json(),
+        }
+
+    def collect_logs(self, into: Path) -> None:
+        """Its logs are where its owner keeps them."""
+
+    def stop(self) -> None:
+        """It is not ours to stop."""
+
+    def wipe(self) -> None:
+        """It is not ours to wipe."""

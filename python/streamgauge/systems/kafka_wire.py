@@ -1,0 +1,212 @@
+"""Two requests of the Kafka protocol, enough to ask a broker whether it serves and who else is there.
+
+The lab never touches a message; workers speak the protocol for real. But readiness must be proven over the
+socket before a worker exists, and an attached cluster must be looked at before anything is planned. Formats:
+the Kafka protocol guide (https://kafka.apache.org/protocol), KIP-35 (ApiVersions), KIP-482 (tagged fields),
+KIP-584 (features).
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+
+TIMEOUT_S = 3.0
+RESPONSE_BYTES_MAX = 4 * 1024 * 1024
+"""Answers here are a few kB; anything that claims to be larger is not Kafka."""
+
+API_METADATA = 3
+API_VERSIONS = 18
+METADATA_VERSION = 4
+"""Since Kafka 1.0; the first one that can be told not to create topics."""
+CLIENT = "streamgauge"
+_CORRELATION = 7
+
+RELEASES = (
+    # Highest `metadata.version` level that the releases of a line support -> the line (KIP-778; Kafka's enum
+    # MetadataVersion).
+    (7, "3.3"),
+    (8, "3.4"),
+    (11, "3.5"),
+    (14, "3.6"),
+    (19, "3.7"),
+    (20, "3.8"),
+    (21, "3.9"),
+    (25, "4.0"),
+    (27, "4.1"),
+    (29, "4.2"),
+    (30, "4.3"),
+)
+
+
+class WireError(Exception):
+    """The other side cannot be reached or does not answer as Kafka does."""
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A broker as the cluster's metadata lists it."""
+
+    id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
+class ClusterMetadata:
+    """Who belongs to a cluster, as one of its brokers sees it."""
+
+    cluster_id: str | None
+    brokers: tuple[Broker, ...]
+
+
+def api_versions(host: str, port: int, timeout_s: float = TIMEOUT_S) -> int:
+    """Asks for the API versions (v0, which every Kafka since 0.10 answers); the number of APIs. Raises
+    WireError.
+    """
+    body = _exchange(host, port, struct.pack(">hhih", API_VERSIONS, 0, _CORRELATION, -1), timeout_s)
+    reader = _Reader(body)
+    error = reader.number(">h")
+    if error != 0:
+        raise WireError(f"{host}:{port} answers ApiVersions with error {error}")
+    return reader.number(">i")
+
+
+def release_line(host: str, port: int, timeout_s: float = TIMEOUT_S) -> str | None:
+    """The release line ("4.3") told from the highest metadata.version that the broker supports; None when it
+    does not say.
+
+    A broker never tells its version. What it supports is a property of its code, unlike what the cluster has
+    finalized.
+    """
+    header = struct.pack(">hhi", API_VERSIONS, 3, _CORRELATION) + _string(CLIENT) + b"\0"
+    request = header + _compact_string(CLIENT) + _compact_string("1") + b"\0"
+    reader = _Reader(_exchange(host, port, request, timeout_s))
+    if reader.number(">h") != 0:
+        return None  # Older than ApiVersions v3: KIP-511, Kafka 2.4.
+    for _ in range(reader.unsigned_varint() - 1):
+        reader.take(6)
+        reader.skip_tags()
+    reader.number(">i")
+    for tag, value in reader.tags():
+        if tag == 0:
+            return _line_of(_feature_level_max(value, "metadata.version"))
+    return None
+
+
+def metadata(host: str, port: int, timeout_s: float = TIMEOUT_S) -> ClusterMetadata:
+    """Asks for the cluster's brokers and no topics. Raises WireError."""
+    header = struct.pack(">hhi", API_METADATA, METADATA_VERSION, _CORRELATION) + _string(CLIENT)
+    reader = _Reader(_exchange(host, port, header + struct.pack(">ib", 0, 0), timeout_s))
+    reader.number(">i")  # throttle time
+    brokers = []
+    for _ in range(reader.number(">i")):
+        broker_id = reader.number(">i")
+        name = reader.string() or ""
+        broker_port = reader.number(">i")
+        reader.string()  # rack
+        brokers.append(Broker(broker_id, name, broker_port))
+    return ClusterMetadata(reader.string(), tuple(sorted(brokers, key=lambda broker: broker.id)))
+
+
+def _line_of(level: int | None) -> str | None:
+    if level is None:
+        return None
+    for highest, line in RELEASES:
+        if level <= highest:
+            return line
+    return f"newer than {RELEASES[-1][1]}"
+
+
+def _feature_level_max(encoded: bytes, wanted: str) -> int | None:
+    """Looks into the tagged field SupportedFeatures of an ApiVersions response."""
+    reader = _Reader(encoded)
+    for _ in range(reader.unsigned_varint() - 1):
+        name = reader.take(reader.unsigned_varint() - 1).decode(errors="replace")
+        reader.number(">h")
+        highest = reader.number(">h")
+        reader.skip_tags()
+        if name == wanted:
+            return highest
+    return None
+
+
+def _exchange(host: str, port: int, request: bytes, timeout_s: float) -> bytes:
+    """One request, one response; returns what follows the correlation id. Raises WireError."""
+    try:
+        with socket.create_connection((host, port), timeout=timeout_s) as connection:
+            connection.settimeout(timeout_s)
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            size = struct.unpack(">i", _receive(connection, 4))[0]
+            if not 4 <= size <= RESPONSE_BYTES_MAX:
+                raise WireError(f"{host}:{port} does not speak the Kafka protocol in plain text")
+            response = _receive(connection, size)
+    except TimeoutError as error:
+        raise WireError(f"{host}:{port} does not answer within {timeout_s:g} s") from error
+    except OSError as error:
+        raise WireError(f"{host}:{port} cannot be reached: {error.strerror or error}") from error
+    if struct.unpack(">i", response[:4])[0] != _CORRELATION:
+        raise WireError(f"{host}:{port} does not speak the Kafka protocol in plain text")
+    return response[4:]
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = connection.recv(size - len(parts))
+        if not part:
+            raise WireError(
+                "the connection was closed without an answer; is this a Kafka listener in plain text?"
+            )
+        parts += part
+    return bytes(parts)
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return struct.pack(">h", len(encoded)) + encoded
+
+
+def _compact_string(text: str) -> bytes:
+    encoded = text.encode()
+    assert len(encoded) < 127, "the length must fit one byte"
+    return bytes([len(encoded) + 1]) + encoded
+
+
+class _Reader:
+    """Reads the protocol's primitive types; WireError where the bytes end too early."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, size: int) -> bytes:
+        if size < 0 or self._at + size > len(self._data):
+            raise WireError("the answer ends too early")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def number(self, layout: str) -> int:
+        return int(struct.unpack(layout, self.take(struct.calcsize(layout)))[0])
+
+    def string(self) -> str | None:
+        size = self.number(">h")
+        return None if size < 0 else self.take(size).decode(errors="replace")
+
+    def unsigned_varint(self) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise WireError("a number in the answer is too long")
+
+    def tags(self) -> list[tuple[int, bytes]]:
+        return [
+            (self.unsigned_varint(), self.take(self.unsigned_varint())) for _ in range(self.unsigned_varint())
+        ]
+
+    def skip_tags(self) -> None:
+        self.tags()

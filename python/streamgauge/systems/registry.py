@@ -1,0 +1,13 @@
+"""The systems that streamgauge can get and run."""
+
+from __future__ import annotations
+
+from streamgauge.systems.base import System
+from streamgauge.systems.gauge_log import GaugeLog
+from streamgauge.systems.kafka import Kafka
+
+
+def systems() -> dict[str, System]:
+    """Name -> system, in the order in which they are shown. A new system is one module and one line here."""
+    known: tuple[System, ...] = (GaugeLog(), Kafka())
+    return {system.name: system for system in known}

@@ -1,0 +1,364 @@
+"""A stand-in for the `gauge` program in tests of the runner: it speaks the worker API as
+docs/worker-api.md has it, over real HTTP, as a real process.
+
+It sends no messages. Its figures are made up from the schedule and from whether the system double's port
+answers, second by second, so that a broker that is killed or stopped shows as it would: acknowledgements
+cease, messages wait, and are censored at the end. The books always balance. What it must not be used for:
+figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from hdrh.histogram import HdrHistogram
+
+PROBE = {
+    "version": 1,
+    "short": True,
+    "started_unix_ms": 0,
+    "host": {"hostname": "double", "kernel": "x", "cpu_model": "x", "cores": 2, "memory_bytes": 1 << 34},
+    "disk": {"write_mb_s": 1500.0, "read_mb_s": 1800.0, "fsync_ms": {"p50": 0.2, "p99": 0.7}},
+    "network": {"loopback_mb_s": 1700.0, "round_trip_us": {"p50": 6.0, "p99": 9.0}},
+    "cpu": {"memcpy_mb_s": 9000.0, "crc32c_mb_s": 8000.0},
+    "wakeup_us": {"fifo": None, "normal": {"p50": 60.0, "p99": 300.0}},
+    "clock": {"resolution_ns": 1, "read_ns": 16},
+    "notes": [],
+}
+
+
+class Refusal(Exception):
+    def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
+        self.status, self.body = status, {"error": {"code": code, "message": message, "field": field}}
+
+
+def alive(system: dict[str, Any]) -> bool:
+    host, _, port = system["bootstrap"][0].rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), 0.2) as connection:
+            connection.settimeout(0.2)
+            return connection.recv(2) == b"ok"
+    except OSError:
+        return False
+
+
+class Trial:
+    """One trial: a thread makes an interval each second."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.request = request
+        self.state = "preparing"
+        self.error: str | None = None
+        self.intervals: list[dict[str, Any]] = []
+        self.start_ns: int | None = None
+        self.touched_s = time.monotonic()
+        self.sent = self.acked = self.waiting = 0
+        self.stopped_s: float | None = None
+        self.answer: dict[str, Any] | None = None
+        self.lock = threading.Lock()
+        threading.Thread(target=self._prepare, daemon=True).start()
+
+    @property
+    def partitions(self) -> int:
+        return sum(int(topic["partitions"]) for topic in self.request["topics"])
+
+    def _prepare(self) -> None:
+        time.sleep(0.1)
+        if alive(self.request["system"]):
+            self.state = "ready"
+        else:
+            self.state, self.error = "failed", "no broker answers"
+
+    def start(self, delay_ms: float) -> None:
+        if self.state != "ready":
+            raise Refusal(409, "conflict", f"the trial is {self.state}")
+        self.start_ns = time.monotonic_ns() + int(delay_ms * 1e6)
+        self.state = "running"
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        assert self.start_ns is not None
+        index = 0
+        while self.state in ("running", "draining"):
+            time.sleep(max(0.0, self.start_ns / 1e9 + index + 1 - time.monotonic()))
+            with self.lock:
+                if self.state not in ("running", "draining"):
+                    return
+                if time.monotonic() - self.touched_s > float(self.request["lease_s"]):
+                    self.state, self.error = "aborted", "lease expired"
+                    return
+                self._interval(index)
+            index += 1
+
+    def _interval(self, index: int) -> None:
+        stop_s = self.stopped_s if self.stopped_s is not None else float(self.request["schedule"]["stop_s"])
+        rate = float(self.request["schedule"].get("rate_msgs_s", 100_000.0))
+        due = int(rate * max(0.0, min(1.0, stop_s - index)))
+        up = alive(self.request["system"])
+        acked = due + self.waiting if up else 0
+        self.waiting += due - acked
+        self.sent += due
+        self.acked += acked
+        size = int(self.request["payload"].get("size_bytes", 100))
+        begun = [phase["name"] for phase in self.request["phases"] if phase["from_s"] <= index]
+        names = [subscription["name"] for subscription in self.request["subscriptions"]]
+        latencies = []
+        if acked:
+            for metric, ns, name in [
+                ("publish", 1_000_000, None),
+                ("service", 900_000, None),
+                ("send_delay", 90_000, None),
+                *(("end_to_end", 1_400_000, name) for name in names),
+            ]:
+                latencies.append(entry(begun[-1], metric, name, acked, ns))
+        self.intervals.append(
+            {
+                "index": index,
+                "start_s": float(index),
+                "duration_s": 1.0,
+                "sent_msgs": due,
+                "sent_bytes": due * size,
+                "acked_msgs": acked,
+                "acked_bytes": acked * size,
+                "failed_msgs": 0,
+                "retries": 0,
+                "errors": {} if up else {"CONNECTION": 1},
+                "waiting_msgs": self.waiting,
+                "requests": 100,
+                "batches": 100,
+                "subscriptions": [
+                    {
+                        "name": name,
+                        "received_msgs": acked,
+                        "received_bytes": acked * size,
+                        "fetches": 90,
+                        "backlog_msgs": 0,
+                    }
+                    for name in names
+                ],
+                "cpu_s": 0.05,
+                "lanes_cpu_s": [0.03, 0.02],
+                "rss_bytes": 40_000_000,
+                "backpressured_s": 0.0,
+                "latencies": latencies,
+            }
+        )
+
+    def finish(self, drain_s: float, quiet_s: float) -> dict[str, Any]:
+        if self.start_ns is None:
+            raise Refusal(409, "conflict", "the trial was never started")
+        if self.answer is not None:
+            return self.answer
+        now_s = time.monotonic() - self.start_ns / 1e9
+        self.stopped_s = min(now_s, float(self.request["schedule"]["stop_s"]))
+        self.state = "draining"
+        began_s = time.monotonic()
+        seen = -1
+        while time.monotonic() - began_s < drain_s:
+            with self.lock:
+                over = len(self.intervals) >= self.stopped_s
+            if over and self.waiting == 0:
+                break
+            if self.waiting != seen:
+                seen, quiet_since_s = self.waiting, time.monotonic()
+            elif over and time.monotonic() - quiet_since_s > quiet_s:
+                break
+            time.sleep(0.05)
+        with self.lock:
+            self.state = "finished"
+        books = {
+            "lost": 0,
+            "lost_prefix": 0,
+            "lost_middle": 0,
+            "lost_tail": 0,
+            "duplicated": 0,
+            "reordered": 0,
+        }
+        books |= {"corrupted": 0, "unexpected": 0, "unknown": self.waiting, "recovered": 0}
+        books |= {"received": self.acked, "unique": self.acked, "censored": self.waiting}
+        self.answer = {
+            "state": "finished",
+            "totals": {"sent_msgs": self.sent, "acked_msgs": self.acked},
+            "drained": self.waiting == 0,
+            "drain_s": time.monotonic() - began_s,
+            "start_ns": self.start_ns,
+            "stopped_s": self.stopped_s,
+            "audit": {
+                "enabled": True,
+                "sent": self.sent,
+                "acked": self.acked,
+                "failed": 0,
+                "censored": self.waiting,
+                "subscriptions": [
+                    {"name": one["name"], **books, "balanced": True, "imbalance": None, "examples": []}
+                    for one in self.request["subscriptions"]
+                ],
+                "balanced": True,
+                "imbalance": None,
+            },
+            "lanes": self.lanes,
+            "client": "double",
+            "cannot": [],
+        }
+        return self.answer
+
+    @property
+    def lanes(self) -> list[dict[str, Any]]:
+        return [{"name": "producer-0", "role": "producer", "scheduling": "normal", "cpu_s": 0.1}]
+
+    def status(self) -> dict[str, Any]:
+        ready = self.partitions if self.state != "preparing" else 0
+        return {
+            "id": "1",
+            "state": self.state,
+            "error": self.error,
+            "readiness": {"partitions": self.partitions, "assigned": ready, "proven": ready},
+            "start_ns": self.start_ns,
+            "next_interval": len(self.intervals),
+            "audit_enabled": True,
+            "client": "double",
+            "cannot": [],
+            "lanes": self.lanes,
+            "lease_s": self.request["lease_s"],
+        }
+
+
+def entry(phase: str, metric: str, subscription: str | None, count: int, ns: int) -> dict[str, Any]:
+    histogram = HdrHistogram(1, 3_600_000_000_000, 3)
+    histogram.record_value(ns, count - count // 100)
+    if count // 100:
+        histogram.record_value(ns * 3, count // 100)
+    return {
+        "phase": phase,
+        "metric": metric,
+        "subscription": subscription,
+        "count": count,
+        "overflow": 0,
+        "negative": 0,
+        "sum_ns": ns * count,
+        "min_ns": ns,
+        "max_ns": ns * 3,
+        "p50_ns": ns,
+        "p99_ns": ns * 2,
+        "histogram": histogram.encode().decode(),
+    }
+
+
+class Worker:
+    trial: Trial | None = None
+
+    def call(self, method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+        parts = path.strip("/").split("/")[1:]
+        if parts == ["info"]:
+            info = {"api": 1, "version": "double", "hostname": "double", "pid": os.getpid(), "cores": 2}
+            return {**info, "protocols": ["double"]}
+        if parts[0] == "admin":
+            return self.admin(parts[1], body)
+        if parts[0] != "trials":
+            raise Refusal(404, "not_found", path)
+        if method == "POST" and len(parts) == 1:
+            if set(body) - {"lanes"} != {
+                *(
+                    "run",
+                    "seed",
+                    "system",
+                    "topics",
+                    "producers",
+                    "subscriptions",
+                    "schedule",
+                    "phases",
+                    "batch",
+                ),
+                *("acks", "idempotence", "compression", "payload", "interval_ms", "lease_s"),
+            }:
+                raise Refusal(400, "bad_request", f"keys {sorted(body)}")
+            self.trial = Trial(body)
+            return self.trial.status()
+        if self.trial is None:
+            raise Refusal(404, "not_found", "no trial")
+        self.trial.touched_s = time.monotonic()
+        return self.trial_call(self.trial, parts[2] if len(parts) > 2 else "", query, body)
+
+    def admin(self, action: str, body: dict[str, Any]) -> dict[str, Any]:
+        if not alive(body["system"]):
+            raise Refusal(502, "system", "no broker answers")
+        journal = os.environ.get("DOUBLE_TOPICS")
+        names = [topic if isinstance(topic, str) else topic["name"] for topic in body["topics"]]
+        if journal and action != "describe":
+            with open(journal, "a", encoding="utf-8") as sink:  # noqa: PTH123
+                sink.write(json.dumps([action, *names]) + "\n")
+        if action == "describe":
+            return {"topics": {name: {"settings": {}} for name in names}, "node_settings": {}, "nodes": []}
+        return {"created": names} if action == "create-topics" else {"deleted": names, "missing": []}
+
+    def trial_call(
+        self, trial: Trial, action: str, query: dict[str, str], body: dict[str, Any]
+    ) -> dict[str, Any]:
+        if action == "start":
+            trial.start(float(body.get("delay_ms", 0)))
+        elif action == "intervals":
+            since, limit = int(query.get("since", 0)), int(query.get("limit", 100))
+            found = trial.intervals[since : since + limit]
+            return {"next": since + len(found), "intervals": found}
+        elif action == "finish":
+            return trial.finish(float(body["drain_s"]), float(body["quiet_s"]))
+        elif action == "abort":
+            trial.state = "aborted"
+        elif action not in ("", "lease"):
+            raise Refusal(404, "not_found", action)
+        return trial.status()
+
+
+def make_handler(worker: Worker) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            path, _, query = self.path.partition("?")
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length) or b"{}")
+            options = dict(pair.split("=", 1) for pair in query.split("&") if "=" in pair)
+            try:
+                status, value = 200, worker.call(self.command, path, options, body)
+            except Refusal as refusal:
+                status, value = refusal.status, refusal.body
+            content = json.dumps(value).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = do_DELETE = answer
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    return Handler
+
+
+def main() -> None:
+    if sys.argv[1] == "probe":
+        print(json.dumps(PROBE))
+        return
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command", choices=["worker"])
+    parser.add_argument("--listen", required=True)
+    parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), make_handler(Worker()))
+    server.daemon_threads = True
+    print(f"ready 127.0.0.1:{server.server_address[1]}", flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""A system and a `gauge` for tests of the lab: real processes that do nothing of note, so that they can be
+killed, stopped and left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from streamgauge.fleet.children import start_child, stop_child
+from streamgauge.systems import registry
+from streamgauge.systems.base import (
+    Describe,
+    Progress,
+    ReadBack,
+    RunningSystem,
+    System,
+    SystemFailure,
+    SystemInputError,
+    SystemProcess,
+    SystemRequest,
+    TopicPlan,
+)
+
+BROKER = """
+import socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("started", flush=True)
+while True:
+    connection, _ = server.accept()
+    connection.sendall(b"ok")
+    connection.close()
+"""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def write_gauge(directory: Path) -> Path:
+    """An executable that is tests/gauge_double.py."""
+    path = directory / "gauge"
+    script = Path(__file__).with_name("gauge_double.py")
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} {script} "$@"\n', encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+class RunningDouble(RunningSystem):
+    def __init__(self, request: SystemRequest, child: subprocess.Popen[bytes] | None, address: str) -> None:
+        self.name, self.version, self.nodes = "double", "1", request.nodes
+        self.level, self.attached = request.level, child is None
+        self._child, self._address = child, address
+        self._directory: Path | None = None
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        return {"protocol": "double", "bootstrap": [self._address], "options": {}}
+
+    @property
+    def acks(self) -> Literal["all", "leader", "none"]:
+        return "all"
+
+    def topic_plan(self) -> TopicPlan:
+        return TopicPlan(1, {})
+
+    def processes(self) -> list[SystemProcess]:
+        return [] if self._child is None else [SystemProcess("double", self._child.pid)]
+
+    def failure(self) -> str | None:
+        if self._child is None or self._child.poll() is None:
+            return None
+        return f"double ended with status {self._child.returncode}"
+
+    def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
+        assert set(describe(topics)["topics"]) == set(topics)
+        return ReadBack(self.level or "L4", {"topic.flush": "never"}, ())
+
+    def configuration(self) -> dict[str, Any]:
+        return {"port": self._address}
+
+    def collect_logs(self, into: Path) -> None:
+        (into / "double.log").write_text("the double's log\n", encoding="utf-8")
+
+    def stop(self) -> None:
+        if self._child is not None:
+            stop_child(self._child, 5.0)
+
+    def wipe(self) -> None:
+        if self._directory is not None:
+            shutil.rmtree(self._directory / "log", ignore_errors=True)
+
+
+class DoubleSystem(System):
+    """One node of a broker that says "ok". Option `fault`: `no start` or `bad port`."""
+
+    name: ClassVar[str] = "double"
+    title: ClassVar[str] = "Double"
+    protocol: ClassVar[str] = "double"
+    default_version: ClassVar[str] = "1"
+    option_keys: ClassVar[frozenset[str]] = frozenset({"fault", "start_s"})
+
+    def check(self, request: SystemRequest) -> None:
+        if request.level in ("L1", "L2") and request.nodes < 3:
+            raise SystemInputError(
+                f"durability {request.level} needs 3 nodes; with 1 node there are L3 and L4"
+            )
+
+    def installed(self, version: str | None = None) -> str | None:
+        return f"/opt/double-{version or '1'}"
+
+    def missing(self) -> str | None:
+        return os.environ.get("DOUBLE_MISSING")
+
+    def install(self, version: str | None, progress: Progress) -> None:
+        progress(f"double {version} is there")
+
+    def start(self, request: SystemRequest, directory: Path, progress: Progress) -> RunningSystem:
+        assert not list(directory.iterdir()), "the directory is empty"
+        progress("starting double")
+        (directory / "log").mkdir()
+        if request.options.get("fault") == "bad port":
+            raise SystemInputError("port 1 is in use")
+        port = free_port()
+        child = start_child([sys.executable, "-c", BROKER, str(port)], directory / "double.log")
+        try:
+            time.sleep(float(request.options.get("start_s", 0.0)))
+            if request.options.get("fault") == "no start":
+                raise SystemFailure("double did not come up: out of luck")
+            for _ in range(200):
+                if "started" in (directory / "double.log").read_text("utf-8"):
+                    break
+                time.sleep(0.02)
+        except BaseException:
+            stop_child(child, 1.0)
+            raise
+        running = RunningDouble(request, child, f"127.0.0.1:{port}")
+        running._directory = directory
+        return running
+
+    def attach(self, request: SystemRequest) -> RunningSystem:
+        return RunningDouble(request, None, request.connect[0])
+
+
+def install_double() -> None:
+    """Makes the double the only system there is."""
+    registry.systems = lambda: {"double": DoubleSystem()}
+
+
+def main() -> None:
+    """The `streamgauge` program with the double as its only system."""
+    install_double()
+    from streamgauge.cli import main as program
+
+    program()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,303 @@
+"""Workload and system files: units, defaults, OMB's files as they are, and errors that a person can act
+on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lab_doubles import DoubleSystem
+from streamgauge.model.errors import InputError
+from streamgauge.model.overrides import Overrides
+from streamgauge.model.resolve import read_workload
+from streamgauge.model.system_file import SystemOverrides, choose_systems
+from streamgauge.model.units import format_duration, parse_duration, parse_rate, parse_size
+from streamgauge.model.workload import Workload, library_names
+
+OMB = """\
+name: 1 topic / 16 partitions / 1kb
+
+topics: 1
+partitionsPerTopic: 16
+keyDistributor: "NO_KEY"
+messageSize: 1024
+payloadFile: "payload/payload-1Kb.data"
+subscriptionsPerTopic: 1
+consumerPerSubscription: 1
+producersPerTopic: 1
+producerRate: 50000
+consumerBacklogSizeGB: 0
+testDurationMinutes: 15
+"""
+
+
+def write(directory: Path, text: str, name: str = "w.yaml") -> str:
+    path = directory / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def problems(path: str, overrides: Overrides | None = None) -> list[str]:
+    with pytest.raises(InputError) as caught:
+        read_workload(path, overrides)
+    return [str(problem).removeprefix(path) for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30s", 30),
+        ("5m", 300),
+        ("1h30m", 5400),
+        ("500ms", 0.5),
+        ("250us", 0.00025),
+        ("1.5s", 1.5),
+        ("2min", 120),
+    ],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", [30, "30", "", None, "5 parsecs", "s", "-5s", "1e3", True, "99999h"])
+def test_durations_without_a_unit_or_sense_are_errors(text: Any) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        parse_duration(text)
+
+
+@given(st.integers(min_value=0, max_value=30 * 24 * 3600 * 1000))
+def test_a_formatted_duration_reads_back(milliseconds: int) -> None:
+    assert parse_duration(format_duration(milliseconds / 1000)) == pytest.approx(milliseconds / 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        (100, 100),
+        ("100", 100),
+        ("1kB", 1000),
+        ("1KiB", 1024),
+        ("1.5 MB", 1_500_000),
+        ("2GiB", 1 << 31),
+        ("7B", 7),
+    ],
+)
+def test_sizes(text: Any, size_bytes: int) -> None:
+    assert parse_size(text) == size_bytes
+
+
+@pytest.mark.parametrize("text", ["1kb", "1KB", "1k", "1m", "1.5", "-1", "x", None, True, "1XB", ".5kB"])
+def test_sizes_that_could_be_read_in_two_ways_are_errors(text: Any) -> None:
+    with pytest.raises(ValueError, match=r"expected|ambiguous"):
+        parse_size(text)
+
+
+def test_an_ambiguous_size_says_both_readings() -> None:
+    with pytest.raises(ValueError, match=r"write 4kB \(1000 bytes each\) or 4KiB \(1024 bytes each\)"):
+        parse_size("4kb")
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [(50000, 50000), ("50k", 50000), ("1.5M", 1.5e6), ("max", None), ("50_000", 50000), (0.5, 0.5)],
+)
+def test_rates(text: Any, rate: float | None) -> None:
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize("text", ["0.5x", "50%", 0, -5, "fast", "50,000", None, True, "2G", "1e300"])
+def test_rates_that_say_nothing_are_errors(text: Any) -> None:
+    with pytest.raises(ValueError, match=r"expected|max"):
+        parse_rate(text)
+
+
+def test_every_shipped_workload_reads_and_is_called_like_its_file() -> None:
+    names = library_names()
+    assert len(names) >= 10
+    for name in names:
+        workload = read_workload(name)
+        assert workload.name == name
+        assert (workload.rate_msgs_s is None) == name.startswith("max-rate")
+        assert workload.message_size_bytes == (100 if name.endswith("100b") else 1024)
+        if workload.rate_msgs_s is not None:
+            assert workload.rate_msgs_s == 50_000
+
+
+def test_an_omb_file_is_read_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "payload").mkdir()
+    (tmp_path / "payload" / "payload-1Kb.data").write_bytes(bytes(1024))
+    (tmp_path / "workloads").mkdir()
+    workload = read_workload(write(tmp_path / "workloads", OMB))
+    assert workload.name == "1 topic / 16 partitions / 1kb"
+    assert (workload.topics, workload.partitions_per_topic, workload.message_size_bytes) == (1, 16, 1024)
+    assert (workload.rate_msgs_s, workload.arrival) == (50_000, "uniform")
+    assert (workload.duration_s, workload.warmup_s) == (900, 60), "OMB warms up for a minute unless told"
+    assert workload.payload_file == str(tmp_path / "payload" / "payload-1Kb.data")
+    assert workload.payload() == bytes(1024)
+
+
+def test_omb_keys_that_mean_something_else_here_leave_a_note(tmp_path: Path) -> None:
+    text = "producerRate: 0\nkeyDistributor: RANDOM_NANO\nbacklogDrainRatio: 1.0\nrandomBytesRatio: 0.5\n"
+    workload = read_workload(write(tmp_path, text))
+    assert (workload.rate_msgs_s, workload.arrival) == (None, "closed")
+    assert (workload.keys, workload.key_count) == ("keyed", 10_000)
+    notes = " ".join(workload.notes)
+    for word in (
+        "closed loop",
+        "RANDOM_NANO",
+        "backlogDrainRatio has no effect",
+        "randomBytesRatio has no effect",
+    ):
+        assert word in notes
+    assert workload.result().extra["notes"] == list(workload.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("name: x\nproducersRate: 5", ":2: unknown key 'producersRate'; did you mean 'producerRate'?"),
+        ("a: 1\nrate: 1k\nxyzzy: 1", ":3: unknown key 'xyzzy'; known keys: "),
+        ("batch:\n  linger: 1ms\n  lingr: 2ms", ":3: unknown key 'lingr'; did you mean 'linger'?"),
+        ("topics: 0", ":1: topics: expected 1 or more, found 0"),
+        ("topics: many", ":1: topics: expected a whole number, found 'many'"),
+        ("topics: 1.5", ":1: topics: expected a whole number, found 1.5"),
+        ("useRandomizedPayloads: 1", ":1: useRandomizedPayloads: expected true or false, found 1"),
+        ("keyDistributor: KEY", ":1: keyDistributor: expected one of "),
+        ("rate: 0.5x", ":1: rate: '0.5x' is relative"),
+        ("rate: 0", ":1: rate: a rate of 0 sends nothing"),
+        ("messageSize: 10", ":1: messageSize 10: a message below 32 bytes cannot carry its stamp"),
+        ("consumerBacklogSizeGB: 4", ":1: consumerBacklogSizeGB asks for a backlog"),
+        ("rate: 1k\nproducerRate: 5", ":1: 'rate' and 'producerRate' say the same thing"),
+        ("duration: 30", ":1: duration: 30 has no unit"),
+        ("duration: 1.5s", ":1: duration 1.5s: expected whole seconds"),
+        ("testDurationMinutes: 0.51", ":1: duration 30.6s: expected whole seconds"),
+        ("rate: max\narrival: poisson", ":2: arrival poisson needs a rate"),
+        ("rate: 5\narrival: closed", ":2: arrival closed has no rate"),
+        ("arrival: burst", ":1: arrival: burst and burst: N"),
+        ("key_count: 5", ":1: key_count needs keys: keyed"),
+        ("acks: all", ":1: unknown key 'acks': acknowledgements follow from the durability level"),
+        ("payloadFile: nowhere", ":1: payloadFile: no such file; tried "),
+        ("driverClass: x", ":1: unknown key 'driverClass': this is an OMB driver file"),
+        ("topics: 1\ntopics: 2", ":2: is not valid YAML: found duplicate key"),
+        ("topics: [1", ":1: is not valid YAML: "),
+        ("- a\n- b", ":1: holds a list"),
+        ("just text", ":1: holds a single value"),
+        ("", ": is empty"),
+        ("1: 2", ":1: key 1 is not a word"),
+        ("batch: 5", ":1: batch: expected keys and values below it, found 5"),
+        ("ramp:\n  to: 5k", ":1: key 'over' is missing"),
+    ],
+)
+def test_errors_carry_the_file_the_line_and_what_was_expected(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    found = problems(write(tmp_path, text))
+    assert any(problem.startswith(expected) for problem in found), found
+
+
+def test_all_problems_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
+    found = problems(write(tmp_path, "topics: 0\nrate: x\nfoo: 1\nbatch:\n  in_flight: 0\n"))
+    assert [problem.split(":")[1] for problem in found] == ["1", "2", "3", "5"]
+
+
+def test_a_file_of_bytes_and_a_huge_file_are_errors(tmp_path: Path) -> None:
+    (tmp_path / "b.yaml").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "h.yaml").write_text("a" * (1 << 21), encoding="utf-8")
+    assert "is not text" in problems(str(tmp_path / "b.yaml"))[0]
+    assert "larger than 1 MiB" in problems(str(tmp_path / "h.yaml"))[0]
+    assert "is a directory" in problems(str(tmp_path) + "/")[0]
+
+
+def test_options_override_the_file_and_are_blamed_by_their_name(tmp_path: Path) -> None:
+    path = write(tmp_path, "messageSize: 10\nrate: 5k\n")
+    workload = read_workload(path, Overrides.parse(size="1KiB", rate="max", duration="7s", warmup="0s"))
+    assert (workload.message_size_bytes, workload.rate_msgs_s, workload.arrival) == (1024, None, "closed")
+    assert (workload.duration_s, workload.warmup_s) == (7, 0)
+    overrides = Overrides.parse(size="10", duration="1500ms", linger="2m", in_flight=0)
+    found = " ".join(str(problem) for problem in _errors(path, overrides))
+    for option in ("--size 10: ", "--duration 1.5s: ", "--linger 120000 ms: ", "--in-flight 0: "):
+        assert option in found
+    assert read_workload(path, Overrides.parse(allow_unstamped=True)).message_size_bytes == 10
+
+
+def _errors(path: str, overrides: Overrides) -> list[str]:
+    with pytest.raises(InputError) as caught:
+        read_workload(path, overrides)
+    return [str(problem) for problem in caught.value.problems]
+
+
+@given(st.text(max_size=200))
+def test_no_text_breaks_the_reader(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_text(text, encoding="utf-8", errors="replace", newline="")
+    found: list[str] = []
+    try:
+        assert isinstance(read_workload(str(path)), Workload)
+    except InputError as error:
+        found = [str(problem) for problem in error.problems]
+    assert all(problem.startswith(str(path)) for problem in found)
+
+
+KNOWN = {"double": DoubleSystem()}
+
+
+def system_problems(text: str, **overrides: Any) -> list[str]:
+    with pytest.raises(InputError) as caught:
+        choose_systems(text, SystemOverrides(**overrides), KNOWN)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_a_system_is_chosen_by_name_version_or_file(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "name: tuned\nsystem: double\nversion: '3.9'\nnodes: 3\ndurability: L2\nstart_s: 1\nconnect: "
+        "a:1,b:2\n",
+        "tuned.yaml",
+    )
+    plain, versioned, tuned = choose_systems(f"double,double@2.0, {path}", SystemOverrides(), KNOWN)
+    assert (plain.name, plain.version, plain.request.nodes) == ("double", "1", 1)
+    assert (versioned.name, versioned.version) == ("double@2.0", "2.0")
+    assert (tuned.name, tuned.version, tuned.request.nodes, tuned.request.level) == ("tuned", "3.9", 3, "L2")
+    assert tuned.request.connect == ("a:1", "b:2")
+    assert tuned.request.options == {"start_s": 1}
+    assert tuned.request.source == path
+    [overridden] = choose_systems(path, SystemOverrides(nodes=5, level="L1", connect=("c:3",)), KNOWN)
+    assert (overridden.request.nodes, overridden.request.level, overridden.request.connect) == (
+        5,
+        "L1",
+        ("c:3",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("system: double\nhep: 1g", ":2: unknown key 'hep'"),
+        ("system: double\nfalt: x", ":2: unknown key 'falt'; did you mean 'fault'?"),
+        ("system: dubble", ":1: system: no system 'dubble'; did you mean 'double'?"),
+        ("name: x", ":1: key 'system' is missing"),
+        ("system: double\nversion: 3.10", ":2: version: expected text, found 3.1; write it in quotes"),
+        ("system: double\nnodes: 0", ":2: nodes: expected a whole number of 1 or more"),
+        ("system: double\ndurability: L9", ":2: durability: L9: expected one of L1, L2, L3, L4"),
+        ("system: double\nconnect: here", ":2: connect: here: expected host:port"),
+        ("system: double\ndurability: L1", ": durability L1 needs 3 nodes"),
+        ("driverClass: x.Kafka", ":1: this is a driver file of the OpenMessaging Benchmark"),
+    ],
+)
+def test_errors_in_system_files(tmp_path: Path, text: str, expected: str) -> None:
+    path = write(tmp_path, text, "s.yaml")
+    found = system_problems(path)
+    assert any(problem.startswith(path + expected) for problem in found), found
+
+
+def test_errors_of_all_systems_are_reported_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path, "system: double\nhep: 1g\n", "s.yaml")
+    found = system_problems(f"kafak,{path},double@")
+    assert len(found) == 3
+    assert system_problems("double,double") == [
+        "--system names 'double' more than once: give each system file a name of its own, or use --repeat"
+    ]
+    assert "names no system" in system_problems(" , ")[0]
