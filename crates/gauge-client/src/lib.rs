@@ -27,6 +27,7 @@
 //! - Each producer and each consumer has connections of its own, as an application's would.
 
 mod error;
+pub mod nats;
 mod poller;
 #[allow(dead_code, reason = "each protocol uses what it needs of it")]
 mod stream;
@@ -320,5 +321,5 @@ impl Waker {
 
 /// All protocols that this build speaks.
 pub fn protocols() -> Vec<Arc<dyn Protocol>> {
-    vec![]
+    vec![Arc::new(nats::Nats)]
 }
