@@ -5,9 +5,10 @@ from __future__ import annotations
 from streamgauge.systems.base import System
 from streamgauge.systems.gauge_log import GaugeLog
 from streamgauge.systems.kafka import Kafka
+from streamgauge.systems.nats import Nats
 
 
 def systems() -> dict[str, System]:
     """Name -> system, in the order in which they are shown. A new system is one module and one line here."""
-    known: tuple[System, ...] = (GaugeLog(), Kafka())
+    known: tuple[System, ...] = (GaugeLog(), Kafka(), Nats())
     return {system.name: system for system in known}
