@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from streamgauge.analysis.histograms import Histogram, merge_encoded
+from streamgauge.analysis.histograms import Histogram, merge, merge_encoded
 
 RATE = 20_000
 DURATION_S = 20
@@ -83,13 +83,21 @@ def run_with_a_stall(system: str, out: Path) -> tuple[Path, float]:
     return directory, stalled_s
 
 
-def measured(trial: Path, metric: str) -> Histogram:
-    """The distribution of a metric over the messages that were due in the measured phase."""
-    rows = pq.read_table(trial / "intervals.parquet", columns=["phase", metric]).to_pylist()
-    return merge_encoded(row[metric] for row in rows if row["phase"] == "measure")
+def measured(trial: Path, metric: str) -> list[Histogram]:
+    """Per interval, the distribution of a metric over the messages that were due in the measured phase."""
+    rows = pq.read_table(trial / "intervals.parquet", columns=["interval", "phase", metric]).to_pylist()
+    rows = [row for row in rows if row["phase"] == "measure" and row[metric]]
+    numbers = sorted({row["interval"] for row in rows})
+    return [merge_encoded(row[metric] for row in rows if row["interval"] == number) for number in numbers]
 
 
-@pytest.mark.parametrize("system", [pytest.param("kafka", marks=pytest.mark.jvm)])
+def around_the_stall(intervals: list[Histogram]) -> Histogram:
+    """What was seen in the intervals beside the longest latency: a busy machine has slow moments elsewhere too."""
+    worst = max(range(len(intervals)), key=lambda at: intervals[at].max or 0.0)
+    return merge(intervals[max(worst - 1, 0) : worst + 2])
+
+
+@pytest.mark.parametrize("system", ["gauge-log", pytest.param("kafka", marks=pytest.mark.jvm)])
 def test_a_broker_that_stops_for_a_second_shows_a_second_of_late_messages(
     system: str, tmp_path: Path
 ) -> None:
@@ -98,9 +106,9 @@ def test_a_broker_that_stops_for_a_second_shows_a_second_of_late_messages(
     result = json.loads((trial / "result.json").read_text())
     scheduled = RATE * DURATION_S
     for metric in ("publish", "end_to_end"):
-        histogram = measured(trial, metric)
+        intervals = measured(trial, metric)
         # Every message that was due in the phase is in the distribution, however late it came.
-        assert histogram.count == scheduled
+        assert sum(interval.count for interval in intervals) == scheduled
         assert result[f"{metric}_ms"]["count"] == scheduled
         # The stall ends for the messages when the broker has answered them, which is a little after it goes on.
         stall_ms = result[f"{metric}_ms"]["max"]
@@ -108,7 +116,8 @@ def test_a_broker_that_stops_for_a_second_shows_a_second_of_late_messages(
         assert stall_ms <= stalled_s * 1000 + 400
         for above_ms in (100, 500, 900):
             expected = RATE * (stall_ms - above_ms) / 1000
-            late = histogram.share_above(above_ms * 1e6) * histogram.count
+            stalled = around_the_stall(intervals)
+            late = stalled.share_above(above_ms * 1e6) * stalled.count
             assert late == pytest.approx(expected, rel=0.1), f"{metric} above {above_ms} ms"
     assert result["audit"]["clean"] is True
     assert result["audit"]["sent"] == result["audit"]["acked"] == result["audit"]["received"]

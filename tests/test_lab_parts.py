@@ -27,7 +27,7 @@ from streamgauge.runner.phases import PhaseLog
 from streamgauge.runner.plan import order_trials
 from streamgauge.runner.request import topic_names, trial_request
 from streamgauge.runner.resources import ResourceSampler, Watched
-from streamgauge.store.files import LineWriter, read_lines, write_atomically
+from streamgauge.store.files import LineWriter, read_lines, rescue_logs, tail, write_atomically
 from streamgauge.store.tables import write_intervals, write_resources
 from streamgauge.systems.base import SystemRequest
 
@@ -260,3 +260,14 @@ def test_a_missing_gauge_is_said_with_the_places_that_were_tried(
     monkeypatch.setenv("GAUGE", str(tmp_path / "nowhere"))
     with pytest.raises(FleetFailure, match=r"GAUGE=.*nowhere: no such program"):
         find_gauge()
+
+
+def test_logs_for_people_are_told_from_logs_of_messages(tmp_path: Path) -> None:
+    source = tmp_path / "node-1"
+    (source / "data" / "t-0").mkdir(parents=True)
+    (source / "data" / "t-0" / "00000000000000000000.log").write_bytes(b"text enough")
+    (source / "data" / "t-0" / "snapshot.log").write_bytes(b"a\0b")
+    (source / "server.log").write_text("one\ntwo\nthree\n", encoding="utf-8")
+    rescue_logs(tmp_path, tmp_path / "kept")
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["node-1-server.log"]
+    assert tail(source / "server.log", 2) == ["two", "three"]

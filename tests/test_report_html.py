@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sample_run import KAFKA, LOG, workload, write_run
+from sample_run import KAFKA, LOG, raw_trial, workload, write_run
+from streamgauge.analysis.trial import analyse
 from streamgauge.report import html
 from streamgauge.report.charts import island
 from streamgauge.report.glossary import TERMS
@@ -165,6 +166,22 @@ def test_a_run_without_a_finished_trial_has_a_page_too(tmp_path: Path) -> None:
     (tmp_path / "trials/001/result.json").unlink()
     text = " ".join(outline(html.write(tmp_path)).text)
     assert "No trial was completed" in text
+
+
+def test_a_trial_that_ended_before_its_first_interval_has_its_place(tmp_path: Path) -> None:
+    write_run(tmp_path, (LOG, KAFKA), ASKED)
+    for name in ("intervals.parquet", "resources.parquet"):
+        (tmp_path / "trials/002" / name).unlink()
+    raw = raw_trial(tmp_path / "elsewhere", KAFKA, ASKED, 2)
+    raw = replace(
+        raw, directory=tmp_path / "trials/002", finish=None, status="failed", failure="Kafka did not start."
+    )
+    (tmp_path / "trials/002/result.json").write_text(analyse(raw).model_dump_json())
+    page = outline(html.write(tmp_path))
+    text = " ".join(page.text)
+    assert "Kafka did not start." in text
+    assert "1 of 2 trials are valid" in text
+    assert "None" not in text.replace("none", "")
 
 
 def test_foreign_results_stand_beside_ours_and_are_marked(tmp_path: Path, run: Path) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from streamgauge.systems.base import SystemFailure
 from streamgauge.systems.cache import Cache, cache_root
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from streamgauge.systems import maven
 from streamgauge.systems.base import SystemFailure
 from streamgauge.systems.java import Java

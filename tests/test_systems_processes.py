@@ -9,23 +9,13 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from streamgauge.systems import processes
 from streamgauge.systems.base import SystemFailure
 from streamgauge.systems.guard import identity, kill_group
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 15.0) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
+from systems_support import eventually
 
 
 def shell(tmp_path: Path, script: str, name: str = "child") -> processes.ManagedProcess:

@@ -27,6 +27,7 @@
 //! - Each producer and each consumer has connections of its own, as an application's would.
 
 mod error;
+pub mod kafka;
 pub mod nats;
 mod poller;
 #[allow(dead_code, reason = "each protocol uses what it needs of it")]
@@ -321,5 +322,5 @@ impl Waker {
 
 /// All protocols that this build speaks.
 pub fn protocols() -> Vec<Arc<dyn Protocol>> {
-    vec![Arc::new(nats::Nats)]
+    vec![Arc::new(kafka::Kafka), Arc::new(nats::Nats)]
 }

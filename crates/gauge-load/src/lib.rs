@@ -7,8 +7,8 @@
 //! All times are nanoseconds of `CLOCK_MONOTONIC` ([`clock::monotonic_ns`]) unless a name says otherwise.
 
 pub mod audit;
-pub mod checksum;
 pub mod clock;
+pub mod crc;
 mod emitter;
 pub mod latency;
 mod ledger;

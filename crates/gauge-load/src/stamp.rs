@@ -5,21 +5,18 @@
 //!      0     4  magic "SGm1"
 //!      4     4  run
 //!      8     4  producer
-//!     12     8  sequence, from 0 without a gap per producer
-//!     20     8  intended time, CLOCK_MONOTONIC ns of the producer's host
-//!     28     4  checksum: CRC-32C of the bytes from 32 on, then of the bytes 0 to 27
+//!     12     4  checksum: CRC-32C of the bytes from 32 on, then bytes 0-11, then bytes 16-31
+//!     16     8  sequence, from 0 without a gap per producer
+//!     24     8  intended time, CLOCK_MONOTONIC ns of the producer's host
 //! ```
 //!
 //! The checksum begins with the rest of the message because that part comes from a template: its CRC is computed once, and a
 //! message costs the 28 bytes that differ.
 
-use crate::checksum;
+use crate::crc::{crc32c, crc32c_append_words};
 
 /// Bytes of the stamp; a shorter message carries none, and cannot be audited.
 pub const STAMP_BYTES: usize = 32;
-
-/// Where the checksum lies.
-const CHECKSUM_AT: usize = 28;
 
 /// First bytes of every stamped message.
 pub const MAGIC: [u8; 4] = *b"SGm1";
@@ -53,7 +50,7 @@ pub enum Checked {
 
 /// CRC-32C of a message's bytes after the stamp, as `write` and `check` begin with it.
 pub fn tail_crc(tail: &[u8]) -> u32 {
-    checksum::append(0, tail)
+    crc32c(tail)
 }
 
 /// Writes the stamp into the first 32 bytes of `message`, whose other bytes are in place and have the CRC `tail_crc`.
@@ -65,13 +62,14 @@ pub fn write(message: &mut [u8], stamp: &Stamp, tail_crc: u32) {
     let head: &mut [u8; STAMP_BYTES] = (&mut message[..STAMP_BYTES])
         .try_into()
         .expect("the slice has the stamp's length");
-    head[0..4].copy_from_slice(&MAGIC);
-    head[4..8].copy_from_slice(&stamp.run.to_le_bytes());
-    head[8..12].copy_from_slice(&stamp.producer.to_le_bytes());
-    head[12..20].copy_from_slice(&stamp.sequence.to_le_bytes());
-    head[20..28].copy_from_slice(&stamp.intended_ns.to_le_bytes());
-    let checksum = checksum::append(tail_crc, &head[..CHECKSUM_AT]);
-    head[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+    let first = u64::from(u32::from_le_bytes(MAGIC)) | u64::from(stamp.run) << 32;
+    let intended = stamp.intended_ns.cast_unsigned();
+    let checksum = crc32c_append_words(tail_crc, first, stamp.producer, stamp.sequence, intended);
+    let second = u64::from(stamp.producer) | u64::from(checksum) << 32;
+    head[0..8].copy_from_slice(&first.to_le_bytes());
+    head[8..16].copy_from_slice(&second.to_le_bytes());
+    head[16..24].copy_from_slice(&stamp.sequence.to_le_bytes());
+    head[24..32].copy_from_slice(&intended.to_le_bytes());
 }
 
 /// Reads and verifies the stamp of a whole message.
@@ -85,15 +83,15 @@ pub fn check(message: &[u8]) -> Checked {
     }
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-    let tail_crc = checksum::append(0, &message[STAMP_BYTES..]);
-    if checksum::append(tail_crc, &head[..CHECKSUM_AT]) != word(CHECKSUM_AT) {
+    let tail_crc = crc32c(&message[STAMP_BYTES..]);
+    if crc32c_append_words(tail_crc, long(0), word(8), long(16), long(24)) != word(12) {
         return Checked::Corrupted;
     }
     Checked::Whole(Stamp {
         run: word(4),
         producer: word(8),
-        sequence: long(12),
-        intended_ns: long(20).cast_signed(),
+        sequence: long(16),
+        intended_ns: long(24).cast_signed(),
     })
 }
 

@@ -241,13 +241,15 @@ impl Recovery<'_> {
 
     /// Reads a segment from its beginning; returns where its entries end.
     fn scan(&mut self, segment: &Segment, next_base: Option<u64>) -> Result<u64, String> {
-        let mut buffer = AlignedBuffer::new(CHUNK_BYTES);
+        // Where a chunk ends is only known from the first entry of the next one, which must be in view as a whole.
+        let mut buffer = AlignedBuffer::new(2 * CHUNK_BYTES);
         let mut start = segment.base;
         loop {
             if next_base.is_some_and(|base| start >= base) {
                 return Ok(start);
             }
-            let room = next_base.map_or(CHUNK_BYTES as u64, |base| (base - start).min(CHUNK_BYTES as u64));
+            let view = buffer.capacity_bytes() as u64;
+            let room = next_base.map_or(view, |base| (base - start).min(view));
             let bytes = &mut buffer.all_mut()[..room as usize];
             let count = segment
                 .read(bytes, start)

@@ -126,6 +126,8 @@ pub struct Shared {
     pub stopping: AtomicBool,
     /// Bytes of incomplete requests over all connections.
     pub input_bytes: AtomicUsize,
+    /// The connection that may take input memory beyond the limit; 0: none.
+    pub input_turn: AtomicU64,
     /// Bytes of responses that clients have not read, over all connections (batches not counted: they are not copied).
     pub output_bytes: AtomicUsize,
     /// Counters.

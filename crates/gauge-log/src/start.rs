@@ -236,6 +236,7 @@ fn assemble(
         failure: Mutex::new(None),
         stopping: AtomicBool::new(false),
         input_bytes: AtomicUsize::new(0),
+        input_turn: AtomicU64::new(0),
         output_bytes: AtomicUsize::new(0),
         metrics: Metrics::default(),
         events,

@@ -1,12 +1,13 @@
 //! The HTTP API of docs/worker-api.md: routes, and what each asks of whom.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use axum::body::Bytes;
+use axum::body::{Bytes, HttpBody};
 use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
@@ -19,16 +20,20 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
 
+use crate::check;
 use crate::error::{ApiError, Code};
+use crate::handle::{self, Ask, Handle, LiveLanes, Status};
 use crate::plan;
 use crate::request;
 use crate::scheduling;
-use crate::trial::{self, Ask, Handle, LiveLanes, Status};
+use crate::trial;
 
 /// Longest body of a request that creates a trial: it may carry templates.
 const TRIAL_BODY_BYTES_MAX: usize = 16 << 20;
 /// Longest body of the others.
 const BODY_BYTES_MAX: usize = 1 << 20;
+/// A longer body is read this far before the connection is cut.
+const DRAINED_BYTES_MAX: usize = 256 << 20;
 /// Administration calls at once: each takes a thread.
 const ADMIN_CALLS_MAX: usize = 4;
 /// Lanes that may live at once, those of trials that were given up included.
@@ -123,13 +128,12 @@ impl App {
 
 /// All routes.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let create = post(create_trial).layer(DefaultBodyLimit::max(TRIAL_BODY_BYTES_MAX));
     Router::new()
         .route("/v1/info", get(info))
         .route("/v1/admin/create-topics", post(create_topics))
         .route("/v1/admin/delete-topics", post(delete_topics))
         .route("/v1/admin/describe", post(describe))
-        .route("/v1/trials", create)
+        .route("/v1/trials", post(create_trial))
         .route("/v1/trials/{id}", get(status).delete(delete_trial))
         .route("/v1/trials/{id}/start", post(start))
         .route("/v1/trials/{id}/rate", post(rate))
@@ -144,14 +148,53 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/trials/{id}/abort", post(abort))
         .route("/v1/shutdown", post(shutdown))
         .fallback(async || ApiError::not_found("there is no such path: see docs/worker-api.md"))
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(DefaultBodyLimit::disable())
         .layer(axum::middleware::from_fn(guard))
         .with_state(app)
 }
 
-/// Turns panics and errors of the framework into errors of the API.
+/// Reads the whole body, in memory that is bounded. What is too long is read on and thrown away for a while, so that the
+/// sender is there to hear the answer: closing a socket with unread bytes resets the connection.
+async fn read_body(mut body: axum::body::Body, bytes_max: usize) -> Result<Bytes, ApiError> {
+    let mut bytes = Vec::new();
+    let mut length = 0;
+    while let Some(frame) = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        let frame =
+            frame.map_err(|error| ApiError::bad_request(format!("the body could not be read: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        length += data.len();
+        if length <= bytes_max {
+            bytes.extend_from_slice(&data);
+        } else {
+            bytes = Vec::new();
+        }
+        if length > DRAINED_BYTES_MAX {
+            break;
+        }
+    }
+    if length <= bytes_max {
+        return Ok(Bytes::from(bytes));
+    }
+    Err(ApiError::too_large(format!(
+        "the body is too long: expected at most {} MiB for a trial, {} MiB for other requests",
+        TRIAL_BODY_BYTES_MAX >> 20,
+        BODY_BYTES_MAX >> 20
+    )))
+}
+
+/// Reads the body whether the handler wants it or not, and turns panics and errors of the framework into errors of the API.
 async fn guard(request: Request, next: Next) -> Response {
-    let mut future = Box::pin(next.run(request));
+    let (parts, body) = request.into_parts();
+    let bytes_max = if parts.uri.path() == "/v1/trials" {
+        TRIAL_BODY_BYTES_MAX
+    } else {
+        BODY_BYTES_MAX
+    };
+    let body = match read_body(body, bytes_max).await {
+        Ok(bytes) => axum::body::Body::from(bytes),
+        Err(error) => return error.into_response(),
+    };
+    let mut future = Box::pin(next.run(Request::from_parts(parts, body)));
     let response = std::future::poll_fn(|context| {
         std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))).unwrap_or_else(|_| {
             let fault = "a fault of the worker, see its standard error; it goes on";
@@ -189,17 +232,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Body<T>, ApiError> {
-        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
-            if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-                ApiError::too_large(format!(
-                    "the body is too long: expected at most {} MiB for a trial, {} MiB for other requests",
-                    TRIAL_BODY_BYTES_MAX >> 20,
-                    BODY_BYTES_MAX >> 20
-                ))
-            } else {
-                ApiError::bad_request(format!("the body could not be read: {}", rejection.body_text()))
-            }
-        })?;
+        // `guard` has read it and compared its length.
+        let bytes = Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection| ApiError::bad_request(rejection.body_text()))?;
         request::parse(&bytes).map(Body)
     }
 }
@@ -227,8 +263,8 @@ async fn administer<T: Send + 'static>(
     call: impl FnOnce(&mut dyn Admin, i64) -> Result<T, gauge_client::ClientError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let protocol = app.protocol(&system.protocol)?;
-    let endpoint: Endpoint = plan::endpoint(system)?;
-    let timeout_ns = plan::ns(plan::within("timeout_s", timeout_s, 0.1, 600.0, "seconds")?);
+    let endpoint: Endpoint = check::endpoint(system)?;
+    let timeout_ns = check::ns(check::within("timeout_s", timeout_s, 0.1, 600.0, "seconds")?);
     let Ok(permit) = Arc::clone(&app.admin_calls).try_acquire_owned() else {
         return Err(ApiError::conflict(format!(
             "{ADMIN_CALLS_MAX} administration calls are running already: try again"
@@ -249,7 +285,7 @@ async fn administer<T: Send + 'static>(
 }
 
 async fn create_topics(State(app): Shared, Body(body): Body<request::CreateTopics>) -> Answer<Value> {
-    let topics = plan::new_topics(&body.topics)?;
+    let topics = check::new_topics(&body.topics)?;
     let names: Vec<String> = topics.iter().map(|topic| topic.name.clone()).collect();
     administer(&app, &body.system, body.timeout_s, move |admin, deadline_ns| {
         admin.create_topics(&topics, deadline_ns)
@@ -259,7 +295,7 @@ async fn create_topics(State(app): Shared, Body(body): Body<request::CreateTopic
 }
 
 async fn delete_topics(State(app): Shared, Body(body): Body<request::NamedTopics>) -> Answer<Value> {
-    plan::topic_names(&body.topics, 1)?;
+    check::topic_names(&body.topics, 1)?;
     let topics = body.topics.clone();
     let missing = administer(&app, &body.system, body.timeout_s, move |admin, deadline_ns| {
         admin.delete_topics(&topics, deadline_ns)
@@ -274,7 +310,7 @@ async fn delete_topics(State(app): Shared, Body(body): Body<request::NamedTopics
 }
 
 async fn describe(State(app): Shared, Body(body): Body<request::NamedTopics>) -> Answer<Value> {
-    plan::topic_names(&body.topics, 0)?;
+    check::topic_names(&body.topics, 0)?;
     let topics = body.topics;
     administer(&app, &body.system, body.timeout_s, move |admin, deadline_ns| {
         admin.describe(&topics, deadline_ns)
@@ -338,18 +374,18 @@ async fn start(
     Body(body): Body<request::StartTrial>,
 ) -> Answer<Status> {
     let handle = app.find(&id)?;
-    let delay_ms = plan::within("delay_ms", body.delay_ms as f64, 0.0, 60_000.0, "ms")?;
-    let delay_ns = plan::ns(delay_ms / 1e3);
+    let delay_ms = check::within("delay_ms", body.delay_ms as f64, 0.0, 60_000.0, "ms")?;
+    let delay_ns = check::ns(delay_ms / 1e3);
     Ok(Json(handle.ask(|reply| Ask::Start(delay_ns, reply)).await?))
 }
 
 async fn rate(State(app): Shared, Path(id): Path<String>, Body(body): Body<request::Rate>) -> Answer<Status> {
     let handle = app.find(&id)?;
-    let rate = plan::within(
+    let rate = check::within(
         "rate_msgs_s",
         body.rate_msgs_s,
         0.0,
-        plan::RATE_MSGS_S_MAX,
+        check::RATE_MSGS_S_MAX,
         "messages/s",
     )?;
     Ok(Json(handle.ask(|reply| Ask::Rate(rate, reply)).await?))
@@ -366,12 +402,12 @@ async fn phases(
     }
     let from_ns = offset("from_s", body.from_s)?;
     let phase = handle.ask(|reply| Ask::Phase(body.name, from_ns, reply)).await?;
-    Ok(Json(trial::phase_out(&phase)))
+    Ok(Json(handle::phase_out(&phase)))
 }
 
 fn offset(field: &str, seconds: Option<f64>) -> Result<Option<i64>, ApiError> {
     seconds
-        .map(|seconds| plan::within(field, seconds, 0.0, plan::DURATION_S_MAX, "seconds").map(plan::ns))
+        .map(|seconds| check::within(field, seconds, 0.0, check::DURATION_S_MAX, "seconds").map(check::ns))
         .transpose()
 }
 
@@ -412,7 +448,7 @@ async fn intervals(
                 rejection.body_text()
             ))
         })?;
-    let limit = plan::within(
+    let limit = check::within(
         "limit",
         query.limit as f64,
         1.0,
@@ -456,8 +492,8 @@ async fn finish(
     Body(body): Body<request::Finish>,
 ) -> Answer<Value> {
     let handle = app.find(&id)?;
-    let drain_ns = plan::ns(plan::within("drain_s", body.drain_s, 0.0, 86_400.0, "seconds")?);
-    let quiet_ns = plan::ns(plan::within("quiet_s", body.quiet_s, 0.01, 86_400.0, "seconds")?);
+    let drain_ns = check::ns(check::within("drain_s", body.drain_s, 0.0, 86_400.0, "seconds")?);
+    let quiet_ns = check::ns(check::within("quiet_s", body.quiet_s, 0.01, 86_400.0, "seconds")?);
     let mut answer = handle.begin(|reply| Ask::Finish(drain_ns, quiet_ns, reply))?;
     loop {
         match tokio::time::timeout(RENEWAL, &mut answer).await {

@@ -13,7 +13,7 @@ use gauge_load::{Counters, Metric, Tally};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use serde::{Serialize, Serializer};
 
-use crate::lane::LaneInterval;
+use crate::link::LaneInterval;
 
 /// Bytes of intervals that are kept: some hours of them at 1 s.
 const KEPT_BYTES_MAX: usize = 64 << 20;

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::lane::Progress;
+use crate::link::Progress;
 use crate::plan::Plan;
 
 /// Longer than a long poll (500 ms), with room for the answer.

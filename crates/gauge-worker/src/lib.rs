@@ -1,9 +1,9 @@
 //! The load worker: one process that drives load and knows nothing of studies, files or reports.
 //!
 //! - `api`: the HTTP API of docs/worker-api.md; `request` are its bodies, `error` its errors, `server` its sockets.
-//! - `plan`: from a request to a plan in which every value was looked at.
-//! - `trial`: the trial's state machine, a thread; `drain`: when everything is there; `judgement`: the audit.
-//! - `lane`: a thread that owns a client and paces it; `scheduling`: what the kernel gives it.
+//! - `plan`: from a request to a plan in which every value was looked at; `load`: its producers, schedule, messages; `check`: single values.
+//! - `trial`: the trial's state machine, a thread; `handle`: how the API talks to it; `drain`: when everything is there; `judgement`: the audit.
+//! - `lane`: a thread that owns a client and paces it; `link`: what it and the trial say to each other; `scheduling`: what the kernel gives it.
 //! - `collector`: what the lanes saw in an interval, added up, encoded, kept.
 //! - `cli`, `process`: the command line; signals and the parent.
 //!
@@ -11,12 +11,16 @@
 //! nothing and waits for nobody.
 
 mod api;
+mod check;
 pub mod cli;
 mod collector;
 mod drain;
 mod error;
+mod handle;
 mod judgement;
 mod lane;
+mod link;
+mod load;
 mod plan;
 mod process;
 mod request;

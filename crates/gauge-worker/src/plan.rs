@@ -1,36 +1,21 @@
-//! From a request to a plan: every value looked at, the load divided over producers and lanes.
+//! From a request to a plan: every value looked at, the load divided over lanes.
 //!
 //! A plan holds nothing that could turn out wrong later without the system's doing: what it accepts, the lanes can run.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use base64::Engine;
-use gauge_client::{
-    Acks, BatchPolicy, Compression, ConsumerSpec, Endpoint, Keys, LaneSpec, NewTopic, ProducerSpec, StartAt,
-    Topic,
-};
-use gauge_load::audit::PRODUCERS_MAX;
-use gauge_load::{Arrival, EmitterSpec, PayloadPool, Ramp, ScheduleSpec};
+use gauge_client::{Acks, Compression, ConsumerSpec, Endpoint, LaneSpec, StartAt, Topic};
+use gauge_load::{Arrival, EmitterSpec};
 
+use crate::check::{PARTITIONS_MAX, TOPICS_MAX, count, endpoint, name, ns, whole, within};
 use crate::error::ApiError;
+use crate::load::{batch, payload, phases, producers, schedule};
 use crate::request;
 
-const TOPICS_MAX: usize = 10_000;
-const PARTITIONS_MAX: u64 = 100_000;
-const NAME_BYTES_MAX: usize = 249;
-const PRODUCERS_PER_WORKER_MAX: usize = 10_000;
 const SUBSCRIPTIONS_MAX: usize = 256;
 const CONSUMERS_MAX: u32 = 10_000;
-const PHASES_MAX: usize = 1000;
-const BOOTSTRAP_MAX: usize = 100;
 const LANES_MAX: u32 = 256;
-const PAYLOAD_BYTES_MAX: u64 = 64 << 20;
-const POOL_BYTES_MAX: u64 = 128 << 20;
-/// The longest time that a request may name: 30 days.
-pub const DURATION_S_MAX: f64 = 2_592_000.0;
-/// The highest rate that a request may name.
-pub const RATE_MSGS_S_MAX: f64 = 1e9;
 
 /// What a lane is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,133 +115,6 @@ pub struct Plan {
     pub quantum_ns: i64,
 }
 
-/// Nanoseconds of a number of seconds that was checked.
-pub fn ns(seconds: f64) -> i64 {
-    (seconds * 1e9).round() as i64
-}
-
-/// Looks whether a number lies in a range, ends included.
-///
-/// # Errors
-/// A bad request that says what was expected.
-pub fn within(field: &str, value: f64, least: f64, most: f64, unit: &str) -> Result<f64, ApiError> {
-    if (least..=most).contains(&value) {
-        return Ok(value);
-    }
-    let unit = if unit.is_empty() {
-        String::new()
-    } else {
-        format!(" {unit}")
-    };
-    Err(ApiError::field(
-        field,
-        format!("{value} is out of range: expected {least} to {most}{unit}"),
-    ))
-}
-
-fn whole(field: &str, value: u64, least: u64, most: u64, unit: &str) -> Result<u64, ApiError> {
-    within(field, value as f64, least as f64, most as f64, unit).map(|_| value)
-}
-
-fn count(field: &str, found: usize, least: usize, most: usize) -> Result<(), ApiError> {
-    if (least..=most).contains(&found) {
-        return Ok(());
-    }
-    Err(ApiError::field(
-        field,
-        format!("has {found} entries: expected {least} to {most}"),
-    ))
-}
-
-fn name(field: &str, name: &str) -> Result<(), ApiError> {
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
-        return Err(ApiError::field(
-            field,
-            format!("expected a name of 1 to {NAME_BYTES_MAX} bytes without control characters"),
-        ));
-    }
-    Ok(())
-}
-
-/// The endpoint of a request's `system`.
-///
-/// # Errors
-/// A bad request when an address is not `host:port`.
-pub fn endpoint(system: &request::System) -> Result<Endpoint, ApiError> {
-    count("system.bootstrap", system.bootstrap.len(), 1, BOOTSTRAP_MAX)?;
-    for (at, address) in system.bootstrap.iter().enumerate() {
-        let is_address = address.rsplit_once(':').is_some_and(|(host, port)| {
-            !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) && address.len() < 300
-        });
-        if !is_address {
-            return Err(ApiError::field(
-                format!("system.bootstrap[{at}]"),
-                format!("'{address}' is no address: expected host:port, for instance 127.0.0.1:9092"),
-            ));
-        }
-    }
-    Ok(Endpoint {
-        bootstrap: system.bootstrap.clone(),
-        options: system.options.clone(),
-    })
-}
-
-/// The topics of a `create-topics` request.
-///
-/// # Errors
-/// A bad request that names the field.
-pub fn new_topics(topics: &[request::NewTopic]) -> Result<Vec<NewTopic>, ApiError> {
-    count("topics", topics.len(), 1, TOPICS_MAX)?;
-    let mut names = HashSet::new();
-    let check = |(at, topic): (usize, &request::NewTopic)| {
-        let path = |field: &str| format!("topics[{at}].{field}");
-        name(&path("name"), &topic.name)?;
-        if !names.insert(topic.name.clone()) {
-            return Err(ApiError::field(
-                path("name"),
-                format!("topic '{}' is named twice", topic.name),
-            ));
-        }
-        whole(
-            &path("partitions"),
-            u64::from(topic.partitions),
-            1,
-            PARTITIONS_MAX,
-            "partitions",
-        )?;
-        whole(
-            &path("replication_factor"),
-            u64::from(topic.replication_factor),
-            1,
-            1000,
-            "copies",
-        )?;
-        Ok(NewTopic {
-            name: topic.name.clone(),
-            partitions: topic.partitions,
-            replication_factor: topic.replication_factor,
-            configs: topic
-                .configs
-                .iter()
-                .map(|(key, value)| (key.clone(), value.clone()))
-                .collect(),
-        })
-    };
-    topics.iter().enumerate().map(check).collect()
-}
-
-/// The topic names of a request.
-///
-/// # Errors
-/// A bad request that names the field.
-pub fn topic_names(names: &[String], least: usize) -> Result<(), ApiError> {
-    count("topics", names.len(), least, TOPICS_MAX)?;
-    names
-        .iter()
-        .enumerate()
-        .try_for_each(|(at, topic)| name(&format!("topics[{at}]"), topic))
-}
-
 fn topics(request: &request::Trial) -> Result<Arc<[Topic]>, ApiError> {
     count("topics", request.topics.len(), 1, TOPICS_MAX)?;
     let mut names = HashSet::new();
@@ -291,281 +149,6 @@ fn topics(request: &request::Trial) -> Result<Arc<[Topic]>, ApiError> {
         ));
     }
     Ok(topics.into())
-}
-
-fn schedule(request: &request::Trial) -> Result<(Arrival, ScheduleSpec), ApiError> {
-    let nothing = request::Schedule {
-        arrival: request::Arrival::Uniform,
-        rate_msgs_s: Some(0.0),
-        burst_msgs: None,
-        ramp: None,
-        stop_s: None,
-    };
-    let schedule = match &request.schedule {
-        Some(schedule) => schedule,
-        None if request.producers.is_empty() => &nothing,
-        None => {
-            return Err(ApiError::field(
-                "schedule",
-                "is missing, and there are producers: expected for instance {\"arrival\": \"uniform\", \"rate_msgs_s\": 50000}",
-            ));
-        }
-    };
-    let closed = schedule.arrival == request::Arrival::Closed;
-    let rate_msgs_s = match (closed, schedule.rate_msgs_s) {
-        (false, Some(rate)) => within("schedule.rate_msgs_s", rate, 0.0, RATE_MSGS_S_MAX, "messages/s")?,
-        (false, None) => {
-            return Err(ApiError::field(
-                "schedule.rate_msgs_s",
-                "is missing: expected the rate in messages/s, or \"arrival\": \"closed\" for load without a schedule",
-            ));
-        }
-        (true, None) => 0.0,
-        (true, Some(_)) => {
-            return Err(ApiError::field(
-                "schedule.rate_msgs_s",
-                "a closed loop has no rate: leave it out, or choose another arrival",
-            ));
-        }
-    };
-    let arrival = match (schedule.arrival, schedule.burst_msgs) {
-        (request::Arrival::Burst, Some(messages)) => {
-            whole(
-                "schedule.burst_msgs",
-                u64::from(messages),
-                1,
-                1_000_000,
-                "messages",
-            )?;
-            Arrival::Burst { messages }
-        }
-        (request::Arrival::Burst, None) => {
-            return Err(ApiError::field(
-                "schedule.burst_msgs",
-                "is missing: expected the number of messages in a burst",
-            ));
-        }
-        (_, Some(_)) => {
-            return Err(ApiError::field(
-                "schedule.burst_msgs",
-                "goes with \"arrival\": \"burst\" only",
-            ));
-        }
-        (request::Arrival::Uniform, None) => Arrival::Uniform,
-        (request::Arrival::Poisson, None) => Arrival::Poisson,
-        (request::Arrival::Closed, None) => Arrival::Closed,
-    };
-    let ramp = match &schedule.ramp {
-        None => None,
-        Some(_) if closed => {
-            return Err(ApiError::field("schedule.ramp", "a closed loop has no rate"));
-        }
-        Some(ramp) => Some(Ramp {
-            to_msgs_s: within(
-                "schedule.ramp.to_msgs_s",
-                ramp.to_msgs_s,
-                0.0,
-                RATE_MSGS_S_MAX,
-                "messages/s",
-            )?,
-            over_ns: ns(within(
-                "schedule.ramp.over_s",
-                ramp.over_s,
-                0.001,
-                DURATION_S_MAX,
-                "seconds",
-            )?),
-        }),
-    };
-    let stop_ns = schedule
-        .stop_s
-        .map(|stop_s| within("schedule.stop_s", stop_s, 0.001, DURATION_S_MAX, "seconds").map(ns))
-        .transpose()?;
-    let spec = ScheduleSpec {
-        arrival,
-        rate_msgs_s,
-        ramp,
-        stagger: 0.0,
-        stop_ns,
-        seed: 0,
-    };
-    Ok((arrival, spec))
-}
-
-/// A seed of its own for each producer of each run, from the seed of the study (SplitMix64's finalizer, Steele et al. 2014).
-fn producer_seed(seed: u64, run: u32, producer: u32) -> u64 {
-    let mut mixed = seed ^ (u64::from(run) << 32 | u64::from(producer));
-    mixed = mixed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ mixed >> 31
-}
-
-fn payload(request: &request::Trial) -> Result<PayloadPool, ApiError> {
-    let payload = &request.payload;
-    if let Some(templates) = &payload.templates_base64 {
-        if payload.size_bytes.is_some() || payload.random_ratio.is_some() || payload.pool.is_some() {
-            return Err(ApiError::field(
-                "payload.templates_base64",
-                "are whole messages: leave out size_bytes, random_ratio and pool",
-            ));
-        }
-        count("payload.templates_base64", templates.len(), 1, 65_536)?;
-        let decode = |(at, text): (usize, &String)| {
-            let field = format!("payload.templates_base64[{at}]");
-            let bytes = base64::engine::general_purpose::STANDARD
-                .decode(text)
-                .map_err(|error| ApiError::field(&field, format!("is no base64: {error}")))?;
-            whole(&field, bytes.len() as u64, 1, PAYLOAD_BYTES_MAX, "bytes")?;
-            Ok(bytes)
-        };
-        let bodies = templates
-            .iter()
-            .enumerate()
-            .map(decode)
-            .collect::<Result<Vec<_>, ApiError>>()?;
-        return PayloadPool::from_bodies(bodies)
-            .ok_or_else(|| ApiError::field("payload.templates_base64", "expected at least one template"));
-    }
-    let size_bytes = match payload.size_bytes {
-        Some(size_bytes) => whole("payload.size_bytes", size_bytes, 1, PAYLOAD_BYTES_MAX, "bytes")?,
-        None if request.producers.is_empty() => gauge_load::stamp::STAMP_BYTES as u64,
-        None => {
-            return Err(ApiError::field(
-                "payload.size_bytes",
-                "is missing, and there are producers: expected the size of a message in bytes",
-            ));
-        }
-    };
-    let random_ratio = within(
-        "payload.random_ratio",
-        payload.random_ratio.unwrap_or(0.0),
-        0.0,
-        1.0,
-        "",
-    )?;
-    let pool = whole(
-        "payload.pool",
-        payload.pool.unwrap_or(64),
-        1,
-        1_000_000,
-        "templates",
-    )?;
-    // A pool that was not asked for is made smaller rather than refused.
-    let fitting = (POOL_BYTES_MAX / 4 / size_bytes).max(1);
-    let pool = if payload.pool.is_none() {
-        pool.min(fitting)
-    } else {
-        pool
-    };
-    if pool * size_bytes > POOL_BYTES_MAX {
-        return Err(ApiError::field(
-            "payload.pool",
-            format!(
-                "{pool} templates of {size_bytes} bytes take more than {POOL_BYTES_MAX} bytes: expected a smaller pool"
-            ),
-        ));
-    }
-    Ok(PayloadPool::generate(
-        size_bytes as usize,
-        random_ratio,
-        pool as usize,
-        request.seed,
-    ))
-}
-
-struct PlannedProducer {
-    spec: ProducerSpec,
-    emitter: EmitterSpec,
-}
-
-fn producers(
-    request: &request::Trial,
-    topics: &[Topic],
-    base: &ScheduleSpec,
-    pool: &Arc<PayloadPool>,
-) -> Result<Vec<PlannedProducer>, ApiError> {
-    count("producers", request.producers.len(), 0, PRODUCERS_PER_WORKER_MAX)?;
-    let total = request.producers.len();
-    let mut ids = HashSet::new();
-    let plan = |(at, producer): (usize, &request::Producer)| {
-        let path = |field: &str| format!("producers[{at}].{field}");
-        whole(
-            &path("id"),
-            u64::from(producer.id),
-            0,
-            PRODUCERS_MAX as u64 - 1,
-            "",
-        )?;
-        if !ids.insert(producer.id) {
-            return Err(ApiError::field(
-                path("id"),
-                format!("{} is the number of another producer", producer.id),
-            ));
-        }
-        let topic = topics
-            .iter()
-            .position(|topic| topic.name == producer.topic)
-            .ok_or_else(|| {
-                ApiError::field(
-                    path("topic"),
-                    format!("'{}' is not among the topics", producer.topic),
-                )
-            })?;
-        let (keys, key_count) = match (producer.keys, producer.key_count) {
-            (request::Keys::Keyed, Some(key_count)) => {
-                whole(
-                    &path("key_count"),
-                    u64::from(key_count),
-                    1,
-                    u64::from(u32::MAX),
-                    "keys",
-                )?;
-                (Keys::Keyed, key_count)
-            }
-            (request::Keys::Keyed, None) => {
-                return Err(ApiError::field(
-                    path("key_count"),
-                    "is missing: expected the number of distinct keys",
-                ));
-            }
-            (_, Some(_)) => {
-                return Err(ApiError::field(
-                    path("key_count"),
-                    "goes with \"keys\": \"keyed\" only",
-                ));
-            }
-            (request::Keys::None, None) => (Keys::Sticky, 0),
-            (request::Keys::RoundRobin, None) => (Keys::RoundRobin, 0),
-        };
-        let share = |rate_msgs_s: f64| rate_msgs_s / total as f64;
-        let schedule = ScheduleSpec {
-            rate_msgs_s: share(base.rate_msgs_s),
-            ramp: base.ramp.map(|ramp| Ramp {
-                to_msgs_s: share(ramp.to_msgs_s),
-                ..ramp
-            }),
-            // The uniform schedules of N producers interleave: each is 1/N of a gap behind its neighbour.
-            stagger: at as f64 / total as f64,
-            seed: producer_seed(request.seed, request.run, producer.id),
-            ..*base
-        };
-        Ok(PlannedProducer {
-            spec: ProducerSpec {
-                id: producer.id,
-                topic,
-                keys,
-            },
-            emitter: EmitterSpec {
-                run: request.run,
-                producer: producer.id,
-                schedule,
-                pool: Arc::clone(pool),
-                key_count,
-            },
-        })
-    };
-    request.producers.iter().enumerate().map(plan).collect()
 }
 
 fn subscriptions(
@@ -653,67 +236,6 @@ fn subscriptions(
     Ok((plans, consumers))
 }
 
-fn phases(request: &request::Trial) -> Result<Vec<PhasePlan>, ApiError> {
-    count("phases", request.phases.len(), 0, PHASES_MAX)?;
-    if request.phases.is_empty() {
-        return Ok(vec![PhasePlan {
-            name: "measure".to_owned(),
-            from_ns: 0,
-        }]);
-    }
-    let mut plans: Vec<PhasePlan> = Vec::with_capacity(request.phases.len());
-    for (at, phase) in request.phases.iter().enumerate() {
-        let path = |field: &str| format!("phases[{at}].{field}");
-        name(&path("name"), &phase.name)?;
-        if plans.iter().any(|plan| plan.name == phase.name) {
-            return Err(ApiError::field(
-                path("name"),
-                format!("phase '{}' is named twice", phase.name),
-            ));
-        }
-        let from_s = phase.from_s.ok_or_else(|| {
-            ApiError::field(
-                path("from_s"),
-                "is missing: expected the phase's beginning in seconds",
-            )
-        })?;
-        let from_ns = ns(within(&path("from_s"), from_s, 0.0, DURATION_S_MAX, "seconds")?);
-        match plans.last() {
-            None if from_ns != 0 => {
-                return Err(ApiError::field(path("from_s"), "the first phase begins at 0"));
-            }
-            Some(last) if last.from_ns >= from_ns => {
-                return Err(ApiError::field(
-                    path("from_s"),
-                    "phases follow each other: expected a later beginning than the phase before",
-                ));
-            }
-            _ => {}
-        }
-        plans.push(PhasePlan {
-            name: phase.name.clone(),
-            from_ns,
-        });
-    }
-    Ok(plans)
-}
-
-fn batch(request: &request::Trial) -> Result<BatchPolicy, ApiError> {
-    let batch = &request.batch;
-    Ok(BatchPolicy {
-        bytes: whole("batch.bytes", batch.bytes, 1, 256 << 20, "bytes")? as usize,
-        linger_ns: ns(within("batch.linger_ms", batch.linger_ms, 0.0, 60_000.0, "ms")? / 1e3),
-        in_flight: whole("batch.in_flight", u64::from(batch.in_flight), 1, 1000, "requests")? as usize,
-        buffer_bytes: whole(
-            "batch.buffer_bytes",
-            batch.buffer_bytes,
-            1 << 16,
-            16 << 30,
-            "bytes",
-        )? as usize,
-    })
-}
-
 /// How many lanes there are for sending and for receiving. No lanes of their own for the consumers: they share the producers'.
 fn lane_counts(
     lanes: &request::Lanes,
@@ -767,7 +289,8 @@ pub fn plan(request: &request::Trial, cores: usize) -> Result<Plan, ApiError> {
             "there are neither producers nor subscriptions: expected some of one of them",
         ));
     }
-    let (arrival, base) = schedule(request)?;
+    let base = schedule(request)?;
+    let closed_loop = base.arrival == Arrival::Closed;
     let pool = Arc::new(payload(request)?);
     let producers = producers(request, &topics, &base, &pool)?;
     let (subscriptions, consumers) = subscriptions(request, &topics)?;
@@ -800,7 +323,7 @@ pub fn plan(request: &request::Trial, cores: usize) -> Result<Plan, ApiError> {
         producers: Vec::new(),
         consumers: Vec::new(),
         batch,
-        closed_loop: arrival == Arrival::Closed,
+        closed_loop,
         acks: match request.acks {
             request::Acks::All => Acks::All,
             request::Acks::Leader => Acks::Leader,
@@ -864,7 +387,7 @@ pub fn plan(request: &request::Trial, cores: usize) -> Result<Plan, ApiError> {
         subscriptions,
         slots,
         producers: producer_total,
-        closed_loop: arrival == Arrival::Closed,
+        closed_loop,
         phases,
         stop_ns: base.stop_ns,
         stamped: pool.is_stampable(),

@@ -5,23 +5,25 @@
 //!     any of the first four -> failed (the trial became pointless) | aborted (asked for, or the lease expired)
 //! ```
 
+mod control;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use gauge_client::{Protocol, Waker};
-use gauge_load::clock::{monotonic_ns, process_cpu_ns, unix_ns};
+use gauge_load::clock::monotonic_ns;
 use gauge_load::{Counters, Tally};
-use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
 
-use crate::collector::{Collector, CountersOut, Interval};
+use crate::collector::{Collector, CountersOut};
 use crate::drain::Drain;
 use crate::error::ApiError;
+use crate::handle::{Ask, Event, Handle, LaneStatus, LiveLane, LiveLanes, Readiness, Reply, State, Status};
 use crate::judgement::{self, SubscriptionEnd};
-use crate::lane::{self, Command, LaneContext, LaneEnd, LaneEvent, Progress};
+use crate::lane::{self, LaneContext};
+use crate::link::{Command, LaneEnd, LaneEvent, Progress};
 use crate::plan::{PhasePlan, Plan};
 
 /// Requests and events that wait for the supervisor.
@@ -34,12 +36,6 @@ const SPARE_TALLIES: usize = 2;
 const BUSY_TURN: Duration = Duration::from_millis(2);
 /// Its turn while it has nothing to wait for but the lease.
 const IDLE_TURN: Duration = Duration::from_millis(50);
-/// The start lies at least this far ahead, so that every lane knows of it in time.
-const START_DELAY_NS_MIN: i64 = 10_000_000;
-/// A change of the rate or of the phases takes effect this far ahead, for the same reason.
-const CHANGE_DELAY_NS: i64 = 10_000_000;
-/// A phase without a time begins with the next interval that is at least this far away.
-const PHASE_DELAY_NS: i64 = 200_000_000;
 /// How long lanes may take to end before the supervisor stops waiting for them.
 const END_NS_MAX: i64 = 10_000_000_000;
 /// How long an abort waits for them before it answers.
@@ -48,118 +44,6 @@ const ABORT_NS_MAX: i64 = 2_000_000_000;
 const REPORT_WAIT: Duration = Duration::from_secs(1);
 /// Leases after which a trial that was never started is given up.
 const UNSTARTED_LEASES: i64 = 10;
-
-/// Where the answer to a request goes.
-pub type Reply<T> = oneshot::Sender<Result<T, ApiError>>;
-
-/// What comes to the supervisor.
-pub enum Event {
-    /// From a lane.
-    Lane(usize, LaneEvent),
-    /// From the API.
-    Ask(Ask),
-}
-
-/// A request to the trial.
-pub enum Ask {
-    /// The status.
-    Status(Reply<Status>),
-    /// Begin the schedule.
-    Start(i64, Reply<Status>),
-    /// A new rate of all producers together.
-    Rate(f64, Reply<Status>),
-    /// A new phase; without a time, with the next interval.
-    Phase(String, Option<i64>, Reply<PhasePlan>),
-    /// End the schedule; without a time, at once.
-    Stop(Option<i64>, Reply<Status>),
-    /// Pause or resume a subscription.
-    Pause(String, bool, Reply<Status>),
-    /// Complete intervals: the first index, how many at most.
-    Intervals(u64, usize, Reply<(u64, Vec<Arc<Interval>>)>),
-    /// Totals so far.
-    Counters(Reply<CountersOut>),
-    /// Renew the lease.
-    Lease(Reply<Status>),
-    /// Drain for this long at most, while anything moved in this long; audit.
-    Finish(i64, i64, Reply<Arc<Value>>),
-    /// Stop at once.
-    Abort(Reply<Status>),
-    /// End the supervisor, if the trial has ended.
-    Forget(Reply<()>),
-}
-
-/// Where a trial is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// Connecting, positioning, proving.
-    Preparing,
-    /// Proven.
-    Ready,
-    /// The schedule has begun, or has its time.
-    Running,
-    /// Waiting for what is under way.
-    Draining,
-    /// Audited.
-    Finished,
-    /// The trial became pointless.
-    Failed,
-    /// Ended without an audit.
-    Aborted,
-}
-
-impl State {
-    /// Whether nothing will happen any more.
-    pub fn is_over(self) -> bool {
-        matches!(self, State::Finished | State::Failed | State::Aborted)
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            State::Preparing => "preparing",
-            State::Ready => "ready",
-            State::Running => "running",
-            State::Draining => "draining",
-            State::Finished => "finished",
-            State::Failed => "failed",
-            State::Aborted => "aborted",
-        }
-    }
-}
-
-/// The status of docs/worker-api.md.
-#[derive(Clone, Debug, Serialize)]
-pub struct Status {
-    id: String,
-    /// Where the trial is.
-    pub state: State,
-    error: Option<String>,
-    readiness: Readiness,
-    start_ns: Option<i64>,
-    start_unix_ns: Option<i64>,
-    elapsed_s: Option<f64>,
-    next_interval: u64,
-    audit_enabled: bool,
-    client: &'static str,
-    cannot: Vec<String>,
-    lanes: Vec<LaneStatus>,
-    lease_s: f64,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Readiness {
-    partitions: u64,
-    assigned: u64,
-    proven: u64,
-}
-
-#[derive(Clone, Debug, Serialize)]
-struct LaneStatus {
-    name: String,
-    role: &'static str,
-    scheduling: String,
-    cpu_s: f64,
-}
 
 /// A lane as the supervisor sees it.
 struct Lane {
@@ -178,71 +62,6 @@ impl Lane {
             waker.wake();
         }
         is_told
-    }
-}
-
-/// A running trial, as the API holds it.
-pub struct Handle {
-    /// Its name in paths.
-    pub id: String,
-    events: SyncSender<Event>,
-}
-
-impl Handle {
-    /// Asks the supervisor.
-    ///
-    /// # Errors
-    /// What the supervisor answers; internal when it cannot answer.
-    pub async fn ask<T>(&self, ask: impl FnOnce(Reply<T>) -> Ask) -> Result<T, ApiError> {
-        self.begin(ask)?
-            .await
-            .map_err(|_| ApiError::internal("the trial ended before it could answer"))?
-    }
-
-    /// Asks the supervisor, and leaves it to the caller to wait.
-    ///
-    /// # Errors
-    /// Internal when it cannot be asked.
-    pub fn begin<T>(
-        &self,
-        ask: impl FnOnce(Reply<T>) -> Ask,
-    ) -> Result<oneshot::Receiver<Result<T, ApiError>>, ApiError> {
-        let (reply, answer) = oneshot::channel();
-        match self.events.try_send(Event::Ask(ask(reply))) {
-            Ok(()) => Ok(answer),
-            Err(std::sync::mpsc::TrySendError::Full(_)) => Err(ApiError::conflict(
-                "too many requests wait for the trial: try again",
-            )),
-            Err(std::sync::mpsc::TrySendError::Disconnected(_)) => Err(ApiError::internal(
-                "the trial's supervisor has ended: delete the trial",
-            )),
-        }
-    }
-}
-
-/// Counts lanes that live, over all trials; some may outlive their trial while they wait for a system that does not answer.
-#[derive(Clone, Debug, Default)]
-pub struct LiveLanes(Arc<AtomicUsize>);
-
-impl LiveLanes {
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-struct LiveLane(LiveLanes);
-
-impl LiveLane {
-    fn new(all: &LiveLanes) -> LiveLane {
-        all.0.fetch_add(1, Ordering::Relaxed);
-        LiveLane(all.clone())
-    }
-}
-
-impl Drop for LiveLane {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -277,7 +96,7 @@ pub fn create(
         for _ in 0..SPARE_TALLIES {
             let _ = spare_sender.try_send(Tally::with_room(plan.subscriptions.len()));
         }
-        let progress = lane::progress(plan.subscriptions.len());
+        let progress = Arc::new(Progress::new(plan.subscriptions.len()));
         let context = LaneContext {
             index,
             plan: lane_plan.clone(),
@@ -624,134 +443,6 @@ impl Supervisor {
         self.start_ns.map_or(0, |start_ns| monotonic_ns() - start_ns)
     }
 
-    fn start(&mut self, delay_ns: i64) -> Result<Status, ApiError> {
-        if self.state != State::Ready {
-            return Err(self.wrong_state("started", "that is ready"));
-        }
-        let start_ns = monotonic_ns() + delay_ns.max(START_DELAY_NS_MIN);
-        self.start_unix_ns = Some(unix_ns() + (start_ns - monotonic_ns()));
-        let lanes_cpu_ns: Vec<i64> = self
-            .lanes
-            .iter()
-            .map(|lane| lane.progress.cpu_ns.load(Ordering::Relaxed).cast_signed())
-            .collect();
-        self.collector.start(start_ns, process_cpu_ns(), &lanes_cpu_ns);
-        self.name_phases();
-        let phases = self.phase_starts();
-        self.tell_all(|| Command::Start {
-            start_ns,
-            phases: Arc::clone(&phases),
-        });
-        self.start_ns = Some(start_ns);
-        self.state = State::Running;
-        Ok(self.status())
-    }
-
-    fn phase_starts(&self) -> Arc<[i64]> {
-        self.phases.iter().map(|phase| phase.from_ns).collect()
-    }
-
-    fn name_phases(&mut self) {
-        let names = self
-            .phases
-            .iter()
-            .map(|phase| Arc::from(phase.name.as_str()))
-            .collect();
-        self.collector.set_phases(names);
-    }
-
-    fn set_rate(&mut self, rate_msgs_s: f64) -> Result<Status, ApiError> {
-        if self.state != State::Running {
-            return Err(self.wrong_state("given another rate", "that is running"));
-        }
-        if self.plan.closed_loop {
-            return Err(ApiError::conflict(
-                "a closed loop has no rate: create the trial with another arrival",
-            ));
-        }
-        let at_ns = monotonic_ns() + CHANGE_DELAY_NS;
-        let share = rate_msgs_s / self.plan.producers.max(1) as f64;
-        self.tell_all(|| Command::Rate {
-            at_ns,
-            rate_msgs_s: share,
-        });
-        Ok(self.status())
-    }
-
-    fn add_phase(&mut self, name: String, from_ns: Option<i64>) -> Result<PhasePlan, ApiError> {
-        if !matches!(self.state, State::Ready | State::Running) {
-            return Err(self.wrong_state("given another phase", "that is ready or running"));
-        }
-        if self.phases.iter().any(|phase| phase.name == name) {
-            return Err(ApiError::conflict(format!("there is a phase '{name}' already")));
-        }
-        if self.phases.len() >= 1000 {
-            return Err(ApiError::conflict("a trial has at most 1000 phases"));
-        }
-        let elapsed_ns = self.elapsed_ns();
-        let interval_ns = self.plan.interval_ns;
-        let next_ns = (elapsed_ns.max(0) + PHASE_DELAY_NS + interval_ns - 1) / interval_ns * interval_ns;
-        let from_ns = from_ns.unwrap_or(next_ns);
-        let last = &self.phases[self.phases.len() - 1];
-        if from_ns <= last.from_ns {
-            return Err(ApiError::conflict(format!(
-                "phases follow each other: '{}' begins at {} s, expected a later time",
-                last.name,
-                last.from_ns as f64 / 1e9
-            )));
-        }
-        if self.start_ns.is_some() && from_ns < elapsed_ns + CHANGE_DELAY_NS {
-            return Err(ApiError::conflict(format!(
-                "a phase begins in the future: it is {:.3} s now, expected a time at least 0.01 s later",
-                elapsed_ns as f64 / 1e9
-            )));
-        }
-        let phase = PhasePlan { name, from_ns };
-        self.phases.push(phase.clone());
-        self.name_phases();
-        if self.start_ns.is_some() {
-            let phases = self.phase_starts();
-            self.tell_all(|| Command::Phases(Arc::clone(&phases)));
-        }
-        Ok(phase)
-    }
-
-    fn stop(&mut self, at_ns: Option<i64>) -> Result<Status, ApiError> {
-        if self.state != State::Running {
-            return Err(self.wrong_state("stopped", "that is running"));
-        }
-        self.stop_schedule(at_ns);
-        Ok(self.status())
-    }
-
-    /// Ends the schedule at an offset, or now when that is past; an earlier end stays.
-    fn stop_schedule(&mut self, at_ns: Option<i64>) {
-        let Some(start_ns) = self.start_ns else { return };
-        let elapsed_ns = self.elapsed_ns().max(0);
-        let at_ns = at_ns.unwrap_or(elapsed_ns).max(elapsed_ns);
-        self.stop_ns = Some(self.stop_ns.map_or(at_ns, |stop_ns| stop_ns.min(at_ns)));
-        self.tell_all(|| Command::Stop(start_ns + at_ns));
-    }
-
-    fn pause(&mut self, name: &str, paused: bool) -> Result<Status, ApiError> {
-        let Some(at) = self
-            .plan
-            .subscriptions
-            .iter()
-            .position(|subscription| subscription.name == name)
-        else {
-            return Err(ApiError::not_found(format!(
-                "the trial has no subscription '{name}'"
-            )));
-        };
-        if !matches!(self.state, State::Ready | State::Running) {
-            return Err(self.wrong_state("paused or resumed", "that is ready or running"));
-        }
-        self.paused[at] = paused;
-        self.tell_all(|| Command::Pause(at, paused));
-        Ok(self.status())
-    }
-
     fn counters(&mut self) -> Result<CountersOut, ApiError> {
         if self.lanes.iter().any(|lane| lane.end.is_some()) || self.start_ns.is_none() {
             return Ok(self.counters_out(self.collector.totals(), self.collector.waiting_msgs()));
@@ -886,9 +577,4 @@ impl Supervisor {
             lease_s: self.plan.lease_ns as f64 / 1e9,
         }
     }
-}
-
-/// The answer of `/phases`.
-pub fn phase_out(phase: &PhasePlan) -> Value {
-    json!({"name": phase.name, "from_s": phase.from_ns as f64 / 1e9})
 }

@@ -1,5 +1,7 @@
 //! `gauge worker` as a process: how it begins and how it ends.
 
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};

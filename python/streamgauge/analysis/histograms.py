@@ -230,24 +230,22 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
 
     Raises HistogramError when layouts differ. No histogram at all gives an empty one.
     """
-    layout: Layout | None = None
-    total: Whole = np.zeros(0, dtype=np.int64)
-    for histogram in histograms:
-        if layout is None:
-            layout = histogram.layout
-        elif histogram.layout != layout:
-            raise HistogramError(
-                f"histograms of different layouts cannot be added: {layout} and {histogram.layout}"
-            )
-        if not histogram.count:
-            continue
-        missing = int(histogram.indices[-1]) + 1 - len(total)
-        if missing > 0:
-            total = np.concatenate((total, np.zeros(missing, dtype=np.int64)))
+    given = list(histograms)
+    layouts = {histogram.layout for histogram in given}
+    if len(layouts) > 1:
+        first, second = sorted(layouts, key=repr)[:2]
+        raise HistogramError(f"histograms of different layouts cannot be added: {first} and {second}")
+    filled = [histogram for histogram in given if histogram.count]
+    if not filled:
+        return given[0] if given else empty()
+    if len(filled) == 1:
+        return filled[0]
+    total: Whole = np.zeros(max(int(histogram.indices[-1]) for histogram in filled) + 1, dtype=np.int64)
+    for histogram in filled:
         # Indices are distinct, so plain indexed addition loses nothing.
         total[histogram.indices] += histogram.counts
     indices = np.flatnonzero(total).astype(np.int64)
-    return Histogram(layout or OURS, indices, total[indices])
+    return Histogram(filled[0].layout, indices, total[indices])
 
 
 def merge_encoded(payloads: Iterable[bytes | None]) -> Histogram:

@@ -7,6 +7,7 @@ subscriptions the one that lags most counts.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -264,7 +265,8 @@ def _sums(rows: Iterable[Row], column: str, place: dict[int, int], length: int) 
     for row in rows:
         position = place.get(int(row["interval"]))
         if position is not None and row[column] is not None:
-            result[position] = np.nan_to_num(result[position]) + float(row[column])
+            before = float(result[position])
+            result[position] = (0.0 if math.isnan(before) else before) + float(row[column])
     return result
 
 

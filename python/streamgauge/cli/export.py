@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +11,7 @@ import typer
 from streamgauge.cli.run import OUT
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """What a run can be exported to."""
 
     csv = "csv"
@@ -21,11 +21,15 @@ class Format(str, Enum):
 
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Directory or name of a run, or 'latest'.")],
-    to: Annotated[Format, typer.Option("--to", help="csv, parquet, or omb (OpenMessaging Benchmark's results).")],
+    to: Annotated[
+        Format, typer.Option("--to", help="csv, parquet, or omb (OpenMessaging Benchmark's results).")
+    ],
     into: Annotated[
         Path | None, typer.Option("--into", metavar="DIR", help="Where to write [default: RUN/export].")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where runs are looked up by name.")] = OUT,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where runs are looked up by name.")
+    ] = OUT,
 ) -> None:
     """Write a run's figures in a format that other tools read."""
     from streamgauge.report import export as exports

@@ -28,6 +28,8 @@ def verdict(result: TrialResult) -> str:
     """One line on a trial that is over."""
     if result.status == "failed":
         return f"failed: {result.failure}"
+    if result.status == "interrupted" and not result.publish_ms.count:
+        return "interrupted before anything was measured"
     figures = (
         f"{rate(result.publish_rate_msgs_s)} msg/s, publish p50 {ms(result.publish_ms.p50)} "
         f"p99 {ms(result.publish_ms.p99)} ms, end-to-end p99 {ms(result.end_to_end_ms.p99)} ms"

@@ -11,9 +11,11 @@ DEFAULT_SYSTEM = "gauge-log"
 OUT = Path("runs")
 
 SystemOption = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--system", metavar="NAME[@VERSION][,NAME...]", help="Systems to measure, by name or by system file."
+        "--system",
+        metavar="NAME[@VERSION][,NAME...]",
+        help=f"Systems to measure, by name or by system file [default: {DEFAULT_SYSTEM}].",
     ),
 ]
 NodesOption = Annotated[int | None, typer.Option("--nodes", min=1, help="Nodes of each system.")]
@@ -22,7 +24,9 @@ DurabilityOption = Annotated[
 ]
 RateOption = Annotated[
     str | None,
-    typer.Option("--rate", metavar="RATE|max", help="Messages per second over all producers: 50000, 50k, max."),
+    typer.Option(
+        "--rate", metavar="RATE|max", help="Messages per second over all producers: 50000, 50k, max."
+    ),
 ]
 DurationOption = Annotated[
     str | None, typer.Option("--duration", metavar="TIME", help="Measured time, such as 30s or 5m.")
@@ -39,10 +43,13 @@ SeedOption = Annotated[
 OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the run's directory is made.")]
 DataOption = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DIR", help="Where systems keep their data [default: in the run's directory]."),
+    typer.Option(
+        "--data", metavar="DIR", help="Where systems keep their data [default: in the run's directory]."
+    ),
 ]
 EventsOption = Annotated[
-    str | None, typer.Option("--events", metavar="FILE|-", help="Write events as JSON lines; - is standard output.")
+    str | None,
+    typer.Option("--events", metavar="FILE|-", help="Write events as JSON lines; - is standard output."),
 ]
 
 
@@ -51,7 +58,7 @@ def run(
         list[str] | None,
         typer.Argument(metavar="[WORKLOAD...]", help="Workload files, or names (streamgauge workloads)."),
     ] = None,
-    system: SystemOption = DEFAULT_SYSTEM,
+    system: SystemOption = None,
     nodes: NodesOption = None,
     durability: DurabilityOption = None,
     rate: RateOption = None,
@@ -64,7 +71,9 @@ def run(
     connect: Annotated[
         str | None,
         typer.Option(
-            "--connect", metavar="HOST:PORT[,...]", help="Measure a cluster that runs already; it is left running."
+            "--connect",
+            metavar="HOST:PORT[,...]",
+            help="Measure a cluster that runs already; it is left running.",
         ),
     ] = None,
     events: EventsOption = None,
@@ -80,7 +89,8 @@ def run(
     ] = None,
     in_flight: Annotated[int | None, typer.Option("--in-flight", help="Requests per connection.")] = None,
     allow_unstamped: Annotated[
-        bool, typer.Option("--allow-unstamped", help="Allow messages below 32 bytes: no audit, no end-to-end.")
+        bool,
+        typer.Option("--allow-unstamped", help="Allow messages below 32 bytes: no audit, no end-to-end."),
     ] = False,
 ) -> None:
     """Measure one or more workloads on one or more systems.
@@ -89,8 +99,11 @@ def run(
     wipes it. Ctrl-C keeps what was measured.
     """
     from streamgauge.cli.execute import Request, execute
+    from streamgauge.model.errors import InputError
     from streamgauge.model.overrides import Overrides
 
+    if connect and not system:
+        raise InputError("--connect needs --system: which system is it that runs there?")
     overrides = Overrides.parse(
         rate=rate,
         duration=duration,
@@ -104,7 +117,7 @@ def run(
     )
     request = Request(
         workloads=tuple(workloads or ["1-topic-16-partitions-100b"]),
-        systems=system,
+        systems=system or DEFAULT_SYSTEM,
         nodes=nodes,
         durability=durability,
         connect=tuple(connect.split(",")) if connect else (),

@@ -86,15 +86,14 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", min=1, max=100_000, help="Last lines of each file.")] = 20,
 ) -> None:
     """Show where a system's logs are, and their last lines."""
-    from collections import deque
-
+    from streamgauge.store.files import is_text_log, tail
     from streamgauge.systems import standalone
 
     for path in standalone.logs(name):
-        typer.echo(f"==> {path} <==")
-        with path.open(encoding="utf-8", errors="replace") as source:
-            for line in deque(source, maxlen=lines):
-                typer.echo(line.rstrip("\n"))
+        if is_text_log(path):
+            typer.echo(f"==> {path} <==")
+            for line in tail(path, lines):
+                typer.echo(line)
 
 
 def _choice(text: str, nodes: int | None, durability: str | None) -> SystemChoice:

@@ -76,6 +76,7 @@ def resolve_workload(document: Document, path: Path, overrides: Overrides) -> Wo
         lanes=_lanes(written.lanes),
     )
     _check_ranges(workload, written, overrides, refuse)
+    _note_idle_consumers(workload, notes)
     if problems:
         problems.sort(key=lambda problem: problem.line or 0)
         raise InputError(problems)
@@ -258,6 +259,16 @@ def _lanes(lanes: LanesFile) -> dict[str, Any]:
     if lanes.pin:
         chosen["pin"] = True
     return {key: value for key, value in chosen.items() if value is not None}
+
+
+def _note_idle_consumers(workload: Workload, notes: list[str]) -> None:
+    idle = workload.consumers_per_subscription - workload.partitions_per_topic
+    if workload.subscriptions_per_topic and idle > 0:
+        notes.append(
+            f"{idle} of the {workload.consumers_per_subscription} consumers of each subscription have "
+            "nothing "
+            f"to do: there are {workload.partitions_per_topic} partitions, and a partition has one consumer"
+        )
 
 
 def _check_ranges(workload: Workload, written: WorkloadFile, overrides: Overrides, refuse: _Refusals) -> None:

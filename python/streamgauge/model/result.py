@@ -6,6 +6,7 @@ A run is a directory that explains itself:
     trials/001/result.json          TrialResult; its JSON schema is docs/result.schema.json
     trials/001/intervals.parquet    one row per interval, worker and role (INTERVAL_COLUMNS)
     trials/001/resources.parquet    one row per interval and scope (RESOURCE_COLUMNS)
+    trials/001/trial.json           what the runner knew: with the tables, the result can be computed again
     trials/001/events.jsonl         what happened when (phases, faults, errors), one JSON object per line
     trials/001/logs/                the system's and the workers' logs
     report.html

@@ -59,6 +59,10 @@ def choose_systems(text: str, overrides: SystemOverrides, known: Mapping[str, Sy
             "--system names no system: expected a name (kafka), a name and a version (kafka@4.3.1) or a "
             "system file"
         )
+    if overrides.connect and len(items) > 1:
+        raise InputError(
+            f"--connect names one cluster, but --system names {len(items)} systems: expected one"
+        )
     for item in items:
         try:
             choices.append(_choose(item, overrides, known))

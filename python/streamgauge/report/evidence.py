@@ -29,6 +29,7 @@ from streamgauge.report.run import Run, pretty
 
 OPEN_TRIALS_MAX = 4
 """With more trials than this, only those with something to say are unfolded."""
+OPEN_SYSTEMS_MAX = 2
 SETTINGS_MAX = 400
 CONFIGURATION_CHARACTERS_MAX = 20_000
 
@@ -269,15 +270,13 @@ def settings(run: Run) -> str:
     for cell in _first_of_each(
         run.cells, lambda cell: "/".join((cell.key[0], cell.key[1], cell.key[3], cell.key[4]))
     ):
-        parts += _system(cell.first)
+        parts += _system(cell.first, unfold=len(run.cells) <= OPEN_SYSTEMS_MAX)
     if run.manifest is not None:
         for system in run.manifest.systems:
             configuration = system.get("configuration")
             if configuration:
-                parts += _details(
-                    f"Configuration of {system.get('name', 'the system')} as written",
-                    _configuration(configuration),
-                )
+                name = " ".join(str(system[key]) for key in ("name", "version", "level") if system.get(key))
+                parts += _details(f"Configuration of {name} as written", _configuration(configuration))
         parts += _details("Host", _mapping(run.manifest.host))
     if not parts:
         return ""
@@ -320,7 +319,7 @@ def _workload(cell: Cell) -> str:
     return _details(f"Workload {asked.name}", _mapping(rows), unfold=True)
 
 
-def _system(trial: TrialResult) -> str:
+def _system(trial: TrialResult, *, unfold: bool) -> str:
     durability = trial.durability
     level = words.level(trial)
     rows: dict[str, Any] = {
@@ -345,7 +344,7 @@ def _system(trial: TrialResult) -> str:
     body = _mapping(rows)
     if durability.settings:
         body += "<h4>Settings read back from the live system</h4>" + _mapping(durability.settings, code=True)
-    return _details(f"{words.system_name(trial)}, {level}, {words.layout(trial)}", body, unfold=True)
+    return _details(f"{words.system_name(trial)}, {level}, {words.layout(trial)}", body, unfold=unfold)
 
 
 def _configuration(configuration: Any) -> str:

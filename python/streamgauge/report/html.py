@@ -192,7 +192,8 @@ def _card(cell: Cell, index: int, label: str, worst: float) -> str:
     tone = "bad" if "bad" in tones else "warn" if "warn" in tones else "good"
     word = validity.word if audit.tone == "good" else f"{validity.word}; audit {audit.word}"
     return (
-        f'<article class="card" style="--c:var(--series-{index % 8})"><h2><i class="swatch"></i>'
+        f'<article class="card{"" if cell.valid_count else " invalid"}" '
+        f'style="--c:var(--series-{index % 8})"><h2><i class="swatch"></i>'
         f"{escape(label)}</h2>"
         f'<p class="version">{escape(words.system_name(trial))}, {escape(words.layout(trial))}</p>'
         f'<p class="big"><b>{escape(significant(None if publish is None else publish.median))}</b> <span>ms '

@@ -75,10 +75,13 @@ def summary(run: Run, labels: Sequence[str]) -> str:
     found = run.cells
     repeated = any(len(cell.trials) > 1 for cell in found)
     bodies: dict[str, list[str]] = {}
+    titles = {cell.first.workload.name: _workload_title(cell) for cell in reversed(found)}
     for index, (cell, label) in enumerate(zip(found, labels, strict=False)):
-        bodies.setdefault(_workload_title(cell), []).append(_cell_row(cell, index, label))
+        bodies.setdefault(titles[cell.first.workload.name], []).append(_cell_row(cell, index, label))
     for index, foreign in enumerate(run.foreign, start=len(found)):
-        bodies.setdefault(foreign.workload, []).append(_foreign_row(foreign, index))
+        bodies.setdefault(titles.get(foreign.workload, foreign.workload), []).append(
+            _foreign_row(foreign, index)
+        )
     note = ""
     if repeated:
         note = (

@@ -168,8 +168,9 @@ def verdict(results: Sequence[TrialResult]) -> Verdict:
         parts.append("The audit has remarks.")
     else:
         parts.append("Every message is accounted for.")
-    if invalid == total or grave:
-        return Verdict("do not rely on this", " ".join(parts), "bad")
-    return Verdict(
-        "valid" if not invalid else "partly valid", " ".join(parts), "warn" if invalid or light else "good"
-    )
+    sentence = " ".join(parts)
+    if invalid == total:
+        return Verdict("do not rely on this", sentence, "bad")
+    if grave:
+        return Verdict("not clean", sentence, "bad")
+    return Verdict("partly valid" if invalid else "valid", sentence, "warn" if invalid or light else "good")

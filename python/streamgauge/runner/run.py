@@ -145,6 +145,7 @@ class Run:
     def _end(self, interrupts: Interrupts) -> RunOutcome:
         """Judges the trials once more with the probe that came after them, and writes the report."""
         if any(probe.get("when") == "after" for probe in self._probes):
+            self._observer.phase_started("report", None)
             self._results = self._with_last_probe()
         statuses = {result.status for result in self._results}
         status: Any = "complete"
@@ -168,6 +169,7 @@ class Run:
             context = trial.read_context()
             if context is None:
                 continue
+            self._observer.progress(f"trial {context.trial}: putting the figures beside the machine's limits")
             context = context.model_copy(update={"probes": list(self._probes)})
             trial.write_context(context)
             result = analyse(context.raw(trial.path))

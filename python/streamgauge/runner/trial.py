@@ -7,8 +7,10 @@ result says what happened.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import math
 import os
+import re
 import shutil
 import signal
 import time
@@ -36,6 +38,7 @@ from streamgauge.runner.request import (
 from streamgauge.runner.resources import ResourceSampler, Watched
 from streamgauge.store.context import TrialContext
 from streamgauge.store.directory import TrialDirectory, event
+from streamgauge.store.files import rescue_logs
 from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError
 
 CREATE_TOPICS_WITHIN_S = 60.0
@@ -146,6 +149,7 @@ class TrialRunner:
             self._running = choice.system.attach(choice.request)
         else:
             self._data.mkdir(parents=True, exist_ok=True)
+            self._update(data_directory=str(self._data.resolve()))
             problem = machine.disk_problem(self._data)
             if problem:
                 raise SystemFailure(problem)
@@ -166,6 +170,7 @@ class TrialRunner:
         note = machine.drop_page_cache()
         if note:
             self._note(note)
+        _load_analysis()
         deadline_s = time.monotonic() + SETTLE_WITHIN_S
         watched = [process.pid for process in self._running.processes()]
         before_s = _cpu_s(watched)
@@ -316,7 +321,10 @@ class TrialRunner:
             self._observer.problem("stopping: what was measured is kept (Ctrl-C again to stop at once)")
             return
         reason = {"worker": "worker lost", "system": "system failed", "disk": "disk full"}[ending.kind]
-        text = f"{reason}: {ending.reason}"
+        # Logs are kept with the trial when the system's own directory is wiped.
+        data = re.escape(str(self._data))
+        told = re.sub(rf"{data}[^\s:;,]*", str(self._directory.logs), ending.reason)
+        text = f"{reason}: {told}"
         self._update(status="failed", failure=text, fatal=[*self._context.fatal, text])
         self._keep_event("failure", {"reason": text})
         self._observer.problem(text)
@@ -347,7 +355,7 @@ class TrialRunner:
                 "keep the system's logs", lambda: running.collect_logs(self._made(self._directory.logs))
             )
         elif running is None:
-            self._attempt("keep the system's logs", self._rescue_logs)
+            self._attempt("keep the system's logs", lambda: rescue_logs(self._data, self._directory.logs))
         self._phases.begin(phases.WIPE)
         if running is not None and not running.attached:
             self._attempt("wipe the system's data", running.wipe)
@@ -361,15 +369,6 @@ class TrialRunner:
             # The load's worker is gone; the topics must go all the same.
             self._worker = self._fleet.start(self._directory.logs)
         self._worker.client.delete_topics(self._running.connection, self._topics)
-
-    def _rescue_logs(self) -> None:
-        """Logs of a system that did not come up: it has stopped what it had started, its logs tell why."""
-        found = [path for path in self._data.rglob("*.log") if path.is_file()][:50]
-        for path in found:
-            target = self._made(self._directory.logs) / "-".join(path.relative_to(self._data).parts)
-            with path.open("rb") as source, target.open("wb") as sink:
-                source.seek(max(path.stat().st_size - 10_000_000, 0))
-                shutil.copyfileobj(source, sink)
 
     @staticmethod
     def _made(path: Path) -> Path:
@@ -391,6 +390,7 @@ class TrialRunner:
             self._phases.set_bounds(phases.WARM_UP, 0.0, min(self._plan.workload.warmup_s, self._end_s()))
             self._phases.set_bounds(phases.MEASURE, self._context.measure_from_s, self._end_s())
         self._update(phases=self._phases.phases(), ended_unix_ms=machine.unix_ms())
+        self._observer.progress("computing the figures")
         self._directory.seal()
         self._save()
         result = analyse(self._context.raw(self._directory.path))
@@ -450,6 +450,13 @@ class TrialRunner:
 def choice_name(plan: TrialPlan) -> str:
     """What the system is called in this run."""
     return plan.choice.name
+
+
+def _load_analysis() -> None:
+    """Loads what computes the figures while nothing is measured: it takes seconds, and nobody who has pressed
+    Ctrl-C should wait for it."""
+    for name in ("streamgauge.analysis.trial", "streamgauge.store.tables"):
+        importlib.import_module(name)
 
 
 def _cpu_s(pids: list[int]) -> float:

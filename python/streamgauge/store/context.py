@@ -38,6 +38,8 @@ class TrialContext(Model):
     durability: Durability
     configuration: dict[str, Any] = Field(default_factory=dict)
     """What the system's module configured (files as written, flags, ports)."""
+    data_directory: str | None = None
+    """Where the system keeps its data while the trial runs; removed at its end."""
     workload: WorkloadResult
     seed: int
     phases: list[Phase] = Field(default_factory=list)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import time
 from pathlib import Path
 
 from streamgauge.model.result import TrialResult
 from streamgauge.store.context import TrialContext
 from streamgauge.store.directory import RunDirectory, TrialDirectory
-from streamgauge.store.files import read_lines
+from streamgauge.store.files import read_lines, rescue_logs
 
 KILLED = "the lab was killed before the trial ended; what had been measured until then was kept"
 
@@ -77,11 +78,20 @@ def _recover_trial(trial: TrialDirectory) -> TrialResult | None:
         ended_unix_ms = max(ended_unix_ms, context.schedule_start_unix_ms + int(last_s * 1000))
     if context.status == "running":
         context = _closed(context, last_s, ended_unix_ms)
+    if context.data_directory is not None:
+        _remove_data(Path(context.data_directory), trial)
     trial.seal()
     trial.write_context(context)
     result = analyse(context.raw(trial.path))
     trial.write_result(result)
     return result
+
+
+def _remove_data(data: Path, trial: TrialDirectory) -> None:
+    """What a killed lab could not wipe: its system died with it, its logs are kept."""
+    if data.is_dir():
+        rescue_logs(data, trial.logs)
+        shutil.rmtree(data, ignore_errors=True)
 
 
 def _closed(context: TrialContext, last_s: float, ended_unix_ms: int) -> TrialContext:

@@ -42,11 +42,11 @@ from streamgauge.systems.base import (
 from streamgauge.systems.cache import Installation
 from streamgauge.systems.java import Java
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 180.0
 """Far above the usual 5 s: a busy machine starts three JVMs slowly, and a real failure ends the wait at once
 anyway.
 """
-FORMAT_TIMEOUT_S = 60.0
+FORMAT_TIMEOUT_S = 120.0
 ATTEMPTS = 3
 """Starts with fresh ports when another program has taken one between choosing and binding."""
 JVM_ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "CLASSPATH")

@@ -46,7 +46,8 @@ from streamgauge.systems.guard import identity, kill_group
 from streamgauge.systems.processes import POLL_S, log_tail
 from streamgauge.systems.registry import systems
 
-UP_TIMEOUT_S = 240.0
+UP_TIMEOUT_S = 420.0
+"""Above all that a start may wait for by itself, so that its own message comes first."""
 DOWN_TIMEOUT_S = 60.0
 WATCH_S = 0.5
 """How often the supervisor looks at the system's processes."""

@@ -329,6 +329,9 @@ pub fn leave(mut request: Request<'_>) -> Read<Outcome> {
     Ok(Outcome::Answer(finish(out, 0)))
 }
 
+/// (partition, offset, what the client attaches) of one partition.
+type AskedCommit<'a> = (i32, i64, &'a str);
+
 /// A group commits offsets; they are as durable as batches.
 pub fn offset_commit(mut request: Request<'_>) -> Read<Outcome> {
     let version = request.version;
@@ -344,7 +347,7 @@ pub fn offset_commit(mut request: Request<'_>) -> Read<Outcome> {
     if version <= 4 {
         body.i64()?;
     }
-    let mut topics: Vec<(&str, Vec<(i32, i64, &str)>)> = Vec::new();
+    let mut topics: Vec<(&str, Vec<AskedCommit<'_>>)> = Vec::new();
     for _ in 0..body.array(4)? {
         let name = body.string()?;
         let mut partitions = Vec::new();

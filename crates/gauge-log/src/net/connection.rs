@@ -68,8 +68,8 @@ pub struct Connection {
     pub starved: bool,
     /// When bytes last went in or out.
     pub last_progress: Instant,
-    /// Whether the client has closed its side.
-    pub ended: bool,
+    /// When the request that is incomplete in `input` began.
+    pub begun: Instant,
 }
 
 impl Connection {
@@ -90,7 +90,7 @@ impl Connection {
             queued: false,
             starved: false,
             last_progress: now,
-            ended: false,
+            begun: now,
         }
     }
 

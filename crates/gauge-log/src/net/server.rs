@@ -22,8 +22,10 @@ const SCRATCH_BYTES: usize = 256 << 10;
 const TURN_BYTES: usize = 1 << 20;
 /// Input memory that a connection may have without asking: most requests fit.
 const INPUT_FREE_BYTES: usize = 64 << 10;
-/// A request that was begun must be complete, and a response must be read on, within this time while memory is short.
-const STALL_TIME: Duration = Duration::from_secs(5);
+/// Memory that the beginning of a request takes at first.
+const INPUT_FIRST_BYTES: usize = 4 << 10;
+/// While memory is short, a request that was begun must go on, and a response must be read on, within this time.
+const STALL_TIME: Duration = Duration::from_secs(1);
 /// In `async` mode, up to this many pending bytes are written by the network thread itself; more is left to the committer.
 const COMMIT_HERE_BYTES: usize = 512 << 10;
 const TOKEN_LISTENER: u64 = u64::MAX;
@@ -316,18 +318,42 @@ impl<'a> Server<'a> {
         if !short_of_input && !short_of_output {
             return;
         }
-        let stalled = |connection: &&Connection| {
-            let holds = (short_of_input && connection.input_charged > 0 && connection.parked.is_none())
-                || (short_of_output && !connection.ready.is_empty() && !connection.writable);
-            holds && !connection.starved && now.duration_since(connection.last_progress) > STALL_TIME
+        let unread = |connection: &&Connection| {
+            let holds = short_of_output && !connection.ready.is_empty() && !connection.writable;
+            holds && now.duration_since(connection.last_progress) > STALL_TIME
         };
         let numbers: Vec<u64> = self
             .connections
             .values()
-            .filter(stalled)
+            .filter(unread)
             .map(|connection| connection.number)
             .collect();
         for number in numbers {
+            self.shared.metrics.evicted.add(1);
+            self.close(number);
+        }
+        if short_of_input {
+            self.evict_begun(now);
+        }
+    }
+
+    /// While memory for requests is short, closes the connections whose request has been incomplete for longest.
+    fn evict_begun(&mut self, now: Instant) {
+        let old = |connection: &&Connection| {
+            let waits_for_client = connection.parked.is_none() && connection.input_charged > 0;
+            waits_for_client && now.duration_since(connection.begun) > STALL_TIME
+        };
+        let mut begun: Vec<(Instant, u64)> = self
+            .connections
+            .values()
+            .filter(old)
+            .map(|connection| (connection.begun, connection.number))
+            .collect();
+        begun.sort_unstable();
+        for (_, number) in begun {
+            if self.shared.input_bytes.load(Ordering::Relaxed) <= self.shared.settings.input_bytes_max() / 2 {
+                return;
+            }
             self.shared.metrics.evicted.add(1);
             self.close(number);
         }
@@ -386,7 +412,7 @@ impl<'a> Server<'a> {
         }
         match sent {
             Sent::All => {
-                if connection.ended || connection.input_done < connection.input.len() || connection.readable {
+                if connection.input_done < connection.input.len() || connection.readable {
                     self.enqueue(number);
                 }
             }
@@ -454,6 +480,8 @@ impl<'a> Server<'a> {
         }
         connection.input.drain(..connection.input_done);
         connection.input_done = 0;
+        connection.begun = Instant::now();
+        leave_turn(self.shared, self.index, number);
         if connection.input.is_empty() {
             connection.input = Vec::new();
         }
@@ -511,6 +539,7 @@ impl<'a> Server<'a> {
             rest = &rest[frame..];
         }
         let connection = self.connections.get_mut(&number)?;
+        connection.begun = Instant::now();
         connection.input.extend_from_slice(rest);
         charge_input(self.shared, connection);
         Some(count)
@@ -524,19 +553,21 @@ impl<'a> Server<'a> {
             Some(length) => u32::from_be_bytes(*length) as usize + 4,
             None => 4,
         };
-        let room = (want - have).min(have.max(SCRATCH_BYTES));
+        // Grows with what has arrived, not with what was claimed.
+        let room = (want - have).min((3 * have).max(INPUT_FIRST_BYTES));
         let used = self.shared.input_bytes.load(Ordering::Relaxed);
         let over = used + room > self.shared.settings.input_bytes_max() && have + room > INPUT_FREE_BYTES;
-        // The connection whose request is the furthest along may always go on, or nobody could.
-        if over && connection.input_charged + room < used / 2 && used > FRAME_BYTES_MAX {
+        // One connection at a time may go beyond the limit, or half-received requests could block each other for ever.
+        if over && !take_turn(self.shared, self.index, number) {
             connection.starved = true;
             self.shared.metrics.memory_waits.add(1);
             self.waiting_for_memory.push(number);
             return None;
         }
+        connection.starved = false;
         let mut input = std::mem::take(&mut connection.input);
         if input.capacity() < have + room {
-            input.reserve_exact(want.min((have + room).next_power_of_two()) - have);
+            input.reserve_exact(room);
         }
         input.resize(have + room, 0);
         let count = self.receive_into(number, &mut input[have..]);
@@ -705,13 +736,34 @@ impl<'a> Server<'a> {
             let Some(connection) = self.connections.get_mut(&number) else {
                 continue;
             };
-            connection.starved = false;
             if matches!(connection.parked, Some(Parked::Memory)) {
                 connection.parked = None;
             }
             self.enqueue(number);
         }
     }
+}
+
+/// What stands for a connection in `Shared::input_turn`.
+fn turn_of(thread: u16, number: u64) -> u64 {
+    (u64::from(thread) << 48 | number) + 1
+}
+
+/// Whether the connection is, or becomes, the one that may take input memory beyond the limit.
+fn take_turn(shared: &Shared, thread: u16, number: u64) -> bool {
+    let own = turn_of(thread, number);
+    let taken = shared
+        .input_turn
+        .compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire);
+    taken.is_ok() || taken == Err(own)
+}
+
+/// The connection does not need memory beyond the limit any more.
+fn leave_turn(shared: &Shared, thread: u16, number: u64) {
+    let _ =
+        shared
+            .input_turn
+            .compare_exchange(turn_of(thread, number), 0, Ordering::AcqRel, Ordering::Acquire);
 }
 
 /// Keeps the account of the memory that a connection's input takes.

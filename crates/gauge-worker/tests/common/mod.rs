@@ -1,6 +1,7 @@
 //! A worker inside the test's process, and a small HTTP client for it.
 
 #![allow(dead_code, reason = "each test program uses a part of what the tests share")]
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 pub mod fake;
 

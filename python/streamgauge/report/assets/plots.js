@@ -23,21 +23,35 @@ const Plots = (() => {
     }, options);
   }
 
-  /* Powers of ten get a label, what lies between them only a line. */
+  /* One to nine times each power of ten within the range; a range too narrow for three of them gets even steps. */
+  function logSplits(_plot, _axis, low, high) {
+    const found = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1) {
+      for (let mantissa = 1; mantissa < 10; mantissa += 1) {
+        const value = +(mantissa * Math.pow(10, power)).toPrecision(6);
+        if (value >= low && value <= high) found.push(value);
+      }
+    }
+    if (found.length >= 3) return found;
+    const step = (high - low) / 4;
+    return [0.5, 1.5, 2.5, 3.5].map((at) => +(low + at * step).toPrecision(2)).filter((value, index, all) => value !== all[index - 1]);
+  }
+
+  /* Powers of ten get a label, what lies between them as much as there is room for. */
   function logAxis(label) {
     return axis({
       size: 52,
       label,
       labelSize: 16,
       labelFont: "11px system-ui, sans-serif",
+      splits: logSplits,
       filter: (_plot, splits) => splits,
       values: (plot, splits) => {
         const span = Math.log10(plot.scales.y.max / plot.scales.y.min);
+        const wanted = span > 2.5 ? [1] : span > 1.2 ? [1, 3] : span > 0.7 ? [1, 2, 5] : null;
         return splits.map((value) => {
-          if (value === null) return "";
           const mantissa = Math.round(value / Math.pow(10, Math.floor(Math.log10(value) + 1e-9)));
-          const wanted = span > 2.5 ? [1] : span > 1.2 ? [1, 3] : [1, 2, 5];
-          return wanted.includes(mantissa) ? Figures.tick(value) : "";
+          return wanted === null || wanted.includes(mantissa) ? Figures.tick(value) : "";
         });
       },
     });
@@ -168,6 +182,10 @@ const Plots = (() => {
     }] } };
   }
 
+  function heightAt(width, element) {
+    return element.dataset.plot === undefined ? 220 : width < 460 ? 250 : 290;
+  }
+
   /* Draws into an element, replacing what was there; without data a sentence stands in its place. */
   function draw(element, options, data, nothing) {
     const old = live.get(element);
@@ -180,24 +198,31 @@ const Plots = (() => {
     const width = Math.max(220, element.clientWidth);
     const plot = new uPlot(Object.assign({
       width,
-      height: width < 460 ? 250 : 290,
+      height: heightAt(width, element),
       legend: { show: false },
       padding: [10, 22, 0, 0],
     }, options), data, element);
     live.set(element, plot);
+    if (observer) observer.observe(element);
   }
 
   const observer = typeof ResizeObserver === "undefined" ? null : new ResizeObserver((entries) => {
     for (const { target, contentRect } of entries) {
       const plot = live.get(target);
       const width = Math.max(220, Math.floor(contentRect.width));
-      if (plot && plot.width !== width) plot.setSize({ width, height: width < 460 ? 250 : 290 });
+      if (plot && plot.width !== width) plot.setSize({ width, height: heightAt(width, target) });
     }
   });
 
-  function watch(element) {
-    if (observer) observer.observe(element);
+  /* Frees the charts within an element that is about to go. */
+  function forget(parent) {
+    for (const [element, plot] of live) {
+      if (!parent.contains(element)) continue;
+      plot.destroy();
+      live.delete(element);
+      if (observer) observer.unobserve(element);
+    }
   }
 
-  return { colour, fade, axis, logAxis, linearAxis, logRange, fromZero, tooltip, phases, levels, draw, watch };
+  return { colour, fade, axis, logAxis, linearAxis, logRange, fromZero, tooltip, phases, levels, draw, forget };
 })();

@@ -142,7 +142,6 @@
       return { label: present[at][1], ink: fill, stroke: fill, fill, width: 0, points: { show: false }, told: trial.series[present[at][0]] };
     })];
     Plots.draw(element, {
-      height: 220,
       scales: { x: { time: false, range: (_plot, low, high) => [Math.max(0, Math.floor(low - 0.5)), Math.ceil(high)] }, y: { range: (_plot, _low, high) => [0, Math.max(high, cores || 0) * 1.18] } },
       axes: [Plots.axis({ size: 28, label: "seconds since the start", labelSize: 18, labelFont: "11px system-ui, sans-serif", values: (_plot, at) => at.map(Figures.tick) }), Plots.linearAxis("cores")],
       series,
@@ -154,6 +153,7 @@
 
   function drawCpuPanels() {
     const grid = document.getElementById("cpu");
+    Plots.forget(grid);
     grid.replaceChildren();
     const panels = visible().filter(([subject]) => !subject.foreign)
       .flatMap(([subject, index]) => trialsOf(subject).map((trial) => [subject, index, trial]))
@@ -343,6 +343,5 @@
   applyTheme(theme);
   chooseWorkload(0);
   refresh();
-  document.querySelectorAll("[data-plot]").forEach(Plots.watch);
   document.documentElement.dataset.ready = "yes";
 })();

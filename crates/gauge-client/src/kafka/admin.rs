@@ -1,0 +1,441 @@
+//! Administration: topics are created, deleted and described with blocking calls, outside of any lane.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use gauge_load::clock::monotonic_ns;
+use serde_json::{Map, Value, json};
+
+use super::cluster::{NO_BROKER, bracketed, require_versions, resolve};
+use super::connection::ANSWER_BYTES_MAX;
+use super::errors::{Code, Remedy};
+use super::messages::{self, ConfigRow, Metadata, RESOURCE_BROKER, RESOURCE_TOPIC};
+use super::wire::{self, Api, Malformed, begin_request, finish_request};
+use crate::{Admin, ClientError, NewTopic};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// An answer takes this long at most, unless the caller's deadline comes first.
+const ANSWER_TIMEOUT_NS: i64 = 30_000_000_000;
+/// Pause between two looks at what the cluster has made of a request.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+
+/// A blocking connection to one broker.
+struct Caller {
+    stream: TcpStream,
+    address: SocketAddr,
+    client_id: String,
+    correlation: i32,
+}
+
+impl Caller {
+    fn connect(address: SocketAddr, client_id: &str) -> Result<Caller, String> {
+        let connect = || -> std::io::Result<TcpStream> {
+            let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
+            stream.set_nodelay(true)?;
+            Ok(stream)
+        };
+        Ok(Caller {
+            stream: connect().map_err(|error| format!("cannot connect to {address}: {error}"))?,
+            address,
+            client_id: client_id.to_owned(),
+            correlation: 0,
+        })
+    }
+
+    /// Sends a request and waits for its answer's body.
+    fn call(
+        &mut self,
+        api: Api,
+        deadline_ns: i64,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Vec<u8>, String> {
+        self.correlation += 1;
+        let mut request = Vec::new();
+        begin_request(&mut request, api, self.correlation, &self.client_id);
+        body(&mut request);
+        finish_request(&mut request, 0);
+        let deadline_ns = deadline_ns.min(monotonic_ns() + ANSWER_TIMEOUT_NS);
+        let address = self.address;
+        let told = |error: std::io::Error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                format!("{address} did not answer {} in time", api.name)
+            }
+            _ => format!("{address}: the connection broke during {}: {error}", api.name),
+        };
+        let malformed = |reason: &'static str| format!("{address} sent {}", Malformed(reason));
+        self.stream.write_all(&request).map_err(told)?;
+        let mut head = [0u8; 8];
+        self.read_exact(&mut head, deadline_ns).map_err(told)?;
+        let [l0, l1, l2, l3, c0, c1, c2, c3] = head;
+        let length = usize::try_from(i32::from_be_bytes([l0, l1, l2, l3])).unwrap_or(0);
+        if !(4..=ANSWER_BYTES_MAX).contains(&length) {
+            return Err(malformed("its length is below 4 bytes or above 128 MiB"));
+        }
+        if i32::from_be_bytes([c0, c1, c2, c3]) != self.correlation {
+            return Err(malformed("it answers another request"));
+        }
+        // Grows with what arrives, not with what is announced.
+        let mut answer = Vec::new();
+        while answer.len() < length - 4 {
+            let from = answer.len();
+            answer.resize((length - 4).min(from + (64 << 10)), 0);
+            self.read_exact(&mut answer[from..], deadline_ns).map_err(told)?;
+        }
+        Ok(answer)
+    }
+
+    fn read_exact(&mut self, mut into: &mut [u8], deadline_ns: i64) -> std::io::Result<()> {
+        while !into.is_empty() {
+            let left_ns = u64::try_from(deadline_ns - monotonic_ns())
+                .unwrap_or(0)
+                .max(1_000);
+            self.stream
+                .set_read_timeout(Some(Duration::from_nanos(left_ns)))?;
+            match self.stream.read(into) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) => into = &mut into[bytes..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Administration of a Kafka cluster.
+pub(super) struct KafkaAdmin {
+    bootstrap: Vec<String>,
+    client_id: String,
+    /// The connection to one of the bootstrap servers.
+    caller: Caller,
+    features: Vec<(String, i16)>,
+}
+
+impl KafkaAdmin {
+    /// Connects to the first bootstrap server that answers.
+    pub fn connect(bootstrap: &[String], client_id: &str) -> Result<KafkaAdmin, ClientError> {
+        let mut troubles = Vec::new();
+        for server in bootstrap {
+            let addresses = match resolve(server) {
+                Ok(addresses) => addresses,
+                Err(trouble) => {
+                    troubles.push(trouble);
+                    continue;
+                }
+            };
+            for address in addresses {
+                let reached = Caller::connect(address, client_id).and_then(|caller| greet(caller, client_id));
+                match reached {
+                    Ok((caller, versions)) => {
+                        let needed = [wire::METADATA, wire::CREATE_TOPICS, wire::DELETE_TOPICS];
+                        require_versions(&versions.ranges, &needed)?;
+                        return Ok(KafkaAdmin {
+                            bootstrap: bootstrap.to_vec(),
+                            client_id: client_id.to_owned(),
+                            caller,
+                            features: versions.features,
+                        });
+                    }
+                    Err(trouble) => troubles.push(trouble),
+                }
+            }
+        }
+        Err(ClientError::system(format!(
+            "no Kafka server can be reached: {}",
+            troubles.join("; ")
+        )))
+    }
+
+    fn metadata(&mut self, topics: &[String], deadline_ns: i64) -> Result<Metadata, ClientError> {
+<<<<<<< HEAD
+        let body = self.ask(wire::METADATA, deadline_ns, |out| {
+            messages::put_metadata(out, topics.iter().map(String::as_str));
+        })?;
+        messages::read_metadata(&body).map_err(|error| self.malformed(error))
+    }
+
+    /// Asks the bootstrap server a question that may be asked twice: the connection may have ended since the last one, because the
+    /// server was restarted or found it idle for too long.
+    fn ask(
+        &mut self,
+        api: Api,
+        deadline_ns: i64,
+        body: impl Fn(&mut Vec<u8>),
+    ) -> Result<Vec<u8>, ClientError> {
+        if let Ok(answer) = self.caller.call(api, deadline_ns, &body) {
+            return Ok(answer);
+        }
+        *self = KafkaAdmin::connect(&self.bootstrap, &self.client_id)?;
+        self.caller
+            .call(api, deadline_ns, &body)
+            .map_err(ClientError::System)
+=======
+        let names = topics.iter().map(String::as_str);
+        let body = self
+            .caller
+            .call(wire::METADATA, deadline_ns, |out| {
+                messages::put_metadata(out, names)
+            })
+            .map_err(ClientError::System)?;
+        let metadata = messages::read_metadata(&body).map_err(|error| self.malformed(error))?;
+        Ok(metadata)
+>>>>>>> worker
+    }
+
+    fn malformed(&self, error: Malformed) -> ClientError {
+        ClientError::system(format!("{} sent {error}", self.caller.address))
+    }
+
+    /// A connection to a broker.
+    fn broker(&self, metadata: &Metadata, id: i32) -> Result<Caller, ClientError> {
+        let row = metadata.brokers.iter().find(|row| row.id == id);
+        let row =
+            row.ok_or_else(|| ClientError::system(format!("the cluster does not say where broker {id} is")))?;
+        let server = format!("{}:{}", bracketed(&row.host), row.port);
+        let addresses = resolve(&server).map_err(ClientError::System)?;
+        let mut trouble = format!("{server} has no address");
+        for address in addresses {
+            match Caller::connect(address, &self.client_id) {
+                Ok(caller) => return Ok(caller),
+                Err(text) => trouble = text,
+            }
+        }
+        Err(ClientError::System(trouble))
+    }
+
+    /// Calls the controller: a cluster with ZooKeeper changes topics only there, one with KRaft forwards from anywhere.
+    fn call_controller(
+        &mut self,
+        api: Api,
+        deadline_ns: i64,
+        body: impl Fn(&mut Vec<u8>),
+    ) -> Result<Vec<u8>, ClientError> {
+        let metadata = self.metadata(&[], deadline_ns)?;
+        let mut caller = self.broker(&metadata, metadata.controller)?;
+        caller.call(api, deadline_ns, body).map_err(ClientError::System)
+    }
+
+    /// Waits until `is_done` finds nothing to complain about.
+    fn wait_for(
+        &mut self,
+        topics: &[String],
+        deadline_ns: i64,
+        is_done: impl Fn(&Metadata) -> Result<(), String>,
+    ) -> Result<(), ClientError> {
+        loop {
+            let metadata = self.metadata(topics, deadline_ns)?;
+            let Err(complaint) = is_done(&metadata) else {
+                return Ok(());
+            };
+            if monotonic_ns() >= deadline_ns {
+                return Err(ClientError::System(complaint));
+            }
+            std::thread::sleep(LOOK_PAUSE);
+        }
+    }
+
+    fn configs(
+        caller: &mut Caller,
+        resource_type: i8,
+        names: &[String],
+        deadline_ns: i64,
+    ) -> Result<Vec<ConfigRow>, ClientError> {
+        let body = caller
+            .call(wire::DESCRIBE_CONFIGS, deadline_ns, |out| {
+                messages::put_describe_configs(out, resource_type, names);
+            })
+            .map_err(ClientError::System)?;
+        let rows = messages::read_describe_configs(&body)
+            .map_err(|error| ClientError::system(format!("{} sent {error}", caller.address)))?;
+        for row in &rows {
+            if !Code(row.code).is_none() {
+                return Err(ClientError::system(format!(
+                    "the settings of {:?} cannot be read: {}",
+                    row.name,
+                    told(row.code, &row.message)
+                )));
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// An error code with the server's words, when it has any.
+fn told(code: i16, message: &str) -> String {
+    let name = Code(code).name();
+    if message.is_empty() {
+        format!("the server answers {name} ({code})")
+    } else {
+        format!("the server answers {name}: {message}")
+    }
+}
+
+/// Asks for the API versions, in version 3 of that API, and in version 0 where that is not known.
+fn greet(mut caller: Caller, client_id: &str) -> Result<(Caller, messages::ApiVersions), String> {
+    let deadline_ns = monotonic_ns() + CONNECT_TIMEOUT.as_nanos() as i64;
+    let address = caller.address;
+    let read = |body: &[u8], version| {
+        messages::read_api_versions(body, version).map_err(|error| format!("{address} sent {error}"))
+    };
+    // A server that dislikes version 3 either answers so or closes the connection.
+    let modern = caller
+        .call(wire::API_VERSIONS, deadline_ns, messages::put_api_versions)
+        .and_then(|body| read(&body, wire::API_VERSIONS.version));
+    if let Ok(versions) = &modern
+        && Code(versions.code).is_none()
+    {
+        return modern.map(|versions| (caller, versions));
+    }
+    let mut caller = Caller::connect(address, client_id)?;
+    let body = caller.call(wire::API_VERSIONS_OLD, deadline_ns, |_| {})?;
+    let versions = read(&body, wire::API_VERSIONS_OLD.version)?;
+    if Code(versions.code).is_none() {
+        Ok((caller, versions))
+    } else {
+        Err(format!("{address}: {}", told(versions.code, "")))
+    }
+}
+
+fn timeout_ms(deadline_ns: i64) -> i32 {
+    i32::try_from(((deadline_ns - monotonic_ns()) / 1_000_000).clamp(1, 60_000)).unwrap_or(60_000)
+}
+
+impl Admin for KafkaAdmin {
+    fn create_topics(&mut self, topics: &[NewTopic], deadline_ns: i64) -> Result<(), ClientError> {
+        let body = self.call_controller(wire::CREATE_TOPICS, deadline_ns, |out| {
+            messages::put_create_topics(out, topics, timeout_ms(deadline_ns));
+        })?;
+        let rows = messages::read_create_topics(&body).map_err(|error| self.malformed(error))?;
+        for (name, code, message) in rows {
+            if !Code(code).is_none() {
+                return Err(ClientError::system(format!(
+                    "topic {name:?} cannot be created: {}",
+                    told(code, &message)
+                )));
+            }
+        }
+        let names: Vec<String> = topics.iter().map(|topic| topic.name.clone()).collect();
+        self.wait_for(&names, deadline_ns, |metadata| {
+            for topic in topics {
+                let row = metadata.topics.iter().find(|row| row.name == topic.name);
+                let led = row.map_or(0, |row| {
+                    row.partitions
+                        .iter()
+                        .filter(|partition| partition.leader != NO_BROKER)
+                        .count()
+                });
+                if led < topic.partitions as usize {
+                    return Err(format!(
+                        "topic {:?} was created, but only {led} of its {} partitions have a leader in time",
+                        topic.name, topic.partitions
+                    ));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn delete_topics(&mut self, topics: &[String], deadline_ns: i64) -> Result<Vec<String>, ClientError> {
+        let body = self.call_controller(wire::DELETE_TOPICS, deadline_ns, |out| {
+            messages::put_delete_topics(out, topics, timeout_ms(deadline_ns));
+        })?;
+        let rows = messages::read_delete_topics(&body).map_err(|error| self.malformed(error))?;
+        let mut missing = Vec::new();
+        for (name, code) in rows {
+            match Code(code) {
+                Code::UNKNOWN_TOPIC_OR_PARTITION => missing.push(name),
+                code if code.is_none() => {}
+                code => {
+                    return Err(ClientError::system(format!(
+                        "topic {name:?} cannot be deleted: {}",
+                        told(code.0, "")
+                    )));
+                }
+            }
+        }
+        // Deleted means that a topic of the same name may be created again.
+        self.wait_for(topics, deadline_ns, |metadata| {
+            let left = metadata
+                .topics
+                .iter()
+                .find(|row| Code(row.code) != Code::UNKNOWN_TOPIC_OR_PARTITION);
+            match left {
+                Some(row) => Err(format!(
+                    "topic {:?} is still there although it was deleted",
+                    row.name
+                )),
+                None => Ok(()),
+            }
+        })?;
+        Ok(missing)
+    }
+
+    fn describe(&mut self, topics: &[String], deadline_ns: i64) -> Result<Value, ClientError> {
+        let metadata = self.metadata(topics, deadline_ns)?;
+        let mut node_settings = Map::new();
+        for broker in &metadata.brokers {
+            let name = broker.id.to_string();
+            let mut caller = self.broker(&metadata, broker.id)?;
+            let names = [name.clone()];
+            let rows = KafkaAdmin::configs(&mut caller, RESOURCE_BROKER, &names, deadline_ns)?;
+            let settings = rows.into_iter().next().map(|row| settings_of(&row));
+            node_settings.insert(name, settings.unwrap_or_default());
+        }
+        let mut described = Map::new();
+        let mut settings = BTreeMap::new();
+        if !topics.is_empty() {
+            // The connection was good a moment ago: the metadata came on it, or on its successor.
+            for row in KafkaAdmin::configs(&mut self.caller, RESOURCE_TOPIC, topics, deadline_ns)? {
+                settings.insert(row.name.clone(), settings_of(&row));
+            }
+        }
+        for row in &metadata.topics {
+            if Code(row.code).remedy() != Remedy::Retry && !Code(row.code).is_none() {
+                return Err(ClientError::system(format!(
+                    "topic {:?} cannot be described: {}",
+                    row.name,
+                    told(row.code, "")
+                )));
+            }
+            let copies = row.partitions.iter().map(|partition| partition.replicas).max();
+            described.insert(
+                row.name.clone(),
+                json!({
+                    "partitions": row.partitions.len(),
+                    "replication_factor": copies.unwrap_or(0),
+                    "settings": settings.remove(&row.name).unwrap_or_default(),
+                }),
+            );
+        }
+        let nodes: Vec<Value> = metadata
+            .brokers
+            .iter()
+            .map(|broker| json!({"id": broker.id, "host": broker.host, "port": broker.port}))
+            .collect();
+        // Kafka's protocol has no name or version of the server, but the cluster's finalised features tell its release.
+        let mut software = Map::new();
+        software.insert("name".to_owned(), Value::Null);
+        software.insert("version".to_owned(), Value::Null);
+        for (name, level) in &self.features {
+            software.insert(name.clone(), Value::String(level.to_string()));
+        }
+        Ok(json!({
+            "cluster_id": metadata.cluster_id,
+            "controller": metadata.controller,
+            "nodes": nodes,
+            "node_settings": node_settings,
+            "topics": described,
+            "software": software,
+        }))
+    }
+}
+
+fn settings_of(row: &ConfigRow) -> Value {
+    let settings = row.settings.iter().map(|(name, value)| {
+        let value = value.clone().map_or(Value::Null, Value::String);
+        (name.clone(), value)
+    });
+    Value::Object(settings.collect())
+}

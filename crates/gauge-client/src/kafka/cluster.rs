@@ -1,0 +1,535 @@
+//! What a lane knows of the cluster: its brokers, who leads which partition, and the connection on which it asks.
+//!
+//! Knowledge is refreshed when an answer shows that it is stale, with a growing pause between attempts, and from whichever broker
+//! can be reached.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use super::connection::{Cargo, Connection, Lost, Request};
+use super::errors::{Code, Remedy};
+use super::messages::{self, BrokerRow, Metadata};
+use super::wire::{self, Api, begin_request, finish_request};
+use crate::{ClientError, Poller, Ready, Topic};
+
+/// The cluster does not name a leader at the moment.
+pub(crate) const NO_BROKER: i32 = -1;
+
+/// Pause before the first repetition of a refresh; doubles up to a second.
+const REFRESH_PAUSE_NS: i64 = 20_000_000;
+const REFRESH_PAUSE_NS_MAX: i64 = 1_000_000_000;
+/// Repetitions further apart than this begin with the short pause again.
+const REFRESH_CALM_NS: i64 = 5_000_000_000;
+/// A broker that does not answer a question for this long is not asked any more: another one may know.
+const ANSWER_TIMEOUT_NS: i64 = 5_000_000_000;
+/// A topic that is missing for this long under load is gone.
+const TOPIC_GONE_NS: i64 = 15_000_000_000;
+const INPUT_BYTES: usize = 16 << 10;
+
+/// A question to any broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Question {
+    Versions,
+    Metadata,
+    /// An identity for the idempotent producer of this index.
+    ProducerId(usize),
+    /// The coordinator of the group of the consumer of this index.
+    Coordinator(usize),
+}
+
+impl Cargo for Question {}
+
+/// An answer that concerns a producer or a consumer.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    /// The leaders may have changed.
+    Metadata,
+    ProducerId {
+        producer: usize,
+        code: Code,
+        id: i64,
+        epoch: i16,
+    },
+    Coordinator {
+        consumer: usize,
+        code: Code,
+        broker: i32,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Broker {
+    id: i32,
+    host: String,
+    port: u16,
+    address: Option<SocketAddr>,
+}
+
+/// What a lane knows of the cluster.
+pub(crate) struct Cluster {
+    client_id: String,
+    bootstrap: Vec<String>,
+    addresses: Vec<SocketAddr>,
+    next_address: usize,
+    topics: Arc<[Topic]>,
+    groups: Vec<String>,
+    brokers: Vec<Broker>,
+    /// Per slot.
+    leaders: Vec<i32>,
+    connection: Option<Connection<Question>>,
+    versions_checked: bool,
+    questions: Vec<Question>,
+    answers: Vec<Answer>,
+    pause_ns: i64,
+    last_metadata_ns: i64,
+    try_after_ns: i64,
+    missing_since_ns: Option<i64>,
+    /// The latest reason why something could not be had, for the error when patience ends.
+    trouble: Option<String>,
+    token: u64,
+}
+
+/// Addresses of "host:port".
+///
+/// # Errors
+/// When it is not of this form, or the name has no address.
+pub(crate) fn resolve(server: &str) -> Result<Vec<SocketAddr>, String> {
+    if let Ok(address) = server.parse() {
+        return Ok(vec![address]);
+    }
+    match server.to_socket_addrs() {
+        Ok(addresses) => Ok(addresses.collect()),
+        Err(error) => Err(format!("{server:?} has no address: {error}")),
+    }
+}
+
+impl Cluster {
+    pub fn new(
+        client_id: &str,
+        bootstrap: &[String],
+        topics: &Arc<[Topic]>,
+        groups: Vec<String>,
+        token: u64,
+    ) -> Cluster {
+        let slots = topics
+            .iter()
+            .map(|topic| topic.first_slot + topic.partitions as usize)
+            .max();
+        Cluster {
+            client_id: client_id.to_owned(),
+            bootstrap: bootstrap.to_vec(),
+            addresses: Vec::new(),
+            next_address: 0,
+            topics: Arc::clone(topics),
+            groups,
+            brokers: Vec::new(),
+            leaders: vec![NO_BROKER; slots.unwrap_or(0)],
+            connection: None,
+            versions_checked: false,
+            questions: vec![Question::Metadata],
+            answers: Vec::new(),
+            pause_ns: REFRESH_PAUSE_NS,
+            last_metadata_ns: i64::MIN / 2,
+            try_after_ns: i64::MIN,
+            missing_since_ns: None,
+            trouble: None,
+            token,
+        }
+    }
+
+    /// Looks the bootstrap servers up; blocks.
+    pub fn resolve_bootstrap(&mut self) -> Result<(), ClientError> {
+        let mut trouble = Vec::new();
+        for server in &self.bootstrap {
+            match resolve(server) {
+                Ok(addresses) => self.addresses.extend(addresses),
+                Err(error) => trouble.push(error),
+            }
+        }
+        if self.addresses.is_empty() {
+            return Err(ClientError::system(format!(
+                "no bootstrap server can be found: {}",
+                trouble.join("; ")
+            )));
+        }
+        Ok(())
+    }
+
+    /// Who leads the partition of a slot, or [`NO_BROKER`].
+    pub fn leader(&self, slot: usize) -> i32 {
+        self.leaders.get(slot).copied().unwrap_or(NO_BROKER)
+    }
+
+    /// Where a broker listens.
+    pub fn address(&self, broker: i32) -> Option<SocketAddr> {
+        self.brokers.iter().find(|known| known.id == broker)?.address
+    }
+
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    pub fn set_trouble(&mut self, text: String) {
+        self.trouble = Some(text);
+    }
+
+    /// Asks for the leaders anew, as soon as the pause since the last time allows.
+    pub fn refresh(&mut self) {
+        self.ask(Question::Metadata);
+    }
+
+    /// Asks once, however often it is called before the answer comes.
+    pub fn ask(&mut self, question: Question) {
+        if !self.questions.contains(&question) {
+            self.questions.push(question);
+        }
+    }
+
+    /// Answers since the last call are moved to `into`.
+    pub fn take_answers(&mut self, into: &mut Vec<Answer>) {
+        into.append(&mut self.answers);
+    }
+
+    /// When `drive` must be called at the latest.
+    pub fn deadline_ns(&self) -> i64 {
+        let next_try = if self.questions.is_empty() {
+            i64::MAX
+        } else {
+            match &self.connection {
+                None => self.try_after_ns,
+                // One question at a time: the answer is an event.
+                Some(connection) if !connection.is_open() || connection.in_flight() > 0 => i64::MAX,
+                Some(_) => self.metadata_after_ns(),
+            }
+        };
+        let overdue = self
+            .connection
+            .as_ref()
+            .map_or(i64::MAX, |connection| connection.deadline_ns());
+        next_try.min(overdue)
+    }
+
+    fn metadata_after_ns(&self) -> i64 {
+        if self.questions == [Question::Metadata] {
+            self.last_metadata_ns + self.pause_ns
+        } else {
+            i64::MIN
+        }
+    }
+
+    /// Connects and asks where there is something to ask, and notices what is overdue.
+    pub fn drive(&mut self, poller: &Poller, now_ns: i64) -> Result<(), ClientError> {
+        if let Some(connection) = &self.connection
+            && let Err(lost) = connection.check_deadline(now_ns)
+        {
+            self.lose(&lost, now_ns);
+        }
+        if self.questions.is_empty() {
+            return Ok(());
+        }
+        match &self.connection {
+            None if now_ns >= self.try_after_ns => {
+                if let Err(lost) = self.connect(poller, now_ns) {
+                    self.lose(&lost, now_ns);
+                }
+            }
+            Some(connection) if connection.is_open() && connection.in_flight() == 0 => {
+                if let Err(lost) = self.send(poller, now_ns) {
+                    self.lose(&lost, now_ns);
+                }
+            }
+            _ => {}
+        }
+        self.check_missing(now_ns)
+    }
+
+    /// Known brokers first, then the bootstrap servers, in turn.
+    fn connect(&mut self, poller: &Poller, now_ns: i64) -> Result<(), Lost> {
+        let known = self.brokers.iter().filter_map(|broker| broker.address);
+        let choices: Vec<SocketAddr> = known.chain(self.addresses.iter().copied()).collect();
+        let Some(address) = choices.get(self.next_address % choices.len().max(1)) else {
+            return Ok(());
+        };
+        self.next_address = self.next_address.wrapping_add(1);
+        self.trouble
+            .get_or_insert_with(|| format!("{address} does not answer"));
+        let connection = Connection::connect(*address, poller, self.token, INPUT_BYTES, now_ns)?;
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    fn lose(&mut self, lost: &Lost, now_ns: i64) {
+        let address = self.connection.as_ref().map(|_| self.last_address());
+        self.trouble = Some(match address {
+            Some(Some(address)) => format!("{address}: {lost}"),
+            _ => lost.to_string(),
+        });
+        if let Some(connection) = self.connection.take() {
+            for request in connection.into_requests() {
+                self.ask(request.cargo);
+            }
+        }
+        self.try_after_ns = now_ns + self.pause_ns;
+        self.pause_ns = (self.pause_ns * 2).min(REFRESH_PAUSE_NS_MAX);
+    }
+
+    fn last_address(&self) -> Option<SocketAddr> {
+        let known = self.brokers.iter().filter_map(|broker| broker.address);
+        let choices: Vec<SocketAddr> = known.chain(self.addresses.iter().copied()).collect();
+        choices
+            .get(self.next_address.wrapping_sub(1) % choices.len().max(1))
+            .copied()
+    }
+
+    fn send(&mut self, poller: &Poller, now_ns: i64) -> Result<(), Lost> {
+        let question = if self.versions_checked {
+            // Metadata waits for its pause; other questions do not wait behind it.
+            let metadata_may = now_ns >= self.last_metadata_ns + self.pause_ns;
+            let may = |question: &Question| *question != Question::Metadata || metadata_may;
+            let Some(at) = self.questions.iter().position(may) else {
+                return Ok(());
+            };
+            self.questions.remove(at)
+        } else {
+            Question::Versions
+        };
+        let Some(connection) = &mut self.connection else {
+            return Ok(());
+        };
+        let correlation = connection.next_correlation();
+        let mut head = Vec::with_capacity(256);
+        begin_request(&mut head, api_of(question), correlation, &self.client_id);
+        match question {
+            Question::Versions => {}
+            Question::Metadata => {
+                messages::put_metadata(&mut head, self.topics.iter().map(|topic| topic.name.as_str()))
+            }
+            Question::ProducerId(_) => messages::put_init_producer_id(&mut head),
+            Question::Coordinator(consumer) => {
+                let group = self.groups.get(consumer).map_or("", String::as_str);
+                messages::put_find_coordinator(&mut head, group);
+            }
+        }
+        finish_request(&mut head, 0);
+        connection.push(Request {
+            correlation,
+            bytes: head.len(),
+            head,
+            deadline_ns: now_ns + ANSWER_TIMEOUT_NS,
+            has_answer: true,
+            cargo: question,
+        });
+        connection.write(poller)
+    }
+
+    /// The poller says that the connection is ready.
+    pub fn on_ready(&mut self, poller: &Poller, ready: &Ready, now_ns: i64) -> Result<(), ClientError> {
+        match self.advance(poller, ready, now_ns) {
+            Ok(()) => Ok(()),
+            Err(Trouble::Lost(lost)) => {
+                self.lose(&lost, now_ns);
+                Ok(())
+            }
+            Err(Trouble::Fatal(error)) => Err(error),
+        }
+    }
+
+    fn advance(&mut self, poller: &Poller, ready: &Ready, now_ns: i64) -> Result<(), Trouble> {
+        let Some(connection) = &mut self.connection else {
+            return Ok(());
+        };
+        connection.advance(ready)?;
+        connection.write(poller)?;
+        if !ready.readable {
+            return Ok(());
+        }
+        while connection.read()? {}
+        // One question at a time is under way.
+        let Some((request, body)) = connection.answer()? else {
+            return Ok(());
+        };
+        let body = connection.bytes()[body].to_vec();
+        self.answered(request.cargo, &body, now_ns)
+    }
+
+    fn answered(&mut self, question: Question, body: &[u8], now_ns: i64) -> Result<(), Trouble> {
+        match question {
+            Question::Versions => self.check_versions(body)?,
+            Question::Metadata => {
+                let metadata = messages::read_metadata(body).map_err(Lost::Malformed)?;
+                self.learn(metadata, now_ns).map_err(Trouble::Fatal)?;
+            }
+            Question::ProducerId(producer) => {
+                let (code, id, epoch) = messages::read_init_producer_id(body).map_err(Lost::Malformed)?;
+                self.answers.push(Answer::ProducerId {
+                    producer,
+                    code: Code(code),
+                    id,
+                    epoch,
+                });
+            }
+            Question::Coordinator(consumer) => {
+                let (code, broker) = messages::read_find_coordinator(body).map_err(Lost::Malformed)?;
+                if Code(code).is_none() {
+                    self.learn_broker(&broker);
+                }
+                self.answers.push(Answer::Coordinator {
+                    consumer,
+                    code: Code(code),
+                    broker: broker.id,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_versions(&mut self, body: &[u8]) -> Result<(), Trouble> {
+        let versions =
+            messages::read_api_versions(body, wire::API_VERSIONS_OLD.version).map_err(Lost::Malformed)?;
+        require_versions(&versions.ranges, &[wire::PRODUCE, wire::FETCH, wire::METADATA])
+            .map_err(Trouble::Fatal)?;
+        self.versions_checked = true;
+        Ok(())
+    }
+
+    fn learn_broker(&mut self, row: &BrokerRow) {
+        let port = u16::try_from(row.port).unwrap_or(0);
+        let known = self.brokers.iter_mut().find(|known| known.id == row.id);
+        if let Some(known) = &known
+            && known.host == row.host
+            && known.port == port
+            && known.address.is_some()
+        {
+            return;
+        }
+        let address = resolve(&format!("{}:{port}", bracketed(&row.host)))
+            .ok()
+            .and_then(|addresses| addresses.first().copied());
+        let broker = Broker {
+            id: row.id,
+            host: row.host.clone(),
+            port,
+            address,
+        };
+        match known {
+            Some(known) => *known = broker,
+            None => self.brokers.push(broker),
+        }
+    }
+
+    fn learn(&mut self, metadata: Metadata, now_ns: i64) -> Result<(), ClientError> {
+        self.pause_ns = if now_ns - self.last_metadata_ns > REFRESH_CALM_NS {
+            REFRESH_PAUSE_NS
+        } else {
+            (self.pause_ns * 2).min(REFRESH_PAUSE_NS_MAX)
+        };
+        self.last_metadata_ns = now_ns;
+        self.trouble = None;
+        self.brokers
+            .retain(|known| metadata.brokers.iter().any(|row| row.id == known.id));
+        for row in &metadata.brokers {
+            self.learn_broker(row);
+        }
+        let topics = Arc::clone(&self.topics);
+        let mut is_missing = false;
+        for topic in topics.iter() {
+            let row = metadata.topics.iter().find(|row| row.name == topic.name);
+            let code = row.map_or(Code::UNKNOWN_TOPIC_OR_PARTITION, |row| Code(row.code));
+            if code.remedy() == Remedy::Pointless {
+                return Err(ClientError::system(format!(
+                    "topic {:?}: the server answers {}",
+                    topic.name,
+                    code.name()
+                )));
+            }
+            let rows = row.map_or(&[][..], |row| &row.partitions);
+            if !code.is_none() || rows.len() < topic.partitions as usize {
+                is_missing = true;
+                self.trouble = Some(if code.is_none() {
+                    format!(
+                        "topic {:?} has {} partitions, expected {}",
+                        topic.name,
+                        rows.len(),
+                        topic.partitions
+                    )
+                } else {
+                    format!("topic {:?}: the server answers {}", topic.name, code.name())
+                });
+            }
+            for row in rows {
+                if (0..i64::from(topic.partitions)).contains(&i64::from(row.partition)) {
+                    self.leaders[topic.first_slot + row.partition as usize] = row.leader;
+                }
+            }
+        }
+        self.missing_since_ns = match (is_missing, self.missing_since_ns) {
+            (true, since_ns) => Some(since_ns.unwrap_or(now_ns)),
+            (false, _) => None,
+        };
+        if is_missing || self.leaders.contains(&NO_BROKER) {
+            self.refresh();
+        }
+        self.answers.push(Answer::Metadata);
+        Ok(())
+    }
+
+    fn check_missing(&self, now_ns: i64) -> Result<(), ClientError> {
+        match self.missing_since_ns {
+            Some(since_ns) if now_ns - since_ns > TOPIC_GONE_NS => Err(ClientError::system(
+                self.trouble
+                    .clone()
+                    .unwrap_or_else(|| "a topic of the trial is gone".to_owned()),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An IPv6 address in the form in which a port can follow.
+pub(crate) fn bracketed(host: &str) -> String {
+    if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    }
+}
+
+fn api_of(question: Question) -> Api {
+    match question {
+        Question::Versions => wire::API_VERSIONS_OLD,
+        Question::Metadata => wire::METADATA,
+        Question::ProducerId(_) => wire::INIT_PRODUCER_ID,
+        Question::Coordinator(_) => wire::FIND_COORDINATOR,
+    }
+}
+
+/// Compares what a server offers with what this client speaks.
+///
+/// # Errors
+/// When one of the needed APIs is not offered in the version that this client speaks.
+pub(crate) fn require_versions(ranges: &[(i16, i16, i16)], needed: &[Api]) -> Result<(), ClientError> {
+    for api in needed {
+        let range = ranges.iter().find(|(key, _, _)| *key == api.key);
+        let offer = match range {
+            Some((_, low, high)) if (*low..=*high).contains(&api.version) => continue,
+            Some((_, low, high)) => format!("it offers versions {low} to {high}"),
+            None => "it does not offer that API at all".to_owned(),
+        };
+        return Err(ClientError::system(format!(
+            "the server does not speak version {} of Kafka's {} API ({offer}); Kafka 2.3 or later is needed",
+            api.version, api.name
+        )));
+    }
+    Ok(())
+}
+
+enum Trouble {
+    Lost(Lost),
+    Fatal(ClientError),
+}
+
+impl From<Lost> for Trouble {
+    fn from(lost: Lost) -> Trouble {
+        Trouble::Lost(lost)
+    }
+}

@@ -1,0 +1,191 @@
+//! The native Kafka client.
+//!
+//! It speaks Kafka's wire protocol itself, with one version of each API that every server from Kafka 2.3 on offers; see `wire.rs`.
+//! The hot path is written by hand: `record_batch` (building and parsing in place), `producer` and `sender` (batches, requests,
+//! retries), `consumer` and `fetch`. The rest serves it: `connection` (one socket), `link` (a connection that is kept up), `cluster`
+//! (leaders), `commit`, `compress`, `buffers` and `batch` (memory that is used again). `lane` puts it together behind
+//! [`LaneClient`](crate::LaneClient), and `admin` creates and describes topics with blocking calls.
+
+mod admin;
+mod batch;
+mod buffers;
+mod cluster;
+mod commit;
+mod compress;
+mod connection;
+mod consumer;
+mod errors;
+mod fetch;
+mod lane;
+mod link;
+mod messages;
+mod producer;
+mod record_batch;
+mod sender;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use crate::{Acks, Admin, ClientError, Compression, Endpoint, LaneClient, LaneSpec, Protocol};
+
+/// The Kafka protocol.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kafka;
+
+/// The client id that brokers see when the options name none.
+const CLIENT_ID: &str = "streamgauge";
+/// Longest string that the protocol carries.
+const STRING_BYTES_MAX: usize = i16::MAX as usize;
+
+/// The protocol's options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Options {
+    client_id: String,
+}
+
+fn options(endpoint: &Endpoint) -> Result<Options, ClientError> {
+    let mut options = Options {
+        client_id: CLIENT_ID.to_owned(),
+    };
+    for (name, value) in &endpoint.options {
+        match (name.as_str(), value) {
+            ("client_id", serde_json::Value::String(text)) if text.len() <= STRING_BYTES_MAX => {
+                options.client_id.clone_from(text);
+            }
+            ("client_id", _) => {
+                return Err(ClientError::input(
+                    "system.options.client_id",
+                    format!("expected a string of at most {STRING_BYTES_MAX} bytes"),
+                ));
+            }
+            _ => {
+                return Err(ClientError::input(
+                    format!("system.options.{name}"),
+                    "the kafka protocol has no such option; it has client_id",
+                ));
+            }
+        }
+    }
+    if endpoint.bootstrap.is_empty() {
+        return Err(ClientError::input(
+            "system.bootstrap",
+            "expected at least one host:port",
+        ));
+    }
+    for (at, server) in endpoint.bootstrap.iter().enumerate() {
+        let port = server.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+        if !matches!(port, Some(Ok(1..))) {
+            return Err(ClientError::input(
+                format!("system.bootstrap[{at}]"),
+                format!("expected host:port, got {server:?}"),
+            ));
+        }
+    }
+    Ok(options)
+}
+
+/// What cannot be done at all.
+fn check_spec(spec: &LaneSpec) -> Result<(), ClientError> {
+    if spec.idempotence && spec.acks != Acks::All {
+        return Err(ClientError::input(
+            "idempotence",
+            "an idempotent Kafka producer needs acks \"all\"",
+        ));
+    }
+    for topic in spec.topics.iter() {
+        if topic.name.is_empty() || topic.name.len() > STRING_BYTES_MAX {
+            return Err(ClientError::input(
+                "topics",
+                "a topic's name has 1 to 249 characters",
+            ));
+        }
+        if topic.partitions == 0 || i32::try_from(topic.partitions).is_err() {
+            return Err(ClientError::input(
+                "topics",
+                format!("topic {:?} needs at least 1 partition", topic.name),
+            ));
+        }
+    }
+    for (at, producer) in spec.producers.iter().enumerate() {
+        if producer.topic >= spec.topics.len() {
+            return Err(ClientError::input(
+                format!("producers[{at}].topic"),
+                "there is no such topic",
+            ));
+        }
+    }
+    for (at, consumer) in spec.consumers.iter().enumerate() {
+        let is_there = |(topic, partition): &(usize, u32)| {
+            spec.topics
+                .get(*topic)
+                .is_some_and(|topic| *partition < topic.partitions)
+        };
+        if !consumer.partitions.iter().all(is_there) {
+            return Err(ClientError::input(
+                format!("consumers[{at}].partitions"),
+                "there is no such partition",
+            ));
+        }
+        if consumer.commit_interval_ns.is_some() && consumer.name.len() > STRING_BYTES_MAX {
+            return Err(ClientError::input(
+                format!("consumers[{at}].name"),
+                "the name is too long for a group",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// One sentence for each thing that is done otherwise than asked.
+fn cannot(spec: &LaneSpec) -> Vec<String> {
+    let mut sentences = Vec::new();
+    if spec.compression != Compression::None {
+        sentences.push("kafka: batch.bytes limits a batch before it is compressed".to_owned());
+    }
+    let window = producer::IDEMPOTENT_WINDOW_MAX;
+    if spec.idempotence && spec.batch.in_flight > window {
+        sentences.push(format!(
+            "kafka: an idempotent producer has at most {window} requests in flight, not {}",
+            spec.batch.in_flight
+        ));
+    }
+    if spec.batch.bytes <= record_batch::HEADER_BYTES {
+        sentences.push("kafka: a batch holds at least one message, whatever batch.bytes says".to_owned());
+    }
+    sentences
+}
+
+impl Protocol for Kafka {
+    fn name(&self) -> &'static str {
+        "kafka"
+    }
+
+    fn client_name(&self) -> &'static str {
+        "native kafka"
+    }
+
+    fn check(&self, endpoint: &Endpoint, spec: &LaneSpec) -> Result<Vec<String>, ClientError> {
+        options(endpoint)?;
+        check_spec(spec)?;
+        Ok(cannot(spec))
+    }
+
+    fn lane(&self, endpoint: &Endpoint, spec: LaneSpec) -> Result<Box<dyn LaneClient>, ClientError> {
+        let options = options(endpoint)?;
+        check_spec(&spec)?;
+        Ok(Box::new(lane::Lane::new(
+            &endpoint.bootstrap,
+            &options.client_id,
+            spec,
+        )?))
+    }
+
+    fn admin(&self, endpoint: &Endpoint) -> Result<Box<dyn Admin>, ClientError> {
+        let options = options(endpoint)?;
+        Ok(Box::new(admin::KafkaAdmin::connect(
+            &endpoint.bootstrap,
+            &options.client_id,
+        )?))
+    }
+}

@@ -1,0 +1,695 @@
+//! A producer: messages are gathered per partition, batches leave per broker, and every message comes to an end.
+//!
+//! A partition's batches pass through `open` (being filled), `queue` (full, or to be sent again) and a request on its leader's
+//! connection. While a broker has as many requests as it may, an open batch that is due stays open and goes on growing: waiting
+//! makes requests larger instead of more numerous, as in Kafka's own client. One Produce request takes one batch of each partition
+//! that is ready, up to [`REQUEST_BYTES_MAX`].
+//!
+//! # Order
+//!
+//! Batches of a partition are numbered. When one must be sent again, those behind it wait until nothing of the partition is under
+//! way, and then go in their order. What was under way together with it may have been stored before it, unless idempotence is on:
+//! then the broker refuses what comes out of order (KIP-98, KIP-185).
+
+use std::collections::VecDeque;
+
+use gauge_load::clock::monotonic_ns;
+use gauge_load::{Departure, Emitter, Observer, stamp};
+
+use super::batch::{Batch, Opening};
+use super::compress::Compressor;
+use super::connection::{Cargo, Lost};
+use super::errors::kind;
+use super::link::{Link, NO_LINK};
+use super::record_batch::{self, HEADER_BYTES, RecordSize};
+use super::shared::Shared;
+use crate::{ClientError, Keys, Offer, ProducerSpec};
+
+/// A Produce request ends when the next batch would make it longer than this (the Java client's max.request.size).
+pub(crate) const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// Messages, and bytes of bodies, after which `offer` reads the clock again.
+const CLOCK_MSGS: u32 = 256;
+const CLOCK_BYTES: usize = 64 << 10;
+/// `offer` returns to let requests leave when this much is ready, or this much time has passed.
+const OFFER_BYTES: usize = 64 << 10;
+const OFFER_NS: i64 = 200_000;
+/// Answers to Produce are short.
+pub(super) const INPUT_BYTES: usize = 8 << 10;
+/// How often batches that wait are looked through for those that have waited too long.
+const EXPIRY_CHECK_NS: i64 = 50_000_000;
+/// Requests under way that an idempotent producer may have.
+pub(crate) const IDEMPOTENT_WINDOW_MAX: usize = 5;
+/// Room for the decimal digits of a key.
+const KEY_BYTES: usize = 10;
+
+/// What travels with a request: its batches by partition. An answer takes them out one by one.
+#[derive(Debug, Default)]
+pub(super) struct Flight {
+    pub batches: Vec<(u32, Option<Box<Batch>>)>,
+    /// Batches that are written from where they are: (position in the head, index in `batches`).
+    pub pieces: Vec<(usize, usize)>,
+    /// Whether `batches` was sorted by partition, to be searched.
+    pub is_sorted: bool,
+}
+
+impl Cargo for Flight {
+    fn piece(&self, index: usize) -> Option<(usize, &[u8])> {
+        let (head_end, batch) = *self.pieces.get(index)?;
+        let (_, batch) = self.batches.get(batch)?;
+        batch.as_ref().map(|batch| (head_end, batch.bytes()))
+    }
+}
+
+/// One partition of the producer's topic.
+#[derive(Debug)]
+pub(super) struct Lot {
+    /// Index of its leader's link, or [`NO_LINK`].
+    pub link: u32,
+    pub open: Option<Box<Batch>>,
+    pub queue: VecDeque<Box<Batch>>,
+    /// Batches under way.
+    pub in_flight: u32,
+    /// A batch must be sent again: nothing leaves before everything under way has come back.
+    pub is_retrying: bool,
+    /// Whether it stands in its link's list of partitions with something to send.
+    pub is_listed: bool,
+    /// Errors since the last success.
+    pub attempts: u32,
+    /// Nothing leaves before this time.
+    pub retry_at_ns: i64,
+    pub next_serial: u64,
+    pub next_sequence: i32,
+}
+
+impl Lot {
+    fn new() -> Lot {
+        Lot {
+            link: NO_LINK,
+            open: None,
+            queue: VecDeque::new(),
+            in_flight: 0,
+            is_retrying: false,
+            is_listed: false,
+            attempts: 0,
+            retry_at_ns: i64::MIN,
+            next_serial: 0,
+            next_sequence: 0,
+        }
+    }
+}
+
+/// A broker and the partitions that have something for it.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    pub link: Link<Flight>,
+    pub ready: VecDeque<u32>,
+}
+
+/// The idempotent producer's identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Identity {
+    /// Idempotence is off.
+    None,
+    /// A new one is needed, and is asked for when nothing is under way.
+    Wanted,
+    Asked,
+    Known {
+        id: i64,
+        epoch: i16,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lingering {
+    due_ns: i64,
+    lot: u32,
+    serial: u64,
+}
+
+/// A producer.
+pub(crate) struct Producer {
+    /// Its place among the lane's producers.
+    pub(super) index: usize,
+    id: u32,
+    pub(super) topic: String,
+    pub(super) first_slot: usize,
+    keys: Keys,
+    pub(super) lots: Vec<Lot>,
+    pub(super) outlets: Vec<Outlet>,
+    /// The partition that the next message without a key goes to.
+    turn: usize,
+    lingering: VecDeque<Lingering>,
+    /// Partitions that wait for a retry: (when, partition).
+    pub(super) delayed: Vec<(i64, u32)>,
+    /// Length of the latest batch: the next one begins in a buffer of that size.
+    pub(super) typical_bytes: usize,
+    /// Bytes of full batches that wait.
+    pub(super) queued_bytes: usize,
+    pub(super) request_bytes_max: usize,
+    /// Requests under way per connection.
+    window: usize,
+    waiting_msgs: u64,
+    pub(super) waiting_batches: usize,
+    probes: usize,
+    full_since_ns: Option<i64>,
+    /// Room was made since the last offer that found none.
+    has_room: bool,
+    pub(super) is_flushing: bool,
+    pub(super) identity: Identity,
+    /// Not asked for before this time.
+    pub(super) identity_after_ns: i64,
+    pub(super) compressor: Compressor,
+    pub(super) scratch: Vec<u8>,
+    pub(super) spare_flights: Vec<Flight>,
+    next_expiry_ns: i64,
+}
+
+impl Producer {
+    pub fn new(index: usize, spec: &ProducerSpec, shared: &Shared) -> Result<Producer, ClientError> {
+        let topic = &shared.spec.topics[spec.topic];
+        let partitions = topic.partitions as usize;
+        let batch_bytes = shared.spec.batch.bytes.max(HEADER_BYTES + 1);
+        let compressor = Compressor::new(shared.spec.compression)
+            .map_err(|error| ClientError::system(format!("cannot prepare compression: {error}")))?;
+        Ok(Producer {
+            index,
+            id: spec.id,
+            topic: topic.name.clone(),
+            first_slot: topic.first_slot,
+            keys: spec.keys,
+            lots: (0..partitions).map(|_| Lot::new()).collect(),
+            outlets: Vec::new(),
+            // Producers begin at different partitions, so that they do not all crowd the first.
+            turn: spec.id as usize % partitions.max(1),
+            lingering: VecDeque::new(),
+            delayed: Vec::new(),
+            typical_bytes: 0,
+            queued_bytes: 0,
+            request_bytes_max: REQUEST_BYTES_MAX
+                .min(batch_bytes.saturating_mul(partitions))
+                .max(batch_bytes),
+            window: window(shared.spec.batch.in_flight, shared.spec.idempotence),
+            waiting_msgs: 0,
+            waiting_batches: 0,
+            probes: 0,
+            full_since_ns: None,
+            has_room: false,
+            is_flushing: false,
+            identity: if shared.spec.idempotence {
+                Identity::Wanted
+            } else {
+                Identity::None
+            },
+            identity_after_ns: i64::MIN,
+            compressor,
+            scratch: Vec::new(),
+            spare_flights: Vec::new(),
+            next_expiry_ns: 0,
+        })
+    }
+
+    /// Whether everything can be sent: leaders known, connections open, identity known.
+    pub fn is_ready(&self) -> bool {
+        let has_identity = matches!(self.identity, Identity::None | Identity::Known { .. });
+        has_identity
+            && self.lots.iter().all(|lot| lot.link != NO_LINK)
+            && self
+                .outlets
+                .iter()
+                .all(|outlet| outlet.link.members == 0 || outlet.link.is_open())
+    }
+
+    /// Whether the slot is one of this producer's partitions.
+    pub fn has_slot(&self, slot: usize) -> bool {
+        (self.first_slot..self.first_slot + self.lots.len()).contains(&slot)
+    }
+
+    pub fn waiting_msgs(&self) -> u64 {
+        self.waiting_msgs
+    }
+
+    pub fn probes_waiting(&self) -> usize {
+        self.probes
+    }
+
+    /// Takes what is due; see [`crate::LaneClient::offer`].
+    pub fn offer(
+        &mut self,
+        emitter: &mut Emitter,
+        observer: &mut Observer,
+        shared: &mut Shared,
+        now_ns: i64,
+    ) -> Offer {
+        let began_ns = now_ns;
+        let queued_before = self.queued_bytes;
+        let mut now_ns = now_ns;
+        let mut timestamp_ms = shared.unix_ms(now_ns);
+        let (mut msgs, mut bytes) = (0, 0);
+        loop {
+            if msgs == CLOCK_MSGS || bytes >= CLOCK_BYTES {
+                now_ns = monotonic_ns();
+                if now_ns - began_ns >= OFFER_NS {
+                    return Offer::More;
+                }
+                timestamp_ms = shared.unix_ms(now_ns);
+                (msgs, bytes) = (0, 0);
+            }
+            match emitter.next_due_ns() {
+                Some(due_ns) if due_ns <= now_ns => {}
+                _ => return Offer::Taken,
+            }
+            let payload_bytes = emitter.next_payload_bytes();
+            if !self.has_room_for(payload_bytes, shared) {
+                if shared.spec.closed_loop && self.can_send() {
+                    return Offer::More;
+                }
+                emitter.hold(now_ns);
+                self.has_room = false;
+                if !emitter.is_closed_loop() {
+                    self.full_since_ns.get_or_insert(now_ns);
+                }
+                return Offer::Full;
+            }
+            let Some(departure) = emitter.take(now_ns) else {
+                return Offer::Taken;
+            };
+            if let Some(since_ns) = self.full_since_ns.take() {
+                observer.backpressured(now_ns - since_ns);
+            }
+            observer.sent(&departure);
+            self.waiting_msgs += 1;
+            msgs += 1;
+            bytes += payload_bytes;
+            self.add(&departure, shared, timestamp_ms);
+            if self.queued_bytes >= queued_before + OFFER_BYTES.min(self.request_bytes_max) {
+                return Offer::More;
+            }
+        }
+    }
+
+    #[inline]
+    fn has_room_for(&self, payload_bytes: usize, shared: &Shared) -> bool {
+        let limit = shared.spec.batch.buffer_bytes;
+        if shared.spec.closed_loop && self.queued_bytes >= self.request_bytes_max {
+            return false;
+        }
+        // An empty lane takes a message of any size.
+        shared.buffered_bytes + payload_bytes <= limit || shared.buffered_bytes == 0
+    }
+
+    /// Whether `drive` would send something at once.
+    fn can_send(&self) -> bool {
+        self.outlets
+            .iter()
+            .any(|outlet| !outlet.ready.is_empty() && self.has_window(outlet))
+    }
+
+    /// Whether one more request may be under way on a connection.
+    pub(super) fn has_window(&self, outlet: &Outlet) -> bool {
+        outlet
+            .link
+            .connection
+            .as_ref()
+            .is_some_and(|connection| connection.is_open() && connection.in_flight() < self.window)
+    }
+
+    /// Puts a message into the open batch of its partition.
+    #[inline]
+    fn add(&mut self, departure: &Departure<'_>, shared: &mut Shared, timestamp_ms: i64) {
+        let mut digits = [0u8; KEY_BYTES];
+        let key = departure.key.map(|key| decimal(key, &mut digits));
+        let at = match (self.keys, key) {
+            (Keys::Keyed, Some(key)) => record_batch::partition_of(key, self.lots.len() as u32) as usize,
+            (Keys::Sticky, _) => self.turn,
+            (Keys::RoundRobin | Keys::Keyed, _) => {
+                let at = self.turn;
+                self.next_turn();
+                at
+            }
+        };
+<<<<<<< HEAD
+        if let Some(batch) = self.lots[at].open.as_deref_mut() {
+            let size = batch.size_of_next(timestamp_ms, key, departure.payload_bytes());
+            if batch.len() + size.bytes <= shared.spec.batch.bytes {
+                put(batch, size, departure, key, shared, timestamp_ms);
+                return;
+            }
+        }
+        let at = self.open_for(at, departure, key, shared, timestamp_ms);
+        if let Some(batch) = self.lots[at].open.as_deref_mut() {
+            let size = batch.size_of_next(timestamp_ms, key, departure.payload_bytes());
+            put(batch, size, departure, key, shared, timestamp_ms);
+        }
+=======
+        let value_bytes = departure.payload_bytes();
+        let key_bytes = key.map(<[u8]>::len);
+        let at = self.make_place(
+            at,
+            key_bytes,
+            value_bytes,
+            shared,
+            timestamp_ms,
+            departure.sent_ns,
+        );
+        let Some(batch) = self.lots[at].open.as_mut() else {
+            unreachable!("make_place has opened a batch");
+        };
+        let delta_ms = batch.timestamp_delta_ms(timestamp_ms);
+        let size = record_batch::record_size(delta_ms, batch.records, key_bytes, value_bytes);
+        let place = batch.append(&mut shared.buffers, size, timestamp_ms, key, value_bytes);
+        departure.write_into(place);
+        let stamp = departure.stamp;
+        batch
+            .ledger
+            .push(stamp.sequence, stamp.intended_ns, departure.sent_ns, value_bytes);
+        batch.charged_bytes += size.bytes;
+        shared.buffered_bytes += size.bytes;
+>>>>>>> worker
+    }
+
+    /// Opens a batch for a message that found no room in its partition; returns in which partition. Without keys, a full batch means
+    /// the next partition.
+    fn open_for(
+        &mut self,
+        at: usize,
+        departure: &Departure<'_>,
+        key: Option<&[u8]>,
+        shared: &mut Shared,
+        timestamp_ms: i64,
+    ) -> usize {
+        self.close_open(at);
+        let at = if self.keys == Keys::Sticky {
+            self.next_turn();
+            self.turn
+        } else {
+            at
+        };
+        if self.lots[at].open.is_none() {
+            let first = record_batch::record_size(0, 0, key.map(<[u8]>::len), departure.payload_bytes());
+            let bytes = self.typical_bytes.max(HEADER_BYTES + first.bytes);
+            self.open(at, bytes, shared, timestamp_ms, departure.sent_ns);
+        }
+        at
+    }
+
+    /// Moves on to the next partition; one without a leader is passed over while others have one.
+    #[inline]
+    fn next_turn(&mut self) {
+        for _ in 0..self.lots.len() {
+            self.turn = if self.turn + 1 == self.lots.len() {
+                0
+            } else {
+                self.turn + 1
+            };
+            if self.lots[self.turn].link != NO_LINK {
+                return;
+            }
+        }
+    }
+
+    fn open(&mut self, at: usize, bytes: usize, shared: &mut Shared, timestamp_ms: i64, now_ns: i64) {
+        let lot = &mut self.lots[at];
+        let due_ns = now_ns.saturating_add(shared.spec.batch.linger_ns);
+        let opening = Opening {
+            producer: self.id,
+            partition: at as u32,
+            serial: lot.next_serial,
+            timestamp_ms,
+            now_ns,
+            due_ns,
+            bytes,
+            is_probe: false,
+        };
+        let mut batch = shared.batches.open(&mut shared.buffers, &opening);
+        batch.charged_bytes = HEADER_BYTES;
+        shared.buffered_bytes += HEADER_BYTES;
+        lot.next_serial += 1;
+        lot.open = Some(batch);
+        self.waiting_batches += 1;
+        if due_ns <= now_ns || self.is_flushing {
+            self.list(at);
+        } else {
+            self.lingering.push_back(Lingering {
+                due_ns,
+                lot: at as u32,
+                serial: opening.serial,
+            });
+        }
+    }
+
+    fn close_open(&mut self, at: usize) {
+        if let Some(batch) = self.lots[at].open.take() {
+            self.queued_bytes += batch.len();
+            self.lots[at].queue.push_back(batch);
+            self.list(at);
+        }
+    }
+
+    /// Puts a partition into its leader's list of partitions with something to send.
+    pub(super) fn list(&mut self, at: usize) {
+        let lot = &mut self.lots[at];
+        if lot.is_listed || lot.link == NO_LINK {
+            return;
+        }
+        lot.is_listed = true;
+        self.outlets[lot.link as usize].ready.push_back(at as u32);
+    }
+
+    /// Queues a readiness probe for a slot.
+    pub fn send_probe(&mut self, slot: usize, shared: &mut Shared, now_ns: i64) {
+        let at = slot - self.first_slot;
+        let lot = &mut self.lots[at];
+        let timestamp_ms = shared.unix_ms(now_ns);
+        let opening = Opening {
+            producer: self.id,
+            partition: at as u32,
+            serial: lot.next_serial,
+            timestamp_ms,
+            now_ns,
+            due_ns: now_ns,
+            bytes: HEADER_BYTES + 2 * stamp::STAMP_BYTES,
+            is_probe: true,
+        };
+        lot.next_serial += 1;
+        let mut batch = shared.batches.open(&mut shared.buffers, &opening);
+        let size = record_batch::record_size(0, 0, None, stamp::STAMP_BYTES);
+        let place = batch.append(&mut shared.buffers, size, timestamp_ms, None, stamp::STAMP_BYTES);
+        let probe = stamp::Stamp {
+            run: shared.spec.run,
+            producer: stamp::PROBE_PRODUCER,
+            sequence: slot as u64,
+            intended_ns: now_ns,
+        };
+        stamp::write(place, &probe, stamp::tail_crc(&[]));
+        self.queued_bytes += batch.len();
+        self.waiting_batches += 1;
+        self.probes += 1;
+        lot.queue.push_back(batch);
+        self.list(at);
+    }
+
+    /// From now on batches leave without waiting for their linger.
+    pub fn flush(&mut self) {
+        self.is_flushing = true;
+        while let Some(lingering) = self.lingering.pop_front() {
+            self.list(lingering.lot as usize);
+        }
+    }
+
+    /// Whether an open batch may leave.
+    pub(super) fn is_due(&self, batch: &Batch, now_ns: i64) -> bool {
+        self.is_flushing || batch.due_ns <= now_ns
+    }
+
+    fn list_due(&mut self, now_ns: i64) {
+        while let Some(first) = self.lingering.front() {
+            let (lot, serial) = (first.lot as usize, first.serial);
+            let is_open = self.lots[lot]
+                .open
+                .as_ref()
+                .is_some_and(|batch| batch.serial == serial);
+            if is_open && first.due_ns > now_ns {
+                return;
+            }
+            if is_open {
+                self.list(lot);
+            }
+            self.lingering.pop_front();
+        }
+    }
+
+    fn list_delayed(&mut self, now_ns: i64) {
+        let mut at = 0;
+        while at < self.delayed.len() {
+            let (retry_at_ns, lot) = self.delayed[at];
+            if retry_at_ns <= now_ns {
+                self.delayed.swap_remove(at);
+                self.list(lot as usize);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Everything that is to be done without an event: connects, lists what is due, sends, gives up on what waited too long.
+    /// Returns whether there is room again after an offer that found none.
+    pub fn drive(
+        &mut self,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<bool, ClientError> {
+        self.list_due(now_ns);
+        if !self.delayed.is_empty() {
+            self.list_delayed(now_ns);
+        }
+        if now_ns >= self.next_expiry_ns {
+            self.next_expiry_ns = now_ns + EXPIRY_CHECK_NS;
+            if self.waiting_batches > 0 {
+                self.expire(shared, observer, now_ns);
+            }
+        }
+        self.want_identity(shared, now_ns);
+        for at in 0..self.outlets.len() {
+            if let Err(lost) = self.drive_outlet(at, shared, observer, now_ns) {
+                self.lose(at, &lost, shared, observer, now_ns);
+            }
+        }
+        Ok(std::mem::take(&mut self.has_room))
+    }
+
+    fn drive_outlet(
+        &mut self,
+        at: usize,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<(), Lost> {
+        let link = &mut self.outlets[at].link;
+        link.ensure(&shared.cluster, &shared.poller, INPUT_BYTES, now_ns)?;
+        if let Some(connection) = &link.connection {
+            connection.check_deadline(now_ns)?;
+        }
+        self.send(at, shared, observer, now_ns)
+    }
+
+    /// A batch has come to its end.
+    pub(super) fn close(&mut self, batch: Box<Batch>, shared: &mut Shared) {
+        if batch.is_probe {
+            self.probes -= 1;
+        } else {
+            self.waiting_msgs -= u64::from(batch.ledger.messages());
+        }
+        self.waiting_batches -= 1;
+        self.has_room = true;
+        shared.buffered_bytes -= batch.charged_bytes;
+        shared.batches.close(&mut shared.buffers, batch);
+    }
+
+    /// Gives up on what has waited for longer than it may be retried.
+    fn expire(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) {
+        let oldest_ns = now_ns.saturating_sub(shared.spec.retry_for_ns);
+        for at in 0..self.lots.len() {
+            while let Some(first) = self.lots[at].queue.iter().position(|batch| !batch.is_probe)
+                && self.lots[at].queue[first].first_sent_ns <= oldest_ns
+                && let Some(batch) = self.lots[at].queue.remove(first)
+            {
+                self.queued_bytes -= batch.len();
+                self.fail(batch, kind::RETRY_TIME_OVER, shared, observer);
+            }
+            let is_old = |batch: &Batch| batch.first_sent_ns <= oldest_ns && batch.due_ns <= now_ns;
+            if self.lots[at].open.as_deref().is_some_and(is_old)
+                && let Some(batch) = self.lots[at].open.take()
+            {
+                self.fail(batch, kind::RETRY_TIME_OVER, shared, observer);
+            }
+        }
+    }
+
+    /// When `drive` must be called at the latest.
+    pub fn deadline_ns(&self) -> i64 {
+        let mut deadline_ns = self.lingering.front().map_or(i64::MAX, |first| first.due_ns);
+        for (retry_at_ns, _) in &self.delayed {
+            deadline_ns = deadline_ns.min(*retry_at_ns);
+        }
+        for outlet in &self.outlets {
+            deadline_ns = deadline_ns.min(outlet.link.deadline_ns());
+        }
+        if self.identity == Identity::Wanted {
+            deadline_ns = deadline_ns.min(self.identity_after_ns);
+        }
+        if self.waiting_batches > 0 {
+            deadline_ns = deadline_ns.min(self.next_expiry_ns);
+        }
+        deadline_ns
+    }
+
+    /// Gives up on everything that waits.
+    pub fn abandon(&mut self, shared: &mut Shared, observer: &mut Observer) {
+        let mut given_up = Vec::new();
+        for outlet in &mut self.outlets {
+            for request in outlet.link.lose(0) {
+                given_up.extend(request.cargo.batches.into_iter().filter_map(|(_, batch)| batch));
+            }
+            outlet.link.members = 0;
+        }
+        for lot in &mut self.lots {
+            given_up.extend(lot.queue.drain(..));
+            given_up.extend(lot.open.take());
+        }
+        self.queued_bytes = 0;
+        self.lingering.clear();
+        self.delayed.clear();
+        for batch in given_up {
+            if !batch.is_probe {
+                observer.censored(&batch.ledger);
+            }
+            self.close(batch, shared);
+        }
+    }
+}
+
+/// Requests that may be under way per connection: a broker remembers the last five batches of an idempotent producer (KIP-98), and
+/// could not recognise an older one that comes again.
+pub(crate) fn window(in_flight: usize, idempotence: bool) -> usize {
+    if idempotence {
+        in_flight.clamp(1, IDEMPOTENT_WINDOW_MAX)
+    } else {
+        in_flight.max(1)
+    }
+}
+
+/// Writes a message into a batch that has room for it.
+#[inline]
+fn put(
+    batch: &mut Batch,
+    size: RecordSize,
+    departure: &Departure<'_>,
+    key: Option<&[u8]>,
+    shared: &mut Shared,
+    timestamp_ms: i64,
+) {
+    let value_bytes = departure.payload_bytes();
+    let place = batch.append(&mut shared.buffers, size, timestamp_ms, key, value_bytes);
+    departure.write_into(place);
+    let stamp = departure.stamp;
+    batch
+        .ledger
+        .push(stamp.sequence, stamp.intended_ns, departure.sent_ns, value_bytes);
+    batch.charged_bytes += size.bytes;
+    shared.buffered_bytes += size.bytes;
+}
+
+/// The decimal digits of a key.
+#[inline]
+fn decimal(mut key: u32, digits: &mut [u8; KEY_BYTES]) -> &[u8] {
+    let mut at = KEY_BYTES;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (key % 10) as u8;
+        key /= 10;
+        if key == 0 {
+            return &digits[at..];
+        }
+    }
+}

@@ -1,0 +1,168 @@
+"""Unmodified clients against the reference log: librdkafka, kcat where it is installed, and Kafka's own tools."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def gauge() -> str:
+    """The binary under test: on the PATH after an installation, else as cargo built it."""
+    built = ROOT / "target" / "release" / "gauge"
+    found = str(built) if built.exists() else shutil.which("gauge")
+    if found is None:
+        pytest.skip("the gauge binary is not built (cargo build --release -p gauge)")
+    return found
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """Where a fresh log in fsync mode listens."""
+    command = [
+        gauge(),
+        "log",
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        str(tmp_path / "data"),
+        "--durability",
+        "fsync",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        word, listening = process.stdout.readline().split()
+        assert word == "ready"
+        yield listening
+        process.terminate()
+        assert process.wait(timeout=20) == 0
+
+
+def create(address: str, topic: str, partitions: int) -> AdminClient:
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+    return admin
+
+
+def test_a_librdkafka_group_of_two_rebalances_and_reads_everything_once(address: str) -> None:
+    count = 5000
+    admin = create(address, "orders", 4)
+    failed: list[object] = []
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 5})
+    for number in range(count):
+        producer.produce(
+            "orders",
+            str(number).encode(),
+            partition=number % 4,
+            on_delivery=lambda error, _message: failed.append(error) if error else None,
+        )
+        producer.poll(0)
+    assert producer.flush(30) == 0
+    assert failed == []
+
+    settings = {"bootstrap.servers": address, "group.id": "readers", "auto.offset.reset": "earliest"}
+    first, second = Consumer(settings), Consumer(settings)
+    received: list[bytes] = []
+
+    def read(consumer: Consumer) -> None:
+        for message in consumer.consume(500, 0.2):
+            assert message.error() is None
+            value = message.value()
+            assert value is not None
+            received.append(value)
+
+    first.subscribe(["orders"])
+    deadline = time.monotonic() + 60
+    while len(received) < count // 2 and time.monotonic() < deadline:
+        read(first)
+    first.commit(asynchronous=False)
+    second.subscribe(["orders"])
+    while (
+        not (len(first.assignment()) == 2 and len(second.assignment()) == 2) and time.monotonic() < deadline
+    ):
+        read(first)
+        read(second)
+    while len(received) < count and time.monotonic() < deadline:
+        read(first)
+        read(second)
+    assert sorted(received, key=int) == [str(number).encode() for number in range(count)]
+    assert {part.partition for part in first.assignment() + second.assignment()} == {0, 1, 2, 3}
+    first.commit(asynchronous=False)
+    first.close()
+    second.close()
+    committed = Consumer(settings)
+    offsets = committed.committed([TopicPartition("orders", index) for index in range(4)], timeout=10)
+    committed.close()
+    assert all(part.offset > 0 for part in offsets)
+    admin.delete_topics(["orders"])["orders"].result()
+    assert "orders" not in admin.list_topics(timeout=10).topics
+
+
+def test_settings_read_back_say_what_is_done(address: str) -> None:
+    admin = create(address, "settings", 1)
+    topic = ConfigResource(ConfigResource.Type.TOPIC, "settings")
+    broker = ConfigResource(ConfigResource.Type.BROKER, "1")
+    configs = {
+        name: entry.value
+        for resource in (topic, broker)
+        for name, entry in admin.describe_configs([resource])[resource].result().items()
+    }
+    assert configs["flush.messages"] == "1"
+    assert configs["streamgauge.durability"] == "fsync"
+
+
+@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed (Debian package kcat)")
+def test_kcat_lists_produces_and_consumes(address: str) -> None:
+    def kcat(*arguments: str, text: str = "") -> str:
+        command = ["kcat", "-b", address, *arguments]
+        return subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+
+    kcat("-P", "-t", "lines", text="one\ntwo\nthree\n")
+    assert "lines" in kcat("-L")
+    assert kcat("-C", "-t", "lines", "-o", "beginning", "-e", "-q").split() == ["one", "two", "three"]
+
+
+@pytest.mark.jvm
+def test_kafkas_own_tools_work(address: str) -> None:
+    libraries = os.environ.get("STREAMGAUGE_KAFKA_LIBS")
+    if libraries is None or shutil.which("java") is None:
+        pytest.skip("needs Java and STREAMGAUGE_KAFKA_LIBS, a directory with the jars of kafka-tools")
+
+    def tool(name: str, *arguments: str) -> str:
+        command = ["java", "-Xmx256m", "-cp", f"{libraries}/*", f"org.apache.kafka.tools.{name}"]
+        completed = subprocess.run(
+            [*command, "--bootstrap-server", address, *arguments], capture_output=True, text=True, timeout=120
+        )
+        assert completed.returncode == 0, completed.stdout + completed.stderr
+        return completed.stdout
+
+    tool("TopicCommand", "--create", "--topic", "perf", "--partitions", "4", "--replication-factor", "1")
+    assert "perf" in tool("TopicCommand", "--list")
+    assert "PartitionCount: 4" in tool("TopicCommand", "--describe", "--topic", "perf")
+    sent = tool(
+        "ProducerPerformance",
+        "--topic",
+        "perf",
+        "--num-records",
+        "20000",
+        "--record-size",
+        "100",
+        "--throughput",
+        "-1",
+    )
+    assert "20000 records sent" in sent
+    read = tool("ConsumerPerformance", "--topic", "perf", "--num-records", "20000", "--timeout", "30000")
+    assert ", 20000, " in read
+    tool("TopicCommand", "--delete", "--topic", "perf")
+    assert "perf" not in tool("TopicCommand", "--list")

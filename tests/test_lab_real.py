@@ -1,0 +1,137 @@
+"""The lab with the real gauge: its worker, its probe, and the reference log as the system."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import psutil
+import pytest
+from streamgauge.fleet.base import FleetFailure
+from streamgauge.fleet.binary import find_gauge
+
+ROOT = Path(__file__).resolve().parent.parent
+MAIN = "from streamgauge.cli import main; main()"
+
+
+@pytest.fixture(scope="module")
+def gauge() -> Path:
+    try:
+        return find_gauge()
+    except FleetFailure as failure:
+        pytest.fail(f"{failure}; run the tests with make test")
+
+
+def lab(gauge: Path, directory: Path, *arguments: str) -> subprocess.Popen[str]:
+    path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [sys.executable, "-c", MAIN, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=directory,
+        env={**os.environ, "GAUGE": str(gauge), "PYTHONPATH": path},
+    )
+
+
+def call(gauge: Path, directory: Path, *arguments: str) -> str:
+    process = lab(gauge, directory, *arguments)
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    return stdout
+
+
+@pytest.fixture(scope="module")
+def run(gauge: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run on the reference log; its directory."""
+    directory = tmp_path_factory.mktemp("real")
+    load = ("--rate", "5000", "--duration", "5s", "--warmup", "2s", "--seed", "1")
+    process = lab(gauge, directory, "run", "1-topic-16-partitions-100b", "--system", "gauge-log", *load)
+    _, stderr = process.communicate(timeout=120)
+    # A crowded machine may make a trial invalid, and nothing else.
+    assert process.returncode in (0, 1), stderr
+    return (directory / "runs" / "latest").resolve()
+
+
+def result_of(run: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((run / "trials" / "001" / "result.json").read_text("utf-8"))
+    return value
+
+
+def test_every_message_is_accounted_for(run: Path) -> None:
+    result = result_of(run)
+    audit = result["audit"]
+    assert result["status"] == "complete"
+    assert audit["enabled"]
+    assert audit["clean"]
+    assert audit["sent"] == audit["acked"] == audit["received"] == 35_000
+    assert result["publish_ms"]["count"] == result["end_to_end_ms"]["count"] == 25_000
+    assert result["durability"]["asked"] is None
+    assert result["durability"]["declared"] == "L4"
+    assert {lane["role"] for lane in result["lanes"]} == {"producer", "consumer"}
+    assert result["limits"]["fsync_ms_p50"] > 0
+    assert result["cpu"]["system_s"] > 0
+
+
+def test_the_result_is_as_its_schema_says(run: Path) -> None:
+    schema = json.loads((ROOT / "docs" / "result.schema.json").read_text("utf-8"))
+    jsonschema.validate(result_of(run), schema)
+
+
+def test_nothing_of_the_system_remains(run: Path) -> None:
+    assert not (run / "trials" / "001" / "data").exists()
+    assert not (run / "lab.json").exists()
+    assert not [
+        one for one in psutil.process_iter(["cmdline"]) if str(run) in " ".join(one.info["cmdline"] or [])
+    ]
+
+
+def test_a_run_is_listed_shown_reported_exported_and_imported(gauge: Path, run: Path) -> None:
+    home = run.parent.parent
+    assert run.name in call(gauge, home, "list")
+    assert "Reference log" in call(gauge, home, "show")
+    (run / "report.html").unlink()
+    assert "report: " in call(gauge, home, "report")
+    assert (run / "report.html").stat().st_size > 10_000
+    for kind in ("csv", "parquet"):
+        paths = call(gauge, home, "export", "latest", "--to", kind).split()
+        assert paths
+        assert all(Path(path).stat().st_size > 100 for path in paths)
+    [omb] = call(gauge, home, "export", str(run), "--to", "omb", "--into", "omb").split()
+    assert "aggregatedPublishLatency50pct" in json.loads((home / omb).read_text("utf-8"))
+    assert "no audit" in call(gauge, home, "import", omb)
+
+
+def test_a_lab_that_is_killed_leaves_no_process(gauge: Path, tmp_path: Path) -> None:
+    load = ("--rate", "5000", "--duration", "60s", "--warmup", "1s", "--events", "events")
+    process = lab(gauge, tmp_path, "run", "--system", "gauge-log", *load)
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            events = tmp_path / "events"
+            if events.exists() and events.read_text("utf-8").count('"interval"') >= 2:
+                break
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.1)
+        children = psutil.Process(process.pid).children(recursive=True)
+        commands = [" ".join(child.cmdline()) for child in children]
+        assert any("gauge worker" in command for command in commands), commands
+        assert any("gauge log" in command for command in commands), commands
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not [child for child in alive if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    process = lab(gauge, tmp_path, "report")
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    result = result_of((tmp_path / "runs" / "latest").resolve())
+    assert result["status"] == "failed"
+    assert result["audit"]["enabled"] is False

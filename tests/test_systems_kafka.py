@@ -1,0 +1,168 @@
+"""A real Kafka: as configured, found again, and gone without a trace. Needs a JDK, and Maven the first time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from streamgauge.systems import processes
+from streamgauge.systems.base import RunningSystem, SystemFailure, SystemRequest
+from streamgauge.systems.guard import identity
+from streamgauge.systems.kafka import Kafka
+from streamgauge.systems.kafka_cluster import RunningKafka
+from systems_support import admin_of, create_topic, describer, eventually
+
+pytestmark = pytest.mark.jvm
+
+OPTIONS = {
+    "heap": "512m",
+    "jvm_flags": ["-XX:MaxGCPauseMillis=15"],
+    "broker": {"num.io.threads": 5, "num.io.treads": 9},
+    "topic": {"segment.bytes": 2097152},
+}
+
+
+def quiet(_line: str) -> None:
+    """Progress that nobody watches."""
+
+
+@pytest.fixture(scope="module")
+def one_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
+    """One node for several facts: starting takes seconds."""
+    directory = tmp_path_factory.mktemp("kafka") / "with space:and colon"
+    running = Kafka().start(SystemRequest(level="L3", options=OPTIONS), directory, quiet)
+    yield running
+    running.stop()
+    running.wipe()
+
+
+def test_settings_are_as_configured_and_unknown_ones_are_found_out(one_node: RunningSystem) -> None:
+    create_topic(one_node, "facts", partitions=2)
+    found = one_node.read_back(describer(one_node), ["facts"])
+    assert found.level == one_node.level == "L3"
+    assert found.settings["node.1.num.io.threads"] == "5"
+    assert found.settings["topic.flush.messages"] == "1"
+    assert found.settings["topic.segment.bytes"] == "2097152"
+    # Kafka accepts a misspelt setting without a word.
+    assert len(found.mismatches) == 1
+    assert "num.io.treads on Kafka node 1 was set to 9" in found.mismatches[0]
+
+
+def test_the_process_runs_with_the_flags_that_are_reported(one_node: RunningSystem) -> None:
+    (node,) = one_node.processes()
+    command = Path(f"/proc/{node.pid}/cmdline").read_bytes().decode().split("\0")[:-1]
+    assert command == one_node.configuration()["commands"]["node-1"]
+    assert {"-Xmx512m", "-XX:MaxGCPauseMillis=15", "-XX:+UseG1GC"} <= set(command)
+    assert one_node.failure() is None
+
+
+def test_attaching_finds_nodes_version_and_level(one_node: RunningSystem) -> None:
+    create_topic(one_node, "attached")
+    attached = Kafka().attach(SystemRequest(connect=("127.0.0.1:1", *one_node.connection["bootstrap"])))
+    assert (attached.attached, attached.nodes, attached.version) == (True, 1, "4.3.x")
+    assert attached.read_back(describer(one_node), ["attached"]).level == "L3"
+    attached.stop()
+    attached.wipe()
+    assert one_node.failure() is None
+    assert "attached" in admin_of(one_node).list_topics(timeout=30).topics
+
+
+def test_logs_are_collected(one_node: RunningSystem, tmp_path: Path) -> None:
+    one_node.collect_logs(tmp_path)
+    assert "Kafka Server started" in (tmp_path / "node-1" / "server.log").read_text()
+    assert "Using G1" in (tmp_path / "node-1" / "gc.log").read_text()
+
+
+def test_a_taken_port_is_the_reason_of_a_failed_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        taken = listener.getsockname()[1]
+        # The port is taken between the check and the start.
+        monkeypatch.setattr(processes, "port_holder", lambda _port: None)
+        with pytest.raises(
+            SystemFailure, match=r"Kafka node 1 exited with status 1 .*Address already in use"
+        ) as failure:
+            Kafka().start(SystemRequest(options={"ports": taken}), tmp_path / "kafka", quiet)
+    assert str(tmp_path / "kafka" / "node-1" / "logs") in str(failure.value)
+
+
+def test_a_bad_setting_is_the_reason_of_a_failed_start(tmp_path: Path) -> None:
+    request = SystemRequest(options={"broker": {"num.network.threads": -5}})
+    with pytest.raises(SystemFailure, match=r"Invalid value -5 for configuration num\.network\.threads"):
+        Kafka().start(request, tmp_path / "kafka", quiet)
+
+
+def test_a_jvm_that_cannot_begin_is_the_reason_of_a_failed_start(tmp_path: Path) -> None:
+    request = SystemRequest(options={"jvm_flags": ["-XX:NoSuchFlag=1"]})
+    with pytest.raises(SystemFailure, match=r"Unrecognized VM option 'NoSuchFlag=1'"):
+        Kafka().start(request, tmp_path / "kafka", quiet)
+
+
+def test_three_nodes_replicate_and_a_crash_is_told(tmp_path: Path) -> None:
+    running = Kafka().start(
+        SystemRequest(nodes=3, level="L1", options={"heap": "512m"}), tmp_path / "kafka", quiet
+    )
+    try:
+        create_topic(running, "replicated", partitions=3)
+        found = running.read_back(describer(running), ["replicated"])
+        assert (found.level, found.mismatches, running.acks) == ("L1", (), "all")
+        assert found.settings["nodes"] == 3
+        pids = [process.pid for process in running.processes()]
+        os.kill(pids[1], signal.SIGKILL)
+        assert eventually(lambda: running.failure() is not None)
+        assert f"Kafka node 2 (pid {pids[1]}) was killed by SIGKILL" in (running.failure() or "")
+    finally:
+        running.stop()
+    assert all(identity(pid) is None for pid in pids)
+    assert running.failure() is None
+    running.stop()
+    running.wipe()
+    left = {path.name for path in (tmp_path / "kafka" / "node-1").iterdir()}
+    assert left == {"logs", "log4j2.properties", "server.properties"}
+
+
+def test_nothing_survives_a_lab_that_is_killed(tmp_path: Path) -> None:
+    script = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from streamgauge.systems.base import SystemRequest\n"
+        "from streamgauge.systems.kafka import Kafka\n"
+        "running = Kafka().start(SystemRequest(), Path(sys.argv[1]), lambda line: None)\n"
+        "print(*[process.pid for process in running.processes()], flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    lab = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "kafka")], stdout=subprocess.PIPE, text=True
+    )
+    assert lab.stdout is not None
+    pid = int(lab.stdout.readline())
+    assert identity(pid) is not None
+    lab.kill()
+    lab.communicate(timeout=10)
+    assert eventually(lambda: identity(pid) is None)
+
+
+def test_another_attempt_when_a_chosen_port_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        taken = listener.getsockname()[1]
+        chosen = [[taken, *processes.free_ports(1)], processes.free_ports(2)]
+        monkeypatch.setattr(processes, "free_ports", lambda _count, avoid=(): chosen.pop(0))  # noqa: ARG005
+        said: list[str] = []
+        running = Kafka().start(SystemRequest(), tmp_path / "kafka", said.append)
+    try:
+        assert isinstance(running, RunningKafka)
+        assert taken not in running.layout.client_ports
+        assert any("trying other ports" in line for line in said)
+    finally:
+        running.stop()
