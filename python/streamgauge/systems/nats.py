@@ -282,7 +282,7 @@ def build(go: str, version: str, into: Path, log: Path, progress: Progress) -> M
     target = f"{MODULE}@v{version}"
     progress(f"building NATS {version} with Go (about a minute)")
     log.parent.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "GOBIN": str(into), "CGO_ENABLED": "0", "GOFLAGS": "-trimpath"}
+    environment = {**os.environ, "GOBIN": str(into)}
     process = processes.start(f"go install {target}", [go, "install", target], log, environment=environment)
     try:
         if not process.wait(time.monotonic() + BUILD_TIMEOUT_S):
