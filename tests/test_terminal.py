@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 from sample_run import KAFKA, LOG, workload, write_run
 from streamgauge.model.result import TrialResult
+from streamgauge.report.format import significant, trimmed
 from streamgauge.report.terminal import print_summary
 
 
@@ -54,3 +55,11 @@ def test_missing_figures_are_dashes(results: list[TrialResult]) -> None:
     text = printed([results[0].model_copy(update={"end_to_end_ms": blank, "achieved_share": None})], 160)
     assert " - " in text
     assert "None" not in text
+
+
+def test_figures_have_three_significant_digits() -> None:
+    shown = [
+        significant(value) for value in (None, 0.0, 0.00000123, 0.0456, 0.9999, 9.996, 12.34, 99.96, 1234.5)
+    ]
+    assert shown == ["-", "0", "<0.0001", "0.0456", "1.00", "10.0", "12.3", "100", "1,234"]
+    assert [trimmed(value) for value in (30.0, 2.5, 100.0)] == ["30", "2.5", "100"]

@@ -274,6 +274,24 @@ def test_steal_is_remarked(tmp_path: Path) -> None:
     assert any("Steal was 5.0 %" in warning for warning in analyse(raw).validity.warnings)
 
 
+def test_other_programs_that_use_much_cpu_are_remarked(tmp_path: Path) -> None:
+    raw = fresh(tmp_path)
+    rows = [
+        {"interval": second, "start_s": float(second), "duration_s": 1.0, "scope": "others", "cpu_s": 1.2}
+        for second in range(17)
+    ]
+    write_table(raw.directory / "resources.parquet", rows, RESOURCE_COLUMNS)
+    assert any(
+        "Other programs" in warning and "60 %" in warning for warning in analyse(raw).validity.warnings
+    )
+
+
+def test_a_measured_phase_that_works_off_the_warm_up_is_remarked(small: RawTrial) -> None:
+    result = analyse(replace(small, workload=SMALL.model_copy(update={"rate_msgs_s": 1750.0})))
+    assert result.validity.valid
+    assert any("114 % of the target rate" in warning for warning in result.validity.warnings)
+
+
 def test_a_trial_that_ended_before_its_first_interval_still_has_a_result(
     small: RawTrial, tmp_path: Path
 ) -> None:

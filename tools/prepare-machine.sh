@@ -108,6 +108,12 @@ want_java() {
     fi
 }
 
+want_rabbitmq() {
+    [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] && return
+    packages+=(rabbitmq-server)
+    wanted+=("RabbitMQ, to be measured: apt-get install --no-install-recommends rabbitmq-server, and systemctl disable --now rabbitmq-server")
+}
+
 want_chromium() {
     local name
     for name in chromium chromium-browser google-chrome google-chrome-stable; do
@@ -125,8 +131,8 @@ look() {
     need_python
     case $1 in
         lint) [ ${#missing[@]} -gt 0 ] || need_lint_tools ;;
-        bench) want_java ;;
-        test) want_java && want_chromium ;;
+        bench) want_java && want_rabbitmq ;;
+        test) want_java && want_rabbitmq && want_chromium ;;
     esac
 }
 
@@ -160,6 +166,10 @@ esac
 look "$purpose"
 if [ ${#packages[@]} -gt 0 ] && may_install; then
     install_packages "${packages[@]}"
+    # The package brings a service, which is not wanted: streamgauge starts nodes of its own. Only a service that came just now is stopped.
+    case " ${packages[*]} " in
+        *" rabbitmq-server "*) have systemctl && systemctl disable --now rabbitmq-server >/dev/null 2>&1 || true ;;
+    esac
     hash -r
     look "$purpose"
 fi

@@ -30,6 +30,7 @@ mod error;
 pub mod kafka;
 pub mod nats;
 mod poller;
+pub mod rabbitmq;
 #[allow(dead_code, reason = "each protocol uses what it needs of it")]
 mod stream;
 
@@ -322,5 +323,9 @@ impl Waker {
 
 /// All protocols that this build speaks.
 pub fn protocols() -> Vec<Arc<dyn Protocol>> {
-    vec![Arc::new(kafka::Kafka), Arc::new(nats::Nats)]
+    vec![
+        Arc::new(kafka::Kafka),
+        Arc::new(rabbitmq::RabbitMq),
+        Arc::new(nats::Nats),
+    ]
 }

@@ -175,6 +175,7 @@ fn delete_old_segments(shared: &Shared) -> io::Result<()> {
         for (_, partition) in broker.topics.partitions_mut() {
             partition.forget_before(next_base);
         }
+        broker.topics.recount();
         drop(broker);
         let path = oldest.final_path();
         std::fs::remove_file(&path)?;

@@ -227,14 +227,17 @@ impl Recovery<'_> {
             });
         }
         let marks_max = self.topics.chunk_marks_max();
-        for (partition, marks) in index.marks {
+        for (partition, thinned, marks) in index.marks {
             // Partitions that are not in the state were deleted.
             let Some(partition) = self.topics.partition_mut(partition) else {
                 continue;
             };
-            marks
+            partition.thinned |= thinned;
+            let added: isize = marks
                 .into_iter()
-                .for_each(|(offset, start)| partition.note_chunk(offset, start, marks_max));
+                .map(|(offset, start)| partition.note_chunk(offset, start, marks_max))
+                .sum();
+            self.topics.add_marks(added);
         }
         true
     }
@@ -402,13 +405,14 @@ impl Recovery<'_> {
                 let Some(partition) = self.topics.partition_mut(header.partition) else {
                     return Ok(());
                 };
-                partition.note_chunk(batch.base_offset, chunk, marks_max);
+                let marks = partition.note_chunk(batch.base_offset, chunk, marks_max);
                 if is_new {
                     partition.next_offset = partition.next_offset.max(batch.base_offset + batch.offset_count);
                     partition
                         .producers
                         .note(broker::producers::mark(&batch, batch.base_offset));
                 }
+                self.topics.add_marks(marks);
             }
         }
         Ok(())

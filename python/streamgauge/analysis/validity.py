@@ -30,6 +30,8 @@ ACHIEVED_SHARE_MIN = 0.99
 WORKER_CPU_SHARE_MAX = 0.90
 LANE_BUSY_SHARE_MAX = 0.90
 STEAL_SHARE_MAX = 0.02
+OTHERS_SHARE_MAX = 0.10
+CAUGHT_UP_SHARE_MIN = 1.02
 POISSON_DEVIATIONS = 3.0
 
 
@@ -192,6 +194,14 @@ def _trial_warnings(evidence: Evidence) -> list[str]:
         warnings.append(f"Too short to judge steadiness: {evidence.steadiness.explanation}")
     if not evidence.audit.enabled and evidence.audit_expected:
         warnings.append("The audit is off: messages below 32 bytes have no room for the stamp.")
+    target = target_msgs(evidence.workload, evidence.window_s)
+    if target and evidence.acked_msgs > CAUGHT_UP_SHARE_MIN * target + allowance_msgs(
+        evidence.workload, target
+    ):
+        warnings.append(
+            f"{100 * evidence.acked_msgs / target:.0f} % of the target rate was acknowledged: the measured phase worked off "
+            "what the warm-up had left waiting. A longer warm-up is needed."
+        )
     if evidence.workload.arrival == "closed":
         warnings.append(
             "Closed loop: messages leave as fast as others are acknowledged, so latencies describe "
@@ -220,6 +230,11 @@ def _machine_warnings(evidence: Evidence) -> list[str]:
                 f"Steal was {100 * steal:.1f} % (above 2 %): other guests of the same host took CPU "
                 "time away."
             )
+    if cpu.others_share is not None and cpu.others_share > OTHERS_SHARE_MAX:
+        warnings.append(
+            f"Other programs on this machine used {100 * cpu.others_share:.0f} % of its CPU (above 10 %): "
+            "the figures are of a busy machine."
+        )
     if not evidence.attached and cpu.cores < evidence.nodes:
         warnings.append(
             f"{cpu.cores / evidence.nodes:.2g} cores per broker on this {cpu.cores}-core machine: "

@@ -46,7 +46,9 @@ def show(
     found = RunDirectory.open(run, out)
     results = found.results()
     if not results:
-        typer.echo(f"{found.run_id} holds no results; streamgauge report {run} completes a run that was killed")
+        typer.echo(
+            f"{found.run_id} holds no results; streamgauge report {run} completes a run that was killed"
+        )
         return
     terminal.print_summary(results, Console())
 

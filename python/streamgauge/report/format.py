@@ -8,16 +8,20 @@ import math
 from datetime import UTC, datetime
 
 UNKNOWN = "-"
+SMALLEST = 0.0001
+"""Below this (0.1 us for latencies in ms) more digits would only be noise."""
 
 
 def significant(value: float | None, digits: int = 3) -> str:
-    """A number with `digits` significant digits and no exponent up to 15 digits; thousands are separated."""
+    """A number with `digits` significant digits and no exponent; thousands are separated."""
     if value is None or math.isnan(value):
         return UNKNOWN
     if math.isinf(value):
         return "unbounded"
     if value == 0:
         return "0"
+    if abs(value) < SMALLEST:
+        return f"<{SMALLEST}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     rounded = round(value, decimals)
     text = f"{rounded:,.{decimals}f}"

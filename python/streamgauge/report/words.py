@@ -49,7 +49,9 @@ def audit(result: Audit) -> Verdict:
     """What the audit found. Lost, corrupted and unexpected messages are the loudest."""
     if not result.enabled:
         if result.imbalance == "no audit was made":
-            return Verdict("none", "No audit was made: the worker was lost before it could report.", "bad")
+            return Verdict(
+                "none", "No audit was made: the trial ended before its books could be closed.", "bad"
+            )
         return Verdict("off", "The audit is off: messages below 32 bytes have no room for the stamp.", "warn")
     if not result.balanced:
         return Verdict("UNBALANCED", f"The books do not balance: {result.imbalance}.", "bad")
@@ -150,8 +152,10 @@ def verdict(results: Sequence[TrialResult]) -> Verdict:
     if not results:
         return Verdict("no trial", "No trial has a result.", "bad")
     invalid = sum(not trial.validity.valid for trial in results)
-    grave = sum(audit(trial.audit).tone == "bad" for trial in results)
-    light = sum(audit(trial.audit).tone == "warn" for trial in results)
+    verdicts = [audit(trial.audit) for trial in results]
+    unaudited = sum(found.word == "none" for found in verdicts)
+    grave = sum(found.tone == "bad" for found in verdicts) - unaudited
+    light = sum(found.tone == "warn" for found in verdicts)
     total = len(results)
     parts: list[str] = []
     if invalid == total:
@@ -164,6 +168,8 @@ def verdict(results: Sequence[TrialResult]) -> Verdict:
         parts.append("The trial is valid." if total == 1 else f"All {total} trials are valid.")
     if grave:
         parts.append("Messages were lost, corrupted or unaccounted for: see the audit.")
+    elif unaudited:
+        parts.append(f"{plural(unaudited, 'trial')} ended without an audit.")
     elif light:
         parts.append("The audit has remarks.")
     else:

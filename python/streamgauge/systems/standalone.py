@@ -163,7 +163,9 @@ def logs(name: str) -> list[Path]:
     """The log files of a system that is or was up: the supervisor's, then the system's own."""
     _system(name)
     directory = _directory(name)
-    own = sorted(path for path in (directory / "system").rglob("*.log") if path.stat().st_size > 0)
+    # Segments of a message log carry the same ending; they are named by their first offset and lie below data directories.
+    written = (path for path in (directory / "system").rglob("*.log") if "data" not in path.parts)
+    own = sorted(path for path in written if path.stat().st_size > 0)
     return [path for path in (directory / "supervisor.log",) if path.exists()] + own
 
 

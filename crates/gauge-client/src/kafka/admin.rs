@@ -149,7 +149,6 @@ impl KafkaAdmin {
     }
 
     fn metadata(&mut self, topics: &[String], deadline_ns: i64) -> Result<Metadata, ClientError> {
-<<<<<<< HEAD
         let body = self.ask(wire::METADATA, deadline_ns, |out| {
             messages::put_metadata(out, topics.iter().map(String::as_str));
         })?;
@@ -171,17 +170,6 @@ impl KafkaAdmin {
         self.caller
             .call(api, deadline_ns, &body)
             .map_err(ClientError::System)
-=======
-        let names = topics.iter().map(String::as_str);
-        let body = self
-            .caller
-            .call(wire::METADATA, deadline_ns, |out| {
-                messages::put_metadata(out, names)
-            })
-            .map_err(ClientError::System)?;
-        let metadata = messages::read_metadata(&body).map_err(|error| self.malformed(error))?;
-        Ok(metadata)
->>>>>>> worker
     }
 
     fn malformed(&self, error: Malformed) -> ClientError {

@@ -327,7 +327,6 @@ impl Producer {
                 at
             }
         };
-<<<<<<< HEAD
         if let Some(batch) = self.lots[at].open.as_deref_mut() {
             let size = batch.size_of_next(timestamp_ms, key, departure.payload_bytes());
             if batch.len() + size.bytes <= shared.spec.batch.bytes {
@@ -340,31 +339,6 @@ impl Producer {
             let size = batch.size_of_next(timestamp_ms, key, departure.payload_bytes());
             put(batch, size, departure, key, shared, timestamp_ms);
         }
-=======
-        let value_bytes = departure.payload_bytes();
-        let key_bytes = key.map(<[u8]>::len);
-        let at = self.make_place(
-            at,
-            key_bytes,
-            value_bytes,
-            shared,
-            timestamp_ms,
-            departure.sent_ns,
-        );
-        let Some(batch) = self.lots[at].open.as_mut() else {
-            unreachable!("make_place has opened a batch");
-        };
-        let delta_ms = batch.timestamp_delta_ms(timestamp_ms);
-        let size = record_batch::record_size(delta_ms, batch.records, key_bytes, value_bytes);
-        let place = batch.append(&mut shared.buffers, size, timestamp_ms, key, value_bytes);
-        departure.write_into(place);
-        let stamp = departure.stamp;
-        batch
-            .ledger
-            .push(stamp.sequence, stamp.intended_ns, departure.sent_ns, value_bytes);
-        batch.charged_bytes += size.bytes;
-        shared.buffered_bytes += size.bytes;
->>>>>>> worker
     }
 
     /// Opens a batch for a message that found no room in its partition; returns in which partition. Without keys, a full batch means

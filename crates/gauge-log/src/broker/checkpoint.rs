@@ -103,8 +103,8 @@ pub fn decode_state(bytes: &[u8]) -> Read<State> {
 pub struct Index {
     /// (start, end, largest timestamp) of its chunks.
     pub chunks: Vec<(u64, u64, i64)>,
-    /// For each partition: (first offset in a chunk, that chunk's start).
-    pub marks: Vec<(u32, Vec<(i64, u64)>)>,
+    /// For each partition: whether marks are missing, and (first offset in a chunk, that chunk's start).
+    pub marks: Vec<(u32, bool, Vec<(i64, u64)>)>,
 }
 
 /// Writes what is known of the chunks from `from` to `to`: call under the broker's lock.
@@ -123,6 +123,7 @@ pub fn encode_index(broker: &Broker, from: u64, to: u64) -> Vec<u8> {
         let marks = &all[first..all.partition_point(|&(_, start)| start < to)];
         if !marks.is_empty() {
             out.i32(id as i32);
+            out.bool(partition.thinned);
             out.array(marks.len());
             for &(offset, start) in marks {
                 out.i64(offset);
@@ -149,11 +150,12 @@ pub fn decode_index(bytes: &[u8]) -> Read<Index> {
     }
     while reader.remaining() > 0 {
         let partition = reader.i32()? as u32;
+        let thinned = reader.bool()?;
         let count = reader.array(16)?;
         let marks = (0..count)
             .map(|_| Ok((reader.i64()?, reader.i64()? as u64)))
             .collect::<Read<Vec<_>>>()?;
-        index.marks.push((partition, marks));
+        index.marks.push((partition, thinned, marks));
     }
     Ok(index)
 }

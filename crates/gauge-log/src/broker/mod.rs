@@ -102,9 +102,10 @@ impl Broker {
         let chunk = self
             .journal
             .append_batch(partition_id, batch, header, base_offset, &mut partition.last);
-        partition.note_chunk(base_offset, chunk, marks_max);
+        let marks = partition.note_chunk(base_offset, chunk, marks_max);
         partition.next_offset = base_offset + header.offset_count;
         partition.producers.note(producers::mark(header, base_offset));
+        self.topics.add_marks(marks);
         Ok(base_offset)
     }
 
@@ -148,14 +149,33 @@ impl Broker {
         extents: &mut Vec<Extent>,
     ) -> Found {
         let mut found = Found::default();
+        let cursor = self.walk(partition_id, offset, bytes_max, at_least_one, extents, &mut found);
+        if let Some((offset, chunk)) = cursor
+            && let Some(partition) = self.topics.partition_mut(partition_id)
+        {
+            partition.note_cursor(offset, chunk);
+        }
+        found
+    }
+
+    /// Does the work of `read`; returns an offset and a chunk such that everything from that offset on lies in that chunk or behind it.
+    fn walk(
+        &mut self,
+        partition_id: u32,
+        offset: i64,
+        bytes_max: usize,
+        at_least_one: bool,
+        extents: &mut Vec<Extent>,
+        found: &mut Found,
+    ) -> Option<(i64, u64)> {
         let Some(partition) = self.topics.partition(partition_id) else {
-            return found;
+            return None;
         };
         let (mut offset, high_watermark) = (offset, partition.high_watermark);
         let mut chunk_start = partition.chunk_for(offset);
         while let Some(start) = chunk_start {
             if offset >= high_watermark {
-                return found;
+                return Some((offset, start));
             }
             let chunk;
             self.places.clear();
@@ -166,7 +186,7 @@ impl Broker {
             } else {
                 let Some(resident) = self.cache.get(start) else {
                     found.load = Some(start);
-                    return found;
+                    return Some((offset, start));
                 };
                 chunk = resident;
                 chunk
@@ -178,7 +198,7 @@ impl Broker {
                 let wanted =
                     found.bytes + place.bytes as usize <= bytes_max || (at_least_one && found.bytes == 0);
                 if place.next_offset() > high_watermark || !wanted || extents.len() == EXTENTS_MAX {
-                    return found;
+                    return Some((offset, start));
                 }
                 extents.push(Extent {
                     chunk: start,
@@ -198,7 +218,7 @@ impl Broker {
                 found.ahead = Some(next);
             }
         }
-        found
+        None
     }
 }
 

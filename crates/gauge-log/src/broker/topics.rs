@@ -7,8 +7,11 @@ use crate::storage::journal::LastPlace;
 
 /// Partitions of the whole log at most.
 pub const PARTITIONS_MAX: usize = 100_000;
-/// Chunks remembered over all partitions, about (16 bytes each). A partition that has more than its share forgets every second one, and its readers walk a little further.
-const CHUNK_MARKS_MAX: usize = 1 << 20;
+/// Chunks remembered over all partitions, about (16 bytes each). Beyond that, a partition that has more than its share forgets every second one, and its readers walk
+/// from the last remembered chunk on.
+const CHUNK_MARKS_MAX: usize = 2 << 20;
+/// Readers of one partition whose way is remembered while marks are missing.
+const CURSORS_MAX: usize = 8;
 /// Chunks that each partition may remember whatever their number.
 const CHUNK_MARKS_MIN: usize = 16;
 
@@ -49,6 +52,8 @@ pub struct Partition {
     pub chunk_marks: Vec<(i64, u64)>,
     /// Whether marks were forgotten, so that chunks between two marks may hold records too.
     pub thinned: bool,
+    /// While `thinned`: (offset, chunk) pairs of recent readers; records from the offset on lie in that chunk or behind it.
+    pub cursors: Vec<(i64, u64)>,
     /// Connections to wake when the high watermark moves.
     pub waiters: Vec<ConnectionId>,
     /// Idempotent producers.
@@ -57,15 +62,17 @@ pub struct Partition {
 
 impl Partition {
     /// Notes that the chunk that begins at `chunk_start` holds records from `first_offset` on (called for every batch; only the first of a chunk counts).
-    pub fn note_chunk(&mut self, first_offset: i64, chunk_start: u64, marks_max: usize) {
+    /// Returns by how much the number of marks has changed.
+    pub fn note_chunk(&mut self, first_offset: i64, chunk_start: u64, marks_max: usize) -> isize {
         if self
             .chunk_marks
             .last()
             .is_some_and(|&(_, last)| last >= chunk_start)
         {
-            return;
+            return 0;
         }
-        if self.chunk_marks.len() >= marks_max {
+        let before = self.chunk_marks.len();
+        if before >= marks_max {
             self.thinned = true;
             let mut index = 0;
             self.chunk_marks.retain(|_| {
@@ -74,14 +81,33 @@ impl Partition {
             });
         }
         self.chunk_marks.push((first_offset, chunk_start));
+        self.chunk_marks.len() as isize - before as isize
+    }
+
+    /// Notes where a reader is, so that it need not walk the same chunks again when it comes back.
+    pub fn note_cursor(&mut self, offset: i64, chunk_start: u64) {
+        if !self.thinned {
+            return;
+        }
+        // The nearest one behind it is most likely the same reader's last place.
+        let behind = (0..self.cursors.len()).filter(|&at| self.cursors[at].0 <= offset);
+        if let Some(at) = behind.max_by_key(|&at| self.cursors[at].0) {
+            self.cursors.remove(at);
+        } else if self.cursors.len() == CURSORS_MAX {
+            self.cursors.remove(0);
+        }
+        self.cursors.push((offset, chunk_start));
     }
 
     /// The start of the last remembered chunk whose records begin at or before `offset`; the first one for an earlier offset; None when nothing is stored.
     pub fn chunk_for(&self, offset: i64) -> Option<u64> {
         let behind = self.chunk_marks.partition_point(|&(first, _)| first <= offset);
-        self.chunk_marks
+        let mark = self
+            .chunk_marks
             .get(behind.saturating_sub(1))
-            .map(|&(_, start)| start)
+            .map(|&(_, start)| start)?;
+        let cursors = self.cursors.iter().filter(|&&(from, _)| from <= offset);
+        cursors.map(|&(_, start)| start).chain([mark]).max()
     }
 
     /// The start of the first remembered chunk behind `chunk_start`; others may lie between when `thinned`.
@@ -101,6 +127,7 @@ impl Partition {
             return;
         }
         self.chunk_marks.drain(..gone);
+        self.cursors.retain(|&(_, start)| start >= journal_start);
         let first = self
             .chunk_marks
             .first()
@@ -116,6 +143,8 @@ pub struct Topics {
     names: HashMap<[u8; 16], String>,
     partitions: Vec<Option<Box<Partition>>>,
     partitions_alive: usize,
+    /// Marks of all partitions; those that were removed are still counted until `recount`.
+    marks: isize,
 }
 
 impl Topics {
@@ -149,9 +178,25 @@ impl Topics {
         self.partitions_alive
     }
 
-    /// Chunks that each partition may remember.
+    /// Chunks that each partition may remember: any number while there are few in all.
     pub fn chunk_marks_max(&self) -> usize {
+        if self.marks < CHUNK_MARKS_MAX as isize {
+            return usize::MAX;
+        }
         (CHUNK_MARKS_MAX / self.partitions_alive.max(1)).max(CHUNK_MARKS_MIN)
+    }
+
+    /// Notes that the number of marks has changed.
+    pub fn add_marks(&mut self, change: isize) {
+        self.marks += change;
+    }
+
+    /// Counts the marks anew, after partitions or chunks were removed.
+    pub fn recount(&mut self) {
+        self.marks = self
+            .partitions()
+            .map(|(_, partition)| partition.chunk_marks.len() as isize)
+            .sum();
     }
 
     /// The internal id that the next new partition gets.
@@ -285,5 +330,19 @@ mod tests {
                 && !name_is_legal("a/b")
                 && !name_is_legal(&"x".repeat(250))
         );
+    }
+
+    #[test]
+    fn a_reader_is_led_back_to_where_it_was_while_marks_are_missing() {
+        let mut partition = Partition::default();
+        for chunk in 0..100u64 {
+            partition.note_chunk(chunk as i64 * 10, chunk * 4096, 16);
+        }
+        assert!(partition.thinned);
+        partition.note_cursor(335, 33 * 4096);
+        assert_eq!(partition.chunk_for(336), Some(33 * 4096));
+        assert!(partition.chunk_for(330).unwrap() <= 33 * 4096);
+        partition.note_cursor(345, 34 * 4096);
+        assert_eq!(partition.cursors, [(345, 34 * 4096)]);
     }
 }

@@ -17,6 +17,8 @@ pub struct Ready {
     pub readable: bool,
     /// It may take something.
     pub writable: bool,
+    /// The other side will send nothing more.
+    pub ended: bool,
     /// Both directions are closed, or the connection failed.
     pub broken: bool,
 }
@@ -92,6 +94,7 @@ impl Poll {
             Ready {
                 token: event.u64,
                 readable: flags & (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) != 0,
+                ended: flags & libc::EPOLLRDHUP != 0,
                 writable: flags & libc::EPOLLOUT != 0,
                 broken: flags & (libc::EPOLLHUP | libc::EPOLLERR) != 0,
             }

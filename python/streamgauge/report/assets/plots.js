@@ -150,6 +150,7 @@ const Plots = (() => {
         context.save();
         context.font = `${10.5 * unit}px system-ui, sans-serif`;
         context.textBaseline = "top";
+        context.textAlign = "left";
         const width = context.measureText("warm-up").width;
         if (width + 10 * unit < edge(plot, from) - box.left) {
           context.fillStyle = colour("panel");

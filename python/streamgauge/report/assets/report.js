@@ -132,7 +132,11 @@
     const sums = [];
     let below = trial.time.map(() => 0);
     for (const [name] of present) {
-      below = below.map((value, at) => value + (trial.series[name][at] || 0));
+      /* Where one owner is not known (the drain's last part of an interval), the stack has a gap instead of a false drop. */
+      below = below.map((value, at) => {
+        const own = trial.series[name][at];
+        return value === null || own === null || own === undefined ? null : value + own;
+      });
       sums.push(below);
     }
     /* The tallest sum is drawn first and the smaller ones over it, so that each keeps its own band. */

@@ -1,0 +1,666 @@
+//! An AMQP consumer: one connection, and one channel for each of its queues, so that a queue that cannot be had (its node is down) does
+//! not take the others with it.
+//!
+//! Deliveries are parsed where they were read. With manual acknowledgements many messages are acknowledged at a time, when a quarter of
+//! the prefetch window is used or [`ACK_NS`] after the first. Pausing cancels the consumer: the server stops delivering, and what it had
+//! sent by then (at most the prefetch window) still arrives and counts.
+
+use std::rc::Rc;
+
+use gauge_load::Observer;
+use gauge_load::clock::monotonic_ns;
+
+use super::codec::{self, Frame, Malformed, Put, Reader, kind, method};
+use super::lane::{Shared, Sink};
+use super::options::{ConsumerAcks, Options, queue_name, routing_key};
+use super::session::{REPLY_SUCCESS, Session, error};
+use crate::stream::{Backoff, InputBytes, Lost};
+use crate::{ClientError, LaneSpec, Ready, StartAt};
+
+/// A frame is at most 128 KiB; several of them are read at once.
+const INPUT: InputBytes = InputBytes {
+    first: 256 << 10,
+    max: 512 << 10,
+};
+/// The oldest message without an acknowledgement is at most this old when one is sent.
+const ACK_NS: i64 = 10_000_000;
+/// Messages without an acknowledgement after which one is sent, when the prefetch window is unlimited.
+const ACK_MSGS: u32 = 1000;
+/// Pause before a queue that could not be had is tried again.
+const REOPEN_NS: i64 = 500_000_000;
+/// How often queues are asked how many messages they have left, during the drain.
+const ASK_NS: i64 = 200_000_000;
+/// A longer message is not believed.
+const BODY_BYTES_MAX: usize = 512 << 20;
+
+/// Where a queue stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// No channel; tried again at this time.
+    Closed(i64),
+    /// The channel and the consumer were asked for.
+    Opening,
+    Consuming,
+    /// basic.cancel was sent.
+    Cancelling,
+    /// The channel is open, without a consumer.
+    Idle,
+}
+
+/// A queue.
+#[derive(Debug)]
+struct Position {
+    slot: usize,
+    queue: String,
+    topic: usize,
+    partition: u32,
+    state: State,
+    /// It was consumed from once: what belongs to the beginning is done.
+    has_begun: bool,
+    /// The latest message's delivery tag, and how many were not acknowledged.
+    delivery_tag: u64,
+    unacked: u32,
+    /// The message that is being delivered: bytes of its body, and what was read of them when it comes in several frames.
+    body_bytes: Option<usize>,
+    body: Vec<u8>,
+    /// Messages left in the queue as the latest answer told, unless something was delivered since.
+    left_msgs: Option<u32>,
+    is_asked: bool,
+}
+
+/// A consumer.
+pub(super) struct Consumer {
+    index: usize,
+    subscription: usize,
+    start: StartAt,
+    options: Rc<Options>,
+    positions: Vec<Position>,
+    session: Option<Session>,
+    backoff: Backoff,
+    attempts: usize,
+    is_paused: bool,
+    is_draining: bool,
+    /// Positions with messages that were not acknowledged.
+    dirty: Vec<u32>,
+    ack_at_ns: i64,
+    ack_msgs: u32,
+    ask_at_ns: i64,
+    /// Answers and acknowledgements that are to be sent.
+    outgoing: Vec<u8>,
+    has_messages: bool,
+}
+
+impl Consumer {
+    pub fn new(index: usize, spec: &LaneSpec, options: Rc<Options>) -> Consumer {
+        let consumer = &spec.consumers[index];
+        let positions = consumer.partitions.iter().map(|&(topic, partition)| Position {
+            slot: spec.topics[topic].first_slot + partition as usize,
+            queue: queue_name(&spec.topics[topic].name, partition, consumer.subscription),
+            topic,
+            partition,
+            state: State::Closed(i64::MIN),
+            has_begun: false,
+            delivery_tag: 0,
+            unacked: 0,
+            body_bytes: None,
+            body: Vec::new(),
+            left_msgs: None,
+            is_asked: false,
+        });
+        Consumer {
+            index,
+            subscription: consumer.subscription,
+            start: consumer.start,
+            positions: positions.collect(),
+            session: None,
+            backoff: Backoff::default(),
+            attempts: index,
+            is_paused: false,
+            is_draining: false,
+            dirty: Vec::new(),
+            ack_at_ns: i64::MAX,
+            ack_msgs: match options.prefetch_msgs {
+                0 => ACK_MSGS,
+                prefetch => u32::from(prefetch / 4).clamp(1, ACK_MSGS),
+            },
+            ask_at_ns: i64::MAX,
+            outgoing: Vec::new(),
+            has_messages: false,
+            options,
+        }
+    }
+
+    fn connect(&mut self, shared: &Shared, now_ns: i64) -> Result<(), Lost> {
+        let server = shared.servers[self.attempts % shared.servers.len()];
+        self.attempts += 1;
+        let token = Shared::consumer_token(self.index, 0);
+        self.session = Some(Session::connect(server, &shared.poller, token, INPUT, now_ns)?);
+        Ok(())
+    }
+
+    fn drive_session(&mut self, shared: &Shared, now_ns: i64) -> Result<(), Lost> {
+        if self.session.is_none() {
+            if !self.backoff.is_over(now_ns) {
+                return Ok(());
+            }
+            self.connect(shared, now_ns)?;
+        }
+        let Some(session) = &mut self.session else {
+            return Ok(());
+        };
+        session.drive(now_ns)?;
+        if session.is_ready() {
+            self.backoff.works();
+            self.drive_positions(shared, now_ns);
+            if now_ns >= self.ack_at_ns {
+                self.acknowledge();
+            }
+            if now_ns >= self.ask_at_ns {
+                self.ask_at_ns = now_ns + ASK_NS;
+                self.ask();
+            }
+        }
+        self.write(shared, now_ns)
+    }
+
+    fn write(&mut self, shared: &Shared, now_ns: i64) -> Result<(), Lost> {
+        let Some(session) = &mut self.session else {
+            return Ok(());
+        };
+        if !self.outgoing.is_empty() {
+            session.push_control(std::mem::take(&mut self.outgoing), now_ns);
+        }
+        session.write(&shared.poller, |_| {})
+    }
+
+    /// Opens, cancels and resumes, as is wanted.
+    fn drive_positions(&mut self, shared: &Shared, now_ns: i64) {
+        for at in 0..self.positions.len() {
+            let channel = channel_of(at);
+            match (self.positions[at].state, self.is_paused) {
+                (State::Closed(at_ns), _) if now_ns >= at_ns => self.open(at, shared),
+                (State::Consuming, true) => {
+                    self.positions[at].state = State::Cancelling;
+                    codec::put_method(&mut self.outgoing, channel, method::BASIC_CANCEL, |arguments| {
+                        arguments.put_short_string(CONSUMER_TAG);
+                        arguments.put_u8(0);
+                    });
+                }
+                (State::Idle, false) => {
+                    self.positions[at].state = State::Opening;
+                    self.consume(at);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Opens a queue's channel and asks for its messages; the first time, makes the queue what the subscription needs.
+    fn open(&mut self, at: usize, shared: &Shared) {
+        let (channel, options) = (channel_of(at), Rc::clone(&self.options));
+        let position = &mut self.positions[at];
+        position.state = State::Opening;
+        let out = &mut self.outgoing;
+        codec::put_method(out, channel, method::CHANNEL_OPEN, |arguments| {
+            arguments.put_short_string("")
+        });
+        codec::put_method(out, channel, method::BASIC_QOS, |arguments| {
+            // No limit in bytes, which RabbitMQ does not know.
+            arguments.put_u32(0);
+            arguments.put_u16(options.prefetch_msgs);
+            arguments.put_u8(0);
+        });
+        if !position.has_begun && self.subscription > 0 {
+            let topic = &shared.spec.topics[position.topic].name;
+            put_declare(out, channel, &position.queue, &options);
+            put_bind(
+                out,
+                channel,
+                &position.queue,
+                topic,
+                &routing_key(position.partition),
+            );
+        }
+        if !position.has_begun && self.start == StartAt::Latest {
+            codec::put_method(out, channel, method::QUEUE_PURGE, |arguments| {
+                arguments.put_u16(0);
+                arguments.put_short_string(&position.queue);
+                arguments.put_u8(0);
+            });
+        }
+        self.consume(at);
+    }
+
+    fn consume(&mut self, at: usize) {
+        let is_automatic = self.options.consumer_acks == ConsumerAcks::Automatic;
+        let queue = &self.positions[at].queue;
+        codec::put_method(
+            &mut self.outgoing,
+            channel_of(at),
+            method::BASIC_CONSUME,
+            |arguments| {
+                arguments.put_u16(0);
+                arguments.put_short_string(queue);
+                arguments.put_short_string(CONSUMER_TAG);
+                // Bit 1: no-ack.
+                arguments.put_u8(if is_automatic { 2 } else { 0 });
+                arguments.put_u32(0);
+            },
+        );
+    }
+
+    /// Acknowledges everything that was received.
+    fn acknowledge(&mut self) {
+        for at in self.dirty.drain(..) {
+            let position = &mut self.positions[at as usize];
+            if position.unacked > 0 {
+                position.unacked = 0;
+                codec::put_ack(&mut self.outgoing, channel_of(at as usize), position.delivery_tag);
+            }
+        }
+        self.ack_at_ns = i64::MAX;
+    }
+
+    /// Asks how many messages the queues have left.
+    fn ask(&mut self) {
+        for (at, position) in self.positions.iter_mut().enumerate() {
+            if position.state == State::Consuming && !position.is_asked {
+                position.is_asked = true;
+                codec::put_method(
+                    &mut self.outgoing,
+                    channel_of(at),
+                    method::QUEUE_DECLARE,
+                    |arguments| {
+                        arguments.put_u16(0);
+                        arguments.put_short_string(&position.queue);
+                        // Bit 0: passive.
+                        arguments.put_u8(1);
+                        arguments.put_u32(0);
+                    },
+                );
+            }
+        }
+    }
+
+    fn advance(
+        &mut self,
+        ready: &Ready,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        until_ns: i64,
+    ) -> Result<bool, Lost> {
+        let now_ns = monotonic_ns();
+        let Some(session) = &mut self.session else {
+            return Ok(false);
+        };
+        session.advance(ready, now_ns)?;
+        if ready.writable {
+            self.write(shared, now_ns)?;
+        }
+        if !ready.readable {
+            return Ok(false);
+        }
+        loop {
+            // The session is put aside, so that its bytes can be read while the consumer is changed.
+            let Some(mut session) = self.session.take() else {
+                return Ok(false);
+            };
+            let read = session.read(now_ns);
+            let received_ns = monotonic_ns();
+            let handled = self.take_frames(&mut session, shared, observer, received_ns);
+            self.session = Some(session);
+            if std::mem::take(&mut self.has_messages) {
+                observer.fetched(self.subscription);
+                self.write(shared, received_ns)?;
+            }
+            handled?;
+            if !read? {
+                return Ok(false);
+            }
+            if monotonic_ns() >= until_ns {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn take_frames(
+        &mut self,
+        session: &mut Session,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        received_ns: i64,
+    ) -> Result<(), Lost> {
+        let options = Rc::clone(&self.options);
+        while let Some(frame) = session.next(&options, received_ns)? {
+            let at = usize::from(frame.channel) - 1;
+            if at >= self.positions.len() {
+                return Err(Malformed("a channel that was never opened").into());
+            }
+            let payload = session.payload(frame);
+            match frame.kind {
+                kind::METHOD => self.on_method(at, payload, shared, observer, received_ns)?,
+                kind::HEADER => self.on_header(at, payload, observer, received_ns)?,
+                kind::BODY => self.on_body(at, frame, payload, observer, received_ns)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn on_method(
+        &mut self,
+        at: usize,
+        payload: &[u8],
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<(), Lost> {
+        let position = &mut self.positions[at];
+        let mut reader = Reader::new(payload);
+        match reader.method()? {
+            method::BASIC_DELIVER => {
+                reader.short_string()?;
+                position.delivery_tag = reader.u64()?;
+            }
+            method::BASIC_CONSUME_OK => {
+                position.state = State::Consuming;
+                position.has_begun = true;
+            }
+            method::BASIC_CANCEL_OK => position.state = State::Idle,
+            method::QUEUE_DECLARE_OK => {
+                reader.short_string()?;
+                position.left_msgs = Some(reader.u32()?);
+                position.is_asked = false;
+            }
+            // The server cancels a consumer when its queue is deleted or moves to another node.
+            method::BASIC_CANCEL => {
+                observer.error(error::CONSUMER_CANCELLED);
+                self.close_channel(at, now_ns);
+            }
+            method::CHANNEL_CLOSE => {
+                let closing = codec::read_closing(&mut reader)?;
+                codec::put_method(
+                    &mut self.outgoing,
+                    channel_of(at),
+                    method::CHANNEL_CLOSE_OK,
+                    |_| {},
+                );
+                self.reset(at, State::Closed(now_ns + REOPEN_NS));
+                if is_fatal(&closing, shared.is_prepared) {
+                    return Err(Lost::Refused(error::of(closing.code), closing.words));
+                }
+                observer.error(error::of(closing.code));
+                shared.trouble = Some(closing.words);
+            }
+            method::CHANNEL_CLOSE_OK => self.reset(at, State::Closed(now_ns + REOPEN_NS)),
+            method::CHANNEL_OPEN_OK
+            | method::BASIC_QOS_OK
+            | method::QUEUE_BIND_OK
+            | method::QUEUE_PURGE_OK
+            | method::CHANNEL_FLOW => {}
+            _ => return Err(Malformed("an unexpected method on a consumer's channel").into()),
+        }
+        Ok(())
+    }
+
+    fn close_channel(&mut self, at: usize, now_ns: i64) {
+        codec::put_method(
+            &mut self.outgoing,
+            channel_of(at),
+            method::CHANNEL_CLOSE,
+            |arguments| {
+                arguments.put_u16(REPLY_SUCCESS);
+                arguments.put_short_string("cancelled");
+                arguments.put_u32(0);
+            },
+        );
+        // Nothing is done with the channel before the server has answered, or the connection is lost.
+        self.reset(
+            at,
+            State::Closed(now_ns.saturating_add(i64::from(u16::MAX) * REOPEN_NS)),
+        );
+    }
+
+    /// The channel is gone: the server delivers again what was not acknowledged.
+    fn reset(&mut self, at: usize, state: State) {
+        let position = &mut self.positions[at];
+        position.state = state;
+        position.unacked = 0;
+        position.body_bytes = None;
+        position.body.clear();
+        position.left_msgs = None;
+        position.is_asked = false;
+    }
+
+    #[inline]
+    fn on_header(
+        &mut self,
+        at: usize,
+        payload: &[u8],
+        observer: &mut Observer,
+        received_ns: i64,
+    ) -> Result<(), Malformed> {
+        let mut reader = Reader::new(payload);
+        reader.u32()?;
+        let bytes = usize::try_from(reader.u64()?).unwrap_or(usize::MAX);
+        if bytes > BODY_BYTES_MAX {
+            return Err(Malformed("a message is longer than 512 MiB"));
+        }
+        let position = &mut self.positions[at];
+        position.body_bytes = Some(bytes);
+        position.body.clear();
+        if bytes == 0 {
+            self.deliver(at, &[], observer, received_ns);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn on_body(
+        &mut self,
+        at: usize,
+        frame: Frame,
+        payload: &[u8],
+        observer: &mut Observer,
+        received_ns: i64,
+    ) -> Result<(), Malformed> {
+        let position = &mut self.positions[at];
+        let Some(bytes) = position.body_bytes else {
+            return Err(Malformed("a body without a header"));
+        };
+        if position.body.is_empty() && frame.until - frame.from == bytes {
+            self.deliver(at, payload, observer, received_ns);
+            return Ok(());
+        }
+        position.body.extend_from_slice(payload);
+        if position.body.len() > bytes {
+            return Err(Malformed("a body is longer than its header says"));
+        }
+        if position.body.len() == bytes {
+            let body = std::mem::take(&mut position.body);
+            self.deliver(at, &body, observer, received_ns);
+            self.positions[at].body = body;
+            self.positions[at].body.clear();
+        }
+        Ok(())
+    }
+
+    /// A whole message is there.
+    #[inline]
+    fn deliver(&mut self, at: usize, body: &[u8], observer: &mut Observer, received_ns: i64) {
+        let position = &mut self.positions[at];
+        position.body_bytes = None;
+        position.left_msgs = None;
+        observer.received(self.subscription, position.slot, body, received_ns);
+        self.has_messages = true;
+        if self.options.consumer_acks == ConsumerAcks::Automatic {
+            return;
+        }
+        if position.unacked == 0 {
+            self.dirty.push(at as u32);
+            self.ack_at_ns = self.ack_at_ns.min(received_ns + ACK_NS);
+        }
+        position.unacked += 1;
+        if position.unacked >= self.ack_msgs {
+            position.unacked = 0;
+            codec::put_ack(&mut self.outgoing, channel_of(at), position.delivery_tag);
+        }
+    }
+
+    fn lose(
+        &mut self,
+        lost: &Lost,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<(), ClientError> {
+        let fault = format!("consumer of subscription {}: {lost}", self.subscription);
+        let is_fatal = match lost {
+            Lost::Refused(error::ACCESS_REFUSED, _) => true,
+            Lost::Refused(_, _) => !shared.is_prepared,
+            _ => false,
+        };
+        self.session = None;
+        self.backoff.pause(now_ns);
+        self.outgoing.clear();
+        self.dirty.clear();
+        self.ack_at_ns = i64::MAX;
+        for at in 0..self.positions.len() {
+            self.reset(at, State::Closed(i64::MIN));
+        }
+        observer.error(lost.kind());
+        shared.trouble = Some(fault.clone());
+        match is_fatal {
+            true => Err(ClientError::system(fault)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The only consumer of its channel.
+const CONSUMER_TAG: &str = "gauge";
+
+fn channel_of(at: usize) -> u16 {
+    u16::try_from(at + 1)
+        .expect("the number of a consumer's queues was checked against the number of channels")
+}
+
+/// Whether a closed channel makes the trial pointless: a queue on a node that is down may come back, one that was never there does not.
+fn is_fatal(closing: &codec::Closing, is_prepared: bool) -> bool {
+    match error::of(closing.code) {
+        error::ACCESS_REFUSED => true,
+        error::NOT_FOUND => !is_prepared && !closing.words.contains("down or inaccessible"),
+        error::PRECONDITION_FAILED => !is_prepared,
+        _ => false,
+    }
+}
+
+/// Declares a durable queue with the options' arguments.
+pub(super) fn put_declare(into: &mut Vec<u8>, channel: u16, queue: &str, options: &Options) {
+    codec::put_method(into, channel, method::QUEUE_DECLARE, |arguments| {
+        arguments.put_u16(0);
+        arguments.put_short_string(queue);
+        // Bit 1: durable.
+        arguments.put_u8(2);
+        arguments.put_table(&options.queue_arguments);
+    });
+}
+
+/// Binds a queue to a topic's exchange.
+pub(super) fn put_bind(into: &mut Vec<u8>, channel: u16, queue: &str, exchange: &str, key: &str) {
+    codec::put_method(into, channel, method::QUEUE_BIND, |arguments| {
+        arguments.put_u16(0);
+        arguments.put_short_string(queue);
+        arguments.put_short_string(exchange);
+        arguments.put_short_string(key);
+        arguments.put_u8(0);
+        arguments.put_u32(0);
+    });
+}
+
+impl Sink for Consumer {
+    fn subscription(&self) -> usize {
+        self.subscription
+    }
+
+    fn partitions(&self) -> usize {
+        self.positions.len()
+    }
+
+    fn assigned(&self) -> usize {
+        self.positions
+            .iter()
+            .filter(|position| position.has_begun)
+            .count()
+    }
+
+    fn pause(&mut self, paused: bool) {
+        self.is_paused = paused;
+    }
+
+    fn is_caught_up(&self) -> bool {
+        self.positions
+            .iter()
+            .all(|position| position.left_msgs == Some(0))
+    }
+
+    fn flush(&mut self) {
+        if !self.is_draining {
+            self.is_draining = true;
+            self.ask_at_ns = 0;
+        }
+    }
+
+    fn on_ready(
+        &mut self,
+        _link: usize,
+        ready: &Ready,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        until_ns: i64,
+    ) -> Result<bool, ClientError> {
+        match self.advance(ready, shared, observer, until_ns) {
+            Ok(more) => Ok(more),
+            Err(lost) => self.lose(&lost, shared, observer, monotonic_ns()).map(|()| false),
+        }
+    }
+
+    fn drive(
+        &mut self,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<bool, ClientError> {
+        if let Err(lost) = self.drive_session(shared, now_ns) {
+            self.lose(&lost, shared, observer, now_ns)?;
+        }
+        Ok(false)
+    }
+
+    fn deadline_ns(&self) -> i64 {
+        let Some(session) = &self.session else {
+            return self.backoff.retry_at_ns();
+        };
+        let mut deadline_ns = session.deadline_ns();
+        if session.is_ready() {
+            deadline_ns = deadline_ns.min(self.ack_at_ns).min(self.ask_at_ns);
+            for position in &self.positions {
+                if let State::Closed(at_ns) = position.state {
+                    deadline_ns = deadline_ns.min(at_ns);
+                }
+            }
+        }
+        deadline_ns
+    }
+
+    fn abandon(&mut self, shared: &mut Shared) {
+        let now_ns = monotonic_ns();
+        self.acknowledge();
+        // What cannot be written at once is given up.
+        let _ = self.write(shared, now_ns);
+        if let Some(mut session) = self.session.take() {
+            session.close(&shared.poller, now_ns);
+        }
+    }
+}

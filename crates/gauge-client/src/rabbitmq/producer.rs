@@ -1,0 +1,600 @@
+//! An AMQP producer: one connection with one channel in confirm mode.
+//!
+//! Messages are put into their frames as they are taken and leave in batches: a batch is what is written together, as AMQP has no
+//! batches of its own. The server confirms message by message (with the multiple flag, many at a time). What is written and not
+//! confirmed is bounded by `in_flight` times `bytes` of the batch policy; while that is reached, what is due stays and grows.
+//!
+//! When the connection is lost, everything without a confirmation is sent again over the next one, in its order and with its times. The
+//! server may have had it before, so duplicates are possible; AMQP has no means against them.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use gauge_load::clock::monotonic_ns;
+use gauge_load::stamp::{self, Stamp};
+use gauge_load::{BatchLedger, Departure, Emitter, Observer};
+
+use super::batch::{Batch, Spares};
+use super::codec::{self, Put, kind, method, method_frame};
+use super::confirms::Returning;
+use super::hash;
+use super::lane::{Shared, Source};
+use super::options::{Options, routing_key};
+use super::session::{Session, error};
+use super::unconfirmed::{Entry, Settled, Unconfirmed};
+use crate::stream::{Backoff, Lost, kind as lost_kind};
+use crate::{Acks, ClientError, Keys, LaneSpec, Offer, Ready};
+
+/// The producer's channel.
+pub(super) const CHANNEL: u16 = 1;
+/// Messages, and bytes of bodies, after which `offer` reads the clock again.
+const CLOCK_MSGS: u32 = 256;
+const CLOCK_BYTES: usize = 64 << 10;
+/// `offer` returns to let batches leave when this much is queued, or this much time has passed.
+const OFFER_BYTES: usize = 64 << 10;
+const OFFER_NS: i64 = 200_000;
+/// How often what waits without a connection is looked through for what has waited too long.
+const EXPIRY_CHECK_NS: i64 = 50_000_000;
+/// Room for the decimal digits of a key.
+const KEY_BYTES: usize = 10;
+
+/// A message's frames up to its body: basic.publish, the content header, and the head of the body's frame.
+#[derive(Debug)]
+struct Prefix {
+    bytes: Vec<u8>,
+    /// Where the body's size stands in the content header.
+    size_at: usize,
+}
+
+impl Prefix {
+    fn new(exchange: &str, key: &str, options: &Options) -> Prefix {
+        let mut bytes = method_frame(CHANNEL, method::BASIC_PUBLISH, |arguments| {
+            // A reserved field.
+            arguments.put_u16(0);
+            arguments.put_short_string(exchange);
+            arguments.put_short_string(key);
+            // Bit 0: mandatory.
+            arguments.put_u8(u8::from(options.mandatory));
+        });
+        bytes.put_u8(kind::HEADER);
+        bytes.put_u16(CHANNEL);
+        // Class, weight, size of the body, flags, delivery-mode.
+        bytes.put_u32(2 + 2 + 8 + 2 + 1);
+        bytes.put_u16(method::BASIC_PUBLISH.0);
+        bytes.put_u16(0);
+        let size_at = bytes.len();
+        bytes.put_u64(0);
+        // Bit 12: the only property is delivery-mode.
+        bytes.put_u16(1 << 12);
+        bytes.put_u8(if options.persistent { 2 } else { 1 });
+        bytes.put_u8(codec::FRAME_END);
+        bytes.put(&[kind::BODY]);
+        bytes.put_u16(CHANNEL);
+        bytes.put_u32(0);
+        Prefix { bytes, size_at }
+    }
+
+    /// Bytes of a whole message on the wire, when its body fits into one frame.
+    fn wire_bytes(&self, payload_bytes: usize) -> usize {
+        self.bytes.len() + payload_bytes + 1
+    }
+
+    /// Writes everything but the body, whose place it returns.
+    #[inline]
+    fn write<'a>(&self, into: &'a mut [u8], payload_bytes: usize) -> &'a mut [u8] {
+        let (head, rest) = into.split_at_mut(self.bytes.len());
+        head.copy_from_slice(&self.bytes);
+        head[self.size_at..self.size_at + 8].copy_from_slice(&(payload_bytes as u64).to_be_bytes());
+        let length_at = head.len() - 4;
+        head[length_at..].copy_from_slice(&(payload_bytes as u32).to_be_bytes());
+        rest[payload_bytes] = codec::FRAME_END;
+        &mut rest[..payload_bytes]
+    }
+}
+
+/// A producer.
+pub(super) struct Producer {
+    pub(super) index: usize,
+    pub(super) id: u32,
+    pub(super) options: Rc<Options>,
+    pub(super) first_slot: usize,
+    pub(super) keys: Keys,
+    prefixes: Vec<Prefix>,
+    pub(super) acks: Acks,
+    /// The partition that the next message without a key goes to.
+    pub(super) turn: usize,
+    pub(super) session: Option<Session>,
+    pub(super) backoff: Backoff,
+    pub(super) attempts: usize,
+    /// channel.open and confirm.select were sent; messages may follow.
+    pub(super) is_channel_asked: bool,
+    pub(super) is_channel_open: bool,
+    pub(super) open: Option<Box<Batch>>,
+    pub(super) queue: VecDeque<Box<Batch>>,
+    /// Written whole; the last message of the first one is not confirmed.
+    pub(super) written: VecDeque<Box<Batch>>,
+    pub(super) queued_bytes: usize,
+    pub(super) unconfirmed: Unconfirmed,
+    /// Serial number minus delivery tag of this connection.
+    pub(super) tag_base: u64,
+    /// Below this serial number everything was handed to the connection.
+    pub(super) sent_serial: u64,
+    /// Bytes handed to the connection and not confirmed.
+    pub(super) in_flight_bytes: usize,
+    /// When the server confirmed last, or when it was given something to confirm.
+    pub(super) progress_ns: i64,
+    pub(super) settled: Settled,
+    pub(super) returning: Returning,
+    pub(super) spares: Spares,
+    pub(super) body_bytes_max: usize,
+    pub(super) waiting_msgs: u64,
+    pub(super) probes: usize,
+    pub(super) window_bytes: usize,
+    pub(super) request_timeout_ns: i64,
+    pub(super) is_flushing: bool,
+    pub(super) has_room: bool,
+    pub(super) next_expiry_ns: i64,
+}
+
+impl Producer {
+    pub fn new(index: usize, spec: &LaneSpec, options: Rc<Options>) -> Producer {
+        let producer = &spec.producers[index];
+        let topic = &spec.topics[producer.topic];
+        let prefixes = (0..topic.partitions)
+            .map(|partition| Prefix::new(&topic.name, &routing_key(partition), &options));
+        Producer {
+            index,
+            id: producer.id,
+            first_slot: topic.first_slot,
+            keys: producer.keys,
+            prefixes: prefixes.collect(),
+            options,
+            acks: spec.acks,
+            // Producers begin at different partitions, so that they do not all crowd the first.
+            turn: (producer.id % topic.partitions.max(1)) as usize,
+            session: None,
+            backoff: Backoff::default(),
+            attempts: 0,
+            is_channel_asked: false,
+            is_channel_open: false,
+            open: None,
+            queue: VecDeque::new(),
+            written: VecDeque::new(),
+            queued_bytes: 0,
+            unconfirmed: Unconfirmed::default(),
+            tag_base: 0,
+            sent_serial: 0,
+            in_flight_bytes: 0,
+            progress_ns: 0,
+            settled: Settled::default(),
+            returning: Returning::default(),
+            spares: Spares::default(),
+            body_bytes_max: usize::MAX,
+            waiting_msgs: 0,
+            probes: 0,
+            window_bytes: spec.batch.bytes.saturating_mul(spec.batch.in_flight.max(1)),
+            request_timeout_ns: spec.request_timeout_ns,
+            is_flushing: false,
+            has_room: false,
+            next_expiry_ns: 0,
+        }
+    }
+
+    fn has_room_for(&self, payload_bytes: usize, shared: &Shared) -> bool {
+        let batch = &shared.spec.batch;
+        if shared.spec.closed_loop && self.queued_bytes >= batch.bytes.max(1) {
+            return false;
+        }
+        // An empty lane takes a message of any size.
+        shared.buffered_bytes + payload_bytes <= batch.buffer_bytes || shared.buffered_bytes == 0
+    }
+
+    /// Whether a batch of this size may leave now.
+    fn can_send(&self, bytes: usize) -> bool {
+        let is_open =
+            self.is_channel_open && self.session.as_ref().is_some_and(|session| !session.is_blocked());
+        is_open && (self.in_flight_bytes == 0 || self.in_flight_bytes + bytes <= self.window_bytes)
+    }
+
+    /// Whether `drive` would send something at once.
+    fn could_send(&self) -> bool {
+        self.queue.front().is_some_and(|batch| self.can_send(batch.len()))
+    }
+
+    /// Puts a message into the open batch.
+    #[inline]
+    fn add(&mut self, departure: &Departure<'_>, shared: &mut Shared) {
+        let payload_bytes = departure.payload_bytes();
+        let partition = self.choose(departure.key, payload_bytes, shared);
+        let wire_bytes = self.append(partition, payload_bytes, shared, departure.sent_ns, |place| {
+            departure.write_into(place);
+        });
+        let stamp = &departure.stamp;
+        let entry = Entry::message(
+            stamp.sequence,
+            stamp.intended_ns,
+            departure.sent_ns,
+            payload_bytes,
+            wire_bytes,
+        );
+        self.unconfirmed.push(entry);
+    }
+
+    /// The partition of a message; closes the open batch when the message does not fit.
+    #[inline]
+    fn choose(&mut self, key: Option<u32>, payload_bytes: usize, shared: &Shared) -> usize {
+        let bytes = self.prefixes[self.turn].wire_bytes(payload_bytes);
+        let is_full = |batch: &Batch| batch.len() + bytes > shared.spec.batch.bytes;
+        if self.open.as_deref().is_some_and(is_full) {
+            self.close_open();
+        }
+        match (self.keys, key) {
+            (Keys::Keyed, Some(key)) => {
+                let mut digits = [0; KEY_BYTES];
+                hash::partition_of(decimal(key, &mut digits), self.prefixes.len() as u32) as usize
+            }
+            (Keys::Sticky, _) => self.turn,
+            (Keys::RoundRobin | Keys::Keyed, _) => {
+                let turn = self.turn;
+                self.next_turn();
+                turn
+            }
+        }
+    }
+
+    fn next_turn(&mut self) {
+        self.turn = if self.turn + 1 == self.prefixes.len() {
+            0
+        } else {
+            self.turn + 1
+        };
+    }
+
+    /// Appends a message's frames to the open batch. Returns their length.
+    #[inline]
+    fn append(
+        &mut self,
+        partition: usize,
+        payload_bytes: usize,
+        shared: &mut Shared,
+        now_ns: i64,
+        write: impl FnOnce(&mut [u8]),
+    ) -> usize {
+        let batch = self.open.get_or_insert_with(|| {
+            let due_ns = now_ns.saturating_add(shared.spec.batch.linger_ns);
+            self.spares.open(self.unconfirmed.next(), now_ns, due_ns)
+        });
+        let prefix = &self.prefixes[partition];
+        let before = batch.len();
+        if payload_bytes <= self.body_bytes_max && payload_bytes > 0 {
+            let place = batch.extend(prefix.wire_bytes(payload_bytes));
+            write(prefix.write(place, payload_bytes));
+        } else {
+            append_in_frames(batch, prefix, payload_bytes, self.body_bytes_max, write);
+        }
+        batch.messages += 1;
+        let bytes = batch.len() - before;
+        shared.buffered_bytes += bytes;
+        bytes
+    }
+
+    fn close_open(&mut self) {
+        if let Some(batch) = self.open.take() {
+            self.queued_bytes += batch.len();
+            self.queue.push_back(batch);
+            if self.keys == Keys::Sticky {
+                self.next_turn();
+            }
+        }
+    }
+
+    /// Hands batches to the connection as far as the window allows, and writes.
+    fn send(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) -> Result<(), Lost> {
+        loop {
+            let is_due = |batch: &Batch| self.is_flushing || batch.due_ns <= now_ns;
+            let bytes = match (self.queue.front(), self.open.as_deref()) {
+                (Some(batch), _) => batch.len(),
+                (None, Some(batch)) if is_due(batch) => batch.len(),
+                _ => break,
+            };
+            if !self.can_send(bytes) {
+                break;
+            }
+            if self.queue.is_empty() {
+                self.close_open();
+            }
+            let (Some(batch), Some(session)) = (self.queue.pop_front(), self.session.as_mut()) else {
+                break;
+            };
+            self.queued_bytes -= batch.len();
+            if self.in_flight_bytes == 0 {
+                self.progress_ns = now_ns;
+            }
+            self.in_flight_bytes += batch.len();
+            self.sent_serial = batch.end_serial();
+            session.push_batch(batch, now_ns);
+            observer.request();
+        }
+        self.write(shared, observer)
+    }
+
+    pub(super) fn write(&mut self, shared: &mut Shared, observer: &mut Observer) -> Result<(), Lost> {
+        let Some(session) = &mut self.session else {
+            return Ok(());
+        };
+        let written = &mut self.written;
+        session.write(&shared.poller, |batch| written.push_back(batch))?;
+        if self.acks == Acks::None
+            && let Some(last) = self.written.back()
+        {
+            let until = last.end_serial() - 1;
+            self.settled.clear(self.id);
+            self.unconfirmed.settle_up_to(until, true, &mut self.settled);
+            self.settle(shared, observer, monotonic_ns());
+        }
+        Ok(())
+    }
+
+    /// Books what has been settled, and drops batches of which nothing waits.
+    pub(super) fn settle(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) {
+        self.settled.report(observer, now_ns, error::BASIC_NACK);
+        self.waiting_msgs -= self.settled.messages;
+        self.probes -= self.settled.probes;
+        self.in_flight_bytes -= self.settled.wire_bytes;
+        shared.buffered_bytes -= self.settled.wire_bytes;
+        self.progress_ns = now_ns;
+        self.has_room = true;
+        let first = self.unconfirmed.first();
+        while self
+            .written
+            .front()
+            .is_some_and(|batch| batch.end_serial() <= first)
+            && let Some(batch) = self.written.pop_front()
+        {
+            self.spares.close(batch);
+        }
+    }
+
+    /// Gives up on what has waited without a connection for longer than it may be retried.
+    fn expire(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) {
+        let oldest_ns = now_ns.saturating_sub(shared.spec.retry_for_ns);
+        if self.queue.is_empty()
+            && self
+                .open
+                .as_deref()
+                .is_some_and(|batch| batch.first_sent_ns <= oldest_ns)
+        {
+            self.close_open();
+        }
+        while self
+            .queue
+            .front()
+            .is_some_and(|batch| batch.first_sent_ns <= oldest_ns)
+            && let Some(batch) = self.queue.pop_front()
+        {
+            self.queued_bytes -= batch.len();
+            self.settled.clear(self.id);
+            self.unconfirmed
+                .settle_up_to(batch.end_serial() - 1, false, &mut self.settled);
+            self.settled.report(observer, now_ns, lost_kind::RETRY_TIME_OVER);
+            self.waiting_msgs -= self.settled.messages;
+            self.probes -= self.settled.probes;
+            shared.buffered_bytes -= self.settled.wire_bytes;
+            self.has_room = true;
+            self.spares.close(batch);
+        }
+    }
+
+    fn drive_session(
+        &mut self,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<(), Lost> {
+        if self.session.is_none() {
+            if !self.backoff.is_over(now_ns) {
+                return Ok(());
+            }
+            self.connect(shared, now_ns)?;
+        }
+        self.open_channel(now_ns);
+        if let Some(session) = &mut self.session {
+            session.drive(now_ns)?;
+            // A blocked connection is the server's own decision and is waited for; what waits is held by the buffer's limit.
+            let is_silent = now_ns - self.progress_ns >= self.request_timeout_ns;
+            if self.in_flight_bytes > 0 && is_silent && !session.is_blocked() {
+                return Err(Lost::Timeout);
+            }
+        }
+        self.send(shared, observer, now_ns)
+    }
+}
+
+/// A body that is empty (no body frame at all) or longer than a frame (several). The rare case: it is built aside.
+fn append_in_frames(
+    batch: &mut Batch,
+    prefix: &Prefix,
+    payload_bytes: usize,
+    body_bytes_max: usize,
+    write: impl FnOnce(&mut [u8]),
+) {
+    let mut body = vec![0; payload_bytes];
+    write(&mut body);
+    let mut head = prefix.bytes.clone();
+    head[prefix.size_at..prefix.size_at + 8].copy_from_slice(&(payload_bytes as u64).to_be_bytes());
+    head.truncate(prefix.bytes.len() - codec::FRAME_HEAD_BYTES);
+    batch.extend(head.len()).copy_from_slice(&head);
+    for piece in body.chunks(body_bytes_max.max(1)) {
+        let mut frame = vec![kind::BODY];
+        frame.put_u16(CHANNEL);
+        frame.put_u32(piece.len() as u32);
+        frame.put(piece);
+        frame.put_u8(codec::FRAME_END);
+        batch.extend(frame.len()).copy_from_slice(&frame);
+    }
+}
+
+impl Source for Producer {
+    fn is_ready(&self) -> bool {
+        self.is_channel_open
+    }
+
+    fn has_slot(&self, slot: usize) -> bool {
+        (self.first_slot..self.first_slot + self.prefixes.len()).contains(&slot)
+    }
+
+    fn waiting_msgs(&self) -> u64 {
+        self.waiting_msgs
+    }
+
+    fn probes_waiting(&self) -> usize {
+        self.probes
+    }
+
+    fn offer(
+        &mut self,
+        emitter: &mut Emitter,
+        observer: &mut Observer,
+        shared: &mut Shared,
+        now_ns: i64,
+    ) -> Offer {
+        let began_ns = now_ns;
+        let queued_before = self.queued_bytes;
+        let mut now_ns = now_ns;
+        let (mut msgs, mut bytes) = (0, 0);
+        loop {
+            if msgs == CLOCK_MSGS || bytes >= CLOCK_BYTES {
+                now_ns = monotonic_ns();
+                if now_ns - began_ns >= OFFER_NS {
+                    return Offer::More;
+                }
+                (msgs, bytes) = (0, 0);
+            }
+            match emitter.next_due_ns() {
+                Some(due_ns) if due_ns <= now_ns => {}
+                _ => return Offer::Taken,
+            }
+            let payload_bytes = emitter.next_payload_bytes();
+            if !self.has_room_for(payload_bytes, shared) {
+                if shared.spec.closed_loop && self.could_send() {
+                    return Offer::More;
+                }
+                self.has_room = false;
+                return Offer::Full;
+            }
+            let Some(departure) = emitter.take(now_ns) else {
+                return Offer::Taken;
+            };
+            observer.sent(&departure);
+            self.waiting_msgs += 1;
+            msgs += 1;
+            bytes += payload_bytes;
+            self.add(&departure, shared);
+            if self.queued_bytes >= queued_before + OFFER_BYTES.min(shared.spec.batch.bytes.max(1)) {
+                return Offer::More;
+            }
+        }
+    }
+
+    fn send_probe(&mut self, slot: usize, shared: &mut Shared, now_ns: i64) {
+        let probe = Stamp {
+            run: shared.spec.run,
+            producer: stamp::PROBE_PRODUCER,
+            sequence: slot as u64,
+            intended_ns: now_ns,
+        };
+        let bytes = self.append(
+            slot - self.first_slot,
+            stamp::STAMP_BYTES,
+            shared,
+            now_ns,
+            |place| {
+                stamp::write(place, &probe, stamp::tail_crc(&[]));
+            },
+        );
+        self.unconfirmed.push(Entry::probe(now_ns, bytes));
+        self.probes += 1;
+    }
+
+    fn flush(&mut self) {
+        self.is_flushing = true;
+    }
+
+    fn on_ready(
+        &mut self,
+        _link: usize,
+        ready: &Ready,
+        shared: &mut Shared,
+        observer: &mut Observer,
+    ) -> Result<(), ClientError> {
+        match self.advance(ready, shared, observer) {
+            Ok(()) => Ok(()),
+            Err(lost) => self.lose(&lost, shared, observer, monotonic_ns()),
+        }
+    }
+
+    fn drive(
+        &mut self,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<bool, ClientError> {
+        if let Err(lost) = self.drive_session(shared, observer, now_ns) {
+            self.lose(&lost, shared, observer, now_ns)?;
+        }
+        if !self.is_channel_open && now_ns >= self.next_expiry_ns {
+            self.next_expiry_ns = now_ns + EXPIRY_CHECK_NS;
+            self.expire(shared, observer, now_ns);
+        }
+        Ok(std::mem::take(&mut self.has_room))
+    }
+
+    fn deadline_ns(&self) -> i64 {
+        let mut deadline_ns = match &self.session {
+            Some(session) => session.deadline_ns(),
+            None => self.backoff.retry_at_ns(),
+        };
+        // An open batch that may not leave waits for a confirmation, and that is an event.
+        if let Some(batch) = &self.open
+            && self.queue.is_empty()
+            && self.can_send(batch.len())
+        {
+            deadline_ns = deadline_ns.min(batch.due_ns);
+        }
+        if self.in_flight_bytes > 0 && !self.session.as_ref().is_some_and(Session::is_blocked) {
+            deadline_ns = deadline_ns.min(self.progress_ns.saturating_add(self.request_timeout_ns));
+        }
+        if !self.is_channel_open && !self.unconfirmed.is_empty() {
+            deadline_ns = deadline_ns.min(self.next_expiry_ns);
+        }
+        deadline_ns
+    }
+
+    fn abandon(&mut self, shared: &mut Shared, observer: &mut Observer) {
+        let mut ledger = BatchLedger::new(self.id);
+        self.unconfirmed.take_all(&mut ledger);
+        if !ledger.is_empty() {
+            observer.censored(&ledger);
+        }
+        self.waiting_msgs = 0;
+        if let Some(mut session) = self.session.take() {
+            session.close(&shared.poller, monotonic_ns());
+        }
+        self.queue.clear();
+        self.written.clear();
+        self.open = None;
+    }
+}
+
+/// The decimal digits of a key.
+fn decimal(mut key: u32, digits: &mut [u8; KEY_BYTES]) -> &[u8] {
+    let mut at = KEY_BYTES;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (key % 10) as u8;
+        key /= 10;
+        if key == 0 {
+            return &digits[at..];
+        }
+    }
+}

@@ -1,0 +1,420 @@
+"""One or three RabbitMQ nodes as child processes on loopback.
+
+Below the directory of a cluster:
+
+    home/.erlang.cookie                                  the cluster's secret, random
+    node-1/rabbitmq.conf, advanced.config, ...           as written for the node
+    node-1/logs/{rabbit,console}.log                     kept when the data is wiped
+    node-1/data                                          wiped
+
+Nodes are called gauge1@localhost and find each other through an epmd of our own (Erlang's port mapper), which is a
+child process like the nodes: the machine's epmd, if there is one, is left alone. Nodes are started by the scripts in
+/usr/lib/rabbitmq/bin: those in /usr/sbin change the user and drop the environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from streamgauge.systems import processes
+from streamgauge.systems import rabbitmq_settings as settings
+from streamgauge.systems.base import (
+    Describe,
+    Level,
+    Progress,
+    ReadBack,
+    RunningSystem,
+    SystemFailure,
+    SystemProcess,
+    TopicPlan,
+)
+
+LIBRARY = Path("/usr/lib/rabbitmq")
+START_TIMEOUT_S = 120.0
+"""Far above the usual 5 s: a busy machine starts Erlang slowly, and a real failure ends the wait at once."""
+TOOL_TIMEOUT_S = 60.0
+ATTEMPTS = 3
+"""Starts with fresh ports when another program has taken one between choosing and binding."""
+READ_BACK = (
+    'rabbit_json:encode([{N, [{<<"ra.wal_sync_method">>, rpc:call(N, application, get_env, '
+    "[ra, wal_sync_method, datasync])}, "
+    '{<<"rabbit.classic_queue_default_version">>, rpc:call(N, application, get_env, '
+    "[rabbit, classic_queue_default_version, 1])}, "
+    '{<<"schedulers">>, rpc:call(N, erlang, system_info, [schedulers_online])}, '
+    '{<<"vm_memory_limit_bytes">>, rpc:call(N, vm_memory_monitor, get_memory_limit, [])}]} '
+    "|| N <- rabbit_nodes:all_running()])."
+)
+"""Asks every running node at once: each call of rabbitmqctl costs a second of CPU."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that is decided before the first process runs."""
+
+    version: str
+    nodes: int
+    options: settings.Options
+    plan: settings.Plan
+    directory: Path
+
+    def home(self, node: int) -> Path:
+        """The directory of a node (1, 2, ...)."""
+        return self.directory / f"node-{node}"
+
+    def all_nodes(self) -> range:
+        """The nodes' numbers."""
+        return range(1, self.nodes + 1)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Ports and files of one start."""
+
+    client_ports: Sequence[int]
+    distribution_ports: Sequence[int]
+    epmd_port: int
+    files: Mapping[str, str]
+
+
+def node_name(node: int) -> str:
+    """The Erlang name of a node."""
+    return f"gauge{node}@localhost"
+
+
+def start_cluster(launch: Launch, progress: Progress) -> RunningRabbitMq:
+    """Starts the nodes one after the other, so that each finds the ones before it, and waits until all serve.
+
+    Raises SystemFailure with the reason from RabbitMQ's log; nothing is left running then.
+    """
+    if " " in str(launch.directory):
+        raise SystemFailure(
+            f"{launch.directory}: RabbitMQ cannot keep its data below a path with a space; choose another directory"
+        )
+    count = "1 node" if launch.nodes == 1 else f"{launch.nodes} nodes"
+    progress(f"starting RabbitMQ {launch.version} ({count}, {launch.plan.queue} queues)")
+    for attempt in range(ATTEMPTS):
+        try:
+            return _start_once(launch, progress)
+        except SystemFailure as failure:
+            is_port = "eaddrinuse" in str(failure) or "in use" in str(failure)
+            if not is_port or launch.options.ports or attempt == ATTEMPTS - 1:
+                raise
+            progress("a port was taken meanwhile; trying others")
+            shutil.rmtree(launch.directory, ignore_errors=True)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _start_once(launch: Launch, progress: Progress) -> RunningRabbitMq:
+    layout = _lay_out(launch)
+    started: list[processes.ManagedProcess] = []
+    nodes: list[processes.ManagedProcess] = []
+    try:
+        started.append(
+            processes.start(
+                "epmd",
+                ["epmd", "-port", str(layout.epmd_port), "-address", processes.LOOPBACK],
+                launch.directory / "epmd.log",
+                environment=_base_environment(launch, layout),
+            )
+        )
+        for node in launch.all_nodes():
+            process = processes.start(
+                f"RabbitMQ node {node}",
+                [str(LIBRARY / "bin" / "rabbitmq-server")],
+                launch.home(node) / "logs" / "console.log",
+                environment=_environment(launch, layout, node),
+                directory=launch.home(node),
+            )
+            started.append(process)
+            nodes.append(process)
+            _wait_for(launch, layout, node, started)
+        running = RunningRabbitMq(launch, layout, started, nodes)
+        running.complete(progress)
+    except BaseException:
+        # Whatever the reason (Ctrl-C too) nothing stays behind.
+        processes.kill(started)
+        raise
+    return running
+
+
+def _lay_out(launch: Launch) -> Layout:
+    """Chooses ports and writes the nodes' directories."""
+    free = processes.free_ports(2 * launch.nodes + 1, avoid=launch.options.ports)
+    client_ports = list(launch.options.ports) or free[: launch.nodes]
+    names = [node_name(node) for node in launch.all_nodes()]
+    files = {}
+    for node in launch.all_nodes():
+        for name in ("logs", "data", "generated", "schema"):
+            (launch.home(node) / name).mkdir(parents=True, exist_ok=True)
+        port = client_ports[node - 1]
+        files[f"node-{node}/rabbitmq.conf"] = settings.configuration_file(port, names, launch.options)
+        files[f"node-{node}/advanced.config"] = settings.advanced_file(launch.plan)
+        files[f"node-{node}/enabled_plugins"] = "[].\n"
+    for name, text in files.items():
+        (launch.directory / name).write_text(text, encoding="ascii")
+    home = launch.directory / "home"
+    home.mkdir(exist_ok=True)
+    cookie = home / ".erlang.cookie"
+    cookie.write_text(secrets.token_hex(20), encoding="ascii")
+    cookie.chmod(0o400)
+    return Layout(client_ports, free[launch.nodes : 2 * launch.nodes], free[2 * launch.nodes], files)
+
+
+def _base_environment(launch: Launch, layout: Layout) -> dict[str, str]:
+    """Without the caller's RABBITMQ_ and ERL_ variables, which would change settings behind the report's back."""
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("RABBITMQ_", "ERL_", "ROOTDIR", "BINDIR", "EMU"))
+    }
+    return kept | {
+        "HOME": str(launch.directory / "home"),
+        "ERL_EPMD_PORT": str(layout.epmd_port),
+        "ERL_EPMD_ADDRESS": processes.LOOPBACK,
+    }
+
+
+def _environment(launch: Launch, layout: Layout, node: int) -> dict[str, str]:
+    home = launch.home(node)
+    erlang = "-kernel inet_dist_use_interface {127,0,0,1}"
+    if launch.options.schedulers is not None:
+        erlang += f" +S {launch.options.schedulers}:{launch.options.schedulers}"
+    return _base_environment(launch, layout) | {
+        "RABBITMQ_NODENAME": node_name(node),
+        "RABBITMQ_DIST_PORT": str(layout.distribution_ports[node - 1]),
+        "RABBITMQ_MNESIA_BASE": str(home / "data"),
+        "RABBITMQ_LOG_BASE": str(home / "logs"),
+        "RABBITMQ_LOGS": str(home / "logs" / "rabbit.log"),
+        "RABBITMQ_PID_FILE": str(home / "pid"),
+        "RABBITMQ_GENERATED_CONFIG_DIR": str(home / "generated"),
+        "RABBITMQ_SCHEMA_DIR": str(home / "schema"),
+        "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+        "RABBITMQ_CONFIG_FILE": str(home / "rabbitmq.conf"),
+        "RABBITMQ_ADVANCED_CONFIG_FILE": str(home / "advanced.config"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "enabled_plugins"),
+        "RABBITMQ_FEATURE_FLAGS_FILE": str(home / "feature_flags"),
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": erlang,
+    }
+
+
+def _wait_for(launch: Launch, layout: Layout, node: int, started: Sequence[processes.ManagedProcess]) -> None:
+    """Waits until a node says in its log that it has started, and takes connections."""
+    log = launch.home(node) / "logs" / "rabbit.log"
+    port = layout.client_ports[node - 1]
+
+    def waiting_for() -> str | None:
+        if not log.exists() or "Server startup complete" not in log.read_text(errors="replace"):
+            return f"RabbitMQ node {node} to say in its log that it has started"
+        try:
+            socket.create_connection((processes.LOOPBACK, port), timeout=1.0).close()
+        except OSError as error:
+            return f"RabbitMQ node {node} to accept connections ({error})"
+        return None
+
+    processes.wait_until(waiting_for, started, START_TIMEOUT_S, lambda process: explain(process.log))
+
+
+def explain(console: Path) -> str:
+    """Why a node ended: the last errors of its log, else the last lines of what it printed."""
+    text = processes.log_tail(console.parent / "rabbit.log", lines=200)
+    errors = [line for line in text.splitlines() if "[error]" in line and line.rstrip()[-1:] != ">"]
+    if errors:
+        return f"{errors[-1]} (logs: {console.parent})"
+    tail = processes.log_tail(console)
+    return f"the last lines of {console} are:\n{tail}" if tail else f"its logs in {console.parent} are empty"
+
+
+@dataclass
+class RunningRabbitMq(RunningSystem):
+    """A cluster that the lab has started."""
+
+    launch: Launch = field(repr=False)
+    layout: Layout = field(repr=False)
+    started: Sequence[processes.ManagedProcess]
+    node_processes: Sequence[processes.ManagedProcess]
+
+    def __post_init__(self) -> None:
+        self.name = "rabbitmq"
+        self.version = self.launch.version
+        self.nodes = self.launch.nodes
+        self.level: Level | None = self.launch.plan.level
+        self.attached = False
+        self._stopped = False
+
+    def complete(self, progress: Progress) -> None:
+        """What is done once all nodes run: the cluster is looked at, and the policy of mirrored queues set."""
+        if self.nodes > 1:
+            progress("looking at the cluster")
+            status = json.loads(self._tool("cluster_status", "--formatter", "json"))
+            found = len(status.get("running_nodes") or [])
+            if found != self.nodes:
+                raise SystemFailure(
+                    f"{self.nodes} RabbitMQ nodes were started, but the cluster has {found} running nodes"
+                )
+        if self.launch.plan.queue == "mirrored":
+            policy = '{"ha-mode":"all","ha-sync-mode":"automatic"}'
+            self._tool("set_policy", "ha-all", ".*", policy, "--apply-to", "queues")
+
+    def _tool(self, *arguments: str) -> str:
+        """Runs rabbitmqctl against the first node that lives. Raises SystemFailure."""
+        alive = [at for at, process in enumerate(self.node_processes, start=1) if process.running()]
+        node = alive[0] if alive else 1
+        command = [str(LIBRARY / "bin" / "rabbitmqctl"), "-q", "-n", node_name(node), *arguments]
+        try:
+            done = subprocess.run(
+                command,
+                env=_environment(self.launch, self.layout, node),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=TOOL_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SystemFailure(f"rabbitmqctl {arguments[0]} failed: {error}") from error
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            raise SystemFailure(f"rabbitmqctl {arguments[0]} failed: {said[-1] if said else 'no message'}")
+        return done.stdout
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        plan = self.launch.plan
+        options = dict(self.launch.options.client) | {
+            "persistent": plan.persistent,
+            "queue_arguments": plan.queue_arguments(self.nodes),
+        }
+        bootstrap = [f"{processes.LOOPBACK}:{port}" for port in self.layout.client_ports]
+        return {"protocol": "rabbitmq", "bootstrap": bootstrap, "options": options}
+
+    @property
+    def acks(self) -> Literal["all", "leader", "none"]:
+        return "all"
+
+    def topic_plan(self) -> TopicPlan:
+        return TopicPlan(self.launch.plan.copies, {})
+
+    def processes(self) -> list[SystemProcess]:
+        """The nodes' Erlang machines; the shells that started them do nothing."""
+        found = []
+        for node, process in enumerate(self.node_processes, start=1):
+            pid = process.pid
+            pid_file = self.launch.home(node) / "pid"
+            if pid_file.exists() and pid_file.read_text().strip().isdigit():
+                pid = int(pid_file.read_text())
+            found.append(SystemProcess(f"node-{node}", pid))
+        return found
+
+    def failure(self) -> str | None:
+        if self._stopped:
+            return None
+        for process in self.node_processes:
+            ending = process.ending()
+            if ending is not None:
+                return f"{process.name} (pid {process.pid}) {ending}: {explain(process.log)}"
+        return None
+
+    def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
+        columns = ("name", "type", "durable", "policy", "arguments", "members", "slave_pids")
+        listed = json.loads(self._tool("list_queues", "--formatter", "json", *columns))
+        nodes = _json_of_eval(self._tool("eval", READ_BACK))
+        return compare(listed, nodes, describe(topics), topics, self.launch)
+
+    def configuration(self) -> dict[str, Any]:
+        launch = self.launch
+        return {
+            "version": self.version,
+            "level": self.level,
+            "queue": launch.plan.queue,
+            "persistent": launch.plan.persistent,
+            "queue_arguments": launch.plan.queue_arguments(self.nodes),
+            "memory_mb": launch.options.memory_mb,
+            "schedulers": launch.options.schedulers,
+            "client_ports": list(self.layout.client_ports),
+            "files": dict(self.layout.files),
+        }
+
+    def collect_logs(self, into: Path) -> None:
+        for node in self.launch.all_nodes():
+            for log in sorted((self.launch.home(node) / "logs").glob("*")):
+                if log.is_file() and log.stat().st_size > 0:
+                    processes.copy_tail(log, into / f"node-{node}" / log.name)
+
+    def stop(self) -> None:
+        self._stopped = True
+        processes.stop(self.node_processes)
+        # Last: nodes that say goodbye to each other need it.
+        processes.stop(self.started)
+
+    def wipe(self) -> None:
+        self.stop()  # Data that is in use cannot be wiped.
+        for node in self.launch.all_nodes():
+            shutil.rmtree(self.launch.home(node) / "data", ignore_errors=True)
+
+
+def _json_of_eval(text: str) -> dict[str, dict[str, Any]]:
+    """The JSON in what `rabbitmqctl eval` prints: an Erlang binary, <<"...">>, with escaped quotes."""
+    found = re.search(r'<<"(.*)">>', text, re.DOTALL)
+    if found is None:
+        raise SystemFailure(f"rabbitmqctl eval printed no JSON: {text.strip()[:200]}")
+    read: dict[str, dict[str, Any]] = json.loads(found.group(1).replace('\\"', '"').replace("\n", ""))
+    return read
+
+
+def compare(
+    listed: Sequence[Mapping[str, Any]],
+    nodes: Mapping[str, Mapping[str, Any]],
+    description: Mapping[str, Any],
+    topics: Sequence[str],
+    launch: Launch,
+) -> ReadBack:
+    """Judges what the live nodes tell against what was asked."""
+    plan = launch.plan
+    found: dict[str, Any] = {"persistent": plan.persistent, "nodes": len(nodes)}
+    mismatches: list[str] = []
+    if len(nodes) != launch.nodes:
+        mismatches.append(f"{launch.nodes} RabbitMQ nodes were expected, but {len(nodes)} answer")
+    for name, values in nodes.items():
+        found |= {f"node.{name}.{key}": value for key, value in values.items()}
+    wal_fsync = all(values.get("ra.wal_sync_method") in ("datasync", "sync") for values in nodes.values())
+    levels: list[Level] = []
+    by_topic = description.get("topics") or {}
+    for topic in topics:
+        queues = [queue for queue in listed if re.fullmatch(rf"{re.escape(topic)}\.\d+", str(queue["name"]))]
+        if not queues or topic not in by_topic:
+            mismatches.append(f"topic {topic} is not there")
+        for queue in queues:
+            kind, copies = _kind_and_copies(queue)
+            levels.append(settings.level_of(kind, plan.persistent, wal_fsync, copies))
+            if (kind, copies) != (plan.queue, plan.copies):
+                mismatches.append(
+                    f"queue {queue['name']} is {kind} with {copies} copies instead of {plan.queue} with {plan.copies}"
+                )
+            found |= {"topic.queue": kind, "topic.copies": copies, "topic.durable": queue.get("durable")}
+    if any(level != plan.level for level in levels):
+        weakest = max(levels)
+        mismatches.append(
+            f"durability {plan.level} was asked for, but the settings read back amount to {weakest}"
+        )
+    return ReadBack(
+        level=max(levels, default=None), settings=found, mismatches=tuple(dict.fromkeys(mismatches))
+    )
+
+
+def _kind_and_copies(queue: Mapping[str, Any]) -> tuple[settings.Queue, int]:
+    if "quorum" in str(queue.get("type")):
+        return "quorum", len(queue.get("members") or [])
+    mirrors = queue.get("slave_pids")
+    if isinstance(mirrors, list) and mirrors:
+        return "mirrored", 1 + len(mirrors)
+    return "classic", 1

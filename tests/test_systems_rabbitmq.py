@@ -1,0 +1,122 @@
+"""RabbitMQ as a system: what is decided without a server, and one short trial against a real one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamgauge.systems import rabbitmq_settings as settings
+from streamgauge.systems.base import Level, SystemInputError, SystemRequest
+from streamgauge.systems.rabbitmq import RabbitMq, installed_version
+from streamgauge.systems.rabbitmq_nodes import Launch, compare
+
+LAB = [sys.executable, "-c", "from streamgauge.cli import main; main()"]
+needs_server = pytest.mark.skipif(installed_version() is None, reason="rabbitmq-server is not installed")
+
+
+def plan(level: Level | None, nodes: int, **options: Any) -> settings.Plan:
+    """The plan for a request with these options."""
+    request = SystemRequest(nodes=nodes, level=level, options=options)
+    return settings.plan(level, nodes, settings.parse_options(request), "")
+
+
+@pytest.mark.parametrize(
+    ("level", "nodes", "options", "queue", "persistent", "wal_fsync"),
+    [
+        (None, 1, {}, "classic", False, True),
+        ("L4", 1, {}, "classic", False, True),
+        ("L3", 1, {}, "classic", True, True),
+        ("L3", 1, {"queue": "quorum"}, "quorum", True, True),
+        ("L4", 1, {"queue": "quorum"}, "quorum", True, False),
+        (None, 3, {}, "quorum", True, True),
+        ("L1", 3, {}, "quorum", True, True),
+        ("L2", 3, {}, "quorum", True, False),
+        ("L1", 3, {"queue": "mirrored"}, "mirrored", True, True),
+        ("L2", 3, {"queue": "mirrored"}, "mirrored", False, True),
+        ("L3", 3, {}, "classic", True, True),
+    ],
+)
+def test_each_level_has_its_means(
+    level: Level | None, nodes: int, options: dict[str, Any], queue: str, persistent: bool, wal_fsync: bool
+) -> None:
+    found = plan(level, nodes, **options)
+    assert (found.queue, found.persistent, found.wal_fsync) == (queue, persistent, wal_fsync)
+    assert level in (None, found.level)
+
+
+@pytest.mark.parametrize(
+    ("level", "nodes", "options"),
+    [
+        ("L1", 1, {}),
+        ("L2", 1, {}),
+        ("L1", 3, {"queue": "classic"}),
+        ("L3", 1, {"persistent": False}),
+        (None, 1, {"queue": "mirrored"}),
+        ("L4", 3, {"queue": "quorum"}),
+    ],
+)
+def test_what_cannot_be_had_is_refused(level: Level | None, nodes: int, options: dict[str, Any]) -> None:
+    with pytest.raises(SystemInputError, match=r"RabbitMQ|mirrored"):
+        plan(level, nodes, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"queues": "quorum"}, "no option 'queues'"),
+        ({"queue": "stream"}, "expected one of classic, mirrored, quorum"),
+        ({"memory_mb": "much"}, "memory_mb: expected a whole number"),
+        ({"ports": [1, 2]}, "one port from 1 to 65535 for each of 1 node"),
+        ({"consumer_acks": "never"}, "expected manual or automatic"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(SystemInputError, match=words):
+        settings.parse_options(SystemRequest(options=options))
+
+
+def test_a_level_is_not_asked_of_a_broker_that_runs() -> None:
+    with pytest.raises(SystemInputError, match="AMQP does not tell"):
+        RabbitMq().check(SystemRequest(level="L3", connect=("127.0.0.1:5672",)))
+
+
+def read_back(queues: list[dict[str, Any]], wal_sync: str, level: Level) -> Any:
+    """What `compare` says of these queues on three nodes."""
+    request = SystemRequest(nodes=3, level=level)
+    options = settings.parse_options(request)
+    launch = Launch("3.10.8", 3, options, settings.plan(level, 3, options, ""), Path("/nowhere"))
+    nodes = {f"gauge{node}@localhost": {"ra.wal_sync_method": wal_sync} for node in (1, 2, 3)}
+    return compare(queues, nodes, {"topics": {"t": {}}}, ["t"], launch)
+
+
+def test_settings_read_back_are_compared() -> None:
+    quorum = {"name": "t.0", "type": "rabbit_quorum_queue", "members": ["a", "b", "c"], "durable": True}
+    found = read_back([quorum], "datasync", "L1")
+    assert (found.level, found.mismatches) == ("L1", ())
+    found = read_back([quorum], "none", "L1")
+    assert found.level == "L2"
+    assert "amount to L2" in found.mismatches[0]
+    found = read_back([{"name": "t.0", "type": "rabbit_classic_queue"}], "datasync", "L1")
+    assert found.level == "L3"
+    assert "classic with 1 copies instead of quorum with 3" in found.mismatches[0]
+    assert "topic t is not there" in read_back([], "datasync", "L1").mismatches
+
+
+@pytest.mark.server
+@needs_server
+def test_a_short_trial_is_valid_and_its_audit_clean(tmp_path: Path) -> None:
+    command = [*LAB, "run", "1-topic-16-partitions-100b", "--system", "rabbitmq", "--durability", "L3"]
+    command += ["--rate", "2000", "--duration", "3s", "--warmup", "1s", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    results = list(tmp_path.rglob("result.json"))
+    assert results, done.stdout + done.stderr
+    result = json.loads(results[0].read_text())
+    assert result["durability"]["declared"] == "L3"
+    assert result["durability"]["mismatches"] == []
+    audit = result["audit"]
+    assert audit["sent"] == audit["acked"] == audit["received"] > 0
+    assert (audit["lost"], audit["duplicated"], audit["corrupted"]) == (0, 0, 0)
