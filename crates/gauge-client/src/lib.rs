@@ -28,8 +28,10 @@
 
 mod error;
 pub mod kafka;
+pub mod nats;
 mod poller;
 pub mod rabbitmq;
+#[allow(dead_code, reason = "each protocol uses what it needs of it")]
 mod stream;
 
 pub use error::ClientError;
@@ -321,5 +323,9 @@ impl Waker {
 
 /// All protocols that this build speaks.
 pub fn protocols() -> Vec<Arc<dyn Protocol>> {
-    vec![Arc::new(kafka::Kafka), Arc::new(rabbitmq::RabbitMq)]
+    vec![
+        Arc::new(kafka::Kafka),
+        Arc::new(rabbitmq::RabbitMq),
+        Arc::new(nats::Nats),
+    ]
 }

@@ -356,10 +356,21 @@ impl Observer {
 
     /// A batch was acknowledged; `acked_ns` is when the acknowledgement was read.
     pub fn acked(&mut self, ledger: &BatchLedger, acked_ns: i64) {
+        self.acked_part(ledger, acked_ns);
+        self.batch();
+    }
+
+    /// Everything of a batch was acknowledged, after [`Observer::acked_part`] has told of its messages.
+    #[inline]
+    pub fn batch(&mut self) {
+        self.tally.counters.batches += 1;
+    }
+
+    /// Messages were acknowledged that are not a whole batch, because the system acknowledges messages one by one.
+    pub fn acked_part(&mut self, ledger: &BatchLedger, acked_ns: i64) {
         let messages = u64::from(ledger.messages());
         self.tally.counters.acked_msgs += messages;
         self.tally.counters.acked_bytes += ledger.payload_bytes();
-        self.tally.counters.batches += 1;
         self.books.publish_samples += messages;
         // A wake-up of the lane hands over several messages, each with its own intended time: those share a service time.
         let (mut phase, mut sent_ns, mut together) = (0, 0, 0);

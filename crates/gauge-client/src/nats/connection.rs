@@ -1,0 +1,319 @@
+//! A connection to one of the servers: made when it is needed, made again to the next server when it is lost.
+//!
+//! After INFO the client says CONNECT, then whatever its owner always says first (its subscriptions), then PING; the PONG proves that all of
+//! it was accepted. PINGs of the server are answered here; messages go to the owner.
+
+use std::net::SocketAddr;
+
+use gauge_load::clock::monotonic_ns;
+use serde_json::{Value, json};
+
+use super::wire::{self, Message, Operation};
+use crate::stream::{Backoff, ByteStream, InputBytes, Lost};
+use crate::{ClientError, Poller, Ready};
+
+/// Number of a chunk that stands for "not a chunk of messages".
+pub(crate) const NO_CHUNK: u64 = u64::MAX;
+/// Answers are short and messages are not: both begin in a buffer that one read can fill in about 50 us.
+const INPUT: InputBytes = InputBytes {
+    first: 128 << 10,
+    max: 66 << 20,
+};
+/// How long the server may take from the connection to its PONG.
+const GREETING_NS: i64 = 5_000_000_000;
+
+/// Kinds of errors that only this protocol has.
+pub(crate) mod kind {
+    /// The server reports an error of the connection.
+    pub const SERVER_ERROR: &str = "SERVER_ERROR";
+    /// The server does not let us do what we must do.
+    pub const NOT_AUTHORIZED: &str = "NOT_AUTHORIZED";
+    /// The server cut the connection because it was read too slowly.
+    pub const SLOW_CONSUMER: &str = "SLOW_CONSUMER";
+}
+
+/// Bytes on their way out.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// The chunk of messages they belong to, or [`NO_CHUNK`].
+    pub chunk: u64,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// How far the greeting has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// INFO is waited for.
+    Silent,
+    /// PONG is waited for.
+    Greeted,
+    /// Everything was said.
+    Ready,
+}
+
+/// What a server says of itself, as far as the client needs it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Info {
+    /// Longest message with its headers.
+    pub max_payload_bytes: usize,
+}
+
+/// A place for a connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: Option<ByteStream<Piece>>,
+    state: State,
+    deadline_ns: i64,
+    addresses: Vec<SocketAddr>,
+    next_address: usize,
+    token: u64,
+    backoff: Backoff,
+    client_name: String,
+    /// What is always said first.
+    greeting: Vec<u8>,
+    /// The latest server's own words.
+    pub info: Info,
+    /// What went wrong last.
+    pub trouble: Option<String>,
+}
+
+impl Connection {
+    /// A place for a connection to one of `addresses`, beginning with number `first` of them.
+    pub fn new(
+        addresses: Vec<SocketAddr>,
+        first: usize,
+        token: u64,
+        client_name: &str,
+        greeting: Vec<u8>,
+    ) -> Connection {
+        Connection {
+            stream: None,
+            state: State::Silent,
+            deadline_ns: i64::MAX,
+            next_address: first % addresses.len().max(1),
+            addresses,
+            token,
+            backoff: Backoff::default(),
+            client_name: client_name.to_owned(),
+            greeting,
+            info: Info::default(),
+            trouble: None,
+        }
+    }
+
+    /// Whether messages can be sent.
+    pub fn is_ready(&self) -> bool {
+        self.state == State::Ready
+    }
+
+    /// Begins to connect when there is no connection and no pause, and looks whether the greeting takes too long.
+    pub fn ensure(&mut self, poller: &Poller, now_ns: i64) -> Result<(), Lost> {
+        if let Some(stream) = &self.stream {
+            stream.check_deadline(now_ns)?;
+            if self.state != State::Ready && now_ns >= self.deadline_ns {
+                return Err(Lost::Timeout);
+            }
+            return Ok(());
+        }
+        if !self.backoff.is_over(now_ns) || self.addresses.is_empty() {
+            return Ok(());
+        }
+        let address = self.addresses[self.next_address];
+        self.state = State::Silent;
+        self.deadline_ns = now_ns.saturating_add(GREETING_NS);
+        self.stream = Some(ByteStream::connect(address, poller, self.token, INPUT, now_ns)?);
+        Ok(())
+    }
+
+    /// When `ensure` must be called at the latest.
+    pub fn deadline_ns(&self) -> i64 {
+        match &self.stream {
+            Some(_) if self.state == State::Ready => i64::MAX,
+            Some(stream) => stream.connect_deadline_ns().min(self.deadline_ns),
+            None => self.backoff.retry_at_ns(),
+        }
+    }
+
+    /// Queues a piece; `write` sends it.
+    pub fn push(&mut self, piece: Piece) {
+        if let Some(stream) = &mut self.stream {
+            stream.push(piece);
+        }
+    }
+
+    /// Queues bytes that are no chunk of messages.
+    pub fn push_bytes(&mut self, bytes: Vec<u8>) {
+        self.push(Piece {
+            bytes,
+            chunk: NO_CHUNK,
+        });
+    }
+
+    /// Writes as much as the socket takes; chunks that are written whole go to `done`.
+    pub fn write(&mut self, poller: &Poller, mut done: impl FnMut(Piece)) -> Result<(), Lost> {
+        match &mut self.stream {
+            Some(stream) => stream.write(poller, |piece| {
+                if piece.chunk != NO_CHUNK {
+                    done(piece);
+                }
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The poller says that the socket is ready: completes the connection.
+    pub fn advance(&mut self, ready: &Ready) -> Result<(), Lost> {
+        match &mut self.stream {
+            Some(stream) => stream.advance(ready).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads once and hands the messages that are there whole to `handle`, with the time at which they were read. True: there may be more.
+    pub fn read(&mut self, poller: &Poller, mut handle: impl FnMut(&Message<'_>, i64)) -> Result<bool, Lost> {
+        let Some(stream) = &mut self.stream else {
+            return Ok(false);
+        };
+        let more = stream.read()?;
+        let now_ns = monotonic_ns();
+        let mut used = 0;
+        let mut answers = Vec::new();
+        let input = stream.input();
+        let outcome = loop {
+            let (operation, length) = match wire::parse(&input[used..]) {
+                Ok(Some(parsed)) => parsed,
+                Ok(None) => break Ok(()),
+                Err(malformed) => break Err(Lost::Malformed(malformed.0.to_owned())),
+            };
+            used += length;
+            match operation {
+                Operation::Message(message) => handle(&message, now_ns),
+                Operation::Ping => answers.extend_from_slice(b"PONG\r\n"),
+                Operation::Pong if self.state == State::Greeted => {
+                    self.state = State::Ready;
+                    self.backoff.works();
+                    self.trouble = None;
+                }
+                Operation::Info(info) => match read_info(info) {
+                    Ok(info) => {
+                        self.info = info;
+                        if self.state == State::Silent {
+                            self.state = State::Greeted;
+                            answers.extend_from_slice(&connect_line(&self.client_name));
+                            answers.extend_from_slice(&self.greeting);
+                            answers.extend_from_slice(b"PING\r\n");
+                        }
+                    }
+                    Err(lost) => break Err(lost),
+                },
+                Operation::Error(words) => match refusal(words) {
+                    Some(lost) => break Err(lost),
+                    None => self.trouble = Some(String::from_utf8_lossy(words).into_owned()),
+                },
+                Operation::Pong | Operation::Ok => {}
+            }
+        };
+        stream.consume(used);
+        outcome?;
+        if !answers.is_empty() {
+            stream.push(Piece {
+                bytes: answers,
+                chunk: NO_CHUNK,
+            });
+            // Chunks come back from the owner's own writes; none can be queued behind a greeting, and after it the owner writes next.
+            if self.state == State::Greeted {
+                stream.write(poller, |_| {})?;
+            }
+        }
+        Ok(more)
+    }
+
+    /// Ends the connection, moves on to the next server, and gives back the chunks that were not written whole.
+    pub fn lose(&mut self, lost: &Lost, now_ns: i64) -> impl Iterator<Item = Piece> + use<> {
+        if let Some(address) = self.addresses.get(self.next_address) {
+            self.trouble = Some(format!("{address}: {lost}"));
+        }
+        self.backoff.pause(now_ns);
+        self.next_address = (self.next_address + 1) % self.addresses.len().max(1);
+        self.state = State::Silent;
+        let unwritten = self.stream.take().map(ByteStream::into_unwritten);
+        unwritten
+            .into_iter()
+            .flatten()
+            .filter(|piece| piece.chunk != NO_CHUNK)
+    }
+
+    /// Says a last word, as far as the socket takes it, and closes.
+    pub fn close(&mut self, poller: &Poller, words: Vec<u8>) {
+        if self.is_ready() && !words.is_empty() {
+            self.push_bytes(words);
+            // Nothing can be done about a connection that is gone already.
+            let _ = self.write(poller, |_| {});
+        }
+        self.stream = None;
+        self.state = State::Silent;
+    }
+}
+
+/// Whether an end of the connection makes the trial pointless.
+pub(crate) fn fatal(lost: &Lost) -> Option<ClientError> {
+    match lost {
+        Lost::Refused(kind::NOT_AUTHORIZED, words) => Some(ClientError::system(format!(
+            "the NATS server refuses this client: {words}; streamgauge connects without credentials, so the server must allow that"
+        ))),
+        _ => None,
+    }
+}
+
+/// The CONNECT line.
+pub(crate) fn connect_line(client_name: &str) -> Vec<u8> {
+    let options = json!({
+        "verbose": false,
+        "pedantic": false,
+        "tls_required": false,
+        "headers": true,
+        "no_responders": true,
+        "protocol": 1,
+        "lang": "rust",
+        "version": env!("CARGO_PKG_VERSION"),
+        "name": client_name,
+    });
+    format!("CONNECT {options}\r\n").into_bytes()
+}
+
+/// Reads an INFO, and refuses a server that cannot be used.
+pub(crate) fn read_info(info: &[u8]) -> Result<Info, Lost> {
+    let info: Value = serde_json::from_slice(info)
+        .map_err(|error| Lost::Malformed(format!("its INFO is no JSON: {error}")))?;
+    if info["tls_required"] == true {
+        let words = "it requires TLS, which this client does not speak yet".to_owned();
+        return Err(Lost::Refused(kind::NOT_AUTHORIZED, words));
+    }
+    let max_payload = info["max_payload"].as_u64().unwrap_or(1 << 20);
+    Ok(Info {
+        max_payload_bytes: usize::try_from(max_payload).unwrap_or(usize::MAX),
+    })
+}
+
+/// What an error of the server means for the connection; None: it goes on.
+pub(crate) fn refusal(words: &[u8]) -> Option<Lost> {
+    let text = String::from_utf8_lossy(words).into_owned();
+    let lower = text.to_ascii_lowercase();
+    let kind = if lower.starts_with("permissions violation") || lower.contains("authorization") {
+        kind::NOT_AUTHORIZED
+    } else if lower.contains("slow consumer") {
+        kind::SLOW_CONSUMER
+    } else if lower.starts_with("invalid subject") || lower.starts_with("invalid publish subject") {
+        return None;
+    } else {
+        kind::SERVER_ERROR
+    };
+    Some(Lost::Refused(kind, text))
+}

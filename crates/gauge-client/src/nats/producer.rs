@@ -1,0 +1,710 @@
+//! A producer: messages are gathered in chunks, chunks leave when they are full or old enough, every message is acknowledged by itself.
+//!
+//! A chunk passes through `open` (being filled), `queue` (full, or to be sent again) and `window` (on the connection). At most
+//! `in_flight` chunks have messages without an acknowledgement; while there are so many, an open chunk that is due goes on growing.
+//!
+//! # Order
+//!
+//! One stream keeps the order in which its server gets the messages, so partitions keep theirs. When messages are refused or a connection is
+//! lost, nothing more leaves before everything under way has been answered, and then what is left goes in its order. What was under way behind
+//! a refused message may have been stored before it.
+
+use std::collections::VecDeque;
+
+use gauge_load::clock::monotonic_ns;
+use gauge_load::{BatchLedger, Departure, Emitter, Observer, stamp};
+
+use super::answer::{self, Answer};
+use super::connection::{self, Connection, Piece};
+use super::names;
+use super::shared::Shared;
+use super::window::{Chunk, Heading, PUBLISH_REST_BYTES_MAX};
+use super::wire::{self, Message, put_decimal};
+use crate::stream::{Lost, kind};
+use crate::{Acks, ClientError, Keys, Offer, ProducerSpec, Ready};
+
+/// Messages, and bytes of bodies, after which `offer` reads the clock again.
+const CLOCK_MSGS: u32 = 256;
+const CLOCK_BYTES: usize = 64 << 10;
+/// `offer` returns to let chunks leave when this much is ready, or this much time has passed.
+const OFFER_BYTES: usize = 64 << 10;
+const OFFER_NS: i64 = 200_000;
+/// When no acknowledgement at all has come for this long, those that are missing will not come: the official clients' default.
+const ANSWER_TIMEOUT_NS: i64 = 5_000_000_000;
+/// Pause before refused messages are sent again; doubles up to a second.
+const RETRY_PAUSE_NS: i64 = 20_000_000;
+const RETRY_PAUSE_NS_MAX: i64 = 1_000_000_000;
+/// How often messages that wait are looked through for those that have waited too long.
+const EXPIRY_CHECK_NS: i64 = 50_000_000;
+
+/// Chunks on the connection, and what the answers of one read have said of them.
+struct Window {
+    chunks: VecDeque<Box<Chunk>>,
+    /// Length of the reply subject's part before the number.
+    reply_prefix_bytes: usize,
+    /// Messages that the answers of this read acknowledged.
+    acked: BatchLedger,
+    /// Probes that they acknowledged.
+    probes: usize,
+    has_refusals: bool,
+    fatal: Option<String>,
+    trouble: Option<String>,
+}
+
+impl Window {
+    fn chunk_of(&mut self, number: u64) -> Option<&mut Box<Chunk>> {
+        // Answers come in the order of publication, so it is nearly always the first.
+        let behind = self.chunks.partition_point(|chunk| chunk.first_number <= number);
+        self.chunks.get_mut(behind.checked_sub(1)?)
+    }
+
+    #[inline]
+    fn answer(&mut self, message: &Message<'_>) {
+        let digits = message.subject.get(self.reply_prefix_bytes..).unwrap_or_default();
+        let Some(number) = wire::decimal(digits) else {
+            return;
+        };
+        match answer::read(message) {
+            Answer::Stored => {
+                let Some(chunk) = self.chunk_of(number) else {
+                    return;
+                };
+                let (entry, is_probe) = (chunk.acknowledge(number), chunk.is_probe);
+                match entry {
+                    Some(_) if is_probe => self.probes += 1,
+                    Some(entry) => {
+                        let payload_bytes = entry.payload_bytes as usize;
+                        self.acked
+                            .push(entry.sequence, entry.intended_ns, entry.sent_ns, payload_bytes);
+                    }
+                    None => {}
+                }
+            }
+            Answer::Refused {
+                kind,
+                words,
+                is_fatal,
+            } => {
+                self.has_refusals |= self
+                    .chunk_of(number)
+                    .is_some_and(|chunk| chunk.refuse(number, kind));
+                if is_fatal {
+                    self.fatal = Some(words);
+                } else {
+                    self.trouble = Some(words);
+                }
+            }
+        }
+    }
+
+    fn unanswered(&self) -> bool {
+        self.chunks.iter().any(|chunk| chunk.unanswered > 0)
+    }
+
+    /// Takes the bytes of a chunk back from the connection.
+    fn give_back(&mut self, piece: Piece) {
+        if let Some(chunk) = self.chunk_of(piece.chunk) {
+            chunk.bytes = piece.bytes;
+        }
+    }
+}
+
+/// A producer.
+pub(crate) struct Producer {
+    id: u32,
+    topic: String,
+    first_slot: usize,
+    keys: Keys,
+    headings: Vec<Heading>,
+    connection: Connection,
+    window: Window,
+    open: Option<Box<Chunk>>,
+    queue: VecDeque<Box<Chunk>>,
+    /// The partition that the next message without a key goes to.
+    turn: usize,
+    next_number: u64,
+    chunk_bytes_max: usize,
+    chunk_msgs_max: usize,
+    in_flight: usize,
+    acks: Acks,
+    idempotence: bool,
+    is_flushing: bool,
+    /// Refused messages wait until everything under way was answered.
+    is_recovering: bool,
+    /// Nothing leaves before this time.
+    hold_until_ns: i64,
+    pause_ns: i64,
+    /// When the latest answer came, or the first chunk left after none was under way.
+    progress_ns: i64,
+    answer_timeout_ns: i64,
+    waiting_msgs: u64,
+    probes: usize,
+    /// Room was made since the last offer that found none.
+    has_room: bool,
+    next_expiry_ns: i64,
+    /// Headers of the message at hand, and the digits of its key.
+    scratch: Vec<u8>,
+    digits: Vec<u8>,
+    written: Vec<Piece>,
+}
+
+impl Producer {
+    pub fn new(index: usize, spec: &ProducerSpec, shared: &Shared, token: u64) -> Producer {
+        let topic = &shared.spec.topics[spec.topic];
+        let inbox = format!("_INBOX.{}", names::unique());
+        let acks = shared.spec.acks;
+        let is_numbered = acks != Acks::None;
+        let heading = |partition: u32| {
+            let subject = names::subject(&topic.name, partition);
+            let reply = if is_numbered {
+                format!("{inbox}.")
+            } else {
+                String::new()
+            };
+            Heading {
+                publish: format!("PUB {subject} {reply}").into_bytes(),
+                publish_with_headers: format!("HPUB {subject} {reply}").into_bytes(),
+                is_numbered,
+            }
+        };
+        let in_flight = shared.spec.batch.in_flight.max(1);
+        let greeting = format!("SUB {inbox}.* 1\r\n").into_bytes();
+        Producer {
+            id: spec.id,
+            topic: topic.name.clone(),
+            first_slot: topic.first_slot,
+            keys: spec.keys,
+            headings: (0..topic.partitions).map(heading).collect(),
+            connection: Connection::new(
+                shared.addresses.clone(),
+                spec.id as usize,
+                token,
+                &format!("{}-producer-{index}", shared.options.client_name),
+                greeting,
+            ),
+            window: Window {
+                chunks: VecDeque::new(),
+                reply_prefix_bytes: inbox.len() + 1,
+                acked: BatchLedger::new(spec.id),
+                probes: 0,
+                has_refusals: false,
+                fatal: None,
+                trouble: None,
+            },
+            open: None,
+            queue: VecDeque::new(),
+            // Producers begin at different partitions, so that they do not all crowd the first.
+            turn: spec.id as usize % (topic.partitions as usize).max(1),
+            next_number: 0,
+            chunk_bytes_max: shared.spec.batch.bytes,
+            chunk_msgs_max: (shared.options.window_msgs / in_flight).max(1),
+            in_flight,
+            acks,
+            idempotence: shared.spec.idempotence,
+            is_flushing: false,
+            is_recovering: false,
+            hold_until_ns: i64::MIN,
+            pause_ns: RETRY_PAUSE_NS,
+            progress_ns: 0,
+            answer_timeout_ns: ANSWER_TIMEOUT_NS.min(shared.spec.request_timeout_ns),
+            waiting_msgs: 0,
+            probes: 0,
+            has_room: false,
+            next_expiry_ns: 0,
+            scratch: Vec::new(),
+            digits: Vec::new(),
+            written: Vec::new(),
+        }
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.connection.is_ready()
+    }
+
+    /// What went wrong last.
+    pub fn trouble(&self) -> Option<&str> {
+        self.connection.trouble.as_deref()
+    }
+
+    /// Longest message with its headers that the server takes.
+    pub fn max_payload_bytes(&self) -> usize {
+        self.connection.info.max_payload_bytes
+    }
+
+    /// Whether the slot is one of this producer's partitions.
+    pub fn has_slot(&self, slot: usize) -> bool {
+        (self.first_slot..self.first_slot + self.headings.len()).contains(&slot)
+    }
+
+    pub fn waiting_msgs(&self) -> u64 {
+        self.waiting_msgs
+    }
+
+    pub fn probes_waiting(&self) -> usize {
+        self.probes
+    }
+
+    /// Takes what is due; see [`crate::LaneClient::offer`].
+    pub fn offer(
+        &mut self,
+        emitter: &mut Emitter,
+        observer: &mut Observer,
+        shared: &mut Shared,
+        now_ns: i64,
+    ) -> Offer {
+        let began_ns = now_ns;
+        let mut now_ns = now_ns;
+        let (mut msgs, mut bytes, mut ready_bytes) = (0, 0, 0);
+        loop {
+            if msgs == CLOCK_MSGS || bytes >= CLOCK_BYTES {
+                now_ns = monotonic_ns();
+                if now_ns - began_ns >= OFFER_NS {
+                    return Offer::More;
+                }
+                (msgs, bytes) = (0, 0);
+            }
+            match emitter.next_due_ns() {
+                Some(due_ns) if due_ns <= now_ns => {}
+                _ => return Offer::Taken,
+            }
+            let payload_bytes = emitter.next_payload_bytes();
+            if !self.has_room_for(payload_bytes, shared) {
+                if shared.spec.closed_loop && self.has_window() {
+                    return Offer::More;
+                }
+                self.has_room = false;
+                return Offer::Full;
+            }
+            let Some(departure) = emitter.take(now_ns) else {
+                return Offer::Taken;
+            };
+            observer.sent(&departure);
+            self.waiting_msgs += 1;
+            msgs += 1;
+            bytes += payload_bytes;
+            ready_bytes += self.add(&departure, shared);
+            if ready_bytes >= OFFER_BYTES {
+                return Offer::More;
+            }
+        }
+    }
+
+    #[inline]
+    fn has_room_for(&self, payload_bytes: usize, shared: &Shared) -> bool {
+        if shared.spec.closed_loop && !self.queue.is_empty() {
+            return false;
+        }
+        // An empty lane takes a message of any size.
+        let limit = shared.spec.batch.buffer_bytes;
+        shared.buffered_bytes + payload_bytes <= limit || shared.buffered_bytes == 0
+    }
+
+    /// Whether one more chunk may leave.
+    fn has_window(&self) -> bool {
+        self.connection.is_ready() && !self.is_recovering && self.window.chunks.len() < self.in_flight
+    }
+
+    /// Puts a message into the open chunk. Returns the bytes of chunks that became full by it.
+    #[inline]
+    fn add(&mut self, departure: &Departure<'_>, shared: &mut Shared) -> usize {
+        self.scratch.clear();
+        if self.idempotence || departure.key.is_some() {
+            self.put_headers(departure, shared.spec.run);
+        }
+        let longest_bytes = self.headings[0].publish_with_headers.len()
+            + 5
+            + PUBLISH_REST_BYTES_MAX
+            + self.scratch.len()
+            + departure.payload_bytes();
+        let mut ready_bytes = 0;
+        if let Some(open) = &self.open
+            && (open.len + longest_bytes > self.chunk_bytes_max || open.entries.len() >= self.chunk_msgs_max)
+        {
+            ready_bytes = open.len;
+            self.close_open();
+        }
+        if self.open.is_none() {
+            if self.keys == Keys::Sticky {
+                self.next_turn();
+            }
+            let due_ns = departure.sent_ns.saturating_add(shared.spec.batch.linger_ns);
+            let mut chunk = shared.chunks.take();
+            chunk.begin(self.next_number, departure.sent_ns, due_ns);
+            self.open = Some(chunk);
+        }
+        let at = match (self.keys, departure.key) {
+            (Keys::Sticky, _) => self.turn,
+            (Keys::Keyed, Some(key)) => {
+                self.digits.clear();
+                put_decimal(&mut self.digits, u64::from(key));
+                names::partition_of(&self.digits, self.headings.len() as u32) as usize
+            }
+            (Keys::RoundRobin | Keys::Keyed, _) => {
+                self.next_turn();
+                self.turn
+            }
+        };
+        let Some(chunk) = &mut self.open else {
+            unreachable!("a chunk was opened");
+        };
+        let before = chunk.len;
+        chunk.append(&self.headings[at], &self.scratch, departure);
+        self.next_number += 1;
+        let bytes = chunk.len - before;
+        chunk.charged_bytes += bytes;
+        shared.buffered_bytes += bytes;
+        ready_bytes
+    }
+
+    /// The header block: an id by which the stream drops what comes twice, and the key.
+    fn put_headers(&mut self, departure: &Departure<'_>, run: u32) {
+        let into = &mut self.scratch;
+        into.extend_from_slice(b"NATS/1.0\r\n");
+        if self.idempotence {
+            into.extend_from_slice(b"Nats-Msg-Id:");
+            put_decimal(into, u64::from(run));
+            into.push(b'-');
+            put_decimal(into, u64::from(self.id));
+            into.push(b'-');
+            put_decimal(into, departure.stamp.sequence);
+            into.extend_from_slice(b"\r\n");
+        }
+        if let Some(key) = departure.key {
+            into.extend_from_slice(b"Key:");
+            put_decimal(into, u64::from(key));
+            into.extend_from_slice(b"\r\n");
+        }
+        into.extend_from_slice(b"\r\n");
+    }
+
+    #[inline]
+    fn next_turn(&mut self) {
+        self.turn = if self.turn + 1 >= self.headings.len() {
+            0
+        } else {
+            self.turn + 1
+        };
+    }
+
+    fn close_open(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.queue.push_back(open);
+        }
+    }
+
+    /// Queues readiness probes for these of its slots.
+    pub fn send_probes(&mut self, slots: &[usize], shared: &mut Shared, now_ns: i64) {
+        self.close_open();
+        let mut chunk = shared.chunks.take();
+        chunk.begin(self.next_number, now_ns, now_ns);
+        chunk.is_probe = true;
+        for slot in slots {
+            let offset = chunk.bytes.len() as u32;
+            let heading = &self.headings[slot - self.first_slot];
+            let probe = stamp::Stamp {
+                run: shared.spec.run,
+                producer: stamp::PROBE_PRODUCER,
+                sequence: *slot as u64,
+                intended_ns: now_ns,
+            };
+            let place = chunk.begin_publish(heading, b"", stamp::STAMP_BYTES);
+            stamp::write(place, &probe, stamp::tail_crc(&[]));
+            chunk.enter(*slot as u64, now_ns, now_ns, offset, stamp::STAMP_BYTES);
+        }
+        self.next_number += slots.len() as u64;
+        self.probes += slots.len();
+        self.queue.push_back(chunk);
+    }
+
+    /// From now on chunks leave without waiting for their linger.
+    pub fn flush(&mut self) {
+        self.is_flushing = true;
+    }
+
+    /// Everything that is to be done without an event. Returns whether there is room again after an offer that found none.
+    pub fn drive(
+        &mut self,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<bool, ClientError> {
+        if now_ns >= self.next_expiry_ns {
+            self.next_expiry_ns = now_ns + EXPIRY_CHECK_NS;
+            self.expire(shared, observer, now_ns);
+        }
+        if let Err(lost) = self.advance(shared, observer, now_ns) {
+            self.lose(&lost, shared, observer, now_ns)?;
+        }
+        Ok(std::mem::take(&mut self.has_room))
+    }
+
+    fn advance(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) -> Result<(), Lost> {
+        self.connection.ensure(&shared.poller, now_ns)?;
+        if now_ns >= self.answer_deadline_ns() {
+            return Err(Lost::Timeout);
+        }
+        if self.is_recovering && !self.window.unanswered() {
+            self.hold_until_ns = now_ns + self.pause_ns;
+            self.pause_ns = (self.pause_ns * 2).min(RETRY_PAUSE_NS_MAX);
+            self.requeue(shared, observer, now_ns);
+        }
+        self.send(shared, observer, now_ns)
+    }
+
+    /// When the acknowledgements that are missing count as lost.
+    fn answer_deadline_ns(&self) -> i64 {
+        if self.window.chunks.is_empty() || !self.connection.is_ready() {
+            i64::MAX
+        } else {
+            self.progress_ns.saturating_add(self.answer_timeout_ns)
+        }
+    }
+
+    /// Whether the open chunk may leave.
+    fn is_due(&self, now_ns: i64) -> bool {
+        self.open
+            .as_ref()
+            .is_some_and(|open| self.is_flushing || open.due_ns <= now_ns)
+    }
+
+    fn send(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) -> Result<(), Lost> {
+        while self.has_window() && now_ns >= self.hold_until_ns {
+            if self.queue.is_empty() && self.is_due(now_ns) {
+                self.close_open();
+            }
+            let Some(mut chunk) = self.queue.pop_front() else {
+                break;
+            };
+            chunk.depart();
+            if self.window.chunks.is_empty() {
+                self.progress_ns = now_ns;
+            }
+            self.connection.push(Piece {
+                bytes: std::mem::take(&mut chunk.bytes),
+                chunk: chunk.first_number,
+            });
+            self.window.chunks.push_back(chunk);
+            observer.request();
+        }
+        self.write(shared, observer)
+    }
+
+    fn write(&mut self, shared: &mut Shared, observer: &mut Observer) -> Result<(), Lost> {
+        let written = &mut self.written;
+        let outcome = self.connection.write(&shared.poller, |piece| written.push(piece));
+        if self.written.is_empty() {
+            return outcome;
+        }
+        let now_ns = monotonic_ns();
+        let mut written = std::mem::take(&mut self.written);
+        for piece in written.drain(..) {
+            let number = piece.chunk;
+            self.window.give_back(piece);
+            if self.acks == Acks::None {
+                self.progress_ns = now_ns;
+                self.end_written(number);
+            }
+        }
+        self.written = written;
+        self.settle(shared, observer, now_ns);
+        outcome
+    }
+
+    /// Without acknowledgements, messages have come to their end when they are written.
+    fn end_written(&mut self, number: u64) {
+        let window = &mut self.window;
+        let behind = window
+            .chunks
+            .partition_point(|chunk| chunk.first_number <= number);
+        let Some(chunk) = behind.checked_sub(1).and_then(|at| window.chunks.get_mut(at)) else {
+            return;
+        };
+        if chunk.is_probe {
+            window.probes += chunk.left;
+            chunk.end_all(&mut BatchLedger::default());
+        } else {
+            chunk.end_all(&mut window.acked);
+        }
+    }
+
+    /// The poller says that the socket is ready.
+    pub fn on_ready(
+        &mut self,
+        ready: &Ready,
+        shared: &mut Shared,
+        observer: &mut Observer,
+    ) -> Result<(), ClientError> {
+        if let Err(lost) = self.receive(ready, shared, observer) {
+            self.lose(&lost, shared, observer, monotonic_ns())?;
+        }
+        match self.window.fatal.take() {
+            Some(words) => Err(ClientError::system(format!(
+                "topic {:?}: the server answers: {words}",
+                self.topic
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn receive(&mut self, ready: &Ready, shared: &mut Shared, observer: &mut Observer) -> Result<(), Lost> {
+        self.connection.advance(ready)?;
+        let mut more = ready.readable;
+        while more {
+            let mut read_ns = 0;
+            let window = &mut self.window;
+            let outcome = self.connection.read(&shared.poller, |message, now_ns| {
+                read_ns = now_ns;
+                window.answer(message);
+            });
+            if read_ns > 0 {
+                self.progress_ns = read_ns;
+                self.settle(shared, observer, read_ns);
+            }
+            more = outcome?;
+        }
+        self.write(shared, observer)
+    }
+
+    /// Tells the observer what was acknowledged, and ends the chunks of which nothing is left.
+    fn settle(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) {
+        let window = &mut self.window;
+        if !window.acked.is_empty() {
+            observer.acked_part(&window.acked, now_ns);
+            self.waiting_msgs -= u64::from(window.acked.messages());
+            window.acked.clear(self.id);
+            self.pause_ns = RETRY_PAUSE_NS;
+        }
+        self.probes -= std::mem::take(&mut window.probes);
+        self.is_recovering |= std::mem::take(&mut window.has_refusals);
+        if let Some(words) = window.trouble.take() {
+            self.connection.trouble = Some(words);
+        }
+        while window
+            .chunks
+            .front()
+            .is_some_and(|chunk| chunk.left == 0 && !chunk.bytes.is_empty())
+        {
+            let Some(chunk) = window.chunks.pop_front() else {
+                break;
+            };
+            if !chunk.is_probe {
+                observer.batch();
+            }
+            self.has_room = true;
+            shared.end(chunk);
+        }
+    }
+
+    /// Everything in the window that is left goes back to the front of the queue, in its order.
+    fn requeue(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) {
+        self.is_recovering = false;
+        while let Some(mut chunk) = self.window.chunks.pop_back() {
+            let kind = chunk.last_error.unwrap_or(kind::CONNECTION_LOST);
+            chunk.refuse_all(kind);
+            if chunk.left == 0 {
+                shared.end(chunk);
+            } else if !chunk.is_probe
+                && now_ns.saturating_sub(chunk.first_sent_ns) >= shared.spec.retry_for_ns
+            {
+                self.fail(chunk, kind, shared, observer);
+            } else {
+                if !chunk.is_probe {
+                    observer.retried(kind);
+                }
+                chunk.compact();
+                self.queue.push_front(chunk);
+            }
+        }
+        self.has_room = true;
+    }
+
+    fn fail(
+        &mut self,
+        mut chunk: Box<Chunk>,
+        kind: &'static str,
+        shared: &mut Shared,
+        observer: &mut Observer,
+    ) {
+        let mut ledger = BatchLedger::new(self.id);
+        chunk.end_all(&mut ledger);
+        self.waiting_msgs -= u64::from(ledger.messages());
+        observer.failed(&ledger, kind);
+        self.has_room = true;
+        shared.end(chunk);
+    }
+
+    /// The connection is lost: what was under way on it is sent again on the next one.
+    fn lose(
+        &mut self,
+        lost: &Lost,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<(), ClientError> {
+        for piece in self.connection.lose(lost, now_ns) {
+            self.window.give_back(piece);
+        }
+        let is_idle = self.window.chunks.is_empty() && lost.kind() == kind::CONNECTION_LOST;
+        if !is_idle {
+            observer.error(lost.kind());
+        }
+        for chunk in &mut self.window.chunks {
+            chunk.refuse_all(lost.kind());
+        }
+        self.requeue(shared, observer, now_ns);
+        connection::fatal(lost).map_or(Ok(()), Err)
+    }
+
+    /// Gives up on what has waited for longer than it may be retried.
+    fn expire(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) {
+        let oldest_ns = now_ns.saturating_sub(shared.spec.retry_for_ns);
+        let is_old = |chunk: &Chunk| !chunk.is_probe && chunk.first_sent_ns <= oldest_ns;
+        while let Some(at) = self.queue.iter().position(|chunk| is_old(chunk)) {
+            if let Some(chunk) = self.queue.remove(at) {
+                let kind = chunk.last_error.unwrap_or(kind::RETRY_TIME_OVER);
+                self.fail(chunk, kind, shared, observer);
+            }
+        }
+        if self.open.as_deref().is_some_and(is_old)
+            && let Some(chunk) = self.open.take()
+        {
+            self.fail(chunk, kind::RETRY_TIME_OVER, shared, observer);
+        }
+    }
+
+    /// When `drive` must be called at the latest.
+    pub fn deadline_ns(&self) -> i64 {
+        let mut deadline_ns = self.connection.deadline_ns().min(self.answer_deadline_ns());
+        if self.has_window() {
+            if !self.queue.is_empty() {
+                deadline_ns = deadline_ns.min(self.hold_until_ns);
+            } else if let Some(open) = &self.open {
+                let due_ns = if self.is_flushing { i64::MIN } else { open.due_ns };
+                deadline_ns = deadline_ns.min(due_ns.max(self.hold_until_ns));
+            }
+        }
+        if !self.queue.is_empty() || self.open.is_some() {
+            deadline_ns = deadline_ns.min(self.next_expiry_ns);
+        }
+        deadline_ns
+    }
+
+    /// Gives up on everything that waits.
+    pub fn abandon(&mut self, shared: &mut Shared, observer: &mut Observer) {
+        self.connection.close(&shared.poller, Vec::new());
+        let window = std::mem::take(&mut self.window.chunks);
+        let queue = std::mem::take(&mut self.queue);
+        for mut chunk in window.into_iter().chain(queue).chain(self.open.take()) {
+            let mut ledger = BatchLedger::new(self.id);
+            let is_probe = chunk.is_probe;
+            chunk.end_all(&mut ledger);
+            if is_probe {
+                self.probes -= ledger.messages() as usize;
+            } else if !ledger.is_empty() {
+                self.waiting_msgs -= u64::from(ledger.messages());
+                observer.censored(&ledger);
+            }
+            shared.end(chunk);
+        }
+    }
+}
