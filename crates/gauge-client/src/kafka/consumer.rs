@@ -13,15 +13,12 @@ use super::cluster::{Cluster, NO_BROKER};
 use super::commit::Committer;
 use super::compress::Decompressor;
 use super::connection::{Cargo, Lost, Request};
-use super::errors::{Code, Remedy, kind};
 use super::fetch;
 use super::link::{Link, NO_LINK, is_noteworthy};
 use super::messages::{self, TIMESTAMP_EARLIEST, TIMESTAMP_LATEST};
-use super::record_batch::{self, Found, HEADER_BYTES, Records};
-use super::sender::Trouble;
 use super::shared::Shared;
-use super::wire::{self, Malformed, Put, begin_request, finish_request};
-use crate::{ClientError, ConsumerSpec, Ready, StartAt, Topic};
+use super::wire::{self, Put, begin_request, finish_request};
+use crate::{ConsumerSpec, Ready, StartAt, Topic};
 
 /// First size of the buffer for answers; it grows to the size of the largest.
 const INPUT_BYTES: usize = 64 << 10;
@@ -34,10 +31,8 @@ const FETCH_MSGS: usize = 10_000;
 /// Bytes asked for per partition, at least.
 const PARTITION_BYTES_MIN: usize = 256 << 10;
 /// Pause after an answer with an error; doubles up to a second.
-const FETCH_PAUSE_NS: i64 = 20_000_000;
+pub(super) const FETCH_PAUSE_NS: i64 = 20_000_000;
 const FETCH_PAUSE_NS_MAX: i64 = 1_000_000_000;
-/// Messages after which the clock is read again.
-const CLOCK_MSGS: u32 = 1024;
 
 /// What a request of a consumer is for.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +55,7 @@ pub(super) struct Position {
     /// Where the next fetch begins; None: to be asked for.
     pub next: Option<i64>,
     /// What is asked for when `next` is None.
-    ask: i64,
+    pub(super) ask: i64,
     /// Everything below was handed to the observer.
     pub done: i64,
     /// Below this it was committed.
@@ -68,38 +63,38 @@ pub(super) struct Position {
     /// Below this a commit is under way.
     pub committing: i64,
     /// End of the partition as the latest answer told; -1: not told yet.
-    end: i64,
+    pub(super) end: i64,
     /// Whether it stands in its outlet's list of positions that the session does not know.
-    is_changed: bool,
+    pub(super) is_changed: bool,
 }
 
 /// A batch in an answer.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
-    position: u32,
-    at: usize,
-    len: usize,
+pub(super) struct Piece {
+    pub(super) position: u32,
+    pub(super) at: usize,
+    pub(super) len: usize,
 }
 
 /// A broker and the partitions that are fetched from it.
 #[derive(Debug)]
-struct Outlet {
-    link: Link<Errand>,
-    members: Vec<u32>,
+pub(super) struct Outlet {
+    pub(super) link: Link<Errand>,
+    pub(super) members: Vec<u32>,
     /// The session's number and its next epoch; None: the next fetch is a full one.
-    session: Option<(i32, i32)>,
+    pub(super) session: Option<(i32, i32)>,
     /// The session of before, which the next full fetch closes; 0: none.
-    old_session: i32,
+    pub(super) old_session: i32,
     /// Positions that moved since the session was told.
-    changed: Vec<u32>,
+    pub(super) changed: Vec<u32>,
     /// Where a full fetch begins among the members, so that all have their turn.
-    turn: usize,
+    pub(super) turn: usize,
     /// Batches of the latest answer, and how many of them are done.
-    pieces: Vec<Piece>,
-    done_pieces: usize,
-    received_ns: i64,
-    fetch_after_ns: i64,
-    pause_ns: i64,
+    pub(super) pieces: Vec<Piece>,
+    pub(super) done_pieces: usize,
+    pub(super) received_ns: i64,
+    pub(super) fetch_after_ns: i64,
+    pub(super) pause_ns: i64,
 }
 
 impl Outlet {
@@ -119,11 +114,11 @@ impl Outlet {
         }
     }
 
-    fn has_pieces(&self) -> bool {
+    pub(super) fn has_pieces(&self) -> bool {
         self.done_pieces < self.pieces.len()
     }
 
-    fn pause(&mut self, now_ns: i64) {
+    pub(super) fn pause(&mut self, now_ns: i64) {
         self.session = None;
         self.fetch_after_ns = now_ns + self.pause_ns;
         self.pause_ns = (self.pause_ns * 2).min(FETCH_PAUSE_NS_MAX);
@@ -133,14 +128,14 @@ impl Outlet {
 /// A consumer.
 pub(crate) struct Consumer {
     index: usize,
-    subscription: usize,
+    pub(super) subscription: usize,
     pub(super) positions: Vec<Position>,
     /// Per topic and partition: the number of the position, plus one.
-    places: Vec<Vec<u32>>,
-    outlets: Vec<Outlet>,
-    is_paused: bool,
+    pub(super) places: Vec<Vec<u32>>,
+    pub(super) outlets: Vec<Outlet>,
+    pub(super) is_paused: bool,
     fetch_bytes: usize,
-    decompressor: Decompressor,
+    pub(super) decompressor: Decompressor,
     pub(super) committer: Option<Committer>,
 }
 
@@ -300,7 +295,7 @@ impl Consumer {
     }
 
     /// Sends the next request of an outlet: for positions that are not known, else for messages.
-    fn request(&mut self, at: usize, shared: &mut Shared, now_ns: i64) -> Result<(), Lost> {
+    pub(super) fn request(&mut self, at: usize, shared: &mut Shared, now_ns: i64) -> Result<(), Lost> {
         let outlet = &self.outlets[at];
         let is_unknown = |member: &&u32| self.positions[**member as usize].next.is_none();
         let errand = if outlet.members.iter().any(|member| is_unknown(&member)) {
@@ -395,324 +390,14 @@ impl Consumer {
         }
     }
 
-    /// The poller says that a connection is ready.
-    pub fn on_ready(
+    pub(super) fn lose(
         &mut self,
         at: usize,
-        ready: &Ready,
+        lost: &Lost,
         shared: &mut Shared,
         observer: &mut Observer,
-    ) -> Result<(), ClientError> {
-        match self.advance(at, ready, shared, observer) {
-            Ok(()) => Ok(()),
-            Err(Trouble::Lost(lost)) => {
-                self.lose(at, &lost, shared, observer, monotonic_ns());
-                Ok(())
-            }
-            Err(Trouble::Fatal(error)) => Err(error),
-        }
-    }
-
-    fn advance(
-        &mut self,
-        at: usize,
-        ready: &Ready,
-        shared: &mut Shared,
-        observer: &mut Observer,
-    ) -> Result<(), Trouble> {
-        let Some(outlet) = self.outlets.get_mut(at) else {
-            return Ok(());
-        };
-        // The buffer still holds messages: what has come since stays in the socket until they are done.
-        let has_pieces = outlet.has_pieces();
-        let Some(connection) = &mut outlet.link.connection else {
-            return Ok(());
-        };
-        connection.advance(ready)?;
-        if ready.writable {
-            connection.write(&shared.poller)?;
-        }
-        if !ready.readable || has_pieces {
-            return Ok(());
-        }
-        while !connection.has_answer()? {
-            if !connection.read()? && !connection.has_answer()? {
-                return Ok(());
-            }
-        }
-        let received_ns = monotonic_ns();
-        let Some((request, body)) = connection.answer()? else {
-            return Ok(());
-        };
-        let errand = request.cargo;
-        shared.give_head(request.head);
-        outlet.link.works();
-        let Some(connection) = outlet.link.connection.take() else {
-            return Ok(());
-        };
-        let read = match errand {
-            Errand::Fetch => {
-                let from = body.start;
-                self.read_fetch(at, &connection.bytes()[body], from, received_ns, shared, observer)
-            }
-            Errand::ListOffsets => {
-                self.read_offsets(at, &connection.bytes()[body], received_ns, shared, observer)
-            }
-        };
-        self.outlets[at].link.connection = Some(connection);
-        read?;
-        // The next request is on its way while the messages of this answer are looked at.
-        if received_ns >= self.outlets[at].fetch_after_ns {
-            self.request(at, shared, received_ns)?;
-        }
-        Ok(())
-    }
-
-    fn place(&self, topics: &[Topic], name: &str, partition: i32) -> Option<usize> {
-        let topic = topics.iter().position(|topic| topic.name == name)?;
-        let place = *self.places[topic].get(usize::try_from(partition).ok()?)?;
-        (place as usize).checked_sub(1)
-    }
-
-    fn read_offsets(
-        &mut self,
-        at: usize,
-        body: &[u8],
         now_ns: i64,
-        shared: &mut Shared,
-        observer: &mut Observer,
-    ) -> Result<(), Trouble> {
-        let mut rows = Vec::new();
-        messages::read_list_offsets(body, |row| rows.push(row))?;
-        let mut has_error = rows.is_empty();
-        for row in rows {
-            let Some(member) = self.place(&shared.spec.topics, row.topic, row.partition) else {
-                return Err(Malformed("it tells of a partition that was not asked for").into());
-            };
-            let code = Code(row.code);
-            if !code.is_none() {
-                has_error = true;
-                self.partition_error(code, member, shared, observer)?;
-                continue;
-            }
-            let position = &mut self.positions[member];
-            if position.next.is_some() || row.offset < 0 {
-                continue;
-            }
-            if position.ask == TIMESTAMP_EARLIEST && row.offset < position.done {
-                // It was out of range at the other end: the log is shorter than what was read of it.
-                position.ask = TIMESTAMP_LATEST;
-                continue;
-            }
-            position.next = Some(row.offset);
-            position.done = row.offset;
-            position.committed = row.offset;
-            position.end = if position.ask == TIMESTAMP_LATEST {
-                row.offset
-            } else {
-                -1
-            };
-        }
-        if has_error {
-            self.outlets[at].pause(now_ns);
-        }
-        Ok(())
-    }
-
-    /// A partition's error in an answer.
-    fn partition_error(
-        &mut self,
-        code: Code,
-        member: usize,
-        shared: &mut Shared,
-        observer: &mut Observer,
-    ) -> Result<(), Trouble> {
-        let position = &mut self.positions[member];
-        let topic = &shared.spec.topics[position.topic].name;
-        if code.remedy() == Remedy::Pointless {
-            return Err(Trouble::Fatal(ClientError::system(format!(
-                "topic {topic:?}, partition {}: the server answers {}",
-                position.partition,
-                code.name()
-            ))));
-        }
-        // While the positions are being found, partitions are new and their leaders settle: normal, and no message is concerned.
-        let is_settling = position.next.is_none() && code.remedy() != Remedy::Fail;
-        if !is_settling {
-            observer.error(code.name());
-        }
-        shared.cluster.set_trouble(format!(
-            "topic {topic:?}, partition {}: the server answers {}",
-            position.partition,
-            code.name()
-        ));
-        if code == Code::OFFSET_OUT_OF_RANGE {
-            position.next = None;
-            position.ask = TIMESTAMP_EARLIEST;
-        } else {
-            shared.cluster.refresh();
-        }
-        Ok(())
-    }
-
-    /// Looks through an answer to Fetch: errors, ends, and where its batches lie.
-    fn read_fetch(
-        &mut self,
-        at: usize,
-        body: &[u8],
-        body_from: usize,
-        received_ns: i64,
-        shared: &mut Shared,
-        observer: &mut Observer,
-    ) -> Result<(), Trouble> {
-        self.outlets[at].pieces.clear();
-        self.outlets[at].done_pieces = 0;
-        self.outlets[at].received_ns = received_ns;
-        let mut reader = fetch::FetchReader::begin(body)?;
-        let code = Code(reader.code);
-        if !code.is_none() {
-            // A session that the broker has forgotten begins anew at once; anything else after a pause.
-            if code.remedy() == Remedy::Retry {
-                self.outlets[at].session = None;
-                self.outlets[at].old_session = 0;
-            } else {
-                observer.error(code.name());
-                self.outlets[at].pause(received_ns);
-            }
-            return Ok(());
-        }
-        let outlet = &mut self.outlets[at];
-        outlet.session = match (reader.session, outlet.session) {
-            (0, _) => None,
-            (session, Some((_, epoch))) => Some((session, if epoch == i32::MAX { 1 } else { epoch + 1 })),
-            (session, None) => Some((session, 1)),
-        };
-        outlet.old_session = reader.session;
-        let mut has_error = false;
-        while let Some(row) = reader.next()? {
-            let Some(member) = self.place(&shared.spec.topics, row.topic, row.partition) else {
-                return Err(Malformed("it tells of a partition that was not asked for").into());
-            };
-            if self.positions[member].link != at as u32 {
-                continue;
-            }
-            let code = Code(row.code);
-            if !code.is_none() {
-                has_error = true;
-                self.partition_error(code, member, shared, observer)?;
-                continue;
-            }
-            if row.high_watermark >= 0 {
-                self.positions[member].end = row.high_watermark;
-            }
-            if !self.is_paused {
-                let records = row.records;
-                self.find_batches(at, member, records, body_from + row.records_at, observer)?;
-            }
-        }
-        let outlet = &mut self.outlets[at];
-        if outlet.has_pieces() {
-            observer.fetched(self.subscription);
-        }
-        if has_error {
-            outlet.pause(received_ns);
-        } else {
-            outlet.pause_ns = FETCH_PAUSE_NS;
-        }
-        Ok(())
-    }
-
-    /// Notes where a partition's batches lie, and where its next fetch begins.
-    fn find_batches(
-        &mut self,
-        at: usize,
-        member: usize,
-        records: &[u8],
-        records_from: usize,
-        observer: &mut Observer,
-    ) -> Result<(), Malformed> {
-        let outlet = &mut self.outlets[at];
-        let position = &mut self.positions[member];
-        let Some(mut next) = position.next else {
-            return Ok(());
-        };
-        let before = next;
-        let mut from = 0;
-        while from < records.len() {
-            match record_batch::peek(&records[from..])? {
-                Found::Partial => break,
-                Found::Old(last_offset, len) => {
-                    observer.error(kind::OLD_BATCH_FORMAT);
-                    next = next.max(last_offset.saturating_add(1));
-                    from += len;
-                }
-                Found::Batch(header, len) => {
-                    outlet.pieces.push(Piece {
-                        position: member as u32,
-                        at: records_from + from,
-                        len,
-                    });
-                    next = next.max(header.next_offset);
-                    from += len;
-                }
-            }
-        }
-        if next == before {
-            return Ok(());
-        }
-        position.next = Some(next);
-        if let Ok(place) = outlet.members.binary_search(&(member as u32)) {
-            // In a full fetch, the member after the last that had messages comes first.
-            outlet.turn = place + 1;
-        }
-        if !position.is_changed {
-            position.is_changed = true;
-            outlet.changed.push(member as u32);
-        }
-        Ok(())
-    }
-
-    /// Hands messages of the latest answer to the observer, until they are done or the time is over. True: some are left.
-    pub fn work_off(&mut self, at: usize, observer: &mut Observer, until_ns: i64) -> bool {
-        let Some(outlet) = self.outlets.get_mut(at) else {
-            return false;
-        };
-        let Some(connection) = &outlet.link.connection else {
-            outlet.pieces.clear();
-            outlet.done_pieces = 0;
-            return false;
-        };
-        let mut msgs = 0;
-        while let Some(piece) = outlet.pieces.get(outlet.done_pieces) {
-            if msgs >= CLOCK_MSGS {
-                if monotonic_ns() >= until_ns {
-                    return true;
-                }
-                msgs = 0;
-            }
-            outlet.done_pieces += 1;
-            let batch = &connection.bytes()[piece.at..piece.at + piece.len];
-            let position = &mut self.positions[piece.position as usize];
-            let receive = |message: &[u8]| {
-                observer.received(self.subscription, position.slot, message, outlet.received_ns);
-            };
-            match hand_over(batch, position.done, &mut self.decompressor, receive) {
-                Ok((next_offset, records)) => {
-                    position.done = position.done.max(next_offset);
-                    msgs += records;
-                }
-                Err(next_offset) => {
-                    position.done = position.done.max(next_offset);
-                    observer.error(kind::CORRUPT_BATCH);
-                }
-            }
-        }
-        outlet.pieces.clear();
-        outlet.done_pieces = 0;
-        false
-    }
-
-    fn lose(&mut self, at: usize, lost: &Lost, shared: &mut Shared, observer: &mut Observer, now_ns: i64) {
+    ) {
         // What was read of the last answer is whole: it is handed over before its buffer goes.
         self.work_off(at, observer, i64::MAX);
         let outlet = &mut self.outlets[at];
@@ -772,37 +457,4 @@ impl Consumer {
             position.link = NO_LINK;
         }
     }
-}
-
-/// Hands the messages of a whole batch from offset `from` on to `receive`. Returns the offset after the batch and how many messages it
-/// held; Err: that offset, of a batch that is corrupt.
-fn hand_over(
-    batch: &[u8],
-    from: i64,
-    decompressor: &mut Decompressor,
-    mut receive: impl FnMut(&[u8]),
-) -> Result<(i64, u32), i64> {
-    let Ok(Found::Batch(header, _)) = record_batch::peek(batch) else {
-        return Err(from);
-    };
-    if !record_batch::is_whole(batch) {
-        return Err(header.next_offset);
-    }
-    if header.is_control {
-        return Ok((header.next_offset, 1));
-    }
-    let bytes = &batch[HEADER_BYTES..];
-    let bytes = match header.compression {
-        0 => bytes,
-        codec => decompressor
-            .decompress(codec, bytes)
-            .map_err(|_| header.next_offset)?,
-    };
-    let mut records = Records::new(bytes, header.records);
-    while let Some((delta, value)) = records.next().map_err(|_| header.next_offset)? {
-        if header.base_offset + delta >= from {
-            receive(value);
-        }
-    }
-    Ok((header.next_offset, header.records))
 }

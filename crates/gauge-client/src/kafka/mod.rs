@@ -1,10 +1,12 @@
 //! The native Kafka client.
 //!
 //! It speaks Kafka's wire protocol itself, with one version of each API that every server from Kafka 2.3 on offers; see `wire.rs`.
-//! The hot path is written by hand: `record_batch` (building and parsing in place), `producer` and `sender` (batches, requests,
-//! retries), `consumer` and `fetch`. The rest serves it: `connection` (one socket), `link` (a connection that is kept up), `cluster`
-//! (leaders), `commit`, `compress`, `buffers` and `batch` (memory that is used again). `lane` puts it together behind
-//! [`LaneClient`](crate::LaneClient), and `admin` creates and describes topics with blocking calls.
+//! The hot path is written by hand: `record_batch` (building and parsing in place), `producer`, `sender` and `settle` (batches,
+//! requests, retries), `consumer`, `receiver` and `fetch`. The rest serves it: `connection` (one socket), `link` (a connection that
+//! is kept up), `cluster` (leaders), `commit`, `compress`, `buffers` and `batch` (memory that is used again). `lane` puts it together
+//! behind [`LaneClient`](crate::LaneClient), and `admin` creates and describes topics with blocking calls.
+//!
+//! To add TLS or SASL: a variant of the byte stream in `connection` (and `admin`), and a handshake before its first request.
 
 mod admin;
 mod batch;
@@ -20,8 +22,10 @@ mod lane;
 mod link;
 mod messages;
 mod producer;
+mod receiver;
 mod record_batch;
 mod sender;
+mod settle;
 mod shared;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,370 @@
+//! The part of a consumer that takes answers apart and hands their messages over.
+
+use gauge_load::Observer;
+use gauge_load::clock::monotonic_ns;
+
+use super::compress::Decompressor;
+use super::consumer::{Consumer, Errand, FETCH_PAUSE_NS, Piece};
+use super::errors::{Code, Remedy, kind};
+use super::fetch;
+use super::messages::{self, TIMESTAMP_EARLIEST, TIMESTAMP_LATEST};
+use super::record_batch::{self, Found, HEADER_BYTES, Records};
+use super::sender::Trouble;
+use super::shared::Shared;
+use super::wire::Malformed;
+use crate::{ClientError, Ready, Topic};
+
+/// Messages after which the clock is read again.
+const CLOCK_MSGS: u32 = 1024;
+
+impl Consumer {
+    /// The poller says that a connection is ready.
+    pub fn on_ready(
+        &mut self,
+        at: usize,
+        ready: &Ready,
+        shared: &mut Shared,
+        observer: &mut Observer,
+    ) -> Result<(), ClientError> {
+        match self.advance(at, ready, shared, observer) {
+            Ok(()) => Ok(()),
+            Err(Trouble::Lost(lost)) => {
+                self.lose(at, &lost, shared, observer, monotonic_ns());
+                Ok(())
+            }
+            Err(Trouble::Fatal(error)) => Err(error),
+        }
+    }
+
+    fn advance(
+        &mut self,
+        at: usize,
+        ready: &Ready,
+        shared: &mut Shared,
+        observer: &mut Observer,
+    ) -> Result<(), Trouble> {
+        let Some(outlet) = self.outlets.get_mut(at) else {
+            return Ok(());
+        };
+        // The buffer still holds messages: what has come since stays in the socket until they are done.
+        let has_pieces = outlet.has_pieces();
+        let Some(connection) = &mut outlet.link.connection else {
+            return Ok(());
+        };
+        connection.advance(ready)?;
+        if ready.writable {
+            connection.write(&shared.poller)?;
+        }
+        if !ready.readable || has_pieces {
+            return Ok(());
+        }
+        while !connection.has_answer()? {
+            if !connection.read()? && !connection.has_answer()? {
+                return Ok(());
+            }
+        }
+        let received_ns = monotonic_ns();
+        let Some((request, body)) = connection.answer()? else {
+            return Ok(());
+        };
+        let errand = request.cargo;
+        shared.give_head(request.head);
+        outlet.link.works();
+        let Some(connection) = outlet.link.connection.take() else {
+            return Ok(());
+        };
+        let read = match errand {
+            Errand::Fetch => {
+                let from = body.start;
+                self.read_fetch(at, &connection.bytes()[body], from, received_ns, shared, observer)
+            }
+            Errand::ListOffsets => {
+                self.read_offsets(at, &connection.bytes()[body], received_ns, shared, observer)
+            }
+        };
+        self.outlets[at].link.connection = Some(connection);
+        read?;
+        // The next request is on its way while the messages of this answer are looked at.
+        if received_ns >= self.outlets[at].fetch_after_ns {
+            self.request(at, shared, received_ns)?;
+        }
+        Ok(())
+    }
+
+    fn place(&self, topics: &[Topic], name: &str, partition: i32) -> Option<usize> {
+        let topic = topics.iter().position(|topic| topic.name == name)?;
+        let place = *self.places[topic].get(usize::try_from(partition).ok()?)?;
+        (place as usize).checked_sub(1)
+    }
+
+    fn read_offsets(
+        &mut self,
+        at: usize,
+        body: &[u8],
+        now_ns: i64,
+        shared: &mut Shared,
+        observer: &mut Observer,
+    ) -> Result<(), Trouble> {
+        let mut rows = Vec::new();
+        messages::read_list_offsets(body, |row| rows.push(row))?;
+        let mut has_error = rows.is_empty();
+        for row in rows {
+            let Some(member) = self.place(&shared.spec.topics, row.topic, row.partition) else {
+                return Err(Malformed("it tells of a partition that was not asked for").into());
+            };
+            let code = Code(row.code);
+            if !code.is_none() {
+                has_error = true;
+                self.partition_error(code, member, shared, observer)?;
+                continue;
+            }
+            let position = &mut self.positions[member];
+            if position.next.is_some() || row.offset < 0 {
+                continue;
+            }
+            if position.ask == TIMESTAMP_EARLIEST && row.offset < position.done {
+                // It was out of range at the other end: the log is shorter than what was read of it.
+                position.ask = TIMESTAMP_LATEST;
+                continue;
+            }
+            position.next = Some(row.offset);
+            position.done = row.offset;
+            position.committed = row.offset;
+            position.end = if position.ask == TIMESTAMP_LATEST {
+                row.offset
+            } else {
+                -1
+            };
+        }
+        if has_error {
+            self.outlets[at].pause(now_ns);
+        }
+        Ok(())
+    }
+
+    /// A partition's error in an answer.
+    fn partition_error(
+        &mut self,
+        code: Code,
+        member: usize,
+        shared: &mut Shared,
+        observer: &mut Observer,
+    ) -> Result<(), Trouble> {
+        let position = &mut self.positions[member];
+        let topic = &shared.spec.topics[position.topic].name;
+        if code.remedy() == Remedy::Pointless {
+            return Err(Trouble::Fatal(ClientError::system(format!(
+                "topic {topic:?}, partition {}: the server answers {}",
+                position.partition,
+                code.name()
+            ))));
+        }
+        // While the positions are being found, partitions are new and their leaders settle: normal, and no message is concerned.
+        let is_settling = position.next.is_none() && code.remedy() != Remedy::Fail;
+        if !is_settling {
+            observer.error(code.name());
+        }
+        shared.cluster.set_trouble(format!(
+            "topic {topic:?}, partition {}: the server answers {}",
+            position.partition,
+            code.name()
+        ));
+        if code == Code::OFFSET_OUT_OF_RANGE {
+            position.next = None;
+            position.ask = TIMESTAMP_EARLIEST;
+        } else {
+            shared.cluster.refresh();
+        }
+        Ok(())
+    }
+
+    /// Looks through an answer to Fetch: errors, ends, and where its batches lie.
+    fn read_fetch(
+        &mut self,
+        at: usize,
+        body: &[u8],
+        body_from: usize,
+        received_ns: i64,
+        shared: &mut Shared,
+        observer: &mut Observer,
+    ) -> Result<(), Trouble> {
+        self.outlets[at].pieces.clear();
+        self.outlets[at].done_pieces = 0;
+        self.outlets[at].received_ns = received_ns;
+        let mut reader = fetch::FetchReader::begin(body)?;
+        let code = Code(reader.code);
+        if !code.is_none() {
+            // A session that the broker has forgotten begins anew at once; anything else after a pause.
+            if code.remedy() == Remedy::Retry {
+                self.outlets[at].session = None;
+                self.outlets[at].old_session = 0;
+            } else {
+                observer.error(code.name());
+                self.outlets[at].pause(received_ns);
+            }
+            return Ok(());
+        }
+        let outlet = &mut self.outlets[at];
+        outlet.session = match (reader.session, outlet.session) {
+            (0, _) => None,
+            (session, Some((_, epoch))) => Some((session, if epoch == i32::MAX { 1 } else { epoch + 1 })),
+            (session, None) => Some((session, 1)),
+        };
+        outlet.old_session = reader.session;
+        let mut has_error = false;
+        while let Some(row) = reader.next()? {
+            let Some(member) = self.place(&shared.spec.topics, row.topic, row.partition) else {
+                return Err(Malformed("it tells of a partition that was not asked for").into());
+            };
+            if self.positions[member].link != at as u32 {
+                continue;
+            }
+            let code = Code(row.code);
+            if !code.is_none() {
+                has_error = true;
+                self.partition_error(code, member, shared, observer)?;
+                continue;
+            }
+            if row.high_watermark >= 0 {
+                self.positions[member].end = row.high_watermark;
+            }
+            if !self.is_paused {
+                let records = row.records;
+                self.find_batches(at, member, records, body_from + row.records_at, observer)?;
+            }
+        }
+        let outlet = &mut self.outlets[at];
+        if outlet.has_pieces() {
+            observer.fetched(self.subscription);
+        }
+        if has_error {
+            outlet.pause(received_ns);
+        } else {
+            outlet.pause_ns = FETCH_PAUSE_NS;
+        }
+        Ok(())
+    }
+
+    /// Notes where a partition's batches lie, and where its next fetch begins.
+    fn find_batches(
+        &mut self,
+        at: usize,
+        member: usize,
+        records: &[u8],
+        records_from: usize,
+        observer: &mut Observer,
+    ) -> Result<(), Malformed> {
+        let outlet = &mut self.outlets[at];
+        let position = &mut self.positions[member];
+        let Some(mut next) = position.next else {
+            return Ok(());
+        };
+        let before = next;
+        let mut from = 0;
+        while from < records.len() {
+            match record_batch::peek(&records[from..])? {
+                Found::Partial => break,
+                Found::Old(last_offset, len) => {
+                    observer.error(kind::OLD_BATCH_FORMAT);
+                    next = next.max(last_offset.saturating_add(1));
+                    from += len;
+                }
+                Found::Batch(header, len) => {
+                    outlet.pieces.push(Piece {
+                        position: member as u32,
+                        at: records_from + from,
+                        len,
+                    });
+                    next = next.max(header.next_offset);
+                    from += len;
+                }
+            }
+        }
+        if next == before {
+            return Ok(());
+        }
+        position.next = Some(next);
+        if let Ok(place) = outlet.members.binary_search(&(member as u32)) {
+            // In a full fetch, the member after the last that had messages comes first.
+            outlet.turn = place + 1;
+        }
+        if !position.is_changed {
+            position.is_changed = true;
+            outlet.changed.push(member as u32);
+        }
+        Ok(())
+    }
+
+    /// Hands messages of the latest answer to the observer, until they are done or the time is over. True: some are left.
+    pub fn work_off(&mut self, at: usize, observer: &mut Observer, until_ns: i64) -> bool {
+        let Some(outlet) = self.outlets.get_mut(at) else {
+            return false;
+        };
+        let Some(connection) = &outlet.link.connection else {
+            outlet.pieces.clear();
+            outlet.done_pieces = 0;
+            return false;
+        };
+        let mut msgs = 0;
+        while let Some(piece) = outlet.pieces.get(outlet.done_pieces) {
+            if msgs >= CLOCK_MSGS {
+                if monotonic_ns() >= until_ns {
+                    return true;
+                }
+                msgs = 0;
+            }
+            outlet.done_pieces += 1;
+            let batch = &connection.bytes()[piece.at..piece.at + piece.len];
+            let position = &mut self.positions[piece.position as usize];
+            let receive = |message: &[u8]| {
+                observer.received(self.subscription, position.slot, message, outlet.received_ns);
+            };
+            match hand_over(batch, position.done, &mut self.decompressor, receive) {
+                Ok((next_offset, records)) => {
+                    position.done = position.done.max(next_offset);
+                    msgs += records;
+                }
+                Err(next_offset) => {
+                    position.done = position.done.max(next_offset);
+                    observer.error(kind::CORRUPT_BATCH);
+                }
+            }
+        }
+        outlet.pieces.clear();
+        outlet.done_pieces = 0;
+        false
+    }
+}
+
+/// Hands the messages of a whole batch from offset `from` on to `receive`. Returns the offset after the batch and how many messages it
+/// held; Err: that offset, of a batch that is corrupt.
+fn hand_over(
+    batch: &[u8],
+    from: i64,
+    decompressor: &mut Decompressor,
+    mut receive: impl FnMut(&[u8]),
+) -> Result<(i64, u32), i64> {
+    let Ok(Found::Batch(header, _)) = record_batch::peek(batch) else {
+        return Err(from);
+    };
+    if !record_batch::is_whole(batch) {
+        return Err(header.next_offset);
+    }
+    if header.is_control {
+        return Ok((header.next_offset, 1));
+    }
+    let bytes = &batch[HEADER_BYTES..];
+    let bytes = match header.compression {
+        0 => bytes,
+        codec => decompressor
+            .decompress(codec, bytes)
+            .map_err(|_| header.next_offset)?,
+    };
+    let mut records = Records::new(bytes, header.records);
+    while let Some((delta, value)) = records.next().map_err(|_| header.next_offset)? {
+        if header.base_offset + delta >= from {
+            receive(value);
+        }
+    }
+    Ok((header.next_offset, header.records))
+}

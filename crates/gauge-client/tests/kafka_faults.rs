@@ -1,0 +1,612 @@
+//! What the native Kafka client does when the server fails it: nothing is lost from the books, order is kept, nothing hangs.
+
+#![allow(clippy::unwrap_used, reason = "a test ends when something is not as it says")]
+
+mod scripted;
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread;
+
+use gauge_client::kafka::Kafka;
+use gauge_client::{
+    Acks, BatchPolicy, ClientError, Compression, ConsumerSpec, Endpoint, Keys, LaneClient, LaneSpec, Offer,
+    ProducerSpec, Protocol, StartAt, Topic,
+};
+use gauge_load::audit::{SentVerdict, judge_sent};
+use gauge_load::clock::monotonic_ns;
+use gauge_load::{Arrival, Emitter, EmitterSpec, Observer, PayloadPool, ScheduleSpec};
+use scripted::{Fate, Server};
+
+const SECOND_NS: i64 = 1_000_000_000;
+const MS_NS: i64 = 1_000_000;
+
+fn endpoint(bootstrap: impl ToString) -> Endpoint {
+    Endpoint {
+        bootstrap: vec![bootstrap.to_string()],
+        options: serde_json::Map::new(),
+    }
+}
+
+/// One producer and no consumer.
+fn spec(partitions: u32) -> LaneSpec {
+    LaneSpec {
+        run: 1,
+        topics: Arc::new([Topic {
+            name: "t".into(),
+            partitions,
+            first_slot: 0,
+        }]),
+        producers: vec![ProducerSpec {
+            id: 0,
+            topic: 0,
+            keys: Keys::Sticky,
+        }],
+        consumers: vec![],
+        batch: BatchPolicy {
+            bytes: 2000,
+            linger_ns: MS_NS,
+            in_flight: 5,
+            buffer_bytes: 1 << 20,
+        },
+        closed_loop: false,
+        acks: Acks::All,
+        idempotence: false,
+        compression: Compression::None,
+        request_timeout_ns: 30 * SECOND_NS,
+        retry_for_ns: 60 * SECOND_NS,
+        payload_bytes_max: 100,
+    }
+}
+
+/// One consumer of all partitions and no producer.
+fn consumer_spec(partitions: u32, start: StartAt, commit_interval_ns: Option<i64>) -> LaneSpec {
+    LaneSpec {
+        producers: vec![],
+        consumers: vec![ConsumerSpec {
+            subscription: 0,
+            name: "group".into(),
+            start,
+            partitions: (0..partitions).map(|partition| (0, partition)).collect(),
+            commit_interval_ns,
+        }],
+        ..spec(partitions)
+    }
+}
+
+fn emitter(messages: u64) -> Emitter {
+    let rate_msgs_s = 20_000.0;
+    let mut emitter = Emitter::new(&EmitterSpec {
+        run: 1,
+        producer: 0,
+        schedule: ScheduleSpec {
+            arrival: Arrival::Uniform,
+            rate_msgs_s,
+            ramp: None,
+            stagger: 0.0,
+            stop_ns: Some((messages as f64 / rate_msgs_s * 1e9) as i64),
+            seed: 1,
+        },
+        pool: Arc::new(PayloadPool::generate(100, 1.0, 4, 1)),
+        key_count: 0,
+    });
+    emitter.start(monotonic_ns());
+    emitter
+}
+
+/// Sends `messages` and drives until every one has its end.
+fn send(client: &mut dyn LaneClient, observer: &mut Observer, messages: u64) -> SentVerdict {
+    let mut emitter = emitter(messages);
+    let give_up_ns = monotonic_ns() + 30 * SECOND_NS;
+    loop {
+        let offer = client.offer(0, &mut emitter, observer, monotonic_ns());
+        client.drive(observer, monotonic_ns()).unwrap();
+        let is_over = offer == Offer::Taken && emitter.next_due_ns().is_none();
+        if is_over && client.waiting_msgs() == 0 {
+            break;
+        }
+        assert!(monotonic_ns() < give_up_ns, "the client hangs");
+        client.wait(monotonic_ns() + MS_NS);
+    }
+    observer.close_producer(0, emitter.sequence());
+    client.abandon(observer);
+    let finished = std::mem::replace(observer, Observer::new(1, true, &[0], 0, 64)).into_books();
+    judge_sent(&finished.sent, finished.publish_samples)
+}
+
+fn prepared(server: &Server, spec: LaneSpec) -> (Box<dyn LaneClient>, Observer) {
+    let subscriptions = usize::from(!spec.consumers.is_empty());
+    let mut observer = Observer::new(1, true, &[0], subscriptions, 64);
+    observer.start(monotonic_ns());
+    let mut client = Kafka.lane(&endpoint(server.address), spec).unwrap();
+    client
+        .prepare(&mut observer, monotonic_ns() + 10 * SECOND_NS)
+        .unwrap();
+    (client, observer)
+}
+
+/// The sequences stored in a partition, in order.
+fn sequences(server: &Server, partition: usize) -> Vec<u64> {
+    let mut sequences = Vec::new();
+    for batch in &server.state().partitions[partition] {
+        let mut bytes = bytes::Bytes::from(batch.clone());
+        let set = kafka_protocol::records::RecordBatchDecoder::decode(&mut bytes).unwrap();
+        for record in set.records {
+            match gauge_load::stamp::check(&record.value.unwrap()) {
+                gauge_load::stamp::Checked::Whole(stamp) => sequences.push(stamp.sequence),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    sequences
+}
+
+#[test]
+fn every_message_is_stored_once_and_in_order() {
+    let server = Server::start(3);
+    let (mut client, mut observer) = prepared(&server, spec(3));
+    let verdict = send(client.as_mut(), &mut observer, 5000);
+    assert_eq!(
+        (verdict.sent, verdict.acked, verdict.imbalance),
+        (5000, 5000, None)
+    );
+    let mut all = Vec::new();
+    for partition in 0..3 {
+        let stored = sequences(&server, partition);
+        assert!(stored.is_sorted(), "partition {partition}");
+        assert!(!stored.is_empty(), "partition {partition} got nothing");
+        all.extend(stored);
+    }
+    all.sort_unstable();
+    assert_eq!(all, (0..5000).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_refused_for_a_while_is_sent_again_in_order_with_its_times() {
+    // One request at a time, so that nothing can overtake what is refused.
+    let server = Server::start(1);
+    let mut spec = spec(1);
+    spec.batch.in_flight = 1;
+    let (mut client, mut observer) = prepared(&server, spec);
+    server.script(&[
+        Fate::Store,
+        Fate::Refuse(6),
+        Fate::Refuse(6),
+        Fate::Store,
+        Fate::Refuse(7),
+        Fate::Refuse(19),
+    ]);
+    let verdict = send(client.as_mut(), &mut observer, 1000);
+    assert_eq!(
+        (verdict.acked, verdict.failed, verdict.imbalance),
+        (1000, 0, None)
+    );
+    assert_eq!(sequences(&server, 0), (0..1000).collect::<Vec<_>>());
+}
+
+#[test]
+fn retries_are_counted_by_kind_and_the_latency_begins_at_the_schedule() {
+    let server = Server::start(1);
+    let (mut client, mut observer) = prepared(&server, spec(1));
+    server.script(&[Fate::Refuse(6)]);
+    let mut emitter = emitter(1);
+    while client.waiting_msgs() > 0 || emitter.next_due_ns().is_some() {
+        client.offer(0, &mut emitter, &mut observer, monotonic_ns());
+        client.drive(&mut observer, monotonic_ns()).unwrap();
+        client.wait(monotonic_ns() + MS_NS);
+    }
+    let tally = observer.swap(Default::default());
+    assert_eq!(tally.counters.retries, 1);
+    assert_eq!(tally.counters.errors, [("NOT_LEADER_OR_FOLLOWER", 1)]);
+    // The pause before a retry is 20 ms: it is part of the latency.
+    assert!(tally.latencies[0].publish.min_ns() >= 20 * MS_NS);
+    assert!(tally.latencies[0].service.min_ns() >= 20 * MS_NS);
+}
+
+#[test]
+fn a_final_refusal_fails_the_batch_and_nothing_else() {
+    let server = Server::start(1);
+    let (mut client, mut observer) = prepared(&server, spec(1));
+    server.script(&[Fate::Store, Fate::Refuse(10)]);
+    let verdict = send(client.as_mut(), &mut observer, 1000);
+    assert!(verdict.failed > 0 && verdict.failed < 1000);
+    assert_eq!((verdict.acked + verdict.failed, verdict.imbalance), (1000, None));
+    assert_eq!(sequences(&server, 0).len() as u64, verdict.acked);
+}
+
+#[test]
+fn an_authorisation_failure_ends_the_trial() {
+    let server = Server::start(1);
+    let (mut client, mut observer) = prepared(&server, spec(1));
+    server.script(&[Fate::Refuse(29)]);
+    let mut emitter = emitter(10);
+    let error = loop {
+        client.offer(0, &mut emitter, &mut observer, monotonic_ns());
+        if let Err(error) = client.drive(&mut observer, monotonic_ns()) {
+            break error;
+        }
+        client.wait(monotonic_ns() + MS_NS);
+    };
+    assert!(
+        error.to_string().contains("TOPIC_AUTHORIZATION_FAILED"),
+        "{error}"
+    );
+    client.abandon(&mut observer);
+    assert_eq!(client.waiting_msgs(), 0);
+}
+
+#[test]
+fn lost_connections_and_garbage_are_survived() {
+    for fate in [Fate::StoreAndClose, Fate::Garble] {
+        let server = Server::start(2);
+        let (mut client, mut observer) = prepared(&server, spec(2));
+        server.script(&[Fate::Store, fate, Fate::Store, fate]);
+        let verdict = send(client.as_mut(), &mut observer, 2000);
+        assert_eq!(
+            (verdict.acked, verdict.failed, verdict.imbalance),
+            (2000, 0, None),
+            "{fate:?}"
+        );
+        // What was stored before the connection went is there twice: without idempotence nobody can know better.
+        let mut stored: Vec<u64> = (0..2)
+            .flat_map(|partition| sequences(&server, partition))
+            .collect();
+        stored.sort_unstable();
+        stored.dedup();
+        assert_eq!(stored.len(), 2000, "{fate:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_does_not_come_is_a_lost_connection() {
+    let server = Server::start(1);
+    let mut spec = spec(1);
+    spec.request_timeout_ns = 100 * MS_NS;
+    let (mut client, mut observer) = prepared(&server, spec);
+    server.script(&[Fate::Store, Fate::Ignore]);
+    let verdict = send(client.as_mut(), &mut observer, 500);
+    assert_eq!((verdict.acked, verdict.imbalance), (500, None));
+    let mut stored = sequences(&server, 0);
+    stored.sort_unstable();
+    stored.dedup();
+    assert_eq!(stored.len(), 500);
+}
+
+#[test]
+fn what_is_refused_for_too_long_fails_and_the_books_balance() {
+    let server = Server::start(1);
+    let mut spec = spec(1);
+    spec.retry_for_ns = 150 * MS_NS;
+    let (mut client, mut observer) = prepared(&server, spec);
+    server.script(&[Fate::Refuse(6); 200]);
+    let verdict = send(client.as_mut(), &mut observer, 300);
+    assert_eq!((verdict.failed, verdict.imbalance), (300, None));
+}
+
+#[test]
+fn an_idempotent_producer_numbers_its_batches_without_a_gap() {
+    let server = Server::start(2);
+    let mut spec = spec(2);
+    spec.idempotence = true;
+    let (mut client, mut observer) = prepared(&server, spec);
+    // A duplicate is an acknowledgement.
+    server.script(&[Fate::Store, Fate::StoreAndSay(46)]);
+    let verdict = send(client.as_mut(), &mut observer, 3000);
+    assert_eq!((verdict.acked, verdict.imbalance), (3000, None));
+    for batches in &server.state().partitions {
+        let mut expected = 0;
+        for batch in batches {
+            let word = |at: usize| i32::from_be_bytes(batch[at..at + 4].try_into().unwrap());
+            assert_eq!(
+                i64::from_be_bytes(batch[43..51].try_into().unwrap()),
+                1,
+                "producer id"
+            );
+            assert_eq!(word(53), expected);
+            expected += word(57);
+        }
+    }
+}
+
+#[test]
+fn an_idempotent_producer_that_was_forgotten_gets_a_new_identity() {
+    let server = Server::start(1);
+    let mut spec = spec(1);
+    spec.idempotence = true;
+    spec.batch.in_flight = 1;
+    let (mut client, mut observer) = prepared(&server, spec);
+    server.script(&[Fate::Store, Fate::Refuse(59)]);
+    let verdict = send(client.as_mut(), &mut observer, 1000);
+    assert_eq!((verdict.acked, verdict.imbalance), (1000, None));
+    assert_eq!(sequences(&server, 0), (0..1000).collect::<Vec<_>>());
+    let state = server.state();
+    let numbering = |batch: &[u8]| {
+        (
+            i64::from_be_bytes(batch[43..51].try_into().unwrap()),
+            i32::from_be_bytes(batch[53..57].try_into().unwrap()),
+        )
+    };
+    assert_eq!(numbering(&state.partitions[0][0]), (1, 0));
+    assert_eq!(numbering(&state.partitions[0][1]), (2, 0));
+}
+
+#[test]
+fn with_acks_none_a_written_batch_is_acknowledged() {
+    let server = Server::start(2);
+    let mut spec = spec(2);
+    spec.acks = Acks::None;
+    let (mut client, mut observer) = prepared(&server, spec);
+    let verdict = send(client.as_mut(), &mut observer, 1000);
+    assert_eq!((verdict.acked, verdict.imbalance), (1000, None));
+}
+
+#[test]
+fn what_has_no_end_when_the_client_is_abandoned_is_censored() {
+    let server = Server::start(1);
+    let (mut client, mut observer) = prepared(&server, spec(1));
+    server.script(&[Fate::Ignore; 1000]);
+    let mut emitter = emitter(500);
+    while emitter.next_due_ns().is_some() {
+        client.offer(0, &mut emitter, &mut observer, monotonic_ns());
+        client.drive(&mut observer, monotonic_ns()).unwrap();
+        client.wait(monotonic_ns() + MS_NS);
+    }
+    assert_eq!(client.waiting_msgs(), 500);
+    client.abandon(&mut observer);
+    assert_eq!(client.waiting_msgs(), 0);
+    observer.close_producer(0, emitter.sequence());
+    let books = observer.into_books();
+    assert_eq!(books.sent[0].censored, 500);
+    assert_eq!(judge_sent(&books.sent, 0).imbalance, None);
+}
+
+#[test]
+fn a_client_without_room_holds_the_schedule_back() {
+    let server = Server::start(1);
+    let mut spec = spec(1);
+    spec.batch.buffer_bytes = 10_000;
+    let (mut client, mut observer) = prepared(&server, spec);
+    server.script(&[Fate::Ignore; 1000]);
+    let mut emitter = emitter(500);
+    let mut last = Offer::Taken;
+    while last != Offer::Full {
+        last = client.offer(0, &mut emitter, &mut observer, monotonic_ns());
+        client.drive(&mut observer, monotonic_ns()).unwrap();
+        client.wait(monotonic_ns() + MS_NS);
+    }
+    // About 110 bytes each on the wire.
+    assert!(
+        (60..=95).contains(&client.waiting_msgs()),
+        "{}",
+        client.waiting_msgs()
+    );
+    client.abandon(&mut observer);
+}
+
+#[test]
+fn a_server_that_talks_nonsense_is_an_error_in_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut asked = [0; 64];
+                // A frame of two gigabytes is announced; none of it comes.
+                while stream.read(&mut asked).is_ok_and(|bytes| bytes > 0) {
+                    if stream.write_all(&[0x7F, 0xFF, 0xFF, 0xFF, 1, 2, 3, 4]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let mut observer = Observer::new(1, true, &[0], 0, 1);
+    let mut client = Kafka.lane(&endpoint(address), spec(1)).unwrap();
+    let error = client
+        .prepare(&mut observer, monotonic_ns() + SECOND_NS / 2)
+        .unwrap_err();
+    assert!(
+        matches!(&error, ClientError::System(text) if text.contains("does not follow the Kafka protocol")),
+        "{error}"
+    );
+    let Err(error) = Kafka.admin(&endpoint(address)) else {
+        panic!("the admin accepts nonsense");
+    };
+    assert!(
+        error.to_string().contains("does not follow the Kafka protocol"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_port_where_nobody_listens_is_named() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut observer = Observer::new(1, true, &[0], 0, 1);
+    let mut client = Kafka.lane(&endpoint(address), spec(1)).unwrap();
+    let error = client
+        .prepare(&mut observer, monotonic_ns() + SECOND_NS / 5)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains(&address.to_string()) && error.contains("refused"),
+        "{error}"
+    );
+}
+
+#[test]
+fn options_and_combinations_are_checked() {
+    let mut endpoint = endpoint("127.0.0.1:1");
+    endpoint.options.insert("clientid".into(), "x".into());
+    let error = Kafka.check(&endpoint, &spec(1)).unwrap_err();
+    assert!(
+        matches!(&error, ClientError::Input { field, .. } if field == "system.options.clientid"),
+        "{error}"
+    );
+    endpoint.options.clear();
+    endpoint.bootstrap = vec!["nowhere".into()];
+    assert!(
+        Kafka
+            .check(&endpoint, &spec(1))
+            .unwrap_err()
+            .to_string()
+            .contains("host:port")
+    );
+    endpoint.bootstrap = vec!["127.0.0.1:1".into()];
+    let mut idempotent = spec(1);
+    idempotent.idempotence = true;
+    idempotent.batch.in_flight = 9;
+    let sentences = Kafka.check(&endpoint, &idempotent).unwrap();
+    assert!(
+        sentences[0].contains("at most 5 requests in flight, not 9"),
+        "{sentences:?}"
+    );
+    idempotent.acks = Acks::Leader;
+    assert!(Kafka.check(&endpoint, &idempotent).is_err());
+}
+
+/// A server with `messages` of the trial in it, spread over its partitions.
+fn filled(partitions: usize, messages: u64) -> Server {
+    let server = Server::start(partitions);
+    let (mut client, mut observer) = prepared(&server, spec(partitions as u32));
+    assert_eq!(send(client.as_mut(), &mut observer, messages).acked, messages);
+    server
+}
+
+fn drive_until(
+    client: &mut dyn LaneClient,
+    observer: &mut Observer,
+    mut is_done: impl FnMut(&dyn LaneClient) -> bool,
+) {
+    let give_up_ns = monotonic_ns() + 10 * SECOND_NS;
+    while !is_done(client) {
+        client.drive(observer, monotonic_ns()).unwrap();
+        assert!(monotonic_ns() < give_up_ns, "the client hangs");
+        client.wait(monotonic_ns() + MS_NS);
+    }
+}
+
+#[test]
+fn a_consumer_reads_everything_once_and_commits_it() {
+    let server = filled(3, 4000);
+    let (mut client, mut observer) = prepared(&server, consumer_spec(3, StartAt::Earliest, Some(10 * MS_NS)));
+    assert_eq!(client.assigned(), 3);
+    drive_until(client.as_mut(), &mut observer, |client| client.caught_up(0));
+    client.abandon(&mut observer);
+    let books = observer.into_books();
+    let receipts = &books.receipts[0];
+    assert_eq!(
+        (
+            receipts.received,
+            receipts.duplicated,
+            receipts.reordered,
+            receipts.corrupted
+        ),
+        (4000, 0, 0, 0)
+    );
+    let state = server.state();
+    for partition in 0..3 {
+        let last = state
+            .committed
+            .iter()
+            .rev()
+            .find(|(committed, _)| *committed == partition);
+        assert_eq!(
+            last.map(|(_, offset)| *offset),
+            Some(state.next_offsets[partition as usize])
+        );
+    }
+}
+
+#[test]
+fn a_consumer_from_the_latest_message_on_sees_only_what_comes_after() {
+    let server = filled(1, 500);
+    let (mut client, mut observer) = prepared(&server, consumer_spec(1, StartAt::Latest, None));
+    drive_until(client.as_mut(), &mut observer, |_| server.state().fetches > 3);
+    assert!(client.caught_up(0));
+    let again = server.state().partitions[0][0].clone();
+    let records = u32::from_be_bytes(again[57..61].try_into().unwrap());
+    server.state().append(0, again);
+    drive_until(client.as_mut(), &mut observer, |_| server.state().fetches > 8);
+    client.abandon(&mut observer);
+    assert_eq!(observer.into_books().receipts[0].received, u64::from(records));
+}
+
+#[test]
+fn a_paused_consumer_does_not_fetch() {
+    let server = filled(1, 500);
+    let (mut client, mut observer) = prepared(&server, consumer_spec(1, StartAt::Latest, None));
+    client.pause(0, true);
+    let mut rounds = 0;
+    drive_until(client.as_mut(), &mut observer, |_| {
+        rounds += 1;
+        rounds > 50
+    });
+    let before = server.state().fetches;
+    let again = server.state().partitions[0][0].clone();
+    server.state().append(0, again);
+    rounds = 0;
+    drive_until(client.as_mut(), &mut observer, |_| {
+        rounds += 1;
+        rounds > 50
+    });
+    assert_eq!(server.state().fetches, before);
+    client.pause(0, false);
+    assert!(
+        !client.caught_up(0),
+        "nothing is known about what came in the meantime"
+    );
+    drive_until(client.as_mut(), &mut observer, |client| client.caught_up(0));
+    client.abandon(&mut observer);
+    assert!(observer.into_books().receipts[0].received > 0);
+}
+
+#[test]
+fn a_corrupt_batch_is_counted_and_passed_over() {
+    let server = filled(1, 1000);
+    let lost = {
+        let mut state = server.state();
+        let batch = &mut state.partitions[0][1];
+        batch[100] ^= 1;
+        u64::from(u32::from_be_bytes(batch[57..61].try_into().unwrap()))
+    };
+    let (mut client, mut observer) = prepared(&server, consumer_spec(1, StartAt::Earliest, None));
+    drive_until(client.as_mut(), &mut observer, |client| client.caught_up(0));
+    let tally = observer.swap(Default::default());
+    assert_eq!(tally.counters.errors, [("CORRUPT_BATCH", 1)]);
+    assert_eq!(observer.into_books().receipts[0].received, 1000 - lost);
+}
+
+#[test]
+fn gaps_and_a_start_inside_a_batch_are_no_obstacle() {
+    let server = filled(1, 1000);
+    {
+        // Compaction or aborted transactions leave gaps between batches.
+        let mut state = server.state();
+        state.partitions[0].remove(2);
+        state.log_start = 3;
+    }
+    let expected: u64 = server.state().partitions[0]
+        .iter()
+        .map(|batch| u64::from(u32::from_be_bytes(batch[57..61].try_into().unwrap())))
+        .sum();
+    let (mut client, mut observer) = prepared(&server, consumer_spec(1, StartAt::Earliest, None));
+    drive_until(client.as_mut(), &mut observer, |client| client.caught_up(0));
+    // The first three messages lie before the start of the log, in the batch that it begins in.
+    assert_eq!(observer.into_books().receipts[0].received, expected - 3);
+}
+
+#[test]
+fn a_consumer_recovers_from_errors_of_a_partition() {
+    // Not the leader any more; out of range, which begins anew at the first message that is kept.
+    for code in [6, 1] {
+        let server = filled(2, 1000);
+        server.state().fetch_error = Some((1, code));
+        let (mut client, mut observer) = prepared(&server, consumer_spec(2, StartAt::Earliest, None));
+        drive_until(client.as_mut(), &mut observer, |client| client.caught_up(0));
+        let tally = observer.swap(Default::default());
+        assert_eq!(tally.counters.errors.len(), 1, "{:?}", tally.counters.errors);
+        let receipts = &observer.into_books().receipts[0];
+        assert_eq!((receipts.received, receipts.duplicated), (1000, 0), "{code}");
+    }
+}
