@@ -184,6 +184,10 @@ impl<P: AsRef<[u8]>> ByteStream<P> {
     }
 
     /// Whether bytes can be written and read.
+    #[allow(
+        dead_code,
+        reason = "part of what a stream tells; not every protocol asks for it"
+    )]
     pub fn is_open(&self) -> bool {
         self.is_open
     }
@@ -233,6 +237,10 @@ impl<P: AsRef<[u8]>> ByteStream<P> {
     }
 
     /// Bytes that are queued and not written.
+    #[allow(
+        dead_code,
+        reason = "part of what a stream tells; not every protocol asks for it"
+    )]
     pub fn unwritten_bytes(&self) -> usize {
         self.queued_bytes - self.written_bytes
     }
