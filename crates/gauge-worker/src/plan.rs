@@ -5,8 +5,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use gauge_client::{Acks, Compression, ConsumerSpec, Endpoint, LaneSpec, StartAt, Topic};
-use gauge_load::{Arrival, EmitterSpec};
+use gauge_client::{Acks, BatchPolicy, Compression, ConsumerSpec, Endpoint, LaneSpec, StartAt, Topic};
+use gauge_load::{Arrival, EmitterSpec, ScheduleSpec};
 
 use crate::check::{PARTITIONS_MAX, TOPICS_MAX, count, endpoint, name, ns, whole, within};
 use crate::error::ApiError;
@@ -241,6 +241,7 @@ fn lane_counts(
     lanes: &request::Lanes,
     producers: usize,
     consumers: usize,
+    light: bool,
     cores: usize,
 ) -> Result<(usize, usize), ApiError> {
     let asked = |field: &str, count: Option<u32>, least: u32| match count {
@@ -269,10 +270,34 @@ fn lane_counts(
     if consumers == 0 {
         return Ok((for_producers.unwrap_or(cores).min(producers), 0));
     }
+    if light && for_producers.is_none_or(|lanes| lanes == 1) && for_consumers.is_none() {
+        return Ok((1, 0));
+    }
     let for_producers = for_producers.unwrap_or((cores / 2).max(1)).min(producers);
     let left = cores.saturating_sub(for_producers);
     let for_consumers = for_consumers.unwrap_or(left).min(consumers);
     Ok((for_producers, for_consumers))
+}
+
+/// The shortest time between two wake-ups for the schedule, unless it is asked for: a tenth of the linger, for which messages wait in
+/// their batch anyway, but 150 us at least, because waking up is what costs, and 1 ms at most.
+fn default_quantum_us(batch: &BatchPolicy) -> u64 {
+    (batch.linger_ns.unsigned_abs() / 10_000).clamp(150, 1_000)
+}
+
+/// Up to this many messages per second, sent and received together, one lane has time to spare for both.
+const LIGHT_MSGS_S_MAX: f64 = 200_000.0;
+
+/// Whether one lane can carry the load without its receiving ever making its sending late: a low rate all the way, and nothing to
+/// catch up with. What costs at such rates is waking up, and a lane for both wakes up less often than two.
+fn is_light(request: &request::Trial, base: &ScheduleSpec) -> bool {
+    let rate_msgs_s = base.ramp.map_or(base.rate_msgs_s, |ramp| ramp.to_msgs_s.max(base.rate_msgs_s));
+    let tailing = request
+        .subscriptions
+        .iter()
+        .all(|subscription| subscription.start == request::Start::Latest);
+    let copies = 1 + request.subscriptions.len();
+    base.arrival != Arrival::Closed && tailing && rate_msgs_s * copies as f64 <= LIGHT_MSGS_S_MAX
 }
 
 /// Turns a request into a plan for a machine with this many cores.
@@ -313,9 +338,16 @@ pub fn plan(request: &request::Trial, cores: usize) -> Result<Plan, ApiError> {
         "ms",
     )?;
     let retry_for_ms = whole("retry_for_ms", request.retry_for_ms, 0, 86_400_000, "ms")?;
-    let quantum_us = whole("lanes.quantum_us", request.lanes.quantum_us, 1, 100_000, "us")?;
+    let quantum_us = whole(
+        "lanes.quantum_us",
+        request.lanes.quantum_us.unwrap_or(default_quantum_us(&batch)),
+        1,
+        100_000,
+        "us",
+    )?;
+    let light = is_light(request, &base);
     let (for_producers, for_consumers) =
-        lane_counts(&request.lanes, producers.len(), consumers.len(), cores)?;
+        lane_counts(&request.lanes, producers.len(), consumers.len(), light, cores)?;
 
     let empty = LaneSpec {
         run: request.run,

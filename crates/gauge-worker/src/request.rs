@@ -254,7 +254,7 @@ pub struct Lanes {
     pub consumer: Option<u32>,
     pub realtime: Realtime,
     pub pin: bool,
-    pub quantum_us: u64,
+    pub quantum_us: Option<u64>,
 }
 
 impl Default for Lanes {
@@ -264,7 +264,7 @@ impl Default for Lanes {
             consumer: None,
             realtime: Realtime::Auto,
             pin: false,
-            quantum_us: 150,
+            quantum_us: None,
         }
     }
 }
