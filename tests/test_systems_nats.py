@@ -191,7 +191,8 @@ class Worker:
         trial = self.post("/trials", body)["id"]
         deadline = time.monotonic() + 60
         while (status := self.http.get(f"/trials/{trial}").json())["state"] != "ready":
-            assert status["state"] == "preparing" and time.monotonic() < deadline, status
+            assert status["state"] == "preparing", status
+            assert time.monotonic() < deadline, status
             time.sleep(0.05)
         self.post(f"/trials/{trial}/start", {})
         end = time.monotonic() + running_s
