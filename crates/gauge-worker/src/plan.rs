@@ -291,7 +291,9 @@ const LIGHT_MSGS_S_MAX: f64 = 200_000.0;
 /// Whether one lane can carry the load without its receiving ever making its sending late: a low rate all the way, and nothing to
 /// catch up with. What costs at such rates is waking up, and a lane for both wakes up less often than two.
 fn is_light(request: &request::Trial, base: &ScheduleSpec) -> bool {
-    let rate_msgs_s = base.ramp.map_or(base.rate_msgs_s, |ramp| ramp.to_msgs_s.max(base.rate_msgs_s));
+    let rate_msgs_s = base
+        .ramp
+        .map_or(base.rate_msgs_s, |ramp| ramp.to_msgs_s.max(base.rate_msgs_s));
     let tailing = request
         .subscriptions
         .iter()
