@@ -431,6 +431,13 @@ def _steadiness(intervals: Intervals, resources: list[Row], window: Window, coun
 def _fatal(raw: RawTrial) -> list[str]:
     if raw.finish is None and raw.status == "complete" and not raw.fatal:
         return ["A worker was lost before it could report: no audit was made."]
+    untaken = int(((raw.finish or {}).get("audit") or {}).get("untaken") or 0)
+    if untaken:
+        return [
+            *raw.fatal,
+            f"{untaken:,} messages were due and never sent, because the system left no room for them until the "
+            "end: they are in no figure.",
+        ]
     return raw.fatal
 
 
