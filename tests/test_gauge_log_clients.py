@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import time
@@ -12,6 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
+from streamgauge.systems.java import find_java
+from streamgauge.systems.kafka import Kafka
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -135,12 +136,13 @@ def test_kcat_lists_produces_and_consumes(address: str) -> None:
 
 @pytest.mark.jvm
 def test_kafkas_own_tools_work(address: str) -> None:
-    libraries = os.environ.get("STREAMGAUGE_KAFKA_LIBS")
-    if libraries is None or shutil.which("java") is None:
-        pytest.skip("needs Java and STREAMGAUGE_KAFKA_LIBS, a directory with the jars of kafka-tools")
+    kafka = Kafka()
+    kafka.install(None, print)
+    libraries = kafka.installed()
+    java = str(find_java().executable)
 
     def tool(name: str, *arguments: str) -> str:
-        command = ["java", "-Xmx256m", "-cp", f"{libraries}/*", f"org.apache.kafka.tools.{name}"]
+        command = [java, "-Xmx256m", "-cp", f"{libraries}/*", f"org.apache.kafka.tools.{name}"]
         completed = subprocess.run(
             [*command, "--bootstrap-server", address, *arguments], capture_output=True, text=True, timeout=120
         )
