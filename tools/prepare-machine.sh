@@ -114,6 +114,12 @@ want_rabbitmq() {
     wanted+=("RabbitMQ, to be measured: apt-get install --no-install-recommends rabbitmq-server, and systemctl disable --now rabbitmq-server")
 }
 
+want_kcat() {
+    have kcat && return
+    packages+=(kcat)
+    wanted+=("kcat, with which tests read the reference log: apt-get install kcat")
+}
+
 want_chromium() {
     local name
     for name in chromium chromium-browser google-chrome google-chrome-stable; do
@@ -132,7 +138,7 @@ look() {
     case $1 in
         lint) [ ${#missing[@]} -gt 0 ] || need_lint_tools ;;
         bench) want_java && want_rabbitmq ;;
-        test) want_java && want_rabbitmq && want_chromium ;;
+        test) want_java && want_rabbitmq && want_kcat && want_chromium ;;
     esac
 }
 
