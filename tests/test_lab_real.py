@@ -75,7 +75,8 @@ def test_every_message_is_accounted_for(run: Path) -> None:
     assert result["publish_ms"]["count"] == result["end_to_end_ms"]["count"] == 25_000
     assert result["durability"]["asked"] is None
     assert result["durability"]["declared"] == "L4"
-    assert {lane["role"] for lane in result["lanes"]} == {"producer", "consumer"}
+    # A light load has one lane for both.
+    assert {lane["role"] for lane in result["lanes"]} == {"both"}
     assert result["limits"]["fsync_ms_p50"] > 0
     assert result["cpu"]["system_s"] > 0
 
