@@ -270,6 +270,8 @@ pub trait LaneClient {
 
     /// Takes what is due at `now_ns` from the emitter of producer `producer` (index in [`LaneSpec::producers`]) as far as there is
     /// room, puts it into batches, and tells the observer. Reads the clock again at least every 100 us while it works, so that `sent` stays true.
+    ///
+    /// When it answers [`Offer::Full`], the lane holds the emitter and charges the back-pressure; a client does neither.
     fn offer(
         &mut self,
         producer: usize,

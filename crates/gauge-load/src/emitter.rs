@@ -71,6 +71,7 @@ impl Holds {
         self.open_since_ns.get_or_insert(now_ns);
     }
 
+    #[inline]
     fn end(&mut self, now_ns: i64) {
         if let Some(since_ns) = self.open_since_ns.take()
             && now_ns > since_ns

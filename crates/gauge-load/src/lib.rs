@@ -21,7 +21,7 @@ pub mod stamp;
 pub use emitter::{Departure, Emitter, EmitterSpec};
 pub use latency::{Latency, Metric};
 pub use ledger::{BatchLedger, Run};
-pub use observer::{Books, Counters, Observer, Phase, PhaseLatencies, Tally};
+pub use observer::{Books, Counters, Observer, Phase, PhaseLatencies, SentRun, Tally};
 pub use pacing::{Arrival, Ramp, Schedule, ScheduleSpec};
 pub use payload::{PayloadPool, Template};
 pub use sequence_set::{RangeSet, SequenceSet};

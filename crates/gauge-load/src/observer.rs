@@ -241,6 +241,54 @@ pub struct Books {
     pub end_to_end_samples: Vec<u64>,
 }
 
+/// Messages that were due at one instant and handed over at one instant: in a closed loop, all that lie between two readings of the
+/// clock. Recording them at once costs as much as one message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SentRun {
+    intended_ns: i64,
+    sent_ns: i64,
+    held_ns: i64,
+    messages: u64,
+    payload_bytes: u64,
+}
+
+impl SentRun {
+    fn of(departure: &Departure<'_>) -> SentRun {
+        SentRun {
+            intended_ns: departure.stamp.intended_ns,
+            sent_ns: departure.sent_ns,
+            held_ns: departure.held_ns,
+            messages: 1,
+            payload_bytes: departure.payload_bytes() as u64,
+        }
+    }
+
+    /// Adds a message. One with other times ends the run: it is recorded, and the message begins the next.
+    #[inline]
+    pub fn add(&mut self, departure: &Departure<'_>, observer: &mut Observer) {
+        if self.messages > 0
+            && self.intended_ns == departure.stamp.intended_ns
+            && self.sent_ns == departure.sent_ns
+            && self.held_ns == departure.held_ns
+        {
+            self.messages += 1;
+            self.payload_bytes += departure.payload_bytes() as u64;
+            return;
+        }
+        self.end(observer);
+        *self = SentRun::of(departure);
+    }
+
+    /// Records what has been added.
+    #[inline]
+    pub fn end(&mut self, observer: &mut Observer) {
+        if self.messages > 0 {
+            observer.sent_run(self);
+            self.messages = 0;
+        }
+    }
+}
+
 /// What a lane sees. The protocol clients report to it; the lane swaps its tally out at each interval's end.
 #[derive(Debug)]
 pub struct Observer {
@@ -343,14 +391,19 @@ impl Observer {
     /// A message was taken from an emitter and handed to the client.
     #[inline]
     pub fn sent(&mut self, departure: &Departure<'_>) {
-        self.tally.counters.sent_msgs += 1;
-        self.tally.counters.sent_bytes += departure.payload_bytes() as u64;
-        let late_ns = departure.sent_ns - departure.stamp.intended_ns;
-        let phase = self.phase_of(departure.stamp.intended_ns);
+        self.sent_run(&SentRun::of(departure));
+    }
+
+    /// Messages that share their times were taken from an emitter and handed to the client.
+    pub fn sent_run(&mut self, run: &SentRun) {
+        self.tally.counters.sent_msgs += run.messages;
+        self.tally.counters.sent_bytes += run.payload_bytes;
+        let late_ns = run.sent_ns - run.intended_ns;
+        let phase = self.phase_of(run.intended_ns);
         let latencies = self.tally.phase(phase, self.subscriptions);
-        latencies.send_delay.record(late_ns - departure.held_ns, 1);
-        if departure.held_ns > 0 {
-            latencies.backpressure.record(departure.held_ns, 1);
+        latencies.send_delay.record(late_ns - run.held_ns, run.messages);
+        if run.held_ns > 0 {
+            latencies.backpressure.record(run.held_ns, run.messages);
         }
     }
 

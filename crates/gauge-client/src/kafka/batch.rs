@@ -3,7 +3,7 @@
 use gauge_load::BatchLedger;
 
 use super::buffers::Buffers;
-use super::record_batch::{self, HEADER_BYTES, RecordSize, Seal};
+use super::record_batch::{self, HEADER_BYTES, RecordSize, SHAPE_SLACK_BYTES, Seal, Shape};
 
 /// Empty batches that are kept for later use.
 const SPARE_BATCHES_MAX: usize = 1024;
@@ -96,6 +96,29 @@ impl Batch {
         self.len = end;
         self.records += 1;
         record_batch::write_record(place, size, delta_ms, offset_delta, key, value_bytes)
+    }
+
+    /// Whether the next record has a shape.
+    #[inline]
+    pub fn fits(&self, shape: &Shape, timestamp_ms: i64, value_bytes: usize) -> bool {
+        shape.fits(timestamp_ms - self.first_timestamp_ms, self.records, value_bytes)
+    }
+
+    /// The shape of the next record if it has no key.
+    pub fn shape_of_next(&self, timestamp_ms: i64, value_bytes: usize) -> Shape {
+        Shape::new(timestamp_ms - self.first_timestamp_ms, self.records, value_bytes)
+    }
+
+    /// Appends a record that fits a shape and returns the place of its value. None: the buffer is too short for this way.
+    #[inline]
+    pub fn append_shaped(&mut self, shape: &Shape, timestamp_ms: i64) -> Option<&mut [u8]> {
+        let end = self.len + shape.bytes;
+        let place = self.buffer.get_mut(self.len..end + SHAPE_SLACK_BYTES)?;
+        let offset_delta = self.records;
+        self.last_timestamp_ms = self.last_timestamp_ms.max(timestamp_ms);
+        self.len = end;
+        self.records += 1;
+        Some(shape.write(place, offset_delta))
     }
 
     /// The records, before they are compressed.

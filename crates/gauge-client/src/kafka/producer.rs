@@ -14,14 +14,14 @@
 use std::collections::VecDeque;
 
 use gauge_load::clock::monotonic_ns;
-use gauge_load::{Departure, Emitter, Observer, stamp};
+use gauge_load::{Departure, Emitter, Observer, SentRun, stamp};
 
 use super::batch::{Batch, Opening};
 use super::compress::Compressor;
 use super::connection::{Cargo, Lost};
 use super::errors::kind;
 use super::link::{Link, NO_LINK};
-use super::record_batch::{self, HEADER_BYTES, RecordSize};
+use super::record_batch::{self, HEADER_BYTES, RecordSize, Shape};
 use super::shared::Shared;
 use crate::{ClientError, Keys, Offer, ProducerSpec};
 
@@ -138,6 +138,8 @@ pub(crate) struct Producer {
     pub(super) outlets: Vec<Outlet>,
     /// The partition that the next message without a key goes to.
     turn: usize,
+    /// The shape of the latest record without a key.
+    shape: Shape,
     lingering: VecDeque<Lingering>,
     /// Partitions that wait for a retry: (when, partition).
     pub(super) delayed: Vec<(i64, u32)>,
@@ -151,7 +153,6 @@ pub(crate) struct Producer {
     waiting_msgs: u64,
     pub(super) waiting_batches: usize,
     probes: usize,
-    full_since_ns: Option<i64>,
     /// Room was made since the last offer that found none.
     has_room: bool,
     pub(super) is_flushing: bool,
@@ -181,6 +182,7 @@ impl Producer {
             outlets: Vec::new(),
             // Producers begin at different partitions, so that they do not all crowd the first.
             turn: spec.id as usize % partitions.max(1),
+            shape: Shape::default(),
             lingering: VecDeque::new(),
             delayed: Vec::new(),
             typical_bytes: 0,
@@ -192,7 +194,6 @@ impl Producer {
             waiting_msgs: 0,
             waiting_batches: 0,
             probes: 0,
-            full_since_ns: None,
             has_room: false,
             is_flushing: false,
             identity: if shared.spec.idempotence {
@@ -240,6 +241,20 @@ impl Producer {
         shared: &mut Shared,
         now_ns: i64,
     ) -> Offer {
+        let mut run = SentRun::default();
+        let offer = self.take_due(emitter, observer, shared, now_ns, &mut run);
+        run.end(observer);
+        offer
+    }
+
+    fn take_due(
+        &mut self,
+        emitter: &mut Emitter,
+        observer: &mut Observer,
+        shared: &mut Shared,
+        now_ns: i64,
+        run: &mut SentRun,
+    ) -> Offer {
         let began_ns = now_ns;
         let queued_before = self.queued_bytes;
         let mut now_ns = now_ns;
@@ -263,20 +278,13 @@ impl Producer {
                 if shared.spec.closed_loop && self.can_send() {
                     return Offer::More;
                 }
-                emitter.hold(now_ns);
                 self.has_room = false;
-                if !emitter.is_closed_loop() {
-                    self.full_since_ns.get_or_insert(now_ns);
-                }
                 return Offer::Full;
             }
             let Some(departure) = emitter.take(now_ns) else {
                 return Offer::Taken;
             };
-            if let Some(since_ns) = self.full_since_ns.take() {
-                observer.backpressured(now_ns - since_ns);
-            }
-            observer.sent(&departure);
+            run.add(&departure, observer);
             self.waiting_msgs += 1;
             msgs += 1;
             bytes += payload_bytes;
@@ -328,6 +336,9 @@ impl Producer {
             }
         };
         if let Some(batch) = self.lots[at].open.as_deref_mut() {
+            if key.is_none() && put_shaped(batch, &mut self.shape, departure, shared, timestamp_ms) {
+                return;
+            }
             let size = batch.size_of_next(timestamp_ms, key, departure.payload_bytes());
             if batch.len() + size.bytes <= shared.spec.batch.bytes {
                 put(batch, size, departure, key, shared, timestamp_ms);
@@ -646,12 +657,47 @@ fn put(
     let value_bytes = departure.payload_bytes();
     let place = batch.append(&mut shared.buffers, size, timestamp_ms, key, value_bytes);
     departure.write_into(place);
+    enter(batch, departure, size.bytes, shared);
+}
+
+/// The same in the usual case: no key, and a record of the same shape as the one before. False: it is not that case, or there is no
+/// room.
+#[inline]
+fn put_shaped(
+    batch: &mut Batch,
+    shape: &mut Shape,
+    departure: &Departure<'_>,
+    shared: &mut Shared,
+    timestamp_ms: i64,
+) -> bool {
+    let value_bytes = departure.payload_bytes();
+    if !batch.fits(shape, timestamp_ms, value_bytes) {
+        *shape = batch.shape_of_next(timestamp_ms, value_bytes);
+        if !batch.fits(shape, timestamp_ms, value_bytes) {
+            return false;
+        }
+    }
+    if batch.len() + shape.bytes > shared.spec.batch.bytes {
+        return false;
+    }
+    let Some(place) = batch.append_shaped(shape, timestamp_ms) else {
+        return false;
+    };
+    departure.write_into(place);
+    enter(batch, departure, shape.bytes, shared);
+    true
+}
+
+/// Notes a message that was written into a batch.
+#[inline]
+fn enter(batch: &mut Batch, departure: &Departure<'_>, record_bytes: usize, shared: &mut Shared) {
     let stamp = departure.stamp;
+    let value_bytes = departure.payload_bytes();
     batch
         .ledger
         .push(stamp.sequence, stamp.intended_ns, departure.sent_ns, value_bytes);
-    batch.charged_bytes += size.bytes;
-    shared.buffered_bytes += size.bytes;
+    batch.charged_bytes += record_bytes;
+    shared.buffered_bytes += record_bytes;
 }
 
 /// The decimal digits of a key.

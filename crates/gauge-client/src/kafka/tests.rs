@@ -173,6 +173,22 @@ proptest! {
     }
 
     #[test]
+    fn a_record_written_by_its_shape_is_the_same_record(delta in prop_oneof![0i64..200, any::<i32>().prop_map(i64::from)], offset in prop_oneof![0u32..100, 0u32..0x11_0000], value_bytes in prop_oneof![0usize..300, 8000usize..9000]) {
+        let shape = record_batch::Shape::new(delta, offset, value_bytes);
+        prop_assert_eq!(shape.fits(delta, offset, value_bytes), offset < 0x10_0000);
+        if offset >= 0x10_0000 {
+            return Ok(());
+        }
+        let size = record_batch::record_size(delta, offset, None, value_bytes);
+        prop_assert_eq!(shape.bytes, size.bytes);
+        let mut expected = vec![0xEE; size.bytes];
+        record_batch::write_record(&mut expected, size, delta, offset, None, value_bytes).fill(0x55);
+        let mut written = vec![0xEE; size.bytes + record_batch::SHAPE_SLACK_BYTES];
+        shape.write(&mut written, offset).fill(0x55);
+        prop_assert_eq!(&written[..size.bytes], &expected[..]);
+    }
+
+    #[test]
     fn contexts_are_used_again_without_a_trace(parts in prop::collection::vec(prop::collection::vec(0u8..4, 0..100_000), 2..4), codec in 1usize..5) {
         let mut compressor = Compressor::new(CODECS[codec]).unwrap();
         let mut decompressor = Decompressor::new();
