@@ -171,35 +171,27 @@ def sink(rounds: int) -> None:
     )
     examples = root / "target" / "release" / "examples"
     cores = sorted(os.sched_getaffinity(0))
-    rates = []
     for _ in range(rounds):
         server = subprocess.Popen(
-            ["taskset", "-c", str(cores[-1]), str(examples / "kafka_sink"), "127.0.0.1:0"],
+            [str(examples / "kafka_sink"), "--port", "0", "--pin", str(cores[-1])],
             stdout=subprocess.PIPE,
             text=True,
         )
         try:
             assert server.stdout is not None
             address = server.stdout.readline().split()[-1]
-            out = subprocess.run(
-                [
-                    "taskset",
-                    "-c",
-                    str(cores[0]),
-                    str(examples / "kafka_bench"),
-                    address,
-                    "--rate",
-                    "max",
-                    "--seconds",
-                    "4",
-                    "--produce",
-                ],
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout
-            print("  " + " | ".join(out.strip().splitlines()))
-            rates.append(out)
+            command = [
+                str(examples / "kafka_bench"),
+                "--bootstrap",
+                address,
+                "--mode",
+                "produce",
+                "--topic",
+                "any",
+            ]
+            command += ["--batch-bytes", str(BATCH_BYTES), "--seconds", "4", "--pin", str(cores[0])]
+            out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            print("  " + " | ".join(line.strip() for line in out.strip().splitlines()))
         finally:
             server.kill()
             server.wait()
