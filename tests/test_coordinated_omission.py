@@ -58,10 +58,12 @@ def broker_of(lab: subprocess.Popen[bytes], system: str) -> int:
     raise AssertionError(f"no process of the lab runs {mark}")
 
 
-def run_with_a_stall(system: str, out: Path) -> tuple[Path, float]:
+def run_with_a_stall(
+    system: str, out: Path, workload: str = "1-topic-16-partitions-100b"
+) -> tuple[Path, float]:
     """A run whose broker stands still for a second in the middle: its directory, and how long the broker stood."""
     log = out / "events.jsonl"
-    command = [*LAB, "run", "1-topic-16-partitions-100b", "--system", system, "--rate", str(RATE)]
+    command = [*LAB, "run", workload, "--system", system, "--rate", str(RATE)]
     command += ["--duration", f"{DURATION_S}s", "--warmup", "3s", "--out", str(out), "--events", str(log)]
     lab = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     stalled_s = None
@@ -161,3 +163,28 @@ def test_a_broker_that_stops_for_a_second_shows_a_second_of_late_messages(
     pytest.skip(
         f"late messages are complete, but the machine is too busy to say that none are too many: {excesses}"
     )
+
+
+def test_a_client_without_room_shows_the_stall_as_publish_latency_and_not_as_service_time(
+    tmp_path: Path,
+) -> None:
+    """With 64 KiB of room a producer cannot hand over what is due in a second. Those messages wait in front of the client: that is
+    part of what a user of the system feels (publish), not of what most tools measure (service), and not the generator's fault (send
+    delay)."""
+    workload = tmp_path / "little-room.yaml"
+    workload.write_text(
+        "name: little-room\npartitionsPerTopic: 16\nmessageSize: 100\nbatch: {bytes: 4KiB, buffer: 64KiB}\n"
+    )
+    directory, stalled_s = run_with_a_stall("gauge-log", tmp_path, str(workload))
+    trial = directory / "trials" / "001"
+    check_what_always_holds(trial, stalled_s)
+    due = RATE * (stalled_s - 0.5)
+    room = 64 * 1024 / 100
+    late = {
+        metric: sum(interval.share_above(500e6) * interval.count for interval in measured(trial, metric))
+        for metric in ("publish", "service", "backpressure", "send_delay")
+    }
+    assert late["publish"] >= 0.95 * due
+    assert late["service"] <= room * 1.1
+    assert late["backpressure"] >= 0.95 * due - room
+    assert late["send_delay"] <= 0.02 * due
