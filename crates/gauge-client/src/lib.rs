@@ -28,6 +28,7 @@
 
 mod error;
 pub mod kafka;
+mod lane;
 pub mod nats;
 mod poller;
 pub mod rabbitmq;

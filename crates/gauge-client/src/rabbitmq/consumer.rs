@@ -11,9 +11,9 @@ use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
 
 use super::codec::{self, Frame, Malformed, Put, Reader, kind, method};
-use super::lane::{Shared, Sink};
 use super::options::{ConsumerAcks, Options, queue_name, routing_key};
 use super::session::{REPLY_SUCCESS, Session, error};
+use crate::lane::{Shared, Sink};
 use crate::stream::{Backoff, InputBytes, Lost};
 use crate::{ClientError, LaneSpec, Ready, StartAt};
 

@@ -5,8 +5,7 @@
 //! publisher confirms), and acknowledged by the consumers, many at a time.
 //!
 //! The hot path is written by hand: `producer` with `confirms`, `batch` and `unconfirmed`, and `consumer`. `codec` knows frames and
-//! methods, `session` is one connection, `lane` puts producers and consumers behind [`LaneClient`](crate::LaneClient), and `admin`
-//! creates and describes with blocking calls.
+//! methods, `session` is one connection, and `admin` creates and describes with blocking calls.
 
 mod admin;
 mod batch;
@@ -14,7 +13,6 @@ mod codec;
 mod confirms;
 mod consumer;
 mod hash;
-pub(crate) mod lane;
 mod options;
 mod producer;
 mod session;
@@ -23,6 +21,7 @@ mod unconfirmed;
 use std::rc::Rc;
 
 use self::options::{ConsumerAcks, Options, SUBSCRIPTIONS_MAX, check_topic_name};
+use crate::lane::Lane;
 use crate::{Acks, Admin, ClientError, Compression, Endpoint, Keys, LaneClient, LaneSpec, Protocol, StartAt};
 
 /// Queues that one consumer can have: RabbitMQ's default limit of channels per connection.
@@ -142,7 +141,8 @@ impl Protocol for RabbitMq {
     fn lane(&self, endpoint: &Endpoint, spec: LaneSpec) -> Result<Box<dyn LaneClient>, ClientError> {
         let options = Rc::new(Options::read(endpoint)?);
         check_spec(&spec)?;
-        let lane = lane::Lane::new(
+        let lane = Lane::new(
+            "the RabbitMQ client could not connect and find its queues",
             &options.servers,
             spec,
             |at, spec| producer::Producer::new(at, spec, Rc::clone(&options)),

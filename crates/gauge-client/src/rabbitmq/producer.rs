@@ -18,10 +18,10 @@ use super::batch::{Batch, Spares};
 use super::codec::{self, Put, kind, method, method_frame};
 use super::confirms::Returning;
 use super::hash;
-use super::lane::{Shared, Source};
 use super::options::{Options, routing_key};
 use super::session::{Session, error};
 use super::unconfirmed::{Entry, Settled, Unconfirmed};
+use crate::lane::{Shared, Source};
 use crate::stream::{Backoff, Lost, kind as lost_kind};
 use crate::{Acks, ClientError, Keys, LaneSpec, Offer, Ready};
 
