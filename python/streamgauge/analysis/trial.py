@@ -15,10 +15,14 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from streamgauge.analysis import limits as limits_module
+from streamgauge.analysis import search as search_rules
 from streamgauge.analysis import steadiness, validity
+from streamgauge.analysis.catch_up import catch_up
 from streamgauge.analysis.intervals import (
+    EDGE_S,
     METRICS,
     Intervals,
     Row,
@@ -31,20 +35,26 @@ from streamgauge.analysis.intervals import (
 from streamgauge.analysis.percentiles import latency
 from streamgauge.model.result import (
     Audit,
+    CatchUp,
     Cpu,
     Durability,
     Lane,
     Latency,
     Phase,
     Process,
+    Search,
     Steadiness,
     SubscriptionAudit,
+    SubscriptionFigures,
     TrialResult,
     WorkloadResult,
 )
+from streamgauge.store.context import BacklogFacts
 
 MEASURE = "measure"
 """The phase whose messages make the headline figures."""
+EXTRA_READER = "catch-up"
+"""The subscription that reads a backlog while others tail."""
 STAMP_BYTES = 32
 """Messages below this size carry no stamp: no audit and no end-to-end latency."""
 BYTES_PER_MB = 1e6
@@ -84,6 +94,10 @@ class RawTrial:
     cores: int
     notes: list[str] = field(default_factory=list)
     """Become warnings."""
+    rate_msgs_s: float | None = None
+    """The rate of the schedule: the workload's, or the one that was found."""
+    search: Search | None = None
+    backlog: BacklogFacts | None = None
     fatal: list[str] = field(default_factory=list)
     """Become reasons of invalidity."""
 
@@ -135,14 +149,19 @@ def analyse(raw: RawTrial) -> TrialResult:
     )
     audit = _audit(raw.finish)
     whole = intervals.counters()
-    target = validity.target_msgs(raw.workload, counted.duration_s)
+    # Judged as the load that it was: at the rate that was found, where one was to be found.
+    asked = raw.workload.model_copy(update={"rate_msgs_s": raw.rate_msgs_s}) if raw.search else raw.workload
+    target = validity.target_msgs(asked, counted.duration_s)
+    search = _soaked(raw, intervals, window, counted, latencies, cpu)
+    caught = _caught_up(raw, intervals, window)
     steady = _steadiness(intervals, resources, window, counted)
     evidence = validity.Evidence(
         status=raw.status,
         failure=raw.failure,
         fatal=_fatal(raw),
-        notes=raw.notes,
-        workload=raw.workload,
+        notes=[*raw.notes, *_late_in(caught)],
+        workload=asked,
+        search=search,
         publish=latencies["publish"],
         send_delay=latencies["send_delay"],
         acked_msgs=counted.acked_msgs,
@@ -183,11 +202,14 @@ def analyse(raw: RawTrial) -> TrialResult:
         phases=raw.phases,
         **{f"{metric}_ms": figures for metric, figures in latencies.items()},
         end_to_end_by_subscription_ms=_by_subscription(intervals),
+        subscriptions=_subscriptions(raw, intervals, window, counted),
+        search=search,
+        catch_up=caught,
         publish_rate_msgs_s=counted.per_second(counted.acked_msgs),
         publish_rate_mb_s=counted.per_second(counted.acked_bytes) / BYTES_PER_MB,
         consume_rate_msgs_s=counted.per_second(counted.received_msgs),
         consume_rate_mb_s=counted.per_second(counted.received_bytes) / BYTES_PER_MB,
-        target_rate_msgs_s=raw.workload.rate_msgs_s,
+        target_rate_msgs_s=asked.rate_msgs_s,
         achieved_share=counted.acked_msgs / target if target else None,
         backlog_msgs_max=counted.backlog_msgs_max,
         waiting_msgs_max=counted.waiting_msgs_max,
@@ -233,6 +255,111 @@ def _by_subscription(intervals: Intervals) -> dict[str, Latency]:
         )
         for name in intervals.subscriptions()
     }
+
+
+def _subscriptions(
+    raw: RawTrial, intervals: Intervals, window: Window, counted: Counted
+) -> list[SubscriptionFigures]:
+    rows = [row for row in intervals.receipts() if window.holds(row)]
+    extra = raw.workload.backlog is not None and raw.workload.backlog.reader == "extra"
+    figures = []
+    for name in intervals.subscriptions():
+        mine = [row for row in rows if row["subscription"] == name]
+        figures.append(
+            SubscriptionFigures(
+                name=name,
+                role="catching up" if extra and name == EXTRA_READER else "tailing",
+                consume_rate_msgs_s=counted.per_second(total(mine, "received_msgs")),
+                consume_rate_mb_s=counted.per_second(total(mine, "received_bytes")) / BYTES_PER_MB,
+                backlog_msgs_max=max(intervals.level("backlog_msgs", mine).values(), default=0),
+                end_to_end_ms=latency(
+                    intervals.histogram("end_to_end", MEASURE, name),
+                    intervals.beyond("end_to_end", MEASURE, name),
+                ),
+            )
+        )
+    return figures
+
+
+def _caught_up(raw: RawTrial, intervals: Intervals, window: Window) -> CatchUp | None:
+    if raw.backlog is None or raw.workload.backlog is None:
+        return None
+    return catch_up(
+        intervals,
+        raw.workload.backlog,
+        raw.backlog,
+        measured=window,
+        rate_msgs_s=None if raw.workload.extra.get("ramp_to_msgs_s") else raw.rate_msgs_s,
+        message_bytes=raw.workload.message_size_bytes,
+    )
+
+
+def _late_in(caught: CatchUp | None) -> list[str]:
+    """The measured phase is judged with the trial; the phases after it have figures, too."""
+    notes = []
+    for phase in caught.phases[1:] if caught is not None else []:
+        delay, publish = phase.send_delay_ms.p99, phase.publish_ms.p99
+        bound = max(
+            validity.SEND_DELAY_SHARE_MAX * (publish or 0.0),
+            validity.SEND_DELAY_MS_FLOOR,
+        )
+        if delay is not None and delay > bound:
+            notes.append(
+                f"The generator was late in the phase {phase.name}: p99 of send delay is {delay:.3g} ms, "
+                f"{bound:.3g} ms are allowed; latencies of this phase are partly its own."
+            )
+        share = phase.achieved_share
+        if share is not None and share < validity.ACHIEVED_SHARE_MIN:
+            notes.append(f"In the phase {phase.name} only {100 * share:.1f} % of the rate was acknowledged.")
+    return notes
+
+
+def _soaked(
+    raw: RawTrial,
+    intervals: Intervals,
+    window: Window,
+    counted: Counted,
+    latencies: Mapping[str, Latency],
+    cpu: Cpu,
+) -> Search | None:
+    """The search with the measured window judged like a probe."""
+    if raw.search is None or raw.rate_msgs_s is None or raw.search.low_msgs_s is None:
+        return raw.search
+    lined_up = series(intervals, [], MEASURE)
+    end_s = lined_up.start_s + lined_up.duration_s
+    inside = (end_s >= window.from_s - EDGE_S) & (end_s <= window.until_s + EDGE_S)
+    if not inside.any():
+        return raw.search
+    names = intervals.subscriptions()
+    received = [np.cumsum(_received(intervals, name, lined_up.interval))[inside] for name in names]
+    acked = np.cumsum(np.nan_to_num(lined_up.values["acked_msgs"]))[inside]
+    counters = [row for row in intervals.counters() if window.holds(row)]
+    producers = raw.workload.topics * raw.workload.producers_per_topic
+    seen = search_rules.Seen(
+        rate_msgs_s=raw.rate_msgs_s,
+        producers=producers,
+        end_s=end_s[inside],
+        acked_msgs=acked,
+        received_msgs=search_rules.slowest(received, acked),
+        publish_ms_p99=latencies["publish"].p99,
+        send_delay_ms_p99=latencies["send_delay"].p99,
+        backpressured_share=counted.per_second(total_s(counters, "backpressured_s")) / producers,
+        workers_share=cpu.workers_share,
+        busiest_lane_share=0.0,
+        failed_msgs=total(counters, "failed_msgs"),
+        errors=_errors(counters),
+    )
+    asked = raw.workload.search
+    probe, _ = search_rules.judge(seen, asked.publish_ms_p99_max if asked else None)
+    return raw.search.model_copy(update={"soak": probe})
+
+
+def _received(intervals: Intervals, name: str, order: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    counts: dict[int, int] = defaultdict(int)
+    for row in intervals.receipts():
+        if row["subscription"] == name:
+            counts[int(row["interval"])] += int(row["received_msgs"] or 0)
+    return np.array([counts[int(interval)] for interval in order], dtype=np.float64)
 
 
 def _cpu(raw: RawTrial, intervals: Intervals, window: Window, used: list[Row], counted: Counted) -> Cpu:

@@ -12,12 +12,14 @@ import math
 from dataclasses import dataclass, field
 
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
+from streamgauge.analysis.search import GROWTH_SHARE_MAX
 from streamgauge.model.result import (
     Audit,
     Cpu,
     Durability,
     Lane,
     Latency,
+    Search,
     Share,
     Steadiness,
     Validity,
@@ -68,6 +70,7 @@ class Evidence:
     attached: bool
     share_of_limit: Share | None
     cannot: list[str] = field(default_factory=list)
+    search: Search | None = None
 
 
 def judge(evidence: Evidence) -> Validity:
@@ -77,6 +80,7 @@ def judge(evidence: Evidence) -> Validity:
     reasons = [
         *_broken(evidence),
         *_generator(evidence),
+        *_soak(evidence),
         *_books(evidence),
         *evidence.durability.mismatches,
         *_level(evidence),
@@ -131,11 +135,22 @@ def _generator(evidence: Evidence) -> list[str]:
     return reasons
 
 
+def _soak(evidence: Evidence) -> list[str]:
+    """A rate that was found must hold over the measured window, or it is not what it is called."""
+    soak = evidence.search.soak if evidence.search is not None else None
+    if soak is None or soak.growth_share_low <= GROWTH_SHARE_MAX or evidence.status != "complete":
+        return []
+    return [
+        f"The rate that was found did not hold: what was due and not received grew by "
+        f"{100 * soak.growth_share:.2g} % of it over the measured {soak.seconds:.0f} s."
+    ]
+
+
 def target_msgs(workload: WorkloadResult, window_s: float) -> float | None:
     """Messages that the schedule asks for in the window; None for a closed loop or a rate that changes on the
     way.
     """
-    if workload.rate_msgs_s is None or workload.arrival == "closed" or workload.extra.get("ramp"):
+    if workload.rate_msgs_s is None or workload.arrival == "closed" or workload.extra.get("ramp_to_msgs_s"):
         return None
     return workload.rate_msgs_s * window_s
 

@@ -25,7 +25,9 @@ DurabilityOption = Annotated[
 RateOption = Annotated[
     str | None,
     typer.Option(
-        "--rate", metavar="RATE|max", help="Messages per second over all producers: 50000, 50k, max."
+        "--rate",
+        metavar="RATE|max|sustainable",
+        help="Messages per second over all producers: 50000, 50k, max; sustainable searches for the maximum.",
     ),
 ]
 DurationOption = Annotated[
@@ -35,7 +37,8 @@ WarmupOption = Annotated[
     str | None, typer.Option("--warmup", metavar="TIME", help="Warm-up before it, at the same rate.")
 ]
 RepeatOption = Annotated[
-    int, typer.Option("--repeat", min=1, max=1000, help="Trials of each workload on each system.")
+    int,
+    typer.Option("--repeat", "--repeats", min=1, max=1000, help="Trials of each workload on each system."),
 ]
 SeedOption = Annotated[
     int | None, typer.Option("--seed", min=0, max=2**32 - 1, help="Repeats the arrivals and order of a run.")
@@ -88,6 +91,14 @@ def run(
         str | None, typer.Option("--batch-bytes", metavar="BYTES", help="How much a batch may hold.")
     ] = None,
     in_flight: Annotated[int | None, typer.Option("--in-flight", help="Requests per connection.")] = None,
+    backlog: Annotated[
+        str | None,
+        typer.Option(
+            "--backlog",
+            metavar="BYTES",
+            help="Size of the backlog that is built and read: 500MB, 2GiB; 0 for none.",
+        ),
+    ] = None,
     allow_unstamped: Annotated[
         bool,
         typer.Option("--allow-unstamped", help="Allow messages below 32 bytes: no audit, no end-to-end."),
@@ -113,6 +124,7 @@ def run(
         batch_bytes=batch_bytes,
         linger=linger,
         in_flight=in_flight,
+        backlog=backlog,
         allow_unstamped=allow_unstamped,
     )
     request = Request(

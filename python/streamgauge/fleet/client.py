@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import ValidationError
 
-from streamgauge.fleet.messages import Info, Intervals, Message, TrialStatus
+from streamgauge.fleet.messages import Counters, Info, Intervals, Message, PhaseBegin, TrialStatus
 
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 15.0
@@ -85,9 +85,27 @@ class WorkerClient:
             TrialStatus, self._call("POST", f"/v1/trials/{trial}/start", {"delay_ms": delay_ms})
         )
 
-    def stop_schedule(self, trial: str) -> None:
-        """Ends the schedule now."""
-        self._call("POST", f"/v1/trials/{trial}/stop", {})
+    def stop_schedule(self, trial: str, at_s: float | None = None) -> None:
+        """Ends the schedule at a time on its axis, or now."""
+        self._call("POST", f"/v1/trials/{trial}/stop", {} if at_s is None else {"at_s": at_s})
+
+    def begin_phase(self, trial: str, name: str) -> float:
+        """Begins a phase at the next whole interval that is far enough away; where that is on the schedule's
+        axis."""
+        answer = self._call("POST", f"/v1/trials/{trial}/phases", {"name": name})
+        return self._read(PhaseBegin, answer).from_s
+
+    def pause(self, trial: str, subscription: str) -> None:
+        """The subscription stops fetching."""
+        self._call("POST", f"/v1/trials/{trial}/subscriptions/{subscription}/pause", {})
+
+    def resume(self, trial: str, subscription: str) -> None:
+        """The subscription goes on where it stopped."""
+        self._call("POST", f"/v1/trials/{trial}/subscriptions/{subscription}/resume", {})
+
+    def counters(self, trial: str) -> Counters:
+        """What was counted so far."""
+        return self._read(Counters, self._call("GET", f"/v1/trials/{trial}/counters"))
 
     def renew_lease(self, trial: str, timeout_s: float) -> None:
         """Says that the lab is still there."""

@@ -111,6 +111,7 @@ class Interval(Message):
     batches: int = 0
     subscriptions: list[SubscriptionCounters] = Field(default_factory=list)
     cpu_s: float = 0.0
+    lanes_cpu_s: list[float] = Field(default_factory=list)
     rss_bytes: int = 0
     backpressured_s: float = 0.0
     latencies: list[LatencyEntry] = Field(default_factory=list)
@@ -119,6 +120,21 @@ class Interval(Message):
         """The entry of a metric with the most samples: at a phase's boundary an interval has several."""
         entries = [entry for entry in self.latencies if entry.metric == metric]
         return max(entries, key=lambda entry: entry.count, default=None)
+
+
+class Counters(Message):
+    """GET /v1/trials/{id}/counters: totals so far, and levels of now."""
+
+    acked_msgs: int = 0
+    acked_bytes: int = 0
+    subscriptions: list[SubscriptionCounters] = Field(default_factory=list)
+
+
+class PhaseBegin(Message):
+    """The answer to POST /v1/trials/{id}/phases: where the phase begins on the schedule's axis."""
+
+    name: str
+    from_s: float
 
 
 class Intervals(Message):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgauge.model.errors import InputError, Problem
-from streamgauge.model.units import parse_duration, parse_rate, parse_size
-from streamgauge.model.workload_file import Rate
+from streamgauge.model.units import parse_duration, parse_size
+from streamgauge.model.workload_file import Rate, read_rate
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Overrides:
     batch_bytes: int | None = None
     linger_s: float | None = None
     in_flight: int | None = None
+    backlog_bytes: int | None = None
     allow_unstamped: bool = False
 
     @classmethod
@@ -38,6 +39,7 @@ class Overrides:
         batch_bytes: str | None = None,
         linger: str | None = None,
         in_flight: int | None = None,
+        backlog: str | None = None,
         allow_unstamped: bool = False,
     ) -> Overrides:
         """From the options' texts. Raises InputError with one problem for each option that cannot be read."""
@@ -53,7 +55,7 @@ class Overrides:
                 return None
 
         overrides = cls(
-            rate=read("--rate", rate, lambda text: Rate(parse_rate(text))),
+            rate=read("--rate", rate, read_rate),
             duration_s=read("--duration", duration, parse_duration),
             warmup_s=read("--warmup", warmup, parse_duration),
             message_size_bytes=read("--size", size, parse_size),
@@ -61,6 +63,7 @@ class Overrides:
             batch_bytes=read("--batch-bytes", batch_bytes, parse_size),
             linger_s=read("--linger", linger, parse_duration),
             in_flight=in_flight,
+            backlog_bytes=read("--backlog", backlog, parse_size),
             allow_unstamped=allow_unstamped,
         )
         if problems:

@@ -7,16 +7,17 @@ from OMB's leaves a note that ends up in the result.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from streamgauge.model.document import Document, Location, read_document
+from streamgauge.model.document import Document, read_document
 from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.overrides import Overrides
+from streamgauge.model.refusals import Refusals
+from streamgauge.model.resolve_special import resolve_backlog, resolve_search
 from streamgauge.model.units import format_duration
 from streamgauge.model.workload import Workload, find_workload
-from streamgauge.model.workload_file import HINTS, Arrival, Keys, LanesFile, WorkloadFile
+from streamgauge.model.workload_file import HINTS, Arrival, Keys, LanesFile, Rate, WorkloadFile
 
 STAMP_BYTES = 32
 """Below this size a message cannot carry the stamp (docs/method.md): no audit, no end-to-end latency."""
@@ -41,23 +42,24 @@ def resolve_workload(document: Document, path: Path, overrides: Overrides) -> Wo
     written = document.validate(WorkloadFile, HINTS)
     notes: list[str] = []
     problems: list[Problem] = []
-    refuse = _Refusals(document, overrides, problems)
+    refuse = Refusals(document, overrides, problems)
     _check_conflicts(document, refuse)
-    _check_omb(written, document, refuse, notes)
-    rate_msgs_s = _rate(written, overrides, notes)
-    arrival = _arrival(written, rate_msgs_s, refuse)
+    _note_without_effect(written, document, notes)
+    rate = overrides.rate or written.producerRate or written.rate or Rate(50_000.0)
+    arrival = _arrival(written, rate, refuse)
     keys, key_count = _keys(written, refuse, notes)
     warmup_s, duration_s = _times(written, overrides, refuse)
+    size_bytes = _or(overrides.message_size_bytes, written.messageSize)
     workload = Workload(
         name=written.name or path.stem,
         file=document.file,
         topics=written.topics,
         partitions_per_topic=_or(overrides.partitions_per_topic, written.partitionsPerTopic),
-        message_size_bytes=_or(overrides.message_size_bytes, written.messageSize),
+        message_size_bytes=size_bytes,
         producers_per_topic=written.producersPerTopic,
         subscriptions_per_topic=written.subscriptionsPerTopic,
         consumers_per_subscription=written.consumerPerSubscription,
-        rate_msgs_s=rate_msgs_s,
+        rate_msgs_s=rate.msgs_s,
         arrival=arrival,
         burst_msgs=written.burst,
         ramp_to_msgs_s=written.ramp.to.msgs_s if written.ramp else None,
@@ -77,6 +79,8 @@ def resolve_workload(document: Document, path: Path, overrides: Overrides) -> Wo
         payload_file=_payload_file(written, path, refuse),
         drain_s=written.drain,
         lanes=_lanes(written.lanes),
+        search=resolve_search(written, rate, refuse),
+        backlog=resolve_backlog(written, overrides, rate, duration_s, size_bytes, refuse),
     )
     _check_ranges(workload, written, overrides, refuse)
     _note_idle_consumers(workload, notes)
@@ -86,60 +90,27 @@ def resolve_workload(document: Document, path: Path, overrides: Overrides) -> Wo
     return dataclasses.replace(workload, notes=tuple(notes))
 
 
-class _Refusals:
-    """Collects problems at the option that set a value, or else at the line of the file's key."""
-
-    def __init__(self, document: Document, overrides: Overrides, problems: list[Problem]) -> None:
-        self._document = document
-        self._overrides = overrides
-        self._problems = problems
-
-    def __call__(self, message: str, *keys: str, option: str | None = None, override: Any = None) -> None:
-        if option is not None and override is not None:
-            self._problems.append(Problem(f"{option} {message}"))
-            return
-        present = [key for key in keys if self._find(key) is not None]
-        location = self._find(present[0]) if present else ()
-        self._problems.append(self._document.problem(message, location or ()))
-
-    def _find(self, dotted: str) -> Location | None:
-        node: Any = self._document.values
-        location = tuple(dotted.split("."))
-        for step in location:
-            if not isinstance(node, Mapping) or step not in node:
-                return None
-            node = node[step]
-        return location
-
-
 def _or(override: Any, value: Any) -> Any:
     return value if override is None else override
 
 
-def _check_conflicts(document: Document, refuse: _Refusals) -> None:
+def _check_conflicts(document: Document, refuse: Refusals) -> None:
     """Two spellings of the same thing in one file: nobody can say which one is meant."""
     pairs = [
         ("rate", "producerRate"),
         ("duration", "testDurationMinutes"),
         ("warmup", "warmupDurationMinutes"),
         ("keys", "keyDistributor"),
+        ("backlog", "consumerBacklogSizeGB"),
     ]
     for ours, theirs in pairs:
         if ours in document.values and theirs in document.values:
             refuse(f"'{ours}' and '{theirs}' say the same thing: keep one of them", ours)
 
 
-def _check_omb(written: WorkloadFile, document: Document, refuse: _Refusals, notes: list[str]) -> None:
-    """Keys of OMB with a meaning that does not exist here yet are refused; those without effect are said
-    so."""
-    if written.consumerBacklogSizeGB > 0:
-        refuse(
-            "consumerBacklogSizeGB asks for a backlog to be built up and drained, which this version cannot "
-            "do; "
-            "remove the key to run the workload without a backlog",
-            "consumerBacklogSizeGB",
-        )
-    elif written.backlogDrainRatio is not None:
+def _note_without_effect(written: WorkloadFile, document: Document, notes: list[str]) -> None:
+    """Keys of OMB that change nothing in this file are said so."""
+    if written.backlogDrainRatio is not None and not (written.consumerBacklogSizeGB or written.backlog):
         notes.append("backlogDrainRatio has no effect without a backlog (consumerBacklogSizeGB)")
     if not written.useRandomizedPayloads:
         for key in ("randomBytesRatio", "randomizedPayloadPoolSize"):
@@ -147,32 +118,21 @@ def _check_omb(written: WorkloadFile, document: Document, refuse: _Refusals, not
                 notes.append(f"{key} has no effect without useRandomizedPayloads: true")
 
 
-def _rate(written: WorkloadFile, overrides: Overrides, notes: list[str]) -> float | None:
-    """The rate over all producers; None for a closed loop."""
-    if overrides.rate is not None:
-        return overrides.rate.msgs_s
-    if written.producerRate is not None:
-        if written.producerRate.msgs_s is None:
-            notes.append(
-                "producerRate: 0 asks for the maximum sustainable rate; it is run as a closed loop (as fast "
-                "as the batch policy "
-                "lets through), whose throughput is an upper bound and whose latencies are labelled closed"
-            )
-        return float(written.producerRate.msgs_s) if written.producerRate.msgs_s is not None else None
-    if written.rate is not None:
-        return float(written.rate.msgs_s) if written.rate.msgs_s is not None else None
-    return 50_000.0
-
-
-def _arrival(written: WorkloadFile, rate_msgs_s: float | None, refuse: _Refusals) -> Arrival:
-    if rate_msgs_s is None:
-        if written.arrival not in (None, "closed"):
+def _arrival(written: WorkloadFile, rate: Rate, refuse: Refusals) -> Arrival:
+    if rate.msgs_s is None:
+        what = (
+            "the search (rate sustainable) paces evenly" if rate.sustainable else "a closed loop (rate max)"
+        )
+        allowed = (None, "uniform") if rate.sustainable else (None, "closed")
+        if written.arrival not in allowed:
             refuse(
-                f"arrival {written.arrival} needs a rate: a closed loop (rate max) has no schedule", "arrival"
+                f"arrival {written.arrival} needs a rate: {what}"
+                + ("" if rate.sustainable else " has no schedule"),
+                "arrival",
             )
         if written.ramp is not None:
-            refuse("a ramp needs a rate to begin with: a closed loop (rate max) has no schedule", "ramp")
-        return "closed"
+            refuse(f"a ramp needs a rate to begin with: {what} has none", "ramp")
+        return "uniform" if rate.sustainable else "closed"
     if written.arrival == "closed":
         refuse("arrival closed has no rate: write rate: max, or another arrival", "arrival")
     if written.ramp is not None and written.ramp.to.msgs_s is None:
@@ -182,7 +142,7 @@ def _arrival(written: WorkloadFile, rate_msgs_s: float | None, refuse: _Refusals
     return written.arrival or "uniform"
 
 
-def _keys(written: WorkloadFile, refuse: _Refusals, notes: list[str]) -> tuple[Keys, int | None]:
+def _keys(written: WorkloadFile, refuse: Refusals, notes: list[str]) -> tuple[Keys, int | None]:
     keys: Keys = written.keys or "none"
     key_count = written.key_count
     if written.keyDistributor in ("KEY_ROUND_ROBIN", "RANDOM_NANO"):
@@ -200,7 +160,7 @@ def _keys(written: WorkloadFile, refuse: _Refusals, notes: list[str]) -> tuple[K
     return keys, None
 
 
-def _times(written: WorkloadFile, overrides: Overrides, refuse: _Refusals) -> tuple[float, float]:
+def _times(written: WorkloadFile, overrides: Overrides, refuse: Refusals) -> tuple[float, float]:
     """Warm-up and duration in seconds: whole intervals, because a figure is made of whole intervals."""
     duration_s = 60.0
     if written.duration is not None:
@@ -239,7 +199,7 @@ def _times(written: WorkloadFile, overrides: Overrides, refuse: _Refusals) -> tu
     return warmup_s, duration_s
 
 
-def _payload_file(written: WorkloadFile, path: Path, refuse: _Refusals) -> str | None:
+def _payload_file(written: WorkloadFile, path: Path, refuse: Refusals) -> str | None:
     """The payload file's absolute path: beside the workload, beside its folder (as OMB lays them out), or
     from here."""
     if written.payloadFile is None or written.useRandomizedPayloads:
@@ -274,7 +234,7 @@ def _note_idle_consumers(workload: Workload, notes: list[str]) -> None:
         )
 
 
-def _check_ranges(workload: Workload, written: WorkloadFile, overrides: Overrides, refuse: _Refusals) -> None:
+def _check_ranges(workload: Workload, written: WorkloadFile, overrides: Overrides, refuse: Refusals) -> None:
     """Ranges that depend on several keys or that the command line may have set."""
     size = workload.message_size_bytes
     prefix = "" if overrides.message_size_bytes is not None else "messageSize "

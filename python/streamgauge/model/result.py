@@ -253,6 +253,78 @@ class Lane(Model):
     cpu_s: float
 
 
+class SearchAsked(Model):
+    """How the maximum sustainable rate was to be looked for."""
+
+    first_msgs_s: float
+    width_percent: float
+    probe_s: float
+    publish_ms_p99_max: float | None = None
+
+
+class BacklogAsked(Model):
+    """The backlog that was to be built and read."""
+
+    size_bytes: int
+    """Payload, over all subscriptions that do not read it meanwhile."""
+    reader: Literal["same", "extra"]
+    """same: the subscriptions are paused and then read it; extra: they go on, and a further one reads from the
+    earliest message."""
+    drain_share: float
+    """It counts as read when this share of it is."""
+    within_s: float
+    after_s: float
+
+
+class Probe(Model):
+    """One rate that the search for the maximum tried, and what was seen."""
+
+    rate_msgs_s: float
+    seconds: float
+    """Measured time; it grows while the growth of the backlog cannot be told from noise."""
+    passed: bool
+    by_generator: bool = False
+    """It failed because of the generator: this says nothing about the system."""
+    reasons: list[str] = Field(default_factory=list)
+    """Why it did not pass."""
+    achieved_share: float
+    """Acknowledged rate over target rate."""
+    growth_share: float
+    """Slope of what was due and had not been received by the slowest subscription, as a share of the rate."""
+    growth_share_low: float
+    growth_share_high: float
+    """95 % bounds of the slope, one-sided each."""
+    outstanding_msgs: int
+    """Due and not received by the slowest subscription, at the end."""
+    publish_ms_p99: float | None = None
+    send_delay_ms_p99: float | None = None
+    backpressured_share: float = 0.0
+    """Share of the time for which producers were held back, the mean over producers."""
+    workers_share: float = 0.0
+    """CPU of the worker as a share of all cores."""
+    busiest_lane_share: float = 0.0
+    """CPU of the busiest thread of the worker as a share of a core."""
+    failed_msgs: int = 0
+    errors: dict[str, int] = Field(default_factory=dict)
+
+
+class Search(Model):
+    """The search for the maximum sustainable rate: its bracket and every probe as evidence."""
+
+    low_msgs_s: float | None = None
+    """The highest rate that passed; the soak ran at it. None when none did."""
+    high_msgs_s: float | None = None
+    """The lowest rate that failed because of the system; None when none did."""
+    width_percent: float | None = None
+    bound: Literal["system", "generator", "range", "none"]
+    """What ended it: the system did not sustain more; the generator could not send more; there was nothing more to
+    try; or no rate was sustained."""
+    explanation: str
+    probes: list[Probe] = Field(default_factory=list)
+    soak: Probe | None = None
+    """The measured window, judged like a probe."""
+
+
 class WorkloadResult(Model):
     """What was asked of the generator, after defaults; sizes in bytes, times in seconds."""
 
@@ -265,7 +337,7 @@ class WorkloadResult(Model):
     subscriptions_per_topic: int
     consumers_per_subscription: int
     rate_msgs_s: float | None
-    """Target over all producers; None: as fast as the batch policy lets through (closed loop)."""
+    """Target over all producers; None: as fast as the batch policy lets through (closed loop), or to be found."""
     arrival: Literal["uniform", "poisson", "burst", "closed"]
     keys: Literal["none", "round_robin", "keyed"]
     key_count: int | None = None
@@ -279,7 +351,76 @@ class WorkloadResult(Model):
     compression: str
     payload_random_ratio: float
     payload_file: str | None = None
+    search: SearchAsked | None = None
+    """Set where the rate was to be found; `rate_msgs_s` is then None."""
+    backlog: BacklogAsked | None = None
     extra: dict[str, Any] = Field(default_factory=dict)
+
+
+class SubscriptionFigures(Model):
+    """One subscription in the measured phase."""
+
+    name: str
+    role: Literal["tailing", "catching up"]
+    consume_rate_msgs_s: float
+    consume_rate_mb_s: float
+    backlog_msgs_max: int
+    end_to_end_ms: Latency
+
+
+class PhaseFigures(Model):
+    """One phase of load, by the messages that were due in it (latencies) and by what was seen in it (rates)."""
+
+    name: str
+    from_s: float
+    until_s: float
+    publish_rate_msgs_s: float
+    publish_rate_mb_s: float
+    achieved_share: float | None = None
+    publish_ms: Latency
+    send_delay_ms: Latency
+    end_to_end_by_subscription_ms: dict[str, Latency] = Field(default_factory=dict)
+    consume_rate_by_subscription_msgs_s: dict[str, float] = Field(default_factory=dict)
+
+
+class Drain(Model):
+    """How one subscription read its backlog. Times are on the schedule's axis."""
+
+    subscription: str
+    resumed_s: float
+    backlog_msgs: int
+    """When it was resumed."""
+    backlog_bytes: int
+    caught_up_s: float | None = None
+    chase_s: float | None = None
+    """From resumed to caught up; None when it did not catch up within its time."""
+    read_msgs: int = 0
+    """Received until it had caught up (or until the end), what came in meanwhile included."""
+    mean_msgs_s: float | None = None
+    mean_mb_s: float | None = None
+    max_msgs_s: float | None = None
+    """In the best whole second."""
+    max_mb_s: float | None = None
+
+
+class CatchUp(Model):
+    """A backlog that was built and read while producing went on."""
+
+    reader: Literal["same", "extra"]
+    size_bytes: int
+    """Asked for, over all subscriptions that read it."""
+    built_bytes: int
+    built: bool
+    """Whether it reached its size within its time."""
+    build_s: float
+    cache_dropped: bool
+    """Whether the machine's page cache was dropped before it was read."""
+    caught_up: bool
+    chase_s: float | None = None
+    """Until the last subscription had caught up."""
+    drains: list[Drain] = Field(default_factory=list)
+    phases: list[PhaseFigures] = Field(default_factory=list)
+    """measure (before), build backlog, catch-up, after."""
 
 
 class TrialResult(Model):
@@ -313,6 +454,11 @@ class TrialResult(Model):
     send_delay_ms: Latency
     backpressure_ms: Latency
     end_to_end_by_subscription_ms: dict[str, Latency] = Field(default_factory=dict)
+
+    subscriptions: list[SubscriptionFigures] = Field(default_factory=list)
+    search: Search | None = None
+    """How the rate was found, where it was to be found."""
+    catch_up: CatchUp | None = None
 
     publish_rate_msgs_s: float
     publish_rate_mb_s: float

@@ -5,7 +5,7 @@
 - size: bytes without a unit (`100`), decimal `kB MB GB` (10^n), binary `KiB MiB GiB` (2^n). `kb` and `KB`
   are errors, because half of the world means 1000 by them and the other half 1024.
 - rate: messages per second: `50000`, `50k`, `1.5M`, or `max` for a closed loop (as fast as the batch
-  policy lets through).
+  policy lets through). `sustainable`, the other word for a rate, is read by the workload file.
 
 All functions raise ValueError with a sentence that says what was found, what was expected and what to
 write instead.

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from streamgauge.model.errors import InputError, nearest
-from streamgauge.model.result import WorkloadResult
-from streamgauge.model.units import format_duration
+from streamgauge.model.result import BacklogAsked, SearchAsked, WorkloadResult
+from streamgauge.model.units import format_duration, format_size
 from streamgauge.model.workload_file import Arrival, Compression, Keys
 
 
@@ -29,7 +30,7 @@ class Workload:
     subscriptions_per_topic: int
     consumers_per_subscription: int
     rate_msgs_s: float | None
-    """None: closed loop."""
+    """None: closed loop, or to be found (`search`)."""
     arrival: Arrival
     burst_msgs: int | None
     ramp_to_msgs_s: float | None
@@ -49,9 +50,16 @@ class Workload:
     payload_file: str | None
     drain_s: float
     lanes: Mapping[str, Any]
+    search: SearchAsked | None = None
+    """The rate is to be found."""
+    backlog: BacklogAsked | None = None
     notes: tuple[str, ...] = field(default=())
     """Where a key's effect differs from what its author may expect; shown before the run and kept with the
     result."""
+
+    def at_rate(self, rate_msgs_s: float) -> Workload:
+        """This workload at a rate that was found."""
+        return dataclasses.replace(self, rate_msgs_s=rate_msgs_s, search=None)
 
     def payload(self) -> bytes | None:
         """The payload file's content, or None for generated payloads."""
@@ -89,12 +97,16 @@ class Workload:
             compression=self.compression,
             payload_random_ratio=self.payload_random_ratio,
             payload_file=self.payload_file,
+            search=self.search,
+            backlog=self.backlog,
             extra={key: value for key, value in extra.items() if value is not None},
         )
 
     def summary(self) -> str:
         """One line for people."""
         rate = "max rate" if self.rate_msgs_s is None else f"{self.rate_msgs_s:,.0f} msg/s"
+        if self.search is not None:
+            rate = "max sustainable rate"
         producers = self.producers_per_topic * self.topics
         consumers = self.consumers_per_subscription * self.subscriptions_per_topic
         return (
@@ -102,7 +114,7 @@ class Workload:
             f"{_count(self.partitions_per_topic, 'partition')}, {_count(producers, 'producer')}, "
             f"{_count(consumers, 'consumer')}, warm-up {format_duration(self.warmup_s)}, "
             f"{format_duration(self.duration_s)} measured"
-        )
+        ) + (f", backlog of {format_size(self.backlog.size_bytes)}" if self.backlog else "")
 
 
 def _count(number: int, thing: str) -> str:

@@ -13,14 +13,11 @@ from pydantic import BeforeValidator, Field
 from streamgauge.model.document import FileModel
 from streamgauge.model.units import parse_duration, parse_rate, parse_size
 
+SUSTAINABLE = "sustainable"
+
 Arrival = Literal["uniform", "poisson", "burst", "closed"]
 Keys = Literal["none", "round_robin", "keyed"]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
-
-
-def _parse_producer_rate(value: Any) -> float | None:
-    """OMB's `producerRate`: as `rate`, and 0 means to find the maximum."""
-    return None if value == 0 and not isinstance(value, bool) else parse_rate(value)
 
 
 def _int_to_float(value: Any) -> Any:
@@ -38,10 +35,33 @@ class Rate:
     """A rate that was written down: None within is `max`, which must be told from a key that is absent."""
 
     msgs_s: float | None
+    sustainable: bool = False
+    """The rate is to be found: the highest that the system sustains."""
 
 
-RateField = Annotated[Any, BeforeValidator(lambda value: Rate(parse_rate(value)))]
-ProducerRateField = Annotated[Any, BeforeValidator(lambda value: Rate(_parse_producer_rate(value)))]
+def read_rate(value: Any) -> Rate:
+    """A rate as it may be written in `rate` and `--rate`: messages per second, `max` or `sustainable`. Raises
+    ValueError."""
+    if isinstance(value, str) and value.strip() == SUSTAINABLE:
+        return Rate(None, sustainable=True)
+    try:
+        return Rate(parse_rate(value))
+    except ValueError as error:
+        text = str(error)
+        if text.endswith(" or max"):
+            text = text.removesuffix(" or max") + f", max or {SUSTAINABLE}"
+        raise ValueError(text) from None
+
+
+def _read_producer_rate(value: Any) -> Rate:
+    """OMB's `producerRate`: as `rate`, and 0 means to find the maximum."""
+    if value == 0 and not isinstance(value, bool):
+        return Rate(None, sustainable=True)
+    return read_rate(value)
+
+
+RateField = Annotated[Any, BeforeValidator(read_rate)]
+ProducerRateField = Annotated[Any, BeforeValidator(_read_producer_rate)]
 
 
 class BatchFile(FileModel):
@@ -59,6 +79,30 @@ class RampFile(FileModel):
 
     to: RateField
     over: DurationField
+
+
+class SearchFile(FileModel):
+    """How the maximum sustainable rate is looked for. `first`: the rate of the first probe; `width`: the bracket
+    at which the search ends, in percent; `probe`: measured time of a probe; `publish_p99`: a bound that the rate
+    must keep, too."""
+
+    first: RateField = None
+    width: Annotated[NumberField, Field(ge=0.5, le=50)] = 5.0
+    probe: DurationField = 8.0
+    publish_p99: DurationField | None = None
+
+
+class BacklogFile(FileModel):
+    """A backlog that is built and read. `size` (payload bytes) or `traffic` (seconds of traffic at the rate);
+    `reader`: who reads it; `drain`: the share that must be read; `within`: how long building and reading may
+    take, each; `after`: how long is measured after it."""
+
+    size: SizeField | None = None
+    traffic: DurationField | None = None
+    reader: Literal["same", "extra"] = "same"
+    drain: Annotated[NumberField, Field(gt=0, le=1)] = 1.0
+    within: DurationField = 1800.0
+    after: DurationField | None = None
 
 
 class LanesFile(FileModel):
@@ -97,6 +141,8 @@ class WorkloadFile(FileModel):
     arrival: Arrival | None = None
     burst: CountField | None = None
     ramp: RampFile | None = None
+    search: SearchFile | None = None
+    backlog: BacklogFile | None = None
     keys: Keys | None = None
     key_count: Annotated[int | None, Field(ge=1, le=10_000_000)] = None
     batch: BatchFile = BatchFile()

@@ -25,6 +25,7 @@ from streamgauge.runner.request import INTERVAL_S, LEASE_S, stop_s
 
 START_DELAY_S = 0.3
 POLL_S = 0.1
+EDGE_S = 1e-6
 SETTLE_S = 0.02
 """An interval is asked for this long after its end."""
 OVERDUE_S = 10.0
@@ -69,8 +70,8 @@ class Load:
         health: Health,
         keep: Callable[[list[dict[str, Any]]], None],
     ) -> None:
-        self._client = client
-        self._trial = trial
+        self.client = client
+        self.trial = trial
         self._workload = workload
         self._interrupts = interrupts
         self._observer = observer
@@ -81,10 +82,13 @@ class Load:
         self._next = 0
         self.seen_s = 0.0
         """End of the last interval that was pulled, on the schedule's axis."""
+        self.backlogs: dict[str, int] = {}
+        """Subscription -> messages behind at the end of the last interval."""
+        self._ends_s = stop_s(workload)
 
     def start(self, *, same_clock: bool) -> TrialStatus:
         """Starts the schedule. `same_clock`: the worker's CLOCK_MONOTONIC is this machine's."""
-        status = self._client.start(self._trial, int(START_DELAY_S * 1000))
+        status = self.client.start(self.trial, int(START_DELAY_S * 1000))
         if same_clock and status.start_ns is not None:
             self._phases.start_s = status.start_ns / 1e9
         else:
@@ -101,13 +105,42 @@ class Load:
         assert self._phases.start_s is not None, "the schedule was started"
         return self._phases.start_s
 
+    @property
+    def now_s(self) -> float:
+        """Now, on the schedule's axis."""
+        return time.monotonic() - self._start_s
+
     def run(self) -> Ending:
-        """Pulls intervals until the schedule's end, or until something ends it early."""
-        warmup_s, until_s = self._workload.warmup_s, stop_s(self._workload)
-        self._phases.begin(
-            WARM_UP if warmup_s else MEASURE, warmup_s or self._workload.duration_s, self._start_s
-        )
-        last = math.ceil(until_s / INTERVAL_S)
+        """Pulls intervals until the end of the measured phase, or until something ends the load early."""
+        warmup_s = self._workload.warmup_s
+        if warmup_s:
+            self.begin(WARM_UP, warmup_s, 0.0)
+            ending = self.advance(warmup_s)
+            if ending is not None:
+                return ending
+        self.begin(MEASURE, self._workload.duration_s, warmup_s)
+        return self.advance(stop_s(self._workload)) or Ending("done")
+
+    def begin(self, phase: str, limit_s: float, from_s: float) -> None:
+        """The phase that begins at a place on the schedule's axis."""
+        self._phases.begin(phase, limit_s, self._start_s + from_s)
+
+    def say(self, text: str) -> None:
+        """What is being done within the phase."""
+        self._observer.progress(text)
+
+    def end_at(self, at_s: float) -> None:
+        """Ends the schedule of a load that has no end of its own."""
+        self.client.stop_schedule(self.trial, at_s)
+        self._ends_s = at_s
+
+    def wait_until(self, at_s: float) -> Ending | None:
+        """Sleeps until a moment on the schedule's axis, looking around."""
+        return self._wait(self._start_s + at_s)
+
+    def advance(self, until_s: float) -> Ending | None:
+        """Pulls intervals up to a place on the schedule's axis."""
+        last = math.ceil(until_s / INTERVAL_S - EDGE_S)
         while self._next < last:
             due_s = self._start_s + (self._next + 1) * INTERVAL_S + SETTLE_S
             ending = self._wait(due_s)
@@ -116,9 +149,7 @@ class Load:
             ending = self._pull_due(due_s)
             if ending is not None:
                 return ending
-            if self._phases.current == WARM_UP and self._next * INTERVAL_S >= warmup_s:
-                self._phases.begin(MEASURE, self._workload.duration_s, self._start_s + warmup_s)
-        return Ending("done")
+        return None
 
     def _wait(self, until_s: float) -> Ending | None:
         """Sleeps until a moment, looking around."""
@@ -149,7 +180,7 @@ class Load:
         """Pulls intervals until at least one came; a worker that owes one for too long is lost."""
         try:
             while not self.pull():
-                status = self._client.status(self._trial)
+                status = self.client.status(self.trial)
                 if status.ended:
                     return Ending("worker", f"the worker ended the trial: {status.error or status.state}")
                 if time.monotonic() - due_s > OVERDUE_S:
@@ -165,12 +196,13 @@ class Load:
 
     def pull(self) -> int:
         """Fetches, keeps and shows the intervals that are complete; how many there were."""
-        found = self._client.intervals(self._trial, self._next)
+        found = self.client.intervals(self.trial, self._next)
         if found.intervals:
             self._keep(found.intervals)
             for value in found.intervals:
                 interval = Interval.model_validate(value)
                 self.seen_s = interval.start_s + interval.duration_s
+                self.backlogs = {one.name: one.backlog_msgs for one in interval.subscriptions}
                 self._observer.interval(self._snapshot(interval))
         self._next = found.next
         return len(found.intervals)
@@ -180,14 +212,14 @@ class Load:
         early = ending.kind != "done"
         drain_s = SHORT_DRAIN_S if early else self._workload.drain_s
         quiet_s = SHORT_QUIET_S if early else QUIET_S
-        at_s = None if early else self._start_s + stop_s(self._workload)
+        at_s = None if early else self._start_s + self._ends_s
         self._phases.begin(DRAIN, drain_s, at_s)
         answer: dict[str, Any] = {}
         error: list[Exception] = []
 
         def call() -> None:
             try:
-                answer.update(self._client.finish(self._trial, drain_s, quiet_s))
+                answer.update(self.client.finish(self.trial, drain_s, quiet_s))
             except (WorkerLost, WorkerRefused) as problem:
                 error.append(problem)
 
@@ -223,7 +255,7 @@ class Load:
 
         return Snapshot(
             elapsed_s=interval.start_s + interval.duration_s,
-            total_s=stop_s(self._workload),
+            total_s=max(self._ends_s, interval.start_s + interval.duration_s),
             phase=self._phases.current,
             target_msgs_s=self._workload.rate_msgs_s,
             sent_msgs_s=interval.sent_msgs * per_s,

@@ -8,20 +8,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamgauge.model.workload import Workload
-from streamgauge.runner.phases import MEASURE, WARM_UP
+from streamgauge.runner.phases import BUILD, MEASURE, WARM_UP
 from streamgauge.systems.base import TopicPlan
 
 INTERVAL_S = 1.0
 LEASE_S = 10.0
 NAME_PREFIX = "streamgauge"
+EXTRA_READER = "catch-up"
+LANES_MAX = 16
 
 
-def topic_names(workload: Workload, run_id: str, trial: int) -> list[str]:
-    """Names that no other trial has, also on a cluster that is shared. Characters are those that all systems
-    take (letters, digits, hyphens)."""
+def topic_names(workload: Workload, run_id: str, trial: int, probe: int | None = None) -> list[str]:
+    """Names that no other trial (or probe of a trial's search) has, also on a cluster that is shared. Characters
+    are those that all systems take (letters, digits, hyphens)."""
     # The checksum tells runs apart whose names were cut.
     run = "".join(character if character.isalnum() else "-" for character in run_id)
     stem = f"{NAME_PREFIX}-{run[:60].strip('-')}-{zlib.crc32(run_id.encode()):08x}-{trial}"
+    if probe is not None:
+        stem += f"-p{probe}"
     return [f"{stem}-{number}" for number in range(workload.topics)]
 
 
@@ -47,10 +51,11 @@ def trial_request(
     run_id: str,
     trial: int,
     seed: int,
+    probe: int | None = None,
 ) -> dict[str, Any]:
     """The body of POST /v1/trials for a single worker."""
     request: dict[str, Any] = {
-        "run": zlib.crc32(f"{run_id}/{trial}".encode()),
+        "run": zlib.crc32(f"{run_id}/{trial}{'' if probe is None else f'/p{probe}'}".encode()),
         "seed": seed,
         "system": dict(system),
         "topics": [{"name": name, "partitions": workload.partitions_per_topic} for name in names],
@@ -64,7 +69,8 @@ def trial_request(
                 "consumer_count": workload.consumers_per_subscription,
             }
             for number in range(workload.subscriptions_per_topic)
-        ],
+        ]
+        + _extra_reader(workload),
         "schedule": _schedule(workload),
         "phases": _phases(workload),
         "batch": {
@@ -80,13 +86,42 @@ def trial_request(
         "interval_ms": int(INTERVAL_S * 1000),
         "lease_s": LEASE_S,
     }
-    if workload.lanes:
-        request["lanes"] = dict(workload.lanes)
+    lanes = dict(workload.lanes)
+    if workload.backlog is not None and "consumer" not in lanes:
+        # What reads a backlog must not share a thread with what sends, or with what tails.
+        consumers = len(request["subscriptions"]) * workload.consumers_per_subscription
+        lanes["consumer"] = min(consumers, LANES_MAX)
+    if lanes:
+        request["lanes"] = lanes
     return request
 
 
+def catching_up(workload: Workload) -> list[str]:
+    """Names of the subscriptions that read the backlog; none without one."""
+    if workload.backlog is None:
+        return []
+    if workload.backlog.reader == "extra":
+        return [EXTRA_READER]
+    return [f"s-{number}" for number in range(workload.subscriptions_per_topic)]
+
+
+def _extra_reader(workload: Workload) -> list[dict[str, Any]]:
+    """The subscription that reads from the earliest message while the others tail."""
+    if workload.backlog is None or workload.backlog.reader != "extra":
+        return []
+    return [
+        {
+            "name": EXTRA_READER,
+            "start": "earliest",
+            "consumers": workload.consumers_per_subscription,
+            "consumer_from": 0,
+            "consumer_count": workload.consumers_per_subscription,
+        }
+    ]
+
+
 def stop_s(workload: Workload) -> float:
-    """Where the schedule ends on its own axis."""
+    """Where the measured phase ends on the schedule's axis: the schedule's end, unless a backlog follows."""
     return workload.warmup_s + workload.duration_s
 
 
@@ -102,7 +137,9 @@ def _producers(workload: Workload, names: list[str]) -> list[dict[str, Any]]:
 
 
 def _schedule(workload: Workload) -> dict[str, Any]:
-    schedule: dict[str, Any] = {"arrival": workload.arrival, "stop_s": stop_s(workload)}
+    schedule: dict[str, Any] = {"arrival": workload.arrival}
+    if workload.backlog is None:
+        schedule["stop_s"] = stop_s(workload)
     if workload.rate_msgs_s is not None:
         schedule["rate_msgs_s"] = workload.rate_msgs_s
     if workload.burst_msgs is not None:
@@ -113,9 +150,11 @@ def _schedule(workload: Workload) -> dict[str, Any]:
 
 
 def _phases(workload: Workload) -> list[dict[str, Any]]:
-    if workload.warmup_s == 0:
-        return [{"name": MEASURE, "from_s": 0.0}]
-    return [{"name": WARM_UP, "from_s": 0.0}, {"name": MEASURE, "from_s": workload.warmup_s}]
+    phases = [{"name": WARM_UP, "from_s": 0.0}] if workload.warmup_s else []
+    phases.append({"name": MEASURE, "from_s": workload.warmup_s})
+    if workload.backlog is not None:
+        phases.append({"name": BUILD, "from_s": stop_s(workload)})
+    return phases
 
 
 def _payload(workload: Workload) -> dict[str, Any]:

@@ -21,8 +21,10 @@ from typing import Any
 from streamgauge.fleet.base import Fleet, FleetFailure, Worker
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.messages import LaneStatus, TrialStatus
-from streamgauge.model.result import Durability, Lane, TrialResult
+from streamgauge.model.result import Durability, Lane, Search, TrialResult
+from streamgauge.model.workload import Workload
 from streamgauge.runner import machine, phases
+from streamgauge.runner.backlog import BacklogLeg
 from streamgauge.runner.interrupts import Interrupted, Interrupts
 from streamgauge.runner.load import Ending, Health, Load
 from streamgauge.runner.observer import Observer
@@ -36,6 +38,7 @@ from streamgauge.runner.request import (
     trial_request,
 )
 from streamgauge.runner.resources import ResourceSampler, Watched
+from streamgauge.runner.search import Bench, search
 from streamgauge.store.context import TrialContext
 from streamgauge.store.directory import TrialDirectory, event
 from streamgauge.store.files import rescue_logs
@@ -80,6 +83,8 @@ class TrialRunner:
         self._load: Load | None = None
         self._sampler: ResourceSampler | None = None
         self._topics: list[str] = []
+        self._workload = plan.workload
+        """The plan's, at the rate that was found where one was to be found."""
         self._disk_looked_s = 0.0
         self.input_error = False
         """Whether the trial failed because of what was asked, and not because of the system."""
@@ -98,6 +103,7 @@ class TrialRunner:
             durability=Durability(asked=request.level),
             workload=plan.workload.result(),
             seed=plan.seed,
+            rate_msgs_s=plan.workload.rate_msgs_s,
             measure_from_s=plan.workload.warmup_s,
             measure_until_s=stop_s(plan.workload),
             probes=probes,
@@ -136,6 +142,7 @@ class TrialRunner:
         """Everything before the load; the worker's id of the trial."""
         self._provision()
         self._settle()
+        self._search()
         self._create_topics()
         return self._start_consumers()
 
@@ -185,10 +192,87 @@ class TrialRunner:
             before_s = spent_s
         self._note(f"the system was still busy with itself {SETTLE_WITHIN_S:g} s after it had started")
 
+    def _search(self) -> None:
+        """Finds the rate, where it is to be found. Its probes are no part of the measured trial."""
+        asked = self._plan.workload.search
+        if asked is None:
+            return
+        assert self._running is not None
+        assert self._worker is not None
+        self._phases.begin(phases.SEARCH)
+        bench = Bench(
+            client=self._worker.client,
+            workload=self._plan.workload,
+            cores=self._context.cores,
+            request=self._probe_request,
+            delete_topics=self._delete_topics,
+            failure=self._failure,
+            ready_within_s=self._ready_within_s,
+        )
+        found = search(bench, asked, self._observer, self._keep_search)
+        if found.low_msgs_s is None:
+            raise SystemFailure(f"no sustainable rate was found: {found.explanation}")
+        self._workload = self._plan.workload.at_rate(found.low_msgs_s)
+        self._update(rate_msgs_s=found.low_msgs_s)
+
+    def _keep_search(self, found: Search) -> None:
+        self._update(search=found)
+        if found.probes:
+            self._keep_event("probe", found.probes[-1].model_dump())
+
+    def _failure(self) -> str | None:
+        assert self._running is not None
+        return self._running.failure() or self._fleet.failure() or self._disk_problem()
+
+    def _probe_request(self, workload: Workload, number: int) -> dict[str, Any]:
+        """Makes the topics of a probe; what the worker is asked to do with them."""
+        assert self._running is not None
+        assert self._worker is not None
+        running = self._running
+        self._topics = topic_names(workload, self._context.run_id, self._plan.number, number)
+        requests = topic_requests(workload, self._topics, running.topic_plan())
+        self._worker.client.create_topics(running.connection, requests, CREATE_TOPICS_WITHIN_S)
+        return self._request(workload, number)
+
+    def _request(self, workload: Workload, probe: int | None = None) -> dict[str, Any]:
+        assert self._running is not None
+        return trial_request(
+            workload,
+            self._topics,
+            system=self._running.connection,
+            acks=self._running.acks,
+            run_id=self._context.run_id,
+            trial=self._plan.number,
+            seed=self._plan.seed,
+            probe=probe,
+        )
+
+    @property
+    def _ready_within_s(self) -> float:
+        workload = self._plan.workload
+        return READY_WITHIN_S + READY_PER_PARTITION_S * workload.topics * workload.partitions_per_topic
+
+    def _check_room(self, copies: int) -> None:
+        """A backlog that cannot fit is refused before anything is produced."""
+        asked, workload = self._plan.workload.backlog, self._plan.workload
+        free = None if self._context.attached else machine.free_bytes(self._data)
+        if asked is None or free is None:
+            return
+        readers = 1 if asked.reader == "extra" else workload.subscriptions_per_topic
+        needed = asked.size_bytes // readers * copies + machine.FREE_BYTES_MIN
+        if needed > free:
+            raise SystemInputError(
+                f"a backlog of {asked.size_bytes / 1e9:.3g} GB ({copies} "
+                f"cop{'y' if copies == 1 else 'ies'}) does not fit: it needs {needed / 1e9:.3g} GB, and "
+                f"{free / 1e9:.3g} GB are free where the system keeps its data; choose a smaller one with "
+                "--backlog, or another place with --data"
+            )
+
     def _create_topics(self) -> None:
         assert self._running is not None
         assert self._worker is not None
         workload, running, client = self._plan.workload, self._running, self._worker.client
+        self._check_room(running.topic_plan().replication_factor)
         self._phases.begin(phases.CREATE_TOPICS, CREATE_TOPICS_WITHIN_S)
         names = topic_names(workload, self._context.run_id, self._plan.number)
         # Remembered first: a request that is cut short may have created them all the same.
@@ -211,19 +295,10 @@ class TrialRunner:
         assert self._worker is not None
         workload = self._plan.workload
         partitions = workload.topics * workload.partitions_per_topic
-        limit_s = READY_WITHIN_S + READY_PER_PARTITION_S * partitions
+        limit_s = self._ready_within_s
         self._phases.begin(phases.START_CONSUMERS, limit_s)
-        request = trial_request(
-            workload,
-            self._topics,
-            system=self._running.connection,
-            acks=self._running.acks,
-            run_id=self._context.run_id,
-            trial=self._plan.number,
-            seed=self._plan.seed,
-        )
         client = self._worker.client
-        status = client.create_trial(request)
+        status = client.create_trial(self._request(self._workload))
         deadline_s = time.monotonic() + limit_s
         while status.state != "ready":
             if status.ended:
@@ -253,23 +328,41 @@ class TrialRunner:
         self._load = Load(
             client=worker.client,
             trial=trial,
-            workload=self._plan.workload,
+            workload=self._workload,
             interrupts=self._interrupts,
             observer=self._observer,
             phases=self._phases,
             health=Health(self._fleet.failure, self._running.failure, self._disk_problem),
             keep=lambda intervals: self._directory.append_intervals(worker.name, intervals),
         )
+        leg = self._backlog_leg(self._load)
+        if leg is not None:
+            leg.pause_early()
         self._load.start(same_clock=worker.pid is not None)
         assert self._phases.start_s is not None
         delay_s = self._phases.start_s - time.monotonic()
         self._update(schedule_start_unix_ms=machine.unix_ms() + int(delay_s * 1000))
         self._sampler = self._sample(self._phases.start_s)
         ending = self._load.run()
+        if leg is not None and ending.kind == "done":
+            ending = leg.run() or ending
         if ending.kind != "done":
             self._ended_by(ending)
         if ending.kind != "worker":
             self._finish(ending)
+
+    def _backlog_leg(self, load: Load) -> BacklogLeg | None:
+        asked = self._workload.backlog
+        if asked is None:
+            return None
+        return BacklogLeg(
+            load,
+            self._workload,
+            asked,
+            attached=self._context.attached,
+            note=self._note,
+            learn=lambda facts: self._update(backlog=facts),
+        )
 
     def _sample(self, start_s: float) -> ResourceSampler:
         assert self._worker is not None
@@ -388,7 +481,8 @@ class TrialRunner:
             self._update(status="complete")
         if self._phases.start_s is not None:
             self._phases.set_bounds(phases.WARM_UP, 0.0, min(self._plan.workload.warmup_s, self._end_s()))
-            self._phases.set_bounds(phases.MEASURE, self._context.measure_from_s, self._end_s())
+            measured_s = min(stop_s(self._plan.workload), self._end_s())
+            self._phases.set_bounds(phases.MEASURE, self._context.measure_from_s, measured_s)
         self._update(phases=self._phases.phases(), ended_unix_ms=machine.unix_ms())
         self._observer.progress("computing the figures")
         self._directory.seal()

@@ -11,12 +11,36 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from streamgauge.model.result import Durability, Lane, Model, Phase, WorkloadResult
+from streamgauge.model.result import Durability, Lane, Model, Phase, Search, WorkloadResult
 
 if TYPE_CHECKING:
     from streamgauge.analysis.trial import RawTrial
 
 TrialStatusName = Literal["running", "complete", "interrupted", "failed"]
+
+
+class ReadFacts(Model):
+    """How one subscription read its backlog, as the runner saw it. Times are on the schedule's axis."""
+
+    subscription: str
+    resumed_s: float
+    backlog_msgs: int
+    received_msgs: int
+    """Before it was resumed."""
+    caught_up_s: float | None = None
+    read_msgs: int = 0
+
+
+class BacklogFacts(Model):
+    """What was done about a backlog; phases that were not reached have no time."""
+
+    build_from_s: float
+    built: bool = False
+    catch_up_from_s: float | None = None
+    cache_dropped: bool = False
+    reads: list[ReadFacts] = Field(default_factory=list)
+    after_from_s: float | None = None
+    end_s: float | None = None
 
 
 class TrialContext(Model):
@@ -47,6 +71,10 @@ class TrialContext(Model):
     """When the schedule began; None when it never did."""
     measure_from_s: float
     measure_until_s: float
+    rate_msgs_s: float | None = None
+    """The rate of the schedule: the workload's, or the one that was found."""
+    search: Search | None = None
+    backlog: BacklogFacts | None = None
     finish: dict[str, Any] | None = None
     probes: list[dict[str, Any]] = Field(default_factory=list)
     lanes: list[Lane] = Field(default_factory=list)
@@ -79,6 +107,9 @@ class TrialContext(Model):
             phases=self.phases,
             measure_from_s=self.measure_from_s,
             measure_until_s=self.measure_until_s,
+            rate_msgs_s=self.rate_msgs_s if self.rate_msgs_s is not None else self.workload.rate_msgs_s,
+            search=self.search,
+            backlog=self.backlog,
             directory=directory,
             finish=self.finish,
             probes=self.probes,

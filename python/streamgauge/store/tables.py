@@ -47,7 +47,9 @@ def interval_rows(worker: str, interval: Interval) -> Iterator[Row]:
         "start_s": interval.start_s,
         "duration_s": interval.duration_s,
     }
-    counters = interval.model_dump(exclude={"index", "start_s", "duration_s", "subscriptions", "latencies"})
+    counters = interval.model_dump(
+        exclude={"index", "start_s", "duration_s", "subscriptions", "latencies", "lanes_cpu_s"}
+    )
     counters["errors"] = json.dumps(counters["errors"])
     yield {**key, "role": "worker", **counters}
     for subscription in interval.subscriptions:

@@ -1,0 +1,277 @@
+"""The search for the maximum sustainable rate: what makes a rate sustainable, and which rate is tried next.
+
+A rate is sustainable when consumers keep up without an ever-growing backlog. What is *outstanding* is what the
+schedule asked for and the slowest subscription has not received: it contains what producers were not allowed to
+send, what waits for its acknowledgement and what waits to be read, so wherever a system falls behind, it grows. Its
+slope has an interval of confidence: while that contains the bound, the probe goes on. `runner.search` makes the
+probes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from streamgauge.model.result import Probe, Search, SearchAsked
+from streamgauge.model.units import RATE_MAX_MSGS_S, format_rate
+
+GROWTH_SHARE_MAX = 0.001
+"""METHOD: the upper 95 % bound of the slope may be this share of the rate."""
+GROWTH_MSGS_S_MIN = 1.0
+"""A slope below one message per second cannot be told from the edges of intervals."""
+ACHIEVED_SHARE_MIN = 0.99
+SEND_DELAY_SHARE_MAX = 0.05
+SEND_DELAY_MS_FLOOR = 1.0
+WORKERS_SHARE_MAX = 0.90
+LANE_SHARE_MAX = 0.97
+CONFIDENCE = 0.95
+REPEAT_ABOVE_SHARE = 0.90
+"""A failure that achieved more than this may be an accident: it is tried once more."""
+PROBES_MAX = 60
+RATE_FLOOR_SHARE = 1 / 1024
+"""Below this share of the first rate nothing is tried any more."""
+
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a probe, or a soak, has shown: one value per interval of its measured time."""
+
+    rate_msgs_s: float
+    producers: int
+    end_s: Values
+    """End of each interval on the schedule's axis."""
+    acked_msgs: Values
+    """Acknowledged since the schedule's start, at the end of each interval."""
+    received_msgs: Values
+    """Received by the slowest subscription since the start; acknowledged, where there is no subscription."""
+    publish_ms_p99: float | None
+    send_delay_ms_p99: float | None
+    backpressured_share: float
+    workers_share: float
+    busiest_lane_share: float
+    failed_msgs: int
+    errors: dict[str, int]
+
+
+def slope(times_s: Values, values: Values) -> tuple[float, float, float]:
+    """Least-squares slope per second with its one-sided 95 % bounds (slope, low, high). With fewer than 3 points
+    everything is possible."""
+    if len(values) < 3:
+        return 0.0, -math.inf, math.inf
+    fitted = stats.linregress(times_s, values)
+    margin = float(stats.t.ppf(CONFIDENCE, len(values) - 2)) * float(fitted.stderr)
+    found = float(fitted.slope)
+    return found, found - margin, found + margin
+
+
+def judge(seen: Seen, publish_ms_p99_max: float | None = None) -> tuple[Probe, bool]:
+    """The verdict on a rate, and whether it is conclusive: one that is not may change with more time."""
+    rate = seen.rate_msgs_s
+    # Times at the ends of intervals; the counts of the first end are the base of the window.
+    seconds = float(seen.end_s[-1] - seen.end_s[0]) if len(seen.end_s) > 1 else 0.0
+    due_msgs = rate * seconds
+    acked = float(seen.acked_msgs[-1] - seen.acked_msgs[0]) if seconds else 0.0
+    achieved = acked / due_msgs if due_msgs else 0.0
+    outstanding = rate * seen.end_s - seen.received_msgs
+    growth, low, high = (value / rate for value in slope(seen.end_s, outstanding))
+    bound = max(GROWTH_SHARE_MAX, GROWTH_MSGS_S_MIN / rate)
+    reasons: list[str] = []
+    # One message per producer for the edges of the window, as for every trial.
+    if acked < ACHIEVED_SHARE_MIN * due_msgs - seen.producers:
+        reasons.append(f"only {100 * achieved:.1f} % of the rate was acknowledged (99 % are needed)")
+    certain = bool(reasons)
+    if low > bound:
+        certain = True
+        reasons.append(
+            f"what is due and not received grows by {100 * growth:.2g} % of the rate "
+            f"(95 % sure of more than {100 * low:.2g} %; {100 * bound:.2g} % are allowed)"
+        )
+    elif high > bound:
+        reasons.append(
+            f"what is due and not received may grow: by {100 * growth:.2g} % of the rate, "
+            f"up to {100 * high:.2g} % (allowed are {100 * bound:.2g} %)"
+        )
+    if seen.failed_msgs:
+        certain = True
+        reasons.append(f"{seen.failed_msgs:,} messages failed")
+    p99 = seen.publish_ms_p99
+    if publish_ms_p99_max is not None and (p99 is None or p99 > publish_ms_p99_max):
+        reasons.append(
+            f"the publish p99 is {'unknown' if p99 is None else f'{p99:.3g} ms'}; "
+            f"at most {publish_ms_p99_max:.3g} ms were asked for"
+        )
+    generator = _generator(seen)
+    probe = Probe(
+        rate_msgs_s=rate,
+        seconds=round(seconds, 3),
+        passed=not reasons and not generator,
+        by_generator=bool(generator),
+        reasons=generator + reasons,
+        achieved_share=achieved,
+        growth_share=growth,
+        growth_share_low=_finite(low),
+        growth_share_high=_finite(high),
+        outstanding_msgs=max(round(float(outstanding[-1])), 0) if len(outstanding) else 0,
+        publish_ms_p99=p99,
+        send_delay_ms_p99=seen.send_delay_ms_p99,
+        backpressured_share=seen.backpressured_share,
+        workers_share=seen.workers_share,
+        busiest_lane_share=seen.busiest_lane_share,
+        failed_msgs=seen.failed_msgs,
+        errors=seen.errors,
+    )
+    return probe, certain or high <= bound
+
+
+def _finite(share: float) -> float:
+    """JSON has no infinity; a slope that nothing is known of is told as a large one."""
+    return max(min(share, 1e9), -1e9)
+
+
+def _generator(seen: Seen) -> list[str]:
+    """Signs that the generator was at its end. A system that does not keep up shows as back-pressure, which is no
+    delay of the generator."""
+    reasons = []
+    delay = seen.send_delay_ms_p99
+    bound = max(SEND_DELAY_SHARE_MAX * (seen.publish_ms_p99 or 0.0), SEND_DELAY_MS_FLOOR)
+    if delay is not None and delay > bound:
+        reasons.append(f"the generator was late (p99 of send delay {delay:.3g} ms, allowed {bound:.3g} ms)")
+    if seen.workers_share > WORKERS_SHARE_MAX:
+        reasons.append(f"the generator used {100 * seen.workers_share:.0f} % of all cores")
+    if seen.busiest_lane_share > LANE_SHARE_MAX:
+        reasons.append(
+            f"a thread of the generator was busy {100 * seen.busiest_lane_share:.0f} % of the time"
+        )
+    return reasons
+
+
+class Hunt:
+    """Which rate is tried next: doubling until one fails, then bisecting until the bracket is narrow, then once
+    more the lower edge for twice the time."""
+
+    def __init__(self, asked: SearchAsked) -> None:
+        self._asked = asked
+        self._passed: list[float] = []
+        self._high: float | None = None
+        self._again: float | None = None
+        self._confirmed: float | None = None
+        self._generator: float | None = None
+        self._ended: str | None = None
+        self.probes: list[Probe] = []
+
+    @property
+    def low(self) -> float | None:
+        """The highest rate that passed and lies below all that failed."""
+        return max(self._passed, default=None)
+
+    def next(self) -> tuple[float, float] | None:
+        """Rate and measured seconds of the next probe; None when the search is over."""
+        if self._ended is not None or len(self.probes) >= PROBES_MAX:
+            return None
+        seconds, low, high = self._asked.probe_s, self.low, self._high
+        if self._again is not None:
+            return self._again, seconds
+        if low is None:
+            rate = self._asked.first_msgs_s if high is None else high / 2
+            if rate < max(self._asked.first_msgs_s * RATE_FLOOR_SHARE, 1.0):
+                return None
+            return _round(rate), seconds
+        if high is None:
+            if low * 2 > RATE_MAX_MSGS_S:
+                return None
+            return _round(low * 2), seconds
+        if high / low > 1 + self._asked.width_percent / 100:
+            middle = _round(math.sqrt(low * high))
+            if low < middle < high:
+                return middle, seconds
+        if self._confirmed != low:
+            return low, 2 * seconds
+        return None
+
+    def add(self, probe: Probe) -> None:
+        """Takes in what a probe has shown."""
+        rate, self._again = probe.rate_msgs_s, self._again if self._again != probe.rate_msgs_s else None
+        repeated = bool(self.probes) and self.probes[-1].rate_msgs_s == rate and not self.probes[-1].passed
+        confirming = rate == self.low
+        self.probes.append(probe)
+        if probe.passed:
+            if confirming:
+                self._confirmed = rate
+            self._passed.append(rate)
+            return
+        accident = probe.by_generator or probe.achieved_share > REPEAT_ABOVE_SHARE
+        if accident and not repeated:
+            self._again = rate
+            return
+        if probe.by_generator and self.low is not None:
+            self._generator, self._ended = rate, "generator"
+            if confirming:
+                self._passed = [one for one in self._passed if one < rate]
+            return
+        if probe.by_generator:
+            self._generator = rate
+        self._high = rate
+        self._passed = [one for one in self._passed if one < rate]
+
+    def outcome(self) -> Search:
+        """The bracket and why the search ended."""
+        low = self.low
+        # A rate at which only the generator failed bounds the generator.
+        high = self._high if self._high != self._generator else None
+        width = None if low is None or high is None else 100 * (high / low - 1)
+        if low is None:
+            return Search(
+                bound="generator" if self._generator is not None and high is None else "none",
+                explanation=self._nothing(),
+                high_msgs_s=high,
+                probes=self.probes,
+            )
+        held = f"{format_rate(low)} were sustained"
+        if high is not None:
+            held += f", {format_rate(high)} were not"
+        if (self._generator is not None and high != self._high) or self._ended == "generator":
+            at = format_rate(self._generator)
+            text = f"{held}; generator-bound at {at}: the system may sustain more"
+            return self._found("generator", text, high, width)
+        if high is None:
+            return self._found("range", f"{held}, and there was no higher rate to try", high, width)
+        return self._found("system", f"{held}: {self._why(high)}", high, width)
+
+    def _found(self, bound: str, text: str, high: float | None, width: float | None) -> Search:
+        return Search.model_validate(
+            {
+                "bound": bound,
+                "explanation": text,
+                "low_msgs_s": self.low,
+                "high_msgs_s": high,
+                "width_percent": width,
+                "probes": self.probes,
+            }
+        )
+
+    def _why(self, rate: float) -> str:
+        failed = [probe for probe in self.probes if probe.rate_msgs_s == rate and not probe.passed]
+        return "; ".join(failed[-1].reasons) if failed else "the probe failed"
+
+    def _nothing(self) -> str:
+        if not self.probes:
+            return "the search ended before its first probe"
+        last = self.probes[-1]
+        return f"no rate was sustained, down to {format_rate(last.rate_msgs_s)}: {'; '.join(last.reasons)}"
+
+
+def _round(rate: float) -> float:
+    """Four significant digits: a rate that can be said and typed again."""
+    return float(f"{rate:.4g}")
+
+
+def slowest(received: Sequence[Values], acked: Values) -> Values:
+    """The counts of the subscription that had received least at the end; those acknowledged without one."""
+    return min(received, key=lambda counts: float(counts[-1])) if received else acked

@@ -1,0 +1,106 @@
+"""The parts of a workload that ask for more than a load at a rate: the search for the maximum sustainable rate,
+and a backlog that is built and read (docs/method.md)."""
+
+from __future__ import annotations
+
+from streamgauge.model.overrides import Overrides
+from streamgauge.model.refusals import Refusals
+from streamgauge.model.result import BacklogAsked, SearchAsked
+from streamgauge.model.units import format_duration
+from streamgauge.model.workload_file import Rate, SearchFile, WorkloadFile
+
+FIRST_MSGS_S = 10_000.0
+PROBE_S_MIN, PROBE_S_MAX = 2.0, 3600.0
+GIB = 1 << 30
+INTERVAL_S = 1.0
+
+
+def resolve_search(written: WorkloadFile, rate: Rate, refuse: Refusals) -> SearchAsked | None:
+    """How the maximum sustainable rate is looked for; None for any other rate."""
+    if not rate.sustainable:
+        # What a file says of the search stays without effect while --rate asks for something else.
+        if written.search is not None and not _asks_for_search(written):
+            refuse("search: belongs to rate: sustainable", "search")
+        return None
+    asked = written.search or SearchFile()
+    first = asked.first or Rate(FIRST_MSGS_S)
+    if first.msgs_s is None:
+        refuse("search.first: the first probe needs a rate in messages per second", "search.first")
+    if not PROBE_S_MIN <= asked.probe <= PROBE_S_MAX or asked.probe % INTERVAL_S:
+        refuse(
+            f"search.probe {format_duration(asked.probe)}: expected whole seconds, 2s to 1h", "search.probe"
+        )
+    if asked.publish_p99 is not None and asked.publish_p99 <= 0:
+        refuse("search.publish_p99: expected more than 0", "search.publish_p99")
+    return SearchAsked(
+        first_msgs_s=first.msgs_s or FIRST_MSGS_S,
+        width_percent=asked.width,
+        probe_s=asked.probe,
+        publish_ms_p99_max=None if asked.publish_p99 is None else asked.publish_p99 * 1000,
+    )
+
+
+def _asks_for_search(written: WorkloadFile) -> bool:
+    return any(rate is not None and rate.sustainable for rate in (written.rate, written.producerRate))
+
+
+def resolve_backlog(
+    written: WorkloadFile,
+    overrides: Overrides,
+    rate: Rate,
+    duration_s: float,
+    message_bytes: int,
+    refuse: Refusals,
+) -> BacklogAsked | None:
+    """The backlog that is built and read; None when there is none. `duration_s` of measured time lies before
+    it."""
+    asked = written.backlog
+    keys = ("backlog", "consumerBacklogSizeGB")
+    override = overrides.backlog_bytes
+    size_bytes = round(written.consumerBacklogSizeGB * GIB)
+    if asked is not None:
+        size_bytes = asked.size or 0
+        if (asked.size is None) == (asked.traffic is None):
+            refuse("backlog: expected either size (bytes) or traffic (a time)", "backlog")
+        if asked.traffic is not None:
+            size_bytes = round((rate.msgs_s or 0.0) * asked.traffic) * message_bytes
+    if override is not None:
+        size_bytes = override
+    if size_bytes == 0:
+        if asked is not None and override is None and asked.size == 0:
+            refuse("backlog.size 0 is none: remove the key, or expected a size such as 1GB", "backlog.size")
+        return None
+    if rate.msgs_s is None:
+        refuse(
+            "a backlog needs a rate: there is no telling a backlog from a system that cannot keep up when the "
+            "rate is max or sustainable",
+            *keys,
+            option="--backlog",
+            override=override,
+        )
+    reader = asked.reader if asked is not None else "same"
+    if reader == "same" and written.subscriptionsPerTopic == 0:
+        refuse("a backlog needs a subscription that reads it: subscriptionsPerTopic is 0", *keys)
+    if size_bytes < message_bytes:
+        refuse(
+            f"a backlog of {size_bytes} bytes is less than a message ({message_bytes} bytes)",
+            *keys,
+            option="--backlog",
+            override=override,
+        )
+    after_s = duration_s if asked is None or asked.after is None else asked.after
+    within_s = 1800.0 if asked is None else asked.within
+    for name, seconds in (("after", after_s), ("within", within_s)):
+        if seconds < INTERVAL_S or seconds % INTERVAL_S:
+            refuse(
+                f"backlog.{name} {format_duration(seconds)}: expected whole seconds, and at least 1s",
+                f"backlog.{name}",
+            )
+    ratio = written.backlogDrainRatio
+    return BacklogAsked(
+        size_bytes=size_bytes,
+        reader=reader,
+        drain_share=asked.drain if asked is not None else (1.0 if ratio is None else ratio),
+        within_s=within_s,
+        after_s=after_s,
+    )

@@ -1,0 +1,207 @@
+"""Probes of the search for the maximum sustainable rate: each is a short load on fresh topics.
+
+They come before the measured trial, on the same running system, and none of their messages is in its figures. What
+they showed is kept as evidence (`analysis.search`).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.messages import Interval
+from streamgauge.model.result import Probe, Search, SearchAsked
+from streamgauge.model.units import format_rate
+from streamgauge.model.workload import Workload
+from streamgauge.runner.observer import Observer
+from streamgauge.runner.phases import MEASURE
+from streamgauge.runner.request import LEASE_S
+from streamgauge.systems.base import SystemFailure
+
+LEAD_S = 2.0
+"""Before the measured time of a probe: connections warm up and buffers fill."""
+INTERVAL_MS = 100
+"""Shorter than a trial's: the slope of what is outstanding needs many points in little time."""
+EXTEND_TIMES = 3
+"""A probe that is not conclusive goes on until it is so many times as long."""
+POLL_S = 0.5
+READY_POLL_S = 0.05
+REST_S = 1.0
+"""Between probes: the system works off what the last one has left behind."""
+OVERDUE_S = 10.0
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a probe needs of the trial around it."""
+
+    client: WorkerClient
+    workload: Workload
+    cores: int
+    request: Callable[[Workload, int], dict[str, Any]]
+    """The worker's request for this workload as the n-th probe; its topics exist then."""
+    delete_topics: Callable[[], None]
+    """Deletes the topics of the last probe."""
+    failure: Callable[[], str | None]
+    """One sentence when the system or the worker is gone."""
+    ready_within_s: float
+
+
+def search(bench: Bench, asked: SearchAsked, observer: Observer, keep: Callable[[Search], None]) -> Search:
+    """Makes probes until the bracket is found. `keep` gets the evidence after each of them.
+
+    Raises SystemFailure when the system dies, and what the client raises when the worker does.
+    """
+    from streamgauge.analysis.search import Hunt
+
+    hunt = Hunt(asked)
+    while (wanted := hunt.next()) is not None:
+        rate_msgs_s, seconds = wanted
+        number = len(hunt.probes) + 1
+        observer.progress(f"probe {number}: {format_rate(rate_msgs_s)}{_bracket(hunt.outcome())}")
+        probe = _probe(bench, rate_msgs_s, seconds, number, asked)
+        hunt.add(probe)
+        keep(hunt.outcome())
+        verdict = "sustained" if probe.passed else f"not sustained: {'; '.join(probe.reasons)}"
+        observer.progress(f"probe {number}: {format_rate(rate_msgs_s)} {verdict}")
+        time.sleep(REST_S)
+    found = hunt.outcome()
+    keep(found)
+    return found
+
+
+def _bracket(found: Search) -> str:
+    if found.low_msgs_s is None and found.high_msgs_s is None:
+        return ""
+    low = "0" if found.low_msgs_s is None else format_rate(found.low_msgs_s)
+    high = "?" if found.high_msgs_s is None else format_rate(found.high_msgs_s)
+    return f" (bracket {low} to {high})"
+
+
+def _probe(bench: Bench, rate_msgs_s: float, seconds: float, number: int, asked: SearchAsked) -> Probe:
+    client = bench.client
+    request = bench.request(bench.workload.at_rate(rate_msgs_s), number)
+    trial: str | None = None
+    try:
+        request["interval_ms"] = INTERVAL_MS
+        request["phases"] = [{"name": "lead", "from_s": 0.0}, {"name": MEASURE, "from_s": LEAD_S}]
+        request["schedule"]["stop_s"] = LEAD_S + EXTEND_TIMES * seconds + LEASE_S
+        status = client.create_trial(request)
+        trial = status.id
+        _await_ready(bench, trial)
+        client.start(trial, 100)
+        return _watch(bench, trial, rate_msgs_s, seconds, asked)
+    finally:
+        if trial is not None:
+            with contextlib.suppress(WorkerLost, WorkerRefused):
+                client.abort(trial)
+        with contextlib.suppress(WorkerLost, WorkerRefused):
+            bench.delete_topics()
+
+
+def _await_ready(bench: Bench, trial: str) -> None:
+    deadline_s = time.monotonic() + bench.ready_within_s
+    while True:
+        status = bench.client.status(trial)
+        if status.state == "ready":
+            return
+        if status.ended:
+            raise SystemFailure(f"a probe could not be started: {status.error or status.state}")
+        _check(bench)
+        if time.monotonic() > deadline_s:
+            raise SystemFailure(f"a probe's consumers were not ready within {bench.ready_within_s:.0f} s")
+        time.sleep(READY_POLL_S)
+
+
+def _check(bench: Bench) -> None:
+    died = bench.failure()
+    if died:
+        raise SystemFailure(died)
+
+
+def _watch(bench: Bench, trial: str, rate_msgs_s: float, seconds: float, asked: SearchAsked) -> Probe:
+    """Pulls intervals until the verdict is conclusive, or the probe has been extended enough."""
+    from streamgauge.analysis.search import judge
+
+    intervals: list[Interval] = []
+    until_s, at_most_s = LEAD_S + seconds, LEAD_S + EXTEND_TIMES * seconds
+    moved_s = time.monotonic()
+    while True:
+        found = bench.client.intervals(trial, len(intervals))
+        intervals += [Interval.model_validate(value) for value in found.intervals]
+        if found.intervals:
+            moved_s = time.monotonic()
+        elif time.monotonic() - moved_s > OVERDUE_S:
+            raise WorkerLost(f"the worker has had no new interval of a probe for {OVERDUE_S:g} s")
+        reached_s = intervals[-1].start_s + intervals[-1].duration_s if intervals else 0.0
+        if reached_s >= until_s:
+            probe, conclusive = judge(_seen(intervals, rate_msgs_s, bench), asked.publish_ms_p99_max)
+            if conclusive or until_s >= at_most_s:
+                return probe
+            until_s = min(until_s + seconds / 2, at_most_s)
+        _check(bench)
+        status = bench.client.status(trial)
+        if status.ended:
+            raise SystemFailure(f"a probe ended early: {status.error or status.state}")
+        time.sleep(min(POLL_S, max(until_s - reached_s, 0.05)))
+
+
+def _seen(intervals: list[Interval], rate_msgs_s: float, bench: Bench) -> Any:
+    import numpy as np
+
+    from streamgauge.analysis.histograms import decode, merge
+    from streamgauge.analysis.percentiles import NS_PER_MS
+    from streamgauge.analysis.search import Seen, slowest
+
+    measured = np.array([one.start_s + one.duration_s >= LEAD_S - 1e-6 for one in intervals])
+    inside = [one for one, wanted in zip(intervals, measured, strict=True) if wanted]
+    elapsed_s = sum(one.duration_s for one in inside) or 1.0
+
+    def counts(values: list[int]) -> Any:
+        return np.cumsum(np.array(values, dtype=np.float64))[measured]
+
+    acked = counts([one.acked_msgs for one in intervals])
+    names = [one.name for one in intervals[0].subscriptions]
+    received = [
+        counts([one.subscriptions[place].received_msgs for one in intervals]) for place in range(len(names))
+    ]
+
+    def p99_ms(metric: str) -> float | None:
+        merged = merge(
+            decode(base64.b64decode(entry.histogram))
+            for one in intervals
+            for entry in one.latencies
+            if entry.metric == metric and entry.phase == MEASURE and entry.histogram
+        )
+        value = merged.percentile(99.0)
+        return None if value is None else value / NS_PER_MS
+
+    lanes = [sum(shares) / elapsed_s for shares in zip(*(one.lanes_cpu_s for one in inside), strict=False)]
+    errors: dict[str, int] = {}
+    for one in intervals:
+        _add(errors, one.errors)
+    producers = bench.workload.topics * bench.workload.producers_per_topic
+    return Seen(
+        rate_msgs_s=rate_msgs_s,
+        producers=producers,
+        end_s=np.array([one.start_s + one.duration_s for one in inside]),
+        acked_msgs=acked,
+        received_msgs=slowest(received, acked),
+        publish_ms_p99=p99_ms("publish"),
+        send_delay_ms_p99=p99_ms("send_delay"),
+        backpressured_share=sum(one.backpressured_s for one in inside) / elapsed_s / producers,
+        workers_share=sum(one.cpu_s for one in inside) / elapsed_s / bench.cores,
+        busiest_lane_share=max(lanes, default=0.0),
+        failed_msgs=sum(one.failed_msgs for one in intervals),
+        errors=errors,
+    )
+
+
+def _add(sums: dict[str, int], more: Mapping[str, int]) -> None:
+    for kind, count in more.items():
+        sums[kind] = sums.get(kind, 0) + count
