@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import socket
@@ -34,6 +35,10 @@ PROBE = {
     "clock": {"resolution_ns": 1, "read_ns": 16},
     "notes": [],
 }
+
+
+LIMIT_MSGS_S = float(os.environ.get("DOUBLE_LIMIT_MSGS_S", "1e9"))
+"""What the broker that is made up takes."""
 
 
 class Refusal(Exception):
@@ -62,6 +67,9 @@ class Trial:
         self.start_ns: int | None = None
         self.touched_s = time.monotonic()
         self.sent = self.acked = self.waiting = 0
+        # Messages behind, per subscription, and which of them do not fetch.
+        self.behind = {one["name"]: 0 for one in request["subscriptions"]}
+        self.paused: set[str] = set()
         self.stopped_s: float | None = None
         self.answer: dict[str, Any] | None = None
         self.lock = threading.Lock()
@@ -70,6 +78,10 @@ class Trial:
     @property
     def partitions(self) -> int:
         return sum(int(topic["partitions"]) for topic in self.request["topics"])
+
+    @property
+    def step_s(self) -> float:
+        return float(self.request["interval_ms"]) / 1000
 
     def _prepare(self) -> None:
         time.sleep(0.1)
@@ -89,7 +101,7 @@ class Trial:
         assert self.start_ns is not None
         index = 0
         while self.state in ("running", "draining"):
-            time.sleep(max(0.0, self.start_ns / 1e9 + index + 1 - time.monotonic()))
+            time.sleep(max(0.0, self.start_ns / 1e9 + (index + 1) * self.step_s - time.monotonic()))
             with self.lock:
                 if self.state not in ("running", "draining"):
                     return
@@ -100,16 +112,23 @@ class Trial:
             index += 1
 
     def _interval(self, index: int) -> None:
-        stop_s = self.stopped_s if self.stopped_s is not None else float(self.request["schedule"]["stop_s"])
+        stop_s = self.stopped_s if self.stopped_s is not None else self.stop_s
         rate = float(self.request["schedule"].get("rate_msgs_s", 100_000.0))
-        due = int(rate * max(0.0, min(1.0, stop_s - index)))
+        start_s = index * self.step_s
+        due = int(rate * max(0.0, min(self.step_s, stop_s - start_s)))
         up = alive(self.request["system"])
-        acked = due + self.waiting if up else 0
+        acked = min(due + self.waiting, int(LIMIT_MSGS_S * self.step_s)) if up else 0
         self.waiting += due - acked
         self.sent += due
         self.acked += acked
         size = int(self.request["payload"].get("size_bytes", 100))
-        begun = [phase["name"] for phase in self.request["phases"] if phase["from_s"] <= index]
+        received = {}
+        for one in self.behind:
+            there = self.behind[one] + acked
+            # A reader is ten times as fast as the schedule.
+            received[one] = 0 if one in self.paused else min(there, 10 * due + acked)
+            self.behind[one] = there - received[one]
+        begun = [phase["name"] for phase in self.request["phases"] if phase["from_s"] <= start_s]
         names = [subscription["name"] for subscription in self.request["subscriptions"]]
         latencies = []
         if acked:
@@ -123,8 +142,8 @@ class Trial:
         self.intervals.append(
             {
                 "index": index,
-                "start_s": float(index),
-                "duration_s": 1.0,
+                "start_s": start_s,
+                "duration_s": self.step_s,
                 "sent_msgs": due,
                 "sent_bytes": due * size,
                 "acked_msgs": acked,
@@ -138,10 +157,10 @@ class Trial:
                 "subscriptions": [
                     {
                         "name": name,
-                        "received_msgs": acked,
-                        "received_bytes": acked * size,
+                        "received_msgs": received[name],
+                        "received_bytes": received[name] * size,
                         "fetches": 90,
-                        "backlog_msgs": 0,
+                        "backlog_msgs": self.behind[name],
                     }
                     for name in names
                 ],
@@ -153,13 +172,36 @@ class Trial:
             }
         )
 
+    @property
+    def stop_s(self) -> float:
+        return float(self.request["schedule"].get("stop_s", 1e9))
+
+    def begin_phase(self, name: str) -> dict[str, Any]:
+        assert self.start_ns is not None
+        from_s = float(math.ceil((time.monotonic_ns() - self.start_ns) / 1e9 + 0.2))
+        self.request["phases"].append({"name": name, "from_s": from_s})
+        return {"name": name, "from_s": from_s}
+
+    def counters(self) -> dict[str, Any]:
+        with self.lock:
+            names = list(self.behind)
+            counted = [
+                {
+                    "name": name,
+                    "received_msgs": self.acked - self.behind[name],
+                    "backlog_msgs": self.behind[name],
+                }
+                for name in names
+            ]
+            return {"sent_msgs": self.sent, "acked_msgs": self.acked, "subscriptions": counted}
+
     def finish(self, drain_s: float, quiet_s: float) -> dict[str, Any]:
         if self.start_ns is None:
             raise Refusal(409, "conflict", "the trial was never started")
         if self.answer is not None:
             return self.answer
         now_s = time.monotonic() - self.start_ns / 1e9
-        self.stopped_s = min(now_s, float(self.request["schedule"]["stop_s"]))
+        self.stopped_s = min(now_s, self.stop_s)
         self.state = "draining"
         began_s = time.monotonic()
         seen = -1
@@ -286,7 +328,7 @@ class Worker:
         if self.trial is None:
             raise Refusal(404, "not_found", "no trial")
         self.trial.touched_s = time.monotonic()
-        return self.trial_call(self.trial, parts[2] if len(parts) > 2 else "", query, body)
+        return self.trial_call(self.trial, parts[2] if len(parts) > 2 else "", parts[3:], query, body)
 
     def admin(self, action: str, body: dict[str, Any]) -> dict[str, Any]:
         if not alive(body["system"]):
@@ -301,7 +343,7 @@ class Worker:
         return {"created": names} if action == "create-topics" else {"deleted": names, "missing": []}
 
     def trial_call(
-        self, trial: Trial, action: str, query: dict[str, str], body: dict[str, Any]
+        self, trial: Trial, action: str, rest: list[str], query: dict[str, str], body: dict[str, Any]
     ) -> dict[str, Any]:
         if action == "start":
             trial.start(float(body.get("delay_ms", 0)))
@@ -313,6 +355,14 @@ class Worker:
             return trial.finish(float(body["drain_s"]), float(body["quiet_s"]))
         elif action == "abort":
             trial.state = "aborted"
+        elif action == "phases":
+            return trial.begin_phase(str(body["name"]))
+        elif action == "counters":
+            return trial.counters()
+        elif action == "stop":
+            trial.request["schedule"]["stop_s"] = float(body["at_s"])
+        elif action == "subscriptions":
+            trial.paused.add(rest[0]) if rest[1] == "pause" else trial.paused.discard(rest[0])
         elif action not in ("", "lease"):
             raise Refusal(404, "not_found", action)
         return trial.status()

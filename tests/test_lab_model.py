@@ -13,6 +13,7 @@ from lab_doubles import DoubleSystem
 from streamgauge.model.errors import InputError
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
+from streamgauge.model.result import SearchAsked
 from streamgauge.model.system_file import SystemOverrides, choose_systems
 from streamgauge.model.units import format_duration, parse_duration, parse_rate, parse_size
 from streamgauge.model.workload import Workload, library_names
@@ -126,6 +127,37 @@ def test_every_shipped_workload_reads_and_is_called_like_its_file() -> None:
             assert workload.rate_msgs_s == 50_000
 
 
+def test_the_rate_may_be_left_to_a_search(tmp_path: Path) -> None:
+    text = "rate: sustainable\nsearch: {first: 20k, width: 2, probe: 5s, publish_p99: 20ms}\n"
+    workload = read_workload(write(tmp_path, text))
+    assert (workload.rate_msgs_s, workload.arrival) == (None, "uniform")
+    assert workload.search == SearchAsked(
+        first_msgs_s=20_000, width_percent=2, probe_s=5, publish_ms_p99_max=20
+    )
+    soak = workload.at_rate(33_000)
+    assert (soak.rate_msgs_s, soak.search) == (33_000, None)
+    fixed = read_workload(str(tmp_path / "w.yaml"), Overrides.parse(rate="1k"))
+    assert (fixed.rate_msgs_s, fixed.search) == (1000, None), "--rate takes precedence over the search"
+    assert read_workload("1-topic-1-partition-1kb", Overrides.parse(rate="sustainable")).search is not None
+
+
+def test_a_backlog_has_a_size_whatever_it_is_written_in(tmp_path: Path) -> None:
+    omb = read_workload(
+        write(tmp_path, "producerRate: 1000\nconsumerBacklogSizeGB: 2\nbacklogDrainRatio: 0.5")
+    )
+    assert omb.backlog is not None
+    assert (omb.backlog.size_bytes, omb.backlog.reader) == (2 << 30, "same")
+    assert (omb.backlog.drain_share, omb.backlog.after_s) == (0.5, omb.duration_s)
+    ours = "rate: 1k\nmessageSize: 100\nbacklog: {traffic: 30s, reader: extra, after: 5s, within: 1m}"
+    backlog = read_workload(write(tmp_path, ours)).backlog
+    assert backlog is not None
+    assert (backlog.size_bytes, backlog.reader, backlog.after_s) == (3_000_000, "extra", 5)
+    smaller = read_workload(str(tmp_path / "w.yaml"), Overrides.parse(backlog="1MB")).backlog
+    assert smaller is not None
+    assert (smaller.size_bytes, smaller.reader) == (1_000_000, "extra")
+    assert read_workload(str(tmp_path / "w.yaml"), Overrides.parse(backlog="0")).backlog is None
+
+
 def test_an_omb_file_is_read_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "payload").mkdir()
     (tmp_path / "payload" / "payload-1Kb.data").write_bytes(bytes(1024))
@@ -142,11 +174,11 @@ def test_an_omb_file_is_read_as_it_is(tmp_path: Path) -> None:
 def test_omb_keys_that_mean_something_else_here_leave_a_note(tmp_path: Path) -> None:
     text = "producerRate: 0\nkeyDistributor: RANDOM_NANO\nbacklogDrainRatio: 1.0\nrandomBytesRatio: 0.5\n"
     workload = read_workload(write(tmp_path, text))
-    assert (workload.rate_msgs_s, workload.arrival) == (None, "closed")
+    assert (workload.rate_msgs_s, workload.arrival) == (None, "uniform")
+    assert workload.search is not None, "OMB's 0 asks for the maximum"
     assert (workload.keys, workload.key_count) == ("keyed", 10_000)
     notes = " ".join(workload.notes)
     for word in (
-        "closed loop",
         "RANDOM_NANO",
         "backlogDrainRatio has no effect",
         "randomBytesRatio has no effect",
@@ -169,7 +201,20 @@ def test_omb_keys_that_mean_something_else_here_leave_a_note(tmp_path: Path) -> 
         ("rate: 0.5x", ":1: rate: '0.5x' is relative"),
         ("rate: 0", ":1: rate: a rate of 0 sends nothing"),
         ("messageSize: 10", ":1: messageSize 10: a message below 32 bytes cannot carry its stamp"),
-        ("consumerBacklogSizeGB: 4", ":1: consumerBacklogSizeGB asks for a backlog"),
+        ("rate: max\nconsumerBacklogSizeGB: 4", ":2: a backlog needs a rate"),
+        (
+            "topics: 1\nbacklog: {size: 1GB, traffic: 3s}",
+            ":2: backlog: expected either size (bytes) or traffic",
+        ),
+        ("backlog: {size: 1GB}\nconsumerBacklogSizeGB: 1", ":1: 'backlog' and 'consumerBacklogSizeGB' say"),
+        ("subscriptionsPerTopic: 0\nbacklog: {size: 1GB}", ":2: a backlog needs a subscription"),
+        ("backlog: {size: 0}", ":1: backlog.size 0 is none"),
+        ("backlog: {size: 1GB, after: 1500ms}", ":1: backlog.after 1.5s: expected whole seconds"),
+        ("backlog: {size: 1GB, reader: other}", ":1: backlog.reader: expected one of"),
+        ("rate: sustainable\narrival: poisson", ":2: arrival poisson needs a rate: the search"),
+        ("rate: 1k\nsearch: {width: 5}", ":2: search: belongs to rate: sustainable"),
+        ("rate: sustainable\nsearch: {first: max}", ":2: search.first: the first probe needs a rate"),
+        ("rate: sustainable\nsearch: {probe: 1s}", ":2: search.probe 1s: expected whole seconds, 2s to 1h"),
         ("rate: 1k\nproducerRate: 5", ":1: 'rate' and 'producerRate' say the same thing"),
         ("duration: 30", ":1: duration: 30 has no unit"),
         ("duration: 1.5s", ":1: duration 1.5s: expected whole seconds"),

@@ -172,6 +172,80 @@ def test_a_run_is_complete_valid_and_leaves_nothing_but_its_directory(start_lab:
     assert kinds.count("interval") == 5
 
 
+def test_the_search_finds_what_the_broker_takes_and_measures_there(
+    start_lab: StartLab, tmp_path: Path
+) -> None:
+    text = "rate: sustainable\nsearch: {probe: 2s, width: 40}\nduration: 4s\nwarmup: 1s\n"
+    (tmp_path / "found.yaml").write_text(text, encoding="utf-8")
+    topics = tmp_path / "topics"
+    lab = start_lab("run", "found.yaml", DOUBLE_LIMIT_MSGS_S="25000", DOUBLE_TOPICS=str(topics))
+    status, stdout, stderr = lab.end(120)
+    assert status == 0, stderr
+    result = lab.result()
+    search = result["search"]
+    assert search["bound"] == "system"
+    assert search["low_msgs_s"] <= 25_000 <= search["high_msgs_s"]
+    assert search["soak"]["passed"]
+    assert search["soak"]["rate_msgs_s"] == search["low_msgs_s"] == result["target_rate_msgs_s"]
+    assert result["workload"]["rate_msgs_s"] is None, "repeats are one cell whatever rate each of them finds"
+    assert result["publish_ms"]["count"] == 4 * search["low_msgs_s"], (
+        "no message of a probe is in the figures"
+    )
+    assert "Probes of the search" in stdout
+    assert "not sustained" in stdout
+    assert "Probes of the search" in (lab.run / "report.html").read_text("utf-8")
+    made = [json.loads(line) for line in topics.read_text("utf-8").splitlines()]
+    probes = [names for action, *names in made if action == "create-topics"][:-1]
+    assert len(probes) == len(search["probes"])
+    assert len({names[0] for names in probes}) == len(probes), "a fresh topic for each probe"
+    assert [names for action, *names in made if action == "delete-topics"] == probes
+    assert "search" in [phase["name"] for phase in result["phases"]]
+
+
+@pytest.mark.parametrize("reader", ["same", "extra"])
+def test_a_backlog_is_built_and_read_while_producing_goes_on(
+    start_lab: StartLab, tmp_path: Path, reader: str
+) -> None:
+    text = f"rate: 1k\nmessageSize: 1000\nbacklog: {{size: 6MB, reader: {reader}, after: 2s}}\n"
+    (tmp_path / "behind.yaml").write_text(text + "duration: 3s\nwarmup: 1s\n", encoding="utf-8")
+    lab = start_lab("run", "behind.yaml")
+    status, stdout, stderr = lab.end(90)
+    assert status == 0, stderr
+    result = lab.result()
+    found = result["catch_up"]
+    names = ["measure", "build backlog", "catch-up", "after"]
+    assert [phase["name"] for phase in found["phases"]] == names
+    assert found["built"]
+    assert found["caught_up"]
+    assert found["built_bytes"] >= 6_000_000
+    [drain] = found["drains"]
+    assert drain["subscription"] == ("catch-up" if reader == "extra" else "s-0")
+    assert drain["max_mb_s"] > 2
+    for phase in found["phases"]:
+        seconds = phase["until_s"] - phase["from_s"]
+        assert phase["publish_ms"]["count"] == pytest.approx(1000 * seconds)
+        assert phase["achieved_share"] == pytest.approx(1.0)
+    on_axis = {phase["name"]: phase for phase in result["phases"]}
+    for phase in found["phases"]:
+        assert on_axis[phase["name"]]["from_s"] == pytest.approx(phase["from_s"], abs=0.01)
+    assert [one["role"] for one in result["subscriptions"]] == (
+        ["catching up", "tailing"] if reader == "extra" else ["tailing"]
+    )
+    assert result["end_to_end_ms"]["count"] == 3000, "the headline is of the subscription that tails"
+    assert "Before, during and after the backlog" in stdout
+    page = (lab.run / "report.html").read_text("utf-8")
+    assert "Reading the backlog" in page
+    assert "build backlog" in page
+
+
+def test_a_backlog_that_does_not_fit_is_refused_before_anything_is_produced(start_lab: StartLab) -> None:
+    lab = start_lab("run", *SHORT, "--backlog", "900000GB")
+    status, _, stderr = lab.end(60)
+    assert status == 2, stderr
+    assert "does not fit" in lab.result()["failure"]
+    assert "--backlog" in stderr
+
+
 def test_ctrl_c_once_keeps_what_was_measured_and_audits_it(start_lab: StartLab) -> None:
     lab = start_lab("run", "--rate", "1000", "--duration", "60s", "--warmup", "1s", "--repeat", "3")
     lab.await_measuring(4)

@@ -62,6 +62,10 @@ class Intervals:
         """
         return cls(_read_rows(directory / "intervals.parquet", INTERVAL_COLUMNS))
 
+    def without(self, subscription: str) -> Intervals:
+        """All rows but those of one subscription."""
+        return Intervals([row for row in self.rows if row["subscription"] != subscription])
+
     def counters(self) -> list[Row]:
         """Rows of role worker: what each worker counted in each interval."""
         return [row for row in self.rows if row["role"] == "worker"]

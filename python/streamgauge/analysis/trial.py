@@ -126,7 +126,9 @@ def analyse(raw: RawTrial) -> TrialResult:
 
     Raises HistogramError (a ValueError) when a stored histogram is damaged.
     """
-    intervals = Intervals.read(raw.directory)
+    everything = Intervals.read(raw.directory)
+    # What reads a backlog has figures of its own; the headline is of those that tail.
+    intervals = everything.without(EXTRA_READER) if has_extra_reader(raw.workload) else everything
     resources = read_resources(raw.directory)
     window = Window(raw.measure_from_s, raw.measure_until_s)
     counted = _count(intervals, window)
@@ -153,7 +155,7 @@ def analyse(raw: RawTrial) -> TrialResult:
     asked = raw.workload.model_copy(update={"rate_msgs_s": raw.rate_msgs_s}) if raw.search else raw.workload
     target = validity.target_msgs(asked, counted.duration_s)
     search = _soaked(raw, intervals, window, counted, latencies, cpu)
-    caught = _caught_up(raw, intervals, window)
+    caught = _caught_up(raw, everything, window)
     steady = _steadiness(intervals, resources, window, counted)
     evidence = validity.Evidence(
         status=raw.status,
@@ -201,8 +203,8 @@ def analyse(raw: RawTrial) -> TrialResult:
         seed=raw.seed,
         phases=raw.phases,
         **{f"{metric}_ms": figures for metric, figures in latencies.items()},
-        end_to_end_by_subscription_ms=_by_subscription(intervals),
-        subscriptions=_subscriptions(raw, intervals, window, counted),
+        end_to_end_by_subscription_ms=_by_subscription(everything),
+        subscriptions=_subscriptions(raw, everything, window, counted),
         search=search,
         catch_up=caught,
         publish_rate_msgs_s=counted.per_second(counted.acked_msgs),
@@ -229,6 +231,11 @@ def analyse(raw: RawTrial) -> TrialResult:
         cannot=raw.cannot,
         worker_rss_bytes_max=max((int(row["rss_bytes"] or 0) for row in whole), default=0),
     )
+
+
+def has_extra_reader(workload: WorkloadResult) -> bool:
+    """Whether a further subscription reads the backlog while the others tail."""
+    return workload.backlog is not None and workload.backlog.reader == "extra"
 
 
 def _count(intervals: Intervals, window: Window) -> Counted:
@@ -261,7 +268,7 @@ def _subscriptions(
     raw: RawTrial, intervals: Intervals, window: Window, counted: Counted
 ) -> list[SubscriptionFigures]:
     rows = [row for row in intervals.receipts() if window.holds(row)]
-    extra = raw.workload.backlog is not None and raw.workload.backlog.reader == "extra"
+    extra = has_extra_reader(raw.workload)
     figures = []
     for name in intervals.subscriptions():
         mine = [row for row in rows if row["subscription"] == name]

@@ -15,13 +15,14 @@ from typing import Any
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.intervals import Intervals, Series, Values, read_resources, series
 from streamgauge.analysis.percentiles import CURVE_STEPS_PER_DECADE, curve
-from streamgauge.analysis.trial import MEASURE
+from streamgauge.analysis.trial import EXTRA_READER, MEASURE, has_extra_reader
 from streamgauge.model.result import TrialResult
 from streamgauge.report import words
 from streamgauge.report.foreign import PERIOD_S, ForeignResult
 from streamgauge.report.format import plural
 from streamgauge.report.run import Run
 
+LATER_PHASES = ("build backlog", "catch-up", "after")
 POINTS_PER_TRIAL_MAX = 900
 POINTS_MAX = 18_000
 """Points in time over all trials of a page; a point is about 20 numbers of 5 characters."""
@@ -123,9 +124,20 @@ def _subject(cell: Cell, found: list[Cell], workload: int, first: int) -> dict[s
 
 def _trial(run: Run, trial: TrialResult, subject: int, points: int, *, counted: bool) -> dict[str, Any]:
     directory = run.directory_of(trial)
-    intervals = Intervals.read(directory)
+    everything = Intervals.read(directory)
+    # A subscription that reads a backlog would hide those that tail; its backlog is what the chart shows of it.
+    extra = has_extra_reader(trial.workload)
+    intervals = everything.without(EXTRA_READER) if extra else everything
     count = len({row["interval"] for row in intervals.counters()})
     lined_up = series(intervals, read_resources(directory), None, max(1, math.ceil(count / points)))
+    if extra:
+        behind = series(everything, [], None, max(1, math.ceil(count / points)))
+        for column in ("received_msgs", "backlog_msgs"):
+            lined_up.values[column] = behind.values[column]
+    # Phases that follow the measured one are measured, too: they are marked instead of shaded.
+    later = [
+        (phase.name, phase.from_s, phase.until_s) for phase in trial.phases if phase.name in LATER_PHASES
+    ]
     window = next((phase for phase in trial.phases if phase.name == MEASURE), None)
     return {
         "subject": subject,
@@ -133,7 +145,8 @@ def _trial(run: Run, trial: TrialResult, subject: int, points: int, *, counted: 
         "repeat": trial.repeat,
         "counted": counted,
         "valid": trial.validity.valid,
-        "measure": None if window is None else [window.from_s, window.until_s],
+        "phases": later,
+        "measure": None if window is None else [window.from_s, later[-1][2] if later else window.until_s],
         "time": _rounded(lined_up.start_s + lined_up.duration_s / 2),
         "series": _series(lined_up),
         "publish": [rounded(value) for value in curve(intervals.histogram("publish", MEASURE))],

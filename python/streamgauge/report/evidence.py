@@ -11,7 +11,7 @@ from typing import Any
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.model.result import Limits, Share, TrialResult
-from streamgauge.report import words
+from streamgauge.report import details, words
 from streamgauge.report.format import (
     count,
     exact_size,
@@ -179,6 +179,12 @@ def _trial(trial: TrialResult, *, unfold: bool) -> str:
     for warning in trial.validity.warnings:
         if not any(known in warning for known in told):
             items += f'<li class="warn"><b>Note:</b> {escape(warning)}</li>'
+    if trial.search is not None:
+        tone_of = "good" if trial.search.bound == "system" else "warn"
+        items += f'<li class="{tone_of}"><b>Search:</b> {escape(words.search(trial.search))}</li>'
+    if trial.catch_up is not None:
+        tone_of = "good" if trial.catch_up.caught_up else "warn"
+        items += f'<li class="{tone_of}"><b>Backlog:</b> {escape(words.catch_up(trial.catch_up))}</li>'
     for missing in trial.cannot:
         items += f'<li class="warn"><b>Not possible with this protocol:</b> {escape(missing)}</li>'
     for kind, number in trial.errors.items():
@@ -193,7 +199,7 @@ def _trial(trial: TrialResult, *, unfold: bool) -> str:
         f'aria-hidden="true">{sign}</span>'
         f"<span><b>{escape(headline)}</b> <em>{escape(validity.word)}, audit "
         f"{escape(audit.word)}</em></span></summary>"
-        f'<ul class="findings">{items}</ul>{_books(trial)}{_latencies(trial)}</details>'
+        f'<ul class="findings">{items}</ul>{details.section(trial)}{_books(trial)}{_latencies(trial)}</details>'
     )
 
 
@@ -297,6 +303,8 @@ def _first_of_each(found: Sequence[Cell], key: Any) -> list[Cell]:
 def _workload(cell: Cell) -> str:
     asked = cell.first.workload
     target = "as fast as possible" if asked.rate_msgs_s is None else f"{rate(asked.rate_msgs_s)} msg/s"
+    if asked.search is not None:
+        target = f"the maximum that is sustained, to {trimmed(asked.search.width_percent)} %"
     rows: dict[str, Any] = {
         "file": asked.file or "built in",
         "topics": asked.topics,
@@ -314,6 +322,8 @@ def _workload(cell: Cell) -> str:
         f"{asked.in_flight} in flight, buffer {exact_size(asked.buffer_bytes)}",
         "compression": asked.compression,
         "payload": asked.payload_file or f"{percent(asked.payload_random_ratio)} random bytes",
+        **({"search": asked.search.model_dump(exclude_none=True)} if asked.search else {}),
+        **({"backlog": asked.backlog.model_dump(exclude_none=True)} if asked.backlog else {}),
         **asked.extra,
     }
     return _details(f"Workload {asked.name}", _mapping(rows), unfold=True)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.model.result import Latency, TrialResult
-from streamgauge.report import words
+from streamgauge.report import details, words
 from streamgauge.report.format import count, milliseconds, percent, plural, rate, significant
 
 TABLE_COLUMNS_MIN = 136
@@ -154,9 +154,19 @@ def _print_remarks(results: Sequence[TrialResult], console: Console) -> None:
         grid.add_row(Text("note", style=STYLES["warn"]), Text(where + warning))
     if len(remarks) > WARNINGS_MAX:
         grid.add_row("note", f"{plural(len(remarks) - WARNINGS_MAX, 'more remark')} in the report")
+    for trial in results:
+        prefix = f"trial {trial.trial} ({words.system_name(trial)}): " if several else ""
+        if trial.search is not None:
+            tone: words.Tone = "good" if trial.search.bound == "system" else "warn"
+            grid.add_row(Text("search", style=STYLES[tone]), Text(prefix + words.search(trial.search)))
+        if trial.catch_up is not None:
+            tone = "good" if trial.catch_up.caught_up else "warn"
+            grid.add_row(Text("backlog", style=STYLES[tone]), Text(prefix + words.catch_up(trial.catch_up)))
     if not several:
         _add_evidence(results[0], grid)
     console.print()
+    if not several:
+        details.print_details(results[0], console)
     console.print(grid)
 
 

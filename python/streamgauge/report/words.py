@@ -7,8 +7,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamgauge.analysis.cells import Cell
-from streamgauge.model.result import Audit, TrialResult, WorkloadResult
-from streamgauge.report.format import count, exact_size, joined, milliseconds, plural, rate
+from streamgauge.model.result import Audit, CatchUp, Search, TrialResult, WorkloadResult
+from streamgauge.report.format import (
+    count,
+    exact_size,
+    joined,
+    milliseconds,
+    plural,
+    rate,
+    seconds,
+    significant,
+    size,
+)
 
 Tone = Literal["good", "warn", "bad", "plain"]
 
@@ -116,6 +126,8 @@ def cell_audit(cell: Cell) -> Verdict:
 def load(workload: WorkloadResult) -> str:
     """`50,000 msg/s of 100 B` or `maximum rate, 1 kB`."""
     message = exact_size(workload.message_size_bytes)
+    if workload.search is not None:
+        return f"maximum sustainable rate, messages of {message}"
     if workload.rate_msgs_s is None:
         return f"maximum rate, messages of {message}"
     return f"{rate(workload.rate_msgs_s)} msg/s of {message}"
@@ -129,7 +141,47 @@ def shape(workload: WorkloadResult) -> str:
     subscriptions = workload.topics * workload.subscriptions_per_topic
     consumers = plural(subscriptions * workload.consumers_per_subscription, "consumer")
     each = " each" if workload.topics > 1 else ""
-    return f"{topics} with {partitions}{each}, {producers}, {consumers}"
+    shared = f" in {plural(workload.subscriptions_per_topic, 'subscription')}"
+    backlog = ""
+    if workload.backlog is not None:
+        backlog = f", backlog of {size(workload.backlog.size_bytes)}"
+        backlog += " read by a further subscription" if workload.backlog.reader == "extra" else ""
+    return (
+        f"{topics} with {partitions}{each}, {producers}, {consumers}"
+        f"{shared if workload.subscriptions_per_topic > 1 else ''}{backlog}"
+    )
+
+
+def search(found: Search) -> str:
+    """The result of a search for the maximum sustainable rate, with its bracket and why it ended there."""
+    tried = plural(len(found.probes), "probe")
+    if found.low_msgs_s is None:
+        return f"{found.explanation} ({tried})."
+    high = "unknown" if found.high_msgs_s is None else f"{rate(found.high_msgs_s)} msg/s"
+    width = "" if found.width_percent is None else f", {found.width_percent:.1f} % wide"
+    soak = ""
+    if found.soak is not None:
+        held = "held" if found.soak.passed else f"did not hold ({'; '.join(found.soak.reasons)})"
+        soak = f" The soak of {seconds(found.soak.seconds)} at the lower edge {held}."
+    return f"between {rate(found.low_msgs_s)} msg/s and {high}{width}, by {tried}: {found.explanation}.{soak}"
+
+
+def catch_up(found: CatchUp) -> str:
+    """How a backlog was read, in a sentence."""
+    if not found.drains:
+        return "The backlog was not read: the trial ended before."
+    megabytes = f"{significant(found.built_bytes / 1e6)} MB"
+    cache = "after the page cache was dropped" if found.cache_dropped else "from a page cache that was kept"
+    speeds = joined(
+        [
+            f"{drain.subscription} at {significant(drain.mean_mb_s)} MB/s (mean; "
+            f"{significant(drain.max_mb_s)} in its best second)"
+            for drain in found.drains
+        ]
+    )
+    if not found.caught_up or found.chase_s is None:
+        return f"A backlog of {megabytes} was not caught up with in time, {cache}."
+    return f"A backlog of {megabytes} was read in {seconds(found.chase_s)}, {cache}: {speeds}."
 
 
 def headline(cell: Cell) -> str:

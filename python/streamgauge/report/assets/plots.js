@@ -128,8 +128,9 @@ const Plots = (() => {
     } };
   }
 
-  /* What lies before the measured phase and after it is shaded; `windows` are [from, until] of the trials shown. */
-  function phases(windows) {
+  /* What lies before the measured phase and after it is shaded; `windows` are [from, until] of the trials shown. `marks` are
+     [name, from, until] of phases that follow the measured one: a line and a name where each begins. */
+  function phases(windows, marks = []) {
     if (windows.length === 0) return { hooks: {} };
     const from = Math.min(...windows.map((one) => one[0]));
     const ends = windows.map((one) => one[1]).filter((end) => end !== null);
@@ -157,6 +158,23 @@ const Plots = (() => {
           context.fillRect(box.left + 3 * unit, box.top + 3 * unit, width + 5 * unit, 14 * unit);
           context.fillStyle = colour("faint");
           context.fillText("warm-up", box.left + 5 * unit, box.top + 5 * unit);
+        }
+        for (const [name, begin, until] of marks) {
+          const x = Math.round(edge(plot, begin));
+          if (x <= box.left || x >= box.left + box.width) continue;
+          context.strokeStyle = colour("soft");
+          context.lineWidth = unit;
+          context.beginPath();
+          context.moveTo(x, box.top);
+          context.lineTo(x, box.top + box.height);
+          context.stroke();
+          /* A phase too narrow for its name keeps its line. */
+          const wide = context.measureText(name).width;
+          if (wide + 8 * unit > edge(plot, until) - x) continue;
+          context.fillStyle = colour("panel");
+          context.fillRect(x + 3 * unit, box.top + 3 * unit, wide + 5 * unit, 14 * unit);
+          context.fillStyle = colour("faint");
+          context.fillText(name, x + 5 * unit, box.top + 5 * unit);
         }
         context.restore();
       }],

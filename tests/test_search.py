@@ -1,0 +1,157 @@
+"""The search for the maximum sustainable rate: the verdict on a probe, and which rates are tried."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from streamgauge.analysis.search import Hunt, Seen, judge, slope
+from streamgauge.model.result import Probe, SearchAsked
+
+ASKED = SearchAsked(first_msgs_s=10_000, width_percent=5, probe_s=8)
+
+
+def seen(
+    rate: float,
+    limit: float,
+    seconds: float = 8.0,
+    noise_msgs: float = 0.0,
+    seed: int = 1,
+    publish_ms_p99: float | None = 2.0,
+    send_delay_ms_p99: float | None = 0.2,
+    lane: float = 0.2,
+    failed: int = 0,
+) -> Seen:
+    """What a system shows that takes `limit` messages per second."""
+    end_s = 2.0 + np.arange(0, seconds + 0.05, 0.1)
+    noise = np.random.default_rng(seed).normal(0, 1, len(end_s)) * noise_msgs
+    through = min(rate, limit) * end_s
+    return Seen(
+        rate_msgs_s=rate,
+        producers=1,
+        end_s=end_s,
+        acked_msgs=through,
+        received_msgs=through - 50 + noise,
+        publish_ms_p99=publish_ms_p99,
+        send_delay_ms_p99=send_delay_ms_p99,
+        backpressured_share=0.0,
+        workers_share=0.1,
+        busiest_lane_share=lane,
+        failed_msgs=failed,
+        errors={},
+    )
+
+
+def hunt(limit: float, generator_limit: float = 1e12, seed: int = 0, noise_s: float = 0.001) -> Hunt:
+    found = Hunt(ASKED)
+    while (wanted := found.next()) is not None:
+        rate, seconds = wanted
+        late = 50.0 if rate > generator_limit else 0.2
+        probe, _ = judge(
+            seen(rate, min(limit, generator_limit), seconds, rate * noise_s, seed + len(found.probes), 2.0, late)
+        )
+        found.add(probe)
+    return found
+
+
+@pytest.mark.parametrize("limit", [11_000, 25_000, 77_777, 1_234_567, 3_000, 700])
+def test_the_bracket_holds_the_limit_and_is_narrow(limit: float) -> None:
+    right = 0
+    for seed in range(0, 1000, 100):
+        found = hunt(limit, seed=seed)
+        outcome = found.outcome()
+        assert outcome.bound == "system"
+        assert outcome.low_msgs_s is not None
+        assert outcome.high_msgs_s is not None
+        assert outcome.width_percent is not None
+        assert outcome.width_percent <= 5
+        assert len(found.probes) < 40
+        right += outcome.low_msgs_s <= limit * 1.001 and outcome.high_msgs_s >= limit
+    assert right >= 9
+
+
+def test_the_lower_edge_was_confirmed_for_twice_the_time() -> None:
+    last = hunt(50_000).probes[-1]
+    assert last.passed
+    assert last.seconds == pytest.approx(16, abs=0.2)
+    assert last.rate_msgs_s == hunt(50_000).outcome().low_msgs_s
+
+
+def test_a_generator_at_its_end_is_never_called_the_systems_maximum() -> None:
+    outcome = hunt(limit=1e9, generator_limit=90_000).outcome()
+    assert outcome.bound == "generator"
+    assert outcome.high_msgs_s is None
+    assert outcome.low_msgs_s == 80_000
+    assert "generator-bound at 160k msg/s" in outcome.explanation
+    never = hunt(limit=1e9, generator_limit=0).outcome()
+    assert (never.bound, never.low_msgs_s, never.high_msgs_s) == ("generator", None, None)
+
+
+def test_a_system_that_sustains_nothing_is_said() -> None:
+    outcome = hunt(limit=0.0).outcome()
+    assert outcome.bound == "none"
+    assert "no rate was sustained" in outcome.explanation
+
+
+def probe(rate: float, passed: bool, achieved: float = 0.995) -> Probe:
+    edges = {"growth_share": 0.0, "growth_share_low": 0.0, "growth_share_high": 0.0, "outstanding_msgs": 0}
+    reasons = [] if passed else ["it may grow"]
+    return Probe(
+        rate_msgs_s=rate, seconds=8, passed=passed, reasons=reasons, achieved_share=achieved, **edges
+    )
+
+
+def test_a_failure_that_may_be_an_accident_is_tried_once_more() -> None:
+    found = Hunt(ASKED)
+    found.add(probe(10_000, passed=False))
+    assert found.next() == (10_000, 8)
+    found.add(probe(10_000, passed=True))
+    assert found.next() == (20_000, 8)
+    found.add(probe(20_000, passed=False, achieved=0.6))
+    middle = found.next()
+    assert middle is not None
+    assert middle[0] == 14_140, "a gross failure is none"
+
+
+def test_a_lower_edge_that_does_not_hold_is_given_up() -> None:
+    found = Hunt(ASKED)
+    for rate, passed in ((10_000, True), (10_400, False), (10_400, False)):
+        found.add(probe(rate, passed))
+    assert found.next() == (10_000, 16)
+    found.add(probe(10_000, passed=False))
+    found.add(probe(10_000, passed=False))
+    again = found.next()
+    assert again is not None
+    assert again[0] < 10_000
+
+
+def test_each_sign_of_a_rate_that_is_not_sustained_has_its_sentence() -> None:
+    assert judge(seen(1000, 2000))[0].passed
+    grown, certain = judge(seen(100_000, 99_500))
+    assert certain
+    assert not grown.passed
+    assert not grown.by_generator
+    assert "what is due and not received grows by 0.5 % of the rate" in grown.reasons[0]
+    short, _ = judge(seen(100_000, 50_000))
+    assert "only 50.0 % of the rate was acknowledged" in short.reasons[0]
+    failed, _ = judge(seen(1000, 2000, failed=3))
+    assert failed.reasons == ["3 messages failed"]
+    slow, _ = judge(seen(1000, 2000, publish_ms_p99=30), publish_ms_p99_max=20)
+    assert slow.reasons == ["the publish p99 is 30 ms; at most 20 ms were asked for"]
+    busy, _ = judge(seen(1000, 2000, lane=0.99))
+    assert busy.by_generator
+    noisy, certain = judge(seen(100_000, 200_000, noise_msgs=20_000))
+    assert not certain, "noise is no verdict: the probe goes on"
+    assert not noisy.passed
+
+
+def test_the_bounds_of_a_slope_hold_it_as_often_as_they_say() -> None:
+    times = np.arange(0.0, 8.0, 0.1)
+    above = below = 0
+    for seed in range(1000):
+        values = 5 * times + np.random.default_rng(seed).normal(0, 3, 80)
+        _, low, high = slope(times, values)
+        above += low > 5
+        below += high < 5
+    assert 30 <= above <= 70
+    assert 30 <= below <= 70
+    assert slope(times[:2], times[:2])[1:] == (-np.inf, np.inf)
