@@ -3,6 +3,8 @@ on."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lab_doubles import DoubleSystem
 from streamgauge.model.errors import InputError
+from streamgauge.model.library import library_names, shipped_text
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.result import SearchAsked
 from streamgauge.model.system_file import SystemOverrides, choose_systems
 from streamgauge.model.units import format_duration, parse_duration, parse_rate, parse_size
-from streamgauge.model.workload import Workload, library_names
+from streamgauge.model.workload import Workload
 
 OMB = """\
 name: 1 topic / 16 partitions / 1kb
@@ -115,16 +118,63 @@ def test_rates_that_say_nothing_are_errors(text: Any) -> None:
         parse_rate(text)
 
 
-def test_every_shipped_workload_reads_and_is_called_like_its_file() -> None:
+def test_every_shipped_workload_reads_and_asks_for_what_its_name_says() -> None:
     names = library_names()
-    assert len(names) >= 10
+    assert len(names) == len(set(names)) >= 130 + 4
     for name in names:
         workload = read_workload(name)
         assert workload.name == name
-        assert (workload.rate_msgs_s is None) == name.startswith("max-rate")
-        assert workload.message_size_bytes == (100 if name.endswith("100b") else 1024)
-        if workload.rate_msgs_s is not None:
-            assert workload.rate_msgs_s == 50_000
+        assert all("consumers of each subscription have nothing to do" in note for note in workload.notes)
+        if name.endswith(("100b", "1kb", "64kb")):
+            size = name.rpartition("-")[2]
+            assert workload.message_size_bytes == {"100b": 100, "1kb": 1024, "64kb": 65536}[size]
+        if name.startswith("max-rate"):
+            assert workload.rate_msgs_s is None
+        topics = re.search(r"(?:^|-)(\d+)([km]?)-topics?-", name)
+        assert topics is not None or name == "simple-workload"
+        if topics:
+            assert workload.topics == int(topics[1]) * {"": 1, "k": 1000, "m": 1_000_000}[topics[2]]
+        partitions = re.search(r"-(\d+)-partitions?", name)
+        assert workload.partitions_per_topic == (
+            int(partitions[1]) if partitions else 10 if name == "simple-workload" else 1
+        )
+        clients = re.search(r"-(\d+)p-(\d+)c", name)
+        if clients:
+            assert (workload.producers_per_topic, workload.consumers_per_subscription) == (
+                int(clients[1]),
+                int(clients[2]),
+            )
+
+
+@pytest.mark.parametrize(
+    ("name", "backlog_gib", "rate", "searched"),
+    [
+        ("1-topic-16-partitions-1kb", 0, 50_000, False),
+        ("100-topics-1-partitions-1kb", 0, 150_000, False),
+        ("1-topic-3-partition-100b-3producers", 0, None, True),
+        ("max-rate-1-topic-100-partitions-1kb", 0, None, True),
+        ("max-rate-1-topic-100-partitions-1p-1c-1kb", 0, None, False),
+        ("1-topic-100-partitions-1kb-4p-4c-200k-backlog", 512, 200_000, False),
+        ("600k-topic-1kb-4p-4c-600k", 0, 500_000, False),
+    ],
+)
+def test_published_names_mean_what_they_meant(
+    name: str, backlog_gib: int, rate: float | None, searched: bool
+) -> None:
+    workload = read_workload(name)
+    assert (workload.backlog.size_bytes >> 30 if workload.backlog else 0) == backlog_gib
+    assert workload.rate_msgs_s == rate
+    assert (workload.search is not None) == searched
+    assert (workload.arrival == "closed") == (rate is None and not searched)
+
+
+def test_a_shipped_workload_can_be_printed_and_read_again(tmp_path: Path) -> None:
+    text = shipped_text("backlog-1-topic-16-partitions-1kb")
+    assert text is not None
+    again = read_workload(write(tmp_path, text))
+    shipped = read_workload("backlog-1-topic-16-partitions-1kb")
+    assert replace(again, file=shipped.file) == shipped
+    assert shipped_text("../runner/run") is None
 
 
 def test_the_rate_may_be_left_to_a_search(tmp_path: Path) -> None:

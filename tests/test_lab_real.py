@@ -136,3 +136,62 @@ def test_a_lab_that_is_killed_leaves_no_process(gauge: Path, tmp_path: Path) -> 
     result = result_of((tmp_path / "runs" / "latest").resolve())
     assert result["status"] == "failed"
     assert result["audit"]["enabled"] is False
+
+
+def measured(gauge: Path, directory: Path, workload: str, *arguments: str) -> dict[str, Any]:
+    """A run of a workload that is written here; its only result."""
+    (directory / "w.yaml").write_text(workload, encoding="utf-8")
+    process = lab(gauge, directory, "run", "w.yaml", *arguments)
+    _, stderr = process.communicate(timeout=240)
+    assert process.returncode in (0, 1), stderr
+    return result_of((directory / "runs" / "latest").resolve())
+
+
+def test_the_search_brackets_the_limit_of_a_throttled_log(gauge: Path, tmp_path: Path) -> None:
+    (tmp_path / "slow.yaml").write_text("system: gauge-log\nlimit_mb_s: 8\n", encoding="utf-8")
+    text = "messageSize: 1000\nrate: sustainable\nsearch: {first: 4k, probe: 3s}\nduration: 4s\nwarmup: 1s\n"
+    result = measured(gauge, tmp_path, text, "--system", "slow.yaml")
+    found = result["search"]
+    assert found["bound"] == "system", found["explanation"]
+    # The limit counts whole requests: 1000 bytes of payload and what the protocol puts around them.
+    limit_msgs_s = 8e6 / 1000
+    assert 0.88 * limit_msgs_s <= found["low_msgs_s"] <= limit_msgs_s
+    assert found["high_msgs_s"] >= 0.93 * limit_msgs_s
+    assert result["audit"]["clean"]
+
+
+def test_a_tailing_and_a_catching_up_subscription_have_figures_of_their_own(
+    gauge: Path, tmp_path: Path
+) -> None:
+    text = (
+        "messageSize: 1000\npartitionsPerTopic: 4\nrate: 5k\nduration: 3s\nwarmup: 1s\n"
+        "backlog: {size: 30MB, reader: extra, after: 2s}\n"
+    )
+    result = measured(gauge, tmp_path, text)
+    found = result["catch_up"]
+    assert found["caught_up"]
+    assert found["built_bytes"] >= 30_000_000
+    [drain] = found["drains"]
+    assert drain["subscription"] == "catch-up"
+    assert drain["mean_mb_s"] > 10
+    during = found["phases"][0]["end_to_end_by_subscription_ms"]
+    assert during["catch-up"]["p50"] > 1000, "its messages wait until it is resumed"
+    assert during["s-0"]["p50"] < 1000
+    assert result["end_to_end_ms"] == during["s-0"], "the headline is of the subscription that tails"
+    audit = result["audit"]
+    assert audit["clean"]
+    assert [one["unique"] for one in audit["subscriptions"]] == [audit["sent"]] * 2
+
+
+def test_ten_subscriptions_of_several_consumers_on_several_topics(gauge: Path, tmp_path: Path) -> None:
+    text = (
+        "messageSize: 100\ntopics: 3\npartitionsPerTopic: 4\nsubscriptionsPerTopic: 10\n"
+        "consumerPerSubscription: 3\nproducersPerTopic: 2\nrate: 2k\nduration: 3s\nwarmup: 1s\n"
+    )
+    result = measured(gauge, tmp_path, text)
+    assert result["audit"]["clean"]
+    assert result["audit"]["sent"] == 8000
+    assert len(result["subscriptions"]) == len(result["audit"]["subscriptions"]) == 10
+    for one in result["subscriptions"]:
+        assert one["end_to_end_ms"]["count"] == 6000
+        assert one["consume_rate_msgs_s"] == pytest.approx(2000, rel=0.2)

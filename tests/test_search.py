@@ -47,7 +47,15 @@ def hunt(limit: float, generator_limit: float = 1e12, seed: int = 0, noise_s: fl
         rate, seconds = wanted
         late = 50.0 if rate > generator_limit else 0.2
         probe, _ = judge(
-            seen(rate, min(limit, generator_limit), seconds, rate * noise_s, seed + len(found.probes), 2.0, late)
+            seen(
+                rate,
+                min(limit, generator_limit),
+                seconds,
+                rate * noise_s,
+                seed + len(found.probes),
+                2.0,
+                late,
+            )
         )
         found.add(probe)
     return found

@@ -102,6 +102,9 @@ def _drain(intervals: Intervals, read: ReadFacts, message_bytes: int) -> Drain:
         received, _ = best.get(int(row["interval"]), (0, 0.0))
         best[int(row["interval"])] = (received + int(row["received_msgs"] or 0), duration_s)
     highest = max((count / seconds for count, seconds in best.values() if seconds > 0), default=None)
+    if chase_s is not None and chase_s < 1.0:
+        # There was no whole second of reading.
+        highest = None
     mean = read.read_msgs / chase_s if chase_s else None
 
     def mb_s(msgs_s: float | None) -> float | None:

@@ -53,12 +53,25 @@ def show(
     terminal.print_summary(results, Console())
 
 
-def workloads() -> None:
-    """List the workloads that ship with streamgauge."""
+def workloads(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Print this one, as a file to start from.")
+    ] = None,
+) -> None:
+    """List the workloads that ship with streamgauge, by groups, or print one of them."""
+    from streamgauge.model.library import find_workload, groups, library_names, shipped_text
     from streamgauge.model.resolve import read_workload
-    from streamgauge.model.workload import library_names
 
-    names = library_names()
-    width = max(len(name) for name in names)
-    for name in names:
-        typer.echo(f"{name:<{width}}  {read_workload(name).summary()}")
+    if name is not None:
+        text = shipped_text(name)
+        if text is None:
+            # It says what was meant, or what is expected.
+            find_workload(name)
+            text = Path(name).read_text(encoding="utf-8")
+        typer.echo(text.rstrip())
+        return
+    width = max(len(one) for one in library_names())
+    for group, names in groups():
+        typer.echo(f"{group}:")
+        for one in names:
+            typer.echo(f"  {one:<{width}}  {read_workload(one).summary()}")

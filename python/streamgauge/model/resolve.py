@@ -10,13 +10,14 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from streamgauge.model.document import Document, read_document
+from streamgauge.model.document import Document
 from streamgauge.model.errors import InputError, Problem
+from streamgauge.model.library import find_workload
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.refusals import Refusals
 from streamgauge.model.resolve_special import resolve_backlog, resolve_search
 from streamgauge.model.units import format_duration
-from streamgauge.model.workload import Workload, find_workload
+from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import HINTS, Arrival, Keys, LanesFile, Rate, WorkloadFile
 
 STAMP_BYTES = 32
@@ -33,8 +34,8 @@ OMB_KEY_COUNT = 10_000
 def read_workload(text: str, overrides: Overrides | None = None) -> Workload:
     """Reads a workload by path or name, applies what the command line sets and checks the whole. Raises
     InputError."""
-    path, shown = find_workload(text)
-    return resolve_workload(read_document(path, shown), path, overrides or Overrides())
+    document, path = find_workload(text)
+    return resolve_workload(document, path, overrides or Overrides())
 
 
 def resolve_workload(document: Document, path: Path, overrides: Overrides) -> Workload:

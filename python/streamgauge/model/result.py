@@ -399,7 +399,7 @@ class Drain(Model):
     mean_msgs_s: float | None = None
     mean_mb_s: float | None = None
     max_msgs_s: float | None = None
-    """In the best whole second."""
+    """In the best whole second; None when reading took less than one."""
     max_mb_s: float | None = None
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streamgauge.model.errors import InputError, nearest
 from streamgauge.model.result import BacklogAsked, SearchAsked, WorkloadResult
 from streamgauge.model.units import format_duration, format_size
 from streamgauge.model.workload_file import Arrival, Compression, Keys
@@ -119,28 +118,3 @@ class Workload:
 
 def _count(number: int, thing: str) -> str:
     return f"{number} {thing}" + ("" if number == 1 else "s")
-
-
-def library_directory() -> Path:
-    """Where the workloads that ship with streamgauge are."""
-    return Path(__file__).resolve().parent.parent / "workloads"
-
-
-def library_names() -> list[str]:
-    """Names of the workloads that ship with streamgauge."""
-    return sorted(path.stem for path in library_directory().glob("*.yaml"))
-
-
-def find_workload(text: str) -> tuple[Path, str]:
-    """The file of a workload given as a path or as the name of one that ships with streamgauge, and its
-    name for messages."""
-    path = Path(text)
-    looks_like_path = path.suffix.lower() in {".yaml", ".yml", ".json"} or len(path.parts) > 1
-    if looks_like_path or path.is_file():
-        return path, text
-    shipped = library_directory() / f"{text}.yaml"
-    if shipped.is_file():
-        return shipped, f"workloads/{text}.yaml"
-    names = library_names()
-    hint = nearest(text, names) or f"; expected a file (path/to/x.yaml) or one of: {', '.join(names)}"
-    raise InputError(f"no workload '{text}'{hint}")

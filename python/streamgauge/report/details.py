@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -17,6 +18,7 @@ from streamgauge.report.format import count, percent, rate, seconds, significant
 
 PROBES_IN_TERMINAL = 12
 SUBSCRIPTIONS_IN_TERMINAL = 12
+WIDE_COLUMNS_MIN = 130
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Grid:
     head: tuple[str, ...]
     rows: list[tuple[str, ...]]
     words: int = 1
+    narrow: tuple[int, ...] = ()
+    """The columns that a narrow terminal has room for; all, if empty."""
 
 
 def grids(trial: TrialResult) -> Iterator[Grid]:
@@ -57,7 +61,7 @@ def _probes(found: Search) -> Grid:
     rows = [_probe_row(str(number), probe) for number, probe in enumerate(found.probes, start=1)]
     if found.soak is not None:
         rows.append(_probe_row("soak", found.soak))
-    return Grid("Probes of the search", head, rows, words=2)
+    return Grid("Probes of the search", head, rows, words=2, narrow=(0, 1, 2, 4, 5, 7))
 
 
 def _probe_row(name: str, probe: Probe) -> tuple[str, ...]:
@@ -100,7 +104,10 @@ def _phases(found: CatchUp) -> Grid:
                 rate(phase.consume_rate_by_subscription_msgs_s.get(name)),
             ]
         rows.append(tuple(row))
-    return Grid("Before, during and after the backlog", tuple(head), rows)
+    tails = tuple(place for place, title in enumerate(head) if place > 5 and title == "p99")
+    # Of several subscriptions that feel the same the first ones will do.
+    narrow = (0, 1, 2, 3, 4, *(place - 1 for place in tails[:2]))
+    return Grid("Before, during and after the backlog", tuple(head), rows, narrow=narrow)
 
 
 def _drains(found: CatchUp) -> Grid:
@@ -117,7 +124,7 @@ def _drains(found: CatchUp) -> Grid:
         )
         for drain in found.drains
     ]
-    return Grid("Reading the backlog", head, rows)
+    return Grid("Reading the backlog", head, rows, narrow=(0, 1, 2, 3, 5))
 
 
 def _subscriptions(found: list[SubscriptionFigures]) -> Grid:
@@ -143,19 +150,23 @@ def _subscriptions(found: list[SubscriptionFigures]) -> Grid:
         )
         for one in found
     ]
-    return Grid("Subscriptions in the measured phase", head, rows, words=2)
+    narrow = (0, 2, 4, 5, 6, 8)
+    return Grid("Subscriptions in the measured phase", head, rows, words=2, narrow=narrow)
 
 
 def print_details(trial: TrialResult, console: Console) -> None:
     """The tables of one trial on a terminal; long ones are cut, the report has all of it."""
     for grid in grids(trial):
+        wide = console.width >= WIDE_COLUMNS_MIN or not grid.narrow
+        shown = range(len(grid.head)) if wide else grid.narrow
         table = Table(title=grid.title, title_justify="left", show_edge=False, pad_edge=False, box=None)
-        for place, title in enumerate(grid.head):
-            table.add_column(title, justify="left" if place < grid.words else "right", overflow="fold")
+        for place in shown:
+            justify: Literal["left", "right"] = "left" if place < grid.words else "right"
+            table.add_column(grid.head[place], justify=justify, overflow="fold")
         limit = PROBES_IN_TERMINAL if grid.head[0] == "probe" else SUBSCRIPTIONS_IN_TERMINAL
         left_out = max(len(grid.rows) - limit, 0)
         for row in grid.rows[left_out:]:
-            table.add_row(*(Text(value) for value in row))
+            table.add_row(*(Text(row[place]) for place in shown))
         console.print(table)
         if left_out:
             console.print(f"({left_out} more above these in the report)", highlight=False)
