@@ -31,7 +31,15 @@ def test_fits_every_width_and_says_everything_without_colour(results: list[Trial
     text = printed(results, width)
     assert max(len(line) for line in text.splitlines()) <= width
     flat = " ".join(text.split())
-    for expected in ("Reference log", "Apache Kafka", "p99.9", "clean", "NOT CLEAN", "3 lost"):
+    for expected in (
+        "median [smallest, largest] over 2 trials",
+        "Reference log",
+        "Apache Kafka",
+        "p99.9",
+        "clean",
+        "NOT CLEAN",
+        "3 lost",
+    ):
         assert expected in flat
     assert "\x1b" not in text
 

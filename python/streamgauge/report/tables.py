@@ -86,7 +86,8 @@ def summary(run: Run, labels: Sequence[str]) -> str:
     if repeated:
         note = (
             '<p class="hint">Figures are <a href="#term-median">medians over valid trials</a>; '
-            "below each, the smallest and the largest.</p>"
+            "below each, the 95 % interval of the median (bootstrap over trials; with fewer than three trials, "
+            "the smallest and the largest).</p>"
         )
     if run.foreign:
         note += (
@@ -169,9 +170,9 @@ def _cell_row(cell: Cell, index: int, label: str) -> str:
             and column.group
             and column.show(middle.low) != column.show(middle.high)
         ):
+            low, high = middle.interval or (middle.low, middle.high)
             spread = (
-                '<small class="spread">'
-                f"{escape(column.show(middle.low))}\u2013{escape(column.show(middle.high))}</small>"
+                f'<small class="spread">{escape(column.show(low))}\u2013{escape(column.show(high))}</small>'
             )
         if column.title == "rate msg/s":
             spread = _achieved(cell)
@@ -180,6 +181,11 @@ def _cell_row(cell: Cell, index: int, label: str) -> str:
 
 
 def _achieved(cell: Cell) -> str:
+    if cell.first.search is not None:
+        low = cell.middle(lambda trial: trial.search.low_msgs_s if trial.search else None)
+        high = cell.middle(lambda trial: trial.search.high_msgs_s if trial.search else None)
+        bracket = f"{rate(low.low if low else None)}\u2013{rate(high.high if high else None)}"
+        return f'<small class="spread">bracket {bracket}</small>'
     share = cell.median(lambda trial: trial.achieved_share)
     if share is None:
         return (

@@ -36,6 +36,10 @@ def print_summary(results: Sequence[TrialResult], console: Console) -> None:
         else:
             for cell in group:
                 _print_card(cell, console)
+        for cell in group:
+            if len(cell.trials) > 1:
+                who = f"{words.system_name(cell.first)}: "
+                console.print(Text.assemble((who, "bold"), words.spread(cell)))
     _print_remarks(results, console)
     verdict = words.verdict(results)
     console.print(Text(verdict.sentence, style=STYLES[verdict.tone]))

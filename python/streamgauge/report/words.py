@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from streamgauge.analysis.cells import Cell
+from streamgauge.analysis.cells import INTERVAL_TRIALS_MIN, Cell
 from streamgauge.model.result import Audit, CatchUp, Search, TrialResult, WorkloadResult
 from streamgauge.report.format import (
     count,
@@ -182,6 +182,25 @@ def catch_up(found: CatchUp) -> str:
     if not found.caught_up or found.chase_s is None:
         return f"A backlog of {megabytes} was not caught up with in time, {cache}."
     return f"A backlog of {megabytes} was read in {seconds(found.chase_s)}, {cache}: {speeds}."
+
+
+def spread(cell: Cell) -> str:
+    """Medians over repeats with their intervals, as one line."""
+    figures: list[tuple[str, str, Callable[[TrialResult], float | None], Callable[[float | None], str]]] = [
+        ("rate", "msg/s", lambda trial: trial.publish_rate_msgs_s, rate),
+        ("publish p50", "ms", lambda trial: trial.publish_ms.p50, milliseconds),
+        ("p99", "ms", lambda trial: trial.publish_ms.p99, milliseconds),
+        ("end-to-end p99", "ms", lambda trial: trial.end_to_end_ms.p99, milliseconds),
+    ]
+    parts = []
+    for name, unit, figure, show in figures:
+        middle = cell.middle(figure)
+        if middle is not None:
+            low, high = middle.interval or (middle.low, middle.high)
+            parts.append(f"{name} {show(middle.median)} [{show(low)}, {show(high)}] {unit}")
+    trials = len(cell.counted)
+    kind = "smallest, largest" if trials < INTERVAL_TRIALS_MIN else "95 % interval"
+    return f"{', '.join(parts)} (median [{kind}] over {plural(trials, 'trial')})"
 
 
 def headline(cell: Cell) -> str:
