@@ -165,7 +165,7 @@ class Hunt:
         self._again: float | None = None
         self._confirmed: float | None = None
         self._generator: float | None = None
-        self._ended: str | None = None
+        self._system: list[float] = []
         self.probes: list[Probe] = []
 
     @property
@@ -175,7 +175,7 @@ class Hunt:
 
     def next(self) -> tuple[float, float] | None:
         """Rate and measured seconds of the next probe; None when the search is over."""
-        if self._ended is not None or len(self.probes) >= PROBES_MAX:
+        if len(self.probes) >= PROBES_MAX:
             return None
         seconds, low, high = self._asked.probe_s, self.low, self._high
         if self._again is not None:
@@ -212,25 +212,25 @@ class Hunt:
         if accident and not repeated:
             self._again = rate
             return
-        if probe.by_generator and self.low is not None:
-            self._generator, self._ended = rate, "generator"
-            if confirming:
-                self._passed = [one for one in self._passed if one < rate]
-            return
+        # Higher rates are out of reach, whoever failed; what lies below is still bisected, so that the rate that is
+        # claimed is the highest that can be.
         if probe.by_generator:
             self._generator = rate
+        else:
+            self._system.append(rate)
         self._high = rate
         self._passed = [one for one in self._passed if one < rate]
 
     def outcome(self) -> Search:
         """The bracket and why the search ended."""
         low = self.low
-        # A rate at which only the generator failed bounds the generator.
-        high = self._high if self._high != self._generator else None
+        # A rate at which the generator failed bounds the generator and says nothing of the system.
+        high = min(self._system, default=None)
+        bounded = self._generator is not None and self._high == self._generator
         width = None if low is None or high is None else 100 * (high / low - 1)
         if low is None:
             return Search(
-                bound="generator" if self._generator is not None and high is None else "none",
+                bound="generator" if bounded else "none",
                 explanation=self._nothing(),
                 high_msgs_s=high,
                 probes=self.probes,
@@ -238,7 +238,7 @@ class Hunt:
         held = f"{format_rate(low)} were sustained"
         if high is not None:
             held += f", {format_rate(high)} were not"
-        if (self._generator is not None and high != self._high) or self._ended == "generator":
+        if bounded:
             at = format_rate(self._generator)
             text = f"{held}; generator-bound at {at}: the system may sustain more"
             return self._found("generator", text, high, width)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamgauge.analysis.cells import INTERVAL_TRIALS_MIN, Cell
+from streamgauge.analysis.search import ACHIEVED_SHARE_MIN, GROWTH_SHARE_MAX
 from streamgauge.model.result import Audit, CatchUp, Search, TrialResult, WorkloadResult
 from streamgauge.report.format import (
     count,
@@ -161,7 +162,12 @@ def search(found: Search) -> str:
     width = "" if found.width_percent is None else f", {found.width_percent:.1f} % wide"
     soak = ""
     if found.soak is not None:
-        held = "held" if found.soak.passed else f"did not hold ({'; '.join(found.soak.reasons)})"
+        why = "; ".join(found.soak.reasons)
+        held = f"could not be shown to hold ({why})"
+        if found.soak.passed:
+            held = "held"
+        elif found.soak.growth_share_low > GROWTH_SHARE_MAX or found.soak.achieved_share < ACHIEVED_SHARE_MIN:
+            held = f"did not hold ({why})"
         soak = f" The soak of {seconds(found.soak.seconds)} at the lower edge {held}."
     return f"between {rate(found.low_msgs_s)} msg/s and {high}{width}, by {tried}: {found.explanation}.{soak}"
 

@@ -130,7 +130,8 @@ class BacklogLeg:
         rate = self._workload.rate_msgs_s or 0.0
         while any(read.caught_up_s is None for read in reads) and load.now_s < until_s:
             ending = load.wait_until(load.now_s + LOOK_S)
-            if ending is None and load.now_s >= load.seen_s + INTERVAL_S:
+            is_whole = load.now_s >= load.seen_s + INTERVAL_S
+            if ending is None and is_whole:
                 ending = load.advance(load.seen_s + INTERVAL_S)
             if ending is not None:
                 return ending
@@ -147,8 +148,9 @@ class BacklogLeg:
                     read.read_msgs = left.received_msgs - read.received_msgs
                     if left.backlog_msgs <= enough:
                         read.caught_up_s = seen_s
-            worst = max(levels[read.subscription].backlog_msgs for read in reads)
-            load.say(f"{worst:,} messages behind")
+            if is_whole:
+                worst = max(levels[read.subscription].backlog_msgs for read in reads)
+                load.say(f"{worst:,} messages behind")
         self._keep(reads=reads)
         return None
 
