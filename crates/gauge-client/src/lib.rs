@@ -31,6 +31,7 @@ pub mod kafka;
 mod lane;
 pub mod nats;
 mod poller;
+pub mod pulsar;
 pub mod rabbitmq;
 #[allow(dead_code, reason = "each protocol uses what it needs of it")]
 mod stream;
@@ -330,5 +331,6 @@ pub fn protocols() -> Vec<Arc<dyn Protocol>> {
         Arc::new(kafka::Kafka),
         Arc::new(rabbitmq::RabbitMq),
         Arc::new(nats::Nats),
+        Arc::new(pulsar::Pulsar),
     ]
 }
