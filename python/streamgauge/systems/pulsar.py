@@ -109,9 +109,7 @@ class Pulsar(System):
                     f"{where}{key} cannot be set for a cluster that already runs (connect)"
                 )
         if options.profile is not None:
-            raise SystemInputError(
-                f"{where}profile cannot be set for a cluster that already runs (connect)"
-            )
+            raise SystemInputError(f"{where}profile cannot be set for a cluster that already runs (connect)")
 
     def installed(self, version: str | None = None) -> str | None:
         found = self.cache.find(self.name, version or self.default_version)
@@ -183,7 +181,9 @@ def unpack(directory: Path) -> None:
     archives[0].unlink()
     if not (directory / "lib").is_dir() or not (directory / "conf" / "broker.conf").is_file():
         shutil.rmtree(directory / "lib", ignore_errors=True)
-        raise SystemFailure("Pulsar's archive has no lib and conf/broker.conf: it is not its server distribution")
+        raise SystemFailure(
+            "Pulsar's archive has no lib and conf/broker.conf: it is not its server distribution"
+        )
 
 
 class AttachedPulsar(RunningSystem):

@@ -26,9 +26,7 @@ class Web:
 
     def get(self, path: str) -> httpx.Response:
         """Raises httpx.HTTPError, also for a refusal."""
-        answer = httpx.get(
-            self._base + path, timeout=self._timeout_s, trust_env=False, follow_redirects=True
-        )
+        answer = httpx.get(self._base + path, timeout=self._timeout_s, trust_env=False, follow_redirects=True)
         answer.raise_for_status()
         return answer
 
@@ -69,7 +67,9 @@ def bookies(web: Web) -> list[str]:
     return [str(one.get("bookieId")) for one in known]
 
 
-def create_namespace(web: Web, cluster: str, namespace: str, quorums: Mapping[str, int], bundles: int) -> None:
+def create_namespace(
+    web: Web, cluster: str, namespace: str, quorums: Mapping[str, int], bundles: int
+) -> None:
     """Makes tenant and namespace with its persistence (bookkeeperEnsemble, bookkeeperWriteQuorum,
     bookkeeperAckQuorum). Raises SystemFailure.
     """

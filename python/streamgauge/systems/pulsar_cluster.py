@@ -3,6 +3,7 @@
 Below the directory of a cluster:
 
     zookeeper/conf, bookie-1/conf, broker-1/conf      as written: the distribution's files with our settings
+    setup/logs                                        of the process that writes the cluster's metadata
     */logs/{server,console,gc}.log                    kept when the data is wiped
     */data, */tmp                                     wiped
 
@@ -52,6 +53,9 @@ STOP_WAIT_S = 60.0
 """A broker unloads its topics and a bookie flushes before they end."""
 BUNDLES_PER_NODE = 16
 """Brokers own a namespace in bundles; the default of 4 would leave one of three brokers with twice the load."""
+PARTS = ("conf", "logs", "data", "tmp")
+SETUP = "setup"
+"""The process that writes the cluster's metadata once."""
 ZOOKEEPER_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 SETUP_CLASS = "org.apache.pulsar.PulsarClusterMetadataSetup"
 BOOKIE_CLASS = "org.apache.bookkeeper.server.Main"
@@ -172,17 +176,20 @@ def _lay_out(launch: Launch) -> Layout:
     }
     for node, own in enumerate(ports, start=1):
         data = str(launch.directory / f"bookie-{node}" / "data")
-        written[f"bookie-{node}"] = settings.bookie_settings(launch.plan, launch.options, zookeeper, own, data)
+        written[f"bookie-{node}"] = settings.bookie_settings(
+            launch.plan, launch.options, zookeeper, own, data
+        )
         written[f"broker-{node}"] = settings.broker_settings(launch.plan, launch.options, zookeeper, own)
+    for name in (*written, SETUP):
+        for part in PARTS:
+            (launch.directory / name / part).mkdir(parents=True, exist_ok=True)
+        logging = launch.directory / name / "conf" / "log4j2.properties"
+        logging.write_text(settings.LOG4J2_TEXT, encoding="utf-8")
     for name, own_settings in written.items():
         kind = name.partition("-")[0]
-        home = launch.directory / name
-        for part in ("conf", "logs", "data", "tmp"):
-            (home / part).mkdir(parents=True, exist_ok=True)
         shipped = "" if kind == "zookeeper" else _shipped(launch, kind)
         text = settings.overlaid(shipped, own_settings)
-        (home / "conf" / f"{kind}.conf").write_text(text, encoding="utf-8")
-        (home / "conf" / "log4j2.properties").write_text(settings.LOG4J2_TEXT, encoding="utf-8")
+        (launch.directory / name / "conf" / f"{kind}.conf").write_text(text, encoding="utf-8")
     return Layout(zookeeper, ports, written)
 
 
@@ -198,7 +205,7 @@ def _shipped(launch: Launch, kind: str) -> str:
 
 def process_command(launch: Launch, name: str, command: Sequence[str]) -> list[str]:
     """The command line of a process; it runs in the directory of that name."""
-    kind = name.partition("-")[0]
+    kind = "zookeeper" if name == SETUP else name.partition("-")[0]
     memory = launch.options.memory_mib
     flags = settings.jvm_flags(memory[kind], memory.get(f"{kind}_direct"), launch.options.jvm_flags)
     home = launch.directory / name
@@ -215,15 +222,13 @@ def process_command(launch: Launch, name: str, command: Sequence[str]) -> list[s
     ]
 
 
-def _start(
-    launch: Launch, name: str, command: Sequence[str], log_name: str = "console.log"
-) -> processes.ManagedProcess:
+def _start(launch: Launch, name: str, command: Sequence[str]) -> processes.ManagedProcess:
     home = launch.directory / name
     environment = {key: value for key, value in os.environ.items() if key not in JVM_ENVIRONMENT}
     return processes.start(
         f"Pulsar {name}",
         process_command(launch, name, command),
-        home / "logs" / log_name,
+        home / "logs" / "console.log",
         environment=environment,
         directory=home,
     )
@@ -237,8 +242,7 @@ def _set_up(launch: Launch, layout: Layout) -> None:
     command += ["--configuration-metadata-store", store]
     command += ["--web-service-url", f"http://{processes.LOOPBACK}:{first.web}"]
     command += ["--broker-service-url", f"pulsar://{processes.LOOPBACK}:{first.broker}"]
-    # Run in ZooKeeper's directory and with its small heap; its output is kept beside ZooKeeper's.
-    process = _start(launch, "zookeeper", command, "setup.log")
+    process = _start(launch, SETUP, command)
     try:
         if not process.wait(time.monotonic() + SETUP_TIMEOUT_S):
             raise SystemFailure(
@@ -280,11 +284,9 @@ def _bookies_missing(layout: Layout) -> str | None:
     for node, own in enumerate(layout.ports, start=1):
         web = admin.Web(own.bookie_http, timeout_s=PROBE_TIMEOUT_S)
         try:
-            state = web.get("/api/v1/bookie/is_ready").text
+            web.get("/api/v1/bookie/is_ready")
         except httpx.HTTPError as error:
             return f"bookie {node} to be ready ({error})"
-        if "ready" not in state.lower():
-            return f"bookie {node} to be ready (it says {state!r})"
     return None
 
 
@@ -342,9 +344,7 @@ class RunningPulsar(RunningSystem):
         return TopicPlan(self.launch.plan.write_quorum, {})
 
     def processes(self) -> list[SystemProcess]:
-        return [
-            SystemProcess(process.name.removeprefix("Pulsar "), process.pid) for process in self.started
-        ]
+        return [SystemProcess(process.name.removeprefix("Pulsar "), process.pid) for process in self.started]
 
     def failure(self) -> str | None:
         if self._stopped:
@@ -408,7 +408,7 @@ class RunningPulsar(RunningSystem):
         }
 
     def collect_logs(self, into: Path) -> None:
-        for name in self.layout.settings:
+        for name in (*self.layout.settings, SETUP):
             for log in sorted((self.launch.directory / name / "logs").glob("*")):
                 if log.is_file() and log.stat().st_size > 0:
                     processes.copy_tail(log, into / name / log.name)
@@ -422,6 +422,6 @@ class RunningPulsar(RunningSystem):
 
     def wipe(self) -> None:
         self.stop()  # Data that is in use cannot be wiped.
-        for name in self.layout.settings:
+        for name in (*self.layout.settings, SETUP):
             for part in ("data", "tmp"):
                 shutil.rmtree(self.launch.directory / name / part, ignore_errors=True)

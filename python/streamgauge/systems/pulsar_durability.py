@@ -46,7 +46,6 @@ BOOKIE_KEYS = (
 UNCHECKED = frozenset(
     {
         # Where things are, not how they behave.
-        "listeningInterface",
         "prometheusStatsHttpEnable",
         "metadataServiceUri",
         "metadataStoreUrl",
@@ -107,7 +106,9 @@ def compare(
     if not expected.settings:
         for node, read in brokers.items():
             settings |= {f"broker-{node}.{key}": read[key] for key in BROKER_KEYS if key in read}
-    levels = {_judge_topic(topic, description, brokers, bookies, expected, settings, mismatches) for topic in topics}
+    levels = {
+        _judge_topic(topic, description, brokers, bookies, expected, settings, mismatches) for topic in topics
+    }
     level = levels.pop() if len(levels) == 1 else None
     if level is not None and expected.level is not None and level != expected.level:
         mismatches.append(

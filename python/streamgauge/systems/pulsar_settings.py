@@ -236,10 +236,11 @@ def _jvm_flags(value: object, where: str) -> tuple[str, ...]:
 def _ports(value: object, nodes: int, where: str) -> tuple[int, ...]:
     if value is None:
         return ()
-    ports = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-    for port in ports:
+    ports: list[int] = []
+    for port in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
         if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
             raise SystemInputError(f"{where}ports: '{port}' is no port; expected numbers from 1 to 65535")
+        ports.append(port)
     if len(ports) != nodes or len(set(ports)) != nodes:
         raise SystemInputError(f"{where}ports: expected {nodes} different ports, one per node, not {ports}")
     return tuple(ports)
@@ -366,13 +367,14 @@ def zookeeper_settings(port: int, data: str) -> dict[str, str]:
     }
 
 
-def bookie_settings(plan: Plan, options: Options, zookeeper: int, ports: NodePorts, data: str) -> dict[str, str]:
+def bookie_settings(
+    plan: Plan, options: Options, zookeeper: int, ports: NodePorts, data: str
+) -> dict[str, str]:
     """What differs from the distribution's bookkeeper.conf."""
     direct_mib = options.memory_mib["bookie_direct"]
     return {
         "metadataServiceUri": f"metadata-store:zk:127.0.0.1:{zookeeper}",
         "advertisedAddress": "127.0.0.1",
-        "listeningInterface": "",
         "allowLoopback": "true",
         "bookiePort": str(ports.bookie),
         "journalDirectory": f"{data}/journal",
@@ -466,9 +468,17 @@ def jvm_flags(heap_mib: int, direct_mib: int | None, extra: Sequence[str]) -> li
     collector for small heaps.
     """
     direct = [f"-XX:MaxDirectMemorySize={direct_mib}m"] if direct_mib is not None else []
-    opened = ("java.base/java.io", "java.base/java.util.zip", "java.base/java.nio", "java.base/jdk.internal.misc")
-    opened += ("java.base/jdk.internal.platform", "java.management/sun.management")
-    opened += ("jdk.management/com.sun.management.internal", "java.base/java.lang", "java.base/java.net")
+    opened = [
+        "java.base/java.io",
+        "java.base/java.lang",
+        "java.base/java.net",
+        "java.base/java.nio",
+        "java.base/java.util.zip",
+        "java.base/jdk.internal.misc",
+        "java.base/jdk.internal.platform",
+        "java.management/sun.management",
+        "jdk.management/com.sun.management.internal",
+    ]
     driver = "org.apache.pulsar.metadata.bookkeeper.PulsarMetadata"
     return [
         f"-Xms{heap_mib}m",
