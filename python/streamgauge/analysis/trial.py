@@ -39,6 +39,7 @@ from streamgauge.model.result import (
     Process,
     Steadiness,
     SubscriptionAudit,
+    SystemMetric,
     TrialResult,
     WorkloadResult,
 )
@@ -82,6 +83,7 @@ class RawTrial:
     lanes: list[Lane]
     cannot: list[str]
     cores: int
+    system_metrics: list[SystemMetric] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Become warnings."""
     fatal: list[str] = field(default_factory=list)
@@ -199,6 +201,7 @@ def analyse(raw: RawTrial) -> TrialResult:
         steadiness=steady,
         cpu=cpu,
         processes=processes,
+        system_metrics=raw.system_metrics,
         limits=machine,
         share_of_limit=evidence.share_of_limit,
         shares=shares,

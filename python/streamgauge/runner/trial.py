@@ -21,7 +21,7 @@ from typing import Any
 from streamgauge.fleet.base import Fleet, FleetFailure, Worker
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.messages import LaneStatus, TrialStatus
-from streamgauge.model.result import Durability, Lane, TrialResult
+from streamgauge.model.result import Durability, Lane, SystemMetric, TrialResult
 from streamgauge.runner import machine, phases
 from streamgauge.runner.interrupts import Interrupted, Interrupts
 from streamgauge.runner.load import Ending, Health, Load
@@ -260,12 +260,18 @@ class TrialRunner:
             health=Health(self._fleet.failure, self._running.failure, self._disk_problem),
             keep=lambda intervals: self._directory.append_intervals(worker.name, intervals),
         )
+        before = self._running.metrics()
         self._load.start(same_clock=worker.pid is not None)
         assert self._phases.start_s is not None
         delay_s = self._phases.start_s - time.monotonic()
         self._update(schedule_start_unix_ms=machine.unix_ms() + int(delay_s * 1000))
         self._sampler = self._sample(self._phases.start_s)
         ending = self._load.run()
+        after = self._running.metrics()
+        metrics = [
+            SystemMetric(name=name, before=before.get(name), after=after[name]) for name in sorted(after)
+        ]
+        self._update(system_metrics=metrics)
         if ending.kind != "done":
             self._ended_by(ending)
         if ending.kind != "worker":

@@ -5,6 +5,7 @@ Source: BookKeeper's "HTTP API" (`/api/v1/config/server_config`) and its metrics
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,10 +24,10 @@ METRICS: Mapping[str, str] = {
     "bookie_journal_JOURNAL_WRITE_BYTES": "journal_write_bytes",
     "bookie_flush": "ledger_flush",
     "bookie_write_cache_size": "write_cache_bytes",
-    "bookie_throttled_write_requests": "throttled_writes",
     "bookie_WRITE_BYTES": "write_bytes",
 }
 """Metrics that are kept, and what the lab calls them. Latencies are in ms; counts grow from the bookie's start."""
+METRICS_TIMEOUT_S = 5.0
 QUANTILES = ("0.5", "0.99", "0.999", "1.0")
 LATENCIES = frozenset({"journal_add_entry", "journal_queue", "journal_sync", "journal_flush", "ledger_flush"})
 
@@ -45,7 +46,7 @@ def configuration(port: int) -> Mapping[str, Any]:
 def metrics(port: int) -> Mapping[str, float]:
     """Journal and ledger metrics by the lab's names; empty when the bookie does not answer."""
     try:
-        text = Web(port).get("/metrics").text
+        text = Web(port, timeout_s=METRICS_TIMEOUT_S).get("/metrics").text
     except httpx.HTTPError:
         return {}
     return select(text)
@@ -67,7 +68,7 @@ def select(text: str) -> dict[str, float]:
     """The metrics that are kept, from Prometheus' text format.
 
     Quantiles become `NAME_ms_p99`, sums and counts `NAME_ms_sum` and `NAME_count`; those of failed operations have
-    `failed_` in front. Values that are not numbers (no sample yet) are left out.
+    `failed_` in front, where there are any. Values that are not numbers (no sample yet) are left out.
     """
     kept: dict[str, float] = {}
     for name, labels, value in _samples(text):
@@ -76,9 +77,11 @@ def select(text: str) -> dict[str, float]:
             if name.endswith(suffix) and name.removesuffix(suffix) in METRICS:
                 base, part = name.removesuffix(suffix), suffix
         ours = METRICS.get(base)
-        if ours is None or value != value:
+        if ours is None or not math.isfinite(value):
             continue
         if labels.get("success") == "false":
+            if value == 0:
+                continue
             ours = f"failed_{ours}"
         unit = "_ms" if ours.removeprefix("failed_") in LATENCIES else ""
         if part == "_sum":

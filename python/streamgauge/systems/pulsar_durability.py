@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +72,11 @@ class Expectation:
 
 
 def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    # Brokers print some settings as Java does: Optional[6650].
+    found = re.fullmatch(r"Optional\[(.*)\]", str(value))
+    return found.group(1) if found else str(value)
 
 
 def is_synced(bookie: Mapping[str, Any]) -> bool:

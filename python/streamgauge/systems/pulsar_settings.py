@@ -503,6 +503,8 @@ def jvm_flags(heap_mib: int, direct_mib: int | None, extra: Sequence[str]) -> li
         "-Dio.netty.leakDetection.level=disabled",
         "-Dpulsar.allocator.exit_on_oom=true",
         "-Dlog4j2.is.webapp=false",
+        # The log goes on while the process stops.
+        "-Dlog4j.shutdownHookEnabled=false",
         f"-Dbookkeeper.metadata.bookie.drivers={driver}BookieDriver",
         f"-Dbookkeeper.metadata.client.drivers={driver}ClientDriver",
         *(part for name in opened for part in ("--add-opens", f"{name}=ALL-UNNAMED")),
