@@ -484,7 +484,7 @@ def jvm_flags(heap_mib: int, direct_mib: int | None, extra: Sequence[str]) -> li
         f"-Xms{heap_mib}m",
         f"-Xmx{heap_mib}m",
         *direct,
-        # Pulsar's scripts chose G1 with this goal up to 3.0 and ZGC since, whose threads want cores of their own.
+        # The distribution's scripts choose ZGC, whose threads want cores and memory that small heaps on few cores lack.
         "-XX:+UseG1GC",
         "-XX:MaxGCPauseMillis=10",
         "-XX:+ParallelRefProcEnabled",
