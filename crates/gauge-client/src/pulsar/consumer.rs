@@ -10,6 +10,8 @@
 //! Pausing acknowledges, closes the consumer and ignores what was on its way, which the broker delivers again afterwards: permits cannot
 //! be taken back.
 
+use std::collections::HashSet;
+
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
 
@@ -88,11 +90,12 @@ pub(super) struct Consumer {
 impl Consumer {
     pub fn new(index: usize, spec: &LaneSpec, options: &Options) -> Consumer {
         let consumer = &spec.consumers[index];
+        let own: HashSet<(usize, u32)> = consumer.partitions.iter().copied().collect();
         let mut names = Vec::new();
         let mut positions = Vec::new();
         for (at, topic) in spec.topics.iter().enumerate() {
             for partition in 0..topic.partitions {
-                let is_own = consumer.partitions.contains(&(at, partition));
+                let is_own = own.contains(&(at, partition));
                 if is_own || options.subscription_type != SubscriptionType::Exclusive {
                     names.push(options.partition_name(&topic.name, partition));
                     positions.push(Position::new(topic.first_slot + partition as usize, is_own));

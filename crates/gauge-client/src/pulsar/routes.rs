@@ -361,7 +361,7 @@ impl Routes {
         now_ns: i64,
     ) -> Result<Event, Lost> {
         match *command {
-            Command::Found { request, found } => self.on_found(request, found, shared, now_ns),
+            Command::Found { request, found } => self.on_found(link, request, found, shared, now_ns),
             Command::ProducerSuccess {
                 request,
                 is_ready: true,
@@ -408,6 +408,7 @@ impl Routes {
 
     fn on_found(
         &mut self,
+        from: usize,
         request: u64,
         found: Found<'_>,
         shared: &Shared,
@@ -430,7 +431,8 @@ impl Routes {
                 let link = self.link_of(url)?;
                 self.routes[at].redirects += 1;
                 // A broker that is not connected yet is asked once it is; a lookup begins anew then, which costs nothing but a redirect.
-                let is_ready = matches!(self.ensure(link, shared, now_ns), Ok(true));
+                // The connection that is being read is never asked: a broker that sends a lookup back to itself does not know yet.
+                let is_ready = link != from && matches!(self.ensure(link, shared, now_ns), Ok(true));
                 if self.routes[at].redirects > REDIRECTS_MAX || !is_ready {
                     self.restart(at, now_ns);
                 } else {
