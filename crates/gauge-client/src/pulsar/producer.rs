@@ -218,11 +218,33 @@ impl Producer {
         }
     }
 
+    /// The turn goes to the next partition; without keys, to the next one that can send, so that a partition whose broker is gone
+    /// does not hold up the others.
     fn next_turn(&mut self) {
-        self.turn = match self.turn + 1 {
-            end if end == self.partitions.len() => 0,
-            next => next,
+        let next = (self.turn + 1) % self.partitions.len();
+        self.turn = match self.keys {
+            Keys::Sticky => self.next_with_way().unwrap_or(next),
+            Keys::RoundRobin | Keys::Keyed => next,
         };
+    }
+
+    /// The next partition after the turn's that can send.
+    fn next_with_way(&self) -> Option<usize> {
+        let after = self.turn + 1..self.partitions.len();
+        after.chain(0..self.turn).find(|at| self.way(*at).is_some())
+    }
+
+    /// Without keys, the turn does not wait with a batch that is due and cannot leave, if another partition can send. The batch
+    /// stays where it is.
+    fn pass_turn(&mut self, now_ns: i64) {
+        if self.keys == Keys::Sticky
+            && let Some(batch) = &self.partitions[self.turn].open
+            && (batch.due_ns <= now_ns || self.is_flushing)
+            && self.way(self.turn).is_none()
+            && let Some(next) = self.next_with_way()
+        {
+            self.turn = next;
+        }
     }
 
     /// Appends a message to a partition's open batch, whose place for the body `write` fills.
@@ -322,6 +344,7 @@ impl Producer {
         now_ns: i64,
     ) -> Result<(), (usize, Lost)> {
         self.close_due(now_ns);
+        self.pass_turn(now_ns);
         while let Some(at) = self.listed.pop_front() {
             self.partitions[at].is_listed = false;
             while let Some(link) = self.way(at) {
