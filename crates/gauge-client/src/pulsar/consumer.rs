@@ -20,6 +20,7 @@ use super::compress::Decompressor;
 use super::error;
 use super::message::{self, Broken};
 use super::options::Options;
+use super::permits::{Permits, Window};
 use super::receipts::{Fault, on_failure};
 use super::routes::{Event, Routes};
 use super::session::{Frame, Session};
@@ -39,9 +40,6 @@ const ACK_NS: i64 = 100_000_000;
 const ACK_ENTRIES: usize = 1000;
 /// How often brokers are asked for the ends of partitions, during the drain.
 const ASK_NS: i64 = 200_000_000;
-/// Permits per partition.
-const PERMITS_MIN: u64 = 16;
-const PERMITS_MAX: u64 = 1_000_000;
 
 /// A partition.
 #[derive(Debug)]
@@ -51,9 +49,7 @@ struct Position {
     is_own: bool,
     /// It was open once: the subscription exists.
     has_begun: bool,
-    /// Messages that the broker may still send, and how many it may at most.
-    permits: i64,
-    permits_target: i64,
+    permits: Permits,
     /// The last entry that was handed over.
     last: EntryId,
     /// Entries to be acknowledged: for cumulative subscriptions the last one is enough.
@@ -72,9 +68,7 @@ pub(super) struct Consumer {
     start: StartAt,
     routes: Routes,
     positions: Vec<Position>,
-    /// Bytes that each partition may have on the way, and bytes of a message.
-    window_bytes: u64,
-    message_bytes: u64,
+    window: Window,
     is_paused: bool,
     is_draining: bool,
     /// Acknowledgements leave at intervals; None: only where they must.
@@ -111,8 +105,11 @@ impl Consumer {
             kind: options.subscription_type,
             start: consumer.start,
             routes: Routes::new(names.into_iter(), token, INPUT, options.token.clone(), index),
-            window_bytes: options.receive_bytes / positions.len().max(1) as u64,
-            message_bytes: (spec.payload_bytes_max as u64).max(64),
+            window: Window::new(
+                options.receive_bytes,
+                positions.len(),
+                spec.payload_bytes_max as u64,
+            ),
             positions,
             // What is read from the beginning is not read before the load begins, when it is resumed.
             is_paused: consumer.start == StartAt::Earliest,
@@ -130,10 +127,6 @@ impl Consumer {
         }
     }
 
-    fn permits_target(&self) -> i64 {
-        (self.window_bytes / self.message_bytes).clamp(PERMITS_MIN, PERMITS_MAX) as i64
-    }
-
     /// Queues a command for a partition's broker, if the partition is open.
     fn push(&mut self, at: usize, command: Vec<u8>) {
         if let Some(link) = self.routes.open_link(at)
@@ -146,14 +139,13 @@ impl Consumer {
     /// Renews a partition's permits when half of them is used. `session`: the connection that is being read.
     #[inline]
     fn grant(&mut self, at: usize, session: Option<&mut Session>) {
-        let target = self.permits_target();
-        let position = &mut self.positions[at];
-        if self.is_paused || position.permits > position.permits_target / 2 {
+        if self.is_paused {
             return;
         }
-        let more = target - position.permits;
-        (position.permits, position.permits_target) = (target, target);
-        let command = commands::flow(at as u64, u32::try_from(more).unwrap_or(u32::MAX));
+        let Some(more) = self.positions[at].permits.renew(&self.window) else {
+            return;
+        };
+        let command = commands::flow(at as u64, more);
         match session {
             Some(session) => session.push(command),
             None => self.push(at, command),
@@ -192,8 +184,8 @@ impl Consumer {
         }
         for at in 0..self.positions.len() {
             // A consumer without permits receives nothing: it may stay.
-            if self.is_paused && self.positions[at].permits > 0 {
-                self.positions[at].permits = 0;
+            if self.is_paused && self.positions[at].permits.are_left() {
+                self.positions[at].permits.clear();
                 self.routes.rest(at, true, now_ns);
             } else if !self.is_paused {
                 self.routes.rest(at, false, now_ns);
@@ -330,7 +322,7 @@ impl Consumer {
                     Event::Opened(at) => {
                         let position = &mut self.positions[at];
                         position.has_begun = true;
-                        (position.permits, position.permits_target) = (0, 0);
+                        position.permits.clear();
                         self.grant(at, Some(session));
                     }
                     Event::Closed(at) => {
@@ -352,7 +344,7 @@ impl Consumer {
     /// The broker counts nothing of this partition any more.
     fn forget(&mut self, at: usize) {
         let position = &mut self.positions[at];
-        position.permits = 0;
+        position.permits.clear();
         position.unacked.clear();
         position.end = None;
     }
@@ -395,7 +387,7 @@ impl Consumer {
                 1
             }
         };
-        self.positions[at].permits -= i64::from(permits);
+        self.positions[at].permits.take(permits);
         self.grant(at, Some(session));
         Ok(())
     }
@@ -431,9 +423,7 @@ impl Consumer {
             None => take(body),
         }
         self.has_messages = true;
-        self.message_bytes =
-            (self.message_bytes * 7 + body.len() as u64 / u64::from(entry.permits().max(1))) / 8;
-        self.message_bytes = self.message_bytes.max(1);
+        self.window.see(body.len(), entry.permits());
         (position.last, position.end) = (id, None);
         self.remember(at, id, received_ns);
         Ok(entry.permits())
@@ -495,8 +485,7 @@ impl Position {
             slot,
             is_own,
             has_begun: false,
-            permits: 0,
-            permits_target: 0,
+            permits: Permits::default(),
             last: EntryId::NONE,
             unacked: Vec::new(),
             end: None,

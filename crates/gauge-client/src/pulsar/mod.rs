@@ -2,7 +2,7 @@
 //!
 //! [`Pulsar`] speaks Pulsar's binary protocol. A topic is a partitioned topic; each partition has a producer or consumer of its own on the
 //! broker that a lookup names. Messages travel in Pulsar's batches, which are acknowledged by receipts; consumers are sent messages as far
-//! as their permits go.
+//! as their `permits` go.
 //!
 //! The hot path is written by hand: `producer` with `receipts` and `batch`, and `consumer`. `wire` knows Protocol Buffers' encoding,
 //! `commands` the commands, `message` the payload behind them; `session` is one connection, `routes` finds and opens partitions, and
@@ -18,6 +18,7 @@ mod hash;
 mod http;
 mod message;
 mod options;
+mod permits;
 mod producer;
 mod receipts;
 mod routes;
