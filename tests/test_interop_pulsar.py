@@ -109,7 +109,7 @@ def read_all(official: Any, topic: str, count: int, length: int = 100) -> list[A
     consumer = official.subscribe(
         name_of(topic), "official", initial_position=pulsar.InitialPosition.Earliest
     )
-    messages = []
+    messages: list[Any] = []
     while len(messages) < count:
         message = consumer.receive(timeout_millis=10_000)
         consumer.acknowledge(message)

@@ -11,6 +11,7 @@
 //! be taken back.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
@@ -40,6 +41,9 @@ const ACK_NS: i64 = 100_000_000;
 const ACK_ENTRIES: usize = 1000;
 /// How often brokers are asked for the ends of partitions, during the drain.
 const ASK_NS: i64 = 200_000_000;
+
+/// Consumers that this process has made: their names differ, over all lanes and workers of a host.
+static CONSUMERS: AtomicU32 = AtomicU32::new(0);
 
 /// A partition.
 #[derive(Debug)]
@@ -101,7 +105,12 @@ impl Consumer {
         Consumer {
             subscription: consumer.subscription,
             subscription_name: consumer.name.clone(),
-            consumer_name: format!("streamgauge-{:08x}-{index}", spec.run),
+            consumer_name: format!(
+                "streamgauge-{:08x}-{}-{}",
+                spec.run,
+                std::process::id(),
+                CONSUMERS.fetch_add(1, Ordering::Relaxed)
+            ),
             kind: options.subscription_type,
             start: consumer.start,
             routes: Routes::new(names.into_iter(), token, INPUT, options.token.clone(), index),
