@@ -158,9 +158,9 @@ def read_back(
     }
     description = {
         "node_settings": {
-            # As a broker prints its ports.
+            # As a broker prints its ports, and numbers that may have a fraction.
             str(node): {**written[f"broker-{node}"], "brokerServicePort": f"Optional[{node}]"}
-            | {"webServicePort": f"Optional[{10 + node}]"}
+            | {"webServicePort": f"Optional[{10 + node}]", "backlogQuotaDefaultLimitGB": "-1.0"}
             for node in list(nodes)[:brokers]
         },
         "topics": {"t": {"partitions": 1, "settings": persistence}},
