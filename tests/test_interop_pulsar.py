@@ -175,6 +175,7 @@ def test_keys_go_where_the_java_client_sends_them(
         assert isinstance(system, RunningPulsar)
         command = [str(system.launch.java.executable), "-cp", f"{system.launch.installation.path}/lib/*"]
         command += ["org.apache.pulsar.client.cli.PulsarClientTool"]
+        command += [f"{system.launch.installation.path}/conf/client.conf"]
         command += ["--url", f"pulsar://{system.connection['bootstrap'][0]}"]
         command += ["produce", "-k", key, "-m", BODY.decode().replace(",", ";"), name_of(topic)]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
