@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
+use serde_json::{Map, Value};
 
 use super::codec::{self, Frame, Malformed, Put, Reader, kind, method};
 use super::options::{ConsumerAcks, Options, queue_name, routing_key};
@@ -219,6 +220,7 @@ impl Consumer {
                 &position.queue,
                 topic,
                 &routing_key(position.partition),
+                &Map::new(),
             );
         }
         if !position.has_begun && self.start == StartAt::Latest {
@@ -568,14 +570,21 @@ pub(super) fn put_declare(into: &mut Vec<u8>, channel: u16, queue: &str, options
 }
 
 /// Binds a queue to a topic's exchange.
-pub(super) fn put_bind(into: &mut Vec<u8>, channel: u16, queue: &str, exchange: &str, key: &str) {
+pub(super) fn put_bind(
+    into: &mut Vec<u8>,
+    channel: u16,
+    queue: &str,
+    exchange: &str,
+    key: &str,
+    given: &Map<String, Value>,
+) {
     codec::put_method(into, channel, method::QUEUE_BIND, |arguments| {
         arguments.put_u16(0);
         arguments.put_short_string(queue);
         arguments.put_short_string(exchange);
         arguments.put_short_string(key);
         arguments.put_u8(0);
-        arguments.put_u32(0);
+        arguments.put_table(given);
     });
 }
 

@@ -1,6 +1,6 @@
 //! The native RabbitMQ clients.
 //!
-//! [`RabbitMq`] speaks AMQP 0-9-1. A topic is a durable direct exchange; each partition is a queue, bound with the partition's number as its
+//! [`stream::RabbitMqStream`] speaks the protocol of the stream plugin. [`RabbitMq`] speaks AMQP 0-9-1: a topic is a durable direct exchange; each partition is a queue, bound with the partition's number as its
 //! routing key; each further subscription has queues of its own behind the same exchange. Messages are confirmed by the server (RabbitMQ's
 //! publisher confirms), and acknowledged by the consumers, many at a time.
 //!
@@ -13,9 +13,11 @@ mod codec;
 mod confirms;
 mod consumer;
 mod hash;
+mod offering;
 mod options;
 mod producer;
 mod session;
+pub mod stream;
 mod unconfirmed;
 
 use std::rc::Rc;
@@ -31,8 +33,8 @@ const QUEUES_MAX: usize = 2047;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RabbitMq;
 
-/// What cannot be done at all.
-fn check_spec(spec: &LaneSpec) -> Result<(), ClientError> {
+/// Whether topics have names and partitions, and everything refers to some that are there. The same for both protocols.
+fn check_places(spec: &LaneSpec) -> Result<(), ClientError> {
     for topic in spec.topics.iter() {
         check_topic_name(&topic.name)?;
         if topic.partitions == 0 {
@@ -56,6 +58,14 @@ fn check_spec(spec: &LaneSpec) -> Result<(), ClientError> {
         if !consumer.partitions.iter().all(is_there) {
             return Err(ClientError::input("subscriptions", "there is no such partition"));
         }
+    }
+    Ok(())
+}
+
+/// What cannot be done at all.
+fn check_spec(spec: &LaneSpec) -> Result<(), ClientError> {
+    check_places(spec)?;
+    for consumer in &spec.consumers {
         if consumer.subscription >= SUBSCRIPTIONS_MAX {
             let message = format!("the rabbitmq protocol has at most {SUBSCRIPTIONS_MAX} subscriptions");
             return Err(ClientError::input("subscriptions", message));

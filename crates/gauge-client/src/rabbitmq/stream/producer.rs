@@ -1,0 +1,671 @@
+//! A stream producer: one connection to each node that leads a stream of its topic, and a publisher per stream.
+//!
+//! A batch is a publish frame: messages for one stream. The server confirms message by message, several in one frame. What is written
+//! and not confirmed is bounded per connection by `in_flight` times `bytes` of the batch policy, as over AMQP; while that is reached, what
+//! is due stays and grows.
+//!
+//! When a connection is lost or a stream has moved, its place is asked for again, and everything without a confirmation is sent again
+//! under its publishing numbers, in its order and with its times. A publisher with a name (idempotence) makes the server drop what it had
+//! before; without one, duplicates are possible.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use gauge_load::clock::monotonic_ns;
+use gauge_load::stamp::{self, Stamp};
+use gauge_load::{BatchLedger, Departure, Emitter, Observer};
+
+use super::super::batch::{Batch, Spares};
+use super::super::hash;
+use super::super::offering::{self, Taker, decimal};
+use super::super::unconfirmed::{Entry, Settled, Unconfirmed};
+use super::links::Links;
+use super::locator::{Found, Locator};
+use super::options::{Options, stream_of};
+use super::publish;
+use super::session::Session;
+use super::wire::{self, error, key};
+use crate::lane::{Shared, Source};
+use crate::stream::{Backoff, Lost, kind as lost_kind};
+use crate::{Acks, ClientError, Keys, LaneSpec, Offer, Ready};
+
+/// Publishers of a connection: their numbers are bytes.
+pub(super) const PUBLISHERS_MAX: usize = 256;
+/// How often what waits without a connection is looked through for what has waited too long.
+const EXPIRY_CHECK_NS: i64 = 50_000_000;
+/// The locator's number among the producer's sockets; connections are numbered from 1.
+pub(super) const LOCATOR: usize = 0;
+
+/// Where a partition stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Its place is being looked for.
+    Lost,
+    /// A publisher was asked for on this connection.
+    Declaring(usize),
+    /// Messages may be sent over this connection.
+    Open(usize),
+}
+
+/// A partition.
+#[derive(Debug)]
+pub(super) struct Partition {
+    pub stream: String,
+    pub state: State,
+    /// Number of its publisher on its connection.
+    pub publisher: u8,
+    pub unconfirmed: Unconfirmed,
+    /// Below this serial number everything was handed to the connection.
+    pub sent_serial: u64,
+    pub open: Option<Box<Batch>>,
+    /// The open batch has waited for its linger.
+    is_due: bool,
+    pub queue: VecDeque<Box<Batch>>,
+    /// Written whole; the last message of the first one is not confirmed.
+    pub written: VecDeque<Box<Batch>>,
+    /// It is in its connection's list of those that have something to send.
+    is_pending: bool,
+}
+
+/// A connection to a node.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    /// The partition of each publisher.
+    pub partitions: Vec<u32>,
+    /// Partitions with something to send.
+    pub pending: VecDeque<u32>,
+    /// Bytes handed to the connection and not confirmed.
+    pub in_flight_bytes: usize,
+    /// Publishers that were asked for and are not there yet.
+    pub declaring: usize,
+    /// Publishers were asked for since the connection is open.
+    pub is_declared: bool,
+    /// When the server answered last, or was given something to answer.
+    pub progress_ns: i64,
+}
+
+/// A producer.
+pub(super) struct Producer {
+    pub index: usize,
+    pub id: u32,
+    pub options: Rc<Options>,
+    first_slot: usize,
+    keys: Keys,
+    pub acks: Acks,
+    /// What the server knows the producer by, when it is to drop what it has already.
+    pub name: String,
+    pub partitions: Vec<Partition>,
+    pub links: Links<Link>,
+    pub locator: Locator,
+    pub found: Vec<Found>,
+    pub backoff: Backoff,
+    /// The partition that the next message without a key goes to.
+    turn: usize,
+    /// When the open batches have waited for their linger, in this order: a partition may be in it more than once.
+    opened: VecDeque<(i64, u32)>,
+    pub queued_bytes: usize,
+    pub settled: Settled,
+    pub spares: Spares,
+    pub waiting_msgs: u64,
+    pub probes: usize,
+    batch_bytes: usize,
+    window_bytes: usize,
+    request_timeout_ns: i64,
+    is_flushing: bool,
+    pub has_room: bool,
+    next_expiry_ns: i64,
+}
+
+impl Producer {
+    pub fn new(index: usize, spec: &LaneSpec, options: Rc<Options>) -> Producer {
+        let producer = &spec.producers[index];
+        let topic = &spec.topics[producer.topic];
+        let partitions = (0..topic.partitions).map(|partition| Partition {
+            stream: stream_of(topic, partition),
+            state: State::Lost,
+            publisher: 0,
+            unconfirmed: Unconfirmed::default(),
+            sent_serial: 0,
+            open: None,
+            is_due: false,
+            queue: VecDeque::new(),
+            written: VecDeque::new(),
+            is_pending: false,
+        });
+        let partitions: Vec<Partition> = partitions.collect();
+        let token = Shared::producer_token(index, LOCATOR);
+        let mut locator = Locator::new(token, producer.id as usize, Rc::clone(&options));
+        for (at, partition) in partitions.iter().enumerate() {
+            locator.want(at, &partition.stream);
+        }
+        Producer {
+            index,
+            id: producer.id,
+            first_slot: topic.first_slot,
+            keys: producer.keys,
+            acks: spec.acks,
+            name: match spec.idempotence {
+                true => format!("gauge-{}-{}", spec.run, producer.id),
+                false => String::new(),
+            },
+            links: Links::default(),
+            locator,
+            found: Vec::new(),
+            backoff: Backoff::default(),
+            // Producers begin at different partitions, so that they do not all crowd the first.
+            turn: (producer.id % topic.partitions.max(1)) as usize,
+            partitions,
+            options,
+            opened: VecDeque::new(),
+            queued_bytes: 0,
+            settled: Settled::default(),
+            spares: Spares::default(),
+            waiting_msgs: 0,
+            probes: 0,
+            batch_bytes: spec.batch.bytes,
+            window_bytes: spec.batch.bytes.saturating_mul(spec.batch.in_flight.max(1)),
+            request_timeout_ns: spec.request_timeout_ns,
+            is_flushing: false,
+            has_room: false,
+            next_expiry_ns: 0,
+        }
+    }
+
+    /// Whether a connection's window has room for this many bytes more.
+    fn can_send(&self, link: usize, bytes: usize) -> bool {
+        self.links.get(link).is_some_and(|(link, session)| {
+            let is_open = session.is_ready() && link.declaring == 0 && link.is_declared;
+            is_open && (link.in_flight_bytes == 0 || link.in_flight_bytes + bytes <= self.window_bytes)
+        })
+    }
+
+    /// The partition of a message.
+    #[inline]
+    fn choose(&mut self, key: Option<u32>) -> usize {
+        match (self.keys, key) {
+            (Keys::Keyed, Some(key)) => {
+                let mut digits = [0; offering::KEY_BYTES];
+                let count = self.partitions.len() as u32;
+                hash::partition_of(decimal(key, &mut digits), count) as usize
+            }
+            (Keys::Sticky, _) => self.turn,
+            (Keys::RoundRobin | Keys::Keyed, _) => {
+                let turn = self.turn;
+                self.next_turn();
+                turn
+            }
+        }
+    }
+
+    fn next_turn(&mut self) {
+        self.turn = if self.turn + 1 == self.partitions.len() {
+            0
+        } else {
+            self.turn + 1
+        };
+    }
+
+    /// Appends a message to a partition's open batch, of which it closes one that has no room. Returns its bytes on the wire.
+    #[inline]
+    fn append(
+        &mut self,
+        at: usize,
+        body_bytes: usize,
+        shared: &mut Shared,
+        now_ns: i64,
+        write: impl FnOnce(&mut [u8]),
+    ) -> usize {
+        let bytes = publish::entry_bytes(body_bytes);
+        if self.partitions[at].open.is_none() {
+            let due_ns = now_ns.saturating_add(shared.spec.batch.linger_ns);
+            let serial = self.partitions[at].unconfirmed.next();
+            let mut batch = self.spares.open(serial, now_ns, due_ns);
+            batch.partition = at as u32;
+            publish::begin(&mut batch);
+            self.opened.push_back((due_ns, at as u32));
+            self.partitions[at].open = Some(batch);
+            self.partitions[at].is_due = false;
+        }
+        if let Some(batch) = &mut self.partitions[at].open {
+            publish::append(batch, body_bytes, write);
+        }
+        shared.buffered_bytes += bytes;
+        bytes
+    }
+
+    /// Closes the batch that a message does not fit into. Returns whether it did.
+    #[inline]
+    fn make_room(&mut self, at: usize, body_bytes: usize) -> bool {
+        let bytes = publish::entry_bytes(body_bytes);
+        let is_full = |batch: &Batch| batch.len() + bytes > self.batch_bytes;
+        let has_to = self.partitions[at].open.as_deref().is_some_and(is_full);
+        if has_to {
+            self.close_open(at);
+        }
+        has_to
+    }
+
+    fn close_open(&mut self, at: usize) {
+        if let Some(mut batch) = self.partitions[at].open.take() {
+            publish::end(&mut batch);
+            self.queued_bytes += batch.len();
+            self.partitions[at].queue.push_back(batch);
+            self.pend(at);
+            if self.keys == Keys::Sticky && self.turn == at {
+                self.next_turn();
+            }
+        }
+    }
+
+    /// Enters a partition that has something to send in its connection's list.
+    pub fn pend(&mut self, at: usize) {
+        let partition = &mut self.partitions[at];
+        let has_something = !partition.queue.is_empty() || (partition.is_due && partition.open.is_some());
+        if let State::Open(link) = partition.state
+            && has_something
+            && !partition.is_pending
+            && let Some((link, _)) = self.links.get_mut(link)
+        {
+            partition.is_pending = true;
+            link.pending.push_back(at as u32);
+        }
+    }
+
+    /// Marks the open batches that have waited for their linger.
+    fn mark_due(&mut self, now_ns: i64) {
+        while let Some(&(due_ns, at)) = self.opened.front()
+            && (due_ns <= now_ns || self.is_flushing)
+        {
+            self.opened.pop_front();
+            let partition = &mut self.partitions[at as usize];
+            let is_due = |batch: &Batch| batch.due_ns <= due_ns || self.is_flushing;
+            if partition.open.as_deref().is_some_and(is_due) {
+                partition.is_due = true;
+                self.pend(at as usize);
+            }
+        }
+    }
+
+    /// Hands batches to a connection as far as its window allows, the partitions in turn, and writes.
+    fn send(
+        &mut self,
+        at: usize,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<(), Lost> {
+        while let Some((link, _)) = self.links.get(at)
+            && let Some(&partition) = link.pending.front()
+        {
+            let bytes = self.next_bytes(partition as usize);
+            if bytes > 0 && !self.can_send(at, bytes) {
+                break;
+            }
+            let batch = self.next_batch(partition as usize);
+            let has_more = self.next_bytes(partition as usize) > 0;
+            let Some((link, session)) = self.links.get_mut(at) else {
+                break;
+            };
+            link.pending.pop_front();
+            if has_more {
+                link.pending.push_back(partition);
+            }
+            let partition = &mut self.partitions[partition as usize];
+            partition.is_pending = has_more;
+            let Some(mut batch) = batch else { continue };
+            publish::address(&mut batch, partition.publisher);
+            partition.sent_serial = batch.end_serial();
+            if link.in_flight_bytes == 0 {
+                link.progress_ns = now_ns;
+            }
+            link.in_flight_bytes += batch.len() - publish::FRAME_BYTES;
+            session.push_batch(batch, now_ns);
+            observer.request();
+        }
+        self.write(at, shared, observer)
+    }
+
+    /// Bytes of the batch that a partition would send next; 0: none.
+    fn next_bytes(&self, at: usize) -> usize {
+        let partition = &self.partitions[at];
+        match (partition.queue.front(), partition.open.as_deref()) {
+            (Some(batch), _) => batch.len(),
+            (None, Some(batch)) if partition.is_due => batch.len(),
+            _ => 0,
+        }
+    }
+
+    fn next_batch(&mut self, at: usize) -> Option<Box<Batch>> {
+        if self.partitions[at].queue.is_empty() && self.next_bytes(at) > 0 {
+            // It is pending already and must not be entered a second time.
+            self.close_open(at);
+        }
+        let batch = self.partitions[at].queue.pop_front()?;
+        self.queued_bytes -= batch.len();
+        Some(batch)
+    }
+
+    pub fn write(&mut self, at: usize, shared: &mut Shared, observer: &mut Observer) -> Result<(), Lost> {
+        let Some((link, session)) = self.links.get_mut(at) else {
+            return Ok(());
+        };
+        let partitions = &mut self.partitions;
+        let is_unacknowledged = self.acks == Acks::None;
+        let (mut freed_bytes, settled) = (0, &mut self.settled);
+        if is_unacknowledged {
+            settled.clear(self.id);
+        }
+        session.write(&shared.poller, |batch| {
+            let partition = &mut partitions[batch.partition as usize];
+            if is_unacknowledged {
+                freed_bytes += batch.len() - publish::FRAME_BYTES;
+                partition
+                    .unconfirmed
+                    .settle_up_to(batch.end_serial() - 1, true, settled);
+            }
+            partition.written.push_back(batch);
+        })?;
+        if freed_bytes > 0 {
+            let touched = std::mem::take(&mut link.partitions);
+            self.settle(at, &touched, shared, observer, monotonic_ns());
+            if let Some((link, _)) = self.links.get_mut(at) {
+                link.partitions = touched;
+            }
+        }
+        Ok(())
+    }
+
+    /// Books what has been settled over a connection, and drops batches of which nothing waits.
+    pub fn settle(
+        &mut self,
+        at: usize,
+        touched: &[u32],
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) {
+        self.settled.report(observer, now_ns, error::PUBLISH_ERROR);
+        self.waiting_msgs -= self.settled.messages;
+        self.probes -= self.settled.probes;
+        shared.buffered_bytes -= self.settled.wire_bytes;
+        self.has_room = true;
+        if let Some((link, _)) = self.links.get_mut(at) {
+            link.in_flight_bytes -= self.settled.wire_bytes;
+            link.progress_ns = now_ns;
+        }
+        for partition in touched {
+            let partition = &mut self.partitions[*partition as usize];
+            let first = partition.unconfirmed.first();
+            while partition
+                .written
+                .front()
+                .is_some_and(|batch| batch.end_serial() <= first)
+                && let Some(batch) = partition.written.pop_front()
+            {
+                self.spares.close(batch);
+            }
+        }
+    }
+
+    /// Gives up on what has waited without a connection for longer than it may be retried.
+    fn expire(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) {
+        let oldest_ns = now_ns.saturating_sub(shared.spec.retry_for_ns);
+        for at in 0..self.partitions.len() {
+            if matches!(self.partitions[at].state, State::Open(_)) {
+                continue;
+            }
+            let is_old = |batch: &Batch| batch.first_sent_ns <= oldest_ns;
+            if self.partitions[at].queue.is_empty() && self.partitions[at].open.as_deref().is_some_and(is_old)
+            {
+                self.close_open(at);
+            }
+            while self.partitions[at]
+                .queue
+                .front()
+                .is_some_and(|batch| is_old(batch))
+                && let Some(batch) = self.partitions[at].queue.pop_front()
+            {
+                self.queued_bytes -= batch.len();
+                self.settled.clear(self.id);
+                self.partitions[at].unconfirmed.settle_up_to(
+                    batch.end_serial() - 1,
+                    false,
+                    &mut self.settled,
+                );
+                self.settled.report(observer, now_ns, lost_kind::RETRY_TIME_OVER);
+                self.waiting_msgs -= self.settled.messages;
+                self.probes -= self.settled.probes;
+                shared.buffered_bytes -= self.settled.wire_bytes;
+                self.has_room = true;
+                self.spares.close(batch);
+            }
+        }
+    }
+
+    /// What is to be done on a connection without an event.
+    fn drive_link(
+        &mut self,
+        at: usize,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<(), Lost> {
+        let Some((link, session)) = self.links.get_mut(at) else {
+            return Ok(());
+        };
+        session.drive(now_ns)?;
+        let is_waiting = link.in_flight_bytes > 0 || link.declaring > 0;
+        if is_waiting && now_ns - link.progress_ns >= self.request_timeout_ns {
+            return Err(Lost::Timeout);
+        }
+        if session.is_ready() && !link.is_declared {
+            self.declare(at, now_ns)?;
+        }
+        self.send(at, shared, observer, now_ns)
+    }
+
+    /// Asks for a publisher for each partition of a connection that has just become open.
+    fn declare(&mut self, at: usize, now_ns: i64) -> Result<(), Lost> {
+        let Some((link, session)) = self.links.get_mut(at) else {
+            return Ok(());
+        };
+        self.batch_bytes = self.batch_bytes.min(session.frame_bytes_max());
+        let mut commands = Vec::new();
+        for (publisher, partition) in link.partitions.iter().enumerate() {
+            let partition = &self.partitions[*partition as usize];
+            commands.extend(wire::request(
+                key::DECLARE_PUBLISHER,
+                publisher as u32,
+                |fields| {
+                    fields.push(publisher as u8);
+                    wire::put_text(fields, &self.name);
+                    wire::put_text(fields, &partition.stream);
+                },
+            ));
+        }
+        link.is_declared = true;
+        link.declaring = link.partitions.len();
+        link.progress_ns = now_ns;
+        session.push_control(commands, now_ns);
+        Ok(())
+    }
+
+    /// A partition is left by its connection.
+    pub fn leave(&mut self, at: usize) {
+        let partition = &mut self.partitions[at];
+        partition.state = State::Lost;
+        partition.is_pending = false;
+        self.locator.want(at, &partition.stream);
+    }
+}
+
+impl Taker for Producer {
+    fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    fn could_send(&self) -> bool {
+        self.links.numbers().any(|at| {
+            let pending = self.links.get(at).and_then(|(link, _)| link.pending.front());
+            pending.is_some_and(|partition| self.can_send(at, self.next_bytes(*partition as usize)))
+        })
+    }
+
+    fn wait_for_room(&mut self) {
+        self.has_room = false;
+    }
+
+    #[inline]
+    fn take(&mut self, departure: &Departure<'_>, shared: &mut Shared) {
+        self.waiting_msgs += 1;
+        let body_bytes = departure.payload_bytes();
+        let mut at = self.choose(departure.key);
+        // A sticky producer goes on to the next partition with its next batch.
+        if self.make_room(at, body_bytes) && self.keys == Keys::Sticky {
+            at = self.turn;
+        }
+        let wire_bytes = self.append(at, body_bytes, shared, departure.sent_ns, |place| {
+            departure.write_into(place);
+        });
+        let stamp = &departure.stamp;
+        let entry = Entry::message(
+            stamp.sequence,
+            stamp.intended_ns,
+            departure.sent_ns,
+            body_bytes,
+            wire_bytes,
+        );
+        self.partitions[at].unconfirmed.push(entry);
+    }
+}
+
+impl Source for Producer {
+    fn is_ready(&self) -> bool {
+        self.partitions
+            .iter()
+            .all(|partition| matches!(partition.state, State::Open(_)))
+    }
+
+    fn has_slot(&self, slot: usize) -> bool {
+        (self.first_slot..self.first_slot + self.partitions.len()).contains(&slot)
+    }
+
+    fn waiting_msgs(&self) -> u64 {
+        self.waiting_msgs
+    }
+
+    fn probes_waiting(&self) -> usize {
+        self.probes
+    }
+
+    fn offer(
+        &mut self,
+        emitter: &mut Emitter,
+        observer: &mut Observer,
+        shared: &mut Shared,
+        now_ns: i64,
+    ) -> Offer {
+        offering::offer(self, emitter, observer, shared, now_ns)
+    }
+
+    fn send_probe(&mut self, slot: usize, shared: &mut Shared, now_ns: i64) {
+        let probe = Stamp {
+            run: shared.spec.run,
+            producer: stamp::PROBE_PRODUCER,
+            sequence: slot as u64,
+            intended_ns: now_ns,
+        };
+        let at = slot - self.first_slot;
+        self.make_room(at, stamp::STAMP_BYTES);
+        let bytes = self.append(at, stamp::STAMP_BYTES, shared, now_ns, |place| {
+            stamp::write(place, &probe, stamp::tail_crc(&[]));
+        });
+        self.partitions[at].unconfirmed.push(Entry::probe(now_ns, bytes));
+        self.probes += 1;
+    }
+
+    fn flush(&mut self) {
+        self.is_flushing = true;
+    }
+
+    fn on_ready(
+        &mut self,
+        link: usize,
+        ready: &Ready,
+        shared: &mut Shared,
+        observer: &mut Observer,
+    ) -> Result<(), ClientError> {
+        let now_ns = monotonic_ns();
+        if link == LOCATOR {
+            let mut found = std::mem::take(&mut self.found);
+            let result = self.locator.on_ready(ready, shared, now_ns, &mut found);
+            let placed = self.place(&mut found, shared, observer, now_ns);
+            self.found = found;
+            return result.and(placed);
+        }
+        match self.advance(link, ready, shared, observer) {
+            Ok(()) => Ok(()),
+            Err(lost) => self.lose(link, &lost, shared, observer, now_ns),
+        }
+    }
+
+    fn drive(
+        &mut self,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<bool, ClientError> {
+        self.locator.drive(shared, now_ns)?;
+        self.mark_due(now_ns);
+        for at in self.links.numbers() {
+            if let Err(lost) = self.drive_link(at, shared, observer, now_ns) {
+                self.lose(at, &lost, shared, observer, now_ns)?;
+            }
+        }
+        if !self.is_ready() && now_ns >= self.next_expiry_ns {
+            self.next_expiry_ns = now_ns + EXPIRY_CHECK_NS;
+            self.expire(shared, observer, now_ns);
+        }
+        Ok(std::mem::take(&mut self.has_room))
+    }
+
+    fn deadline_ns(&self) -> i64 {
+        let mut deadline_ns = self.locator.deadline_ns();
+        if let Some(&(due_ns, _)) = self.opened.front() {
+            deadline_ns = deadline_ns.min(due_ns);
+        }
+        for (link, session) in self.links.iter() {
+            deadline_ns = deadline_ns.min(session.deadline_ns());
+            if link.in_flight_bytes > 0 || link.declaring > 0 {
+                deadline_ns = deadline_ns.min(link.progress_ns.saturating_add(self.request_timeout_ns));
+            }
+        }
+        if self.waiting_msgs > 0 && !self.is_ready() {
+            deadline_ns = deadline_ns.min(self.next_expiry_ns);
+        }
+        deadline_ns
+    }
+
+    fn abandon(&mut self, shared: &mut Shared, observer: &mut Observer) {
+        let mut ledger = BatchLedger::new(self.id);
+        for partition in &mut self.partitions {
+            partition.unconfirmed.take_all(&mut ledger);
+            partition.queue.clear();
+            partition.written.clear();
+            partition.open = None;
+        }
+        if !ledger.is_empty() {
+            observer.censored(&ledger);
+        }
+        self.waiting_msgs = 0;
+        for at in self.links.numbers() {
+            if let Some((_, session)) = self.links.remove(at) {
+                close(session, shared);
+            }
+        }
+    }
+}
+
+fn close(mut session: Session, shared: &Shared) {
+    session.close(&shared.poller, monotonic_ns());
+}
