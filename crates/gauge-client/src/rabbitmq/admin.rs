@@ -6,8 +6,9 @@ use gauge_load::clock::monotonic_ns;
 use serde_json::{Map, Value, json};
 
 use super::codec::{self, Frame, Method, Put, Reader, kind, method, method_frame};
-use super::consumer::{put_bind, put_declare};
+
 use super::options::{Options, SUBSCRIPTIONS_MAX, check_topic_name, queue_name, routing_key};
+use super::queues::{put_bind, put_declare};
 use super::session::{Session, error};
 use crate::stream::{InputBytes, Lost, resolve};
 use crate::{Admin, ClientError, NewTopic, Poller, Ready};

@@ -1,8 +1,10 @@
 //! The native RabbitMQ clients.
 //!
-//! [`stream::RabbitMqStream`] speaks the protocol of the stream plugin. [`RabbitMq`] speaks AMQP 0-9-1: a topic is a durable direct exchange; each partition is a queue, bound with the partition's number as its
+//! [`RabbitMq`] speaks AMQP 0-9-1. A topic is a durable direct exchange; each partition is a queue, bound with the partition's number as its
 //! routing key; each further subscription has queues of its own behind the same exchange. Messages are confirmed by the server (RabbitMQ's
-//! publisher confirms), and acknowledged by the consumers, many at a time.
+//! publisher confirms), and acknowledged by the consumers, many at a time. A queue may be a stream, which all subscriptions read.
+//!
+//! [`stream::RabbitMqStream`] speaks the protocol of the stream plugin, in which a topic is a stream or a super stream.
 //!
 //! The hot path is written by hand: `producer` with `confirms`, `batch` and `unconfirmed`, and `consumer`. `codec` knows frames and
 //! methods, `session` is one connection, and `admin` creates and describes with blocking calls.
@@ -16,6 +18,7 @@ mod hash;
 mod offering;
 mod options;
 mod producer;
+mod queues;
 mod session;
 pub mod stream;
 mod unconfirmed;
@@ -104,7 +107,12 @@ fn cannot(options: &Options, spec: &LaneSpec) -> Vec<String> {
     if spec.producers.iter().any(|producer| producer.keys == Keys::Keyed) {
         add("a message's key decides its routing key (murmur3) and is not carried itself");
     }
-    if spec.consumers.iter().any(|consumer| consumer.subscription > 0) {
+    let has_own_queues = |subscription: usize| subscription > 0 && !options.is_stream();
+    if spec
+        .consumers
+        .iter()
+        .any(|consumer| has_own_queues(consumer.subscription))
+    {
         add(
             "each further subscription has queues of its own behind the exchange, so every message is stored once per subscription",
         );
@@ -112,7 +120,7 @@ fn cannot(options: &Options, spec: &LaneSpec) -> Vec<String> {
     if spec
         .consumers
         .iter()
-        .any(|consumer| consumer.subscription > 0 && consumer.start == StartAt::Earliest)
+        .any(|consumer| has_own_queues(consumer.subscription) && consumer.start == StartAt::Earliest)
     {
         add(
             "a queue has no past: a further subscription begins with the first message after its queues were bound, not at the earliest",
