@@ -30,7 +30,7 @@ MEMORY_MB = 1024
 DISK_FREE_MB = 500
 CLIENT_KEYS: Mapping[ClientProtocol, tuple[str, ...]] = {
     "amqp": ("consumer_acks", "prefetch_msgs", "user", "password", "virtual_host"),
-    "stream": ("credits", "user", "password", "virtual_host"),
+    "stream": ("credits", "streams_per_connection", "user", "password", "virtual_host"),
 }
 """Options that are handed to the client as they are."""
 OPTION_KEYS = frozenset(
@@ -47,6 +47,7 @@ OPTION_KEYS = frozenset(
         "consumer_acks",
         "prefetch_msgs",
         "credits",
+        "streams_per_connection",
         "user",
         "password",
         "virtual_host",
@@ -159,6 +160,7 @@ def _client_options(
         raise SystemInputError(f"{where}consumer_acks: expected manual or automatic, found {acks}")
     _number(given, "prefetch_msgs", 0, 65535, where)
     _number(given, "credits", 1, 65535, where)
+    _number(given, "streams_per_connection", 1, 128, where)
     other: ClientProtocol = "stream" if protocol == "amqp" else "amqp"
     others = set(CLIENT_KEYS[other]) - set(CLIENT_KEYS[protocol])
     if other == "stream":

@@ -1,8 +1,12 @@
-//! A stream consumer: a connection to each node that it reads from, and a subscription per stream.
+//! A stream consumer: a subscription per stream, [`Options::streams_per_connection`] of them over a connection.
 //!
 //! It reads from copies that do not lead, where there are any, as RabbitMQ's own clients do. The server sends chunks as far as it has
-//! credits: one for each chunk that was read, and [`Options::credits`] to begin with. Pausing keeps the credits back: what the server had
-//! credits for by then still arrives and counts.
+//! credits: [`Options::credits`] to begin with, half of which are given back when as many chunks were read. Pausing keeps the credits
+//! back: what the server had credits for by then still arrives and counts.
+//!
+//! Credits in larger portions and few streams per connection, because RabbitMQ (3.10) sleeps for a millisecond whenever a connection has
+//! no chunk left to send: after each chunk that it was told of and after each credit. A connection with many streams of small chunks
+//! spends its time asleep.
 //!
 //! Streams keep what was read, and a position is a number. After a lost connection the consumer goes on behind the last message that it
 //! has seen. Where streams end is not told (before RabbitMQ 3.11): during the drain a second subscription to the last chunk shows it.
@@ -26,8 +30,7 @@ use crate::lane::{Shared, Sink};
 use crate::stream::{Backoff, Lost};
 use crate::{ClientError, LaneSpec, Ready, StartAt};
 
-/// Subscriptions of a connection: their numbers are bytes, of which the upper half asks for the ends of streams.
-const SUBSCRIPTIONS_MAX: usize = 128;
+/// Numbers of subscriptions are bytes, of which the upper half asks for the ends of streams.
 const END_BIT: u8 = 0x80;
 /// How often the ends of streams are asked for, during the drain.
 const ASK_NS: i64 = 200_000_000;
@@ -194,8 +197,8 @@ impl Consumer {
                 _ => place.leader,
             },
         };
-        let has_room =
-            |link: &Link, _: &Session| !link.is_subscribed && link.positions.len() < SUBSCRIPTIONS_MAX;
+        let count_max = usize::from(self.options.streams_per_connection);
+        let has_room = |link: &Link, _: &Session| !link.is_subscribed && link.positions.len() < count_max;
         let number = match self.links.find(address, has_room) {
             Some(number) => number,
             None => {
@@ -261,8 +264,9 @@ impl Consumer {
         }
         if let Some((link, _)) = self.links.get_mut(at) {
             for (number, position) in link.positions.iter().enumerate() {
-                let owed = std::mem::take(&mut self.positions[*position as usize].owed);
-                if owed > 0 {
+                let owed = &mut self.positions[*position as usize].owed;
+                if *owed > 0 && *owed >= self.options.credits / 2 {
+                    let owed = std::mem::take(owed);
                     wire::put_command(&mut link.outgoing, key::CREDIT, |fields| {
                         fields.put_u8(number as u8);
                         fields.put_u16(owed);

@@ -8,6 +8,10 @@ use crate::{ClientError, Endpoint, Topic};
 /// Chunks that the server may send ahead: what RabbitMQ's Java client begins with.
 const CREDITS: u16 = 10;
 const HEARTBEAT_S: u32 = 60;
+/// Streams that a consumer reads over one connection: as RabbitMQ's clients for Go and .NET.
+const STREAMS_PER_CONNECTION: u16 = 1;
+/// The upper half of the numbers of subscriptions has another use.
+const STREAMS_PER_CONNECTION_MAX: u16 = 128;
 
 /// The protocol's options.
 #[derive(Clone, Debug)]
@@ -22,11 +26,14 @@ pub(super) struct Options {
     pub heartbeat_s: u32,
     /// Chunks that the server may send ahead, per stream.
     pub credits: u16,
+    /// Streams that a consumer reads over one connection.
+    pub streams_per_connection: u16,
     /// Arguments with which streams are created, in the protocol's names.
     pub stream_arguments: Map<String, Value>,
 }
 
-const KNOWN: &str = "user, password, virtual_host, heartbeat_s, credits, stream_arguments, amqp";
+const KNOWN: &str =
+    "user, password, virtual_host, heartbeat_s, credits, streams_per_connection, stream_arguments, amqp";
 
 impl Options {
     /// Reads the options of a request.
@@ -39,6 +46,7 @@ impl Options {
             virtual_host: "/".to_owned(),
             heartbeat_s: HEARTBEAT_S,
             credits: CREDITS,
+            streams_per_connection: STREAMS_PER_CONNECTION,
             stream_arguments: Map::new(),
         };
         let mut amqp_servers = Vec::new();
@@ -47,8 +55,11 @@ impl Options {
                 "user" => options.user = text(name, value)?,
                 "password" => options.password = text(name, value)?,
                 "virtual_host" => options.virtual_host = text(name, value)?,
-                "heartbeat_s" => options.heartbeat_s = number(name, value, 0)?.into(),
-                "credits" => options.credits = number(name, value, 1)?,
+                "heartbeat_s" => options.heartbeat_s = number(name, value, 0, u16::MAX)?.into(),
+                "credits" => options.credits = number(name, value, 1, u16::MAX)?,
+                "streams_per_connection" => {
+                    options.streams_per_connection = number(name, value, 1, STREAMS_PER_CONNECTION_MAX)?;
+                }
                 "stream_arguments" => options.stream_arguments = arguments(name, value)?,
                 "amqp" => amqp_servers = servers(name, value)?,
                 _ => {
@@ -75,11 +86,11 @@ impl Options {
     }
 }
 
-fn number(name: &str, value: &Value, least: u16) -> Result<u16, ClientError> {
+fn number(name: &str, value: &Value, least: u16, most: u16) -> Result<u16, ClientError> {
     let number = value.as_u64().and_then(|number| u16::try_from(number).ok());
     number
-        .filter(|number| *number >= least)
-        .ok_or_else(|| wrong(name, format!("expected a whole number from {least} to 65535")))
+        .filter(|number| (least..=most).contains(number))
+        .ok_or_else(|| wrong(name, format!("expected a whole number from {least} to {most}")))
 }
 
 fn servers(name: &str, value: &Value) -> Result<Vec<String>, ClientError> {
@@ -148,6 +159,10 @@ mod tests {
                 "system.options.prefetch_msgs",
             ),
             (serde_json::json!({"credits": 0}), "system.options.credits"),
+            (
+                serde_json::json!({"streams_per_connection": 129}),
+                "system.options.streams_per_connection",
+            ),
             (serde_json::json!({"amqp": "a:1"}), "system.options.amqp"),
             (
                 serde_json::json!({"stream_arguments": {"max-age": 1}}),
