@@ -244,6 +244,9 @@ def explain(console: Path) -> str:
     if errors:
         return f"{errors[-1]} (logs: {console.parent})"
     tail = processes.log_tail(console)
+    # The shell around Erlang says so and ends without an error of its own.
+    if tail.rstrip().endswith("Killed"):
+        return f"its Erlang machine was killed by SIGKILL (logs: {console.parent})"
     return f"the last lines of {console} are:\n{tail}" if tail else f"its logs in {console.parent} are empty"
 
 
@@ -341,6 +344,9 @@ class RunningRabbitMq(RunningSystem):
             if ending is not None:
                 return f"{process.name} (pid {process.pid}) {ending}: {explain(process.log)}"
         return None
+
+    def goes_on(self) -> bool:
+        return processes.most_run(self.node_processes)
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         columns = ("name", "type", "durable", "policy", "arguments", "members", "slave_pids")
