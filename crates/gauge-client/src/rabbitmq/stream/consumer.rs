@@ -16,22 +16,20 @@ use std::rc::Rc;
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
 
-use super::super::codec::{Malformed, Put, Reader};
+use super::super::codec::Put;
 use super::super::session::error as amqp_error;
-use super::chunk::Chunk;
 use super::links::Links;
 use super::locator::{Found, Locator, Place};
-use super::message;
 use super::options::{Options, stream_of};
 use super::producer::LOCATOR;
 use super::session::Session;
-use super::wire::{self, Frame, code, error, key};
+use super::wire::{self, key};
 use crate::lane::{Shared, Sink};
 use crate::stream::{Backoff, Lost};
 use crate::{ClientError, LaneSpec, Ready, StartAt};
 
 /// Numbers of subscriptions are bytes, of which the upper half asks for the ends of streams.
-const END_BIT: u8 = 0x80;
+pub(super) const END_BIT: u8 = 0x80;
 /// How often the ends of streams are asked for, during the drain.
 const ASK_NS: i64 = 200_000_000;
 /// A stream that shows no last chunk within this time is empty.
@@ -46,7 +44,7 @@ mod from {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     /// Its place is being looked for.
     Lost,
     /// A subscription was asked for on this connection.
@@ -57,7 +55,7 @@ enum State {
 
 /// What is known of a stream's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
     Unknown,
     /// Asked for at this time.
     Asked(i64),
@@ -67,55 +65,59 @@ enum End {
 
 /// A stream.
 #[derive(Debug)]
-struct Position {
-    slot: usize,
-    stream: String,
-    state: State,
+pub(super) struct Position {
+    pub slot: usize,
+    pub stream: String,
+    pub state: State,
     /// Number of its subscription on its connection.
-    subscription: u8,
+    pub subscription: u8,
     /// It was subscribed to once: its position is fixed.
-    has_begun: bool,
+    pub has_begun: bool,
     /// Offset of the next message; None: none was seen.
-    next: Option<u64>,
+    pub next: Option<u64>,
     /// Offset behind the last message that was stored as read.
-    stored: Option<u64>,
+    pub stored: Option<u64>,
     /// Credits that were not given back.
-    owed: u16,
-    end: End,
+    pub owed: u16,
+    pub end: End,
 }
 
 /// A connection to a node.
 #[derive(Debug, Default)]
-struct Link {
+pub(super) struct Link {
     /// The position of each subscription.
-    positions: Vec<u32>,
+    pub positions: Vec<u32>,
     /// Subscriptions were asked for since the connection is open.
-    is_subscribed: bool,
+    pub is_subscribed: bool,
     /// Commands that are to be sent.
-    outgoing: Vec<u8>,
+    pub outgoing: Vec<u8>,
 }
 
 /// A consumer.
 pub(super) struct Consumer {
-    index: usize,
-    subscription: usize,
+    pub index: usize,
+    pub subscription: usize,
     /// In whose name positions are stored.
-    name: String,
-    start: StartAt,
-    options: Rc<Options>,
-    positions: Vec<Position>,
-    links: Links<Link>,
-    locator: Locator,
-    found: Vec<Found>,
-    backoff: Backoff,
+    pub name: String,
+    pub start: StartAt,
+    pub options: Rc<Options>,
+    pub positions: Vec<Position>,
+    pub links: Links<Link>,
+    pub locator: Locator,
+    pub found: Vec<Found>,
+    pub backoff: Backoff,
     /// Rises with every lost connection, so that another copy is read then.
-    attempts: usize,
-    is_paused: bool,
-    is_draining: bool,
-    store_interval_ns: Option<i64>,
-    store_at_ns: i64,
-    ask_at_ns: i64,
-    has_messages: bool,
+    pub attempts: usize,
+    pub is_paused: bool,
+    pub is_draining: bool,
+    pub store_interval_ns: Option<i64>,
+    pub store_at_ns: i64,
+    pub ask_at_ns: i64,
+    pub has_messages: bool,
+    /// Something has changed that may need a command on a connection.
+    pub is_stirred: bool,
+    /// Otherwise the connections are left alone until this, so that a turn costs little however many there are.
+    pub quiet_until_ns: i64,
 }
 
 impl Consumer {
@@ -160,6 +162,8 @@ impl Consumer {
             },
             ask_at_ns: i64::MAX,
             has_messages: false,
+            is_stirred: true,
+            quiet_until_ns: i64::MIN,
         }
     }
 
@@ -209,6 +213,7 @@ impl Consumer {
                 number
             }
         };
+        self.is_stirred = true;
         if let Some((link, _)) = self.links.get_mut(number) {
             self.positions[at].subscription = link.positions.len() as u8;
             self.positions[at].state = State::Subscribing(number);
@@ -219,6 +224,7 @@ impl Consumer {
 
     /// A stream is left by its connection.
     fn leave(&mut self, at: usize) {
+        self.is_stirred = true;
         let position = &mut self.positions[at];
         position.state = State::Lost;
         position.owed = 0;
@@ -258,7 +264,7 @@ impl Consumer {
     }
 
     /// Gives credits for chunks that were read.
-    fn give_credits(&mut self, at: usize) {
+    pub(super) fn give_credits(&mut self, at: usize) {
         if self.is_paused {
             return;
         }
@@ -276,7 +282,7 @@ impl Consumer {
         }
     }
 
-    fn write(&mut self, at: usize, shared: &Shared, now_ns: i64) -> Result<(), Lost> {
+    pub(super) fn write(&mut self, at: usize, shared: &Shared, now_ns: i64) -> Result<(), Lost> {
         let Some((link, session)) = self.links.get_mut(at) else {
             return Ok(());
         };
@@ -288,6 +294,7 @@ impl Consumer {
 
     /// Stores how far the streams were read. The server answers nothing.
     fn store(&mut self) {
+        self.is_stirred = true;
         for position in &mut self.positions {
             if let State::Reading(at) = position.state
                 && position.next != position.stored
@@ -305,6 +312,7 @@ impl Consumer {
 
     /// Asks where streams end: the last chunk of each, over a subscription of its own, which ends with the answer.
     fn ask(&mut self, now_ns: i64) {
+        self.is_stirred = true;
         for position in &mut self.positions {
             let is_asked = matches!(position.end, End::Asked(_));
             if let State::Reading(at) = position.state
@@ -333,137 +341,6 @@ impl Consumer {
                 }
             }
         }
-    }
-
-    fn advance(
-        &mut self,
-        at: usize,
-        ready: &Ready,
-        shared: &mut Shared,
-        observer: &mut Observer,
-        until_ns: i64,
-    ) -> Result<bool, Lost> {
-        let now_ns = monotonic_ns();
-        let Some((_, session)) = self.links.get_mut(at) else {
-            return Ok(false);
-        };
-        session.advance(ready, now_ns)?;
-        if ready.writable {
-            self.write(at, shared, now_ns)?;
-        }
-        if !ready.readable {
-            return Ok(false);
-        }
-        loop {
-            let Some((_, session)) = self.links.get_mut(at) else {
-                return Ok(false);
-            };
-            let read = session.read(now_ns);
-            let received_ns = monotonic_ns();
-            let handled = self.take_frames(at, observer, received_ns);
-            if std::mem::take(&mut self.has_messages) {
-                self.backoff.works();
-                observer.fetched(self.subscription);
-                self.give_credits(at);
-                self.write(at, shared, received_ns)?;
-            }
-            handled?;
-            if !read? {
-                return Ok(false);
-            }
-            if monotonic_ns() >= until_ns {
-                return Ok(true);
-            }
-        }
-    }
-
-    fn take_frames(&mut self, at: usize, observer: &mut Observer, received_ns: i64) -> Result<(), Lost> {
-        let options = Rc::clone(&self.options);
-        while let Some((link, session)) = self.links.get_mut(at) {
-            let Some(frame) = session.next(&options, received_ns)? else {
-                return Ok(());
-            };
-            if frame.key != key::DELIVER {
-                self.on_answer(at, frame, observer)?;
-                continue;
-            }
-            let (number, bytes) = session
-                .fields(frame)
-                .split_first()
-                .ok_or(Malformed("an empty delivery"))?;
-            let chunk = Chunk::read(bytes)?;
-            let Some(&at) = link.positions.get(usize::from(number & !END_BIT)) else {
-                return Err(Malformed("it delivers what was not subscribed to").into());
-            };
-            let position = &mut self.positions[at as usize];
-            if number & END_BIT != 0 {
-                position.end = End::At(chunk.end_offset());
-                put_unsubscribe(&mut link.outgoing, *number);
-                continue;
-            }
-            if !chunk.is_whole() {
-                return Err(Lost::Refused(
-                    error::CHUNK_CORRUPTED,
-                    format!(
-                        "the checksum of the chunk at offset {} of stream {:?} does not fit",
-                        chunk.first_offset, position.stream
-                    ),
-                ));
-            }
-            // A subscription begins with the chunk that holds its offset, not with the offset.
-            let (wanted, slot, subscription) = (position.next.unwrap_or(0), position.slot, self.subscription);
-            chunk.messages(|offset, bytes| {
-                if offset >= wanted {
-                    observer.received(subscription, slot, message::body(bytes), received_ns);
-                }
-            })?;
-            position.next = Some(wanted.max(chunk.end_offset()));
-            position.owed += 1;
-            self.has_messages = true;
-        }
-        Ok(())
-    }
-
-    fn on_answer(&mut self, at: usize, frame: Frame, observer: &mut Observer) -> Result<(), Lost> {
-        let Some((link, session)) = self.links.get_mut(at) else {
-            return Ok(());
-        };
-        let mut reader = Reader::new(session.fields(frame));
-        match frame.key {
-            key::SUBSCRIBE => {
-                let (number, response) = wire::outcome(&mut reader)?;
-                let number = number as u8;
-                let Some(&position) = link.positions.get(usize::from(number & !END_BIT)) else {
-                    return Err(Malformed("it answers what was not asked").into());
-                };
-                let position = &mut self.positions[position as usize];
-                if response != code::OK {
-                    let (kind, words) = wire::meaning(response);
-                    let words = format!("stream {:?}: {words}", position.stream);
-                    return Err(Lost::Refused(kind, words));
-                }
-                if number & END_BIT == 0 {
-                    position.state = State::Reading(at);
-                    position.has_begun = true;
-                }
-            }
-            // The server has dropped the subscriptions to this stream: it moves, or it was deleted.
-            key::METADATA_UPDATE => {
-                let (response, stream) = (reader.u16()?, wire::text(&mut reader)?);
-                let is_ours = link
-                    .positions
-                    .iter()
-                    .any(|position| self.positions[*position as usize].stream == stream);
-                if is_ours {
-                    let (kind, words) = wire::meaning(response);
-                    return Err(Lost::Refused(kind, format!("stream {stream:?}: {words}")));
-                }
-            }
-            // Only a credit that went wrong is answered, for instance one for a subscription that has just been dropped.
-            key::UNSUBSCRIBE | key::CREDIT => {}
-            _ => observer.error(crate::stream::kind::MALFORMED_ANSWER),
-        }
-        Ok(())
     }
 
     fn lose(
@@ -507,7 +384,7 @@ fn put_subscribe(into: &mut Vec<u8>, number: u8, stream: &str, kind: u16, offset
     });
 }
 
-fn put_unsubscribe(into: &mut Vec<u8>, number: u8) {
+pub(super) fn put_unsubscribe(into: &mut Vec<u8>, number: u8) {
     wire::put_command(into, key::UNSUBSCRIBE, |fields| {
         fields.put_u32(number.into());
         fields.put_u8(number);
@@ -532,6 +409,7 @@ impl Sink for Consumer {
 
     fn pause(&mut self, paused: bool) {
         self.is_paused = paused;
+        self.is_stirred = true;
     }
 
     fn is_caught_up(&self) -> bool {
@@ -587,19 +465,22 @@ impl Sink for Consumer {
             self.find_empty(now_ns);
             self.ask(now_ns);
         }
-        for at in self.links.numbers() {
-            if let Err(lost) = self.drive_link(at, shared, now_ns) {
-                self.lose(at, &lost, shared, observer, now_ns)?;
+        if std::mem::take(&mut self.is_stirred) || now_ns >= self.quiet_until_ns {
+            for at in self.links.numbers() {
+                if let Err(lost) = self.drive_link(at, shared, now_ns) {
+                    self.lose(at, &lost, shared, observer, now_ns)?;
+                }
             }
+            let deadlines = self.links.iter().map(|(_, session)| session.deadline_ns());
+            self.quiet_until_ns = deadlines.fold(i64::MAX, i64::min);
         }
         Ok(false)
     }
 
     fn deadline_ns(&self) -> i64 {
-        self.links
-            .iter()
-            .map(|(_, session)| session.deadline_ns())
-            .fold(self.locator.deadline_ns(), i64::min)
+        self.locator
+            .deadline_ns()
+            .min(self.quiet_until_ns)
             .min(self.store_at_ns)
             .min(self.ask_at_ns)
     }

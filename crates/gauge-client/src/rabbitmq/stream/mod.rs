@@ -1,8 +1,8 @@
 //! The native client of RabbitMQ's stream protocol (the plugin rabbitmq_stream).
 //!
 //! [`RabbitMqStream`]: a topic is a stream, or a super stream with a stream per partition. `wire` knows frames and commands, `session` is one
-//! connection, `locator` finds the nodes that lead and hold streams, `links` are the connections to them. `publish`, `producer` and
-//! `confirms` send; `chunk`, `message` and `consumer` receive; `admin` creates and describes with blocking calls.
+//! connection, `locator` finds the nodes that lead and hold streams, `links` are the connections to them. `publish`, `producer`,
+//! `sending` and `confirms` send; `chunk`, `message`, `consumer` and `receiving` receive; `admin` creates and describes with blocking calls.
 
 mod admin;
 mod chunk;
@@ -14,6 +14,8 @@ mod message;
 mod options;
 mod producer;
 mod publish;
+mod receiving;
+mod sending;
 mod session;
 mod wire;
 
