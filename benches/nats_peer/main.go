@@ -51,7 +51,8 @@ func publish(connection *nats.Conn, subject string, messages, bytes, rate, windo
 				time.Sleep(early)
 			}
 		}
-		_, err := stream.PublishAsync(subject, payload)
+		// A busy server may leave the window full for longer than the 200 ms that the client waits by itself.
+		_, err := stream.PublishAsync(subject, payload, jetstream.WithStallWait(30*time.Second))
 		must(err)
 	}
 	<-stream.PublishAsyncComplete()
