@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from streamgauge.fleet.base import Worker
@@ -34,8 +36,8 @@ def trial(system: RunningSystem, topic: str, *, producers: int, start: str) -> d
     }
 
 
-def run(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
-    """Runs a trial to its end."""
+def begin(worker: Worker, request: dict[str, Any]) -> str:
+    """Prepares a trial and starts its schedule; its id."""
     client = worker.client
     status = client.create_trial(request)
     deadline_s = time.monotonic() + 60
@@ -44,5 +46,28 @@ def run(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
         status = client.status(status.id)
     assert status.state == "ready", status
     client.start(status.id, 50)
+    return status.id
+
+
+def run(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
+    """Runs a trial of one second to its end."""
+    trial = begin(worker, request)
     time.sleep(1.2)
-    return client.finish(status.id, 20.0, 5.0)
+    return worker.client.finish(trial, 20.0, 5.0)
+
+
+def run_and_count(
+    worker: Worker, request: dict[str, Any], in_the_middle: Callable[[], None]
+) -> tuple[dict[str, Any], Counter[str]]:
+    """Runs a trial of one second, in the middle of which something happens: its audit, and errors by kind. An error is
+    counted once for the messages whose refusal was read together.
+    """
+    trial = begin(worker, request)
+    time.sleep(0.5)
+    in_the_middle()
+    time.sleep(0.8)
+    answer = worker.client.finish(trial, 5.0, 2.0)
+    errors: Counter[str] = Counter()
+    for interval in worker.client.intervals(trial, 0).intervals:
+        errors.update(interval["errors"])
+    return answer["audit"], errors

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rabbitmq_support import BODY, PARTITIONS, run, trial
+from rabbitmq_support import BODY, PARTITIONS, run, run_and_count, trial
 from streamgauge.fleet.base import Worker
 from streamgauge.fleet.local import LocalFleet
 from streamgauge.systems.base import RunningSystem, SystemRequest
@@ -150,6 +151,36 @@ def test_an_amqp_client_and_the_native_one_share_a_stream(system: RunningSystem,
         channel.cancel()
     assert bodies[:50] == [BODY] * 50
     assert sum(map(is_ours, bodies)) == 200
+
+
+def test_a_stream_that_is_deleted_leaves_the_others_alone(system: RunningSystem, worker: Worker) -> None:
+    topic = "deleted"
+    worker.client.create_topics(system.connection, [{"name": topic, "partitions": PARTITIONS}], 30.0)
+
+    def delete_one() -> None:
+        with connect(system) as connection:
+            connection.channel().queue_delete(f"{topic}-0")
+
+    request = trial(system, topic, producers=1, start="earliest")
+    audit, errors = run_and_count(worker, request, delete_one)
+    assert audit["sent"] == audit["acked"] + audit["censored"] == 200
+    # One of two streams is missing for about half of the second; its messages wait for it until the trial gives up.
+    assert 10 <= audit["censored"] <= 90
+    assert errors["STREAM_DOES_NOT_EXIST"] > 0
+    assert audit["subscriptions"][0]["corrupted"] == 0
+
+
+def test_an_idle_connection_is_kept_alive(system: RunningSystem, worker: Worker) -> None:
+    topic = "idle"
+    worker.client.create_topics(system.connection, [{"name": topic, "partitions": 1}], 30.0)
+    request = trial(system, topic, producers=1, start="earliest")
+    request["topics"][0]["partitions"] = 1
+    request["system"]["options"]["heartbeat_s"] = 1
+    # Four seconds without a message end a connection that nobody keeps alive.
+    request["schedule"] = {"arrival": "uniform", "rate_msgs_s": 0.25, "stop_s": 5.0}
+    audit, errors = run_and_count(worker, request, lambda: time.sleep(4.0))
+    assert audit["sent"] == audit["acked"] > 0
+    assert not errors
 
 
 def test_positions_are_stored_in_the_subscriptions_name(system: RunningSystem, worker: Worker) -> None:
