@@ -254,7 +254,9 @@ impl Producer {
         }
         shared.trouble = Some(fault.clone());
         match lost {
-            Lost::Refused(amqp_error::ACCESS_REFUSED, _) => Err(ClientError::system(fault)),
+            Lost::Refused(amqp_error::ACCESS_REFUSED | error::FRAME_TOO_LARGE, _) => {
+                Err(ClientError::system(fault))
+            }
             _ => Ok(()),
         }
     }

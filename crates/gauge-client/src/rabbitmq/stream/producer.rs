@@ -21,8 +21,9 @@ use super::super::unconfirmed::{Entry, Settled, Unconfirmed};
 use super::links::Links;
 use super::locator::{Found, Locator};
 use super::options::{Options, stream_of};
+use super::publish;
 use super::session::Session;
-use super::wire::{self, key};
+use super::wire::{self, error, key};
 use crate::lane::{Shared, Source};
 use crate::stream::{Backoff, Lost, kind as lost_kind};
 use crate::{Acks, ClientError, Keys, LaneSpec, Offer, Ready};
@@ -221,6 +222,14 @@ impl Producer {
             return Err(Lost::Timeout);
         }
         if session.is_ready() && !link.is_declared {
+            let payload_bytes = shared.spec.payload_bytes_max;
+            let frame_bytes = session.frame_bytes_max();
+            if publish::FRAME_BYTES + publish::entry_bytes(payload_bytes) > frame_bytes {
+                let words = format!(
+                    "messages of {payload_bytes} bytes do not fit into its largest frame, {frame_bytes} bytes (stream.frame_max in rabbitmq.conf)"
+                );
+                return Err(Lost::Refused(error::FRAME_TOO_LARGE, words));
+            }
             self.declare(at, now_ns)?;
         }
         self.send(at, shared, observer, now_ns)

@@ -10,7 +10,7 @@ use super::wire::{self, Frame, code, key};
 use crate::stream::{ByteStream, InputBytes, Lost};
 use crate::{Poller, Ready};
 
-/// The largest frame that is sent, where the server sets no limit: what RabbitMQ offers by default.
+/// The largest frame that is sent where the server sets no limit: what RabbitMQ offers by default.
 const FRAME_BYTES_MAX: u32 = 1 << 20;
 /// A longer frame from the server is not believed. The agreed size binds what is sent only: a chunk arrives as it is stored.
 const INPUT_FRAME_BYTES_MAX: usize = 256 << 20;
@@ -273,7 +273,7 @@ impl Session {
         // Zero means no limit, and no heartbeats.
         let frame_bytes = match frame_bytes {
             0 => FRAME_BYTES_MAX,
-            offered => offered.min(FRAME_BYTES_MAX),
+            offered => offered,
         };
         let heartbeat_s = match (heartbeat_s, options.heartbeat_s) {
             (0, wanted) => wanted,

@@ -54,6 +54,7 @@ pub(super) mod error {
     pub const STREAM_DOES_NOT_EXIST: &str = "STREAM_DOES_NOT_EXIST";
     pub const STREAM_NOT_AVAILABLE: &str = "STREAM_NOT_AVAILABLE";
     pub const PUBLISH_ERROR: &str = "PUBLISH_ERROR";
+    pub const FRAME_TOO_LARGE: &str = "FRAME_TOO_LARGE";
     pub const CHUNK_CORRUPTED: &str = "CHUNK_CORRUPTED";
 }
 
@@ -72,7 +73,7 @@ pub(super) fn meaning(response: u16) -> (&'static str, &'static str) {
             amqp_error::CLOSED_BY_SERVER,
             "it does not know a frame that was sent",
         ),
-        14 => (amqp_error::CLOSED_BY_SERVER, "a frame was larger than was agreed"),
+        14 => (error::FRAME_TOO_LARGE, "a frame was larger than was agreed"),
         code::INTERNAL_ERROR => (amqp_error::INTERNAL_ERROR, "it has an internal error"),
         code::ACCESS_REFUSED => (
             amqp_error::ACCESS_REFUSED,
