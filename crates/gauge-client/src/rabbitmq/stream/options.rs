@@ -8,7 +8,7 @@ use crate::{ClientError, Endpoint, Topic};
 /// Chunks that the server may send ahead: what RabbitMQ's Java client begins with.
 const CREDITS: u16 = 10;
 const HEARTBEAT_S: u32 = 60;
-/// Streams that a consumer reads over one connection: as RabbitMQ's clients for Go and .NET.
+/// Streams that a consumer reads over one connection: with more, each waits for the others (docs/systems/rabbitmq.md).
 const STREAMS_PER_CONNECTION: u16 = 1;
 /// The upper half of the numbers of subscriptions has another use.
 const STREAMS_PER_CONNECTION_MAX: u16 = 128;
