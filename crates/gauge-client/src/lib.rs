@@ -330,6 +330,7 @@ pub fn protocols() -> Vec<Arc<dyn Protocol>> {
     vec![
         Arc::new(kafka::Kafka),
         Arc::new(rabbitmq::RabbitMq),
+        Arc::new(rabbitmq::stream::RabbitMqStream),
         Arc::new(nats::Nats),
         Arc::new(pulsar::Pulsar),
     ]
