@@ -34,7 +34,7 @@ fn batch(count: usize, value_bytes: usize) -> Vec<u8> {
     out[43..57].fill(0xff);
     out[57..61].copy_from_slice(&(count as i32).to_be_bytes());
     out.extend(records);
-    let crc = crc32c::crc32c(&out[21..]);
+    let crc = gauge_load::crc::crc32c(&out[21..]);
     out[17..21].copy_from_slice(&crc.to_be_bytes());
     out
 }

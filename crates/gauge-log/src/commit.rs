@@ -4,11 +4,9 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use crate::broker::topics::ConnectionId;
+use crate::scheduling::prefer_short_slices;
 use crate::shared::{Shared, lock};
 use crate::storage::journal::PendingWrite;
-
-/// Write-back of the page cache is started each time this much was written (`async` mode).
-const WRITE_BACK_BYTES: u64 = 8 << 20;
 
 /// Writes what is pending; false when nothing was. `own` is the calling network thread, which need not be signalled.
 fn commit_locked(shared: &Shared, own: Option<u16>) -> io::Result<bool> {
@@ -58,8 +56,8 @@ fn write_out(shared: &Shared, write: &PendingWrite) -> io::Result<()> {
             .write(bytes, write.chunk.start + write.from as u64)?;
         shared.metrics.written_bytes.add(bytes.len() as u64);
         let end = write.chunk.start + write.to as u64;
-        if end / WRITE_BACK_BYTES != (end - bytes.len() as u64) / WRITE_BACK_BYTES {
-            write.segment.start_write_back(end);
+        if !shared.is_fsync() {
+            shared.write_back.note(&write.segment, end, bytes.len() as u64);
         }
     }
     if write.completes {
@@ -81,6 +79,7 @@ pub fn commit_here(shared: &Shared, own: u16) -> io::Result<()> {
 
 /// The committer's thread: commits whenever it is asked to, until everything should end, and then once more.
 pub fn run(shared: &Shared) -> io::Result<()> {
+    prefer_short_slices();
     loop {
         {
             let mut wanted = lock(&shared.commit_wanted);

@@ -14,6 +14,7 @@ use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::storage::cache::ChunkCache;
 use crate::storage::segment::Durability;
+use crate::write_back::WriteBack;
 
 /// Locks a mutex whose holder may have panicked: the process is ending then anyway.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -116,6 +117,8 @@ pub struct Shared {
     pub commit_changed: Condvar,
     /// Held while a commit is written.
     pub commit_running: Mutex<()>,
+    /// What is to be written back (`async` mode).
+    pub write_back: WriteBack,
     /// Whether the maintenance thread has something to do.
     pub maintenance_wanted: Mutex<bool>,
     /// Signalled when `maintenance_wanted` is set.
@@ -156,6 +159,7 @@ impl Shared {
         self.stopping.store(true, Ordering::Release);
         self.mailboxes.iter().for_each(|mailbox| mailbox.wake.signal());
         self.loads_changed.notify_all();
+        self.write_back.wake();
         self.want_commit();
         self.want_maintenance();
     }

@@ -21,6 +21,7 @@ use crate::settings::Settings;
 use crate::shared::{Loads, Mail, Mailbox, Shared, Wake, lock};
 use crate::storage::cache::ChunkCache;
 use crate::storage::journal::Journal;
+use crate::write_back::{self, WriteBack};
 use crate::{commit, load, maintain};
 
 /// A running log.
@@ -66,6 +67,7 @@ pub fn start(settings: Settings) -> Result<Running, String> {
         Ok(())
     })?);
     threads.push(spawn(&shared, "maintain", maintain::run)?);
+    threads.push(spawn(&shared, "write-back", write_back::run)?);
     if let Some(address) = shared.settings.metrics {
         threads.push(crate::metrics::serve(&shared, address)?);
     }
@@ -231,6 +233,7 @@ fn assemble(
         commit_wanted: Mutex::new(false),
         commit_changed: Condvar::new(),
         commit_running: Mutex::new(()),
+        write_back: WriteBack::default(),
         maintenance_wanted: Mutex::new(false),
         maintenance_changed: Condvar::new(),
         failure: Mutex::new(None),

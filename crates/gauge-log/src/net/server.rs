@@ -13,6 +13,7 @@ use super::poll::{Poll, Ready};
 use crate::api::{self, Outcome};
 use crate::broker::topics::ConnectionId;
 use crate::commit;
+use crate::scheduling::prefer_short_slices;
 use crate::settings::FRAME_BYTES_MAX;
 use crate::shared::{Mail, Shared, lock};
 
@@ -84,6 +85,7 @@ impl<'a> Server<'a> {
     /// Serves until everything should end.
     pub fn run(mut self) -> io::Result<()> {
         let mut ready: Vec<Ready> = Vec::new();
+        prefer_short_slices();
         while !self.shared.is_stopping() {
             self.poll.wait(self.timeout(), &mut ready)?;
             for event in &ready {

@@ -62,7 +62,7 @@ fn crc(kind: Kind, header: &[u8], payload: &[u8]) -> u32 {
         Kind::Batch => &payload[..GUARDED_BYTES],
         Kind::Change => payload,
     };
-    crc32c::crc32c_append(crc32c::crc32c(&header[8..HEADER_BYTES]), guarded)
+    gauge_load::crc::crc32c_append(gauge_load::crc::crc32c(&header[8..HEADER_BYTES]), guarded)
 }
 
 /// The header's bytes for `payload` (a record batch must already have its base offset).

@@ -11,6 +11,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::buffer::BLOCK_BYTES;
+
 /// The extension of a file that waits to become the next segment.
 pub const SPARE_EXTENSION: &str = "spare";
 /// Numbers spare files, so that one that still waits for its name is never taken for the next one.
@@ -176,26 +178,25 @@ impl Segment {
         Ok(())
     }
 
-    /// In `async` mode, starts write-back of everything before `position` without waiting for it, so that dirty pages never pile up until
-    /// the kernel makes a writer wait for them; nothing in `fsync` mode.
-    pub fn start_write_back(&self, position: u64) {
-        if self.mode != WritePath::Cache {
-            return;
-        }
+    /// In `async` mode, starts write-back of the next piece before journal position `position`, at most `bytes_max` bytes; false when there is none. Waits only
+    /// until the device has room for it in its queue.
+    pub fn start_write_back(&self, position: u64, bytes_max: u64) -> bool {
         let from = self.written_back.load(Ordering::Relaxed);
-        let to = position - self.base;
-        if to > from {
-            // SAFETY: a plain system call on a file descriptor that `self` keeps open; failure only means that the kernel decides itself when to write.
-            unsafe {
-                libc::sync_file_range(
-                    self.file.as_raw_fd(),
-                    from as libc::off64_t,
-                    (to - from) as libc::off64_t,
-                    libc::SYNC_FILE_RANGE_WRITE,
-                );
-            }
-            self.written_back.store(to, Ordering::Relaxed);
+        let to = position.saturating_sub(self.base).min(from + bytes_max) & !(BLOCK_BYTES as u64 - 1);
+        if self.mode != WritePath::Cache || to <= from {
+            return false;
         }
+        // SAFETY: a plain system call on a file descriptor that `self` keeps open; failure only means that the kernel decides itself when to write.
+        unsafe {
+            libc::sync_file_range(
+                self.file.as_raw_fd(),
+                from as libc::off64_t,
+                (to - from) as libc::off64_t,
+                libc::SYNC_FILE_RANGE_WRITE,
+            );
+        }
+        self.written_back.store(to, Ordering::Relaxed);
+        true
     }
 
     /// Fills `bytes` from journal position `position`; returns how many bytes there were before the end of the file. In `fsync` mode the position,
