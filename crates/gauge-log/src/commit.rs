@@ -18,11 +18,12 @@ fn commit_locked(shared: &Shared, own: Option<u16>) -> io::Result<bool> {
         write_out(shared, write)?;
     }
     let mut woken: Vec<ConnectionId> = Vec::new();
-    let maintain;
+    let (maintain, prepare);
     {
         let mut broker = shared.broker();
         broker.journal.note_durable(pending.end);
-        maintain = broker.journal.wants_segment() || broker.journal.rolled.load(Ordering::Relaxed);
+        maintain = broker.journal.rolled.load(Ordering::Relaxed);
+        prepare = broker.journal.wants_segment();
         for (partition, next_offset) in pending.published {
             // A partition that is gone was deleted since.
             if let Some(partition) = broker.topics.partition_mut(partition) {
@@ -35,6 +36,9 @@ fn commit_locked(shared: &Shared, own: Option<u16>) -> io::Result<bool> {
     shared.metrics.commits.add(1);
     if maintain {
         shared.want_maintenance();
+    }
+    if prepare {
+        shared.want_segment();
     }
     woken.sort_unstable_by_key(|connection| (connection.thread, connection.number));
     woken.dedup();

@@ -123,6 +123,10 @@ pub struct Shared {
     pub maintenance_wanted: Mutex<bool>,
     /// Signalled when `maintenance_wanted` is set.
     pub maintenance_changed: Condvar,
+    /// Whether the next segment should be made ready.
+    pub segment_wanted: Mutex<bool>,
+    /// Signalled when `segment_wanted` is set.
+    pub segment_changed: Condvar,
     /// Why the log had to stop, if it had to.
     pub failure: Mutex<Option<String>>,
     /// Set when everything should end.
@@ -162,6 +166,7 @@ impl Shared {
         self.write_back.wake();
         self.want_commit();
         self.want_maintenance();
+        self.want_segment();
     }
 
     /// Stops because of a failure that cannot be worked around: data that cannot be written is never acknowledged.
@@ -171,7 +176,13 @@ impl Shared {
         self.stop();
     }
 
-    /// Asks for the next segment to be made ready, a state to be written, or deleted data to be removed.
+    /// Asks for the next segment to be made ready.
+    pub fn want_segment(&self) {
+        *lock(&self.segment_wanted) = true;
+        self.segment_changed.notify_one();
+    }
+
+    /// Asks for a state to be written, or deleted data to be removed.
     pub fn want_maintenance(&self) {
         *lock(&self.maintenance_wanted) = true;
         self.maintenance_changed.notify_one();

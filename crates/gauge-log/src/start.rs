@@ -22,7 +22,7 @@ use crate::shared::{Loads, Mail, Mailbox, Shared, Wake, lock};
 use crate::storage::cache::ChunkCache;
 use crate::storage::journal::Journal;
 use crate::write_back::{self, WriteBack};
-use crate::{commit, load, maintain};
+use crate::{commit, load, maintain, prepare};
 
 /// A running log.
 #[derive(Debug)]
@@ -67,6 +67,7 @@ pub fn start(settings: Settings) -> Result<Running, String> {
         Ok(())
     })?);
     threads.push(spawn(&shared, "maintain", maintain::run)?);
+    threads.push(spawn(&shared, "prepare", prepare::run)?);
     threads.push(spawn(&shared, "write-back", write_back::run)?);
     if let Some(address) = shared.settings.metrics {
         threads.push(crate::metrics::serve(&shared, address)?);
@@ -236,6 +237,8 @@ fn assemble(
         write_back: WriteBack::default(),
         maintenance_wanted: Mutex::new(false),
         maintenance_changed: Condvar::new(),
+        segment_wanted: Mutex::new(true),
+        segment_changed: Condvar::new(),
         failure: Mutex::new(None),
         stopping: AtomicBool::new(false),
         input_bytes: AtomicUsize::new(0),
