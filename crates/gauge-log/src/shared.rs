@@ -231,6 +231,11 @@ impl Shared {
         }
     }
 
+    /// Whether chunks may be read before somebody waits for them: not while so many are asked for that they might be dropped again before they are used.
+    pub fn may_load_ahead(&self) -> bool {
+        lock(&self.loads).queue.len() < LOADS_AHEAD_MAX
+    }
+
     /// Notes `bytes` of batches against `--limit-mb-s`; returns how long their connection should pause.
     pub fn charge(&self, bytes: usize) -> Option<Duration> {
         let rate_mb_s = self.settings.limit_mb_s?;
@@ -259,5 +264,7 @@ impl Shared {
     }
 }
 
+/// Requests for chunks that may be queued while chunks are read ahead.
+const LOADS_AHEAD_MAX: usize = 4;
 /// How much unused time the byte rate limit lets a burst use.
 const LIMIT_BURST_NS: i64 = 5_000_000;

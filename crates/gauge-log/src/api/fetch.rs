@@ -136,8 +136,12 @@ impl FetchRequest {
             self.note_waiter(&mut broker, connection);
         }
         drop(broker);
+        // What somebody waits for goes first.
+        loads.sort_by_key(|&(_, blocks)| !blocks);
         for (chunk, blocks) in loads {
-            shared.request_load(chunk, (blocks && !enough && !must).then_some(connection));
+            if blocks || shared.may_load_ahead() {
+                shared.request_load(chunk, (blocks && !enough && !must).then_some(connection));
+            }
         }
         if !enough && !must {
             return None;
@@ -198,7 +202,7 @@ impl FetchRequest {
                 loads.push((chunk, true));
             }
         }
-        loads.extend(found.ahead.map(|chunk| (chunk, false)));
+        loads.extend(found.ahead.into_iter().map(|chunk| (chunk, false)));
         standing
     }
 

@@ -41,8 +41,8 @@ pub struct Found {
     pub bytes: usize,
     /// A chunk that must be read from disk before more can be found.
     pub load: Option<u64>,
-    /// Chunks that will be wanted soon by whoever reads on.
-    pub ahead: Option<u64>,
+    /// Chunks that will be wanted soon by whoever reads on, in order.
+    pub ahead: Vec<u64>,
 }
 
 /// Everything that the log knows.
@@ -62,6 +62,8 @@ pub struct Broker {
     places: Vec<BatchPlace>,
 }
 
+/// Chunks that are read from disk before their reader asks for them, so that reading, checking and sending overlap.
+const AHEAD_CHUNKS: usize = 3;
 /// Producer ids taken with one journal entry.
 const PRODUCER_IDS_AT_ONCE: i64 = 1000;
 
@@ -150,10 +152,11 @@ impl Broker {
     ) -> Found {
         let mut found = Found::default();
         let cursor = self.walk(partition_id, offset, bytes_max, at_least_one, extents, &mut found);
-        if let Some((offset, chunk)) = cursor
-            && let Some(partition) = self.topics.partition_mut(partition_id)
-        {
-            partition.note_cursor(offset, chunk);
+        if let Some((offset, chunk)) = cursor {
+            found.ahead = self.chunks_ahead(partition_id, chunk);
+            if let Some(partition) = self.topics.partition_mut(partition_id) {
+                partition.note_cursor(offset, chunk);
+            }
         }
         found
     }
@@ -210,13 +213,23 @@ impl Broker {
                 true => self.journal.start_after(start),
                 false => partition.chunk_after(start),
             };
-            if let Some(next) = chunk_start
-                && !self.cache.contains(next)
-            {
-                found.ahead = Some(next);
-            }
         }
         None
+    }
+
+    /// The chunks behind `chunk` that a reader of the partition wants next and that are not in memory.
+    fn chunks_ahead(&self, partition_id: u32, chunk: u64) -> Vec<u64> {
+        let Some(partition) = self.topics.partition(partition_id) else {
+            return Vec::new();
+        };
+        let after = |&start: &u64| match partition.thinned {
+            true => self.journal.start_after(start),
+            false => partition.chunk_after(start),
+        };
+        std::iter::successors(after(&chunk), after)
+            .take(AHEAD_CHUNKS)
+            .filter(|&start| !self.cache.contains(start))
+            .collect()
     }
 }
 

@@ -27,10 +27,9 @@ const INPUT_FREE_BYTES: usize = 64 << 10;
 const INPUT_FIRST_BYTES: usize = 4 << 10;
 /// While memory is short, a request that was begun must go on, and a response must be read on, within this time.
 const STALL_TIME: Duration = Duration::from_secs(1);
-/// Up to this many pending bytes are written by the network thread itself, which saves two changes of threads; more is left to the committer, so
-/// that receiving and writing overlap. A write to the page cache takes a fifth of the time of one to the device.
-const COMMIT_HERE_ASYNC_BYTES: usize = 512 << 10;
-const COMMIT_HERE_FSYNC_BYTES: usize = 64 << 10;
+/// In `async` mode up to this many pending bytes are written by the network thread itself, which saves two changes of threads; more is left to the committer, so
+/// that receiving and writing overlap. A write to the device is always left to the committer: nobody else should wait for it.
+const COMMIT_HERE_BYTES: usize = 512 << 10;
 const TOKEN_LISTENER: u64 = u64::MAX;
 const TOKEN_WAKE: u64 = u64::MAX - 1;
 
@@ -705,12 +704,8 @@ impl<'a> Server<'a> {
 
     fn commit(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.appended) {
-            let limit = if self.shared.is_fsync() {
-                COMMIT_HERE_FSYNC_BYTES
-            } else {
-                COMMIT_HERE_ASYNC_BYTES
-            };
-            let inline = self.shared.broker().journal.pending_bytes() <= limit;
+            let inline =
+                !self.shared.is_fsync() && self.shared.broker().journal.pending_bytes() <= COMMIT_HERE_BYTES;
             self.mailbox().awaits_commit.store(true, Ordering::Release);
             if inline {
                 commit::commit_here(self.shared, self.index)?;

@@ -82,6 +82,9 @@ pub fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
+/// Bytes read at once: a write to the device waits behind what is being read. (With pieces of 4 MiB a small synced write took twice as long as with 1 MiB, and reading was no
+/// faster.)
+const READ_BYTES: usize = 1 << 20;
 /// Bytes of zeroes in memory.
 const ZEROES_BYTES: usize = 1 << 20;
 
@@ -277,9 +280,10 @@ impl Segment {
     pub fn read(&self, bytes: &mut [u8], position: u64) -> io::Result<usize> {
         let mut filled = 0;
         while filled < bytes.len() {
+            let piece = bytes.len().min(filled + READ_BYTES);
             match self
                 .file
-                .read_at(&mut bytes[filled..], position - self.base + filled as u64)
+                .read_at(&mut bytes[filled..piece], position - self.base + filled as u64)
             {
                 Ok(0) => break,
                 Ok(count) => filled += count,
