@@ -2,6 +2,7 @@
 //!
 //! One thread, one large sequential read at a time, whatever the number of readers; what it reads is shared by all of them. It runs at a lower priority than publishing.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -93,25 +94,28 @@ fn load(shared: &Shared, start: u64) -> Result<(), String> {
 /// Checks every entry of a chunk and lists the batches that are whole; the others are left out and so never served.
 fn index(shared: &Shared, buffer: &mut AlignedBuffer, start: u64, count: usize) -> Directory {
     let mut places = Vec::new();
-    entry::walk(&buffer.all_mut()[..count], start, |step| match step {
-        Step::Entry(at, header, payload) if header.kind == Kind::Batch => {
-            let batch = batch::header(payload);
-            places.push(BatchPlace {
-                base_offset: batch.base_offset,
-                offset_count: batch.offset_count as u32,
-                partition: header.partition,
-                at: (at + entry::HEADER_BYTES) as u32,
-                bytes: payload.len() as u32,
-            });
+    entry::walk(&buffer.all_mut()[..count], start, |step| {
+        match step {
+            Step::Entry(at, header, payload) if header.kind == Kind::Batch => {
+                let batch = batch::header(payload);
+                places.push(BatchPlace {
+                    base_offset: batch.base_offset,
+                    offset_count: batch.offset_count as u32,
+                    partition: header.partition,
+                    at: (at + entry::HEADER_BYTES) as u32,
+                    bytes: payload.len() as u32,
+                });
+            }
+            Step::Entry(..) => {}
+            Step::Damage(from, to) => {
+                shared.metrics.damaged.add(1);
+                shared.events.write(
+                    "damage",
+                    json!({"from": start + from as u64, "to": start + to as u64}),
+                );
+            }
         }
-        Step::Entry(..) => {}
-        Step::Damage(from, to) => {
-            shared.metrics.damaged.add(1);
-            shared.events.write(
-                "damage",
-                json!({"from": start + from as u64, "to": start + to as u64}),
-            );
-        }
+        ControlFlow::Continue(())
     });
     Directory::new(places)
 }

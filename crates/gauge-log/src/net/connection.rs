@@ -66,6 +66,8 @@ pub struct Connection {
     pub queued: bool,
     /// Whether reading waits until other connections finish their requests.
     pub starved: bool,
+    /// Whether a request of it was handled.
+    pub is_proven: bool,
     /// When bytes last went in or out.
     pub last_progress: Instant,
     /// When the request that is incomplete in `input` began.
@@ -89,6 +91,7 @@ impl Connection {
             loading: false,
             queued: false,
             starved: false,
+            is_proven: false,
             last_progress: now,
             begun: now,
         }

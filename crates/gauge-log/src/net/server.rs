@@ -25,6 +25,8 @@ const TURN_BYTES: usize = 1 << 20;
 const INPUT_FREE_BYTES: usize = 64 << 10;
 /// Memory that the beginning of a request takes at first.
 const INPUT_FIRST_BYTES: usize = 4 << 10;
+/// How often connections that wait for memory try again.
+const MEMORY_PERIOD: Duration = Duration::from_millis(1);
 /// While memory is short, a request that was begun must go on, and a response must be read on, within this time.
 const STALL_TIME: Duration = Duration::from_secs(1);
 /// In `async` mode up to this many pending bytes are written by the network thread itself, which saves two changes of threads; more is left to the committer, so
@@ -47,8 +49,10 @@ pub struct Server<'a> {
     held: VecDeque<(u64, u64)>,
     /// Deadlines of parked connections.
     deadlines: BTreeMap<(Instant, u64), ()>,
-    /// Connections that wait for memory.
+    /// Connections that wait for memory, when to look again whether there is some, and up to where the journal was durable at the last look.
     waiting_for_memory: Vec<u64>,
+    next_memory_look: Instant,
+    committed_at_look: u64,
     scratch: Vec<u8>,
     appended: bool,
     next_sweep: Instant,
@@ -75,6 +79,8 @@ impl<'a> Server<'a> {
             held: VecDeque::new(),
             deadlines: BTreeMap::new(),
             waiting_for_memory: Vec::new(),
+            next_memory_look: Instant::now(),
+            committed_at_look: 0,
             scratch: vec![0; SCRATCH_BYTES],
             appended: false,
             next_sweep: Instant::now(),
@@ -121,10 +127,7 @@ impl<'a> Server<'a> {
             next = next.into_iter().chain(groups).min();
         }
         if !self.waiting_for_memory.is_empty() {
-            next = next
-                .into_iter()
-                .chain([Instant::now() + Duration::from_millis(1)])
-                .min();
+            next = next.into_iter().chain([self.next_memory_look]).min();
         }
         let now = Instant::now();
         let sweep = (!self.connections.is_empty()).then_some(self.next_sweep);
@@ -471,6 +474,7 @@ impl<'a> Server<'a> {
             connection.input = input;
             if handled {
                 connection.input_done += frame;
+                connection.is_proven = true;
             }
         }
     }
@@ -542,6 +546,7 @@ impl<'a> Server<'a> {
             rest = &rest[frame..];
         }
         let connection = self.connections.get_mut(&number)?;
+        connection.is_proven |= rest.len() < count;
         connection.begun = Instant::now();
         connection.input.extend_from_slice(rest);
         charge_input(self.shared, connection);
@@ -559,7 +564,12 @@ impl<'a> Server<'a> {
         // Grows with what has arrived, not with what was claimed.
         let room = (want - have).min((3 * have).max(INPUT_FIRST_BYTES));
         let used = self.shared.input_bytes.load(Ordering::Relaxed);
-        let over = used + room > self.shared.settings.input_bytes_max() && have + room > INPUT_FREE_BYTES;
+        // A quarter is kept for clients that have ended a request before: who only begins some cannot take it all.
+        let limit = match connection.is_proven {
+            true => self.shared.settings.input_bytes_max(),
+            false => self.shared.settings.input_bytes_max() / 4 * 3,
+        };
+        let over = used + room > limit && have + room > INPUT_FREE_BYTES;
         // One connection at a time may go beyond the limit, or half-received requests could block each other for ever.
         if over && !take_turn(self.shared, self.index, number) {
             connection.starved = true;
@@ -735,6 +745,21 @@ impl<'a> Server<'a> {
                 self.flush(number);
             }
         }
+        self.look_for_memory();
+    }
+
+    /// Lets connections that wait for memory try again: when something was written, which frees chunks, and every `MEMORY_PERIOD`, as other threads free memory too.
+    fn look_for_memory(&mut self) {
+        if self.waiting_for_memory.is_empty() {
+            return;
+        }
+        let committed = self.shared.committed.load(Ordering::Acquire);
+        let now = Instant::now();
+        if committed == self.committed_at_look && now < self.next_memory_look {
+            return;
+        }
+        self.committed_at_look = committed;
+        self.next_memory_look = now + MEMORY_PERIOD;
         for number in std::mem::take(&mut self.waiting_for_memory) {
             let Some(connection) = self.connections.get_mut(&number) else {
                 continue;
