@@ -231,6 +231,20 @@ impl Shared {
         }
     }
 
+    /// Whether responses that clients do not read take so much memory that every one should be small.
+    pub fn is_short_of_output(&self) -> bool {
+        self.output_bytes.load(Ordering::Relaxed) > self.settings.output_bytes_max() / 2
+    }
+
+    /// Memory of unread responses with which a connection has no further request handled.
+    pub fn unread_bytes_max(&self) -> usize {
+        if self.is_short_of_output() {
+            UNREAD_BYTES_SHORT
+        } else {
+            UNREAD_BYTES_MAX
+        }
+    }
+
     /// Whether chunks may be read before somebody waits for them: not while so many are asked for that they might be dropped again before they are used.
     pub fn may_load_ahead(&self) -> bool {
         lock(&self.loads).queue.len() < LOADS_AHEAD_MAX
@@ -264,6 +278,9 @@ impl Shared {
     }
 }
 
+/// Memory of unread responses per connection: usually, and while memory is short.
+const UNREAD_BYTES_MAX: usize = 256 << 10;
+const UNREAD_BYTES_SHORT: usize = 4 << 10;
 /// Requests for chunks that may be queued while chunks are read ahead.
 const LOADS_AHEAD_MAX: usize = 4;
 /// How much unused time the byte rate limit lets a burst use.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::error::ErrorCode;
 use super::{Api, Outcome, Request, begin, finish};
 use crate::broker::topics::ConnectionId;
-use crate::broker::{Broker, EXTENTS_MAX, Extent};
+use crate::broker::{Broker, EXTENTS_MAX, EXTENTS_SHORT, Extent, Limits};
 use crate::net::output::Response;
 use crate::shared::{Shared, lock};
 use crate::wire::{Read, Writer};
@@ -185,14 +185,24 @@ impl FetchRequest {
         }
         let room = wanted.bytes_max.min(self.bytes_max.saturating_sub(bytes_so_far));
         let may_exceed = bytes_so_far == 0;
+        let extents_max = if shared.is_short_of_output() {
+            EXTENTS_SHORT
+        } else {
+            EXTENTS_MAX
+        };
         if wanted.offset >= partition.high_watermark
-            || extents.len() == EXTENTS_MAX
+            || extents.len() >= extents_max
             || (room == 0 && !may_exceed)
         {
             return standing;
         }
+        let limits = Limits {
+            bytes_max: room,
+            at_least_one: may_exceed,
+            extents_max,
+        };
         let before = extents.len();
-        let found = broker.read(id, wanted.offset, room, may_exceed, extents);
+        let found = broker.read(id, wanted.offset, limits, extents);
         standing.extents = extents.len() - before;
         standing.bytes = found.bytes;
         if let Some(chunk) = found.load {

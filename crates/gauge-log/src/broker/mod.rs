@@ -22,6 +22,8 @@ use crate::storage::journal::{Full, Journal};
 
 /// Batches of one response at most, which bounds what a connection that does not read can hold.
 pub const EXTENTS_MAX: usize = 4096;
+/// The same while memory for responses is short.
+pub const EXTENTS_SHORT: usize = 64;
 
 /// A batch's bytes, as a place in the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +34,17 @@ pub struct Extent {
     pub at: u32,
     /// Number of bytes.
     pub bytes: u32,
+}
+
+/// How much a read of one partition may add.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of batches.
+    pub bytes_max: usize,
+    /// Whether one batch may be larger than that.
+    pub at_least_one: bool,
+    /// Batches in all, with those that are there already.
+    pub extents_max: usize,
 }
 
 /// What a read of one partition found.
@@ -140,18 +153,17 @@ impl Broker {
         Ok((self.next_producer_id - 1, position))
     }
 
-    /// Adds the batches of a partition from `offset` on to `extents`, up to `bytes_max` bytes (but at least one batch when `at_least_one`), as far as they are in memory.
+    /// Adds the batches of a partition from `offset` on to `extents`, within the limits and as far as they are in memory.
     /// The offset lies between the start of the log and the high watermark.
     pub fn read(
         &mut self,
         partition_id: u32,
         offset: i64,
-        bytes_max: usize,
-        at_least_one: bool,
+        limits: Limits,
         extents: &mut Vec<Extent>,
     ) -> Found {
         let mut found = Found::default();
-        let cursor = self.walk(partition_id, offset, bytes_max, at_least_one, extents, &mut found);
+        let cursor = self.walk(partition_id, offset, limits, extents, &mut found);
         if let Some((offset, chunk)) = cursor {
             found.ahead = self.chunks_ahead(partition_id, chunk);
             if let Some(partition) = self.topics.partition_mut(partition_id) {
@@ -166,8 +178,7 @@ impl Broker {
         &mut self,
         partition_id: u32,
         offset: i64,
-        bytes_max: usize,
-        at_least_one: bool,
+        limits: Limits,
         extents: &mut Vec<Extent>,
         found: &mut Found,
     ) -> Option<(i64, u64)> {
@@ -196,9 +207,9 @@ impl Broker {
                     .map_or(&[][..], |directory| directory.from_offset(partition_id, offset))
             };
             for place in places {
-                let wanted =
-                    found.bytes + place.bytes as usize <= bytes_max || (at_least_one && found.bytes == 0);
-                if place.next_offset() > high_watermark || !wanted || extents.len() == EXTENTS_MAX {
+                let wanted = found.bytes + place.bytes as usize <= limits.bytes_max
+                    || (limits.at_least_one && found.bytes == 0);
+                if place.next_offset() > high_watermark || !wanted || extents.len() >= limits.extents_max {
                     return Some((offset, start));
                 }
                 extents.push(Extent {

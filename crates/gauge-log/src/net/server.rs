@@ -205,13 +205,9 @@ impl<'a> Server<'a> {
         self.shared
             .input_bytes
             .fetch_sub(connection.input_charged, Ordering::Relaxed);
-        let output: usize = connection
-            .ready
-            .iter()
-            .chain(connection.held.iter().map(|held| &held.response))
-            .map(Response::memory_bytes)
-            .sum();
-        self.shared.output_bytes.fetch_sub(output, Ordering::Relaxed);
+        self.shared
+            .output_bytes
+            .fetch_sub(connection.unread_bytes, Ordering::Relaxed);
         let id = self.id(number);
         match connection.parked {
             Some(Parked::Fetch { request, deadline }) => {
@@ -389,6 +385,7 @@ impl<'a> Server<'a> {
         self.shared
             .output_bytes
             .fetch_add(response.memory_bytes(), Ordering::Relaxed);
+        connection.unread_bytes += response.memory_bytes();
         let committed = self.shared.committed.load(Ordering::Acquire);
         connection.answer(response, position, committed);
         if !connection.held.is_empty() {
@@ -405,8 +402,10 @@ impl<'a> Server<'a> {
         }
         let ready = connection.ready.len();
         let shared = self.shared;
+        let unread_bytes = &mut connection.unread_bytes;
         let free = |bytes| {
             shared.output_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            *unread_bytes -= bytes;
         };
         let (sent, bytes, _) = output::send(
             connection.socket.as_raw_fd(),
@@ -447,10 +446,11 @@ impl<'a> Server<'a> {
     /// Handles requests that are complete in the connection's own buffer; returns whether more may be received.
     fn handle_buffered(&mut self, number: u64) -> bool {
         loop {
+            let room = self.shared.unread_bytes_max();
             let Some(connection) = self.connections.get_mut(&number) else {
                 return false;
             };
-            if !connection.may_handle() {
+            if !connection.may_handle(room) {
                 return false;
             }
             let frame = match frame_in(connection.pending_input()) {
@@ -502,10 +502,11 @@ impl<'a> Server<'a> {
         let mut received = 0;
         let mut scratch = std::mem::take(&mut self.scratch);
         let open = loop {
+            let room = self.shared.unread_bytes_max();
             let Some(connection) = self.connections.get_mut(&number) else {
                 break false;
             };
-            if !connection.may_handle() || !connection.readable {
+            if !connection.may_handle(room) || !connection.readable {
                 break true;
             }
             if received >= TURN_BYTES {
@@ -531,13 +532,14 @@ impl<'a> Server<'a> {
         let count = self.receive_into(number, scratch)?;
         let mut rest = &scratch[..count];
         loop {
+            let room = self.shared.unread_bytes_max();
             let connection = self.connections.get_mut(&number)?;
             let frame = match frame_in(rest) {
                 Err(()) => {
                     self.reject(number);
                     return None;
                 }
-                Ok(Some(frame)) if connection.may_handle() => frame,
+                Ok(Some(frame)) if connection.may_handle(room) => frame,
                 _ => break,
             };
             if !self.handle(number, &rest[4..frame]) {
