@@ -50,6 +50,7 @@ pub fn start(settings: Settings) -> Result<Running, String> {
         format!("cannot listen on {}: {error}; choose another address with --listen HOST:PORT (port 0: any free one)", settings.listen)
     })?;
     raise_backlog(&listener);
+    raise_descriptor_limit();
     let address = listener
         .local_addr()
         .map_err(|error| format!("cannot tell the listening address: {error}"))?;
@@ -150,6 +151,21 @@ fn lock_directory(settings: &Settings) -> Result<OwnedFd, String> {
 fn raise_backlog(listener: &TcpListener) {
     // SAFETY: a plain system call on a descriptor that `listener` owns; failure leaves the smaller backlog.
     unsafe { libc::listen(listener.as_raw_fd(), 4096) };
+}
+
+/// Each connection takes a descriptor; the usual soft limit of 1024 is for programs that use select(2).
+fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: plain system calls on a structure that lives during both; failure leaves the limit as it is.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
 }
 
 /// The log's identity, made when its directory was.
