@@ -1,6 +1,7 @@
 //! From bytes to requests.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -14,6 +15,8 @@ const TURN_BYTES: usize = 1 << 20;
 const INPUT_FREE_BYTES: usize = 64 << 10;
 /// Memory that the beginning of a request takes at first.
 const INPUT_FIRST_BYTES: usize = 4 << 10;
+/// Memory that the rest of a request of a proven client takes at once, while there is plenty.
+const INPUT_PROVEN_BYTES: usize = 1 << 20;
 
 impl Server<'_> {
     /// Handles requests that are complete in the connection's own buffer; returns whether more may be received.
@@ -102,7 +105,7 @@ impl Server<'_> {
 
     /// Receives into the thread's memory and handles what is complete there; the beginning of another request goes to the connection's buffer.
     pub(super) fn receive_scratch(&mut self, number: u64, scratch: &mut [u8]) -> Option<usize> {
-        let count = self.receive_into(number, scratch)?;
+        let count = self.receive_into(number, as_uninit(scratch))?;
         let mut rest = &scratch[..count];
         loop {
             let room = self.shared.unread_bytes_max();
@@ -136,9 +139,13 @@ impl Server<'_> {
             Some(length) => u32::from_be_bytes(*length) as usize + 4,
             None => 4,
         };
-        // Grows with what has arrived, not with what was claimed.
-        let room = (want - have).min((3 * have).max(INPUT_FIRST_BYTES));
         let used = self.shared.input_bytes.load(Ordering::Relaxed);
+        let is_plenty = used < self.shared.settings.input_bytes_max() / 2;
+        // Grows with what has arrived, not with what was claimed, unless the client has kept its word before.
+        let room = match connection.is_proven && is_plenty {
+            true => (want - have).min(INPUT_PROVEN_BYTES),
+            false => (want - have).min((3 * have).max(INPUT_FIRST_BYTES)),
+        };
         // A quarter is kept for clients that have ended a request before: who only begins some cannot take it all.
         let limit = match connection.is_proven {
             true => self.shared.settings.input_bytes_max(),
@@ -157,9 +164,9 @@ impl Server<'_> {
         if input.capacity() < have + room {
             input.reserve_exact(room);
         }
-        input.resize(have + room, 0);
-        let count = self.receive_into(number, &mut input[have..]);
-        input.truncate(have + count.unwrap_or(0));
+        let count = self.receive_into(number, &mut input.spare_capacity_mut()[..room]);
+        // SAFETY: `receive_into` has filled that many bytes behind the `have` that were there.
+        unsafe { input.set_len(have + count.unwrap_or(0)) };
         let connection = self.connections.get_mut(&number)?;
         connection.input = input;
         charge_input(self.shared, connection);
@@ -167,8 +174,8 @@ impl Server<'_> {
         self.handle_buffered(number).then_some(count)
     }
 
-    /// One system call; None when there is nothing more for now, or the connection is gone.
-    pub(super) fn receive_into(&mut self, number: u64, buffer: &mut [u8]) -> Option<usize> {
+    /// One system call that fills the front of `buffer`; None when there is nothing more for now, or the connection is gone.
+    pub(super) fn receive_into(&mut self, number: u64, buffer: &mut [MaybeUninit<u8>]) -> Option<usize> {
         let connection = self.connections.get_mut(&number)?;
         // SAFETY: the buffer lives during the call and is as long as the call is told.
         let count = unsafe {
@@ -215,4 +222,9 @@ pub(super) fn frame_in(bytes: &[u8]) -> Result<Option<usize>, ()> {
         return Err(());
     }
     Ok((bytes.len() >= length + 4).then_some(length + 4))
+}
+
+fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: the same memory, of which less is promised; only initialised bytes are written to it (by recv), so that it stays initialised.
+    unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
 }
