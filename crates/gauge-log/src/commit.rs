@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
+use crate::broker::Broker;
 use crate::broker::topics::ConnectionId;
 use crate::scheduling::prefer_short_slices;
 use crate::shared::{Shared, lock};
@@ -24,11 +25,15 @@ fn commit_locked(shared: &Shared, own: Option<u16>) -> io::Result<bool> {
         broker.journal.note_durable(pending.end);
         maintain = broker.journal.rolled.load(Ordering::Relaxed);
         prepare = broker.journal.wants_segment();
+        let Broker { topics, sessions, .. } = &mut *broker;
         for (partition, next_offset) in pending.published {
             // A partition that is gone was deleted since.
-            if let Some(partition) = broker.topics.partition_mut(partition) {
+            if let Some(partition) = topics.partition_mut(partition) {
                 partition.high_watermark = partition.high_watermark.max(next_offset);
                 woken.append(&mut partition.waiters);
+                for &watcher in &partition.watchers {
+                    sessions.note(watcher, &mut woken);
+                }
             }
         }
     }

@@ -4,6 +4,7 @@ pub mod change;
 pub mod checkpoint;
 pub mod groups;
 pub mod producers;
+pub mod sessions;
 pub mod topics;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use change::Change;
 use groups::Groups;
 use producers::Verdict;
+use sessions::Sessions;
 use topics::{ConnectionId, Topics};
 
 use crate::api::error::ErrorCode;
@@ -65,6 +67,8 @@ pub struct Broker {
     pub topics: Topics,
     /// Groups and committed offsets.
     pub groups: Groups,
+    /// Fetch sessions.
+    pub sessions: Sessions,
     /// The end of the journal.
     pub journal: Journal,
     /// The next producer id.
@@ -92,6 +96,7 @@ impl Broker {
         Self {
             topics,
             groups,
+            sessions: Sessions::default(),
             journal,
             next_producer_id: producer_ids_taken,
             producer_ids_taken,
@@ -134,12 +139,16 @@ impl Broker {
 
     /// Applies a change that is in the journal already; returns connections to wake.
     fn apply(&mut self, change: Change) -> Vec<ConnectionId> {
-        apply(
+        let mut woken = apply(
             &mut self.topics,
             &mut self.groups,
             &mut self.producer_ids_taken,
             change,
-        )
+        );
+        for watcher in self.topics.take_orphaned() {
+            self.sessions.note(watcher, &mut woken);
+        }
+        woken
     }
 
     /// A producer id that was never given out before.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::Server;
+use crate::broker::Broker;
 use crate::net::connection::{Connection, Parked};
 use crate::shared::lock;
 
@@ -84,6 +85,11 @@ impl Server<'_> {
             .output_bytes
             .fetch_sub(connection.unread_bytes, Ordering::Relaxed);
         let id = self.id(number);
+        {
+            let mut broker = self.shared.broker();
+            let Broker { topics, sessions, .. } = &mut *broker;
+            sessions.end(topics, id);
+        }
         match connection.parked {
             Some(Parked::Fetch { request, deadline }) => {
                 self.deadlines.remove(&(deadline, number));
