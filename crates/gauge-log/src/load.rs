@@ -1,6 +1,7 @@
 //! The reader of the past: brings whole chunks from disk into memory, checks them, and wakes who waits for them.
 //!
-//! One thread, one large sequential read at a time, whatever the number of readers; what it reads is shared by all of them. It runs at a lower priority than publishing.
+//! One thread, one large sequential read at a time, whatever the number of readers; what it reads is shared by all of them. It has no lower priority than other threads: on a busy machine that stopped
+//! it altogether, and threads that publish are let in soon all the same (see `scheduling`).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -17,13 +18,9 @@ use crate::storage::entry::{self, Kind, Step};
 
 /// How long to wait for memory before trying again.
 const MEMORY_WAIT: Duration = Duration::from_millis(2);
-/// The nice value of this thread.
-const NICENESS: i32 = 5;
 
 /// The thread: reads chunks that are asked for until everything should end.
 pub fn run(shared: &Shared) {
-    // SAFETY: a plain system call; on Linux it concerns the calling thread only. Failure leaves the priority as it is.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
     while let Some(start) = next(shared) {
         let outcome = load(shared, start);
         let mut loads = lock(&shared.loads);
