@@ -28,6 +28,7 @@
 
 mod error;
 pub mod kafka;
+mod lane;
 pub mod nats;
 mod poller;
 pub mod rabbitmq;
@@ -328,6 +329,7 @@ pub fn protocols() -> Vec<Arc<dyn Protocol>> {
     vec![
         Arc::new(kafka::Kafka),
         Arc::new(rabbitmq::RabbitMq),
+        Arc::new(rabbitmq::stream::RabbitMqStream),
         Arc::new(nats::Nats),
     ]
 }

@@ -204,7 +204,14 @@ impl Emitter {
     }
 
     /// Takes the next message if it is due at `now_ns`: from here on it counts as sent.
-    #[inline]
+    ///
+    /// Always inlined: a departure that is returned through memory is read back in wider pieces than it was written in, which waits
+    /// until all earlier stores have left the core, among them those of the previous message to memory that is not in the cache.
+    #[allow(
+        clippy::inline_always,
+        reason = "measured: a sixth of the producing path at 200,000 msg/s"
+    )]
+    #[inline(always)]
     pub fn take(&mut self, now_ns: i64) -> Option<Departure<'_>> {
         let due_ns = self.next_due_ns()?;
         if due_ns > now_ns {

@@ -35,9 +35,17 @@ impl Metric {
     }
 }
 
+/// Values that are gathered before they are entered.
+const PENDING_MAX: usize = 128;
+
 /// A distribution in nanoseconds: an HdrHistogram of 3 significant digits from 1 ns to 1 h, and what lies outside, counted.
+///
+/// A paced lane sleeps between its messages, and the histogram is out of the cache when the next one comes: entering a value waits
+/// for memory. So single values are gathered and entered together, where the waits overlap. Whoever reads calls
+/// [`Latency::settle`] first; reading with values pending panics.
 #[derive(Clone, Debug)]
 pub struct Latency {
+    pending: Vec<i64>,
     histogram: Histogram<u64>,
     overflow: u64,
     negative: u64,
@@ -58,6 +66,7 @@ impl Latency {
         let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
             .expect("the bounds are constants that the library accepts");
         Latency {
+            pending: Vec::with_capacity(PENDING_MAX),
             histogram,
             overflow: 0,
             negative: 0,
@@ -70,6 +79,27 @@ impl Latency {
     /// Records a value `count` times.
     #[inline]
     pub fn record(&mut self, value_ns: i64, count: u64) {
+        if count != 1 {
+            self.enter(value_ns, count);
+            return;
+        }
+        if self.pending.len() == PENDING_MAX {
+            self.settle();
+        }
+        self.pending.push(value_ns);
+    }
+
+    /// Enters what is pending, so that the distribution can be read.
+    pub fn settle(&mut self) {
+        let mut pending = std::mem::take(&mut self.pending);
+        for value_ns in pending.drain(..) {
+            self.enter(value_ns, 1);
+        }
+        self.pending = pending;
+    }
+
+    #[inline]
+    fn enter(&mut self, value_ns: i64, count: u64) {
         self.sum_ns += i128::from(value_ns) * i128::from(count);
         self.min_ns = self.min_ns.min(value_ns);
         self.max_ns = self.max_ns.max(value_ns);
@@ -84,6 +114,14 @@ impl Latency {
         }
     }
 
+    fn settled(&self) -> &Histogram<u64> {
+        assert!(
+            self.pending.is_empty(),
+            "a distribution is settled before it is read"
+        );
+        &self.histogram
+    }
+
     /// Adds another distribution.
     pub fn add(&mut self, other: &Latency) {
         // Most distributions of an interval are empty, and going over one costs its 270 KB of memory.
@@ -91,7 +129,7 @@ impl Latency {
             return;
         }
         self.histogram
-            .add(&other.histogram)
+            .add(other.settled())
             .expect("all distributions have the same bounds");
         self.overflow += other.overflow;
         self.negative += other.negative;
@@ -102,6 +140,7 @@ impl Latency {
 
     /// Empties it, keeps the memory.
     pub fn clear(&mut self) {
+        self.pending.clear();
         // Memory that was never written stays unclaimed.
         if !self.histogram.is_empty() {
             self.histogram.reset();
@@ -115,7 +154,7 @@ impl Latency {
 
     /// All samples, inside and outside of the histogram.
     pub fn count(&self) -> u64 {
-        self.histogram.len() + self.overflow + self.negative
+        self.settled().len() + self.overflow + self.negative
     }
 
     /// Whether there is no sample.
@@ -125,16 +164,19 @@ impl Latency {
 
     /// Samples above 1 h.
     pub fn overflow(&self) -> u64 {
+        self.settled();
         self.overflow
     }
 
     /// Samples below 0.
     pub fn negative(&self) -> u64 {
+        self.settled();
         self.negative
     }
 
     /// Sum of all samples.
     pub fn sum_ns(&self) -> i128 {
+        self.settled();
         self.sum_ns
     }
 
@@ -150,12 +192,12 @@ impl Latency {
 
     /// The value at a percentile (0 to 100) of the samples inside the histogram, at its precision.
     pub fn percentile_ns(&self, percentile: f64) -> u64 {
-        self.histogram.value_at_percentile(percentile)
+        self.settled().value_at_percentile(percentile)
     }
 
     /// The histogram.
     pub fn histogram(&self) -> &Histogram<u64> {
-        &self.histogram
+        self.settled()
     }
 
     /// The histogram in HdrHistogram's V2 encoding, compressed (readable by the Java and Python libraries), appended to `out`.
@@ -167,7 +209,7 @@ impl Latency {
         serializer: &mut V2DeflateSerializer,
         out: &mut Vec<u8>,
     ) -> Result<(), V2DeflateSerializeError> {
-        serializer.serialize(&self.histogram, out).map(|_| ())
+        serializer.serialize(self.settled(), out).map(|_| ())
     }
 }
 
@@ -189,6 +231,7 @@ mod tests {
         ] {
             latency.record(value, 2);
         }
+        latency.settle();
         assert_eq!(
             (latency.count(), latency.negative(), latency.overflow()),
             (12, 2, 2)
@@ -205,9 +248,18 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "settled before it is read")]
+    fn nothing_is_read_while_values_are_pending() {
+        let mut latency = Latency::new();
+        latency.record(5, 1);
+        latency.count();
+    }
+
+    #[test]
     fn the_encoding_is_read_back_exactly() {
         let mut latency = Latency::new();
         (1..10_000).for_each(|value| latency.record(value * 977, 1));
+        latency.settle();
         let mut bytes = Vec::new();
         latency
             .encode(&mut V2DeflateSerializer::new(), &mut bytes)

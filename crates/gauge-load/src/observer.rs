@@ -156,6 +156,14 @@ impl PhaseLatencies {
         }
     }
 
+    fn settle(&mut self) {
+        self.publish.settle();
+        self.service.settle();
+        self.send_delay.settle();
+        self.backpressure.settle();
+        self.end_to_end.iter_mut().for_each(Latency::settle);
+    }
+
     fn clear(&mut self) {
         self.publish.clear();
         self.service.clear();
@@ -559,7 +567,9 @@ impl Observer {
             .counters
             .received
             .resize(self.subscriptions, Received::default());
-        std::mem::replace(&mut self.tally, empty)
+        let mut tally = std::mem::replace(&mut self.tally, empty);
+        tally.latencies.iter_mut().for_each(PhaseLatencies::settle);
+        tally
     }
 
     /// Enters how many messages a producer's emitter gave out in all, when the load has ended.

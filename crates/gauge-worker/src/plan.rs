@@ -280,9 +280,9 @@ fn lane_counts(
 }
 
 /// The shortest time between two wake-ups for the schedule, unless it is asked for: a tenth of the linger, for which messages wait in
-/// their batch anyway, but 150 us at least, because waking up is what costs, and 1 ms at most.
+/// their batch anyway, but 175 us at least, because waking up is what costs, and 1 ms at most.
 fn default_quantum_us(batch: &BatchPolicy) -> u64 {
-    (batch.linger_ns.unsigned_abs() / 10_000).clamp(150, 1_000)
+    (batch.linger_ns.unsigned_abs() / 10_000).clamp(175, 1_000)
 }
 
 /// Up to this many messages per second, sent and received together, one lane has time to spare for both.

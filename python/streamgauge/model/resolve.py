@@ -23,6 +23,8 @@ STAMP_BYTES = 32
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 INTERVAL_S = 1.0
+BUFFER_BYTES_MIN = 1 << 10
+BUFFER_BYTES_MAX = 16 << 30
 OMB_KEY_COUNT = 10_000
 """OMB's key distributors use 10,000 distinct keys (its KeyDistributor.UNIQUE_COUNT)."""
 
@@ -67,6 +69,7 @@ def resolve_workload(document: Document, path: Path, overrides: Overrides) -> Wo
         batch_bytes=_or(overrides.batch_bytes, written.batch.bytes),
         linger_ms=_or(overrides.linger_s, written.batch.linger) * 1000,
         in_flight=_or(overrides.in_flight, written.batch.in_flight),
+        buffer_bytes=written.batch.buffer,
         compression=written.compression,
         idempotence=written.idempotence,
         payload_random_ratio=written.randomBytesRatio if written.useRandomizedPayloads else 0.0,
@@ -313,6 +316,11 @@ def _check_ranges(workload: Workload, written: WorkloadFile, overrides: Override
             "batch.linger",
             option="--linger",
             override=overrides.linger_s,
+        )
+    if not BUFFER_BYTES_MIN <= workload.buffer_bytes <= BUFFER_BYTES_MAX:
+        refuse(
+            f"batch.buffer {workload.buffer_bytes}: expected 1 KiB to 16 GiB",
+            "batch.buffer",
         )
     if not 1 <= workload.in_flight <= 1000:
         refuse(f"{workload.in_flight}: expected 1 to 1000 requests", option="--in-flight", override=True)

@@ -274,6 +274,8 @@ class WorkloadResult(Model):
     batch_bytes: int
     linger_ms: float
     in_flight: int
+    buffer_bytes: int = 64 << 20
+    """What waits or travels at most, over all producers; beyond it the schedule is held back."""
     compression: str
     payload_random_ratio: float
     payload_file: str | None = None

@@ -41,6 +41,7 @@ class Workload:
     batch_bytes: int
     linger_ms: float
     in_flight: int
+    buffer_bytes: int
     compression: Compression
     idempotence: bool
     payload_random_ratio: float
@@ -84,6 +85,7 @@ class Workload:
             batch_bytes=self.batch_bytes,
             linger_ms=self.linger_ms,
             in_flight=self.in_flight,
+            buffer_bytes=self.buffer_bytes,
             compression=self.compression,
             payload_random_ratio=self.payload_random_ratio,
             payload_file=self.payload_file,

@@ -46,11 +46,12 @@ ProducerRateField = Annotated[Any, BeforeValidator(lambda value: Rate(_parse_pro
 
 class BatchFile(FileModel):
     """One batching policy for all systems: a batch leaves when it holds `bytes` or its first message is
-    `linger` old."""
+    `linger` old; at most `buffer` bytes wait or travel."""
 
     bytes: SizeField = 131072
     linger: DurationField = 0.001
     in_flight: Annotated[int, Field(ge=1, le=1000)] = 5
+    buffer: SizeField = 64 << 20
 
 
 class RampFile(FileModel):

@@ -311,7 +311,7 @@ def _workload(cell: Cell) -> str:
         "warm-up": seconds(asked.warmup_s),
         "measured": seconds(asked.duration_s),
         "batch": f"{exact_size(asked.batch_bytes)}, linger {trimmed(asked.linger_ms)} ms, "
-        f"{asked.in_flight} in flight",
+        f"{asked.in_flight} in flight, buffer {exact_size(asked.buffer_bytes)}",
         "compression": asked.compression,
         "payload": asked.payload_file or f"{percent(asked.payload_random_ratio)} random bytes",
         **asked.extra,

@@ -71,6 +71,7 @@ def trial_request(
             "bytes": workload.batch_bytes,
             "linger_ms": workload.linger_ms,
             "in_flight": workload.in_flight,
+            "buffer_bytes": workload.buffer_bytes,
         },
         "acks": acks,
         "idempotence": workload.idempotence,

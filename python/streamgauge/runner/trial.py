@@ -257,7 +257,7 @@ class TrialRunner:
             interrupts=self._interrupts,
             observer=self._observer,
             phases=self._phases,
-            health=Health(self._fleet.failure, self._running.failure, self._disk_problem),
+            health=Health(self._fleet.failure, self._system_problem, self._disk_problem),
             keep=lambda intervals: self._directory.append_intervals(worker.name, intervals),
         )
         self._load.start(same_clock=worker.pid is not None)
@@ -308,7 +308,27 @@ class TrialRunner:
         until_s = min(stop_s(self._plan.workload), math.floor(stopped_s / INTERVAL_S) * INTERVAL_S)
         self._update(measure_until_s=max(until_s, self._context.measure_from_s))
 
+    def _system_problem(self) -> str | None:
+        """Why the load must end for the system's sake. A cluster that has lost a node and goes on is no reason; the
+        figures are then not those of what was declared, and the trial says so.
+        """
+        assert self._running is not None
+        died = self._running.failure()
+        if died is None or not self._running.goes_on():
+            return died
+        text = f"a node was lost, and the load went on: {self._told(died)}"
+        if text not in self._context.fatal:
+            self._update(fatal=[*self._context.fatal, text])
+            self._keep_event("failure", {"reason": text})
+            self._observer.problem(text)
+        return None
+
     # The end
+
+    def _told(self, reason: str) -> str:
+        """A reason that names logs where they are kept: with the trial, when the system's own directory is wiped."""
+        data = re.escape(str(self._data))
+        return re.sub(rf"{data}[^\s:;,]*", str(self._directory.logs), reason)
 
     def _ended_by(self, ending: Ending) -> None:
         """Writes down why the trial ended early; the first reason stays."""
@@ -321,10 +341,7 @@ class TrialRunner:
             self._observer.problem("stopping: what was measured is kept (Ctrl-C again to stop at once)")
             return
         reason = {"worker": "worker lost", "system": "system failed", "disk": "disk full"}[ending.kind]
-        # Logs are kept with the trial when the system's own directory is wiped.
-        data = re.escape(str(self._data))
-        told = re.sub(rf"{data}[^\s:;,]*", str(self._directory.logs), ending.reason)
-        text = f"{reason}: {told}"
+        text = f"{reason}: {self._told(ending.reason)}"
         self._update(status="failed", failure=text, fatal=[*self._context.fatal, text])
         self._keep_event("failure", {"reason": text})
         self._observer.problem(text)

@@ -380,6 +380,9 @@ class RunningKafka(RunningSystem):
                 return f"{process.name} (pid {process.pid}) {ending}: {_why_it_died(process)}"
         return None
 
+    def goes_on(self) -> bool:
+        return processes.most_run(self.started)
+
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         expected = durability.Expectation(
             version=self.version,

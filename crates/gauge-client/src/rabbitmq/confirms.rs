@@ -9,9 +9,9 @@ use gauge_load::stamp::{self, Checked};
 
 use super::batch::Batch;
 use super::codec::{self, Frame, Malformed, Put, Reader, kind, method, method_frame};
-use super::lane::Shared;
 use super::producer::{CHANNEL, Producer};
 use super::session::{Session, error};
+use crate::lane::Shared;
 use crate::stream::{InputBytes, Lost};
 use crate::{Acks, ClientError, Ready};
 

@@ -1,5 +1,5 @@
 //! A lane's client: the producers and consumers of one thread, their sockets, and the order in which they get their turn. The same for
-//! both of RabbitMQ's protocols.
+//! every protocol that brings a [`Source`] and a [`Sink`].
 
 use std::net::SocketAddr;
 
@@ -22,7 +22,7 @@ pub(crate) struct Shared {
     pub servers: Vec<SocketAddr>,
     /// Bytes that wait or travel, over all producers.
     pub buffered_bytes: usize,
-    /// The lane is connected: from now on a queue that is missing may come back.
+    /// The lane is connected: from now on what is missing may come back.
     pub is_prepared: bool,
     /// The last thing that went wrong, for the message of a `prepare` that does not succeed.
     pub trouble: Option<String>,
@@ -40,7 +40,7 @@ impl Shared {
     }
 }
 
-/// A producer of either protocol.
+/// A protocol's producer.
 pub(crate) trait Source {
     fn is_ready(&self) -> bool;
     fn has_slot(&self, slot: usize) -> bool;
@@ -75,7 +75,7 @@ pub(crate) trait Source {
     fn abandon(&mut self, shared: &mut Shared, observer: &mut Observer);
 }
 
-/// A consumer of either protocol.
+/// A protocol's consumer.
 pub(crate) trait Sink {
     fn subscription(&self) -> usize;
     fn partitions(&self) -> usize;
@@ -109,6 +109,8 @@ pub(crate) struct Lane<P, C> {
     producers: Vec<P>,
     consumers: Vec<C>,
     bootstrap: Vec<String>,
+    /// Begins the message of a `prepare` that does not succeed.
+    failure: &'static str,
     /// Sockets that are ready, of which the first `handled` have had their turn.
     ready: Vec<Ready>,
     handled: usize,
@@ -118,8 +120,10 @@ pub(crate) struct Lane<P, C> {
 }
 
 impl<P: Source, C: Sink> Lane<P, C> {
-    /// A lane that is not connected.
+    /// A lane that is not connected. `failure` begins the message of a `prepare` that runs out of time: "the RabbitMQ client could not
+    /// connect and find its queues".
     pub fn new(
+        failure: &'static str,
         bootstrap: &[String],
         spec: LaneSpec,
         producer: impl Fn(usize, &LaneSpec) -> P,
@@ -139,6 +143,7 @@ impl<P: Source, C: Sink> Lane<P, C> {
                 trouble: None,
             },
             bootstrap: bootstrap.to_vec(),
+            failure,
             ready: Vec::new(),
             handled: 0,
             is_polled: false,
@@ -209,7 +214,8 @@ impl<P: Source, C: Sink> LaneClient for Lane<P, C> {
             if now_ns >= deadline_ns {
                 let trouble = self.shared.trouble.take();
                 return Err(ClientError::system(format!(
-                    "the RabbitMQ client could not connect and find its queues in time ({})",
+                    "{} in time ({})",
+                    self.failure,
                     trouble
                         .as_deref()
                         .unwrap_or("no error was seen, the server is slow")
