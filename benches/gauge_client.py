@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,12 +57,17 @@ class Gauge:
     numbered: int = 0
 
     @contextmanager
-    def topic(self, partitions: int) -> Iterator[str]:
-        """A topic that is there for the time of the block."""
+    def topic(self, partitions: int, configs: Mapping[str, str] | None = None) -> Iterator[str]:
+        """A topic with these settings that is there for the time of the block."""
         self.numbered += 1
         # Short: NATS replaces longer names in subjects.
         name = f"b-{time.time_ns():x}-{self.numbered}"
-        plan = {"name": name, "partitions": partitions, "replication_factor": 1, "configs": {}}
+        plan = {
+            "name": name,
+            "partitions": partitions,
+            "replication_factor": 1,
+            "configs": dict(configs or {}),
+        }
         self.client.create_topics(self.system, [plan], 60)
         try:
             yield name
