@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,24 +52,27 @@ class Gauge:
     """A worker, and the system that it drives."""
 
     client: WorkerClient
-    bootstrap: str
+    system: dict[str, Any]
+    """The `system` object of the worker API."""
     numbered: int = 0
 
     @contextmanager
-    def topic(self, partitions: int) -> Iterator[str]:
-        """A topic that is there for the time of the block."""
+    def topic(self, partitions: int, configs: Mapping[str, str] | None = None) -> Iterator[str]:
+        """A topic with these settings that is there for the time of the block."""
         self.numbered += 1
-        name = f"bench-{time.time_ns()}-{self.numbered}"
-        system = self._system()
-        plan = {"name": name, "partitions": partitions, "replication_factor": 1, "configs": {}}
-        self.client.create_topics(system, [plan], 60)
+        # Short: NATS replaces longer names in subjects.
+        name = f"b-{time.time_ns():x}-{self.numbered}"
+        plan = {
+            "name": name,
+            "partitions": partitions,
+            "replication_factor": 1,
+            "configs": dict(configs or {}),
+        }
+        self.client.create_topics(self.system, [plan], 60)
         try:
             yield name
         finally:
-            self.client.delete_topics(system, [name])
-
-    def _system(self) -> dict[str, Any]:
-        return {"protocol": "kafka", "bootstrap": [self.bootstrap], "options": {}}
+            self.client.delete_topics(self.system, [name])
 
     def run(
         self,
@@ -100,7 +103,7 @@ class Gauge:
             {
                 "run": time.time_ns() & 0xFFFFFFFF,
                 "seed": 1,
-                "system": self._system(),
+                "system": self.system,
                 "topics": [{"name": topic, "partitions": partitions}],
                 "producers": [{"id": 0, "topic": topic, "keys": "none"}],
                 "subscriptions": [subscription] if consume or drain_after else [],
@@ -144,11 +147,18 @@ class Gauge:
 
 @contextmanager
 def gauge(bootstrap: str) -> Iterator[Gauge]:
-    """A worker for the time of the block."""
+    """A worker and a Kafka for the time of the block."""
+    with gauge_for({"protocol": "kafka", "bootstrap": [bootstrap], "options": {}}) as found:
+        yield found
+
+
+@contextmanager
+def gauge_for(system: dict[str, Any]) -> Iterator[Gauge]:
+    """A worker for the time of the block. `system`: what it drives, as a running system's `connection` says."""
     fleet = LocalFleet()
     with tempfile.TemporaryDirectory() as directory:
         worker = fleet.start(Path(directory))
         try:
-            yield Gauge(worker.client, bootstrap)
+            yield Gauge(worker.client, system)
         finally:
             fleet.stop()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -25,15 +26,18 @@ def target(connect: str | None) -> Iterator[str]:
     if connect:
         yield connect
         return
-    server = subprocess.Popen(
-        [str(find_gauge()), "log", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert server.stdout is not None
-        yield server.stdout.readline().split()[-1]
-    finally:
-        server.terminate()
-        server.wait()
+    with tempfile.TemporaryDirectory() as data:
+        server = subprocess.Popen(
+            [str(find_gauge()), "log", "--listen", "127.0.0.1:0", "--data", data],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().split()[-1]
+        finally:
+            server.terminate()
+            server.wait()
 
 
 def main() -> None:

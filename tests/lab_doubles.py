@@ -58,6 +58,7 @@ class RunningDouble(RunningSystem):
         self.name, self.version, self.nodes = "double", "1", request.nodes
         self.level, self.attached = request.level, child is None
         self._child, self._address = child, address
+        self._goes_on = bool(request.options.get("goes_on", False))
         self._directory: Path | None = None
 
     @property
@@ -78,6 +79,9 @@ class RunningDouble(RunningSystem):
         if self._child is None or self._child.poll() is None:
             return None
         return f"double ended with status {self._child.returncode}"
+
+    def goes_on(self) -> bool:
+        return self._goes_on
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         assert set(describe(topics)["topics"]) == set(topics)
@@ -105,7 +109,7 @@ class DoubleSystem(System):
     title: ClassVar[str] = "Double"
     protocol: ClassVar[str] = "double"
     default_version: ClassVar[str] = "1"
-    option_keys: ClassVar[frozenset[str]] = frozenset({"fault", "start_s"})
+    option_keys: ClassVar[frozenset[str]] = frozenset({"fault", "goes_on", "start_s"})
 
     def check(self, request: SystemRequest) -> None:
         if request.level in ("L1", "L2") and request.nodes < 3:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rabbitmq_support import BODY, PARTITIONS, run, trial
 from streamgauge.fleet.base import Worker
 from streamgauge.fleet.local import LocalFleet
 from streamgauge.systems.base import RunningSystem, SystemRequest
@@ -18,8 +18,6 @@ pytestmark = [
     pytest.mark.server,
     pytest.mark.skipif(installed_version() is None, reason="rabbitmq-server is not installed"),
 ]
-PARTITIONS = 2
-BODY = b"written by pika, and long enough to hold a stamp"
 
 
 @pytest.fixture(scope="module")
@@ -36,42 +34,6 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
     fleet = LocalFleet()
     yield fleet.start(tmp_path)
     fleet.stop()
-
-
-def trial(system: RunningSystem, topic: str, *, producers: int, start: str) -> dict[str, Any]:
-    """A short trial of one topic."""
-    return {
-        "run": 7,
-        "seed": 1,
-        "system": system.connection,
-        "topics": [{"name": topic, "partitions": PARTITIONS}],
-        "producers": [{"id": number, "topic": topic, "keys": "round_robin"} for number in range(producers)],
-        "subscriptions": [
-            {"name": "s", "start": start, "consumers": 1, "consumer_from": 0, "consumer_count": 1}
-        ]
-        if start != "none"
-        else [],
-        "schedule": {"arrival": "uniform", "rate_msgs_s": 200.0, "stop_s": 1.0},
-        "phases": [{"name": "measure", "from_s": 0.0}],
-        "batch": {"bytes": 4096, "linger_ms": 1.0, "in_flight": 5},
-        "acks": "all",
-        "payload": {"size_bytes": 100, "random_ratio": 1.0, "pool": 4},
-        "lanes": {"realtime": "off"},
-    }
-
-
-def run(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
-    """Runs a trial to its end."""
-    client = worker.client
-    status = client.create_trial(request)
-    deadline_s = time.monotonic() + 60
-    while status.state == "preparing" and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-        status = client.status(status.id)
-    assert status.state == "ready", status
-    client.start(status.id, 50)
-    time.sleep(1.2)
-    return client.finish(status.id, 20.0, 5.0)
 
 
 def connect(system: RunningSystem) -> Any:

@@ -330,6 +330,20 @@ def test_a_crashed_broker_ends_the_trial_and_its_messages_are_accounted_for(star
     assert result["publish_ms"]["count"] >= 3000
 
 
+def test_a_cluster_that_has_lost_a_node_is_measured_to_the_end(start_lab: StartLab, tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text("system: double\ngoes_on: true\n", encoding="utf-8")
+    lab = start_lab("run", "--rate", "1000", "--duration", "5s", "--warmup", "1s", "--system", "cluster.yaml")
+    lab.await_measuring(2)
+    os.kill(lab.child("create_server"), signal.SIGKILL)
+    status, _, stderr = lab.end(30)
+    assert status == 1, stderr
+    result = lab.result()
+    assert result["status"] == "complete"
+    lost = "a node was lost, and the load went on: double ended with status -9"
+    assert result["validity"]["reasons"].count(lost) == 1
+    assert result["audit"]["sent"] == 6000
+
+
 def test_a_lab_that_is_killed_leaves_no_process_and_report_completes_its_run(start_lab: StartLab) -> None:
     lab = start_lab("run", "--rate", "1000", "--duration", "60s", "--warmup", "1s")
     lab.await_measuring(5)

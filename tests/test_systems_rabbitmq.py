@@ -38,6 +38,10 @@ def plan(level: Level | None, nodes: int, **options: Any) -> settings.Plan:
         ("L1", 3, {"queue": "mirrored"}, "mirrored", True, True),
         ("L2", 3, {"queue": "mirrored"}, "mirrored", False, True),
         ("L3", 3, {}, "classic", True, True),
+        (None, 1, {"queue": "stream"}, "stream", True, True),
+        ("L4", 1, {"queue": "stream", "protocol": "amqp"}, "stream", True, True),
+        (None, 3, {"queue": "stream"}, "stream", True, True),
+        ("L2", 3, {"queue": "stream"}, "stream", True, True),
     ],
 )
 def test_each_level_has_its_means(
@@ -57,6 +61,8 @@ def test_each_level_has_its_means(
         ("L3", 1, {"persistent": False}),
         (None, 1, {"queue": "mirrored"}),
         ("L4", 3, {"queue": "quorum"}),
+        ("L1", 3, {"queue": "stream"}),
+        ("L3", 1, {"queue": "stream"}),
     ],
 )
 def test_what_cannot_be_had_is_refused(level: Level | None, nodes: int, options: dict[str, Any]) -> None:
@@ -68,7 +74,19 @@ def test_what_cannot_be_had_is_refused(level: Level | None, nodes: int, options:
     ("options", "words"),
     [
         ({"queues": "quorum"}, "no option 'queues'"),
-        ({"queue": "stream"}, "expected one of classic, mirrored, quorum"),
+        ({"queue": "log"}, "expected one of classic, mirrored, quorum, stream"),
+        ({"protocol": "mqtt"}, "expected one of amqp, stream"),
+        ({"queue": "quorum", "protocol": "stream"}, "stream is for streams only"),
+        ({"queue": "stream", "persistent": True}, "a stream writes every message to its log"),
+        ({"queue": "stream", "prefetch_msgs": 10}, "prefetch_msgs has no meaning with protocol: stream"),
+        ({"credits": 10}, "credits has no meaning with protocol: amqp"),
+        ({"stream_ports": [1]}, "stream_ports has no meaning with protocol: amqp"),
+        ({"queue": "stream", "credits": 0}, "credits: expected a whole number from 1"),
+        ({"queue": "stream", "stream_ports": [1, 2]}, "stream_ports: expected one port"),
+        (
+            {"queue": "stream", "protocol": "amqp", "consumer_acks": "automatic"},
+            "only with manual acknowledgements",
+        ),
         ({"memory_mb": "much"}, "memory_mb: expected a whole number"),
         ({"ports": [1, 2]}, "one port from 1 to 65535 for each of 1 node"),
         ({"consumer_acks": "never"}, "expected manual or automatic"),
@@ -106,16 +124,55 @@ def test_settings_read_back_are_compared() -> None:
     assert "topic t is not there" in read_back([], "datasync", "L1").mismatches
 
 
+def test_a_stream_is_judged_by_its_copies() -> None:
+    request = SystemRequest(nodes=3, options={"queue": "stream"})
+    options = settings.parse_options(request)
+    found = settings.plan(None, 3, options, "")
+    launch = Launch("3.10.8", 3, options, found, Path("/nowhere"))
+    nodes = {f"gauge{node}@localhost": {"ra.wal_sync_method": "datasync"} for node in (1, 2, 3)}
+    stream = {"name": "t-0", "type": "stream", "members": ["a", "b", "c"]}
+    description: dict[str, Any] = {"topics": {"t": {}}}
+    read = compare([stream], nodes, description, ["t"], launch)
+    assert (read.level, read.mismatches) == ("L2", ())
+    read = compare([stream | {"members": ["a"]}], nodes, description, ["t"], launch)
+    assert "stream with 1 copies instead of stream with 3" in read.mismatches[0]
+
+
+def test_the_stream_plugin_is_there_for_its_clients_alone() -> None:
+    for options, plugins in (
+        ({"queue": "stream"}, "[rabbitmq_stream].\n"),
+        ({"queue": "stream", "protocol": "amqp"}, "[].\n"),
+    ):
+        assert settings.plugins_file(plan(None, 1, **options)) == plugins
+    text = settings.configuration_file(5672, ["gauge1@localhost"], settings.Options(), 5552)
+    assert "stream.listeners.tcp.1 = 127.0.0.1:5552\n" in text
+    assert "stream.advertised_port = 5552\n" in text
+
+
 @pytest.mark.server
 @needs_server
-def test_a_short_trial_is_valid_and_its_audit_clean(tmp_path: Path) -> None:
-    command = [*LAB, "run", "1-topic-16-partitions-100b", "--system", "rabbitmq", "--durability", "L3"]
+@pytest.mark.parametrize(
+    ("options", "level"),
+    [
+        ({}, "L3"),
+        ({"queue": "quorum"}, "L3"),
+        ({"queue": "stream"}, "L4"),
+        ({"queue": "stream", "protocol": "amqp"}, "L4"),
+    ],
+    ids=["classic", "quorum", "stream", "stream over AMQP"],
+)
+def test_a_short_trial_is_valid_and_its_audit_clean(
+    tmp_path: Path, options: dict[str, str], level: str
+) -> None:
+    system = tmp_path / "rabbit.yaml"
+    system.write_text(json.dumps({"name": "rabbit", "system": "rabbitmq"} | options), encoding="utf-8")
+    command = [*LAB, "run", "1-topic-16-partitions-100b", "--system", str(system), "--durability", level]
     command += ["--rate", "2000", "--duration", "3s", "--warmup", "1s", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     results = list(tmp_path.rglob("result.json"))
     assert results, done.stdout + done.stderr
     result = json.loads(results[0].read_text())
-    assert result["durability"]["declared"] == "L3"
+    assert result["durability"]["declared"] == level
     assert result["durability"]["mismatches"] == []
     audit = result["audit"]
     assert audit["sent"] == audit["acked"] == audit["received"] > 0

@@ -31,6 +31,7 @@ pub mod kafka;
 mod lane;
 pub mod nats;
 mod poller;
+pub mod pulsar;
 pub mod rabbitmq;
 #[allow(dead_code, reason = "each protocol uses what it needs of it")]
 mod stream;
@@ -329,6 +330,8 @@ pub fn protocols() -> Vec<Arc<dyn Protocol>> {
     vec![
         Arc::new(kafka::Kafka),
         Arc::new(rabbitmq::RabbitMq),
+        Arc::new(rabbitmq::stream::RabbitMqStream),
         Arc::new(nats::Nats),
+        Arc::new(pulsar::Pulsar),
     ]
 }

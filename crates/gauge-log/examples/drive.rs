@@ -3,15 +3,17 @@
 //! - `paced RATE RECORD_BYTES PARTITIONS`: an open loop; every millisecond one request with what is due, spread over partitions in turn. Latency runs from the intended time of each
 //!   record to its acknowledgement.
 //! - `max RECORD_BYTES PARTITIONS BATCH_BYTES IN_FLIGHT`: a closed loop for throughput.
+//! - `fill RECORD_BYTES PARTITIONS BATCH_RECORDS MB`: a closed loop that leaves a backlog; each request has one batch for each of up to 16 partitions. `SECONDS` is not used.
+//! - `create PARTITIONS [NAME=VALUE ...]`: creates the topic with these settings. `SECONDS` is not used.
 //! - `read PARTITIONS`: reads everything from the beginning and reports the rate.
 //!
-//! The topic must be there. One connection, one thread for sending and one for receiving. Records are valid record batches made once and sent again and again.
+//! The topic must be there, except for `create`. One connection, one thread for sending and one for receiving. Records are valid record batches made once and sent again and again.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// A record batch of `count` records with `value_bytes` zero bytes each (format 2, uncompressed).
 fn batch(count: usize, value_bytes: usize) -> Vec<u8> {
@@ -31,10 +33,16 @@ fn batch(count: usize, value_bytes: usize) -> Vec<u8> {
     out[8..12].copy_from_slice(&((49 + records.len()) as i32).to_be_bytes());
     out[16] = 2;
     out[23..27].copy_from_slice(&(count as i32 - 1).to_be_bytes());
+    // A broker may delete what looks old.
+    let now_ms = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |age| age.as_millis() as i64);
+    out[27..35].copy_from_slice(&now_ms.to_be_bytes());
+    out[35..43].copy_from_slice(&now_ms.to_be_bytes());
     out[43..57].fill(0xff);
     out[57..61].copy_from_slice(&(count as i32).to_be_bytes());
     out.extend(records);
-    let crc = crc32c::crc32c(&out[21..]);
+    let crc = gauge_load::crc::crc32c(&out[21..]);
     out[17..21].copy_from_slice(&crc.to_be_bytes());
     out
 }
@@ -259,6 +267,76 @@ fn max(
     );
 }
 
+/// Leaves `mb` MB of batches with `batch_records` records each.
+fn fill(
+    mut stream: TcpStream,
+    topic: &str,
+    record_bytes: usize,
+    partitions: usize,
+    batch_records: usize,
+    mb: f64,
+) {
+    let one = batch(batch_records, record_bytes);
+    let requests: Vec<(Vec<u8>, usize)> = (0..partitions)
+        .step_by(16)
+        .map(|first| {
+            let parts: Vec<(i32, &[u8])> = (first..partitions.min(first + 16))
+                .map(|partition| (partition as i32, &one[..]))
+                .collect();
+            (produce(topic, &parts), parts.len() * one.len())
+        })
+        .collect();
+    let mut frame = Vec::new();
+    let started = Instant::now();
+    let (mut bytes, mut in_flight, mut next) = (0, 0, 0);
+    while (bytes as f64) < mb * 1e6 || in_flight > 0 {
+        while in_flight < 16 && (bytes as f64) < mb * 1e6 {
+            let (request, size) = &requests[next % requests.len()];
+            stream.write_all(request).expect("the broker reads");
+            bytes += size;
+            next += 1;
+            in_flight += 1;
+        }
+        read_frame(&mut stream, &mut frame).expect("the broker answers");
+        check_produced(&frame, topic);
+        in_flight -= 1;
+    }
+    let elapsed = started.elapsed().as_secs_f64();
+    println!(
+        "{:.1} MB in {elapsed:.2} s: {:.1} MB/s",
+        bytes as f64 / 1e6,
+        bytes as f64 / 1e6 / elapsed
+    );
+}
+
+/// Creates a topic with one replica (CreateTopics, version 2).
+fn create(mut stream: TcpStream, topic: &str, partitions: i32, settings: &[(&str, &str)]) {
+    let mut out = header(19, 2);
+    let string = |out: &mut Vec<u8>, text: &str| {
+        out.extend((text.len() as i16).to_be_bytes());
+        out.extend(text.as_bytes());
+    };
+    out.extend(1i32.to_be_bytes());
+    string(&mut out, topic);
+    out.extend(partitions.to_be_bytes());
+    out.extend(1i16.to_be_bytes());
+    out.extend(0i32.to_be_bytes());
+    out.extend((settings.len() as i32).to_be_bytes());
+    for (name, value) in settings {
+        string(&mut out, name);
+        string(&mut out, value);
+    }
+    out.extend(120_000i32.to_be_bytes());
+    out.push(0);
+    stream.write_all(&finish(out)).expect("the broker reads");
+    let mut frame = Vec::new();
+    read_frame(&mut stream, &mut frame).expect("the broker answers");
+    let at = 4 + 4 + 4 + 2 + topic.len();
+    let error = i16::from_be_bytes([frame[at], frame[at + 1]]);
+    assert_eq!(error, 0, "the broker answered with error {error}");
+    println!("created");
+}
+
 fn read(mut stream: TcpStream, topic: &str, partitions: usize, slow_after: f64) {
     let mut offsets = vec![0i64; partitions];
     let mut frame = Vec::new();
@@ -347,6 +425,21 @@ fn main() {
             number(6) as usize,
             number(7) as usize,
         ),
+        "fill" => fill(
+            stream,
+            &topic,
+            number(4) as usize,
+            number(5) as usize,
+            number(6) as usize,
+            number(7),
+        ),
+        "create" => {
+            let settings: Vec<(&str, &str)> = arguments[5..]
+                .iter()
+                .filter_map(|setting| setting.split_once('='))
+                .collect();
+            create(stream, &topic, number(4) as i32, &settings);
+        }
         "read" => read(stream, &topic, number(4) as usize, 10.0),
         mode => panic!("unknown mode {mode}; see the first lines of this file"),
     }

@@ -60,7 +60,8 @@ pub fn header(batch: &[u8]) -> Header {
 
 /// Whether the CRC that a whole batch carries matches its bytes.
 pub fn crc_matches(batch: &[u8]) -> bool {
-    batch.len() >= HEADER_BYTES && crc32c::crc32c(&batch[CRC_FROM..]) == u32::from_be_bytes(field(batch, 17))
+    batch.len() >= HEADER_BYTES
+        && gauge_load::crc::crc32c(&batch[CRC_FROM..]) == u32::from_be_bytes(field(batch, 17))
 }
 
 /// Checks the records of one partition in a Produce request: exactly one whole batch of format 2 (as brokers demand since KIP-98).
@@ -124,7 +125,7 @@ pub fn for_test(record_count: i32, payload_bytes: usize, producer: (i64, i16, i3
     batch[51..53].copy_from_slice(&producer.1.to_be_bytes());
     batch[53..57].copy_from_slice(&producer.2.to_be_bytes());
     batch[57..61].copy_from_slice(&record_count.to_be_bytes());
-    let crc = crc32c::crc32c(&batch[CRC_FROM..]);
+    let crc = gauge_load::crc::crc32c(&batch[CRC_FROM..]);
     batch[17..21].copy_from_slice(&crc.to_be_bytes());
     batch
 }

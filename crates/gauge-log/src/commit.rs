@@ -3,12 +3,11 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
+use crate::broker::Broker;
 use crate::broker::topics::ConnectionId;
+use crate::scheduling::prefer_short_slices;
 use crate::shared::{Shared, lock};
 use crate::storage::journal::PendingWrite;
-
-/// Write-back of the page cache is started each time this much was written (`async` mode).
-const WRITE_BACK_BYTES: u64 = 8 << 20;
 
 /// Writes what is pending; false when nothing was. `own` is the calling network thread, which need not be signalled.
 fn commit_locked(shared: &Shared, own: Option<u16>) -> io::Result<bool> {
@@ -20,16 +19,21 @@ fn commit_locked(shared: &Shared, own: Option<u16>) -> io::Result<bool> {
         write_out(shared, write)?;
     }
     let mut woken: Vec<ConnectionId> = Vec::new();
-    let maintain;
+    let (maintain, prepare);
     {
         let mut broker = shared.broker();
         broker.journal.note_durable(pending.end);
-        maintain = broker.journal.wants_segment() || broker.journal.rolled.load(Ordering::Relaxed);
+        maintain = broker.journal.rolled.load(Ordering::Relaxed);
+        prepare = broker.journal.wants_segment();
+        let Broker { topics, sessions, .. } = &mut *broker;
         for (partition, next_offset) in pending.published {
             // A partition that is gone was deleted since.
-            if let Some(partition) = broker.topics.partition_mut(partition) {
+            if let Some(partition) = topics.partition_mut(partition) {
                 partition.high_watermark = partition.high_watermark.max(next_offset);
                 woken.append(&mut partition.waiters);
+                for &watcher in &partition.watchers {
+                    sessions.note(watcher, &mut woken);
+                }
             }
         }
     }
@@ -37,6 +41,9 @@ fn commit_locked(shared: &Shared, own: Option<u16>) -> io::Result<bool> {
     shared.metrics.commits.add(1);
     if maintain {
         shared.want_maintenance();
+    }
+    if prepare {
+        shared.want_segment();
     }
     woken.sort_unstable_by_key(|connection| (connection.thread, connection.number));
     woken.dedup();
@@ -58,8 +65,8 @@ fn write_out(shared: &Shared, write: &PendingWrite) -> io::Result<()> {
             .write(bytes, write.chunk.start + write.from as u64)?;
         shared.metrics.written_bytes.add(bytes.len() as u64);
         let end = write.chunk.start + write.to as u64;
-        if end / WRITE_BACK_BYTES != (end - bytes.len() as u64) / WRITE_BACK_BYTES {
-            write.segment.start_write_back(end);
+        if !shared.is_fsync() {
+            shared.write_back.note(&write.segment, end, bytes.len() as u64);
         }
     }
     if write.completes {
@@ -81,6 +88,7 @@ pub fn commit_here(shared: &Shared, own: u16) -> io::Result<()> {
 
 /// The committer's thread: commits whenever it is asked to, until everything should end, and then once more.
 pub fn run(shared: &Shared) -> io::Result<()> {
+    prefer_short_slices();
     loop {
         {
             let mut wanted = lock(&shared.commit_wanted);

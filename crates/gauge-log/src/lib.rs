@@ -5,7 +5,8 @@
 //! - `cli`: the command `gauge log`; `settings`: what it was told; `start`: threads and their end.
 //! - `net`: sockets; `api`: requests and responses; `wire` and `batch`: the formats.
 //! - `broker`: topics, groups, producers, behind one lock and without I/O.
-//! - `storage`: the journal; `commit`, `load`, `maintain`: the threads that touch the disk; `recovery`: what happens before them.
+//! - `storage`: the journal; `commit`, `write_back`, `prepare`, `load`, `maintain`: the threads that touch the disk; `recovery`: what happens before them.
+//! - `scheduling`: what threads ask of the kernel.
 
 pub mod api;
 pub mod batch;
@@ -17,9 +18,12 @@ pub mod load;
 pub mod maintain;
 pub mod metrics;
 pub mod net;
+pub mod prepare;
 pub mod recovery;
+pub mod scheduling;
 pub mod settings;
 pub mod shared;
 pub mod start;
 pub mod storage;
 pub mod wire;
+pub mod write_back;

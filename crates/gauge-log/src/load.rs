@@ -1,7 +1,9 @@
 //! The reader of the past: brings whole chunks from disk into memory, checks them, and wakes who waits for them.
 //!
-//! One thread, one large sequential read at a time, whatever the number of readers; what it reads is shared by all of them. It runs at a lower priority than publishing.
+//! One thread, one large sequential read at a time, whatever the number of readers; what it reads is shared by all of them. It has no lower priority than other threads: on a busy machine that stopped
+//! it altogether, and threads that publish are let in soon all the same (see `scheduling`).
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,13 +18,9 @@ use crate::storage::entry::{self, Kind, Step};
 
 /// How long to wait for memory before trying again.
 const MEMORY_WAIT: Duration = Duration::from_millis(2);
-/// The nice value of this thread.
-const NICENESS: i32 = 5;
 
 /// The thread: reads chunks that are asked for until everything should end.
 pub fn run(shared: &Shared) {
-    // SAFETY: a plain system call; on Linux it concerns the calling thread only. Failure leaves the priority as it is.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
     while let Some(start) = next(shared) {
         let outcome = load(shared, start);
         let mut loads = lock(&shared.loads);
@@ -93,25 +91,28 @@ fn load(shared: &Shared, start: u64) -> Result<(), String> {
 /// Checks every entry of a chunk and lists the batches that are whole; the others are left out and so never served.
 fn index(shared: &Shared, buffer: &mut AlignedBuffer, start: u64, count: usize) -> Directory {
     let mut places = Vec::new();
-    entry::walk(&buffer.all_mut()[..count], start, |step| match step {
-        Step::Entry(at, header, payload) if header.kind == Kind::Batch => {
-            let batch = batch::header(payload);
-            places.push(BatchPlace {
-                base_offset: batch.base_offset,
-                offset_count: batch.offset_count as u32,
-                partition: header.partition,
-                at: (at + entry::HEADER_BYTES) as u32,
-                bytes: payload.len() as u32,
-            });
+    entry::walk(&buffer.all_mut()[..count], start, |step| {
+        match step {
+            Step::Entry(at, header, payload) if header.kind == Kind::Batch => {
+                let batch = batch::header(payload);
+                places.push(BatchPlace {
+                    base_offset: batch.base_offset,
+                    offset_count: batch.offset_count as u32,
+                    partition: header.partition,
+                    at: (at + entry::HEADER_BYTES) as u32,
+                    bytes: payload.len() as u32,
+                });
+            }
+            Step::Entry(..) => {}
+            Step::Damage(from, to) => {
+                shared.metrics.damaged.add(1);
+                shared.events.write(
+                    "damage",
+                    json!({"from": start + from as u64, "to": start + to as u64}),
+                );
+            }
         }
-        Step::Entry(..) => {}
-        Step::Damage(from, to) => {
-            shared.metrics.damaged.add(1);
-            shared.events.write(
-                "damage",
-                json!({"from": start + from as u64, "to": start + to as u64}),
-            );
-        }
+        ControlFlow::Continue(())
     });
     Directory::new(places)
 }

@@ -1,4 +1,4 @@
-//! Work beside the data path: making the next segment ready, writing states and indexes when a segment is complete, and deleting old segments.
+//! Work beside the data path: writing states and indexes when a segment is complete, and deleting old segments.
 
 use std::io;
 use std::sync::Arc;
@@ -33,23 +33,12 @@ pub fn run(shared: &Shared) -> io::Result<()> {
         if shared.is_stopping() {
             return Ok(());
         }
-        prepare_segment(shared)?;
         if shared.broker().journal.rolled.swap(false, Ordering::AcqRel) {
             write_checkpoint(shared)?;
         }
         expire_topics(shared);
         delete_old_segments(shared)?;
     }
-}
-
-fn prepare_segment(shared: &Shared) -> io::Result<()> {
-    if !shared.broker().journal.wants_segment() {
-        return Ok(());
-    }
-    let settings = &shared.settings;
-    let segment = Segment::prepare(&settings.data, settings.durability, settings.segment_bytes)?;
-    shared.broker().journal.offer_segment(segment);
-    Ok(())
 }
 
 /// Writes the index of the segment that was completed last, and the state.
@@ -70,6 +59,9 @@ pub fn write_checkpoint(shared: &Shared) -> io::Result<()> {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(1));
+    }
+    if let Some(completed) = segments.iter().rev().nth(1) {
+        completed.trim(base)?;
     }
     for segment in segments.iter().rev().take(2) {
         segment.sync()?;

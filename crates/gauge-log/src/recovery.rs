@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Display;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -185,6 +186,51 @@ struct Recovery<'a> {
     damaged_ranges: u64,
 }
 
+/// A piece of a segment in memory, from which its chunks are taken one after the other, however small they are.
+struct Window {
+    buffer: AlignedBuffer,
+    start: u64,
+    count: usize,
+    /// Whether the window reaches to the end of the segment.
+    is_last: bool,
+}
+
+/// Bytes of the window.
+const WINDOW_BYTES: usize = 4 * CHUNK_BYTES;
+/// Bytes in view of a chunk's scan: where a chunk ends is only known from the first entry of the next one, which must be in view as a whole.
+const VIEW_BYTES: usize = 2 * CHUNK_BYTES;
+
+impl Window {
+    fn new() -> Self {
+        Self {
+            buffer: AlignedBuffer::new(WINDOW_BYTES),
+            start: 0,
+            count: 0,
+            is_last: false,
+        }
+    }
+
+    /// The bytes from `start` (a multiple of the block size) on, at most `VIEW_BYTES` and at most up to `end`, fewer only at the end of the segment; and
+    /// how many bytes were read for it.
+    fn view(&mut self, segment: &Segment, start: u64, end: Option<u64>) -> std::io::Result<(&[u8], u64)> {
+        let window_end = self.start + self.count as u64;
+        let in_window = (self.start..window_end).contains(&start)
+            && (self.is_last || window_end - start >= VIEW_BYTES as u64);
+        let mut read_bytes = 0;
+        if !in_window {
+            let room = end.map_or(WINDOW_BYTES as u64, |end| (end - start).min(WINDOW_BYTES as u64));
+            let count = segment.read(&mut self.buffer.all_mut()[..room as usize], start)?;
+            self.start = start;
+            self.count = count;
+            self.is_last = (count as u64) < room || room < WINDOW_BYTES as u64;
+            read_bytes = count as u64;
+        }
+        let from = (start - self.start) as usize;
+        let to = self.count.min(from + VIEW_BYTES);
+        Ok((&self.buffer.all_mut()[from..to], read_bytes))
+    }
+}
+
 /// The end of one chunk's scan.
 enum ChunkEnd {
     /// The next chunk begins here.
@@ -244,21 +290,17 @@ impl Recovery<'_> {
 
     /// Reads a segment from its beginning; returns where its entries end.
     fn scan(&mut self, segment: &Segment, next_base: Option<u64>) -> Result<u64, String> {
-        // Where a chunk ends is only known from the first entry of the next one, which must be in view as a whole.
-        let mut buffer = AlignedBuffer::new(2 * CHUNK_BYTES);
+        let mut window = Window::new();
         let mut start = segment.base;
         loop {
             if next_base.is_some_and(|base| start >= base) {
                 return Ok(start);
             }
-            let view = buffer.capacity_bytes() as u64;
-            let room = next_base.map_or(view, |base| (base - start).min(view));
-            let bytes = &mut buffer.all_mut()[..room as usize];
-            let count = segment
-                .read(bytes, start)
+            let (bytes, read_bytes) = window
+                .view(segment, start, next_base)
                 .map_err(|error| failure("cannot read", &segment.final_path(), error))?;
-            self.scanned_bytes += count as u64;
-            match self.scan_chunk(segment, start, &bytes[..count])? {
+            self.scanned_bytes += read_bytes;
+            match self.scan_chunk(segment, start, bytes)? {
                 ChunkEnd::Next(next) => start = next,
                 ChunkEnd::End(end) => match next_base {
                     None => return Ok(end),
@@ -278,15 +320,14 @@ impl Recovery<'_> {
         let mut steps = Vec::new();
         let mut next_chunk = None;
         entry::walk(bytes, start, |step| {
-            if next_chunk.is_some() {
-                return;
-            }
             match step {
                 Step::Entry(at, header, _) if header.chunk_start && at > 0 => {
-                    next_chunk = Some(start + at as u64)
+                    next_chunk = Some(start + at as u64);
+                    return ControlFlow::Break(());
                 }
                 step => steps.push(step),
             }
+            ControlFlow::Continue(())
         });
         // Damage in front of a chunk's beginning belongs to the chunk before it.
         let last_entry = steps.iter().rposition(|step| matches!(step, Step::Entry(..)));
@@ -359,6 +400,11 @@ impl Recovery<'_> {
             entry::walk(&bytes[..count], position, |step| {
                 if let Step::Entry(_, header, _) = step {
                     found |= header.position - u64::from(header.pending_bytes) > from;
+                }
+                if found {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
                 }
             });
             if found || count < bytes.len() {

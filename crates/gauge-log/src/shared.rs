@@ -14,6 +14,7 @@ use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::storage::cache::ChunkCache;
 use crate::storage::segment::Durability;
+use crate::write_back::WriteBack;
 
 /// Locks a mutex whose holder may have panicked: the process is ending then anyway.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -116,10 +117,16 @@ pub struct Shared {
     pub commit_changed: Condvar,
     /// Held while a commit is written.
     pub commit_running: Mutex<()>,
+    /// What is to be written back (`async` mode).
+    pub write_back: WriteBack,
     /// Whether the maintenance thread has something to do.
     pub maintenance_wanted: Mutex<bool>,
     /// Signalled when `maintenance_wanted` is set.
     pub maintenance_changed: Condvar,
+    /// Whether the next segment should be made ready.
+    pub segment_wanted: Mutex<bool>,
+    /// Signalled when `segment_wanted` is set.
+    pub segment_changed: Condvar,
     /// Why the log had to stop, if it had to.
     pub failure: Mutex<Option<String>>,
     /// Set when everything should end.
@@ -156,8 +163,10 @@ impl Shared {
         self.stopping.store(true, Ordering::Release);
         self.mailboxes.iter().for_each(|mailbox| mailbox.wake.signal());
         self.loads_changed.notify_all();
+        self.write_back.wake();
         self.want_commit();
         self.want_maintenance();
+        self.want_segment();
     }
 
     /// Stops because of a failure that cannot be worked around: data that cannot be written is never acknowledged.
@@ -167,7 +176,13 @@ impl Shared {
         self.stop();
     }
 
-    /// Asks for the next segment to be made ready, a state to be written, or deleted data to be removed.
+    /// Asks for the next segment to be made ready.
+    pub fn want_segment(&self) {
+        *lock(&self.segment_wanted) = true;
+        self.segment_changed.notify_one();
+    }
+
+    /// Asks for a state to be written, or deleted data to be removed.
     pub fn want_maintenance(&self) {
         *lock(&self.maintenance_wanted) = true;
         self.maintenance_changed.notify_one();
@@ -216,6 +231,25 @@ impl Shared {
         }
     }
 
+    /// Whether responses that clients do not read take so much memory that every one should be small.
+    pub fn is_short_of_output(&self) -> bool {
+        self.output_bytes.load(Ordering::Relaxed) > self.settings.output_bytes_max() / 2
+    }
+
+    /// Memory of unread responses with which a connection has no further request handled.
+    pub fn unread_bytes_max(&self) -> usize {
+        if self.is_short_of_output() {
+            UNREAD_BYTES_SHORT
+        } else {
+            UNREAD_BYTES_MAX
+        }
+    }
+
+    /// Whether chunks may be read before somebody waits for them: not while so many are asked for that they might be dropped again before they are used.
+    pub fn may_load_ahead(&self) -> bool {
+        lock(&self.loads).queue.len() < LOADS_AHEAD_MAX
+    }
+
     /// Notes `bytes` of batches against `--limit-mb-s`; returns how long their connection should pause.
     pub fn charge(&self, bytes: usize) -> Option<Duration> {
         let rate_mb_s = self.settings.limit_mb_s?;
@@ -244,5 +278,10 @@ impl Shared {
     }
 }
 
+/// Memory of unread responses per connection: usually, and while memory is short.
+const UNREAD_BYTES_MAX: usize = 256 << 10;
+const UNREAD_BYTES_SHORT: usize = 4 << 10;
+/// Requests for chunks that may be queued while chunks are read ahead.
+const LOADS_AHEAD_MAX: usize = 4;
 /// How much unused time the byte rate limit lets a burst use.
 const LIMIT_BURST_NS: i64 = 5_000_000;

@@ -21,7 +21,8 @@ use crate::settings::Settings;
 use crate::shared::{Loads, Mail, Mailbox, Shared, Wake, lock};
 use crate::storage::cache::ChunkCache;
 use crate::storage::journal::Journal;
-use crate::{commit, load, maintain};
+use crate::write_back::{self, WriteBack};
+use crate::{commit, load, maintain, prepare};
 
 /// A running log.
 #[derive(Debug)]
@@ -49,6 +50,7 @@ pub fn start(settings: Settings) -> Result<Running, String> {
         format!("cannot listen on {}: {error}; choose another address with --listen HOST:PORT (port 0: any free one)", settings.listen)
     })?;
     raise_backlog(&listener);
+    raise_descriptor_limit();
     let address = listener
         .local_addr()
         .map_err(|error| format!("cannot tell the listening address: {error}"))?;
@@ -66,6 +68,8 @@ pub fn start(settings: Settings) -> Result<Running, String> {
         Ok(())
     })?);
     threads.push(spawn(&shared, "maintain", maintain::run)?);
+    threads.push(spawn(&shared, "prepare", prepare::run)?);
+    threads.push(spawn(&shared, "write-back", write_back::run)?);
     if let Some(address) = shared.settings.metrics {
         threads.push(crate::metrics::serve(&shared, address)?);
     }
@@ -147,6 +151,21 @@ fn lock_directory(settings: &Settings) -> Result<OwnedFd, String> {
 fn raise_backlog(listener: &TcpListener) {
     // SAFETY: a plain system call on a descriptor that `listener` owns; failure leaves the smaller backlog.
     unsafe { libc::listen(listener.as_raw_fd(), 4096) };
+}
+
+/// Each connection takes a descriptor; the usual soft limit of 1024 is for programs that use select(2).
+fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: plain system calls on a structure that lives during both; failure leaves the limit as it is.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
 }
 
 /// The log's identity, made when its directory was.
@@ -231,8 +250,11 @@ fn assemble(
         commit_wanted: Mutex::new(false),
         commit_changed: Condvar::new(),
         commit_running: Mutex::new(()),
+        write_back: WriteBack::default(),
         maintenance_wanted: Mutex::new(false),
         maintenance_changed: Condvar::new(),
+        segment_wanted: Mutex::new(true),
+        segment_changed: Condvar::new(),
         failure: Mutex::new(None),
         stopping: AtomicBool::new(false),
         input_bytes: AtomicUsize::new(0),

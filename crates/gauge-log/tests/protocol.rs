@@ -448,3 +448,48 @@ fn finish_group(client: &mut Client, group: &GroupId, joined: &JoinGroupResponse
         assert_eq!(error, if version == 0 { 0 } else { 25 });
     }
 }
+
+#[test]
+fn a_fetch_session_is_told_and_answered_only_what_changes() {
+    let directory = Directory::new("session");
+    let running = serve(settings(&directory.0, Durability::Async));
+    let mut client = Client::connect(running.address);
+    client.create_topic("t", 3);
+    let value = [Bytes::from_static(b"value")];
+    let fetch = |partition: i32, offset: i64, session: i32, epoch: i32| {
+        fetch_request("t", partition, offset, 0)
+            .with_session_id(session)
+            .with_session_epoch(epoch)
+    };
+    let nothing = |session: i32, epoch: i32| fetch(0, 0, session, epoch).with_topics(vec![]);
+    // Begins with partition 0, which is empty; partition 1 joins later.
+    let begun = client.call(&fetch(0, 0, 0, 0), 12);
+    assert_eq!((begun.error_code, begun.responses.len()), (0, 1));
+    let id = begun.session_id;
+    assert!(id > 0);
+    assert_eq!(client.call(&nothing(id, 1), 12).responses.len(), 0);
+    for partition in 0..3 {
+        client.produce("t", partition, batch(&value, None));
+    }
+    let changed = client.call(&fetch(1, 0, id, 2), 12);
+    let indices: Vec<i32> = changed.responses[0]
+        .partitions
+        .iter()
+        .map(|partition| partition.partition_index)
+        .collect();
+    assert_eq!((changed.responses.len(), indices), (1, vec![0, 1]));
+    // What was not read on is sent again, as without a session; then partition 0 is read on and partition 1 taken back.
+    let again = client.call(&nothing(id, 3), 12);
+    assert_eq!(again.responses[0].partitions.len(), 2);
+    let forgotten = fetch_request::ForgottenTopic::default()
+        .with_topic(topic_name("t"))
+        .with_partitions(vec![1]);
+    let rest = fetch(0, 1, id, 4).with_forgotten_topics_data(vec![forgotten]);
+    assert_eq!(client.call(&rest, 12).responses.len(), 0);
+    // A wrong epoch, and a session of somebody else.
+    assert_eq!(client.call(&nothing(id, 9), 12).error_code, 71);
+    let mut other = Client::connect(running.address);
+    assert_eq!(other.call(&nothing(id, 5), 12).error_code, 70);
+    drop((client, other));
+    stop(running);
+}

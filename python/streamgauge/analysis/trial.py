@@ -46,6 +46,7 @@ from streamgauge.model.result import (
     Steadiness,
     SubscriptionAudit,
     SubscriptionFigures,
+    SystemMetric,
     TrialResult,
     WorkloadResult,
 )
@@ -92,6 +93,7 @@ class RawTrial:
     lanes: list[Lane]
     cannot: list[str]
     cores: int
+    system_metrics: list[SystemMetric] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Become warnings."""
     rate_msgs_s: float | None = None
@@ -223,6 +225,7 @@ def analyse(raw: RawTrial) -> TrialResult:
         steadiness=steady,
         cpu=cpu,
         processes=processes,
+        system_metrics=raw.system_metrics,
         limits=machine,
         share_of_limit=evidence.share_of_limit,
         shares=shares,

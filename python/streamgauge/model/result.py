@@ -423,6 +423,18 @@ class CatchUp(Model):
     """measure (before), build backlog, catch-up, after."""
 
 
+class SystemMetric(Model):
+    """A figure that a system counts or measures itself, such as the latency of a bookie's journal. It says what happened inside, and
+    nothing of the latencies and rates in this result comes from it."""
+
+    name: str
+    """Process and metric, with its unit: "bookie-1.journal_sync_ms_p99"."""
+    before: float | None = None
+    """When the load began."""
+    after: float
+    """When it had ended. What only counts up grew by the difference."""
+
+
 class TrialResult(Model):
     """One trial: one workload on one system, once."""
 
@@ -479,6 +491,8 @@ class TrialResult(Model):
     steadiness: Steadiness
     cpu: Cpu
     processes: list[Process] = Field(default_factory=list)
+    system_metrics: list[SystemMetric] = Field(default_factory=list)
+    """What the system says of itself; empty where it has nothing of the kind."""
     limits: Limits
     share_of_limit: Share | None = None
     """The limit that was used most."""

@@ -354,7 +354,26 @@ def _system(trial: TrialResult, *, unfold: bool) -> str:
     body = _mapping(rows)
     if durability.settings:
         body += "<h4>Settings read back from the live system</h4>" + _mapping(durability.settings, code=True)
+    body += _metrics(trial)
     return _details(f"{words.system_name(trial)}, {level}, {words.layout(trial)}", body, unfold=unfold)
+
+
+def _metrics(trial: TrialResult) -> str:
+    """What the system says of itself, before and after the load."""
+    if not trial.system_metrics:
+        return ""
+    rows = "".join(
+        f'<tr><th scope="row"><code>{escape(metric.name)}</code></th>'
+        f'<td class="number">{"-" if metric.before is None else significant(metric.before)}</td>'
+        f'<td class="number">{significant(metric.after)}</td></tr>'
+        for metric in trial.system_metrics
+    )
+    return (
+        "<h4>What the system measured of itself (no figure above comes from it)</h4>"
+        '<div class="scroll"><table class="plain"><thead><tr><th scope="col">metric</th>'
+        '<th class="number" scope="col">before the load</th><th class="number" scope="col">after it</th>'
+        f"</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
 
 
 def _configuration(configuration: Any) -> str:

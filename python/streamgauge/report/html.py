@@ -58,7 +58,7 @@ def render(run: Run) -> str:
         masthead=masthead(run),
         hero=hero(run, labels),
         summary=tables.summary(run, labels),
-        charts=charts_section(run),
+        charts=charts_section(),
         limits=evidence.limits(run, labels),
         trials=evidence.trials(run),
         settings=evidence.settings(run),
@@ -162,7 +162,9 @@ def hero(run: Run, labels: Sequence[str]) -> str:
         _card(cell, index, label, worst)
         for index, (cell, label) in enumerate(zip(found, labels, strict=False))
     )
-    return f'<div class="cards">{cards}</div>'
+    mixed = words.mixed_levels([cell.first for cell in found])
+    notice = f'<p class="notice warn">{escape(mixed)}</p>' if mixed else ""
+    return f'{notice}<div class="cards">{cards}</div>'
 
 
 def _card(cell: Cell, index: int, label: str, worst: float) -> str:
@@ -211,17 +213,9 @@ def _memory(cell: Cell) -> str:
     return size(cell.median(rss))
 
 
-def charts_section(run: Run) -> str:
+def charts_section() -> str:
     """Places for the charts; the script fills them."""
-    levels = {words.level(cell.first) for cell in run.cells}
-    mixed = ""
-    if len(levels) > 1:
-        mixed = (
-            f'<p class="notice warn">Durability levels differ ({escape(joined(sorted(levels)))}): systems '
-            "at different levels "
-            "do different work before they acknowledge. Every label says the level.</p>"
-        )
-    return string.Template(asset("charts.html")).substitute(mixed=mixed)
+    return asset("charts.html")
 
 
 def footer(run: Run) -> str:

@@ -149,6 +149,9 @@ def _print_remarks(results: Sequence[TrialResult], console: Console) -> None:
         audit = words.audit(trial.audit)
         if audit.tone in ("bad", "warn"):
             grid.add_row(Text("audit", style=STYLES[audit.tone]), Text(prefix + audit.sentence))
+    mixed = words.mixed_levels(results)
+    if mixed:
+        grid.add_row(Text("note", style=STYLES["warn"]), Text(mixed))
     remarks: dict[str, list[int]] = {}
     for trial in results:
         for warning in trial.validity.warnings:

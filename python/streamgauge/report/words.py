@@ -51,6 +51,17 @@ def level(trial: TrialResult) -> str:
     return trial.durability.measured or trial.durability.declared or "unknown"
 
 
+def mixed_levels(trials: Sequence[TrialResult]) -> str | None:
+    """What to know before systems at different levels are compared; None when all have the same."""
+    levels = {level(trial) for trial in trials}
+    if len(levels) < 2:
+        return None
+    return (
+        f"Durability levels differ ({joined(sorted(levels))}): systems at different levels do different work "
+        "before they acknowledge. Option --durability gives all of them the same."
+    )
+
+
 def layout(trial: TrialResult) -> str:
     """`1 node`, `3 nodes`, `existing cluster`."""
     return "existing cluster" if trial.attached else plural(trial.nodes, "node")

@@ -21,7 +21,7 @@ from typing import Any
 from streamgauge.fleet.base import Fleet, FleetFailure, Worker
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.messages import LaneStatus, TrialStatus
-from streamgauge.model.result import Durability, Lane, Search, TrialResult
+from streamgauge.model.result import Durability, Lane, Search, SystemMetric, TrialResult
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine, phases
 from streamgauge.runner.backlog import BacklogLeg
@@ -332,12 +332,13 @@ class TrialRunner:
             interrupts=self._interrupts,
             observer=self._observer,
             phases=self._phases,
-            health=Health(self._fleet.failure, self._running.failure, self._disk_problem),
+            health=Health(self._fleet.failure, self._system_problem, self._disk_problem),
             keep=lambda intervals: self._directory.append_intervals(worker.name, intervals),
         )
         leg = self._backlog_leg(self._load)
         if leg is not None:
             leg.pause_early()
+        before = self._running.metrics()
         self._load.start(same_clock=worker.pid is not None)
         assert self._phases.start_s is not None
         delay_s = self._phases.start_s - time.monotonic()
@@ -346,6 +347,11 @@ class TrialRunner:
         ending = self._load.run()
         if leg is not None and ending.kind == "done":
             ending = leg.run() or ending
+        after = self._running.metrics()
+        metrics = [
+            SystemMetric(name=name, before=before.get(name), after=after[name]) for name in sorted(after)
+        ]
+        self._update(system_metrics=metrics)
         if ending.kind != "done":
             self._ended_by(ending)
         if ending.kind != "worker":
@@ -401,7 +407,27 @@ class TrialRunner:
         until_s = min(stop_s(self._plan.workload), math.floor(stopped_s / INTERVAL_S) * INTERVAL_S)
         self._update(measure_until_s=max(until_s, self._context.measure_from_s))
 
+    def _system_problem(self) -> str | None:
+        """Why the load must end for the system's sake. A cluster that has lost a node and goes on is no reason; the
+        figures are then not those of what was declared, and the trial says so.
+        """
+        assert self._running is not None
+        died = self._running.failure()
+        if died is None or not self._running.goes_on():
+            return died
+        text = f"a node was lost, and the load went on: {self._told(died)}"
+        if text not in self._context.fatal:
+            self._update(fatal=[*self._context.fatal, text])
+            self._keep_event("failure", {"reason": text})
+            self._observer.problem(text)
+        return None
+
     # The end
+
+    def _told(self, reason: str) -> str:
+        """A reason that names logs where they are kept: with the trial, when the system's own directory is wiped."""
+        data = re.escape(str(self._data))
+        return re.sub(rf"{data}[^\s:;,]*", str(self._directory.logs), reason)
 
     def _ended_by(self, ending: Ending) -> None:
         """Writes down why the trial ended early; the first reason stays."""
@@ -414,10 +440,7 @@ class TrialRunner:
             self._observer.problem("stopping: what was measured is kept (Ctrl-C again to stop at once)")
             return
         reason = {"worker": "worker lost", "system": "system failed", "disk": "disk full"}[ending.kind]
-        # Logs are kept with the trial when the system's own directory is wiped.
-        data = re.escape(str(self._data))
-        told = re.sub(rf"{data}[^\s:;,]*", str(self._directory.logs), ending.reason)
-        text = f"{reason}: {told}"
+        text = f"{reason}: {self._told(ending.reason)}"
         self._update(status="failed", failure=text, fatal=[*self._context.fatal, text])
         self._keep_event("failure", {"reason": text})
         self._observer.problem(text)

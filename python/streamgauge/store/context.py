@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from streamgauge.model.result import Durability, Lane, Model, Phase, Search, WorkloadResult
+from streamgauge.model.result import Durability, Lane, Model, Phase, Search, SystemMetric, WorkloadResult
 
 if TYPE_CHECKING:
     from streamgauge.analysis.trial import RawTrial
@@ -79,6 +79,7 @@ class TrialContext(Model):
     probes: list[dict[str, Any]] = Field(default_factory=list)
     lanes: list[Lane] = Field(default_factory=list)
     cannot: list[str] = Field(default_factory=list)
+    system_metrics: list[SystemMetric] = Field(default_factory=list)
     cores: int
     notes: list[str] = Field(default_factory=list)
     fatal: list[str] = Field(default_factory=list)
@@ -115,6 +116,7 @@ class TrialContext(Model):
             probes=self.probes,
             lanes=self.lanes,
             cannot=self.cannot,
+            system_metrics=self.system_metrics,
             cores=self.cores,
             notes=self.notes,
             fatal=self.fatal,

@@ -122,9 +122,21 @@ class RunningSystem(abc.ABC):
         all is well.
         """
 
+    def goes_on(self) -> bool:
+        """Whether the system is made to go on although `failure` tells of a process that died: most of its
+        nodes live. The load then goes on too, so that the trial shows what becomes of it.
+        """
+        return False
+
     @abc.abstractmethod
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         """Reads settings back from the live system and compares them with what was asked."""
+
+    def metrics(self) -> Mapping[str, float]:
+        """What the system counts and measures of itself at this moment, by names that say their unit
+        ("bookie-1.journal_sync_ms_p99"). Empty where there is nothing to be had; never raises.
+        """
+        return {}
 
     @abc.abstractmethod
     def configuration(self) -> dict[str, Any]:

@@ -31,14 +31,19 @@ REPORT_EVERY_S = 3.0
 
 @dataclass(frozen=True)
 class Artifact:
-    """Maven coordinates of a jar."""
+    """Maven coordinates of a jar, or of another file with its packaging and classifier."""
 
     group: str
     name: str
     version: str
+    packaging: str = "jar"
+    classifier: str = ""
 
     def __str__(self) -> str:
-        return f"{self.group}:{self.name}:{self.version}"
+        coordinates = f"{self.group}:{self.name}:{self.version}"
+        if self.packaging == "jar" and not self.classifier:
+            return coordinates
+        return f"{coordinates}:{self.packaging}" + (f":{self.classifier}" if self.classifier else "")
 
 
 def find_maven() -> Path:
@@ -60,34 +65,46 @@ def copy_dependencies(
     A checksum that does not match fails the download. Maven's output goes to `log`. Raises SystemFailure.
     Returns what to keep as the source in the cache's manifest.
     """
-    maven = find_maven()
-    log.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="streamgauge-maven-") as work:
         pom = Path(work) / "pom.xml"
         pom.write_text(_pom(artifacts), encoding="utf-8")
-        process = processes.start(
-            "mvn",
-            [
-                str(maven),
-                "--batch-mode",
-                "--strict-checksums",
-                # Ask again for what was not found before: Maven otherwise remembers a failure for a day.
-                "--update-snapshots",
-                "--file",
-                str(pom),
-                "dependency:copy-dependencies",
-                "-DincludeScope=runtime",
-                f"-DoutputDirectory={into}",
-            ],
-            log,
-            environment={**os.environ, "JAVA_HOME": str(java.home)},
-            directory=Path(work),
-        )
-        try:
-            _wait(process, title, progress)
-        finally:
-            processes.stop([process], wait_s=5.0)
+        goal = ["--file", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
+        _run([*goal, f"-DoutputDirectory={into}"], title, Path(work), java, log, progress)
     return {"from": "maven", "artifacts": [str(artifact) for artifact in artifacts]}
+
+
+def copy_one(
+    title: str, artifact: Artifact, into: Path, java: Java, log: Path, progress: Progress
+) -> Mapping[str, object]:
+    """Puts one file into `into`, without what it depends on. The rest as `copy_dependencies`."""
+    with tempfile.TemporaryDirectory(prefix="streamgauge-maven-") as work:
+        goal = ["dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={into}"]
+        _run(goal, title, Path(work), java, log, progress)
+    return {"from": "maven", "artifacts": [str(artifact)]}
+
+
+def _run(goal: Sequence[str], title: str, work: Path, java: Java, log: Path, progress: Progress) -> None:
+    """Runs Maven in an empty directory and waits for it. Raises SystemFailure."""
+    maven = find_maven()
+    log.unlink(missing_ok=True)
+    process = processes.start(
+        "mvn",
+        [
+            str(maven),
+            "--batch-mode",
+            "--strict-checksums",
+            # Ask again for what was not found before: Maven otherwise remembers a failure for a day.
+            "--update-snapshots",
+            *goal,
+        ],
+        log,
+        environment={**os.environ, "JAVA_HOME": str(java.home)},
+        directory=work,
+    )
+    try:
+        _wait(process, title, progress)
+    finally:
+        processes.stop([process], wait_s=5.0)
 
 
 def _wait(process: processes.ManagedProcess, title: str, progress: Progress) -> None:

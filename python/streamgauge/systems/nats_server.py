@@ -363,6 +363,9 @@ class RunningNats(RunningSystem):
                 return f"{process.name} (pid {process.pid}) {ending}: {explain(process.log)}"
         return None
 
+    def goes_on(self) -> bool:
+        return processes.most_run(self.started)
+
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         servers: dict[str, Mapping[str, Any]] = {}
         trouble = []

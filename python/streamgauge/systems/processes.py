@@ -87,6 +87,11 @@ class ManagedProcess:
         return f"was killed by signal {-status}"
 
 
+def most_run(nodes: Sequence[ManagedProcess]) -> bool:
+    """Whether a majority of the nodes of a cluster runs."""
+    return 2 * sum(node.running() for node in nodes) > len(nodes)
+
+
 class _Guard:
     """The lab's side of guard.py; started with the first process, restarted if somebody killed it."""
 

@@ -74,7 +74,9 @@ class RabbitMq(System):
                 f"{where}{request.nodes} node(s) of RabbitMQ with memory_mb {options.memory_mb} need about "
                 f"{needed // 1_000_000} MB, more than this machine has; set a smaller memory_mb in the system file"
             )
-        for port in options.ports:
+        if options.amqp:
+            raise SystemInputError(f"{where}amqp is for a broker that already runs (connect)")
+        for port in (*options.ports, *options.stream_ports):
             holder = processes.port_holder(port)
             if holder is not None:
                 raise SystemInputError(
@@ -93,7 +95,7 @@ class RabbitMq(System):
             raise SystemInputError(
                 f"{where}queue: mirrored is a policy of the broker; set it there and use queue: classic"
             )
-        for key in ("memory_mb", "schedulers", "ports", "config"):
+        for key in ("memory_mb", "schedulers", "ports", "stream_ports", "config"):
             if key in request.options:
                 raise SystemInputError(f"{where}{key} cannot be set for a broker that already runs (connect)")
 
@@ -156,6 +158,10 @@ class AttachedRabbitMq(RunningSystem):
 
     @property
     def connection(self) -> dict[str, Any]:
+        if self._options.protocol == "stream":
+            own = {"amqp": list(self._options.amqp)}
+            options = dict(self._options.client) | own
+            return {"protocol": "rabbitmq-stream", "bootstrap": list(self._connect), "options": options}
         options = dict(self._options.client) | {
             "persistent": self._options.persistent is not False,
             "queue_arguments": {"x-queue-type": self._queue},

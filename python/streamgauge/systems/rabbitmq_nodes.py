@@ -23,6 +23,7 @@ import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -81,6 +82,8 @@ class Layout:
     """Ports and files of one start."""
 
     client_ports: Sequence[int]
+    stream_ports: Sequence[int]
+    """Where the nodes' stream plugins listen; empty without the plugin."""
     distribution_ports: Sequence[int]
     epmd_port: int
     files: Mapping[str, str]
@@ -101,7 +104,8 @@ def start_cluster(launch: Launch, progress: Progress) -> RunningRabbitMq:
             f"{launch.directory}: RabbitMQ cannot keep its data below a path with a space; choose another directory"
         )
     count = "1 node" if launch.nodes == 1 else f"{launch.nodes} nodes"
-    progress(f"starting RabbitMQ {launch.version} ({count}, {launch.plan.queue} queues)")
+    kind = "streams" if launch.plan.queue == "stream" else f"{launch.plan.queue} queues"
+    progress(f"starting RabbitMQ {launch.version} ({count}, {kind})")
     for attempt in range(ATTEMPTS):
         try:
             return _start_once(launch, progress)
@@ -149,17 +153,25 @@ def _start_once(launch: Launch, progress: Progress) -> RunningRabbitMq:
 
 def _lay_out(launch: Launch) -> Layout:
     """Chooses ports and writes the nodes' directories."""
-    free = processes.free_ports(2 * launch.nodes + 1, avoid=launch.options.ports)
-    client_ports = list(launch.options.ports) or free[: launch.nodes]
+    has_streams = launch.plan.protocol == "stream"
+    kinds = 3 if has_streams else 2
+    avoid = (*launch.options.ports, *launch.options.stream_ports)
+    free = iter(processes.free_ports(kinds * launch.nodes + 1, avoid=avoid))
+    client_ports = list(launch.options.ports) or list(islice(free, launch.nodes))
+    stream_ports: list[int] = []
+    if has_streams:
+        stream_ports = list(launch.options.stream_ports) or list(islice(free, launch.nodes))
     names = [node_name(node) for node in launch.all_nodes()]
     files = {}
     for node in launch.all_nodes():
         for name in ("logs", "data", "generated", "schema"):
             (launch.home(node) / name).mkdir(parents=True, exist_ok=True)
-        port = client_ports[node - 1]
-        files[f"node-{node}/rabbitmq.conf"] = settings.configuration_file(port, names, launch.options)
+        port, stream_port = client_ports[node - 1], stream_ports[node - 1] if has_streams else None
+        files[f"node-{node}/rabbitmq.conf"] = settings.configuration_file(
+            port, names, launch.options, stream_port
+        )
         files[f"node-{node}/advanced.config"] = settings.advanced_file(launch.plan)
-        files[f"node-{node}/enabled_plugins"] = "[].\n"
+        files[f"node-{node}/enabled_plugins"] = settings.plugins_file(launch.plan)
     for name, text in files.items():
         (launch.directory / name).write_text(text, encoding="ascii")
     home = launch.directory / "home"
@@ -167,7 +179,7 @@ def _lay_out(launch: Launch) -> Layout:
     cookie = home / ".erlang.cookie"
     cookie.write_text(secrets.token_hex(20), encoding="ascii")
     cookie.chmod(0o400)
-    return Layout(client_ports, free[launch.nodes : 2 * launch.nodes], free[2 * launch.nodes], files)
+    return Layout(client_ports, stream_ports, list(islice(free, launch.nodes)), next(free), files)
 
 
 def _base_environment(launch: Launch, layout: Layout) -> dict[str, str]:
@@ -210,15 +222,16 @@ def _environment(launch: Launch, layout: Layout, node: int) -> dict[str, str]:
 def _wait_for(launch: Launch, layout: Layout, node: int, started: Sequence[processes.ManagedProcess]) -> None:
     """Waits until a node says in its log that it has started, and takes connections."""
     log = launch.home(node) / "logs" / "rabbit.log"
-    port = layout.client_ports[node - 1]
+    ports = [listeners[node - 1] for listeners in (layout.client_ports, layout.stream_ports) if listeners]
 
     def waiting_for() -> str | None:
         if not log.exists() or "Server startup complete" not in log.read_text(errors="replace"):
             return f"RabbitMQ node {node} to say in its log that it has started"
-        try:
-            socket.create_connection((processes.LOOPBACK, port), timeout=1.0).close()
-        except OSError as error:
-            return f"RabbitMQ node {node} to accept connections ({error})"
+        for port in ports:
+            try:
+                socket.create_connection((processes.LOOPBACK, port), timeout=1.0).close()
+            except OSError as error:
+                return f"RabbitMQ node {node} to accept connections on port {port} ({error})"
         return None
 
     processes.wait_until(waiting_for, started, START_TIMEOUT_S, lambda process: explain(process.log))
@@ -231,6 +244,9 @@ def explain(console: Path) -> str:
     if errors:
         return f"{errors[-1]} (logs: {console.parent})"
     tail = processes.log_tail(console)
+    # The shell around Erlang says so and ends without an error of its own.
+    if tail.rstrip().endswith("Killed"):
+        return f"its Erlang machine was killed by SIGKILL (logs: {console.parent})"
     return f"the last lines of {console} are:\n{tail}" if tail else f"its logs in {console.parent} are empty"
 
 
@@ -290,12 +306,17 @@ class RunningRabbitMq(RunningSystem):
     @property
     def connection(self) -> dict[str, Any]:
         plan = self.launch.plan
+        amqp = [f"{processes.LOOPBACK}:{port}" for port in self.layout.client_ports]
+        if plan.protocol == "stream":
+            bootstrap = [f"{processes.LOOPBACK}:{port}" for port in self.layout.stream_ports]
+            own = {"amqp": amqp, "stream_arguments": plan.stream_arguments(self.nodes)}
+            options = dict(self.launch.options.client) | own
+            return {"protocol": "rabbitmq-stream", "bootstrap": bootstrap, "options": options}
         options = dict(self.launch.options.client) | {
             "persistent": plan.persistent,
             "queue_arguments": plan.queue_arguments(self.nodes),
         }
-        bootstrap = [f"{processes.LOOPBACK}:{port}" for port in self.layout.client_ports]
-        return {"protocol": "rabbitmq", "bootstrap": bootstrap, "options": options}
+        return {"protocol": "rabbitmq", "bootstrap": amqp, "options": options}
 
     @property
     def acks(self) -> Literal["all", "leader", "none"]:
@@ -324,6 +345,9 @@ class RunningRabbitMq(RunningSystem):
                 return f"{process.name} (pid {process.pid}) {ending}: {explain(process.log)}"
         return None
 
+    def goes_on(self) -> bool:
+        return processes.most_run(self.node_processes)
+
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         columns = ("name", "type", "durable", "policy", "arguments", "members", "slave_pids")
         listed = json.loads(self._tool("list_queues", "--formatter", "json", *columns))
@@ -336,11 +360,13 @@ class RunningRabbitMq(RunningSystem):
             "version": self.version,
             "level": self.level,
             "queue": launch.plan.queue,
+            "protocol": launch.plan.protocol,
             "persistent": launch.plan.persistent,
             "queue_arguments": launch.plan.queue_arguments(self.nodes),
             "memory_mb": launch.options.memory_mb,
             "schedulers": launch.options.schedulers,
             "client_ports": list(self.layout.client_ports),
+            "stream_ports": list(self.layout.stream_ports),
             "files": dict(self.layout.files),
         }
 
@@ -390,7 +416,9 @@ def compare(
     levels: list[Level] = []
     by_topic = description.get("topics") or {}
     for topic in topics:
-        queues = [queue for queue in listed if re.fullmatch(rf"{re.escape(topic)}\.\d+", str(queue["name"]))]
+        # A stream of a super stream is called t-0, the only stream of a topic t, a queue t.0.
+        suffix = r"(-\d+)?" if plan.protocol == "stream" else r"\.\d+"
+        queues = [queue for queue in listed if re.fullmatch(re.escape(topic) + suffix, str(queue["name"]))]
         if not queues or topic not in by_topic:
             mismatches.append(f"topic {topic} is not there")
         for queue in queues:
@@ -414,6 +442,8 @@ def compare(
 def _kind_and_copies(queue: Mapping[str, Any]) -> tuple[settings.Queue, int]:
     if "quorum" in str(queue.get("type")):
         return "quorum", len(queue.get("members") or [])
+    if "stream" in str(queue.get("type")):
+        return "stream", len(queue.get("members") or [])
     mirrors = queue.get("slave_pids")
     if isinstance(mirrors, list) and mirrors:
         return "mirrored", 1 + len(mirrors)

@@ -8,32 +8,46 @@ Two things decide how durable a message is in RabbitMQ: what kind of queue it go
 - A *mirrored* classic queue (policy `ha-mode: all`, gone since RabbitMQ 4) confirms when all mirrors have done so.
 - A *quorum* queue confirms when a majority has the message in its write-ahead log. The log is fsynced
   (`ra.wal_sync_method = datasync`) unless that is turned off, and then the same queue is replicated and not fsynced.
+- A *stream* confirms when a majority has the message in its log, which is never fsynced for that.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from streamgauge.systems.base import Level, SystemInputError, SystemRequest
 
-Queue = Literal["classic", "mirrored", "quorum"]
-QUEUES: tuple[Queue, ...] = ("classic", "mirrored", "quorum")
+Queue = Literal["classic", "mirrored", "quorum", "stream"]
+QUEUES: tuple[Queue, ...] = ("classic", "mirrored", "quorum", "stream")
+ClientProtocol = Literal["amqp", "stream"]
+PROTOCOLS: tuple[ClientProtocol, ...] = ("amqp", "stream")
 NODES = (1, 3)
 MEMORY_MB = 1024
 """Above this a node stops publishers (`vm_memory_high_watermark`): explicit, so that it is comparable."""
 DISK_FREE_MB = 500
+CLIENT_KEYS: Mapping[ClientProtocol, tuple[str, ...]] = {
+    "amqp": ("consumer_acks", "prefetch_msgs", "user", "password", "virtual_host"),
+    "stream": ("credits", "streams_per_connection", "user", "password", "virtual_host"),
+}
+"""Options that are handed to the client as they are."""
 OPTION_KEYS = frozenset(
     {
         "queue",
+        "protocol",
         "persistent",
         "memory_mb",
         "schedulers",
         "ports",
+        "stream_ports",
+        "amqp",
         "config",
         "consumer_acks",
         "prefetch_msgs",
+        "credits",
+        "streams_per_connection",
         "user",
         "password",
         "virtual_host",
@@ -52,7 +66,14 @@ class Options:
     memory_mb: int = MEMORY_MB
     schedulers: int | None = None
     """Erlang's scheduler threads per node (+S); None: Erlang's own choice, one per core."""
+    protocol: ClientProtocol = "amqp"
+    """What the client speaks; only streams have a protocol of their own."""
     ports: tuple[int, ...] = ()
+    """Ports of the AMQP listeners."""
+    stream_ports: tuple[int, ...] = ()
+    """Ports of the stream listeners."""
+    amqp: tuple[str, ...] = ()
+    """AMQP listeners of an attached broker whose stream listeners are connected to."""
     config: Mapping[str, str] = field(default_factory=dict)
     """More lines for rabbitmq.conf."""
     client: Mapping[str, Any] = field(default_factory=dict)
@@ -69,11 +90,19 @@ class Plan:
     wal_fsync: bool
     """Whether quorum queues fsync their write-ahead log before they confirm."""
     copies: int
+    protocol: ClientProtocol = "amqp"
+
+    def stream_arguments(self, nodes: int) -> dict[str, str]:
+        """Arguments with which streams are created over their own protocol."""
+        return {"queue-leader-locator": "balanced"} if nodes > 1 else {}
 
     def queue_arguments(self, nodes: int) -> dict[str, Any]:
         """Arguments with which queues are declared. On several nodes leaders are spread over them."""
         if self.queue == "quorum":
             arguments: dict[str, Any] = {"x-queue-type": "quorum", "x-quorum-initial-group-size": self.copies}
+            return arguments | ({"x-queue-leader-locator": "balanced"} if nodes > 1 else {})
+        if self.queue == "stream":
+            arguments = {"x-queue-type": "stream", "x-initial-cluster-size": self.copies}
             return arguments | ({"x-queue-leader-locator": "balanced"} if nodes > 1 else {})
         return {"x-queue-type": "classic"} | ({"x-queue-master-locator": "min-masters"} if nodes > 1 else {})
 
@@ -94,31 +123,58 @@ def parse_options(request: SystemRequest) -> Options:
     queue = given.get("queue")
     if queue is not None and queue not in QUEUES:
         raise SystemInputError(f"{where}queue: expected one of {', '.join(QUEUES)}, found {queue}")
+    protocol = given.get("protocol", "stream" if queue == "stream" else "amqp")
+    if protocol not in PROTOCOLS:
+        raise SystemInputError(f"{where}protocol: expected one of {', '.join(PROTOCOLS)}, found {protocol}")
+    if protocol == "stream" and queue != "stream":
+        raise SystemInputError(f"{where}protocol: stream is for streams only; set queue: stream too")
     persistent = given.get("persistent")
     if persistent is not None and not isinstance(persistent, bool):
         raise SystemInputError(f"{where}persistent: expected true or false, found {persistent}")
-    acks = given.get("consumer_acks", "manual")
-    if acks not in ("manual", "automatic"):
-        raise SystemInputError(f"{where}consumer_acks: expected manual or automatic, found {acks}")
-    client = {
-        key: given[key]
-        for key in ("consumer_acks", "prefetch_msgs", "user", "password", "virtual_host")
-        if key in given
-    }
-    if "prefetch_msgs" in given:
-        _number(given, "prefetch_msgs", 0, 65535, where)
+    if persistent is not None and queue == "stream":
+        raise SystemInputError(
+            f"{where}persistent: a stream writes every message to its log and never fsyncs it for a confirm; leave it out"
+        )
     config = given.get("config", {})
     if not isinstance(config, Mapping):
         raise SystemInputError(f"{where}config: expected names and values of rabbitmq.conf, found {config}")
     return Options(
         queue=queue,
+        protocol=protocol,
         persistent=persistent,
         memory_mb=_number(given, "memory_mb", 128, 1 << 20, where) or MEMORY_MB,
         schedulers=_number(given, "schedulers", 1, 1024, where),
-        ports=_ports(given.get("ports"), request.nodes, where),
+        ports=_ports("ports", given.get("ports"), request.nodes, where),
+        stream_ports=_ports("stream_ports", given.get("stream_ports"), request.nodes, where),
+        amqp=_addresses(given.get("amqp"), where),
         config={str(key): _text(value) for key, value in config.items()},
-        client=client,
+        client=_client_options(given, protocol, queue, where),
     )
+
+
+def _client_options(
+    given: Mapping[str, Any], protocol: ClientProtocol, queue: Queue | None, where: str
+) -> dict[str, Any]:
+    acks = given.get("consumer_acks", "manual")
+    if acks not in ("manual", "automatic"):
+        raise SystemInputError(f"{where}consumer_acks: expected manual or automatic, found {acks}")
+    _number(given, "prefetch_msgs", 0, 65535, where)
+    _number(given, "credits", 1, 65535, where)
+    _number(given, "streams_per_connection", 1, 128, where)
+    other: ClientProtocol = "stream" if protocol == "amqp" else "amqp"
+    others = set(CLIENT_KEYS[other]) - set(CLIENT_KEYS[protocol])
+    if other == "stream":
+        others |= {"stream_ports", "amqp"}
+    for key in sorted(others & set(given)):
+        raise SystemInputError(
+            f"{where}{key} has no meaning with protocol: {protocol}; it belongs to protocol: {other}"
+        )
+    if queue == "stream" and protocol == "amqp" and (acks == "automatic" or given.get("prefetch_msgs") == 0):
+        raise SystemInputError(
+            f"{where}{'consumer_acks' if acks == 'automatic' else 'prefetch_msgs'}: over AMQP, RabbitMQ delivers a "
+            "stream only with manual acknowledgements and a prefetch limit"
+        )
+    return {key: given[key] for key in CLIENT_KEYS[protocol] if key in given}
 
 
 def _number(given: Mapping[str, Any], key: str, low: int, high: int, where: str) -> int | None:
@@ -130,13 +186,22 @@ def _number(given: Mapping[str, Any], key: str, low: int, high: int, where: str)
     return value
 
 
-def _ports(value: Any, nodes: int, where: str) -> tuple[int, ...]:
+def _addresses(value: Any, where: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    addresses = value if isinstance(value, list) else [value]
+    if any(not re.fullmatch(r".+:\d{1,5}", str(address)) for address in addresses):
+        raise SystemInputError(f"{where}amqp: expected host:port of AMQP listeners, found {value}")
+    return tuple(map(str, addresses))
+
+
+def _ports(key: str, value: Any, nodes: int, where: str) -> tuple[int, ...]:
     if value is None:
         return ()
     ports = value if isinstance(value, list) else [value]
     if len(ports) != nodes or any(not isinstance(port, int) or not 1 <= port <= 65535 for port in ports):
         raise SystemInputError(
-            f"{where}ports: expected one port from 1 to 65535 for each of {nodes} node(s), found {value}"
+            f"{where}{key}: expected one port from 1 to 65535 for each of {nodes} node(s), found {value}"
         )
     return tuple(ports)
 
@@ -151,7 +216,7 @@ def _text(value: Any) -> str:
 def level_of(queue: Queue, persistent: bool, wal_fsync: bool, copies: int) -> Level:
     """The durability level of a confirmed message."""
     replicated = queue != "classic" and copies >= 2
-    fsynced = wal_fsync if queue == "quorum" else persistent
+    fsynced = {"quorum": wal_fsync, "stream": False}.get(queue, persistent)
     if replicated:
         return "L1" if fsynced else "L2"
     return "L3" if fsynced else "L4"
@@ -168,10 +233,13 @@ def plan(level: Level | None, nodes: int, options: Options, where: str) -> Plan:
     found = Plan(
         level=aim,
         queue=queue,
-        # A quorum queue writes every message to its log, whatever the delivery mode.
-        persistent=options.persistent if options.persistent is not None else (queue == "quorum" or fsync),
+        # Quorum queues and streams write every message to their log, whatever the delivery mode.
+        persistent=options.persistent
+        if options.persistent is not None
+        else (queue in ("quorum", "stream") or fsync),
         wal_fsync=fsync if queue == "quorum" else True,
         copies=copies,
+        protocol=options.protocol,
     )
     actual = level_of(found.queue, found.persistent, found.wal_fsync, found.copies)
     if actual != aim:
@@ -185,6 +253,8 @@ def _default_level(nodes: int, options: Options) -> Level:
     """
     if options.queue == "quorum" or (options.queue is None and options.persistent is None and nodes > 1):
         return "L1" if nodes > 1 else "L3"
+    if options.queue == "stream":
+        return "L2" if nodes > 1 else "L4"
     if options.queue == "mirrored":
         return "L2" if options.persistent is False else "L1"
     return "L3" if options.persistent else "L4"
@@ -199,7 +269,8 @@ def _refusal(level: Level, nodes: int, options: Options, where: str) -> str:
     return (
         f"{where}{asked} on {nodes} node(s). A classic queue keeps one copy: L3 (persistent messages, fsynced "
         "before the confirm) and L4 (transient). Quorum queues give L1 and L2 on three nodes, L3 and L4 on one; "
-        "mirrored queues give L1 (persistent) and L2 (transient) on three. "
+        "mirrored queues give L1 (persistent) and L2 (transient) on three; streams, which never fsync before the "
+        "confirm, L2 on three and L4 on one. "
         + (
             "L1 and L2 need --nodes 3"
             if nodes == 1 and level in ("L1", "L2")
@@ -211,8 +282,10 @@ def _refusal(level: Level, nodes: int, options: Options, where: str) -> str:
 # ---------------------------------------------------------------------- files
 
 
-def configuration_file(port: int, node_names: Sequence[str], options: Options) -> str:
-    """rabbitmq.conf of a node."""
+def configuration_file(
+    port: int, node_names: Sequence[str], options: Options, stream_port: int | None = None
+) -> str:
+    """rabbitmq.conf of a node. `stream_port`: where its stream plugin listens, if it has one."""
     lines = {
         "listeners.tcp.default": f"127.0.0.1:{port}",
         "loopback_users": "none",
@@ -220,6 +293,11 @@ def configuration_file(port: int, node_names: Sequence[str], options: Options) -
         "disk_free_limit.absolute": f"{DISK_FREE_MB}MB",
         "log.file.level": "info",
     }
+    if stream_port is not None:
+        lines["stream.listeners.tcp.1"] = f"127.0.0.1:{stream_port}"
+        # What clients are told to connect to: the default is the machine's name, where nothing listens.
+        lines["stream.advertised_host"] = "127.0.0.1"
+        lines["stream.advertised_port"] = str(stream_port)
     if len(node_names) > 1:
         lines["cluster_formation.peer_discovery_backend"] = "classic_config"
         for number, name in enumerate(node_names, start=1):
@@ -232,3 +310,8 @@ def advanced_file(found: Plan) -> str:
     if found.queue == "quorum" and not found.wal_fsync:
         return "[{ra, [{wal_sync_method, none}]}].\n"
     return "[].\n"
+
+
+def plugins_file(found: Plan) -> str:
+    """enabled_plugins: only what the client needs, since a plugin costs memory and CPU."""
+    return "[rabbitmq_stream].\n" if found.protocol == "stream" else "[].\n"

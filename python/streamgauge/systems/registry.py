@@ -6,10 +6,11 @@ from streamgauge.systems.base import System
 from streamgauge.systems.gauge_log import GaugeLog
 from streamgauge.systems.kafka import Kafka
 from streamgauge.systems.nats import Nats
+from streamgauge.systems.pulsar import Pulsar
 from streamgauge.systems.rabbitmq import RabbitMq
 
 
 def systems() -> dict[str, System]:
     """Name -> system, in the order in which they are shown. A new system is one module and one line here."""
-    known: tuple[System, ...] = (GaugeLog(), Kafka(), RabbitMq(), Nats())
+    known: tuple[System, ...] = (GaugeLog(), Kafka(), Pulsar(), RabbitMq(), Nats())
     return {system.name: system for system in known}

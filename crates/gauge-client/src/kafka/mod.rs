@@ -13,7 +13,7 @@ mod batch;
 mod buffers;
 mod cluster;
 mod commit;
-mod compress;
+pub(crate) mod compress;
 mod connection;
 mod consumer;
 mod errors;

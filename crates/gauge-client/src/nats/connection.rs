@@ -3,12 +3,11 @@
 //! After INFO the client says CONNECT, then whatever its owner always says first (its subscriptions), then PING; the PONG proves that all of
 //! it was accepted. PINGs of the server are answered here; messages go to the owner.
 
-use std::net::SocketAddr;
-
 use gauge_load::clock::monotonic_ns;
 use serde_json::{Value, json};
 
 use super::wire::{self, Message, Operation};
+use crate::lane::Shared;
 use crate::stream::{Backoff, ByteStream, InputBytes, Lost};
 use crate::{ClientError, Poller, Ready};
 
@@ -71,8 +70,8 @@ pub(crate) struct Connection {
     stream: Option<ByteStream<Piece>>,
     state: State,
     deadline_ns: i64,
-    addresses: Vec<SocketAddr>,
-    next_address: usize,
+    /// Number of the server that is tried next, counted on over all of them.
+    attempts: usize,
     token: u64,
     backoff: Backoff,
     client_name: String,
@@ -80,31 +79,21 @@ pub(crate) struct Connection {
     greeting: Vec<u8>,
     /// The latest server's own words.
     pub info: Info,
-    /// What went wrong last.
-    pub trouble: Option<String>,
 }
 
 impl Connection {
-    /// A place for a connection to one of `addresses`, beginning with number `first` of them.
-    pub fn new(
-        addresses: Vec<SocketAddr>,
-        first: usize,
-        token: u64,
-        client_name: &str,
-        greeting: Vec<u8>,
-    ) -> Connection {
+    /// A place for a connection to one of the servers, beginning with number `first` of them.
+    pub fn new(first: usize, token: u64, client_name: &str, greeting: Vec<u8>) -> Connection {
         Connection {
             stream: None,
             state: State::Silent,
             deadline_ns: i64::MAX,
-            next_address: first % addresses.len().max(1),
-            addresses,
+            attempts: first,
             token,
             backoff: Backoff::default(),
             client_name: client_name.to_owned(),
             greeting,
             info: Info::default(),
-            trouble: None,
         }
     }
 
@@ -114,7 +103,7 @@ impl Connection {
     }
 
     /// Begins to connect when there is no connection and no pause, and looks whether the greeting takes too long.
-    pub fn ensure(&mut self, poller: &Poller, now_ns: i64) -> Result<(), Lost> {
+    pub fn ensure(&mut self, shared: &Shared, now_ns: i64) -> Result<(), Lost> {
         if let Some(stream) = &self.stream {
             stream.check_deadline(now_ns)?;
             if self.state != State::Ready && now_ns >= self.deadline_ns {
@@ -122,13 +111,19 @@ impl Connection {
             }
             return Ok(());
         }
-        if !self.backoff.is_over(now_ns) || self.addresses.is_empty() {
+        if !self.backoff.is_over(now_ns) {
             return Ok(());
         }
-        let address = self.addresses[self.next_address];
+        let address = shared.servers[self.attempts % shared.servers.len()];
         self.state = State::Silent;
         self.deadline_ns = now_ns.saturating_add(GREETING_NS);
-        self.stream = Some(ByteStream::connect(address, poller, self.token, INPUT, now_ns)?);
+        self.stream = Some(ByteStream::connect(
+            address,
+            &shared.poller,
+            self.token,
+            INPUT,
+            now_ns,
+        )?);
         Ok(())
     }
 
@@ -177,7 +172,11 @@ impl Connection {
     }
 
     /// Reads once and hands the messages that are there whole to `handle`, with the time at which they were read. True: there may be more.
-    pub fn read(&mut self, poller: &Poller, mut handle: impl FnMut(&Message<'_>, i64)) -> Result<bool, Lost> {
+    pub fn read(
+        &mut self,
+        shared: &mut Shared,
+        mut handle: impl FnMut(&Message<'_>, i64),
+    ) -> Result<bool, Lost> {
         let Some(stream) = &mut self.stream else {
             return Ok(false);
         };
@@ -199,7 +198,7 @@ impl Connection {
                 Operation::Pong if self.state == State::Greeted => {
                     self.state = State::Ready;
                     self.backoff.works();
-                    self.trouble = None;
+                    shared.trouble = None;
                 }
                 Operation::Info(info) => match read_info(info) {
                     Ok(info) => {
@@ -215,7 +214,7 @@ impl Connection {
                 },
                 Operation::Error(words) => match refusal(words) {
                     Some(lost) => break Err(lost),
-                    None => self.trouble = Some(String::from_utf8_lossy(words).into_owned()),
+                    None => shared.trouble = Some(String::from_utf8_lossy(words).into_owned()),
                 },
                 Operation::Pong | Operation::Ok => {}
             }
@@ -229,19 +228,23 @@ impl Connection {
             });
             // Chunks come back from the owner's own writes; none can be queued behind a greeting, and after it the owner writes next.
             if self.state == State::Greeted {
-                stream.write(poller, |_| {})?;
+                stream.write(&shared.poller, |_| {})?;
             }
         }
         Ok(more)
     }
 
     /// Ends the connection, moves on to the next server, and gives back the chunks that were not written whole.
-    pub fn lose(&mut self, lost: &Lost, now_ns: i64) -> impl Iterator<Item = Piece> + use<> {
-        if let Some(address) = self.addresses.get(self.next_address) {
-            self.trouble = Some(format!("{address}: {lost}"));
-        }
+    pub fn lose(
+        &mut self,
+        lost: &Lost,
+        shared: &mut Shared,
+        now_ns: i64,
+    ) -> impl Iterator<Item = Piece> + use<> {
+        let address = shared.servers[self.attempts % shared.servers.len()];
+        shared.trouble = Some(format!("{address}: {lost}"));
         self.backoff.pause(now_ns);
-        self.next_address = (self.next_address + 1) % self.addresses.len().max(1);
+        self.attempts += 1;
         self.state = State::Silent;
         let unwritten = self.stream.take().map(ByteStream::into_unwritten);
         unwritten

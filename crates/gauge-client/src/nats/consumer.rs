@@ -20,11 +20,11 @@ use serde_json::{Value, json};
 use super::answer::error_words;
 use super::connection::{self, Connection};
 use super::names;
-use super::options::AckPolicy;
-use super::shared::Shared;
+use super::options::{AckPolicy, Options};
 use super::wire::{self, Message, put_publish};
+use crate::lane::{Shared, Sink};
 use crate::stream::{Lost, kind};
-use crate::{ClientError, ConsumerSpec, Ready, StartAt};
+use crate::{ClientError, ConsumerSpec, LaneSpec, Ready, StartAt};
 
 /// Subscription of the answers to requests; messages have those behind it.
 const ANSWERS_SID: u64 = 1;
@@ -46,6 +46,8 @@ const PULL_MSGS_MAX: usize = 5000;
 /// Bytes of a delivery besides the body: subject, reply subject, lengths.
 const DELIVERY_BYTES: usize = 150;
 /// Kinds of errors that are counted.
+/// Received messages are handed over for this long before `drive` returns.
+const READ_NS: i64 = 1_000_000;
 const GAP: &str = "DELIVERY_GAP";
 const SILENT: &str = "CONSUMER_SILENT";
 const REFUSED: &str = "CONSUMER_REFUSED";
@@ -125,27 +127,28 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    pub fn new(index: usize, spec: &ConsumerSpec, shared: &Shared, token: u64) -> Consumer {
+    /// Number `index` of a lane's consumers.
+    pub fn new(index: usize, options: &Options, lane: &LaneSpec) -> Consumer {
+        let spec = &lane.consumers[index];
         let inbox = format!("_INBOX.{}", names::unique());
         let greeting = format!("SUB {inbox}.a.* {ANSWERS_SID}\r\n").into_bytes();
-        let message_bytes = shared.spec.payload_bytes_max + DELIVERY_BYTES;
+        let message_bytes = lane.payload_bytes_max + DELIVERY_BYTES;
         Consumer {
             subscription: spec.subscription,
             start: spec.start,
             ack_policy: if spec.commit_interval_ns.is_none() {
                 AckPolicy::None
             } else {
-                shared.options.ack_policy
+                options.ack_policy
             },
             connection: Connection::new(
-                shared.addresses.clone(),
                 index,
-                token,
-                &format!("{}-consumer-{index}", shared.options.client_name),
+                Shared::consumer_token(index, 0),
+                &format!("{}-consumer-{index}", options.client_name),
                 greeting,
             ),
             inbox,
-            feeds: feeds(spec, shared),
+            feeds: feeds(spec, lane),
             pull_msgs: (PULL_BYTES / message_bytes).clamp(PULL_MSGS_MIN, PULL_MSGS_MAX),
             is_paused: false,
             was_ready: false,
@@ -155,61 +158,6 @@ impl Consumer {
         }
     }
 
-    pub fn subscription(&self) -> usize {
-        self.subscription
-    }
-
-    pub fn is_ready(&self) -> bool {
-        self.feeds.iter().all(|feed| feed.position.is_some())
-    }
-
-    /// What went wrong last.
-    pub fn trouble(&self) -> Option<&str> {
-        self.connection.trouble.as_deref()
-    }
-
-    /// Partitions whose position is fixed.
-    pub fn assigned(&self) -> usize {
-        self.feeds
-            .iter()
-            .filter(|feed| feed.position.is_some())
-            .map(|feed| feed.partitions)
-            .sum()
-    }
-
-    pub fn pause(&mut self, is_paused: bool) {
-        if self.is_paused && !is_paused {
-            for feed in &mut self.feeds {
-                feed.pending = None;
-            }
-        }
-        self.is_paused = is_paused;
-        self.look_ns = i64::MIN;
-    }
-
-    pub fn is_caught_up(&self) -> bool {
-        !self.has_more
-            && self
-                .feeds
-                .iter()
-                .all(|feed| feed.state == State::Active && feed.pending == Some(0))
-    }
-
-    /// Everything that is to be done without an event, and reading what was left for lack of time. Returns whether there is more to read.
-    pub fn drive(
-        &mut self,
-        shared: &mut Shared,
-        observer: &mut Observer,
-        now_ns: i64,
-        until_ns: i64,
-    ) -> Result<bool, ClientError> {
-        let outcome = self.advance(shared, observer, now_ns, until_ns);
-        if let Err(lost) = outcome {
-            self.lose(&lost, observer, now_ns)?;
-        }
-        Ok(self.has_more)
-    }
-
     fn advance(
         &mut self,
         shared: &mut Shared,
@@ -217,7 +165,7 @@ impl Consumer {
         now_ns: i64,
         until_ns: i64,
     ) -> Result<(), Lost> {
-        self.connection.ensure(&shared.poller, now_ns)?;
+        self.connection.ensure(shared, now_ns)?;
         if self.has_more {
             self.receive(shared, observer, until_ns)?;
         }
@@ -340,25 +288,6 @@ impl Consumer {
         self.connection.write(&shared.poller, |_| {})
     }
 
-    /// The poller says that the socket is ready.
-    pub fn on_ready(
-        &mut self,
-        ready: &Ready,
-        shared: &mut Shared,
-        observer: &mut Observer,
-        until_ns: i64,
-    ) -> Result<(), ClientError> {
-        let advanced = self.connection.advance(ready);
-        let outcome = match advanced {
-            Ok(()) if ready.readable && !self.has_more => self.receive(shared, observer, until_ns),
-            outcome => outcome,
-        };
-        match outcome.and_then(|()| self.write(shared)) {
-            Ok(()) => Ok(()),
-            Err(lost) => self.lose(&lost, observer, monotonic_ns()),
-        }
-    }
-
     /// Reads and hands messages over, until there are none or the time is over.
     fn receive(&mut self, shared: &mut Shared, observer: &mut Observer, until_ns: i64) -> Result<(), Lost> {
         loop {
@@ -372,12 +301,12 @@ impl Consumer {
                 read_ns: 0,
                 look: false,
             };
-            let outcome = self.connection.read(&shared.poller, |message, now_ns| {
-                intake.take(message, observer, now_ns)
-            });
+            let outcome = self
+                .connection
+                .read(shared, |message, now_ns| intake.take(message, observer, now_ns));
             let (messages, read_ns, look) = (intake.messages, intake.read_ns, intake.look);
             if let Some(trouble) = intake.trouble {
-                self.connection.trouble = Some(trouble);
+                shared.trouble = Some(trouble);
             }
             if messages > 0 {
                 observer.fetched(self.subscription);
@@ -412,12 +341,18 @@ impl Consumer {
         }
     }
 
-    fn lose(&mut self, lost: &Lost, observer: &mut Observer, now_ns: i64) -> Result<(), ClientError> {
+    fn lose(
+        &mut self,
+        lost: &Lost,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<(), ClientError> {
         let is_idle = !self.was_ready || self.feeds.iter().all(|feed| feed.state != State::Active);
         if !(is_idle && lost.kind() == kind::CONNECTION_LOST) {
             observer.error(lost.kind());
         }
-        drop(self.connection.lose(lost, now_ns));
+        drop(self.connection.lose(lost, shared, now_ns));
         self.was_ready = false;
         self.has_more = false;
         self.out.clear();
@@ -427,9 +362,80 @@ impl Consumer {
         self.look_ns = i64::MAX;
         connection::fatal(lost).map_or(Ok(()), Err)
     }
+}
 
-    /// When `drive` must be called at the latest.
-    pub fn deadline_ns(&self) -> i64 {
+impl Sink for Consumer {
+    fn subscription(&self) -> usize {
+        self.subscription
+    }
+
+    fn partitions(&self) -> usize {
+        self.feeds.iter().map(|feed| feed.partitions).sum()
+    }
+
+    fn assigned(&self) -> usize {
+        self.feeds
+            .iter()
+            .filter(|feed| feed.position.is_some())
+            .map(|feed| feed.partitions)
+            .sum()
+    }
+
+    fn pause(&mut self, is_paused: bool) {
+        if self.is_paused && !is_paused {
+            for feed in &mut self.feeds {
+                feed.pending = None;
+            }
+        }
+        self.is_paused = is_paused;
+        self.look_ns = i64::MIN;
+    }
+
+    fn is_caught_up(&self) -> bool {
+        !self.has_more
+            && self
+                .feeds
+                .iter()
+                .all(|feed| feed.state == State::Active && feed.pending == Some(0))
+    }
+
+    fn flush(&mut self) {
+        self.look_ns = i64::MIN;
+    }
+
+    fn on_ready(
+        &mut self,
+        _link: usize,
+        ready: &Ready,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        until_ns: i64,
+    ) -> Result<bool, ClientError> {
+        let advanced = self.connection.advance(ready);
+        let outcome = match advanced {
+            Ok(()) if ready.readable && !self.has_more => self.receive(shared, observer, until_ns),
+            outcome => outcome,
+        };
+        match outcome.and_then(|()| self.write(shared)) {
+            Ok(()) => Ok(false),
+            Err(lost) => self.lose(&lost, shared, observer, monotonic_ns()).map(|()| false),
+        }
+    }
+
+    fn drive(
+        &mut self,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<bool, ClientError> {
+        let outcome = self.advance(shared, observer, now_ns, now_ns + READ_NS);
+        if let Err(lost) = outcome {
+            self.lose(&lost, shared, observer, now_ns)?;
+        }
+        Ok(self.has_more)
+    }
+
+    fn deadline_ns(&self) -> i64 {
         if self.has_more {
             return i64::MIN;
         }
@@ -441,8 +447,7 @@ impl Consumer {
         self.connection.deadline_ns().min(look_ns)
     }
 
-    /// Lets the server's consumers go and closes.
-    pub fn close(&mut self, shared: &Shared) {
+    fn abandon(&mut self, shared: &mut Shared) {
         let mut words = std::mem::take(&mut self.out);
         for feed in &self.feeds {
             if feed.generation > 0 {
@@ -454,7 +459,7 @@ impl Consumer {
     }
 }
 
-fn feeds(spec: &ConsumerSpec, shared: &Shared) -> Vec<Feed> {
+fn feeds(spec: &ConsumerSpec, lane: &LaneSpec) -> Vec<Feed> {
     let mut partitions = spec.partitions.clone();
     partitions.sort_unstable();
     partitions.dedup();
@@ -462,7 +467,7 @@ fn feeds(spec: &ConsumerSpec, shared: &Shared) -> Vec<Feed> {
     by_topic
         .map(|of_topic| {
             let (index, first_partition) = of_topic[0];
-            let topic = &shared.spec.topics[index];
+            let topic = &lane.topics[index];
             let is_whole = of_topic.len() == topic.partitions as usize;
             let filter = |(_, partition): &(usize, u32)| names::subject(&topic.name, *partition);
             Feed {
@@ -476,7 +481,7 @@ fn feeds(spec: &ConsumerSpec, shared: &Shared) -> Vec<Feed> {
                 partitions: of_topic.len(),
                 topic_partitions: topic.partitions,
                 first_slot: topic.first_slot,
-                name: format!("{}-{:08x}-{first_partition}", spec.name, shared.spec.run),
+                name: format!("{}-{:08x}-{first_partition}", spec.name, lane.run),
                 generation: 0,
                 state: State::Wanted(i64::MIN),
                 was_active: false,

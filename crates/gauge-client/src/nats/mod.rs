@@ -5,20 +5,22 @@
 //!
 //! - `wire`: operations as bytes; `answer`: what the server says of a publication; `names`: subjects, streams, the hash of keys.
 //! - `connection`: one connection with its greeting; `window`: chunks of messages under way.
-//! - `producer`, `consumer`, `lane`: the hot path; `admin`: streams; `options`: `system.options`.
+//! - `producer`, `consumer`, `chunks`: the hot path; `admin`: streams; `options`: `system.options`.
 
 mod admin;
 mod answer;
+mod chunks;
 mod connection;
 mod consumer;
-mod lane;
 mod names;
 mod options;
 mod producer;
-mod shared;
 mod window;
 mod wire;
 
+use self::consumer::Consumer;
+use self::producer::Producer;
+use crate::lane::Lane;
 use crate::{Acks, Admin, ClientError, Compression, Endpoint, Keys, LaneClient, LaneSpec, Protocol};
 
 /// NATS JetStream.
@@ -74,7 +76,13 @@ impl Protocol for Nats {
     fn lane(&self, endpoint: &Endpoint, spec: LaneSpec) -> Result<Box<dyn LaneClient>, ClientError> {
         self.check(endpoint, &spec)?;
         let options = options::read(endpoint)?;
-        Ok(Box::new(lane::NatsLane::new(endpoint, options, spec)?))
+        Ok(Box::new(Lane::new(
+            "the NATS client could not connect and find its streams",
+            &endpoint.bootstrap,
+            spec,
+            |at, spec| Producer::new(at, &options, spec),
+            |at, spec| Consumer::new(at, &options, spec),
+        )?))
     }
 
     fn admin(&self, endpoint: &Endpoint) -> Result<Box<dyn Admin>, ClientError> {

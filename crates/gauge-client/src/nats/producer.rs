@@ -15,13 +15,15 @@ use gauge_load::clock::monotonic_ns;
 use gauge_load::{BatchLedger, Departure, Emitter, Observer, stamp};
 
 use super::answer::{self, Answer};
+use super::chunks::Chunks;
 use super::connection::{self, Connection, Piece};
 use super::names;
-use super::shared::Shared;
+use super::options::Options;
 use super::window::{Chunk, Heading, PUBLISH_REST_BYTES_MAX};
 use super::wire::{self, Message, put_decimal};
+use crate::lane::{Shared, Source};
 use crate::stream::{Lost, kind};
-use crate::{Acks, ClientError, Keys, Offer, ProducerSpec, Ready};
+use crate::{Acks, ClientError, Keys, LaneSpec, Offer, Ready};
 
 /// Messages, and bytes of bodies, after which `offer` reads the clock again.
 const CLOCK_MSGS: u32 = 256;
@@ -146,13 +148,18 @@ pub(crate) struct Producer {
     scratch: Vec<u8>,
     digits: Vec<u8>,
     written: Vec<Piece>,
+    chunks: Chunks,
+    /// The server was asked whether it takes messages as long as these.
+    is_checked: bool,
 }
 
 impl Producer {
-    pub fn new(index: usize, spec: &ProducerSpec, shared: &Shared, token: u64) -> Producer {
-        let topic = &shared.spec.topics[spec.topic];
+    /// Number `index` of a lane's producers.
+    pub fn new(index: usize, options: &Options, lane: &LaneSpec) -> Producer {
+        let spec = &lane.producers[index];
+        let topic = &lane.topics[spec.topic];
         let inbox = format!("_INBOX.{}", names::unique());
-        let acks = shared.spec.acks;
+        let acks = lane.acks;
         let is_numbered = acks != Acks::None;
         let heading = |partition: u32| {
             let subject = names::subject(&topic.name, partition);
@@ -167,7 +174,7 @@ impl Producer {
                 is_numbered,
             }
         };
-        let in_flight = shared.spec.batch.in_flight.max(1);
+        let in_flight = lane.batch.in_flight.max(1);
         let greeting = format!("SUB {inbox}.* 1\r\n").into_bytes();
         Producer {
             id: spec.id,
@@ -176,10 +183,9 @@ impl Producer {
             keys: spec.keys,
             headings: (0..topic.partitions).map(heading).collect(),
             connection: Connection::new(
-                shared.addresses.clone(),
                 spec.id as usize,
-                token,
-                &format!("{}-producer-{index}", shared.options.client_name),
+                Shared::producer_token(index, 0),
+                &format!("{}-producer-{index}", options.client_name),
                 greeting,
             ),
             window: Window {
@@ -196,17 +202,17 @@ impl Producer {
             // Producers begin at different partitions, so that they do not all crowd the first.
             turn: spec.id as usize % (topic.partitions as usize).max(1),
             next_number: 0,
-            chunk_bytes_max: shared.spec.batch.bytes,
-            chunk_msgs_max: (shared.options.window_msgs / in_flight).max(1),
+            chunk_bytes_max: lane.batch.bytes,
+            chunk_msgs_max: (options.window_msgs / in_flight).max(1),
             in_flight,
             acks,
-            idempotence: shared.spec.idempotence,
+            idempotence: lane.idempotence,
             is_flushing: false,
             is_recovering: false,
             hold_until_ns: i64::MIN,
             pause_ns: RETRY_PAUSE_NS,
             progress_ns: 0,
-            answer_timeout_ns: ANSWER_TIMEOUT_NS.min(shared.spec.request_timeout_ns),
+            answer_timeout_ns: ANSWER_TIMEOUT_NS.min(lane.request_timeout_ns),
             waiting_msgs: 0,
             probes: 0,
             has_room: false,
@@ -214,78 +220,8 @@ impl Producer {
             scratch: Vec::new(),
             digits: Vec::new(),
             written: Vec::new(),
-        }
-    }
-
-    pub fn is_ready(&self) -> bool {
-        self.connection.is_ready()
-    }
-
-    /// What went wrong last.
-    pub fn trouble(&self) -> Option<&str> {
-        self.connection.trouble.as_deref()
-    }
-
-    /// Longest message with its headers that the server takes.
-    pub fn max_payload_bytes(&self) -> usize {
-        self.connection.info.max_payload_bytes
-    }
-
-    /// Whether the slot is one of this producer's partitions.
-    pub fn has_slot(&self, slot: usize) -> bool {
-        (self.first_slot..self.first_slot + self.headings.len()).contains(&slot)
-    }
-
-    pub fn waiting_msgs(&self) -> u64 {
-        self.waiting_msgs
-    }
-
-    pub fn probes_waiting(&self) -> usize {
-        self.probes
-    }
-
-    /// Takes what is due; see [`crate::LaneClient::offer`].
-    pub fn offer(
-        &mut self,
-        emitter: &mut Emitter,
-        observer: &mut Observer,
-        shared: &mut Shared,
-        now_ns: i64,
-    ) -> Offer {
-        let began_ns = now_ns;
-        let mut now_ns = now_ns;
-        let (mut msgs, mut bytes, mut ready_bytes) = (0, 0, 0);
-        loop {
-            if msgs == CLOCK_MSGS || bytes >= CLOCK_BYTES {
-                now_ns = monotonic_ns();
-                if now_ns - began_ns >= OFFER_NS {
-                    return Offer::More;
-                }
-                (msgs, bytes) = (0, 0);
-            }
-            match emitter.next_due_ns() {
-                Some(due_ns) if due_ns <= now_ns => {}
-                _ => return Offer::Taken,
-            }
-            let payload_bytes = emitter.next_payload_bytes();
-            if !self.has_room_for(payload_bytes, shared) {
-                if shared.spec.closed_loop && self.has_window() {
-                    return Offer::More;
-                }
-                self.has_room = false;
-                return Offer::Full;
-            }
-            let Some(departure) = emitter.take(now_ns) else {
-                return Offer::Taken;
-            };
-            observer.sent(&departure);
-            self.waiting_msgs += 1;
-            msgs += 1;
-            bytes += payload_bytes;
-            ready_bytes += self.add(&departure, shared);
-            if ready_bytes >= OFFER_BYTES {
-                return Offer::More;
-            }
+            chunks: Chunks::new(lane.batch.buffer_bytes, lane.producers.len()),
+            is_checked: false,
         }
     }
 
@@ -328,7 +264,7 @@ impl Producer {
                 self.next_turn();
             }
             let due_ns = departure.sent_ns.saturating_add(shared.spec.batch.linger_ns);
-            let mut chunk = shared.chunks.take();
+            let mut chunk = self.chunks.take();
             chunk.begin(self.next_number, departure.sent_ns, due_ns);
             self.open = Some(chunk);
         }
@@ -392,54 +328,23 @@ impl Producer {
         }
     }
 
-    /// Queues readiness probes for these of its slots.
-    pub fn send_probes(&mut self, slots: &[usize], shared: &mut Shared, now_ns: i64) {
-        self.close_open();
-        let mut chunk = shared.chunks.take();
-        chunk.begin(self.next_number, now_ns, now_ns);
-        chunk.is_probe = true;
-        for slot in slots {
-            let offset = chunk.bytes.len() as u32;
-            let heading = &self.headings[slot - self.first_slot];
-            let probe = stamp::Stamp {
-                run: shared.spec.run,
-                producer: stamp::PROBE_PRODUCER,
-                sequence: *slot as u64,
-                intended_ns: now_ns,
-            };
-            let place = chunk.begin_publish(heading, b"", stamp::STAMP_BYTES);
-            stamp::write(place, &probe, stamp::tail_crc(&[]));
-            chunk.enter(*slot as u64, now_ns, now_ns, offset, stamp::STAMP_BYTES);
+    /// Messages with their headers must fit what the server takes.
+    fn check_payload(&self, shared: &Shared) -> Result<(), ClientError> {
+        let most = self.connection.info.max_payload_bytes;
+        let longest_bytes = shared.spec.payload_bytes_max;
+        if longest_bytes <= most {
+            return Ok(());
         }
-        self.next_number += slots.len() as u64;
-        self.probes += slots.len();
-        self.queue.push_back(chunk);
-    }
-
-    /// From now on chunks leave without waiting for their linger.
-    pub fn flush(&mut self) {
-        self.is_flushing = true;
-    }
-
-    /// Everything that is to be done without an event. Returns whether there is room again after an offer that found none.
-    pub fn drive(
-        &mut self,
-        shared: &mut Shared,
-        observer: &mut Observer,
-        now_ns: i64,
-    ) -> Result<bool, ClientError> {
-        if now_ns >= self.next_expiry_ns {
-            self.next_expiry_ns = now_ns + EXPIRY_CHECK_NS;
-            self.expire(shared, observer, now_ns);
-        }
-        if let Err(lost) = self.advance(shared, observer, now_ns) {
-            self.lose(&lost, shared, observer, now_ns)?;
-        }
-        Ok(std::mem::take(&mut self.has_room))
+        Err(ClientError::input(
+            "payload.size_bytes",
+            format!(
+                "the NATS server takes messages up to {most} bytes (max_payload), and these have {longest_bytes}; make them smaller or raise max_payload"
+            ),
+        ))
     }
 
     fn advance(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) -> Result<(), Lost> {
-        self.connection.ensure(&shared.poller, now_ns)?;
+        self.connection.ensure(shared, now_ns)?;
         if now_ns >= self.answer_deadline_ns() {
             return Err(Lost::Timeout);
         }
@@ -527,32 +432,13 @@ impl Producer {
         }
     }
 
-    /// The poller says that the socket is ready.
-    pub fn on_ready(
-        &mut self,
-        ready: &Ready,
-        shared: &mut Shared,
-        observer: &mut Observer,
-    ) -> Result<(), ClientError> {
-        if let Err(lost) = self.receive(ready, shared, observer) {
-            self.lose(&lost, shared, observer, monotonic_ns())?;
-        }
-        match self.window.fatal.take() {
-            Some(words) => Err(ClientError::system(format!(
-                "topic {:?}: the server answers: {words}",
-                self.topic
-            ))),
-            None => Ok(()),
-        }
-    }
-
     fn receive(&mut self, ready: &Ready, shared: &mut Shared, observer: &mut Observer) -> Result<(), Lost> {
         self.connection.advance(ready)?;
         let mut more = ready.readable;
         while more {
             let mut read_ns = 0;
             let window = &mut self.window;
-            let outcome = self.connection.read(&shared.poller, |message, now_ns| {
+            let outcome = self.connection.read(shared, |message, now_ns| {
                 read_ns = now_ns;
                 window.answer(message);
             });
@@ -577,7 +463,7 @@ impl Producer {
         self.probes -= std::mem::take(&mut window.probes);
         self.is_recovering |= std::mem::take(&mut window.has_refusals);
         if let Some(words) = window.trouble.take() {
-            self.connection.trouble = Some(words);
+            shared.trouble = Some(words);
         }
         while window
             .chunks
@@ -591,7 +477,7 @@ impl Producer {
                 observer.batch();
             }
             self.has_room = true;
-            shared.end(chunk);
+            self.chunks.end(chunk, shared);
         }
     }
 
@@ -602,7 +488,7 @@ impl Producer {
             let kind = chunk.last_error.unwrap_or(kind::CONNECTION_LOST);
             chunk.refuse_all(kind);
             if chunk.left == 0 {
-                shared.end(chunk);
+                self.chunks.end(chunk, shared);
             } else if !chunk.is_probe
                 && now_ns.saturating_sub(chunk.first_sent_ns) >= shared.spec.retry_for_ns
             {
@@ -630,7 +516,7 @@ impl Producer {
         self.waiting_msgs -= u64::from(ledger.messages());
         observer.failed(&ledger, kind);
         self.has_room = true;
-        shared.end(chunk);
+        self.chunks.end(chunk, shared);
     }
 
     /// The connection is lost: what was under way on it is sent again on the next one.
@@ -641,7 +527,7 @@ impl Producer {
         observer: &mut Observer,
         now_ns: i64,
     ) -> Result<(), ClientError> {
-        for piece in self.connection.lose(lost, now_ns) {
+        for piece in self.connection.lose(lost, shared, now_ns) {
             self.window.give_back(piece);
         }
         let is_idle = self.window.chunks.is_empty() && lost.kind() == kind::CONNECTION_LOST;
@@ -671,9 +557,133 @@ impl Producer {
             self.fail(chunk, kind::RETRY_TIME_OVER, shared, observer);
         }
     }
+}
 
-    /// When `drive` must be called at the latest.
-    pub fn deadline_ns(&self) -> i64 {
+impl Source for Producer {
+    fn is_ready(&self) -> bool {
+        self.connection.is_ready()
+    }
+
+    fn has_slot(&self, slot: usize) -> bool {
+        (self.first_slot..self.first_slot + self.headings.len()).contains(&slot)
+    }
+
+    fn waiting_msgs(&self) -> u64 {
+        self.waiting_msgs
+    }
+
+    fn probes_waiting(&self) -> usize {
+        self.probes
+    }
+
+    fn offer(
+        &mut self,
+        emitter: &mut Emitter,
+        observer: &mut Observer,
+        shared: &mut Shared,
+        now_ns: i64,
+    ) -> Offer {
+        let began_ns = now_ns;
+        let mut now_ns = now_ns;
+        let (mut msgs, mut bytes, mut ready_bytes) = (0, 0, 0);
+        loop {
+            if msgs == CLOCK_MSGS || bytes >= CLOCK_BYTES {
+                now_ns = monotonic_ns();
+                if now_ns - began_ns >= OFFER_NS {
+                    return Offer::More;
+                }
+                (msgs, bytes) = (0, 0);
+            }
+            match emitter.next_due_ns() {
+                Some(due_ns) if due_ns <= now_ns => {}
+                _ => return Offer::Taken,
+            }
+            let payload_bytes = emitter.next_payload_bytes();
+            if !self.has_room_for(payload_bytes, shared) {
+                if shared.spec.closed_loop && self.has_window() {
+                    return Offer::More;
+                }
+                self.has_room = false;
+                return Offer::Full;
+            }
+            let Some(departure) = emitter.take(now_ns) else {
+                return Offer::Taken;
+            };
+            observer.sent(&departure);
+            self.waiting_msgs += 1;
+            msgs += 1;
+            bytes += payload_bytes;
+            ready_bytes += self.add(&departure, shared);
+            if ready_bytes >= OFFER_BYTES {
+                return Offer::More;
+            }
+        }
+    }
+
+    fn send_probe(&mut self, slot: usize, shared: &mut Shared, now_ns: i64) {
+        self.close_open();
+        let mut chunk = self.chunks.take();
+        chunk.begin(self.next_number, now_ns, now_ns);
+        chunk.is_probe = true;
+        let heading = &self.headings[slot - self.first_slot];
+        let probe = stamp::Stamp {
+            run: shared.spec.run,
+            producer: stamp::PROBE_PRODUCER,
+            sequence: slot as u64,
+            intended_ns: now_ns,
+        };
+        let place = chunk.begin_publish(heading, b"", stamp::STAMP_BYTES);
+        stamp::write(place, &probe, stamp::tail_crc(&[]));
+        chunk.enter(slot as u64, now_ns, now_ns, 0, stamp::STAMP_BYTES);
+        self.next_number += 1;
+        self.probes += 1;
+        self.queue.push_back(chunk);
+    }
+
+    fn flush(&mut self) {
+        self.is_flushing = true;
+    }
+
+    fn on_ready(
+        &mut self,
+        _link: usize,
+        ready: &Ready,
+        shared: &mut Shared,
+        observer: &mut Observer,
+    ) -> Result<(), ClientError> {
+        if let Err(lost) = self.receive(ready, shared, observer) {
+            self.lose(&lost, shared, observer, monotonic_ns())?;
+        }
+        match self.window.fatal.take() {
+            Some(words) => Err(ClientError::system(format!(
+                "topic {:?}: the server answers: {words}",
+                self.topic
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn drive(
+        &mut self,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<bool, ClientError> {
+        if now_ns >= self.next_expiry_ns {
+            self.next_expiry_ns = now_ns + EXPIRY_CHECK_NS;
+            self.expire(shared, observer, now_ns);
+        }
+        if let Err(lost) = self.advance(shared, observer, now_ns) {
+            self.lose(&lost, shared, observer, now_ns)?;
+        }
+        if !self.is_checked && self.connection.is_ready() {
+            self.check_payload(shared)?;
+            self.is_checked = true;
+        }
+        Ok(std::mem::take(&mut self.has_room))
+    }
+
+    fn deadline_ns(&self) -> i64 {
         let mut deadline_ns = self.connection.deadline_ns().min(self.answer_deadline_ns());
         if self.has_window() {
             if !self.queue.is_empty() {
@@ -689,8 +699,7 @@ impl Producer {
         deadline_ns
     }
 
-    /// Gives up on everything that waits.
-    pub fn abandon(&mut self, shared: &mut Shared, observer: &mut Observer) {
+    fn abandon(&mut self, shared: &mut Shared, observer: &mut Observer) {
         self.connection.close(&shared.poller, Vec::new());
         let window = std::mem::take(&mut self.window.chunks);
         let queue = std::mem::take(&mut self.queue);
@@ -704,7 +713,7 @@ impl Producer {
                 self.waiting_msgs -= u64::from(ledger.messages());
                 observer.censored(&ledger);
             }
-            shared.end(chunk);
+            self.chunks.end(chunk, shared);
         }
     }
 }

@@ -6,8 +6,9 @@ use gauge_load::clock::monotonic_ns;
 use serde_json::{Map, Value, json};
 
 use super::codec::{self, Frame, Method, Put, Reader, kind, method, method_frame};
-use super::consumer::{put_bind, put_declare};
+
 use super::options::{Options, SUBSCRIPTIONS_MAX, check_topic_name, queue_name, routing_key};
+use super::queues::{put_bind, put_declare};
 use super::session::{Session, error};
 use crate::stream::{InputBytes, Lost, resolve};
 use crate::{Admin, ClientError, NewTopic, Poller, Ready};
@@ -173,19 +174,43 @@ impl RabbitAdmin {
         }
     }
 
+    /// Makes the direct exchange of a super stream, to which its streams are bound with their numbers as routing keys, in order.
+    pub fn bind_super_stream(
+        &mut self,
+        topic: &str,
+        streams: &[String],
+        deadline_ns: i64,
+    ) -> Result<(), ClientError> {
+        let arguments = Map::from_iter([("x-super-stream".to_owned(), json!(true))]);
+        let mut requests = vec![declare_exchange(topic, false, &arguments)];
+        for (partition, stream) in streams.iter().enumerate() {
+            let order = Map::from_iter([("x-stream-partition-order".to_owned(), json!(partition))]);
+            let mut bind = Vec::new();
+            put_bind(&mut bind, CHANNEL, stream, topic, &partition.to_string(), &order);
+            requests.push((bind, method::QUEUE_BIND_OK));
+        }
+        self.demand(&format!("make super stream {topic:?}"), requests, deadline_ns)
+    }
+
+    /// Deletes an exchange; one that is not there is no error in RabbitMQ.
+    pub fn delete_exchange(&mut self, topic: &str, deadline_ns: i64) -> Result<(), ClientError> {
+        let requests = vec![delete_exchange(topic)];
+        self.demand(&format!("delete exchange {topic:?}"), requests, deadline_ns)
+    }
+
     fn create(&mut self, topic: &NewTopic, deadline_ns: i64) -> Result<(), ClientError> {
         let mut options = self.options.clone();
         for (name, value) in &topic.configs {
             options.queue_arguments.insert(name.clone(), argument(value));
         }
-        let mut requests = vec![declare_exchange(&topic.name, false)];
+        let mut requests = vec![declare_exchange(&topic.name, false, &Map::new())];
         for partition in 0..topic.partitions {
             let (queue, key) = (queue_name(&topic.name, partition, 0), routing_key(partition));
             let mut declare = Vec::new();
             put_declare(&mut declare, CHANNEL, &queue, &options);
             requests.push((declare, method::QUEUE_DECLARE_OK));
             let mut bind = Vec::new();
-            put_bind(&mut bind, CHANNEL, &queue, &topic.name, &key);
+            put_bind(&mut bind, CHANNEL, &queue, &topic.name, &key, &Map::new());
             requests.push((bind, method::QUEUE_BIND_OK));
         }
         self.demand(&format!("create topic {:?}", topic.name), requests, deadline_ns)
@@ -230,14 +255,14 @@ fn argument(text: &str) -> Value {
     }
 }
 
-fn declare_exchange(name: &str, is_passive: bool) -> Request {
+fn declare_exchange(name: &str, is_passive: bool, given: &Map<String, Value>) -> Request {
     let bytes = method_frame(CHANNEL, method::EXCHANGE_DECLARE, |arguments| {
         arguments.put_u16(0);
         arguments.put_short_string(name);
         arguments.put_short_string("direct");
         // Bit 0: passive; bit 1: durable.
         arguments.put_u8(if is_passive { 1 } else { 2 });
-        arguments.put_u32(0);
+        arguments.put_table(given);
     });
     (bytes, method::EXCHANGE_DECLARE_OK)
 }
@@ -274,7 +299,7 @@ impl Admin for RabbitAdmin {
     fn create_topics(&mut self, topics: &[NewTopic], deadline_ns: i64) -> Result<(), ClientError> {
         for topic in topics {
             check_topic_name(&topic.name)?;
-            if self.exists(declare_exchange(&topic.name, true), deadline_ns)? {
+            if self.exists(declare_exchange(&topic.name, true, &Map::new()), deadline_ns)? {
                 return Err(ClientError::system(format!(
                     "topic {:?} exists already (an exchange of that name)",
                     topic.name
@@ -288,7 +313,7 @@ impl Admin for RabbitAdmin {
     fn delete_topics(&mut self, topics: &[String], deadline_ns: i64) -> Result<Vec<String>, ClientError> {
         let mut missing = Vec::new();
         for topic in topics {
-            if !self.exists(declare_exchange(topic, true), deadline_ns)? {
+            if !self.exists(declare_exchange(topic, true, &Map::new()), deadline_ns)? {
                 missing.push(topic.clone());
                 continue;
             }
@@ -312,7 +337,7 @@ impl Admin for RabbitAdmin {
         let (cluster, product, version) = (said("cluster_name"), said("product"), said("version"));
         let mut described = Map::new();
         for topic in topics {
-            if !self.exists(declare_exchange(topic, true), deadline_ns)? {
+            if !self.exists(declare_exchange(topic, true, &Map::new()), deadline_ns)? {
                 continue;
             }
             let partitions = self.partitions(topic, deadline_ns)?;

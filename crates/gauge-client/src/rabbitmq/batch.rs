@@ -15,6 +15,8 @@ pub(super) struct Batch {
     /// Serial number of the first message.
     pub first_serial: u64,
     pub messages: u32,
+    /// The partition that it goes to, where a batch has only one.
+    pub partition: u32,
     /// When it leaves at the latest.
     pub due_ns: i64,
     /// When its first message was handed over.

@@ -194,6 +194,21 @@ impl<'a> Reader<'a> {
         Ok(fields)
     }
 
+    /// Reads a table; the value of the field of this name, if it is a long integer, as RabbitMQ writes its own numbers.
+    pub fn table_number(&mut self, wanted: &str) -> Result<Option<i64>, Malformed> {
+        let mut table = Reader::new(self.long_string()?);
+        let mut found = None;
+        while !table.rest.is_empty() {
+            let is_it = table.short_string()? == wanted.as_bytes();
+            if is_it && table.rest.first() == Some(&b'l') {
+                let mut value = Reader::new(&table.rest[1..]);
+                found = Some(value.u64()?.cast_signed());
+            }
+            table.field(0)?;
+        }
+        Ok(found)
+    }
+
     /// Reads a field's value; the text of a string.
     fn field(&mut self, depth: u32) -> Result<Option<&'a [u8]>, Malformed> {
         match self.u8()? {

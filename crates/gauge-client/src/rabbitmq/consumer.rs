@@ -9,9 +9,11 @@ use std::rc::Rc;
 
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
+use serde_json::Map;
 
 use super::codec::{self, Frame, Malformed, Put, Reader, kind, method};
 use super::options::{ConsumerAcks, Options, queue_name, routing_key};
+use super::queues::{self, Begin, put_bind, put_declare};
 use super::session::{REPLY_SUCCESS, Session, error};
 use crate::lane::{Shared, Sink};
 use crate::stream::{Backoff, InputBytes, Lost};
@@ -63,6 +65,8 @@ struct Position {
     /// The message that is being delivered: bytes of its body, and what was read of them when it comes in several frames.
     body_bytes: Option<usize>,
     body: Vec<u8>,
+    /// Streams only: the offset of the next message, once one was seen.
+    next_offset: Option<u64>,
     /// Messages left in the queue as the latest answer told, unless something was delivered since.
     left_msgs: Option<u32>,
     is_asked: bool,
@@ -95,7 +99,10 @@ impl Consumer {
         let consumer = &spec.consumers[index];
         let positions = consumer.partitions.iter().map(|&(topic, partition)| Position {
             slot: spec.topics[topic].first_slot + partition as usize,
-            queue: queue_name(&spec.topics[topic].name, partition, consumer.subscription),
+            queue: match options.is_stream() {
+                true => queue_name(&spec.topics[topic].name, partition, 0),
+                false => queue_name(&spec.topics[topic].name, partition, consumer.subscription),
+            },
             topic,
             partition,
             state: State::Closed(i64::MIN),
@@ -104,6 +111,7 @@ impl Consumer {
             unacked: 0,
             body_bytes: None,
             body: Vec::new(),
+            next_offset: None,
             left_msgs: None,
             is_asked: false,
         });
@@ -210,7 +218,9 @@ impl Consumer {
             arguments.put_u16(options.prefetch_msgs);
             arguments.put_u8(0);
         });
-        if !position.has_begun && self.subscription > 0 {
+        // A stream is read by every subscription, from where it likes; a queue is emptied.
+        let is_stream = options.is_stream();
+        if !position.has_begun && self.subscription > 0 && !is_stream {
             let topic = &shared.spec.topics[position.topic].name;
             put_declare(out, channel, &position.queue, &options);
             put_bind(
@@ -219,9 +229,10 @@ impl Consumer {
                 &position.queue,
                 topic,
                 &routing_key(position.partition),
+                &Map::new(),
             );
         }
-        if !position.has_begun && self.start == StartAt::Latest {
+        if !position.has_begun && self.start == StartAt::Latest && !is_stream {
             codec::put_method(out, channel, method::QUEUE_PURGE, |arguments| {
                 arguments.put_u16(0);
                 arguments.put_short_string(&position.queue);
@@ -232,21 +243,17 @@ impl Consumer {
     }
 
     fn consume(&mut self, at: usize) {
-        let is_automatic = self.options.consumer_acks == ConsumerAcks::Automatic;
-        let queue = &self.positions[at].queue;
-        codec::put_method(
-            &mut self.outgoing,
-            channel_of(at),
-            method::BASIC_CONSUME,
-            |arguments| {
-                arguments.put_u16(0);
-                arguments.put_short_string(queue);
-                arguments.put_short_string(CONSUMER_TAG);
-                // Bit 1: no-ack.
-                arguments.put_u8(if is_automatic { 2 } else { 0 });
-                arguments.put_u32(0);
-            },
-        );
+        let position = &self.positions[at];
+        let begin = self
+            .options
+            .is_stream()
+            .then_some(match (position.next_offset, self.start) {
+                (Some(offset), _) => Begin::At(offset),
+                (None, StartAt::Earliest) => Begin::First,
+                (None, StartAt::Latest) => Begin::Next,
+            });
+        let (out, channel) = (&mut self.outgoing, channel_of(at));
+        queues::put_consume(out, channel, &position.queue, CONSUMER_TAG, begin, &self.options);
     }
 
     /// Acknowledges everything that was received.
@@ -370,7 +377,10 @@ impl Consumer {
             method::BASIC_CANCEL_OK => position.state = State::Idle,
             method::QUEUE_DECLARE_OK => {
                 reader.short_string()?;
-                position.left_msgs = Some(reader.u32()?);
+                let messages = reader.u32()?;
+                // A stream tells how many messages it holds, read or not. Nothing of it is dropped within a trial.
+                let read = u32::try_from(position.next_offset.unwrap_or(0)).unwrap_or(u32::MAX);
+                position.left_msgs = Some(messages.saturating_sub(read));
                 position.is_asked = false;
             }
             // The server cancels a consumer when its queue is deleted or moves to another node.
@@ -448,6 +458,11 @@ impl Consumer {
             return Err(Malformed("a message is longer than 512 MiB"));
         }
         let position = &mut self.positions[at];
+        if self.options.is_stream()
+            && let Some(offset) = queues::stream_offset(&mut reader)?
+        {
+            position.next_offset = Some(offset + 1);
+        }
         position.body_bytes = Some(bytes);
         position.body.clear();
         if bytes == 0 {
@@ -554,29 +569,6 @@ fn is_fatal(closing: &codec::Closing, is_prepared: bool) -> bool {
         error::PRECONDITION_FAILED => !is_prepared,
         _ => false,
     }
-}
-
-/// Declares a durable queue with the options' arguments.
-pub(super) fn put_declare(into: &mut Vec<u8>, channel: u16, queue: &str, options: &Options) {
-    codec::put_method(into, channel, method::QUEUE_DECLARE, |arguments| {
-        arguments.put_u16(0);
-        arguments.put_short_string(queue);
-        // Bit 1: durable.
-        arguments.put_u8(2);
-        arguments.put_table(&options.queue_arguments);
-    });
-}
-
-/// Binds a queue to a topic's exchange.
-pub(super) fn put_bind(into: &mut Vec<u8>, channel: u16, queue: &str, exchange: &str, key: &str) {
-    codec::put_method(into, channel, method::QUEUE_BIND, |arguments| {
-        arguments.put_u16(0);
-        arguments.put_short_string(queue);
-        arguments.put_short_string(exchange);
-        arguments.put_short_string(key);
-        arguments.put_u8(0);
-        arguments.put_u32(0);
-    });
 }
 
 impl Sink for Consumer {

@@ -2,7 +2,9 @@
 //!
 //! [`RabbitMq`] speaks AMQP 0-9-1. A topic is a durable direct exchange; each partition is a queue, bound with the partition's number as its
 //! routing key; each further subscription has queues of its own behind the same exchange. Messages are confirmed by the server (RabbitMQ's
-//! publisher confirms), and acknowledged by the consumers, many at a time.
+//! publisher confirms), and acknowledged by the consumers, many at a time. A queue may be a stream, which all subscriptions read.
+//!
+//! [`stream::RabbitMqStream`] speaks the protocol of the stream plugin, in which a topic is a stream or a super stream.
 //!
 //! The hot path is written by hand: `producer` with `confirms`, `batch` and `unconfirmed`, and `consumer`. `codec` knows frames and
 //! methods, `session` is one connection, and `admin` creates and describes with blocking calls.
@@ -13,9 +15,12 @@ mod codec;
 mod confirms;
 mod consumer;
 mod hash;
+mod offering;
 mod options;
 mod producer;
+mod queues;
 mod session;
+pub mod stream;
 mod unconfirmed;
 
 use std::rc::Rc;
@@ -31,8 +36,8 @@ const QUEUES_MAX: usize = 2047;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RabbitMq;
 
-/// What cannot be done at all.
-fn check_spec(spec: &LaneSpec) -> Result<(), ClientError> {
+/// Whether topics have names and partitions, and everything refers to some that are there. The same for both protocols.
+fn check_places(spec: &LaneSpec) -> Result<(), ClientError> {
     for topic in spec.topics.iter() {
         check_topic_name(&topic.name)?;
         if topic.partitions == 0 {
@@ -56,6 +61,14 @@ fn check_spec(spec: &LaneSpec) -> Result<(), ClientError> {
         if !consumer.partitions.iter().all(is_there) {
             return Err(ClientError::input("subscriptions", "there is no such partition"));
         }
+    }
+    Ok(())
+}
+
+/// What cannot be done at all.
+fn check_spec(spec: &LaneSpec) -> Result<(), ClientError> {
+    check_places(spec)?;
+    for consumer in &spec.consumers {
         if consumer.subscription >= SUBSCRIPTIONS_MAX {
             let message = format!("the rabbitmq protocol has at most {SUBSCRIPTIONS_MAX} subscriptions");
             return Err(ClientError::input("subscriptions", message));
@@ -94,7 +107,12 @@ fn cannot(options: &Options, spec: &LaneSpec) -> Vec<String> {
     if spec.producers.iter().any(|producer| producer.keys == Keys::Keyed) {
         add("a message's key decides its routing key (murmur3) and is not carried itself");
     }
-    if spec.consumers.iter().any(|consumer| consumer.subscription > 0) {
+    let has_own_queues = |subscription: usize| subscription > 0 && !options.is_stream();
+    if spec
+        .consumers
+        .iter()
+        .any(|consumer| has_own_queues(consumer.subscription))
+    {
         add(
             "each further subscription has queues of its own behind the exchange, so every message is stored once per subscription",
         );
@@ -102,7 +120,7 @@ fn cannot(options: &Options, spec: &LaneSpec) -> Vec<String> {
     if spec
         .consumers
         .iter()
-        .any(|consumer| consumer.subscription > 0 && consumer.start == StartAt::Earliest)
+        .any(|consumer| has_own_queues(consumer.subscription) && consumer.start == StartAt::Earliest)
     {
         add(
             "a queue has no past: a further subscription begins with the first message after its queues were bound, not at the earliest",

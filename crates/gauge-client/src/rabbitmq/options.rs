@@ -77,7 +77,22 @@ impl Options {
             }
         }
         check_servers(&options.servers)?;
+        if options.is_stream() {
+            let expected =
+                "RabbitMQ delivers a stream over AMQP only with manual acknowledgements and a prefetch limit";
+            if options.consumer_acks == ConsumerAcks::Automatic {
+                return Err(wrong("consumer_acks", expected));
+            }
+            if options.prefetch_msgs == 0 {
+                return Err(wrong("prefetch_msgs", expected));
+            }
+        }
         Ok(options)
+    }
+
+    /// Whether the queues are streams: read by everybody from where they like, never emptied.
+    pub fn is_stream(&self) -> bool {
+        self.queue_arguments.get("x-queue-type").and_then(Value::as_str) == Some("stream")
     }
 }
 
@@ -206,6 +221,10 @@ mod tests {
             (
                 serde_json::json!({"queue_arguments": {"a": [1]}}),
                 "system.options.queue_arguments",
+            ),
+            (
+                serde_json::json!({"queue_arguments": {"x-queue-type": "stream"}, "consumer_acks": "automatic"}),
+                "system.options.consumer_acks",
             ),
         ] {
             match read(given) {

@@ -18,6 +18,7 @@ use super::batch::{Batch, Spares};
 use super::codec::{self, Put, kind, method, method_frame};
 use super::confirms::Returning;
 use super::hash;
+use super::offering::{self, Taker, decimal};
 use super::options::{Options, routing_key};
 use super::session::{Session, error};
 use super::unconfirmed::{Entry, Settled, Unconfirmed};
@@ -27,16 +28,8 @@ use crate::{Acks, ClientError, Keys, LaneSpec, Offer, Ready};
 
 /// The producer's channel.
 pub(super) const CHANNEL: u16 = 1;
-/// Messages, and bytes of bodies, after which `offer` reads the clock again.
-const CLOCK_MSGS: u32 = 256;
-const CLOCK_BYTES: usize = 64 << 10;
-/// `offer` returns to let batches leave when this much is queued, or this much time has passed.
-const OFFER_BYTES: usize = 64 << 10;
-const OFFER_NS: i64 = 200_000;
 /// How often what waits without a connection is looked through for what has waited too long.
 const EXPIRY_CHECK_NS: i64 = 50_000_000;
-/// Room for the decimal digits of a key.
-const KEY_BYTES: usize = 10;
 
 /// A message's frames up to its body: basic.publish, the content header, and the head of the body's frame.
 #[derive(Debug)]
@@ -180,44 +173,11 @@ impl Producer {
         }
     }
 
-    fn has_room_for(&self, payload_bytes: usize, shared: &Shared) -> bool {
-        let batch = &shared.spec.batch;
-        if shared.spec.closed_loop && self.queued_bytes >= batch.bytes.max(1) {
-            return false;
-        }
-        // An empty lane takes a message of any size.
-        shared.buffered_bytes + payload_bytes <= batch.buffer_bytes || shared.buffered_bytes == 0
-    }
-
     /// Whether a batch of this size may leave now.
     fn can_send(&self, bytes: usize) -> bool {
         let is_open =
             self.is_channel_open && self.session.as_ref().is_some_and(|session| !session.is_blocked());
         is_open && (self.in_flight_bytes == 0 || self.in_flight_bytes + bytes <= self.window_bytes)
-    }
-
-    /// Whether `drive` would send something at once.
-    fn could_send(&self) -> bool {
-        self.queue.front().is_some_and(|batch| self.can_send(batch.len()))
-    }
-
-    /// Puts a message into the open batch.
-    #[inline]
-    fn add(&mut self, departure: &Departure<'_>, shared: &mut Shared) {
-        let payload_bytes = departure.payload_bytes();
-        let partition = self.choose(departure.key, payload_bytes, shared);
-        let wire_bytes = self.append(partition, payload_bytes, shared, departure.sent_ns, |place| {
-            departure.write_into(place);
-        });
-        let stamp = &departure.stamp;
-        let entry = Entry::message(
-            stamp.sequence,
-            stamp.intended_ns,
-            departure.sent_ns,
-            payload_bytes,
-            wire_bytes,
-        );
-        self.unconfirmed.push(entry);
     }
 
     /// The partition of a message; closes the open batch when the message does not fit.
@@ -230,7 +190,7 @@ impl Producer {
         }
         match (self.keys, key) {
             (Keys::Keyed, Some(key)) => {
-                let mut digits = [0; KEY_BYTES];
+                let mut digits = [0; offering::KEY_BYTES];
                 hash::partition_of(decimal(key, &mut digits), self.prefixes.len() as u32) as usize
             }
             (Keys::Sticky, _) => self.turn,
@@ -434,6 +394,40 @@ fn append_in_frames(
     }
 }
 
+impl Taker for Producer {
+    fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    fn could_send(&self) -> bool {
+        self.queue.front().is_some_and(|batch| self.can_send(batch.len()))
+    }
+
+    fn wait_for_room(&mut self) {
+        self.has_room = false;
+    }
+
+    /// Puts a message into the open batch.
+    #[inline]
+    fn take(&mut self, departure: &Departure<'_>, shared: &mut Shared) {
+        self.waiting_msgs += 1;
+        let payload_bytes = departure.payload_bytes();
+        let partition = self.choose(departure.key, payload_bytes, shared);
+        let wire_bytes = self.append(partition, payload_bytes, shared, departure.sent_ns, |place| {
+            departure.write_into(place);
+        });
+        let stamp = &departure.stamp;
+        let entry = Entry::message(
+            stamp.sequence,
+            stamp.intended_ns,
+            departure.sent_ns,
+            payload_bytes,
+            wire_bytes,
+        );
+        self.unconfirmed.push(entry);
+    }
+}
+
 impl Source for Producer {
     fn is_ready(&self) -> bool {
         self.is_channel_open
@@ -458,42 +452,7 @@ impl Source for Producer {
         shared: &mut Shared,
         now_ns: i64,
     ) -> Offer {
-        let began_ns = now_ns;
-        let queued_before = self.queued_bytes;
-        let mut now_ns = now_ns;
-        let (mut msgs, mut bytes) = (0, 0);
-        loop {
-            if msgs == CLOCK_MSGS || bytes >= CLOCK_BYTES {
-                now_ns = monotonic_ns();
-                if now_ns - began_ns >= OFFER_NS {
-                    return Offer::More;
-                }
-                (msgs, bytes) = (0, 0);
-            }
-            match emitter.next_due_ns() {
-                Some(due_ns) if due_ns <= now_ns => {}
-                _ => return Offer::Taken,
-            }
-            let payload_bytes = emitter.next_payload_bytes();
-            if !self.has_room_for(payload_bytes, shared) {
-                if shared.spec.closed_loop && self.could_send() {
-                    return Offer::More;
-                }
-                self.has_room = false;
-                return Offer::Full;
-            }
-            let Some(departure) = emitter.take(now_ns) else {
-                return Offer::Taken;
-            };
-            observer.sent(&departure);
-            self.waiting_msgs += 1;
-            msgs += 1;
-            bytes += payload_bytes;
-            self.add(&departure, shared);
-            if self.queued_bytes >= queued_before + OFFER_BYTES.min(shared.spec.batch.bytes.max(1)) {
-                return Offer::More;
-            }
-        }
+        offering::offer(self, emitter, observer, shared, now_ns)
     }
 
     fn send_probe(&mut self, slot: usize, shared: &mut Shared, now_ns: i64) {
@@ -583,18 +542,5 @@ impl Source for Producer {
         self.queue.clear();
         self.written.clear();
         self.open = None;
-    }
-}
-
-/// The decimal digits of a key.
-fn decimal(mut key: u32, digits: &mut [u8; KEY_BYTES]) -> &[u8] {
-    let mut at = KEY_BYTES;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (key % 10) as u8;
-        key /= 10;
-        if key == 0 {
-            return &digits[at..];
-        }
     }
 }

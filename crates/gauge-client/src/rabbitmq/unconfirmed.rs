@@ -190,6 +190,13 @@ impl Unconfirmed {
         }
     }
 
+    /// Whether a message has no end yet.
+    pub fn is_waiting(&self, serial: u64) -> bool {
+        let at = serial.checked_sub(self.first);
+        let entry = at.and_then(|at| self.entries.get(at as usize));
+        entry.is_some_and(|entry| entry.state != State::Done)
+    }
+
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -168,7 +168,7 @@ pub fn write_file(path: &Path, is_state: bool, body: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension("unfinished");
     let mut file = File::create(&unfinished)?;
     file.write_all(if is_state { STATE_MAGIC } else { INDEX_MAGIC })?;
-    file.write_all(&crc32c::crc32c(body).to_le_bytes())?;
+    file.write_all(&gauge_load::crc::crc32c(body).to_le_bytes())?;
     file.write_all(body)?;
     file.sync_all()?;
     std::fs::rename(&unfinished, path)?;
@@ -181,7 +181,7 @@ pub fn read_file(path: &Path, is_state: bool) -> Result<Vec<u8>, String> {
     let damaged = || Malformed("its checksum does not match").to_string();
     let (head, body) = bytes.split_at_checked(12).ok_or_else(damaged)?;
     let magic: &[u8] = if is_state { STATE_MAGIC } else { INDEX_MAGIC };
-    if head[..8] != *magic || head[8..12] != crc32c::crc32c(body).to_le_bytes() {
+    if head[..8] != *magic || head[8..12] != gauge_load::crc::crc32c(body).to_le_bytes() {
         return Err(damaged());
     }
     Ok(body.to_vec())

@@ -4,6 +4,7 @@ pub mod change;
 pub mod checkpoint;
 pub mod groups;
 pub mod producers;
+pub mod sessions;
 pub mod topics;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use change::Change;
 use groups::Groups;
 use producers::Verdict;
+use sessions::Sessions;
 use topics::{ConnectionId, Topics};
 
 use crate::api::error::ErrorCode;
@@ -22,6 +24,8 @@ use crate::storage::journal::{Full, Journal};
 
 /// Batches of one response at most, which bounds what a connection that does not read can hold.
 pub const EXTENTS_MAX: usize = 4096;
+/// The same while memory for responses is short.
+pub const EXTENTS_SHORT: usize = 64;
 
 /// A batch's bytes, as a place in the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +38,17 @@ pub struct Extent {
     pub bytes: u32,
 }
 
+/// How much a read of one partition may add.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of batches.
+    pub bytes_max: usize,
+    /// Whether one batch may be larger than that.
+    pub at_least_one: bool,
+    /// Batches in all, with those that are there already.
+    pub extents_max: usize,
+}
+
 /// What a read of one partition found.
 #[derive(Debug, Default)]
 pub struct Found {
@@ -41,8 +56,8 @@ pub struct Found {
     pub bytes: usize,
     /// A chunk that must be read from disk before more can be found.
     pub load: Option<u64>,
-    /// Chunks that will be wanted soon by whoever reads on.
-    pub ahead: Option<u64>,
+    /// Chunks that will be wanted soon by whoever reads on, in order.
+    pub ahead: Vec<u64>,
 }
 
 /// Everything that the log knows.
@@ -52,6 +67,8 @@ pub struct Broker {
     pub topics: Topics,
     /// Groups and committed offsets.
     pub groups: Groups,
+    /// Fetch sessions.
+    pub sessions: Sessions,
     /// The end of the journal.
     pub journal: Journal,
     /// The next producer id.
@@ -62,6 +79,8 @@ pub struct Broker {
     places: Vec<BatchPlace>,
 }
 
+/// Chunks that are read from disk before their reader asks for them, so that reading, checking and sending overlap.
+const AHEAD_CHUNKS: usize = 3;
 /// Producer ids taken with one journal entry.
 const PRODUCER_IDS_AT_ONCE: i64 = 1000;
 
@@ -77,6 +96,7 @@ impl Broker {
         Self {
             topics,
             groups,
+            sessions: Sessions::default(),
             journal,
             next_producer_id: producer_ids_taken,
             producer_ids_taken,
@@ -119,12 +139,16 @@ impl Broker {
 
     /// Applies a change that is in the journal already; returns connections to wake.
     fn apply(&mut self, change: Change) -> Vec<ConnectionId> {
-        apply(
+        let mut woken = apply(
             &mut self.topics,
             &mut self.groups,
             &mut self.producer_ids_taken,
             change,
-        )
+        );
+        for watcher in self.topics.take_orphaned() {
+            self.sessions.note(watcher, &mut woken);
+        }
+        woken
     }
 
     /// A producer id that was never given out before.
@@ -138,22 +162,22 @@ impl Broker {
         Ok((self.next_producer_id - 1, position))
     }
 
-    /// Adds the batches of a partition from `offset` on to `extents`, up to `bytes_max` bytes (but at least one batch when `at_least_one`), as far as they are in memory.
+    /// Adds the batches of a partition from `offset` on to `extents`, within the limits and as far as they are in memory.
     /// The offset lies between the start of the log and the high watermark.
     pub fn read(
         &mut self,
         partition_id: u32,
         offset: i64,
-        bytes_max: usize,
-        at_least_one: bool,
+        limits: Limits,
         extents: &mut Vec<Extent>,
     ) -> Found {
         let mut found = Found::default();
-        let cursor = self.walk(partition_id, offset, bytes_max, at_least_one, extents, &mut found);
-        if let Some((offset, chunk)) = cursor
-            && let Some(partition) = self.topics.partition_mut(partition_id)
-        {
-            partition.note_cursor(offset, chunk);
+        let cursor = self.walk(partition_id, offset, limits, extents, &mut found);
+        if let Some((offset, chunk)) = cursor {
+            found.ahead = self.chunks_ahead(partition_id, chunk);
+            if let Some(partition) = self.topics.partition_mut(partition_id) {
+                partition.note_cursor(offset, chunk);
+            }
         }
         found
     }
@@ -163,8 +187,7 @@ impl Broker {
         &mut self,
         partition_id: u32,
         offset: i64,
-        bytes_max: usize,
-        at_least_one: bool,
+        limits: Limits,
         extents: &mut Vec<Extent>,
         found: &mut Found,
     ) -> Option<(i64, u64)> {
@@ -193,9 +216,9 @@ impl Broker {
                     .map_or(&[][..], |directory| directory.from_offset(partition_id, offset))
             };
             for place in places {
-                let wanted =
-                    found.bytes + place.bytes as usize <= bytes_max || (at_least_one && found.bytes == 0);
-                if place.next_offset() > high_watermark || !wanted || extents.len() == EXTENTS_MAX {
+                let wanted = found.bytes + place.bytes as usize <= limits.bytes_max
+                    || (limits.at_least_one && found.bytes == 0);
+                if place.next_offset() > high_watermark || !wanted || extents.len() >= limits.extents_max {
                     return Some((offset, start));
                 }
                 extents.push(Extent {
@@ -210,13 +233,23 @@ impl Broker {
                 true => self.journal.start_after(start),
                 false => partition.chunk_after(start),
             };
-            if let Some(next) = chunk_start
-                && !self.cache.contains(next)
-            {
-                found.ahead = Some(next);
-            }
         }
         None
+    }
+
+    /// The chunks behind `chunk` that a reader of the partition wants next and that are not in memory.
+    fn chunks_ahead(&self, partition_id: u32, chunk: u64) -> Vec<u64> {
+        let Some(partition) = self.topics.partition(partition_id) else {
+            return Vec::new();
+        };
+        let after = |&start: &u64| match partition.thinned {
+            true => self.journal.start_after(start),
+            false => partition.chunk_after(start),
+        };
+        std::iter::successors(after(&chunk), after)
+            .take(AHEAD_CHUNKS)
+            .filter(|&start| !self.cache.contains(start))
+            .collect()
     }
 }
 

@@ -56,6 +56,8 @@ pub struct Partition {
     pub cursors: Vec<(i64, u64)>,
     /// Connections to wake when the high watermark moves.
     pub waiters: Vec<ConnectionId>,
+    /// Fetch sessions that want it, with its place there.
+    pub watchers: Vec<(i32, u32)>,
     /// Idempotent producers.
     pub producers: Producers,
 }
@@ -143,6 +145,8 @@ pub struct Topics {
     names: HashMap<[u8; 16], String>,
     partitions: Vec<Option<Box<Partition>>>,
     partitions_alive: usize,
+    /// Watchers of partitions that were deleted.
+    orphaned: Vec<(i32, u32)>,
     /// Marks of all partitions; those that were removed are still counted until `recount`.
     marks: isize,
 }
@@ -278,9 +282,17 @@ impl Topics {
             if let Some(partition) = self.partitions[partition as usize].take() {
                 self.partitions_alive -= 1;
                 waiters.extend(partition.waiters);
+                self.orphaned.extend(partition.watchers);
             }
         }
         Some((topic, waiters))
+    }
+}
+
+impl Topics {
+    /// Fetch sessions whose partitions were deleted since the last call.
+    pub fn take_orphaned(&mut self) -> Vec<(i32, u32)> {
+        std::mem::take(&mut self.orphaned)
     }
 }
 

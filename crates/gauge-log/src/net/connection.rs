@@ -54,6 +54,8 @@ pub struct Connection {
     pub ready: VecDeque<Response>,
     /// Responses whose data is not durable yet, in order.
     pub held: VecDeque<Waiting>,
+    /// Memory that `ready` and `held` take.
+    pub unread_bytes: usize,
     /// What the last request waits for.
     pub parked: Option<Parked>,
     /// Whether the socket may have something to read.
@@ -66,6 +68,8 @@ pub struct Connection {
     pub queued: bool,
     /// Whether reading waits until other connections finish their requests.
     pub starved: bool,
+    /// Whether a request of it was handled.
+    pub is_proven: bool,
     /// When bytes last went in or out.
     pub last_progress: Instant,
     /// When the request that is incomplete in `input` began.
@@ -83,12 +87,14 @@ impl Connection {
             input_charged: 0,
             ready: VecDeque::new(),
             held: VecDeque::new(),
+            unread_bytes: 0,
             parked: None,
             readable: true,
             writable: true,
             loading: false,
             queued: false,
             starved: false,
+            is_proven: false,
             last_progress: now,
             begun: now,
         }
@@ -128,8 +134,11 @@ impl Connection {
     }
 
     /// Whether the next request may be handled.
-    pub fn may_handle(&self) -> bool {
-        self.parked.is_none() && self.ready.len() + self.held.len() < RESPONSES_MAX
+    /// `unread_bytes_max`: memory of responses that may wait for the client to read them.
+    pub fn may_handle(&self, unread_bytes_max: usize) -> bool {
+        self.parked.is_none()
+            && self.unread_bytes < unread_bytes_max
+            && self.ready.len() + self.held.len() < RESPONSES_MAX
     }
 }
 

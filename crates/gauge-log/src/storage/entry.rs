@@ -15,6 +15,8 @@
 //! A record batch carries a CRC-32C of its own over everything behind its first 21 bytes. The header's CRC covers those 21 bytes (and so
 //! that CRC), hence every byte is checked exactly by what was computed where the byte was made: by the producer, or here.
 
+use std::ops::ControlFlow;
+
 use crate::batch;
 
 /// Bytes of an entry's header.
@@ -62,7 +64,7 @@ fn crc(kind: Kind, header: &[u8], payload: &[u8]) -> u32 {
         Kind::Batch => &payload[..GUARDED_BYTES],
         Kind::Change => payload,
     };
-    crc32c::crc32c_append(crc32c::crc32c(&header[8..HEADER_BYTES]), guarded)
+    gauge_load::crc::crc32c_append(gauge_load::crc::crc32c(&header[8..HEADER_BYTES]), guarded)
 }
 
 /// The header's bytes for `payload` (a record batch must already have its base offset).
@@ -133,13 +135,15 @@ pub enum Step<'a> {
 }
 
 /// Walks over `bytes`, which begin at journal position `start` (a multiple of the block size), and calls `visit` for every entry and every damaged range,
-/// in order. Zeroes up to the next block are padding. Behind a damaged range the walk goes on at the next whole entry, if there is one.
-pub fn walk<'a>(bytes: &'a [u8], start: u64, mut visit: impl FnMut(Step<'a>)) {
+/// in order, until it breaks off. Zeroes up to the next block are padding. Behind a damaged range the walk goes on at the next whole entry, if there is one.
+pub fn walk<'a>(bytes: &'a [u8], start: u64, mut visit: impl FnMut(Step<'a>) -> ControlFlow<()>) {
     let mut at = 0;
     while at + HEADER_BYTES <= bytes.len() {
         if let Some((header, payload)) = decode(&bytes[at..], start + at as u64) {
             let next = at + footprint(payload.len());
-            visit(Step::Entry(at, header, payload));
+            if visit(Step::Entry(at, header, payload)).is_break() {
+                return;
+            }
             at = next;
             continue;
         }
@@ -151,7 +155,9 @@ pub fn walk<'a>(bytes: &'a [u8], start: u64, mut visit: impl FnMut(Step<'a>)) {
             continue;
         }
         let resumed = resume(bytes, start, at + ALIGNMENT);
-        visit(Step::Damage(at, resumed));
+        if visit(Step::Damage(at, resumed)).is_break() {
+            return;
+        }
         at = resumed;
     }
 }
@@ -196,9 +202,12 @@ mod tests {
 
     fn partitions(bytes: &[u8], start: u64) -> (Vec<u32>, usize) {
         let (mut found, mut damaged) = (Vec::new(), 0);
-        walk(bytes, start, |step| match step {
-            Step::Entry(_, header, _) => found.push(header.partition),
-            Step::Damage(..) => damaged += 1,
+        walk(bytes, start, |step| {
+            match step {
+                Step::Entry(_, header, _) => found.push(header.partition),
+                Step::Damage(..) => damaged += 1,
+            }
+            ControlFlow::Continue(())
         });
         (found, damaged)
     }

@@ -258,11 +258,12 @@ impl Journal {
     }
 
     fn roll_if_due(&mut self, end: u64) {
-        if end - self.active_segment.base < self.segment_bytes {
-            return;
-        }
         // A segment that is not ready yet delays the roll, never an append.
-        let Some(next) = self.next_segment.take() else {
+        let Some(next) = self.next_segment.take_if(|next| {
+            let is_full = end - self.active_segment.base >= self.segment_bytes;
+            // Blocks that were written before are worth a short segment.
+            is_full || (next.is_written() && !self.active_segment.is_written())
+        }) else {
             return;
         };
         self.active_segment = Arc::new(next.rebased(end));
@@ -272,7 +273,11 @@ impl Journal {
 
     /// Whether the next segment should be made ready.
     pub fn wants_segment(&self) -> bool {
-        self.next_segment.is_none() && self.end() - self.active_segment.base >= self.segment_bytes / 2
+        let is_due = || {
+            let is_half_full = self.end() - self.active_segment.base >= self.segment_bytes / 2;
+            is_half_full || self.active_segment.could_be_written()
+        };
+        self.next_segment.is_none() && is_due()
     }
 
     /// Hands over a prepared file for the next segment.

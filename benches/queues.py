@@ -1,0 +1,151 @@
+"""What a message costs the client: ours beside RabbitMQ's PerfTest and the Go client of NATS, on one server, in one session.
+
+    .venv/bin/python benches/queues.py                 starts RabbitMQ and NATS of its own, one after the other
+    --only rabbitmq,nats    --rounds 3    --quick
+
+One partition, 100 B, a window of about 4,000 unconfirmed messages for everybody. Rounds are interleaved (ours, theirs, ours, ...);
+each figure is the median over the rounds. What counts is the CPU of the client's process; the JVM's start-up is taken off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gauge_client import MEASURE_AFTER_S, Gauge, gauge_for
+from peers import Cost
+from queue_peers import GoClient, PerfTest
+from streamgauge.systems.base import RunningSystem, SystemRequest
+from streamgauge.systems.registry import systems
+
+PARTITIONS = 1
+BATCH_BYTES = 131_072
+
+
+@contextmanager
+def server(name: str) -> Iterator[RunningSystem]:
+    """A system on one node, at its own default level."""
+    system = systems()[name]
+    system.install(None, print)
+    with tempfile.TemporaryDirectory(prefix="streamgauge-bench-") as directory:
+        running = system.start(SystemRequest(), Path(directory) / "data", print)
+        try:
+            yield running
+        finally:
+            running.stop()
+
+
+def compare(title: str, goal: str, rounds: int, contestants: dict[str, Callable[[], Cost]]) -> None:
+    """Runs the contestants in turn and prints medians and ratios to the first."""
+    costs: dict[str, list[Cost]] = {}
+    for _ in range(rounds):
+        for name, contestant in contestants.items():
+            costs.setdefault(name, []).append(contestant())
+    print(f"\n{title}   (goal: {goal})")
+    base = statistics.median(cost.us_per_msg for cost in costs["ours"])
+    for name, runs in costs.items():
+        each = [cost.us_per_msg for cost in runs]
+        print(
+            f"  {name:12} {statistics.median(each):7.3f} us/msg  [{min(each):.3f} - {max(each):.3f}]"
+            f"   {statistics.median(each) / base:6.1f} x ours"
+            f"   {statistics.median(cost.rate_msgs_s for cost in runs) / 1e3:7.1f} k msg/s"
+            f"   {max(cost.rss_bytes_max for cost in runs) / 2**20:5.0f} MiB",
+            flush=True,
+        )
+
+
+def with_topic(gauge: Gauge, work: Callable[[str], Cost]) -> Callable[[], Cost]:
+    """Each run has a topic of its own."""
+
+    def run() -> Cost:
+        with gauge.topic(PARTITIONS) as topic:
+            return work(topic)
+
+    return run
+
+
+def ours(gauge: Gauge, seconds: float, rate: int | None, *, consume: bool) -> Callable[[], Cost]:
+    """A trial of ours."""
+
+    def run(topic: str) -> Cost:
+        trial = gauge.run(
+            topic,
+            PARTITIONS,
+            seconds + MEASURE_AFTER_S,
+            rate=rate,
+            batch_bytes=BATCH_BYTES,
+            consume=consume,
+            realtime="off" if rate is None else "auto",
+        )
+        return trial.cost()
+
+    return with_topic(gauge, run)
+
+
+def rabbitmq(rounds: int, seconds: float) -> None:
+    """Classic queues, transient messages, confirms."""
+    with server("rabbitmq") as running, gauge_for(running.connection) as gauge:
+        peer = PerfTest.obtain(running.connection["bootstrap"][0])
+        for title, rate, consume in (
+            ("RabbitMQ: produce 100 B at 10,000 msg/s", 10_000, False),
+            ("RabbitMQ: produce and consume 100 B at 10,000 msg/s", 10_000, True),
+            ("RabbitMQ: produce and consume 100 B at maximum rate", None, True),
+        ):
+            messages = int((rate or 15_000) * seconds)
+
+            def theirs(
+                topic: str, messages: int = messages, rate: int | None = rate, consume: bool = consume
+            ) -> Cost:
+                return peer.drive(topic, messages, rate or -1, consume=consume)
+
+            contestants = {
+                "ours": ours(gauge, seconds, rate, consume=consume),
+                "PerfTest": with_topic(gauge, theirs),
+            }
+            compare(title, "at most 1/3 of PerfTest", rounds, contestants)
+
+
+def nats(rounds: int, seconds: float) -> None:
+    """File storage, one copy."""
+    with (
+        server("nats") as running,
+        gauge_for(running.connection) as gauge,
+        tempfile.TemporaryDirectory() as scratch,
+    ):
+        peer = GoClient.build(Path(scratch), running.connection["bootstrap"][0])
+        for title, rate in (
+            ("NATS: produce 100 B at 20,000 msg/s", 20_000),
+            ("NATS: produce 100 B at maximum rate", None),
+        ):
+            contestants = {"ours": ours(gauge, seconds, rate, consume=False)}
+            if peer is not None:
+                messages = int((rate or 100_000) * seconds)
+
+                def theirs(
+                    topic: str, peer: GoClient = peer, messages: int = messages, rate: int = rate or 0
+                ) -> Cost:
+                    return peer.produce(topic, messages, rate)
+
+                contestants["nats.go"] = with_topic(gauge, theirs)
+            compare(title, "at most 1/3 of nats.go", rounds, contestants)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default="rabbitmq,nats")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="shorter runs, for a look")
+    chosen = parser.parse_args()
+    seconds = 8.0 if chosen.quick else 20.0
+    for name in chosen.only.split(","):
+        {"rabbitmq": rabbitmq, "nats": nats}[name](chosen.rounds, seconds)
+
+
+if __name__ == "__main__":
+    main()

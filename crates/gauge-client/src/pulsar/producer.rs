@@ -1,0 +1,610 @@
+//! A Pulsar producer: one producer per partition on the partition's broker, over one connection per broker.
+//!
+//! Messages are put into batches as they are taken; a batch leaves when it is full or old enough and fewer than `in_flight` batches of its
+//! partition are without a receipt. What the partition's broker does not take (its window is used, it is being looked up) waits, bounded
+//! by the lane's buffer. The part that listens is in `receipts`.
+
+use std::collections::VecDeque;
+
+use gauge_load::clock::monotonic_ns;
+use gauge_load::stamp::{self, Stamp};
+use gauge_load::{Departure, Emitter, Observer};
+
+use super::batch::{Batch, Common, Spares};
+use super::commands;
+use super::compress::{Compressor, codec_number};
+use super::hash::{KEY_BYTES, decimal, partition_of};
+use super::message;
+use super::options::Options;
+use super::routes::Routes;
+use crate::lane::{Shared, Source};
+use crate::stream::{InputBytes, Lost, kind as lost_kind};
+use crate::{Acks, ClientError, Keys, LaneSpec, Offer, Ready};
+
+/// Receipts are short.
+const INPUT: InputBytes = InputBytes {
+    first: 16 << 10,
+    max: 1 << 20,
+};
+/// Messages, and bytes of bodies, after which `offer` reads the clock again.
+const CLOCK_MSGS: u32 = 256;
+const CLOCK_BYTES: usize = 64 << 10;
+/// `offer` returns to let batches leave when this much is queued, or this much time has passed.
+const OFFER_BYTES: usize = 64 << 10;
+const OFFER_NS: i64 = 200_000;
+/// How often what waits without a broker is looked through for what has waited too long.
+const EXPIRY_CHECK_NS: i64 = 50_000_000;
+/// What a broker wants to add to a message must fit beside it.
+const METADATA_BYTES_MAX: usize = 1024;
+
+/// What waits and travels for one partition.
+#[derive(Debug, Default)]
+pub(super) struct Partition {
+    /// Number of the next message.
+    next_sequence: u64,
+    /// The batch that is being built.
+    open: Option<Box<Batch>>,
+    /// Batches to be sent, by their numbers. The first ones may have been sent before.
+    pub waiting: VecDeque<Box<Batch>>,
+    /// Batches in the connection's queue.
+    pub in_stream: usize,
+    /// Batches that were written and have no receipt.
+    pub flying: VecDeque<Box<Batch>>,
+    /// How often its producer was opened.
+    pub epoch: u64,
+    /// It is in the list of partitions with something to send.
+    is_listed: bool,
+}
+
+impl Partition {
+    /// A batch is to be sent again: before everything that was not sent yet.
+    pub fn put_back(&mut self, batch: Box<Batch>) {
+        let at = self
+            .waiting
+            .partition_point(|other| other.sequence < batch.sequence);
+        self.waiting.insert(at, batch);
+    }
+}
+
+/// A producer.
+pub(super) struct Producer {
+    pub(super) id: u32,
+    first_slot: usize,
+    keys: Keys,
+    /// A batch holds one key only, so that Key_Shared subscriptions can tell keys apart.
+    is_batch_by_key: bool,
+    pub(super) acks: Acks,
+    pub(super) routes: Routes,
+    pub(super) partitions: Vec<Partition>,
+    /// The partition that the next message without a key goes to.
+    turn: usize,
+    /// Partitions that may have something to send.
+    listed: VecDeque<usize>,
+    /// Open batches by the time at which they leave; some of them may have left before.
+    due: VecDeque<(i64, usize)>,
+    common: Common,
+    compressor: Compressor,
+    spare: Vec<u8>,
+    /// Batches that were just written, with their links; used again.
+    pub(super) written: Vec<(usize, Box<Batch>)>,
+    pub(super) spares: Spares,
+    queued_bytes: usize,
+    batch_bytes_max: usize,
+    in_flight_max: usize,
+    pub(super) waiting_msgs: u64,
+    pub(super) probes: usize,
+    pub(super) request_timeout_ns: i64,
+    pub(super) payload_bytes_max: usize,
+    is_flushing: bool,
+    pub(super) has_room: bool,
+    next_expiry_ns: i64,
+}
+
+impl Producer {
+    pub fn new(index: usize, spec: &LaneSpec, options: &Options) -> Producer {
+        let producer = &spec.producers[index];
+        let topic = &spec.topics[producer.topic];
+        let names = (0..topic.partitions).map(|partition| options.partition_name(&topic.name, partition));
+        let token = Shared::producer_token(index, 0);
+        let attempts = producer.id as usize;
+        Producer {
+            id: producer.id,
+            first_slot: topic.first_slot,
+            keys: producer.keys,
+            is_batch_by_key: producer.keys == Keys::Keyed
+                && options.subscription_type == commands::SubscriptionType::KeyShared,
+            acks: spec.acks,
+            routes: Routes::new(names, token, INPUT, options.token.clone(), attempts),
+            partitions: (0..topic.partitions).map(|_| Partition::default()).collect(),
+            // Producers begin at different partitions, so that they do not all crowd the first.
+            turn: (producer.id % topic.partitions.max(1)) as usize,
+            listed: VecDeque::new(),
+            due: VecDeque::new(),
+            common: Common {
+                name: format!("streamgauge-{:08x}-{}", spec.run, producer.id),
+                codec: codec_number(spec.compression),
+            },
+            compressor: Compressor::new(spec.compression),
+            spare: Vec::new(),
+            written: Vec::new(),
+            spares: Spares::default(),
+            queued_bytes: 0,
+            batch_bytes_max: spec.batch.bytes,
+            in_flight_max: spec.batch.in_flight.max(1),
+            waiting_msgs: 0,
+            probes: 0,
+            request_timeout_ns: spec.request_timeout_ns,
+            payload_bytes_max: spec.payload_bytes_max,
+            is_flushing: false,
+            has_room: false,
+            next_expiry_ns: 0,
+        }
+    }
+
+    /// The broker does not take larger messages than this: batches stay below, and a message that alone is larger cannot be sent.
+    pub(super) fn limit(&mut self, message_bytes_max: usize) -> Result<(), ClientError> {
+        let room = message_bytes_max.saturating_sub(METADATA_BYTES_MAX);
+        if self.payload_bytes_max > room {
+            return Err(ClientError::input(
+                "payload.size_bytes",
+                format!(
+                    "a message of {} bytes is longer than the broker takes (its maxMessageSize is {message_bytes_max}); send shorter ones or raise maxMessageSize",
+                    self.payload_bytes_max
+                ),
+            ));
+        }
+        self.batch_bytes_max = self.batch_bytes_max.min(room);
+        Ok(())
+    }
+
+    fn has_room_for(&self, payload_bytes: usize, shared: &Shared) -> bool {
+        let batch = &shared.spec.batch;
+        if shared.spec.closed_loop && self.queued_bytes >= batch.bytes.max(1) {
+            return false;
+        }
+        // An empty lane takes a message of any size.
+        shared.buffered_bytes + payload_bytes <= batch.buffer_bytes || shared.buffered_bytes == 0
+    }
+
+    /// Puts a message into its partition's open batch.
+    #[inline]
+    fn add(&mut self, departure: &Departure<'_>, shared: &mut Shared) {
+        let mut digits = [0; KEY_BYTES];
+        let key: &[u8] = match (self.keys, departure.key) {
+            (Keys::Keyed, Some(key)) => decimal(key, &mut digits),
+            _ => &[],
+        };
+        let at = match (self.keys, key.is_empty()) {
+            (Keys::Keyed, false) => partition_of(key, self.partitions.len()),
+            (Keys::Sticky, _) => {
+                self.leave_full(departure.payload_bytes(), key);
+                self.turn
+            }
+            _ => {
+                let turn = self.turn;
+                self.next_turn();
+                turn
+            }
+        };
+        let payload_bytes = departure.payload_bytes();
+        let batch = self.append(
+            at,
+            payload_bytes,
+            key,
+            departure.key,
+            shared,
+            departure.sent_ns,
+            |place| {
+                departure.write_into(place);
+            },
+        );
+        let stamp = &departure.stamp;
+        batch.ledger.push(
+            stamp.sequence,
+            stamp.intended_ns,
+            departure.sent_ns,
+            payload_bytes,
+        );
+    }
+
+    /// Without keys a batch stays with its partition: when it is full, it leaves and the next partition has its turn.
+    #[inline]
+    fn leave_full(&mut self, payload_bytes: usize, key: &[u8]) {
+        let bytes = message::head_bytes(payload_bytes, key) + payload_bytes;
+        if let Some(batch) = &self.partitions[self.turn].open
+            && batch.len() + bytes > self.batch_bytes_max
+        {
+            self.close_open(self.turn);
+        }
+    }
+
+    /// The turn goes to the next partition; without keys, to the next one that can send, so that a partition whose broker is gone
+    /// does not hold up the others.
+    fn next_turn(&mut self) {
+        let next = (self.turn + 1) % self.partitions.len();
+        self.turn = match self.keys {
+            Keys::Sticky => self.next_with_way().unwrap_or(next),
+            Keys::RoundRobin | Keys::Keyed => next,
+        };
+    }
+
+    /// The next partition after the turn's that can send.
+    fn next_with_way(&self) -> Option<usize> {
+        let after = self.turn + 1..self.partitions.len();
+        after.chain(0..self.turn).find(|at| self.way(*at).is_some())
+    }
+
+    /// Without keys, the turn does not wait with a batch that is due and cannot leave, if another partition can send. The batch
+    /// stays where it is.
+    fn pass_turn(&mut self, now_ns: i64) {
+        if self.keys == Keys::Sticky
+            && let Some(batch) = &self.partitions[self.turn].open
+            && (batch.due_ns <= now_ns || self.is_flushing)
+            && self.way(self.turn).is_none()
+            && let Some(next) = self.next_with_way()
+        {
+            self.turn = next;
+        }
+    }
+
+    /// Appends a message to a partition's open batch, whose place for the body `write` fills.
+    #[inline]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one message, on the hot path"
+    )]
+    fn append(
+        &mut self,
+        at: usize,
+        payload_bytes: usize,
+        key: &[u8],
+        key_number: Option<u32>,
+        shared: &mut Shared,
+        now_ns: i64,
+        write: impl FnOnce(&mut [u8]),
+    ) -> &mut Batch {
+        let bytes = message::head_bytes(payload_bytes, key) + payload_bytes;
+        let key_number = if key.is_empty() { None } else { key_number };
+        if let Some(batch) = &self.partitions[at].open
+            && (batch.len() + bytes > self.batch_bytes_max
+                || (self.is_batch_by_key && batch.key != key_number))
+        {
+            self.close_open(at);
+        }
+        let (spares, due, id) = (&mut self.spares, &mut self.due, self.id);
+        let batch = self.partitions[at].open.get_or_insert_with(|| {
+            let due_ns = now_ns.saturating_add(shared.spec.batch.linger_ns);
+            due.push_back((due_ns, at));
+            let mut batch = spares.open(id, at, now_ns, due_ns);
+            batch.key = key_number;
+            batch
+        });
+        let place = batch.extend(bytes);
+        let head = message::write_head(place, payload_bytes, key);
+        write(&mut place[head..]);
+        batch.messages += 1;
+        shared.buffered_bytes += bytes;
+        batch
+    }
+
+    /// The open batch takes no more messages.
+    fn close_open(&mut self, at: usize) {
+        let partition = &mut self.partitions[at];
+        if let Some(mut batch) = partition.open.take() {
+            batch.sequence = partition.next_sequence;
+            partition.next_sequence += u64::from(batch.messages);
+            self.queued_bytes += batch.len();
+            partition.waiting.push_back(batch);
+            self.list(at);
+            if self.keys == Keys::Sticky && at == self.turn {
+                self.next_turn();
+            }
+        }
+    }
+
+    /// The partition may have something to send.
+    pub(super) fn list(&mut self, at: usize) {
+        let partition = &mut self.partitions[at];
+        if !partition.is_listed {
+            partition.is_listed = true;
+            self.listed.push_back(at);
+        }
+    }
+
+    /// The link over which one more batch of a partition may be sent.
+    fn way(&self, at: usize) -> Option<usize> {
+        let partition = &self.partitions[at];
+        let has_window = partition.in_stream + partition.flying.len() < self.in_flight_max;
+        if has_window {
+            self.routes.open_link(at)
+        } else {
+            None
+        }
+    }
+
+    /// Closes open batches whose time has come and that can leave. Those that cannot leave go on growing.
+    fn close_due(&mut self, now_ns: i64) {
+        while let Some(&(due_ns, at)) = self.due.front() {
+            if due_ns > now_ns && !self.is_flushing {
+                return;
+            }
+            self.due.pop_front();
+            let open = &self.partitions[at].open;
+            if open.as_ref().is_some_and(|batch| batch.due_ns == due_ns) {
+                self.list(at);
+            }
+        }
+    }
+
+    /// Hands batches to the connections as far as the windows allow, and writes.
+    pub(super) fn send(
+        &mut self,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<(), (usize, Lost)> {
+        self.close_due(now_ns);
+        self.pass_turn(now_ns);
+        while let Some(at) = self.listed.pop_front() {
+            self.partitions[at].is_listed = false;
+            while let Some(link) = self.way(at) {
+                if self.partitions[at].waiting.is_empty() {
+                    let is_due = |batch: &Batch| self.is_flushing || batch.due_ns <= now_ns;
+                    if !self.partitions[at].open.as_deref().is_some_and(is_due) {
+                        break;
+                    }
+                    self.close_open(at);
+                }
+                self.send_one(at, link, observer, now_ns)
+                    .map_err(|lost| (link, lost))?;
+            }
+        }
+        let links = 0..self.routes.links.len();
+        self.write(links, shared, observer)
+    }
+
+    fn send_one(&mut self, at: usize, link: usize, observer: &mut Observer, now_ns: i64) -> Result<(), Lost> {
+        let partition = &mut self.partitions[at];
+        let Some(mut batch) = partition.waiting.pop_front() else {
+            return Ok(());
+        };
+        let queued_bytes = batch.held_bytes;
+        self.queued_bytes = self.queued_bytes.saturating_sub(queued_bytes);
+        let sealed = batch.seal(&self.common, &mut self.compressor, &mut self.spare);
+        let link = &mut self.routes.links[link];
+        let (Ok(()), Some(session)) = (sealed, link.session.as_mut()) else {
+            partition.waiting.push_front(batch);
+            self.queued_bytes += queued_bytes;
+            return Err(Lost::Closed(None));
+        };
+        if link.in_flight == 0 {
+            link.progress_ns = now_ns;
+        }
+        link.in_flight += 1;
+        partition.in_stream += 1;
+        session.push_batch(batch);
+        observer.request();
+        Ok(())
+    }
+
+    /// A batch that was sent before waits again.
+    pub(super) fn put_back(&mut self, batch: Box<Batch>) {
+        self.queued_bytes += batch.held_bytes;
+        self.partitions[batch.partition].put_back(batch);
+    }
+
+    /// Gives up on what has waited without a broker for longer than it may be retried.
+    fn expire(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) {
+        let oldest_ns = now_ns.saturating_sub(shared.spec.retry_for_ns);
+        for at in 0..self.partitions.len() {
+            if self.routes.open_link(at).is_some() {
+                continue;
+            }
+            let is_old = |batch: &Batch| batch.first_sent_ns <= oldest_ns;
+            if self.partitions[at].open.as_deref().is_some_and(is_old) {
+                self.close_open(at);
+            }
+            while self.partitions[at]
+                .waiting
+                .front()
+                .is_some_and(|batch| is_old(batch))
+                && let Some(batch) = self.partitions[at].waiting.pop_front()
+            {
+                self.queued_bytes = self.queued_bytes.saturating_sub(batch.held_bytes);
+                if !batch.ledger.is_empty() {
+                    observer.failed(&batch.ledger, lost_kind::RETRY_TIME_OVER);
+                }
+                self.forget(batch, shared);
+            }
+        }
+    }
+
+    /// A batch has come to its end, of which the observer was told.
+    pub(super) fn forget(&mut self, batch: Box<Batch>, shared: &mut Shared) {
+        self.waiting_msgs -= u64::from(batch.ledger.messages());
+        self.probes -= batch.probes as usize;
+        shared.buffered_bytes -= batch.held_bytes;
+        self.has_room = true;
+        self.spares.close(batch);
+    }
+
+    fn drive_links(
+        &mut self,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<(), (usize, Lost)> {
+        let (partitions, name) = (&mut self.partitions, &self.common.name);
+        self.routes.drive(shared, now_ns, |at, topic, request| {
+            let partition = &mut partitions[at];
+            // What the connection still holds would overtake what is sent again.
+            if partition.in_stream > 0 {
+                return None;
+            }
+            partition.epoch += 1;
+            Some(commands::producer(
+                topic,
+                at as u64,
+                request,
+                name,
+                partition.epoch,
+            ))
+        })?;
+        for (at, link) in self.routes.links.iter().enumerate() {
+            if link.in_flight > 0 && now_ns - link.progress_ns >= self.request_timeout_ns {
+                return Err((at, Lost::Timeout));
+            }
+        }
+        self.send(shared, observer, now_ns)
+    }
+}
+
+impl Source for Producer {
+    fn is_ready(&self) -> bool {
+        self.routes.is_settled()
+    }
+
+    fn has_slot(&self, slot: usize) -> bool {
+        (self.first_slot..self.first_slot + self.partitions.len()).contains(&slot)
+    }
+
+    fn waiting_msgs(&self) -> u64 {
+        self.waiting_msgs
+    }
+
+    fn probes_waiting(&self) -> usize {
+        self.probes
+    }
+
+    fn offer(
+        &mut self,
+        emitter: &mut Emitter,
+        observer: &mut Observer,
+        shared: &mut Shared,
+        now_ns: i64,
+    ) -> Offer {
+        let began_ns = now_ns;
+        let queued_before = self.queued_bytes;
+        let mut now_ns = now_ns;
+        let (mut msgs, mut bytes) = (0, 0);
+        loop {
+            if msgs == CLOCK_MSGS || bytes >= CLOCK_BYTES {
+                now_ns = monotonic_ns();
+                if now_ns - began_ns >= OFFER_NS {
+                    return Offer::More;
+                }
+                (msgs, bytes) = (0, 0);
+            }
+            match emitter.next_due_ns() {
+                Some(due_ns) if due_ns <= now_ns => {}
+                _ => return Offer::Taken,
+            }
+            let payload_bytes = emitter.next_payload_bytes();
+            if !self.has_room_for(payload_bytes, shared) {
+                if shared.spec.closed_loop && self.listed.iter().any(|at| self.way(*at).is_some()) {
+                    return Offer::More;
+                }
+                self.has_room = false;
+                return Offer::Full;
+            }
+            let Some(departure) = emitter.take(now_ns) else {
+                return Offer::Taken;
+            };
+            observer.sent(&departure);
+            self.waiting_msgs += 1;
+            msgs += 1;
+            bytes += payload_bytes;
+            self.add(&departure, shared);
+            if self.queued_bytes >= queued_before + OFFER_BYTES.min(shared.spec.batch.bytes.max(1)) {
+                return Offer::More;
+            }
+        }
+    }
+
+    fn send_probe(&mut self, slot: usize, shared: &mut Shared, now_ns: i64) {
+        let probe = Stamp {
+            run: shared.spec.run,
+            producer: stamp::PROBE_PRODUCER,
+            sequence: slot as u64,
+            intended_ns: now_ns,
+        };
+        let at = slot - self.first_slot;
+        let batch = self.append(at, stamp::STAMP_BYTES, &[], None, shared, now_ns, |place| {
+            stamp::write(place, &probe, stamp::tail_crc(&[]));
+        });
+        batch.probes += 1;
+        self.probes += 1;
+    }
+
+    fn flush(&mut self) {
+        self.is_flushing = true;
+        for at in 0..self.partitions.len() {
+            self.list(at);
+        }
+    }
+
+    fn on_ready(
+        &mut self,
+        link: usize,
+        ready: &Ready,
+        shared: &mut Shared,
+        observer: &mut Observer,
+    ) -> Result<(), ClientError> {
+        match self.advance(link, ready, shared, observer) {
+            Ok(()) => Ok(()),
+            Err(fault) => self.fail(link, fault, shared, observer, monotonic_ns()),
+        }
+    }
+
+    fn drive(
+        &mut self,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<bool, ClientError> {
+        if let Err((link, lost)) = self.drive_links(shared, observer, now_ns) {
+            self.fail(link, lost.into(), shared, observer, now_ns)?;
+        }
+        if !self.routes.is_settled() && now_ns >= self.next_expiry_ns {
+            self.next_expiry_ns = now_ns + EXPIRY_CHECK_NS;
+            self.expire(shared, observer, now_ns);
+        }
+        Ok(std::mem::take(&mut self.has_room))
+    }
+
+    fn deadline_ns(&self) -> i64 {
+        let mut deadline_ns = self.routes.deadline_ns();
+        if let Some((due_ns, _)) = self.due.front() {
+            deadline_ns = deadline_ns.min(*due_ns);
+        }
+        for link in &self.routes.links {
+            if link.in_flight > 0 {
+                deadline_ns = deadline_ns.min(link.progress_ns.saturating_add(self.request_timeout_ns));
+            }
+        }
+        if !self.routes.is_settled() && self.waiting_msgs > 0 {
+            deadline_ns = deadline_ns.min(self.next_expiry_ns);
+        }
+        deadline_ns
+    }
+
+    fn abandon(&mut self, shared: &mut Shared, observer: &mut Observer) {
+        for at in 0..self.routes.links.len() {
+            if let Some(session) = self.routes.lose(at, monotonic_ns()) {
+                for batch in session.into_unwritten() {
+                    self.partitions[batch.partition].put_back(batch);
+                }
+            }
+        }
+        for partition in &mut self.partitions {
+            let left = partition.flying.drain(..).chain(partition.waiting.drain(..));
+            for batch in left.chain(partition.open.take()) {
+                shared.buffered_bytes -= batch.held_bytes;
+                if !batch.ledger.is_empty() {
+                    observer.censored(&batch.ledger);
+                }
+            }
+        }
+        self.waiting_msgs = 0;
+    }
+}

@@ -1,0 +1,402 @@
+//! A stream producer: one connection to each node that leads a stream of its topic, and a publisher per stream.
+//!
+//! A batch is a publish frame: messages for one stream. The server confirms message by message, several in one frame. What is written
+//! and not confirmed is bounded per connection by `in_flight` times `bytes` of the batch policy, as over AMQP; while that is reached, what
+//! is due stays and grows.
+//!
+//! When a connection is lost or a stream has moved, its place is asked for again, and everything without a confirmation is sent again
+//! under its publishing numbers, in its order and with its times. A publisher with a name (idempotence) makes the server drop what it had
+//! before; without one, duplicates are possible.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use gauge_load::clock::monotonic_ns;
+use gauge_load::stamp::{self, Stamp};
+use gauge_load::{BatchLedger, Emitter, Observer};
+
+use super::super::batch::{Batch, Spares};
+use super::super::offering;
+use super::super::unconfirmed::{Entry, Settled, Unconfirmed};
+use super::links::Links;
+use super::locator::{Found, Locator};
+use super::options::{Options, stream_of};
+use super::publish;
+use super::session::Session;
+use super::wire::{self, error, key};
+use crate::lane::{Shared, Source};
+use crate::stream::{Backoff, Lost, kind as lost_kind};
+use crate::{Acks, ClientError, Keys, LaneSpec, Offer, Ready};
+
+/// Publishers of a connection: their numbers are bytes.
+pub(super) const PUBLISHERS_MAX: usize = 256;
+/// How often what waits without a connection is looked through for what has waited too long.
+const EXPIRY_CHECK_NS: i64 = 50_000_000;
+/// The locator's number among the producer's sockets; connections are numbered from 1.
+pub(super) const LOCATOR: usize = 0;
+
+/// Where a partition stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Its place is being looked for.
+    Lost,
+    /// A publisher was asked for on this connection.
+    Declaring(usize),
+    /// Messages may be sent over this connection.
+    Open(usize),
+}
+
+/// A partition.
+#[derive(Debug)]
+pub(super) struct Partition {
+    pub stream: String,
+    pub state: State,
+    /// Number of its publisher on its connection.
+    pub publisher: u8,
+    pub unconfirmed: Unconfirmed,
+    /// Below this serial number everything was handed to the connection.
+    pub sent_serial: u64,
+    pub open: Option<Box<Batch>>,
+    /// The open batch has waited for its linger.
+    pub is_due: bool,
+    pub queue: VecDeque<Box<Batch>>,
+    /// Written whole; the last message of the first one is not confirmed.
+    pub written: VecDeque<Box<Batch>>,
+    /// It is in its connection's list of those that have something to send.
+    pub is_pending: bool,
+}
+
+/// A connection to a node.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    /// The partition of each publisher.
+    pub partitions: Vec<u32>,
+    /// Partitions with something to send.
+    pub pending: VecDeque<u32>,
+    /// Bytes handed to the connection and not confirmed.
+    pub in_flight_bytes: usize,
+    /// Publishers that were asked for and are not there yet.
+    pub declaring: usize,
+    /// Publishers were asked for since the connection is open.
+    pub is_declared: bool,
+    /// When the server answered last, or was given something to answer.
+    pub progress_ns: i64,
+}
+
+/// A producer.
+pub(super) struct Producer {
+    pub index: usize,
+    pub id: u32,
+    pub options: Rc<Options>,
+    pub first_slot: usize,
+    pub keys: Keys,
+    pub acks: Acks,
+    /// What the server knows the producer by, when it is to drop what it has already.
+    pub name: String,
+    pub partitions: Vec<Partition>,
+    pub links: Links<Link>,
+    pub locator: Locator,
+    pub found: Vec<Found>,
+    pub backoff: Backoff,
+    /// The partition that the next message without a key goes to.
+    pub turn: usize,
+    /// When the open batches have waited for their linger, in this order: a partition may be in it more than once.
+    pub opened: VecDeque<(i64, u32)>,
+    pub queued_bytes: usize,
+    pub settled: Settled,
+    pub spares: Spares,
+    pub waiting_msgs: u64,
+    pub probes: usize,
+    pub batch_bytes: usize,
+    pub window_bytes: usize,
+    pub request_timeout_ns: i64,
+    pub is_flushing: bool,
+    pub has_room: bool,
+    pub next_expiry_ns: i64,
+}
+
+impl Producer {
+    pub fn new(index: usize, spec: &LaneSpec, options: Rc<Options>) -> Producer {
+        let producer = &spec.producers[index];
+        let topic = &spec.topics[producer.topic];
+        let partitions = (0..topic.partitions).map(|partition| Partition {
+            stream: stream_of(topic, partition),
+            state: State::Lost,
+            publisher: 0,
+            unconfirmed: Unconfirmed::default(),
+            sent_serial: 0,
+            open: None,
+            is_due: false,
+            queue: VecDeque::new(),
+            written: VecDeque::new(),
+            is_pending: false,
+        });
+        let partitions: Vec<Partition> = partitions.collect();
+        let token = Shared::producer_token(index, LOCATOR);
+        let mut locator = Locator::new(token, producer.id as usize, Rc::clone(&options));
+        for (at, partition) in partitions.iter().enumerate() {
+            locator.want(at, &partition.stream);
+        }
+        Producer {
+            index,
+            id: producer.id,
+            first_slot: topic.first_slot,
+            keys: producer.keys,
+            acks: spec.acks,
+            name: match spec.idempotence {
+                true => format!("gauge-{}-{}", spec.run, producer.id),
+                false => String::new(),
+            },
+            links: Links::default(),
+            locator,
+            found: Vec::new(),
+            backoff: Backoff::default(),
+            // Producers begin at different partitions, so that they do not all crowd the first.
+            turn: (producer.id % topic.partitions.max(1)) as usize,
+            partitions,
+            options,
+            opened: VecDeque::new(),
+            queued_bytes: 0,
+            settled: Settled::default(),
+            spares: Spares::default(),
+            waiting_msgs: 0,
+            probes: 0,
+            batch_bytes: spec.batch.bytes,
+            window_bytes: spec.batch.bytes.saturating_mul(spec.batch.in_flight.max(1)),
+            request_timeout_ns: spec.request_timeout_ns,
+            is_flushing: false,
+            has_room: false,
+            next_expiry_ns: 0,
+        }
+    }
+
+    /// Gives up on what has waited without a connection for longer than it may be retried.
+    fn expire(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) {
+        let oldest_ns = now_ns.saturating_sub(shared.spec.retry_for_ns);
+        for at in 0..self.partitions.len() {
+            if matches!(self.partitions[at].state, State::Open(_)) {
+                continue;
+            }
+            let is_old = |batch: &Batch| batch.first_sent_ns <= oldest_ns;
+            if self.partitions[at].queue.is_empty() && self.partitions[at].open.as_deref().is_some_and(is_old)
+            {
+                self.close_open(at);
+            }
+            while self.partitions[at]
+                .queue
+                .front()
+                .is_some_and(|batch| is_old(batch))
+                && let Some(batch) = self.partitions[at].queue.pop_front()
+            {
+                self.queued_bytes -= batch.len();
+                self.settled.clear(self.id);
+                self.partitions[at].unconfirmed.settle_up_to(
+                    batch.end_serial() - 1,
+                    false,
+                    &mut self.settled,
+                );
+                self.settled.report(observer, now_ns, lost_kind::RETRY_TIME_OVER);
+                self.waiting_msgs -= self.settled.messages;
+                self.probes -= self.settled.probes;
+                shared.buffered_bytes -= self.settled.wire_bytes;
+                self.has_room = true;
+                self.spares.close(batch);
+            }
+        }
+    }
+
+    /// What is to be done on a connection without an event.
+    fn drive_link(
+        &mut self,
+        at: usize,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<(), Lost> {
+        let Some((link, session)) = self.links.get_mut(at) else {
+            return Ok(());
+        };
+        session.drive(now_ns)?;
+        let is_waiting = link.in_flight_bytes > 0 || link.declaring > 0;
+        if is_waiting && now_ns - link.progress_ns >= self.request_timeout_ns {
+            return Err(Lost::Timeout);
+        }
+        if session.is_ready() && !link.is_declared {
+            let payload_bytes = shared.spec.payload_bytes_max;
+            let frame_bytes = session.frame_bytes_max();
+            if publish::FRAME_BYTES + publish::entry_bytes(payload_bytes) > frame_bytes {
+                let words = format!(
+                    "messages of {payload_bytes} bytes do not fit into its largest frame, {frame_bytes} bytes (stream.frame_max in rabbitmq.conf)"
+                );
+                return Err(Lost::Refused(error::FRAME_TOO_LARGE, words));
+            }
+            self.declare(at, now_ns)?;
+        }
+        self.send(at, shared, observer, now_ns)
+    }
+
+    /// Asks for a publisher for each partition of a connection that has just become open.
+    fn declare(&mut self, at: usize, now_ns: i64) -> Result<(), Lost> {
+        let Some((link, session)) = self.links.get_mut(at) else {
+            return Ok(());
+        };
+        self.batch_bytes = self.batch_bytes.min(session.frame_bytes_max());
+        let mut commands = Vec::new();
+        for (publisher, partition) in link.partitions.iter().enumerate() {
+            let partition = &self.partitions[*partition as usize];
+            commands.extend(wire::request(
+                key::DECLARE_PUBLISHER,
+                publisher as u32,
+                |fields| {
+                    fields.push(publisher as u8);
+                    wire::put_text(fields, &self.name);
+                    wire::put_text(fields, &partition.stream);
+                },
+            ));
+        }
+        link.is_declared = true;
+        link.declaring = link.partitions.len();
+        link.progress_ns = now_ns;
+        session.push_control(commands, now_ns);
+        Ok(())
+    }
+
+    /// A partition is left by its connection.
+    pub fn leave(&mut self, at: usize) {
+        let partition = &mut self.partitions[at];
+        partition.state = State::Lost;
+        partition.is_pending = false;
+        self.locator.want(at, &partition.stream);
+    }
+}
+
+impl Source for Producer {
+    fn is_ready(&self) -> bool {
+        self.partitions
+            .iter()
+            .all(|partition| matches!(partition.state, State::Open(_)))
+    }
+
+    fn has_slot(&self, slot: usize) -> bool {
+        (self.first_slot..self.first_slot + self.partitions.len()).contains(&slot)
+    }
+
+    fn waiting_msgs(&self) -> u64 {
+        self.waiting_msgs
+    }
+
+    fn probes_waiting(&self) -> usize {
+        self.probes
+    }
+
+    fn offer(
+        &mut self,
+        emitter: &mut Emitter,
+        observer: &mut Observer,
+        shared: &mut Shared,
+        now_ns: i64,
+    ) -> Offer {
+        offering::offer(self, emitter, observer, shared, now_ns)
+    }
+
+    fn send_probe(&mut self, slot: usize, shared: &mut Shared, now_ns: i64) {
+        let probe = Stamp {
+            run: shared.spec.run,
+            producer: stamp::PROBE_PRODUCER,
+            sequence: slot as u64,
+            intended_ns: now_ns,
+        };
+        let at = slot - self.first_slot;
+        self.make_room(at, stamp::STAMP_BYTES);
+        let bytes = self.append(at, stamp::STAMP_BYTES, shared, now_ns, |place| {
+            stamp::write(place, &probe, stamp::tail_crc(&[]));
+        });
+        self.partitions[at].unconfirmed.push(Entry::probe(now_ns, bytes));
+        self.probes += 1;
+    }
+
+    fn flush(&mut self) {
+        self.is_flushing = true;
+    }
+
+    fn on_ready(
+        &mut self,
+        link: usize,
+        ready: &Ready,
+        shared: &mut Shared,
+        observer: &mut Observer,
+    ) -> Result<(), ClientError> {
+        let now_ns = monotonic_ns();
+        if link == LOCATOR {
+            let mut found = std::mem::take(&mut self.found);
+            let result = self.locator.on_ready(ready, shared, now_ns, &mut found);
+            let placed = self.place(&mut found, shared, observer, now_ns);
+            self.found = found;
+            return result.and(placed);
+        }
+        match self.advance(link, ready, shared, observer) {
+            Ok(()) => Ok(()),
+            Err(lost) => self.lose(link, &lost, shared, observer, now_ns),
+        }
+    }
+
+    fn drive(
+        &mut self,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<bool, ClientError> {
+        self.locator.drive(shared, now_ns)?;
+        self.mark_due(now_ns);
+        for at in self.links.numbers() {
+            if let Err(lost) = self.drive_link(at, shared, observer, now_ns) {
+                self.lose(at, &lost, shared, observer, now_ns)?;
+            }
+        }
+        if !self.is_ready() && now_ns >= self.next_expiry_ns {
+            self.next_expiry_ns = now_ns + EXPIRY_CHECK_NS;
+            self.expire(shared, observer, now_ns);
+        }
+        Ok(std::mem::take(&mut self.has_room))
+    }
+
+    fn deadline_ns(&self) -> i64 {
+        let mut deadline_ns = self.locator.deadline_ns();
+        if let Some(&(due_ns, _)) = self.opened.front() {
+            deadline_ns = deadline_ns.min(due_ns);
+        }
+        for (link, session) in self.links.iter() {
+            deadline_ns = deadline_ns.min(session.deadline_ns());
+            if link.in_flight_bytes > 0 || link.declaring > 0 {
+                deadline_ns = deadline_ns.min(link.progress_ns.saturating_add(self.request_timeout_ns));
+            }
+        }
+        if self.waiting_msgs > 0 && !self.is_ready() {
+            deadline_ns = deadline_ns.min(self.next_expiry_ns);
+        }
+        deadline_ns
+    }
+
+    fn abandon(&mut self, shared: &mut Shared, observer: &mut Observer) {
+        let mut ledger = BatchLedger::new(self.id);
+        for partition in &mut self.partitions {
+            partition.unconfirmed.take_all(&mut ledger);
+            partition.queue.clear();
+            partition.written.clear();
+            partition.open = None;
+        }
+        if !ledger.is_empty() {
+            observer.censored(&ledger);
+        }
+        self.waiting_msgs = 0;
+        for at in self.links.numbers() {
+            if let Some((_, session)) = self.links.remove(at) {
+                close(session, shared);
+            }
+        }
+    }
+}
+
+fn close(mut session: Session, shared: &Shared) {
+    session.close(&shared.poller, monotonic_ns());
+}

@@ -1,0 +1,235 @@
+"""Apache Pulsar as a system under test: started on loopback with its bookies and ZooKeeper, or a cluster that already
+runs.
+
+The distribution comes from Maven into the cache. Around this module, each with one purpose: pulsar_settings.py (options,
+levels, files, JVM flags), pulsar_durability.py (settings read back), pulsar_cluster.py (processes), pulsar_admin.py and
+pulsar_bookies.py (what their web services tell).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import psutil
+
+from streamgauge.systems import maven, processes
+from streamgauge.systems import pulsar_settings as settings
+from streamgauge.systems.base import (
+    Describe,
+    Progress,
+    ReadBack,
+    RunningSystem,
+    System,
+    SystemFailure,
+    SystemInputError,
+    SystemProcess,
+    SystemRequest,
+    TopicPlan,
+)
+from streamgauge.systems.cache import Cache, Installation
+from streamgauge.systems.java import Java, find_java
+from streamgauge.systems.pulsar_cluster import Launch, start_cluster
+from streamgauge.systems.pulsar_durability import Expectation, compare
+
+KEPT = ("lib", "conf", "LICENSE", "NOTICE")
+"""What is kept of the distribution: the shell scripts, examples and functions' runtimes are not used."""
+
+
+def artifact(version: str) -> maven.Artifact:
+    """The distribution: brokers, bookies and ZooKeeper in one archive."""
+    return maven.Artifact("org.apache.pulsar", "pulsar-server-distribution", version, "tar.gz", "bin")
+
+
+class Pulsar(System):
+    """Gets and runs Apache Pulsar."""
+
+    name: ClassVar[str] = "pulsar"
+    title: ClassVar[str] = "Apache Pulsar"
+    protocol: ClassVar[str] = "pulsar"
+    default_version: ClassVar[str] = "4.0.8"
+    option_keys: ClassVar[frozenset[str]] = settings.OPTION_KEYS
+
+    def __init__(self, cache: Cache | None = None) -> None:
+        self._cache = cache
+
+    @property
+    def cache(self) -> Cache:
+        """Looked up at each use: STREAMGAUGE_CACHE may change in a long-lived process."""
+        return self._cache if self._cache is not None else Cache()
+
+    def check(self, request: SystemRequest) -> None:
+        where = settings.where_of(request)
+        options = settings.parse_options(request)
+        if request.connect:
+            self._check_attached(request, options, where)
+            return
+        settings.parse_version(request.version or self.default_version, where)
+        if request.nodes not in settings.NODES:
+            raise SystemInputError(
+                f"{where}nodes {request.nodes}: the lab runs Pulsar on 1 or 3 nodes; an even number tolerates no more "
+                "faults than the odd one below it, and five do not fit one machine"
+            )
+        if options.admin:
+            raise SystemInputError(f"{where}admin names the brokers of a cluster that already runs (connect)")
+        settings.plan(request.level, request.nodes, options, where)
+        memory_mib = psutil.virtual_memory().total // settings.MIB
+        if options.needed_mib(request.nodes) > memory_mib:
+            raise SystemInputError(
+                f"{where}{request.nodes} node(s) of Pulsar need about {options.needed_mib(request.nodes)} MiB, and this "
+                f"machine has {memory_mib} MiB; set smaller sizes under memory in the system file"
+            )
+        for port in options.ports:
+            holder = processes.port_holder(port)
+            if holder is not None:
+                raise SystemInputError(
+                    f"{where}ports: port {port} is in use by {holder}; stop it, choose another port, or leave ports "
+                    "out to get free ones"
+                )
+
+    @staticmethod
+    def _check_attached(request: SystemRequest, options: settings.Options, where: str) -> None:
+        for address in request.connect:
+            if not re.fullmatch(r"[^\s/]+:\d{1,5}", address):
+                raise SystemInputError(
+                    f"{where}'{address}' is no address of a Pulsar broker; expected host:port such as 127.0.0.1:6650"
+                )
+        if request.level is not None:
+            raise SystemInputError(
+                f"{where}durability {request.level}: the journals of bookies are not visible to clients, so a level cannot "
+                "be asked of a running cluster; leave durability out, the quorums are read back"
+            )
+        for key in ("journal", "memory", "jvm_flags", "ports", "broker", "bookie"):
+            if key in request.options:
+                raise SystemInputError(
+                    f"{where}{key} cannot be set for a cluster that already runs (connect)"
+                )
+        if options.profile is not None:
+            raise SystemInputError(f"{where}profile cannot be set for a cluster that already runs (connect)")
+
+    def installed(self, version: str | None = None) -> str | None:
+        found = self.cache.find(self.name, version or self.default_version)
+        return None if found is None else str(found.path)
+
+    def missing(self) -> str | None:
+        try:
+            find_java()
+            if self.installed() is None:
+                maven.find_maven()
+        except SystemFailure as failure:
+            return str(failure)
+        return None
+
+    def install(self, version: str | None, progress: Progress) -> None:
+        version = version or self.default_version
+        settings.parse_version(version, "")
+        self._installation(version, find_java(), progress)
+
+    def _installation(self, version: str, java: Java, progress: Progress) -> Installation:
+        cache = self.cache
+        title = f"Pulsar {version}"
+        log = cache.root / "logs" / f"{self.name}-{version}.log"
+
+        def fetch(into: Path) -> Mapping[str, Any]:
+            source = maven.copy_one(title, artifact(version), into, java, log, progress)
+            progress(f"unpacking {title}")
+            unpack(into)
+            return source
+
+        return cache.obtain(self.name, version, fetch, progress)
+
+    def start(self, request: SystemRequest, directory: Path, progress: Progress) -> RunningSystem:
+        self.check(request)
+        version = request.version or self.default_version
+        options = settings.parse_options(request)
+        java = find_java()
+        launch = Launch(
+            version=version,
+            nodes=request.nodes,
+            options=options,
+            plan=settings.plan(request.level, request.nodes, options, settings.where_of(request)),
+            directory=directory.absolute(),
+            java=java,
+            installation=self._installation(version, java, progress),
+        )
+        return start_cluster(launch, progress)
+
+    def attach(self, request: SystemRequest) -> RunningSystem:
+        self.check(request)
+        return AttachedPulsar(request, settings.parse_options(request))
+
+
+def unpack(directory: Path) -> None:
+    """Replaces the archive in a directory by what is needed of it. Raises SystemFailure for one that is broken."""
+    archives = list(directory.glob("*.tar.gz"))
+    if len(archives) != 1:
+        raise SystemFailure(f"Maven was asked for one archive, and {len(archives)} came")
+    try:
+        with tarfile.open(archives[0]) as archive:
+            for member in archive:
+                # The archive has one directory at its top, which says nothing.
+                name = member.name.partition("/")[2]
+                if name.split("/")[0] in KEPT:
+                    member.name = name
+                    archive.extract(member, directory, filter="data")
+    except (OSError, tarfile.TarError) as error:
+        raise SystemFailure(f"Pulsar's archive {archives[0].name} cannot be unpacked: {error}") from error
+    archives[0].unlink()
+    if not (directory / "lib").is_dir() or not (directory / "conf" / "broker.conf").is_file():
+        shutil.rmtree(directory / "lib", ignore_errors=True)
+        raise SystemFailure(
+            "Pulsar's archive has no lib and conf/broker.conf: it is not its server distribution"
+        )
+
+
+class AttachedPulsar(RunningSystem):
+    """A cluster that was running already. Only its topics of the trial are created and deleted."""
+
+    def __init__(self, request: SystemRequest, options: settings.Options) -> None:
+        self.name = Pulsar.name
+        self.version = request.version or "unknown"
+        self.nodes = len(request.connect)
+        self.level = None
+        self.attached = True
+        self._connect = request.connect
+        self._options = options
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        options = dict(self._options.client)
+        if self._options.admin:
+            options["admin"] = list(self._options.admin)
+        return {"protocol": Pulsar.protocol, "bootstrap": list(self._connect), "options": options}
+
+    @property
+    def acks(self) -> Literal["all", "leader", "none"]:
+        return "all"
+
+    def topic_plan(self) -> TopicPlan:
+        return TopicPlan(1, {})
+
+    def processes(self) -> list[SystemProcess]:
+        return []
+
+    def failure(self) -> str | None:
+        return None
+
+    def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
+        return compare(describe(topics), {}, topics, Expectation(self.nodes, None, None, {}))
+
+    def configuration(self) -> dict[str, Any]:
+        hidden = {key: value for key, value in self._options.client.items() if key != "token"}
+        return {"connect": list(self._connect), "admin": list(self._options.admin), "client": hidden}
+
+    def collect_logs(self, into: Path) -> None:
+        """Its logs are where its owner keeps them."""
+
+    def stop(self) -> None:
+        """It is not ours to stop."""
+
+    def wipe(self) -> None:
+        """It is not ours to wipe."""

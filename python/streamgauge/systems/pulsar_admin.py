@@ -1,0 +1,81 @@
+"""Pulsar's and BookKeeper's web services: what the lab asks of a cluster that it runs.
+
+Source: Pulsar's "Admin REST API" (version 2) and BookKeeper's "HTTP API".
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from streamgauge.systems import processes
+from streamgauge.systems.base import SystemFailure
+
+TIMEOUT_S = 20.0
+
+
+class Web:
+    """The web service of a broker or bookie."""
+
+    def __init__(self, port: int, host: str = processes.LOOPBACK, timeout_s: float = TIMEOUT_S) -> None:
+        self._base = f"http://{host}:{port}"
+        self._timeout_s = timeout_s
+
+    def get(self, path: str) -> httpx.Response:
+        """Raises httpx.HTTPError, also for a refusal."""
+        answer = httpx.get(self._base + path, timeout=self._timeout_s, trust_env=False, follow_redirects=True)
+        answer.raise_for_status()
+        return answer
+
+    def send(self, method: str, path: str, body: Any) -> None:
+        """Raises SystemFailure with Pulsar's words."""
+        try:
+            answer = httpx.request(
+                method,
+                self._base + path,
+                json=body,
+                timeout=self._timeout_s,
+                trust_env=False,
+                follow_redirects=True,
+            )
+        except httpx.HTTPError as error:
+            raise SystemFailure(f"Pulsar's web service {self._base} does not answer: {error}") from error
+        if not answer.is_success:
+            reason = answer.text
+            with contextlib.suppress(ValueError, AttributeError):
+                reason = answer.json().get("reason", reason)
+            raise SystemFailure(
+                f"Pulsar refuses {method} {path}: {reason.strip()} (status {answer.status_code})"
+            )
+
+
+def is_healthy(web: Web) -> str | None:
+    """None when the broker publishes and reads a message of its own; else what is wrong."""
+    try:
+        answer = web.get("/admin/v2/brokers/health").text.strip()
+    except httpx.HTTPError as error:
+        return str(error)
+    return None if answer == "ok" else f"it says {answer!r}"
+
+
+def bookies(web: Web) -> list[str]:
+    """Addresses of all bookies that a broker knows. Raises httpx.HTTPError or ValueError."""
+    known = web.get("/admin/v2/bookies/all").json().get("bookies") or []
+    return [str(one.get("bookieId")) for one in known]
+
+
+def create_namespace(
+    web: Web, cluster: str, namespace: str, quorums: Mapping[str, int], bundles: int
+) -> None:
+    """Makes tenant and namespace with its persistence (bookkeeperEnsemble, bookkeeperWriteQuorum,
+    bookkeeperAckQuorum). Raises SystemFailure.
+    """
+    tenant = namespace.partition("/")[0]
+    web.send("PUT", f"/admin/v2/tenants/{tenant}", {"adminRoles": [], "allowedClusters": [cluster]})
+    policies = {"bundles": {"numBundles": bundles}, "replication_clusters": [cluster]}
+    web.send("PUT", f"/admin/v2/namespaces/{namespace}", policies)
+    persistence = {**quorums, "managedLedgerMaxMarkDeleteRate": 1.0}
+    web.send("POST", f"/admin/v2/namespaces/{namespace}/persistence", persistence)

@@ -1,0 +1,433 @@
+"""One or three Pulsar nodes on loopback: a ZooKeeper, and a bookie and a broker per node, as child processes.
+
+Below the directory of a cluster:
+
+    zookeeper/conf, bookie-1/conf, broker-1/conf      as written: the distribution's files with our settings
+    setup/logs                                        of the process that writes the cluster's metadata
+    */logs/{server,console,gc}.log                    kept when the data is wiped
+    */data, */tmp                                     wiped
+
+Each process is `java -cp 'lib/*' MAIN-CLASS`, run in its own directory, without Pulsar's shell scripts.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+import psutil
+
+from streamgauge.systems import processes
+from streamgauge.systems import pulsar_admin as admin
+from streamgauge.systems import pulsar_bookies as bookies
+from streamgauge.systems import pulsar_settings as settings
+from streamgauge.systems.base import (
+    Describe,
+    Level,
+    Progress,
+    ReadBack,
+    RunningSystem,
+    SystemFailure,
+    SystemProcess,
+    TopicPlan,
+)
+from streamgauge.systems.cache import Installation
+from streamgauge.systems.java import Java
+from streamgauge.systems.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
+from streamgauge.systems.pulsar_durability import Expectation, compare
+
+START_TIMEOUT_S = 240.0
+"""Far above the usual 30 s: a busy machine starts seven JVMs slowly, and a real failure ends the wait at once anyway."""
+SETUP_TIMEOUT_S = 120.0
+PROBE_TIMEOUT_S = 2.0
+ATTEMPTS = 3
+"""Starts with fresh ports when another program has taken one between choosing and binding."""
+STOP_WAIT_S = 60.0
+"""A broker unloads its topics and a bookie flushes before they end."""
+BUNDLES_PER_NODE = 16
+"""Brokers own a namespace in bundles; the default of 4 would leave one of three brokers with twice the load."""
+PARTS = ("conf", "logs", "data", "tmp")
+SETUP = "setup"
+"""The process that writes the cluster's metadata once."""
+ZOOKEEPER_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+SETUP_CLASS = "org.apache.pulsar.PulsarClusterMetadataSetup"
+BOOKIE_CLASS = "org.apache.bookkeeper.server.Main"
+BROKER_CLASS = "org.apache.pulsar.PulsarBrokerStarter"
+
+
+class PortTaken(SystemFailure):
+    """A port that was free when it was chosen is not any more."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that is decided before the first process of a cluster runs."""
+
+    version: str
+    nodes: int
+    options: settings.Options
+    plan: settings.Plan
+    directory: Path
+    java: Java
+    installation: Installation
+
+    def all_nodes(self) -> range:
+        """The nodes' numbers."""
+        return range(1, self.nodes + 1)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a launch has been given: ports, and what was written into the configuration files."""
+
+    zookeeper: int
+    ports: Sequence[settings.NodePorts]
+    settings: Mapping[str, Mapping[str, str]]
+    """Process -> its settings that differ from the distribution's file."""
+
+
+def start_cluster(launch: Launch, progress: Progress) -> RunningPulsar:
+    """Starts everything and waits until every broker is healthy and knows all bookies.
+
+    Raises SystemFailure with the reason from the log; nothing is left running then.
+    """
+    try:
+        launch.directory.mkdir(parents=True, exist_ok=True)
+        occupied = any(launch.directory.iterdir())
+    except OSError as error:
+        raise SystemFailure(f"cannot use {launch.directory} for Pulsar's data: {error}") from error
+    if occupied:
+        raise SystemFailure(f"{launch.directory} is not empty; Pulsar is started on fresh data only")
+    _require_memory(launch)
+    count = "1 node" if launch.nodes == 1 else f"{launch.nodes} nodes"
+    progress(f"starting Pulsar {launch.version} ({count}: ZooKeeper, and a bookie and a broker each)")
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return _start_once(launch, progress)
+        except PortTaken as failure:
+            if launch.options.ports:
+                raise
+            progress(f"{failure}; trying other ports")
+            for entry in launch.directory.iterdir():
+                shutil.rmtree(entry, ignore_errors=True)
+    return _start_once(launch, progress)
+
+
+def _require_memory(launch: Launch) -> None:
+    """Fails before a JVM does, which would say it less clearly, or be killed by the kernel in the middle of a run."""
+    available_mib = psutil.virtual_memory().available // settings.MIB
+    needed_mib = launch.options.needed_mib(launch.nodes)
+    if needed_mib > available_mib:
+        raise SystemFailure(
+            f"{launch.nodes} node(s) of Pulsar need about {needed_mib} MiB, but only {available_mib} MiB are available; "
+            "close other programs, or set smaller sizes under memory in the system file"
+        )
+
+
+def _start_once(launch: Launch, progress: Progress) -> RunningPulsar:
+    layout = _lay_out(launch)
+    started: list[processes.ManagedProcess] = []
+    try:
+        started.append(_start(launch, "zookeeper", [ZOOKEEPER_CLASS, "conf/zookeeper.conf"]))
+        _wait(started, lambda: _zookeeper_missing(layout.zookeeper))
+        _set_up(launch, layout)
+        for node in launch.all_nodes():
+            command = [BOOKIE_CLASS, "--conf", "conf/bookie.conf"]
+            started.append(_start(launch, f"bookie-{node}", command))
+        _wait(started, lambda: _bookies_missing(layout))
+        progress("the bookies are up; starting the brokers")
+        for node in launch.all_nodes():
+            command = [BROKER_CLASS, "--broker-conf", "conf/broker.conf"]
+            started.append(_start(launch, f"broker-{node}", command))
+        _wait(started, lambda: _brokers_missing(launch, layout))
+        plan = launch.plan
+        quorums = {
+            "bookkeeperEnsemble": plan.ensemble,
+            "bookkeeperWriteQuorum": plan.write_quorum,
+            "bookkeeperAckQuorum": plan.ack_quorum,
+        }
+        namespace = str(launch.options.client.get("namespace", settings.NAMESPACE))
+        web = admin.Web(layout.ports[0].web)
+        admin.create_namespace(web, settings.CLUSTER, namespace, quorums, BUNDLES_PER_NODE * launch.nodes)
+    except BaseException:
+        # Whatever the reason (Ctrl-C too) nothing stays behind, and data nobody has used needs no orderly shutdown.
+        processes.kill(started)
+        raise
+    return RunningPulsar(launch, layout, started)
+
+
+def _lay_out(launch: Launch) -> Layout:
+    """Chooses ports and writes the processes' directories."""
+    free = processes.free_ports(1 + 4 * launch.nodes, avoid=launch.options.ports)
+    zookeeper = free.pop()
+    ports = []
+    for node in launch.all_nodes():
+        given = launch.options.ports[node - 1] if launch.options.ports else free.pop()
+        ports.append(settings.NodePorts(given, free.pop(), free.pop(), free.pop()))
+    written: dict[str, Mapping[str, str]] = {
+        "zookeeper": settings.zookeeper_settings(zookeeper, str(launch.directory / "zookeeper" / "data"))
+    }
+    for node, own in enumerate(ports, start=1):
+        data = str(launch.directory / f"bookie-{node}" / "data")
+        written[f"bookie-{node}"] = settings.bookie_settings(
+            launch.plan, launch.options, zookeeper, own, data
+        )
+        written[f"broker-{node}"] = settings.broker_settings(launch.plan, launch.options, zookeeper, own)
+    for name in (*written, SETUP):
+        for part in PARTS:
+            (launch.directory / name / part).mkdir(parents=True, exist_ok=True)
+        logging = launch.directory / name / "conf" / "log4j2.properties"
+        logging.write_text(settings.LOG4J2_TEXT, encoding="utf-8")
+    for name, own_settings in written.items():
+        kind = name.partition("-")[0]
+        shipped = "" if kind == "zookeeper" else _shipped(launch, kind)
+        text = settings.overlaid(shipped, own_settings)
+        (launch.directory / name / "conf" / f"{kind}.conf").write_text(text, encoding="utf-8")
+    return Layout(zookeeper, ports, written)
+
+
+def _shipped(launch: Launch, kind: str) -> str:
+    """The distribution's own configuration file."""
+    name = {"bookie": "bookkeeper.conf", "broker": "broker.conf"}[kind]
+    path = launch.installation.path / "conf" / name
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SystemFailure(f"the Pulsar distribution is not whole: {error}") from error
+
+
+def process_command(launch: Launch, name: str, command: Sequence[str]) -> list[str]:
+    """The command line of a process; it runs in the directory of that name."""
+    kind = "zookeeper" if name == SETUP else name.partition("-")[0]
+    memory = launch.options.memory_mib
+    flags = settings.jvm_flags(memory[kind], memory.get(f"{kind}_direct"), launch.options.jvm_flags)
+    home = launch.directory / name
+    return [
+        str(launch.java.executable),
+        *flags,
+        # Native libraries (RocksDB, epoll) are unpacked there; so they are wiped with the rest.
+        f"-Djava.io.tmpdir={home / 'tmp'}",
+        f"-Dgauge.logs.dir={home / 'logs'}",
+        f"-Dlog4j2.configurationFile={home / 'conf' / 'log4j2.properties'}",
+        "-cp",
+        f"{launch.installation.path}/lib/*",
+        *command,
+    ]
+
+
+def _start(launch: Launch, name: str, command: Sequence[str]) -> processes.ManagedProcess:
+    home = launch.directory / name
+    environment = {key: value for key, value in os.environ.items() if key not in JVM_ENVIRONMENT}
+    return processes.start(
+        f"Pulsar {name}",
+        process_command(launch, name, command),
+        home / "logs" / "console.log",
+        environment=environment,
+        directory=home,
+    )
+
+
+def _set_up(launch: Launch, layout: Layout) -> None:
+    """Writes the cluster's metadata into ZooKeeper, which is done once before the first bookie."""
+    store = f"zk:{processes.LOOPBACK}:{layout.zookeeper}"
+    first = layout.ports[0]
+    command = [SETUP_CLASS, "--cluster", settings.CLUSTER, "--metadata-store", store]
+    command += ["--configuration-metadata-store", store]
+    command += ["--web-service-url", f"http://{processes.LOOPBACK}:{first.web}"]
+    command += ["--broker-service-url", f"pulsar://{processes.LOOPBACK}:{first.broker}"]
+    process = _start(launch, SETUP, command)
+    try:
+        if not process.wait(time.monotonic() + SETUP_TIMEOUT_S):
+            raise SystemFailure(
+                f"setting up Pulsar's metadata took longer than {SETUP_TIMEOUT_S:.0f} s (log: {process.log})"
+            )
+        if process.exit_status() != 0:
+            raise SystemFailure(
+                f"Pulsar's metadata could not be set up (log: {process.log}); the last lines are:\n"
+                f"{processes.log_tail(process.log)}"
+            )
+    finally:
+        processes.kill([process])
+
+
+def _wait(started: Sequence[processes.ManagedProcess], waiting_for: Any) -> None:
+    try:
+        processes.wait_until(
+            waiting_for, started, START_TIMEOUT_S, lambda process: explain(process.log.parent), poll_s=0.25
+        )
+    except SystemFailure as failure:
+        if "Address already in use" in str(failure) or "BindException" in str(failure):
+            raise PortTaken(str(failure)) from None
+        raise
+
+
+def _zookeeper_missing(port: int) -> str | None:
+    """Asked by its four-letter word, as its own documentation tells."""
+    try:
+        with socket.create_connection((processes.LOOPBACK, port), PROBE_TIMEOUT_S) as connection:
+            connection.settimeout(PROBE_TIMEOUT_S)
+            connection.sendall(b"ruok")
+            answer = connection.recv(16)
+    except OSError as error:
+        return f"ZooKeeper to answer ({error})"
+    return None if answer == b"imok" else f"ZooKeeper to be ready (it says {answer!r})"
+
+
+def _bookies_missing(layout: Layout) -> str | None:
+    for node, own in enumerate(layout.ports, start=1):
+        web = admin.Web(own.bookie_http, timeout_s=PROBE_TIMEOUT_S)
+        try:
+            web.get("/api/v1/bookie/is_ready")
+        except httpx.HTTPError as error:
+            return f"bookie {node} to be ready ({error})"
+    return None
+
+
+def _brokers_missing(launch: Launch, layout: Layout) -> str | None:
+    for node, own in enumerate(layout.ports, start=1):
+        web = admin.Web(own.web)
+        fault = admin.is_healthy(web)
+        if fault is not None:
+            return f"broker {node} to be healthy ({fault})"
+        try:
+            known = len(admin.bookies(web))
+        except (httpx.HTTPError, ValueError) as error:
+            return f"broker {node} to know the bookies ({error})"
+        if known != launch.nodes:
+            return f"broker {node} to know {launch.nodes} bookies (it knows {known})"
+    return None
+
+
+# ---------------------------------------------------------------------- running
+
+
+@dataclass
+class RunningPulsar(RunningSystem):
+    """A cluster that the lab has started."""
+
+    launch: Launch = field(repr=False)
+    layout: Layout = field(repr=False)
+    started: Sequence[processes.ManagedProcess]
+    """In the order of their start: ZooKeeper, bookies, brokers."""
+
+    def __post_init__(self) -> None:
+        self.name = "pulsar"
+        self.version = self.launch.version
+        self.nodes = self.launch.nodes
+        self.level: Level | None = self.launch.plan.level
+        self.attached = False
+        self._stopped = False
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        host = processes.LOOPBACK
+        options = {
+            "admin": [f"{host}:{own.web}" for own in self.layout.ports],
+            "namespace": settings.NAMESPACE,
+            **self.launch.options.client,
+        }
+        bootstrap = [f"{host}:{own.broker}" for own in self.layout.ports]
+        return {"protocol": "pulsar", "bootstrap": bootstrap, "options": options}
+
+    @property
+    def acks(self) -> Literal["all", "leader", "none"]:
+        return "all"
+
+    def topic_plan(self) -> TopicPlan:
+        return TopicPlan(self.launch.plan.write_quorum, {})
+
+    def processes(self) -> list[SystemProcess]:
+        return [SystemProcess(process.name.removeprefix("Pulsar "), process.pid) for process in self.started]
+
+    def failure(self) -> str | None:
+        if self._stopped:
+            return None
+        for process in self.started:
+            ending = process.ending()
+            if ending is not None:
+                return f"{process.name} (pid {process.pid}) {ending}: {why_it_died(process)}"
+        return None
+
+    def goes_on(self) -> bool:
+        """Brokers keep nothing, so that one of them takes over what the others had. A ledger needs as many bookies as it has
+        copies: with one of three gone no new one can be begun.
+        """
+        lost = [process.name for process in self.started if not process.running()]
+        return len(lost) < self.nodes and all("broker" in name for name in lost)
+
+    def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
+        read: dict[str, Mapping[str, Any]] = {}
+        trouble = []
+        for node, own in enumerate(self.layout.ports, start=1):
+            try:
+                read[f"bookie-{node}"] = bookies.configuration(own.bookie_http)
+            except (httpx.HTTPError, ValueError) as error:
+                trouble.append(f"the settings of bookie {node} could not be read back: {error}")
+        expected = Expectation(self.nodes, self.level, self.launch.plan, self.layout.settings)
+        found = compare(describe(topics), read, topics, expected)
+        return ReadBack(found.level, found.settings, (*trouble, *found.mismatches))
+
+    def metrics(self) -> Mapping[str, float]:
+        found: dict[str, float] = {}
+        for node, own in enumerate(self.layout.ports, start=1):
+            for name, value in bookies.metrics(own.bookie_http).items():
+                found[f"bookie-{node}.{name}"] = value
+        return found
+
+    def configuration(self) -> dict[str, Any]:
+        launch = self.launch
+        hidden = {key: value for key, value in launch.options.client.items() if key != "token"}
+        return {
+            "version": self.version,
+            "level": self.level,
+            "acks": self.acks,
+            "journal": launch.plan.journal,
+            "profile": launch.options.profile,
+            "quorums": {
+                "ensemble": launch.plan.ensemble,
+                "write": launch.plan.write_quorum,
+                "ack": launch.plan.ack_quorum,
+            },
+            "java": {"version": launch.java.version, "executable": str(launch.java.executable)},
+            "memory_mib": dict(launch.options.memory_mib),
+            "client_options": hidden,
+            "commands": {
+                kind: process_command(launch, kind, [])[:-2] for kind in ("zookeeper", "bookie-1", "broker-1")
+            },
+            "settings_beside_the_distribution": {
+                name: dict(own) for name, own in self.layout.settings.items()
+            },
+            "package": {
+                **launch.installation.source,
+                "sha256": {
+                    name: digest
+                    for name, digest in launch.installation.sha256.items()
+                    if name.startswith("conf/")
+                },
+            },
+        }
+
+    def collect_logs(self, into: Path) -> None:
+        for name in (*self.layout.settings, SETUP):
+            for log in sorted((self.launch.directory / name / "logs").glob("*")):
+                if log.is_file() and log.stat().st_size > 0:
+                    processes.copy_tail(log, into / name / log.name)
+
+    def stop(self) -> None:
+        self._stopped = True
+        # From the top down: what loses what it stands on waits for it (a bookie without ZooKeeper for half a minute).
+        for kind in ("broker", "bookie", "zookeeper"):
+            processes.stop([process for process in self.started if kind in process.name], wait_s=STOP_WAIT_S)
+
+    def wipe(self) -> None:
+        self.stop()  # Data that is in use cannot be wiped.
+        for name in (*self.layout.settings, SETUP):
+            for part in ("data", "tmp"):
+                shutil.rmtree(self.launch.directory / name / part, ignore_errors=True)

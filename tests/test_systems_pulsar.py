@@ -1,0 +1,245 @@
+"""Pulsar as a system: what is decided without a server, and one short trial against a real one."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamgauge.systems import pulsar_settings as settings
+from streamgauge.systems.base import Level, SystemFailure, SystemInputError, SystemRequest
+from streamgauge.systems.pulsar import Pulsar, artifact, unpack
+from streamgauge.systems.pulsar_bookies import select
+from streamgauge.systems.pulsar_durability import Expectation, compare
+
+LAB = [sys.executable, "-c", "from streamgauge.cli import main; main()"]
+
+
+def plan(level: Level | None, nodes: int, **options: Any) -> settings.Plan:
+    """The plan for a request with these options."""
+    request = SystemRequest(nodes=nodes, level=level, options=options)
+    return settings.plan(level, nodes, settings.parse_options(request), "")
+
+
+# ---------------------------------------------------------------------- levels
+
+
+@pytest.mark.parametrize(
+    ("level", "nodes", "options", "expected"),
+    [
+        (None, 1, {}, ("L3", "sync", 1, 1)),
+        (None, 3, {}, ("L1", "sync", 3, 2)),
+        (None, 3, {"journal": "async_bypass"}, ("L2", "async_bypass", 3, 2)),
+        ("L1", 3, {}, ("L1", "sync", 3, 2)),
+        ("L2", 3, {}, ("L2", "async_journal", 3, 2)),
+        ("L3", 3, {"journal": "sync"}, ("L3", "sync", 3, 1)),
+        ("L4", 3, {"journal": "async_bypass"}, ("L4", "async_bypass", 3, 1)),
+        ("L4", 1, {}, ("L4", "async_journal", 1, 1)),
+    ],
+)
+def test_each_level_has_its_means(
+    level: Level | None, nodes: int, options: dict[str, Any], expected: tuple[str, str, int, int]
+) -> None:
+    found = plan(level, nodes, **options)
+    assert (found.level, found.journal, found.write_quorum, found.ack_quorum) == expected
+    assert settings.level_of(found.ack_quorum, found.journal == "sync") == found.level
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (SystemRequest(level="L1"), "start three nodes"),
+        (SystemRequest(level="L2"), "On one node there are L3"),
+        (SystemRequest(nodes=2), "1 or 3 nodes"),
+        (SystemRequest(version="4"), "three numbers such as 4.0.8"),
+        (SystemRequest(version="2.6.0"), "2.10.0 or later"),
+        (SystemRequest(level="L3", options={"journal": "async_journal"}), "which needs sync"),
+        (
+            SystemRequest(nodes=3, level="L2", options={"journal": "sync"}),
+            "needs async_journal or async_bypass",
+        ),
+        (SystemRequest(options={"journal": "fast"}), "expected one of sync, async_journal, async_bypass"),
+        (SystemRequest(options={"profile": "mine"}), "expected one of streamnative-2020"),
+        (SystemRequest(options={"brokers": {}}), "did you mean 'broker'"),
+        (SystemRequest(options={"broker": {"clusterName": "x"}}), "broker.clusterName cannot be set"),
+        (
+            SystemRequest(options={"bookie": {"journalSyncData": False}}),
+            "bookie.journalSyncData cannot be set",
+        ),
+        (SystemRequest(options={"memory": {"broker": "1"}}), "memory.broker '1'"),
+        (SystemRequest(options={"memory": {"brokers": "1g"}}), "did you mean 'broker'"),
+        (SystemRequest(options={"memory": {"broker": "900g"}}), "set smaller sizes under memory"),
+        (SystemRequest(options={"jvm_flags": ["-Xmx1g"]}), "use the key memory instead"),
+        (SystemRequest(options={"client": {"subscription_type": "queue"}}), "exclusive, failover, shared"),
+        (SystemRequest(options={"client": {"receive_bytes": 1}}), "65536 to 4294967296"),
+        (SystemRequest(options={"client": {"namespace": "trial"}}), "expected tenant/namespace"),
+        (SystemRequest(options={"admin": ["127.0.0.1:8080"]}), "a cluster that already runs"),
+        (SystemRequest(options={"ports": [1, 2]}), "expected 1 different ports"),
+        (SystemRequest(connect=("here",)), "expected host:port"),
+        (SystemRequest(connect=("a:6650",), level="L1"), "cannot be asked of a running cluster"),
+        (SystemRequest(connect=("a:6650",), options={"journal": "sync"}), "journal cannot be set"),
+        (SystemRequest(connect=("a:6650",), options={"admin": "a"}), "web addresses as host:port"),
+    ],
+)
+def test_what_cannot_be_had_is_refused(request_: SystemRequest, words: str) -> None:
+    with pytest.raises(SystemInputError, match=words):
+        Pulsar().check(request_)
+
+
+# ---------------------------------------------------------------------- files
+
+
+def test_a_shipped_file_keeps_what_is_not_set() -> None:
+    shipped = "# journalSyncData=never\na=1\njournalSyncData=true\nb=2\njournalSyncData=true\n"
+    text = settings.overlaid(shipped, {"journalSyncData": "false", "bookiePort": "7"})
+    assert text == "# journalSyncData=never\na=1\njournalSyncData=false\nb=2\nbookiePort=7\n"
+
+
+@pytest.mark.parametrize("journal", ["sync", "async_journal", "async_bypass"])
+def test_journal_variants_are_those_of_the_study(journal: settings.Journal) -> None:
+    level: Level = "L3" if journal == "sync" else "L4"
+    ports = settings.NodePorts(1, 2, 3, 4)
+    written = settings.bookie_settings(plan(level, 1, journal=journal), settings.Options(), 9, ports, "/d")
+    assert written["journalSyncData"] == ("true" if journal == "sync" else "false")
+    assert written["journalWriteData"] == ("false" if journal == "async_bypass" else "true")
+    # With /ledgers at its end a bookie finds no cluster.
+    assert written["metadataServiceUri"] == "metadata-store:zk:127.0.0.1:9"
+
+
+def test_a_profile_is_the_study_s_tuning_and_a_file_may_change_it() -> None:
+    options = settings.parse_options(SystemRequest(options={"profile": "streamnative-2020"}))
+    assert options.broker["managedLedgerNewEntriesCheckDelayInMillis"] == "0"
+    assert options.broker["bookkeeperNumberOfChannelsPerBookie"] == "64"
+    assert options.client["receive_bytes"] == 1 << 32
+    changed = {"profile": "streamnative-2020", "broker": {"bookkeeperNumberOfChannelsPerBookie": 8}}
+    options = settings.parse_options(SystemRequest(options=changed))
+    assert options.broker["bookkeeperNumberOfChannelsPerBookie"] == "8"
+
+
+def test_the_distribution_is_an_archive_and_only_what_is_used_is_kept(tmp_path: Path) -> None:
+    assert str(artifact("4.0.8")) == "org.apache.pulsar:pulsar-server-distribution:4.0.8:tar.gz:bin"
+    with tarfile.open(tmp_path / "x-bin.tar.gz", "w:gz") as archive:
+        for name in ("p/lib/a.jar", "p/conf/broker.conf", "p/LICENSE", "p/bin/pulsar", "p/examples/x"):
+            member = tarfile.TarInfo(name)
+            member.size = 1
+            archive.addfile(member, io.BytesIO(b"x"))
+    unpack(tmp_path)
+    kept = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert kept == ["LICENSE", "conf/broker.conf", "lib/a.jar"]
+    (tmp_path / "broken.tar.gz").write_bytes(b"no archive")
+    with pytest.raises(SystemFailure, match="cannot be unpacked"):
+        unpack(tmp_path)
+
+
+# ---------------------------------------------------------------------- reading back
+
+
+def read_back(
+    level: Level, *, bookie: dict[str, Any] | None = None, ack_quorum: int = 2, brokers: int = 3
+) -> Any:
+    """What `compare` says of three nodes that were asked for a level."""
+    asked = plan(level, 3)
+    nodes = range(1, 4)
+    ports = {node: settings.NodePorts(node, 10 + node, 20 + node, 30 + node) for node in nodes}
+    options = settings.Options()
+    written = {f"broker-{node}": settings.broker_settings(asked, options, 9, ports[node]) for node in nodes}
+    written |= {
+        f"bookie-{node}": settings.bookie_settings(asked, options, 9, ports[node], "/d") for node in nodes
+    }
+    persistence = {
+        "bookkeeperEnsemble": 3,
+        "bookkeeperWriteQuorum": 3,
+        "bookkeeperAckQuorum": ack_quorum,
+    }
+    description = {
+        "node_settings": {
+            # As a broker prints its ports, and numbers that may have a fraction.
+            str(node): {**written[f"broker-{node}"], "brokerServicePort": f"Optional[{node}]"}
+            | {"webServicePort": f"Optional[{10 + node}]", "backlogQuotaDefaultLimitGB": "-1.0"}
+            for node in list(nodes)[:brokers]
+        },
+        "topics": {"t": {"partitions": 1, "settings": persistence}},
+    }
+    bookies = {f"bookie-{node}": {**written[f"bookie-{node}"], **(bookie or {})} for node in nodes}
+    return compare(description, bookies, ["t"], Expectation(3, level, asked, written))
+
+
+@pytest.mark.parametrize(("level", "ack_quorum"), [("L1", 2), ("L2", 2), ("L3", 1), ("L4", 1)])
+def test_settings_as_asked_amount_to_the_level(level: Level, ack_quorum: int) -> None:
+    found = read_back(level, ack_quorum=ack_quorum)
+    assert (found.level, found.mismatches) == (level, ())
+    assert found.settings["namespace.bookkeeperAckQuorum"] == ack_quorum
+    assert found.settings["bookie-2.journalWriteData"] == "true"
+
+
+def test_settings_that_differ_are_told() -> None:
+    found = read_back("L1", bookie={"journalSyncData": "false"})
+    assert found.level == "L2"
+    assert "setting journalSyncData of bookie-1 is false instead of true" in found.mismatches
+    assert "amount to L2" in found.mismatches[-1]
+    found = read_back("L1", ack_quorum=1)
+    assert "bookkeeperAckQuorum of topic t is 1 instead of 2" in found.mismatches
+    found = read_back("L1", brokers=2)
+    assert "3 Pulsar brokers were expected, but 2 answer" in found.mismatches
+    assert "broker-3 does not tell its setting managedLedgerDefaultAckQuorum" in found.mismatches
+
+
+def test_an_attached_cluster_tells_its_quorums_and_no_level() -> None:
+    brokers = {"1": {"managedLedgerDefaultAckQuorum": "2", "managedLedgerDefaultWriteQuorum": "2"}}
+    description = {"node_settings": brokers, "topics": {"t": {"partitions": 1, "settings": None}}}
+    found = compare(description, {}, ["t"], Expectation(1, None, None, {}))
+    assert (found.level, found.mismatches) == (None, ())
+    assert found.settings["namespace.bookkeeperAckQuorum"] == "2"
+
+
+def test_bookies_metrics_are_read_from_prometheus_text() -> None:
+    found = select(
+        "# TYPE bookie_journal_JOURNAL_SYNC summary\n"
+        'bookie_journal_JOURNAL_SYNC{success="true",quantile="0.99", journalIndex="0"} 4.5\n'
+        'bookie_journal_JOURNAL_SYNC{success="true",quantile="0.99", journalIndex="1"} 3.5\n'
+        'bookie_journal_JOURNAL_SYNC{success="true",quantile="0.75", journalIndex="0"} 1.0\n'
+        'bookie_journal_JOURNAL_SYNC_count{success="true", journalIndex="0"} 10\n'
+        'bookie_journal_JOURNAL_SYNC_count{success="true", journalIndex="1"} 5\n'
+        'bookie_journal_JOURNAL_SYNC_sum{success="true", journalIndex="0"} 30.0\n'
+        'bookie_journal_JOURNAL_SYNC_count{success="false", journalIndex="0"} 0\n'
+        'bookie_journal_JOURNAL_SYNC{success="false",quantile="1.0", journalIndex="0"} -Infinity\n'
+        'bookie_journal_JOURNAL_QUEUE_SIZE{journalIndex="0"} 7\n'
+        'bookie_flush{success="true",quantile="1.0"} NaN\n'
+        'bookie_flush_size{success="true",quantile="1.0"} 12\n'
+        "nonsense\n"
+    )
+    assert found == {
+        "journal_sync_ms_p99": 4.5,
+        "journal_sync_count": 15.0,
+        "journal_sync_ms_sum": 30.0,
+        "journal_queue_entries": 7.0,
+    }
+
+
+# ---------------------------------------------------------------------- a real one
+
+
+@pytest.mark.jvm
+@pytest.mark.timeout(400)
+def test_a_short_trial_is_valid_and_its_audit_clean(tmp_path: Path) -> None:
+    command = [*LAB, "run", "1-topic-16-partitions-100b", "--system", "pulsar", "--durability", "L3"]
+    command += ["--rate", "2000", "--duration", "3s", "--warmup", "2s", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=380, check=False)
+    results = list(tmp_path.rglob("result.json"))
+    assert results, done.stdout + done.stderr
+    result = json.loads(results[0].read_text())
+    assert result["durability"]["declared"] == "L3"
+    assert result["durability"]["mismatches"] == []
+    assert result["durability"]["settings"]["bookie-1.journalSyncData"] == "true"
+    audit = result["audit"]
+    assert audit["sent"] == audit["acked"] == audit["received"] > 0
+    assert (audit["lost"], audit["duplicated"], audit["corrupted"]) == (0, 0, 0)
+    metrics = {metric["name"]: metric for metric in result["system_metrics"]}
+    synced = metrics["bookie-1.journal_sync_count"]
+    assert synced["after"] > synced["before"]
+    assert {process["name"] for process in result["processes"]} == {"zookeeper", "bookie-1", "broker-1"}
