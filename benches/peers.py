@@ -20,6 +20,8 @@ class Cost:
     cpu_s: float
     seconds: float
     rss_bytes_max: int = 0
+    service_p50_ms: float | None = None
+    """From handing a message over to its acknowledgement, where the client says so."""
 
     @property
     def us_per_msg(self) -> float:

@@ -1,8 +1,9 @@
-"""The peers of RabbitMQ and NATS: RabbitMQ's PerfTest, and a load program on the official Go client of NATS."""
+"""The peers of the other systems: RabbitMQ's PerfTest, pulsar-perf, and a load program on the official Go client of NATS."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -18,6 +19,8 @@ from streamgauge.systems.java import find_java
 PERF_TEST = maven.Artifact("com.rabbitmq", "perf-test", "2.22.1")
 UNCONFIRMED_MSGS = 4000
 """About what five batches of 128 KiB hold at 100 B."""
+UNCONFIRMED_PULSAR_MSGS = 50_000
+"""Wide enough never to be the limit at the rates that are asked for."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,53 @@ class PerfTest:
         _, cpu_s, rss = run(command(messages))
         seconds = time.monotonic() - began - start_up_wall
         return Cost(messages, cpu_s - start_up_s, max(seconds, 0.001), rss)
+
+
+@dataclass(frozen=True)
+class PulsarPerf:
+    """Pulsar's own load tool, from the distribution that is measured."""
+
+    java: str
+    classpath: str
+    settings: str
+    url: str
+
+    @staticmethod
+    def of(distribution: Path, address: str) -> PulsarPerf:
+        """The tool in a distribution's directory."""
+        settings = distribution / "conf" / "client.conf"
+        classpath = f"{settings.parent}:{distribution / 'lib' / '*'}"
+        return PulsarPerf(str(find_java().executable), classpath, str(settings), f"pulsar://{address}")
+
+    def produce(self, topic: str, messages: int, rate: int, batch_bytes: int) -> Cost:
+        """100 B, batches of 1 ms; `rate` 0: as fast as it goes."""
+
+        def command(count: int) -> list[str]:
+            jvm = [
+                self.java,
+                "-Xmx512m",
+                "-XX:MaxDirectMemorySize=512m",
+                "-Dpulsar.allocator.exit_on_oom=true",
+            ]
+            tool = [
+                "-cp",
+                self.classpath,
+                "org.apache.pulsar.testclient.PulsarPerfTestTool",
+                self.settings,
+                "produce",
+            ]
+            load = ["-u", self.url, "-s", "100", "-m", str(count), "-r", str(rate or 100_000_000)]
+            batch = ["-b", "1", "-bb", str(batch_bytes), "-bm", "100000", "-o", str(UNCONFIRMED_PULSAR_MSGS)]
+            return [*jvm, *tool, *load, *batch, "--warmup-time", "0", "-i", "3600", topic]
+
+        _, start_up_s, _ = run(command(1))
+        text, cpu_s, rss = run(command(messages))
+        sent = re.search(r"throughput stats --- (\d+) records sent --- ([\d.]+) msg/s", text)
+        median = re.search(r"Aggregated latency stats --- .*?med: +([\d.]+)", text)
+        if sent is None or median is None:
+            raise SystemExit(f"pulsar-perf said nothing that is understood:\n{text[-2000:]}")
+        count = int(sent[1])
+        return Cost(count, cpu_s - start_up_s, count / float(sent[2]), rss, float(median[1]))
 
 
 @dataclass(frozen=True)

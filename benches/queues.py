@@ -1,10 +1,11 @@
-"""What a message costs the client: ours beside RabbitMQ's PerfTest and the Go client of NATS, on one server, in one session.
+"""What a message costs the client: ours beside RabbitMQ's PerfTest, pulsar-perf and the Go client of NATS, on one server, in one session.
 
-    .venv/bin/python benches/queues.py                 starts RabbitMQ and NATS of its own, one after the other
-    --only rabbitmq,nats    --rounds 3    --quick
+    .venv/bin/python benches/queues.py                 starts RabbitMQ, NATS and Pulsar of its own, one after the other
+    --only rabbitmq,nats,pulsar    --rounds 3    --quick
 
-One partition, 100 B, a window of about 4,000 unconfirmed messages for everybody. Rounds are interleaved (ours, theirs, ours, ...);
-each figure is the median over the rounds. What counts is the CPU of the client's process; the JVM's start-up is taken off.
+100 B everywhere. RabbitMQ and NATS have one partition and a window of about 4,000 unconfirmed messages for everybody, Pulsar 16 partitions.
+Rounds are interleaved (ours, theirs, ours, ...); each figure is the median over the rounds. What counts is the CPU of the client's process;
+the JVM's start-up is taken off.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from gauge_client import MEASURE_AFTER_S, Gauge, gauge_for
 from peers import Cost
-from queue_peers import GoClient, PerfTest
+from queue_peers import GoClient, PerfTest, PulsarPerf
 from streamgauge.systems.base import RunningSystem, SystemRequest
 from streamgauge.systems.registry import systems
 
 PARTITIONS = 1
+PULSAR_PARTITIONS = 16
 BATCH_BYTES = 131_072
 
 
@@ -53,37 +56,45 @@ def compare(title: str, goal: str, rounds: int, contestants: dict[str, Callable[
             f"  {name:12} {statistics.median(each):7.3f} us/msg  [{min(each):.3f} - {max(each):.3f}]"
             f"   {statistics.median(each) / base:6.1f} x ours"
             f"   {statistics.median(cost.rate_msgs_s for cost in runs) / 1e3:7.1f} k msg/s"
-            f"   {max(cost.rss_bytes_max for cost in runs) / 2**20:5.0f} MiB",
+            f"   {max(cost.rss_bytes_max for cost in runs) / 2**20:5.0f} MiB{_median_service(runs)}",
             flush=True,
         )
 
 
-def with_topic(gauge: Gauge, work: Callable[[str], Cost]) -> Callable[[], Cost]:
+def _median_service(runs: list[Cost]) -> str:
+    told = [cost.service_p50_ms for cost in runs if cost.service_p50_ms is not None]
+    return f"   service p50 {statistics.median(told):.2f} ms" if told else ""
+
+
+def with_topic(gauge: Gauge, work: Callable[[str], Cost], partitions: int = PARTITIONS) -> Callable[[], Cost]:
     """Each run has a topic of its own."""
 
     def run() -> Cost:
-        with gauge.topic(PARTITIONS) as topic:
+        with gauge.topic(partitions) as topic:
             return work(topic)
 
     return run
 
 
-def ours(gauge: Gauge, seconds: float, rate: int | None, *, consume: bool) -> Callable[[], Cost]:
+def ours(
+    gauge: Gauge, seconds: float, rate: int | None, *, consume: bool, partitions: int = PARTITIONS
+) -> Callable[[], Cost]:
     """A trial of ours."""
 
     def run(topic: str) -> Cost:
         trial = gauge.run(
             topic,
-            PARTITIONS,
+            partitions,
             seconds + MEASURE_AFTER_S,
             rate=rate,
             batch_bytes=BATCH_BYTES,
             consume=consume,
             realtime="off" if rate is None else "auto",
         )
-        return trial.cost()
+        (p50_ms,) = trial.latency_ms("service", (50.0,))
+        return replace(trial.cost(), service_p50_ms=p50_ms)
 
-    return with_topic(gauge, run)
+    return with_topic(gauge, run, partitions)
 
 
 def rabbitmq(rounds: int, seconds: float) -> None:
@@ -134,17 +145,40 @@ def nats(rounds: int, seconds: float) -> None:
             compare(title, "at most 1/3 of nats.go", rounds, contestants)
 
 
+def pulsar(rounds: int, seconds: float) -> None:
+    """One bookie, one broker; a namespace of its own."""
+    with server("pulsar") as running, gauge_for(running.connection) as gauge:
+        distribution = systems()["pulsar"].installed()
+        assert distribution is not None
+        peer = PulsarPerf.of(Path(distribution), running.connection["bootstrap"][0])
+        namespace = running.connection["options"]["namespace"]
+        for title, rate in (
+            ("Pulsar: produce 100 B at 50,000 msg/s", 50_000),
+            ("Pulsar: produce 100 B at maximum rate", None),
+        ):
+            messages = int((rate or 300_000) * seconds)
+
+            def theirs(topic: str, messages: int = messages, rate: int = rate or 0) -> Cost:
+                return peer.produce(f"persistent://{namespace}/{topic}", messages, rate, BATCH_BYTES)
+
+            contestants = {
+                "ours": ours(gauge, seconds, rate, consume=False, partitions=PULSAR_PARTITIONS),
+                "pulsar-perf": with_topic(gauge, theirs, PULSAR_PARTITIONS),
+            }
+            compare(title, "at most 1/5 of pulsar-perf", rounds, contestants)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="rabbitmq,nats")
+    parser.add_argument("--only", default="rabbitmq,nats,pulsar")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="shorter runs, for a look")
     chosen = parser.parse_args()
     seconds = 8.0 if chosen.quick else 20.0
     for name in chosen.only.split(","):
-        {"rabbitmq": rabbitmq, "nats": nats}[name](chosen.rounds, seconds)
+        {"rabbitmq": rabbitmq, "nats": nats, "pulsar": pulsar}[name](chosen.rounds, seconds)
 
 
 if __name__ == "__main__":
