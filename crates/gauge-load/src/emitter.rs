@@ -37,7 +37,18 @@ pub struct Departure<'a> {
     pub template: &'a Template,
 }
 
+/// By how much of the generator's own lateness a batch leaves sooner, at most: what a lane may sleep between two looks at the schedule.
+const LATENESS_FORGIVEN_NS: i64 = 1_000_000;
+
 impl Departure<'_> {
+    /// From when on a batch that begins with this message lingers: from when it was due, as in a generator that is never late; from when it is handed
+    /// over, less 1 ms, in one that is later than that; and from the end of the time for which the client had no room.
+    #[inline]
+    pub fn lingers_from_ns(&self) -> i64 {
+        let late_ns = self.sent_ns - self.stamp.intended_ns - self.held_ns;
+        self.sent_ns - late_ns.clamp(0, LATENESS_FORGIVEN_NS)
+    }
+
     /// Bytes of the body.
     #[inline]
     pub fn payload_bytes(&self) -> usize {
@@ -277,5 +288,43 @@ impl Emitter {
             (at_ns - self.start_ns).max(0)
         };
         self.schedule.stop_at(offset_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_lingers_from_when_its_first_message_was_due() {
+        let template = Template::new(vec![0; 32]);
+        let from = |intended_ns: i64, sent_ns: i64, held_ns: i64| {
+            let stamp = Stamp {
+                run: 1,
+                producer: 0,
+                sequence: 0,
+                intended_ns,
+            };
+            let departure = Departure {
+                stamp,
+                sent_ns,
+                held_ns,
+                key: None,
+                template: &template,
+            };
+            departure.lingers_from_ns()
+        };
+        assert_eq!(from(5_000_000, 5_200_000, 0), 5_000_000, "a wake-up later");
+        assert_eq!(
+            from(5_000_000, 25_000_000, 0),
+            24_000_000,
+            "a generator that was held up itself"
+        );
+        assert_eq!(
+            from(5_000_000, 25_000_000, 19_900_000),
+            24_900_000,
+            "a client without room"
+        );
+        assert_eq!(from(5_000_000, 5_000_000, 0), 5_000_000, "a closed loop");
     }
 }

@@ -372,7 +372,7 @@ impl Producer {
         if self.lots[at].open.is_none() {
             let first = record_batch::record_size(0, 0, key.map(<[u8]>::len), departure.payload_bytes());
             let bytes = self.typical_bytes.max(HEADER_BYTES + first.bytes);
-            self.open(at, bytes, shared, timestamp_ms, departure.sent_ns);
+            self.open(at, bytes, shared, timestamp_ms, departure.lingers_from_ns());
         }
         at
     }

@@ -263,7 +263,9 @@ impl Producer {
             if self.keys == Keys::Sticky {
                 self.next_turn();
             }
-            let due_ns = departure.sent_ns.saturating_add(shared.spec.batch.linger_ns);
+            let due_ns = departure
+                .lingers_from_ns()
+                .saturating_add(shared.spec.batch.linger_ns);
             let mut chunk = self.chunks.take();
             chunk.begin(self.next_number, departure.sent_ns, due_ns);
             self.open = Some(chunk);

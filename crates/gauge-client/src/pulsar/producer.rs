@@ -193,7 +193,7 @@ impl Producer {
             key,
             departure.key,
             shared,
-            departure.sent_ns,
+            departure.lingers_from_ns(),
             |place| {
                 departure.write_into(place);
             },

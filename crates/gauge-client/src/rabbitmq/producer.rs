@@ -413,9 +413,15 @@ impl Taker for Producer {
         self.waiting_msgs += 1;
         let payload_bytes = departure.payload_bytes();
         let partition = self.choose(departure.key, payload_bytes, shared);
-        let wire_bytes = self.append(partition, payload_bytes, shared, departure.sent_ns, |place| {
-            departure.write_into(place);
-        });
+        let wire_bytes = self.append(
+            partition,
+            payload_bytes,
+            shared,
+            departure.lingers_from_ns(),
+            |place| {
+                departure.write_into(place);
+            },
+        );
         let stamp = &departure.stamp;
         let entry = Entry::message(
             stamp.sequence,

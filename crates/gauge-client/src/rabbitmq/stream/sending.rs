@@ -282,7 +282,7 @@ impl Taker for Producer {
         if self.make_room(at, body_bytes) && self.keys == Keys::Sticky {
             at = self.turn;
         }
-        let wire_bytes = self.append(at, body_bytes, shared, departure.sent_ns, |place| {
+        let wire_bytes = self.append(at, body_bytes, shared, departure.lingers_from_ns(), |place| {
             departure.write_into(place);
         });
         let stamp = &departure.stamp;
