@@ -34,6 +34,15 @@ def create_topic(running: RunningSystem, name: str, partitions: int = 1) -> None
     admin = admin_of(running)  # Its requests end with it, so it is held until they are answered.
     for created in admin.create_topics([topic]).values():
         created.result(30)
+    # The controller has answered; the other nodes hear of the topic a moment later.
+    for server in running.connection["bootstrap"]:
+        node = AdminClient({"bootstrap.servers": server})
+
+        def knows(node: AdminClient = node) -> bool:
+            found = node.list_topics(timeout=30).topics.get(name)
+            return found is not None and len(found.partitions) == partitions
+
+        assert eventually(knows), f"{server} does not know topic {name}"
 
 
 def describer(running: RunningSystem) -> Describe:
