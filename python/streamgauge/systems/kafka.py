@@ -17,7 +17,7 @@ import psutil
 from streamgauge.systems import kafka_durability as durability
 from streamgauge.systems import kafka_settings as settings
 from streamgauge.systems import kafka_wire as wire
-from streamgauge.systems import maven, processes
+from streamgauge.systems import maven
 from streamgauge.systems.base import (
     Describe,
     Progress,
@@ -33,6 +33,7 @@ from streamgauge.systems.base import (
 from streamgauge.systems.cache import Cache, Installation
 from streamgauge.systems.java import Java, find_java
 from streamgauge.systems.kafka_cluster import Launch, start_cluster
+from streamgauge.systems.options import check_free, where_of
 
 SCALA = "2.13"
 LOG4J = "2.25.4"
@@ -72,7 +73,7 @@ class Kafka(System):
         return self._cache if self._cache is not None else Cache()
 
     def check(self, request: SystemRequest) -> None:
-        where = settings.where_of(request)
+        where = where_of(request)
         options = settings.parse_options(request)
         if request.connect:
             self._check_attached(request, options, where)
@@ -98,13 +99,7 @@ class Kafka(System):
                 f"{needed // settings.MIB} MiB, and this machine has {memory // settings.MIB} MiB; "
                 "set a smaller heap in the system file"
             )
-        for port in options.ports:
-            holder = processes.port_holder(port)
-            if holder is not None:
-                raise SystemInputError(
-                    f"{where}ports: port {port} is in use by {holder}; stop it, choose another port, "
-                    "or leave ports out to get free ones"
-                )
+        check_free(options.ports, where)
 
     @staticmethod
     def _check_attached(request: SystemRequest, options: settings.Options, where: str) -> None:
@@ -152,7 +147,7 @@ class Kafka(System):
     def start(self, request: SystemRequest, directory: Path, progress: Progress) -> RunningSystem:
         self.check(request)
         version = request.version or self.default_version
-        where = settings.where_of(request)
+        where = where_of(request)
         options = settings.parse_options(request)
         java = find_java()
         launch = Launch(
@@ -170,7 +165,7 @@ class Kafka(System):
 
     def attach(self, request: SystemRequest) -> RunningSystem:
         self.check(request)
-        where = settings.where_of(request)
+        where = where_of(request)
         faults = []
         for address in request.connect:
             host, port = parse_address(address, where)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamgauge.systems.base import SystemInputError, SystemRequest
+from streamgauge.systems.options import extra_jvm_flags, known, ports, where_of
 
 OPTION_KEYS = frozenset({"heap", "jvm_flags", "ports", "broker", "topic"})
 NODES = (1, 3)
@@ -85,11 +85,6 @@ class Options:
         return 768 if nodes > 1 and memory_bytes < SMALL_MACHINE_BYTES else 1024
 
 
-def where_of(request: SystemRequest) -> str:
-    """How a message about the request begins: with the system file, if there is one."""
-    return f"{request.source}: " if request.source else ""
-
-
 def parse_version(version: str, where: str) -> tuple[int, int]:
     """Major and minor number. Raises SystemInputError for what is no version, or one that needs ZooKeeper."""
     found = re.fullmatch(r"(\d+)\.(\d+)\.\d+", version)
@@ -112,15 +107,13 @@ def parse_options(request: SystemRequest) -> Options:
     nearest known key.
     """
     where = where_of(request)
-    for key in request.options:
-        if key not in OPTION_KEYS:
-            near = difflib.get_close_matches(str(key), OPTION_KEYS, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(sorted(OPTION_KEYS))}"
-            raise SystemInputError(f"{where}unknown key '{key}' for Kafka; {hint}")
+    known(request.options, OPTION_KEYS, f"{where}unknown key '{{}}' for Kafka")
     return Options(
         heap_mib=_heap(request.options.get("heap"), where),
-        jvm_flags=_jvm_flags(request.options.get("jvm_flags"), where),
-        ports=_ports(request.options.get("ports"), request.nodes, where),
+        jvm_flags=extra_jvm_flags(
+            request.options.get("jvm_flags"), where, r"-Xm[xs]", "sets the heap; use the key heap instead"
+        ),
+        ports=ports(request.options.get("ports"), request.nodes, where),
         broker=_settings(request.options.get("broker"), "broker", RESERVED_BROKER_KEYS, where),
         topic=_settings(request.options.get("topic"), "topic", RESERVED_TOPIC_KEYS, where),
     )
@@ -140,36 +133,6 @@ def _heap(value: object, where: str) -> int | None:
             f"{where}heap '{value}' is too small for a broker; expected at least {HEAP_MIB_MIN}m"
         )
     return mib
-
-
-def _jvm_flags(value: object, where: str) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise SystemInputError(f"{where}jvm_flags: expected a list such as ['-XX:MaxGCPauseMillis=10']")
-    for flag in value:
-        if not isinstance(flag, str) or not flag.startswith("-"):
-            raise SystemInputError(
-                f"{where}jvm_flags: '{flag}' is no JVM flag; expected one that begins with '-'"
-            )
-        if re.match(r"-Xm[xs]", flag):
-            raise SystemInputError(f"{where}jvm_flags: '{flag}' sets the heap; use the key heap instead")
-        if flag in ("-cp", "-classpath", "--class-path", "-jar"):
-            raise SystemInputError(f"{where}jvm_flags: '{flag}' changes what is run and is not allowed")
-    return tuple(value)
-
-
-def _ports(value: object, nodes: int, where: str) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    ports: list[int] = []
-    for port in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
-        if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
-            raise SystemInputError(f"{where}ports: '{port}' is no port; expected numbers from 1 to 65535")
-        ports.append(port)
-    if len(ports) != nodes or len(set(ports)) != nodes:
-        raise SystemInputError(f"{where}ports: expected {nodes} different ports, one per node, not {ports}")
-    return tuple(ports)
 
 
 def _settings(value: object, key: str, reserved: Mapping[str, str], where: str) -> dict[str, str]:

@@ -6,7 +6,6 @@ Around this module: nats_server.py (configuration, processes, reading back). See
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shutil
@@ -39,6 +38,7 @@ from streamgauge.systems.nats_server import (
     compare,
     start_cluster,
 )
+from streamgauge.systems.options import check_free, known, mapping, where_of
 
 MODULE = "github.com/nats-io/nats-server/v2"
 PROGRAM = "nats-server"
@@ -67,11 +67,6 @@ class Options:
     stream: Mapping[str, str]
 
 
-def where_of(request: SystemRequest) -> str:
-    """How a message about the request begins: with the system file, if there is one."""
-    return f"{request.source}: " if request.source else ""
-
-
 def parse_version(version: str, where: str) -> tuple[int, int, int]:
     """The three numbers. Raises SystemInputError for what is no version, or too old."""
     found = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", version)
@@ -88,7 +83,7 @@ def parse_version(version: str, where: str) -> tuple[int, int, int]:
 def parse_options(request: SystemRequest) -> Options:
     """Checks the options of a request. Raises SystemInputError that names the key and what was expected."""
     where = where_of(request)
-    _known(request.options, OPTION_KEYS, f"{where}unknown key '{{}}' for NATS")
+    known(request.options, OPTION_KEYS, f"{where}unknown key '{{}}' for NATS")
     ports = request.options.get("ports", ())
     if not isinstance(ports, Sequence) or isinstance(ports, str):
         ports = (ports,)
@@ -97,8 +92,8 @@ def parse_options(request: SystemRequest) -> Options:
             raise SystemInputError(f"{where}ports: {port!r} is no port; expected numbers from 1 to 65535")
     if ports and (len(ports) != request.nodes or len(set(ports)) != len(ports)):
         raise SystemInputError(f"{where}ports: expected {request.nodes} different ports, one per node")
-    client = _mapping(request.options, "client", where)
-    _known(client, CLIENT_KEYS, f"{where}client: unknown key '{{}}'")
+    client = mapping(request.options.get("client") or None, "client", where)
+    known(client, CLIENT_KEYS, f"{where}client: unknown key '{{}}'")
     if client.get("ack_policy", "explicit") not in ("explicit", "all", "none"):
         raise SystemInputError(
             f"{where}client.ack_policy: {client['ack_policy']!r} is none; expected explicit, all or none"
@@ -108,26 +103,11 @@ def parse_options(request: SystemRequest) -> Options:
         raise SystemInputError(
             f"{where}client.window_msgs: {window!r} is not usable; expected a number of messages from 1 to 1000000"
         )
-    stream = _mapping(request.options, "stream", where)
+    stream = mapping(request.options.get("stream") or None, "stream", where)
     for key in stream:
         if key in RESERVED_STREAM_KEYS:
             raise SystemInputError(f"{where}stream.{key} cannot be set: {RESERVED_STREAM_KEYS[key]}")
     return Options(tuple(ports), dict(client), {key: _text(value) for key, value in stream.items()})
-
-
-def _known(given: Mapping[str, Any], known: frozenset[str], message: str) -> None:
-    for key in given:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(sorted(known))}"
-            raise SystemInputError(f"{message.format(key)}; {hint}")
-
-
-def _mapping(options: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
-    value = options.get(key) or {}
-    if not isinstance(value, Mapping):
-        raise SystemInputError(f"{where}{key}: expected keys and values, found {value!r}")
-    return value
 
 
 def _text(value: object) -> str:
@@ -179,13 +159,7 @@ class Nats(System):
                 "faults than the odd one below it, and five do not fit one machine"
             )
         plan_level(request, where)
-        for port in options.ports:
-            holder = processes.port_holder(port)
-            if holder is not None:
-                raise SystemInputError(
-                    f"{where}ports: port {port} is in use by {holder}; stop it, choose another port, or leave ports "
-                    "out to get free ones"
-                )
+        check_free(options.ports, where)
 
     def installed(self, version: str | None = None) -> str | None:
         found = self.cache.find(self.name, version or self.default_version)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import psutil
 
-from streamgauge.systems import maven, processes
+from streamgauge.systems import maven
 from streamgauge.systems import pulsar_settings as settings
 from streamgauge.systems.base import (
     Describe,
@@ -33,6 +33,7 @@ from streamgauge.systems.base import (
 )
 from streamgauge.systems.cache import Cache, Installation
 from streamgauge.systems.java import Java, find_java
+from streamgauge.systems.options import check_free, where_of
 from streamgauge.systems.pulsar_cluster import Launch, start_cluster
 from streamgauge.systems.pulsar_durability import Expectation, compare
 
@@ -63,7 +64,7 @@ class Pulsar(System):
         return self._cache if self._cache is not None else Cache()
 
     def check(self, request: SystemRequest) -> None:
-        where = settings.where_of(request)
+        where = where_of(request)
         options = settings.parse_options(request)
         if request.connect:
             self._check_attached(request, options, where)
@@ -83,13 +84,7 @@ class Pulsar(System):
                 f"{where}{request.nodes} node(s) of Pulsar need about {options.needed_mib(request.nodes)} MiB, and this "
                 f"machine has {memory_mib} MiB; set smaller sizes under memory in the system file"
             )
-        for port in options.ports:
-            holder = processes.port_holder(port)
-            if holder is not None:
-                raise SystemInputError(
-                    f"{where}ports: port {port} is in use by {holder}; stop it, choose another port, or leave ports "
-                    "out to get free ones"
-                )
+        check_free(options.ports, where)
 
     @staticmethod
     def _check_attached(request: SystemRequest, options: settings.Options, where: str) -> None:
@@ -151,7 +146,7 @@ class Pulsar(System):
             version=version,
             nodes=request.nodes,
             options=options,
-            plan=settings.plan(request.level, request.nodes, options, settings.where_of(request)),
+            plan=settings.plan(request.level, request.nodes, options, where_of(request)),
             directory=directory.absolute(),
             java=java,
             installation=self._installation(version, java, progress),

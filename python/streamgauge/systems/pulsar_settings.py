@@ -11,7 +11,6 @@ both use it.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, Literal, cast
 
 from streamgauge.systems.base import Level, SystemInputError, SystemRequest
+from streamgauge.systems.options import extra_jvm_flags, known, mapping, ports, where_of
 
 Journal = Literal["sync", "async_journal", "async_bypass"]
 NODES = (1, 3)
@@ -140,11 +140,6 @@ class Options:
         return nodes * node + memory["zookeeper"] + BESIDE_MIB["zookeeper"]
 
 
-def where_of(request: SystemRequest) -> str:
-    """How a message about the request begins: with the system file, if there is one."""
-    return f"{request.source}: " if request.source else ""
-
-
 def parse_version(version: str, where: str) -> tuple[int, int]:
     """Major and minor number. Raises SystemInputError for what is no version, or too old."""
     found = re.fullmatch(r"(\d+)\.(\d+)\.\d+", version)
@@ -164,7 +159,7 @@ def parse_version(version: str, where: str) -> tuple[int, int]:
 def parse_options(request: SystemRequest) -> Options:
     """Checks the options of a request. Raises SystemInputError that names the key and what was expected."""
     where, given = where_of(request), request.options
-    _known(given, OPTION_KEYS, f"{where}unknown key '{{}}' for Pulsar")
+    known(given, OPTION_KEYS, f"{where}unknown key '{{}}' for Pulsar")
     journal = given.get("journal")
     if journal is not None and journal not in JOURNALS:
         raise SystemInputError(f"{where}journal: expected one of {', '.join(JOURNALS)}, found {journal!r}")
@@ -176,8 +171,13 @@ def parse_options(request: SystemRequest) -> Options:
         journal=cast("Journal | None", journal),
         profile=profile,
         memory_mib=_memory(given.get("memory"), where),
-        jvm_flags=_jvm_flags(given.get("jvm_flags"), where),
-        ports=_ports(given.get("ports"), request.nodes, where),
+        jvm_flags=extra_jvm_flags(
+            given.get("jvm_flags"),
+            where,
+            r"-Xm[xs]|-XX:MaxDirectMemorySize",
+            "sets memory; use the key memory instead",
+        ),
+        ports=ports(given.get("ports"), request.nodes, where),
         broker={**studied.broker, **_settings(given.get("broker"), "broker", RESERVED_BROKER_KEYS, where)},
         bookie=_settings(given.get("bookie"), "bookie", RESERVED_BOOKIE_KEYS, where),
         client={**studied.client, **_client(given.get("client"), where)},
@@ -185,25 +185,9 @@ def parse_options(request: SystemRequest) -> Options:
     )
 
 
-def _known(given: Mapping[str, Any], known: Sequence[str] | frozenset[str], message: str) -> None:
-    for key in given:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(sorted(known))}"
-            raise SystemInputError(f"{message.format(key)}; {hint}")
-
-
-def _mapping(value: object, key: str, where: str) -> Mapping[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise SystemInputError(f"{where}{key}: expected keys and values, found {value!r}")
-    return value
-
-
 def _memory(value: object, where: str) -> dict[str, int]:
-    given = _mapping(value, "memory", where)
-    _known(given, tuple(MEMORY_MIB), f"{where}memory: unknown key '{{}}'")
+    given = mapping(value, "memory", where)
+    known(given, tuple(MEMORY_MIB), f"{where}memory: unknown key '{{}}'")
     memory = dict(MEMORY_MIB)
     for key, size in given.items():
         found = re.fullmatch(r"(\d+)\s*([mMgG])(?:iB|IB|ib)?", str(size).strip())
@@ -216,39 +200,9 @@ def _memory(value: object, where: str) -> dict[str, int]:
     return memory
 
 
-def _jvm_flags(value: object, where: str) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise SystemInputError(f"{where}jvm_flags: expected a list such as ['-XX:MaxGCPauseMillis=10']")
-    for flag in value:
-        if not isinstance(flag, str) or not flag.startswith("-"):
-            raise SystemInputError(
-                f"{where}jvm_flags: '{flag}' is no JVM flag; expected one that begins with '-'"
-            )
-        if re.match(r"-Xm[xs]|-XX:MaxDirectMemorySize", flag):
-            raise SystemInputError(f"{where}jvm_flags: '{flag}' sets memory; use the key memory instead")
-        if flag in ("-cp", "-classpath", "--class-path", "-jar"):
-            raise SystemInputError(f"{where}jvm_flags: '{flag}' changes what is run and is not allowed")
-    return tuple(value)
-
-
-def _ports(value: object, nodes: int, where: str) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    ports: list[int] = []
-    for port in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
-        if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
-            raise SystemInputError(f"{where}ports: '{port}' is no port; expected numbers from 1 to 65535")
-        ports.append(port)
-    if len(ports) != nodes or len(set(ports)) != nodes:
-        raise SystemInputError(f"{where}ports: expected {nodes} different ports, one per node, not {ports}")
-    return tuple(ports)
-
-
 def _settings(value: object, key: str, reserved: frozenset[str], where: str) -> dict[str, str]:
     settings = {}
-    for name, setting in _mapping(value, key, where).items():
+    for name, setting in mapping(value, key, where).items():
         if name in reserved:
             raise SystemInputError(
                 f"{where}{key}.{name} cannot be set: the lab sets it for the nodes and the durability level "
@@ -265,8 +219,8 @@ def _settings(value: object, key: str, reserved: frozenset[str], where: str) -> 
 
 
 def _client(value: object, where: str) -> dict[str, Any]:
-    client = dict(_mapping(value, "client", where))
-    _known(client, CLIENT_KEYS, f"{where}client: unknown key '{{}}'")
+    client = dict(mapping(value, "client", where))
+    known(client, CLIENT_KEYS, f"{where}client: unknown key '{{}}'")
     kind = client.get("subscription_type", "exclusive")
     if kind not in SUBSCRIPTION_TYPES:
         raise SystemInputError(

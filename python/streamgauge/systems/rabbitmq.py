@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Literal
 
 import psutil
 
-from streamgauge.systems import processes
 from streamgauge.systems import rabbitmq_settings as settings
 from streamgauge.systems.base import (
     Describe,
@@ -27,6 +26,7 @@ from streamgauge.systems.base import (
     SystemRequest,
     TopicPlan,
 )
+from streamgauge.systems.options import check_free, where_of
 from streamgauge.systems.rabbitmq_nodes import LIBRARY, Launch, start_cluster
 
 BESIDE_MIB = 256
@@ -51,7 +51,7 @@ class RabbitMq(System):
     option_keys: ClassVar[frozenset[str]] = settings.OPTION_KEYS
 
     def check(self, request: SystemRequest) -> None:
-        where = settings.where_of(request)
+        where = where_of(request)
         options = settings.parse_options(request)
         if request.connect:
             self._check_attached(request, options, where)
@@ -76,13 +76,7 @@ class RabbitMq(System):
             )
         if options.amqp:
             raise SystemInputError(f"{where}amqp is for a broker that already runs (connect)")
-        for port in (*options.ports, *options.stream_ports):
-            holder = processes.port_holder(port)
-            if holder is not None:
-                raise SystemInputError(
-                    f"{where}ports: port {port} is in use by {holder}; stop it, choose another port, or leave "
-                    "ports out to get free ones"
-                )
+        check_free((*options.ports, *options.stream_ports), where)
 
     @staticmethod
     def _check_attached(request: SystemRequest, options: settings.Options, where: str) -> None:
@@ -130,7 +124,7 @@ class RabbitMq(System):
             version=installed_version() or self.default_version,
             nodes=request.nodes,
             options=options,
-            plan=settings.plan(request.level, request.nodes, options, settings.where_of(request)),
+            plan=settings.plan(request.level, request.nodes, options, where_of(request)),
             directory=directory.absolute(),
         )
         return start_cluster(launch, progress)

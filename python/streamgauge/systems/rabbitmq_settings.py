@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from streamgauge.systems.base import Level, SystemInputError, SystemRequest
+from streamgauge.systems.options import where_of
 
 Queue = Literal["classic", "mirrored", "quorum", "stream"]
 QUEUES: tuple[Queue, ...] = ("classic", "mirrored", "quorum", "stream")
@@ -105,11 +106,6 @@ class Plan:
             arguments = {"x-queue-type": "stream", "x-initial-cluster-size": self.copies}
             return arguments | ({"x-queue-leader-locator": "balanced"} if nodes > 1 else {})
         return {"x-queue-type": "classic"} | ({"x-queue-master-locator": "min-masters"} if nodes > 1 else {})
-
-
-def where_of(request: SystemRequest) -> str:
-    """Beginning of an error message."""
-    return f"{request.source}: " if request.source else ""
 
 
 def parse_options(request: SystemRequest) -> Options:
