@@ -4,10 +4,7 @@ use super::cluster::Cluster;
 use super::connection::{Cargo, Connection, Lost, Request};
 use super::errors::kind;
 use crate::Poller;
-
-/// Pause before the first attempt to connect again; doubles up to a second.
-const RECONNECT_PAUSE_NS: i64 = 20_000_000;
-const RECONNECT_PAUSE_NS_MAX: i64 = 1_000_000_000;
+use crate::stream::Backoff;
 
 /// Number of a link that stands for "no leader known".
 pub(crate) const NO_LINK: u32 = u32::MAX;
@@ -20,8 +17,7 @@ pub(crate) struct Link<C> {
     /// Partitions that this broker leads for the owner; without any, no connection is kept up.
     pub members: usize,
     token: u64,
-    retry_at_ns: i64,
-    pause_ns: i64,
+    backoff: Backoff,
 }
 
 impl<C: Cargo> Link<C> {
@@ -31,8 +27,7 @@ impl<C: Cargo> Link<C> {
             connection: None,
             members: 0,
             token,
-            retry_at_ns: i64::MIN,
-            pause_ns: RECONNECT_PAUSE_NS,
+            backoff: Backoff::default(),
         }
     }
 
@@ -48,7 +43,7 @@ impl<C: Cargo> Link<C> {
         input_bytes: usize,
         now_ns: i64,
     ) -> Result<(), Lost> {
-        if self.connection.is_some() || self.members == 0 || now_ns < self.retry_at_ns {
+        if self.connection.is_some() || self.members == 0 || !self.backoff.is_over(now_ns) {
             return Ok(());
         }
         match cluster.address(self.broker) {
@@ -61,24 +56,19 @@ impl<C: Cargo> Link<C> {
                     now_ns,
                 )?);
             }
-            None => self.pause(now_ns),
+            None => self.backoff.pause(now_ns),
         }
         Ok(())
     }
 
-    fn pause(&mut self, now_ns: i64) {
-        self.retry_at_ns = now_ns + self.pause_ns;
-        self.pause_ns = (self.pause_ns * 2).min(RECONNECT_PAUSE_NS_MAX);
-    }
-
     /// An answer came: the next loss begins with the short pause.
     pub fn works(&mut self) {
-        self.pause_ns = RECONNECT_PAUSE_NS;
+        self.backoff.works();
     }
 
     /// Ends the connection and returns what had no answer, in order.
     pub fn lose(&mut self, now_ns: i64) -> impl Iterator<Item = Request<C>> + use<C> {
-        self.pause(now_ns);
+        self.backoff.pause(now_ns);
         let requests = self.connection.take().map(Connection::into_requests);
         requests.into_iter().flatten()
     }
@@ -87,7 +77,7 @@ impl<C: Cargo> Link<C> {
     pub fn deadline_ns(&self) -> i64 {
         match &self.connection {
             Some(connection) => connection.deadline_ns(),
-            None if self.members > 0 => self.retry_at_ns,
+            None if self.members > 0 => self.backoff.retry_at_ns(),
             None => i64::MAX,
         }
     }
