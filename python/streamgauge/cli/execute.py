@@ -117,9 +117,22 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
         choices = choose_systems(request.systems, wanted, systems())
     except InputError as error:
         problems.extend(error.problems)
+    problems.extend(_faults_of_others(workloads, choices))
     if problems:
         raise InputError(problems)
     return workloads, choices
+
+
+def _faults_of_others(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+    """A cluster that was running already is not ours to break."""
+    broken = [workload.name for workload in workloads if workload.faults]
+    return [
+        Problem(
+            f"{choice.name}: faults ({', '.join(broken)}) cannot be made in a cluster that already runs (connect)"
+        )
+        for choice in choices
+        if broken and choice.request.connect
+    ]
 
 
 def _name(workloads: list[Workload], choices: list[SystemChoice]) -> str:

@@ -15,7 +15,7 @@ from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.library import find_workload
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.refusals import Refusals
-from streamgauge.model.resolve_special import resolve_backlog, resolve_search
+from streamgauge.model.resolve_special import resolve_backlog, resolve_faults, resolve_search
 from streamgauge.model.units import format_duration
 from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import HINTS, Arrival, Keys, LanesFile, Rate, WorkloadFile
@@ -82,6 +82,7 @@ def resolve_workload(document: Document, path: Path, overrides: Overrides) -> Wo
         lanes=_lanes(written.lanes),
         search=resolve_search(written, rate, refuse),
         backlog=resolve_backlog(written, overrides, rate, duration_s, size_bytes, refuse),
+        faults=resolve_faults(written, overrides, rate, duration_s, refuse),
     )
     _check_ranges(workload, written, overrides, refuse)
     _note_idle_consumers(workload, notes)

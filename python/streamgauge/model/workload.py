@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streamgauge.model.result import BacklogAsked, SearchAsked, WorkloadResult
+from streamgauge.model.fault import describe
+from streamgauge.model.result import BacklogAsked, FaultAsked, SearchAsked, WorkloadResult
 from streamgauge.model.units import format_duration, format_size
 from streamgauge.model.workload_file import Arrival, Compression, Keys
 
@@ -52,6 +53,8 @@ class Workload:
     search: SearchAsked | None = None
     """The rate is to be found."""
     backlog: BacklogAsked | None = None
+    faults: tuple[FaultAsked, ...] = ()
+    """Made on purpose while it is measured, in the order of their times."""
     notes: tuple[str, ...] = field(default=())
     """Where a key's effect differs from what its author may expect; shown before the run and kept with the
     result."""
@@ -98,6 +101,7 @@ class Workload:
             payload_file=self.payload_file,
             search=self.search,
             backlog=self.backlog,
+            faults=list(self.faults),
             extra={key: value for key, value in extra.items() if value is not None},
         )
 
@@ -109,11 +113,15 @@ class Workload:
         producers = self.producers_per_topic * self.topics
         consumers = self.consumers_per_subscription * self.subscriptions_per_topic
         return (
-            f"{rate}, {self.message_size_bytes} B, {_count(self.topics, 'topic')} x "
-            f"{_count(self.partitions_per_topic, 'partition')}, {_count(producers, 'producer')}, "
-            f"{_count(consumers, 'consumer')}, warm-up {format_duration(self.warmup_s)}, "
-            f"{format_duration(self.duration_s)} measured"
-        ) + (f", backlog of {format_size(self.backlog.size_bytes)}" if self.backlog else "")
+            (
+                f"{rate}, {self.message_size_bytes} B, {_count(self.topics, 'topic')} x "
+                f"{_count(self.partitions_per_topic, 'partition')}, {_count(producers, 'producer')}, "
+                f"{_count(consumers, 'consumer')}, warm-up {format_duration(self.warmup_s)}, "
+                f"{format_duration(self.duration_s)} measured"
+            )
+            + (f", backlog of {format_size(self.backlog.size_bytes)}" if self.backlog else "")
+            + "".join(f", {describe(fault)}" for fault in self.faults)
+        )
 
 
 def _count(number: int, thing: str) -> str:

@@ -24,7 +24,9 @@ from streamgauge.fleet.messages import LaneStatus, TrialStatus
 from streamgauge.model.result import Durability, Lane, Search, SystemMetric, TrialResult
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine, phases
+from streamgauge.runner.acks import AckWatch
 from streamgauge.runner.backlog import BacklogLeg
+from streamgauge.runner.faults import FaultLeg
 from streamgauge.runner.interrupts import Interrupted, Interrupts
 from streamgauge.runner.load import Ending, Health, Load
 from streamgauge.runner.observer import Observer
@@ -40,7 +42,7 @@ from streamgauge.runner.request import (
 from streamgauge.runner.resources import ResourceSampler, Watched
 from streamgauge.runner.search import Bench, search
 from streamgauge.store.context import TrialContext
-from streamgauge.store.directory import TrialDirectory, event
+from streamgauge.store.directory import ACKS_NAME, TrialDirectory, event
 from streamgauge.store.files import rescue_logs
 from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError
 
@@ -81,6 +83,7 @@ class TrialRunner:
         self._running: RunningSystem | None = None
         self._worker: Worker | None = None
         self._load: Load | None = None
+        self._faults: FaultLeg | None = None
         self._sampler: ResourceSampler | None = None
         self._topics: list[str] = []
         self._workload = plan.workload
@@ -141,6 +144,9 @@ class TrialRunner:
     def _prepare(self) -> str:
         """Everything before the load; the worker's id of the trial."""
         self._provision()
+        if self._workload.faults:
+            assert self._running is not None
+            self._faults = FaultLeg(self._running, self._workload.faults)
         self._settle()
         self._search()
         self._create_topics()
@@ -344,7 +350,11 @@ class TrialRunner:
         delay_s = self._phases.start_s - time.monotonic()
         self._update(schedule_start_unix_ms=machine.unix_ms() + int(delay_s * 1000))
         self._sampler = self._sample(self._phases.start_s)
+        if self._faults is not None:
+            watch = AckWatch(worker.client.address, trial, self._phases.start_s)
+            self._faults.start(self._phases.start_s, self._workload.warmup_s, watch, self._watch_again)
         ending = self._load.run()
+        self._keep_faults()
         if leg is not None and ending.kind == "done":
             ending = leg.run() or ending
         after = self._running.metrics()
@@ -373,12 +383,42 @@ class TrialRunner:
     def _sample(self, start_s: float) -> ResourceSampler:
         assert self._worker is not None
         assert self._running is not None
-        watched = [Watched("system", one.name, one.pid) for one in self._running.processes()]
+        watched = self._watched()
         if self._worker.pid is not None:
             watched.append(Watched("worker", self._worker.name, self._worker.pid))
         sampler = ResourceSampler(start_s, INTERVAL_S, watched, self._directory.append_resources)
         sampler.start()
         return sampler
+
+    def _watched(self) -> list[Watched]:
+        assert self._running is not None
+        return [Watched("system", one.name, one.pid) for one in self._running.processes()]
+
+    def _watch_again(self) -> None:
+        """Processes that were started again have other ids."""
+        if self._sampler is not None:
+            self._sampler.watch(self._watched())
+
+    def _keep_faults(self) -> None:
+        """What was done and when acknowledgements came; no more faults are made."""
+        if self._faults is None:
+            return
+        self._faults.stop()
+        self._tell_faults()
+        self._faults.write_acks(self._directory.path / ACKS_NAME)
+        self._update(faults=self._faults.made)
+        broken = self._faults.still_broken()
+        if broken:
+            self._note(
+                f"{', '.join(broken)} had not been started again when the load ended: what only they had could not "
+                "be audited"
+            )
+
+    def _tell_faults(self) -> None:
+        assert self._faults is not None
+        for text in self._faults.news():
+            self._keep_event("fault", {"text": text})
+            self._observer.note(text)
 
     def _finish(self, ending: Ending) -> None:
         assert self._load is not None
@@ -412,6 +452,10 @@ class TrialRunner:
         figures are then not those of what was declared, and the trial says so.
         """
         assert self._running is not None
+        if self._faults is not None:
+            self._tell_faults()
+            if self._faults.failure is not None:
+                return self._faults.failure
         died = self._running.failure()
         if died is None or not self._running.goes_on():
             return died
@@ -456,6 +500,8 @@ class TrialRunner:
     def _tear_down(self) -> None:
         """Stops and removes everything. Every step is tried, whatever the others did."""
         self._phases.begin(phases.COLLECT)
+        if self._faults is not None:
+            self._attempt("stop making faults", self._faults.stop)
         if self._sampler is not None:
             self._attempt("stop sampling", self._sampler.stop)
         if self._load is not None:

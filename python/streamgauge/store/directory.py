@@ -18,6 +18,8 @@ from streamgauge.model.result import Manifest, Model, TrialResult
 from streamgauge.store.context import TrialContext
 from streamgauge.store.files import LineWriter, write_atomically
 
+ACKS_NAME = "acks.csv"
+"""When acknowledgements came, in trials with faults (analysis/acks.py)."""
 LATEST = "latest"
 
 ModelType = TypeVar("ModelType", bound=Model)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from streamgauge.systems import processes
 from streamgauge.systems.processes import ManagedProcess
 
 ALL = "all"
@@ -30,10 +31,6 @@ class Part:
     before_restart: Callable[[], None] | None = field(default=None, repr=False)
     """What must be done before it is started again."""
 
-    def kill(self) -> None:
-        """SIGKILL; returns when the process is gone."""
-        self.process.crash()
-
     def pause(self) -> None:
         """SIGSTOP: it keeps its connections and says nothing."""
         self.process.signal(signal.SIGSTOP)
@@ -47,6 +44,13 @@ class Part:
         if self.before_restart is not None:
             self.before_restart()
         self.process.respawn()
+
+
+def kill_together(parts: Sequence[Part]) -> None:
+    """SIGKILL to all of them before any is waited for."""
+    for part in parts:
+        part.process.down_on_purpose = True
+    processes.kill([part.process for part in parts])
 
 
 def choose(parts: Sequence[Part], target: str) -> list[Part]:

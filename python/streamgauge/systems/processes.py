@@ -79,11 +79,6 @@ class ManagedProcess:
             self._popen.wait(max(0.0, deadline_s - time.monotonic()))
         return not self.running()
 
-    def crash(self) -> None:
-        """SIGKILL as a fault that is wanted: no failure of the system. Returns when it is gone."""
-        self.down_on_purpose = True
-        kill([self])
-
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal to its whole group."""
         _signal_group(self, number)
