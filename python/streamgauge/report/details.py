@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from streamgauge.model.result import CatchUp, Probe, Search, SubscriptionFigures, TrialResult
+from streamgauge.model.result import CatchUp, Faults, Probe, Search, SubscriptionFigures, TrialResult
 from streamgauge.report.format import count, percent, rate, seconds, significant
 
 PROBES_IN_TERMINAL = 12
@@ -41,6 +41,9 @@ def grids(trial: TrialResult) -> Iterator[Grid]:
         yield _phases(trial.catch_up)
         if trial.catch_up.drains:
             yield _drains(trial.catch_up)
+    if trial.faults is not None:
+        yield _faults(trial.faults)
+        yield _around_faults(trial.faults)
     if len(trial.subscriptions) > 1:
         yield _subscriptions(trial.subscriptions)
 
@@ -125,6 +128,40 @@ def _drains(found: CatchUp) -> Grid:
         for drain in found.drains
     ]
     return Grid("Reading the backlog", head, rows, narrow=(0, 1, 2, 3, 5))
+
+
+def _faults(found: Faults) -> Grid:
+    head = ("fault", "of", "at s", "serves again after", "longest gap", "rate back after")
+    rows: list[tuple[str, ...]] = [
+        (
+            fault.asked.action,
+            ", ".join(fault.parts),
+            f"{fault.from_s:.3f}",
+            "" if fault.ready_s is None else seconds(fault.ready_s - fault.from_s),
+            "" if fault.gap_s is None else seconds(fault.gap_s),
+            "" if fault.rate_back_s is None else seconds(fault.rate_back_s),
+        )
+        for fault in found.faults
+    ]
+    caught_up = (
+        "not caught up" if found.caught_up_s is None else f"caught up after {seconds(found.caught_up_s)}"
+    )
+    title = f"Faults: no acknowledgement for {seconds(found.unavailable_s)}, {caught_up}"
+    return Grid(title, head, rows, words=2)
+
+
+def _around_faults(found: Faults) -> Grid:
+    head = ("around the faults", "seconds", "rate msg/s", "publish p50 ms", "p99", "p99.9", "max")
+    rows: list[tuple[str, ...]] = [
+        (
+            phase.name,
+            seconds(phase.until_s - phase.from_s),
+            rate(phase.publish_rate_msgs_s),
+            *(significant(getattr(phase.publish_ms, name)) for name in ("p50", "p99", "p99_9", "max")),
+        )
+        for phase in found.phases
+    ]
+    return Grid("Before, during and after the faults", head, rows, narrow=(0, 1, 2, 3, 4, 6))
 
 
 def _subscriptions(found: list[SubscriptionFigures]) -> Grid:
