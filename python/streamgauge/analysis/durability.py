@@ -192,7 +192,9 @@ def finding(
             "It waits for syncs and loses messages all the same: what it syncs is not all that it needs to find them again."
         )
     if disks == 0 and survives:
-        sentences.append("No cut has shown a loss, but an acknowledgement waits for no sync: what survived was luck.")
+        sentences.append(
+            "No cut has shown a loss, but an acknowledgement waits for no sync: what survived was luck."
+        )
     agrees = None if measured is None or declared is None else measured == declared
     sentences.append(_verdict_told(declared, measured, agrees))
     return Finding(declared=declared, measured=measured, agrees=agrees, sentences=sentences)
@@ -230,7 +232,9 @@ def _accounts_told(accounts: Sequence[Account], disks: int | None) -> list[str]:
 
 
 def _cut_told(one: CutSummary) -> list[str]:
-    what = {"power cut": "power cuts", "kill": "kills (SIGKILL, disks kept)", "stop": "stops (SIGSTOP)"}[one.kind]
+    what = {"power cut": "power cuts", "kill": "kills (SIGKILL, disks kept)", "stop": "stops (SIGSTOP)"}[
+        one.kind
+    ]
     where = {"one": "of one node", "majority": "of a majority", "all": "of all nodes"}[one.scope]
     told = []
     if one.conclusive and one.with_loss:

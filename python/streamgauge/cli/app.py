@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from streamgauge.cli import bench, export, importing, probe, report, runs, systems, worker
+from streamgauge.cli import bench, durability, export, importing, probe, report, runs, systems, worker
 from streamgauge.cli import run as run_command
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 app.command("run")(run_command.run)
 app.command("bench")(bench.bench)
+app.command("durability")(durability.durability)
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("import")(importing.import_)

@@ -63,7 +63,7 @@ def execute_chosen(request: Request, workloads: list[Workload], choices: list[Sy
     )
     for note in _notes(workloads):
         print(f"note: {note}", file=sys.stderr)
-    sink = _open_events(request.events)
+    sink = open_events(request.events)
     try:
         observer = make_observer(sink)
         try:
@@ -92,7 +92,7 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
         terminal.print_summary(results, console)
     for note in run.read_manifest().notes if run.ours else []:
         console.print(f"note: {note}", markup=False, highlight=False)
-    console.print(f"report: {_shown(report)}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"report: {shown(report)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
@@ -146,7 +146,8 @@ def _notes(workloads: list[Workload]) -> list[str]:
     return [f"{workload.name}: {note}" for workload in workloads for note in workload.notes]
 
 
-def _open_events(target: str | None) -> TextIO | None:
+def open_events(target: str | None) -> TextIO | None:
+    """Where events go; None for nowhere. Raises InputError."""
     if target is None:
         return None
     if target == "-":
@@ -157,7 +158,7 @@ def _open_events(target: str | None) -> TextIO | None:
         raise InputError(f"--events {target}: cannot be written: {error.strerror}") from None
 
 
-def _shown(path: Path) -> str:
+def shown(path: Path) -> str:
     """Relative to the working directory where that is shorter."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))

@@ -212,10 +212,12 @@ def print_details(trial: TrialResult, console: Console) -> None:
 
 def section(trial: TrialResult) -> str:
     """The tables of one trial as HTML."""
-    return "".join(_html(grid) for grid in grids(trial))
+    return "".join(html_table(grid) for grid in grids(trial))
 
 
-def _html(grid: Grid) -> str:
+def html_table(grid: Grid) -> str:
+    """One table as HTML."""
+
     def classes(place: int) -> str:
         return "" if place < grid.words else ' class="number"'
 

@@ -50,10 +50,22 @@ OPTIONS: dict[str, tuple[str, str]] = {
 """Key of a system file -> option of `gauge log`, and what it expects."""
 
 
+FAULT = "fault"
+FAULTS = ("early-ack",)
+"""Promises that it breaks on purpose (key `fault`), for tests of experiments that must find it out."""
+
+
 def flags(options: Mapping[str, Any], where: str) -> list[str]:
     """The options of a system file as flags of `gauge log`. Raises SystemInputError."""
     given: list[str] = []
     for key, value in options.items():
+        if key == FAULT:
+            if value not in FAULTS:
+                raise SystemInputError(
+                    f"{where}{key}: {value!r} is not usable; expected {' or '.join(FAULTS)}"
+                )
+            given += ["--fault", str(value)]
+            continue
         flag, expected = OPTIONS[key]
         whole = isinstance(value, int) and not isinstance(value, bool)
         fits = whole or (key == "limit_mb_s" and isinstance(value, float))
@@ -81,7 +93,7 @@ class GaugeLog(System):
     title: ClassVar[str] = "Reference log"
     protocol: ClassVar[str] = "kafka"
     default_version: ClassVar[str] = version()
-    option_keys: ClassVar[frozenset[str]] = frozenset(OPTIONS)
+    option_keys: ClassVar[frozenset[str]] = frozenset({*OPTIONS, FAULT})
 
     def check(self, request: SystemRequest) -> None:
         where = f"{request.source}: " if request.source else ""

@@ -80,7 +80,9 @@ class Disk:
                 raise SystemFailure(f"no disk that can lose power at {self.mount}: {self._said()}")
             if time.monotonic() > deadline_s:
                 self.stop()
-                raise SystemFailure(f"the disk at {self.mount} was not ready within {READY_WITHIN_S:g} s: {self._said()}")
+                raise SystemFailure(
+                    f"the disk at {self.mount} was not ready within {READY_WITHIN_S:g} s: {self._said()}"
+                )
             time.sleep(POLL_S)
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._connection.settimeout(ANSWER_WITHIN_S)
@@ -89,7 +91,9 @@ class Disk:
 
     def _is_ready(self) -> bool:
         text = self._log.read_text("utf-8", "replace")
-        return any(line.startswith(READY_PREFIX) for line in text.splitlines(keepends=True) if line.endswith("\n"))
+        return any(
+            line.startswith(READY_PREFIX) for line in text.splitlines(keepends=True) if line.endswith("\n")
+        )
 
     def _said(self) -> str:
         lines = self._log.read_text("utf-8", "replace").split("\n")
@@ -102,7 +106,9 @@ class Disk:
             self._connection.sendall(request.encode())
             answer = json.loads(self._answers.readline() or b"null")
         except (OSError, ValueError) as error:
-            raise SystemFailure(f"the disk of {self.name} did not answer {what}: {error} ({self._said()})") from None
+            raise SystemFailure(
+                f"the disk of {self.name} did not answer {what}: {error} ({self._said()})"
+            ) from None
         if not isinstance(answer, dict) or not answer.get("ok"):
             told = answer.get("error") if isinstance(answer, dict) else "nothing"
             raise SystemFailure(f"the disk of {self.name} refused {what}: {told}")
@@ -213,6 +219,9 @@ def clean(gauge: Path) -> list[str]:
     for place in places:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
-                [str(gauge), "powercut", "--clean", place], check=False, timeout=CLEAN_WITHIN_S, capture_output=True
+                [str(gauge), "powercut", "--clean", place],
+                check=False,
+                timeout=CLEAN_WITHIN_S,
+                capture_output=True,
             )
     return places
