@@ -11,7 +11,15 @@ import typer
 if TYPE_CHECKING:
     from streamgauge.model.durability import Experiment
 
-from streamgauge.cli.run import OUT, DataOption, DurabilityOption, EventsOption, NodesOption, OutOption, SeedOption
+from streamgauge.cli.run import (
+    OUT,
+    DataOption,
+    DurabilityOption,
+    EventsOption,
+    NodesOption,
+    OutOption,
+    SeedOption,
+)
 
 
 def durability(
@@ -34,7 +42,10 @@ def durability(
         ),
     ] = None,
     matrix: Annotated[
-        bool, typer.Option("--all", help="All systems and settings that publications dispute (docs/durability.md).")
+        bool,
+        typer.Option(
+            "--all", help="All systems and settings that publications dispute (docs/durability.md)."
+        ),
     ] = False,
     seed: SeedOption = None,
     out: OutOption = OUT,
@@ -75,7 +86,9 @@ def durability(
             raise SystemFailure(f"{choice.system.title} cannot run here: {missing}")
     lacking = powercut.missing()
     if lacking is not None:
-        raise SystemFailure(f"the experiments need disks that can lose power, and there are none here: {lacking}")
+        raise SystemFailure(
+            f"the experiments need disks that can lose power, and there are none here: {lacking}"
+        )
     plan = DurabilityPlan(
         name=distinct(choices),
         command=("streamgauge", *sys.argv[1:]),
@@ -102,7 +115,7 @@ def durability(
     raise typer.Exit(status)
 
 
-def read_experiments(text: str) -> tuple[Experiment, ...]
+def read_experiments(text: str) -> tuple[Experiment, ...]:
     """The experiments of a comma list, in their own order. Raises InputError."""
     from streamgauge.model.durability import EXPERIMENTS
     from streamgauge.model.errors import InputError
@@ -125,5 +138,3 @@ def read_write_back(text: str | None) -> str | None:
         return f"{round(parse_duration(text) * 1000)}ms"
     except ValueError as error:
         raise InputError(f"--write-back {text}: {error}") from None
-
-
