@@ -244,11 +244,11 @@ def _cut_told(one: CutSummary) -> list[str]:
             f"{one.lost_max:,} at most{window}."
         )
     elif one.conclusive:
-        bound = one.loss_probability_max or 0.0
-        told.append(
-            f"{one.conclusive} {what} {where} lost nothing that was acknowledged; with 95 % confidence less than "
-            f"{100 * bound:.3g} % of such {what.split(' (')[0]} do."
+        bound = one.loss_probability_max or 1.0
+        confident = (
+            f"; with 95 % confidence less than {100 * bound:.3g} % of such cuts do" if bound < 1 else ""
         )
+        told.append(f"{one.conclusive} {what} {where} lost nothing that was acknowledged{confident}.")
     if one.cuts > one.conclusive:
         told.append(
             f"After {one.cuts - one.conclusive} of {one.cuts} {what} {where} it could not be told what was lost: the system "

@@ -4,7 +4,7 @@ several subscriptions. One set of rows for the terminal and the HTML report.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Literal
@@ -27,7 +27,7 @@ class Grid:
 
     title: str
     head: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]
     words: int = 1
     narrow: tuple[int, ...] = ()
     """The columns that a narrow terminal has room for; all, if empty."""

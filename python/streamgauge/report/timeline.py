@@ -28,8 +28,10 @@ def timeline(cut: Cut) -> str:
         last = max(one.until_s for one in cut.lost_ranges)
         wide = max(x(last) - x(first), 2.0)
         lost = f'<rect class="lost" x="{x(first):.1f}" y="{TOP}" width="{wide:.1f}" height="{HEIGHT - TOP - BOTTOM}"/>'
-    marks = _mark(x(cut.at_s), cut.kind) + (
-        "" if cut.serving_s is None else _mark(x(cut.serving_s), "serves again")
+    marks = _mark(x(cut.at_s), cut.kind, before=True) + (
+        ""
+        if cut.serving_s is None
+        else _mark(x(cut.serving_s), "serves again", before=x(cut.serving_s) > WIDTH - 90)
     )
     told = (
         f"Cut {cut.number}: {cut.kind} of {cut.scope} ({', '.join(cut.parts)}). {cut.lost:,} of {cut.acked:,} acknowledged "
@@ -44,8 +46,8 @@ def timeline(cut: Cut) -> str:
     )
 
 
-def _mark(at: float, name: str) -> str:
-    anchor = "end" if at > WIDTH / 2 else "start"
+def _mark(at: float, name: str, *, before: bool) -> str:
+    anchor = "end" if before else "start"
     shift = -4 if anchor == "end" else 4
     return (
         f'<line class="mark" x1="{at:.1f}" y1="{TOP}" x2="{at:.1f}" y2="{HEIGHT - BOTTOM}"/>'

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamgauge.model.fault import ENDS, ON_NETWORK, ON_STORAGE, describe
+from streamgauge.model.fault import ENDS, ON_STORAGE, describe
 from streamgauge.model.result import Fault, FaultAction, FaultAsked
 from streamgauge.runner.acks import AckWatch
 from streamgauge.systems import parts as parts_of
@@ -20,15 +20,22 @@ from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputEr
 
 if TYPE_CHECKING:
     from streamgauge.systems.parts import Part
+    from streamgauge.systems.powercut import Disks
 
 SERVES_WITHIN_S = 180.0
 POLL_S = 0.02
+BROKEN_BY: tuple[FaultAction, ...] = ("kill", "stop", "power-cut", "disk-full")
+"""Faults that last until another action ends them."""
 
 
 class FaultLeg:
     """Makes faults in a running system. Parts are chosen when it is made: what does not exist is refused then."""
 
-    def __init__(self, running: RunningSystem, asked: Sequence[FaultAsked]) -> None:
+    def __init__(
+        self, running: RunningSystem, asked: Sequence[FaultAsked], disks: Disks | None = None
+    ) -> None:
+        """`disks`: what the system's data is on; needed for faults of disks alone."""
+        self._disks = disks
         self._parts = list(running.parts())
         self._asked = list(asked)
         self._targets = {id(fault): self._choose(fault) for fault in asked if fault.target is not None}
@@ -45,12 +52,15 @@ class FaultLeg:
 
     def _choose(self, fault: FaultAsked) -> list[Part]:
         assert fault.target is not None
-        if fault.action in ON_STORAGE or fault.action in ON_NETWORK:
-            raise SystemInputError(f"--fault {describe(fault)}: {fault.action} is not available here")
         try:
-            return parts_of.choose(self._parts, fault.target)
+            parts = parts_of.choose(self._parts, fault.target)
         except ValueError as error:
             raise SystemInputError(f"--fault {describe(fault)}: {error}") from None
+        if fault.action in ("fsync-delay", "disk-full") and not any(part.data for part in parts):
+            raise SystemInputError(
+                f"--fault {describe(fault)}: {', '.join(part.name for part in parts)} keeps nothing on a disk"
+            )
+        return parts
 
     def start(self, start_s: float, offset_s: float, watch: AckWatch, changed: Callable[[], None]) -> None:
         """Begins. `start_s`: CLOCK_MONOTONIC at the schedule's start; `offset_s`: where on its axis the measured
@@ -92,7 +102,8 @@ class FaultLeg:
 
     def still_broken(self) -> list[str]:
         """Names of parts that are down or stopped."""
-        return sorted(name for name, faults in self._broken.items() if faults)
+        down = {"kill", "power-cut", "stop"}
+        return sorted(name for name, faults in self._broken.items() if faults & down)
 
     def _spawn(self, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work, name="faults", daemon=True)
@@ -113,7 +124,7 @@ class FaultLeg:
     def _make(self, fault: FaultAsked, start_s: float) -> None:
         parts = self._targets.get(id(fault)) or self._suffering(fault.action)
         began_s = time.monotonic() - start_s
-        self._do(fault.action, parts)
+        self._do(fault, parts)
         done = Fault(
             asked=fault,
             parts=[part.name for part in parts],
@@ -132,8 +143,11 @@ class FaultLeg:
         ended = set(ENDS.get(action, ()))
         return [part for part in self._parts if self._broken.get(part.name, set()) & ended]
 
-    def _do(self, action: FaultAction, parts: Sequence[Part]) -> None:
-        if action == "kill":
+    def _do(self, fault: FaultAsked, parts: Sequence[Part]) -> None:
+        action = fault.action
+        if action in ON_STORAGE:
+            self._do_on_disks(fault, parts)
+        elif action == "kill":
             parts_of.kill_together(parts)
         for part in parts:
             if action == "stop":
@@ -144,10 +158,22 @@ class FaultLeg:
                 part.restart()
             suffers = self._broken.setdefault(part.name, set())
             suffers.difference_update(ENDS.get(action, ()))
-            if action == "kill":
-                suffers.clear()  # A process that is gone is not stopped any more.
-            if action in ("kill", "stop"):
+            if action in ("kill", "power-cut"):
+                suffers.discard("stop")  # A process that is gone is not stopped any more.
+            if action in BROKEN_BY:
                 suffers.add(action)
+
+    def _do_on_disks(self, fault: FaultAsked, parts: Sequence[Part]) -> None:
+        assert self._disks is not None, "a trial with faults of disks has disks"
+        names = [part.name for part in parts]
+        if fault.action == "power-cut":
+            self._disks.cut_power(parts)
+        elif fault.action == "fsync-delay":
+            self._disks.set_faults(names, sync_delay_ms=1000 * (fault.amount_s or 0.0))
+        elif fault.action == "disk-full":
+            self._disks.set_faults(names, write_error="ENOSPC")
+        elif fault.action == "disk-free":
+            self._disks.set_faults(names, write_error=None)
 
     def _await(self, parts: Sequence[Part], done: Fault, start_s: float) -> None:
         """Waits until restarted parts serve again."""

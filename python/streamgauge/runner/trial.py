@@ -7,6 +7,7 @@ result says what happened.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import math
 import os
@@ -19,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.fleet.base import Fleet, FleetFailure, Worker
+from streamgauge.fleet.binary import find_gauge
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.messages import LaneStatus, TrialStatus
+from streamgauge.model.fault import ON_STORAGE
 from streamgauge.model.result import Durability, Lane, Search, SystemMetric, TrialResult
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine, phases
@@ -44,7 +47,8 @@ from streamgauge.runner.search import Bench, search
 from streamgauge.store.context import TrialContext
 from streamgauge.store.directory import ACKS_NAME, TrialDirectory, event
 from streamgauge.store.files import rescue_logs
-from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError
+from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError, SystemRequest
+from streamgauge.systems.powercut import Disks, open_disks
 
 CREATE_TOPICS_WITHIN_S = 60.0
 READY_WITHIN_S = 60.0
@@ -84,6 +88,7 @@ class TrialRunner:
         self._worker: Worker | None = None
         self._load: Load | None = None
         self._faults: FaultLeg | None = None
+        self._disks: Disks | None = None
         self._sampler: ResourceSampler | None = None
         self._topics: list[str] = []
         self._workload = plan.workload
@@ -146,7 +151,7 @@ class TrialRunner:
         self._provision()
         if self._workload.faults:
             assert self._running is not None
-            self._faults = FaultLeg(self._running, self._workload.faults)
+            self._faults = FaultLeg(self._running, self._workload.faults, self._disks)
         self._settle()
         self._search()
         self._create_topics()
@@ -166,13 +171,24 @@ class TrialRunner:
             problem = machine.disk_problem(self._data)
             if problem:
                 raise SystemFailure(problem)
-            self._running = choice.system.start(choice.request, self._data, self._observer.progress)
+            self._running = choice.system.start(self._on_disks(), self._data, self._observer.progress)
         self._update(
             system_version=self._running.version,
             nodes=self._running.nodes,
             attached=self._running.attached,
             configuration=self._running.configuration(),
         )
+
+    def _on_disks(self) -> SystemRequest:
+        """What is asked of the system; with faults of disks, its data is on disks that can have them."""
+        request = self._plan.choice.request
+        if not any(fault.action in ON_STORAGE for fault in self._workload.faults):
+            return request
+        self._disks = open_disks(find_gauge(), self._data.parent / f"{self._data.name}-disks")
+        self._note(
+            "the system's data was on disks in user space, which can fail on purpose: they are slower than the disk below"
+        )
+        return dataclasses.replace(request, volume=self._disks.provide)
 
     def _settle(self) -> None:
         """A system that has just started is busy with itself; its start is no part of the figures."""
@@ -519,6 +535,8 @@ class TrialRunner:
         elif running is None:
             self._attempt("keep the system's logs", lambda: rescue_logs(self._data, self._directory.logs))
         self._phases.begin(phases.WIPE)
+        if self._disks is not None:
+            self._attempt("unmount the system's disks", self._disks.stop)
         if running is not None and not running.attached:
             self._attempt("wipe the system's data", running.wipe)
         shutil.rmtree(self._data, ignore_errors=True)

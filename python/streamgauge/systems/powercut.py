@@ -16,11 +16,12 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from streamgauge.systems.base import SystemFailure, SystemInputError
+from streamgauge.systems.parts import Part, kill_together
 
 FUSE = Path("/dev/fuse")
 MOUNTS = Path("/proc/self/mounts")
@@ -145,6 +146,7 @@ class Disks:
         # Paths of sockets are short, those of runs may not be.
         self._sockets = Path(tempfile.mkdtemp(prefix="streamgauge-disks-"))
         self._disks: dict[str, Disk] = {}
+        self._faults: dict[str, dict[str, Any]] = {}
 
     def provide(self, name: str, path: Path) -> None:
         """Mounts a disk for a part's data. Once more for the same part (a start that is tried again): a fresh one."""
@@ -171,11 +173,30 @@ class Disks:
 
     def delay_syncs(self, names: Sequence[str], delay_s: float) -> None:
         """From now on every sync on these disks takes so much longer; on the others as long as it takes."""
-        for name, disk in self._disks.items():
-            rules: list[Mapping[str, Any]] = []
-            if name in names and delay_s > 0:
-                rules = [{"glob": "*", "sync_delay_ms": delay_s * MS_PER_S}]
-            disk.ask("fault", rules=rules)
+        for name in self._disks:
+            self.set_faults([name], sync_delay_ms=delay_s * MS_PER_S if name in names else None)
+
+    def set_faults(self, names: Sequence[str], **changes: Any) -> None:
+        """Changes what is wrong with these disks (keys of the rules of `fault`); None ends it, what is not named stays."""
+        for name in names:
+            if name in self._disks:
+                known = {**self._faults.get(name, {}), **changes}
+                self._faults[name] = {key: value for key, value in known.items() if value is not None}
+                rules = [{"glob": "*", **self._faults[name]}] if self._faults[name] else []
+                self._disks[name].ask("fault", rules=rules)
+
+    def cut_power(self, parts: Sequence[Part], seed: int = 0) -> int:
+        """Power fails for these parts: their processes stop at one instant, what was not synced is dropped, and the
+        processes are gone. The disks have power again then. How many bytes were dropped.
+        """
+        names = [part.name for part in parts]
+        # Stopped first and killed last: nothing is acknowledged between the two.
+        for part in parts:
+            part.pause()
+        dropped = self.ask(names, "cut", seed=seed)
+        kill_together(parts)
+        self.ask(names, "power-on")
+        return sum(int(answer.get("dropped_bytes", 0)) for answer in dropped.values())
 
     def failure(self) -> str | None:
         """Why there is a disk less than there should be."""

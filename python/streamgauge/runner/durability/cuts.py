@@ -111,17 +111,10 @@ def _stop(bench: Bench, parts: Sequence[Part]) -> None:
 
 
 def _take_down(bench: Bench, kind: Kind, cut: Cut, parts: Sequence[Part]) -> None:
-    """Everything stops at one instant: processes are stopped before their disks lose power, and killed after, so that
-    nothing is acknowledged in between.
-    """
     if kind == "power cut":
-        for part in parts:
-            part.pause()
-        dropped = bench.disks.ask([part.name for part in parts], "cut", seed=bench.seed + cut.number)
-        cut.dropped_bytes = sum(int(answer.get("dropped_bytes", 0)) for answer in dropped.values())
-    parts_of.kill_together(parts)
-    if kind == "power cut":
-        bench.disks.ask([part.name for part in parts], "power-on")
+        cut.dropped_bytes = bench.disks.cut_power(parts, bench.seed + cut.number)
+    else:
+        parts_of.kill_together(parts)
 
 
 def _bring_up(bench: Bench, parts: Sequence[Part]) -> str | None:
