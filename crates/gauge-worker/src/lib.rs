@@ -5,7 +5,7 @@
 //! - `trial`: the trial's state machine, a thread; `handle`: how the API talks to it; `drain`: when everything is there; `judgement`: the audit.
 //! - `lane`: a thread that owns a client and paces it; `link`: what it and the trial say to each other; `scheduling`: what the kernel gives it.
 //! - `collector`: what the lanes saw in an interval, added up, encoded, kept.
-//! - `cli`, `process`: the command line; signals and the parent.
+//! - `cli`: the command line (signals and the parent: `gauge-process`).
 //!
 //! The control plane (API, supervisor, collector) runs at normal priority and talks to the lanes through bounded queues; a lane shares
 //! nothing and waits for nobody.
@@ -22,7 +22,6 @@ mod lane;
 mod link;
 mod load;
 mod plan;
-mod process;
 mod request;
 mod scheduling;
 mod server;
