@@ -16,12 +16,10 @@ BREAKING: frozenset[FaultAction] = frozenset(
 """Faults that need a part to break."""
 ON_STORAGE: frozenset[FaultAction] = frozenset({"power-cut", "fsync-delay", "disk-full", "disk-free"})
 """Faults of the disk, which need a file system of our own below the system's data."""
-ON_NETWORK: frozenset[FaultAction] = frozenset({"cut-network", "heal-network"})
 ENDS: dict[FaultAction, tuple[FaultAction, ...]] = {
     "restart": ("kill", "power-cut"),
     "cont": ("stop",),
     "disk-free": ("disk-full",),
-    "heal-network": ("cut-network",),
 }
 """What ends a fault -> the faults that it ends."""
 ACTIONS: tuple[FaultAction, ...] = (
@@ -33,8 +31,6 @@ ACTIONS: tuple[FaultAction, ...] = (
     "fsync-delay",
     "disk-full",
     "disk-free",
-    "cut-network",
-    "heal-network",
 )
 
 _PATTERN = re.compile(r"([a-z-]+)(?:=([^:@]+))?(?::([A-Za-z0-9-]+))?@([^@]+)")

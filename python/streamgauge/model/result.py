@@ -285,8 +285,6 @@ FaultAction = Literal[
     "fsync-delay",
     "disk-full",
     "disk-free",
-    "cut-network",
-    "heal-network",
 ]
 
 

@@ -47,6 +47,7 @@ from streamgauge.runner.search import Bench, search
 from streamgauge.store.context import TrialContext
 from streamgauge.store.directory import ACKS_NAME, TrialDirectory, event
 from streamgauge.store.files import rescue_logs
+from streamgauge.store.measured import measured_level
 from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError, SystemRequest
 from streamgauge.systems.powercut import Disks, open_disks
 
@@ -303,10 +304,21 @@ class TrialRunner:
         client.create_topics(running.connection, requests, CREATE_TOPICS_WITHIN_S)
         self._observer.progress("reading settings back")
         found = running.read_back(lambda topics: client.describe(running.connection, topics), names)
+        measured = measured_level(
+            self._directory.path.parents[2],
+            system=self._plan.choice.system.name,
+            version=running.version,
+            nodes=running.nodes,
+            declared=found.level,
+            options=self._plan.choice.request.options,
+        )
+        if measured is not None and measured[0] != found.level:
+            self._note(f"durability {found.level} is declared, but {measured[1]} has measured {measured[0]}")
         self._update(
             durability=Durability(
                 asked=self._plan.choice.request.level,
                 declared=found.level,
+                measured=measured[0] if measured is not None else None,
                 settings=dict(found.settings),
                 mismatches=list(found.mismatches),
             )
