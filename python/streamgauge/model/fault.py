@@ -10,9 +10,7 @@ from streamgauge.model.result import FaultAction, FaultAsked
 from streamgauge.model.units import format_duration, parse_duration
 
 EXPECTED = "expected ACTION[:TARGET]@TIME, such as kill:1@10s or restart@20s"
-BREAKING: frozenset[FaultAction] = frozenset(
-    {"kill", "stop", "power-cut", "fsync-delay", "disk-full", "cut-network"}
-)
+BREAKING: frozenset[FaultAction] = frozenset({"kill", "stop", "power-cut", "fsync-delay", "disk-full"})
 """Faults that need a part to break."""
 ON_STORAGE: frozenset[FaultAction] = frozenset({"power-cut", "fsync-delay", "disk-full", "disk-free"})
 """Faults of the disk, which need a file system of our own below the system's data."""
