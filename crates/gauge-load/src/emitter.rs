@@ -167,7 +167,7 @@ impl Emitter {
             start_ns: i64::MAX,
             sequence: 0,
             pool: Arc::clone(&spec.pool),
-            template: (turn * templates >> 32) as usize,
+            template: ((turn * templates) >> 32) as usize,
             key_count: spec.key_count,
             skew: spec.skew.as_ref().map(skewed),
             holds: Holds::default(),

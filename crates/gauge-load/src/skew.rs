@@ -66,7 +66,7 @@ impl KeySkew {
     pub fn draw(&self, random: &mut fastrand::Rng) -> u32 {
         let bits = random.u64(..);
         // The upper half picks the column (Lemire's multiplication instead of a division), the lower half decides within it.
-        let key = ((bits >> 32) * self.columns.len() as u64 >> 32) as u32;
+        let key = (((bits >> 32) * self.columns.len() as u64) >> 32) as u32;
         let column = self.columns[key as usize];
         if bits as u32 <= column.keep {
             key
