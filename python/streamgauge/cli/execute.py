@@ -63,7 +63,7 @@ def execute_chosen(request: Request, workloads: list[Workload], choices: list[Sy
     )
     for note in _notes(workloads):
         print(f"note: {note}", file=sys.stderr)
-    sink = _open_events(request.events)
+    sink = open_events(request.events)
     try:
         observer = make_observer(sink)
         try:
@@ -133,7 +133,8 @@ def _notes(workloads: list[Workload]) -> list[str]:
     return [f"{workload.name}: {note}" for workload in workloads for note in workload.notes]
 
 
-def _open_events(target: str | None) -> TextIO | None:
+def open_events(target: str | None) -> TextIO | None:
+    """Where events are written; None when nobody asked for them. Raises InputError."""
     if target is None:
         return None
     if target == "-":
