@@ -81,15 +81,21 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
     """Writes the report of a run, prints the table and says where the report is."""
     from rich.console import Console
 
-    from streamgauge.report import html, terminal
+    from streamgauge.report import html, study, terminal, terminal_study
+    from streamgauge.report.run import read_run
     from streamgauge.store.directory import RunDirectory
+    from streamgauge.store.study import is_study
 
     console = Console(stderr=to_stderr)
     run = RunDirectory(directory)
-    report = html.write(directory)
     results = run.results()
-    if results:
-        terminal.print_summary(results, console)
+    if results and is_study(directory):
+        report = study.write(directory)
+        terminal_study.print_claims(study.outcome_of(read_run(directory)), console)
+    else:
+        report = html.write(directory)
+        if results:
+            terminal.print_summary(results, console)
     for note in run.read_manifest().notes if run.ours else []:
         console.print(f"note: {note}", markup=False, highlight=False)
     console.print(f"report: {_shown(report)}", markup=False, highlight=False, soft_wrap=True)

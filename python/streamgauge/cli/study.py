@@ -202,9 +202,9 @@ def _resumed(name: str | None, out: Path) -> tuple[RunDirectory, StudyPlan]:
     """The run that is meant, and its plan."""
     from streamgauge.model.errors import InputError
     from streamgauge.model.study import study_names
-    from streamgauge.runner.study import is_study, read_plan
     from streamgauge.store.directory import RunDirectory, list_runs
     from streamgauge.store.recover import is_running
+    from streamgauge.store.study import is_study, read_plan
 
     runs = [run for run in list_runs(out) if is_study(run.path)]
     if name is None or name in study_names():
@@ -242,7 +242,7 @@ def _say_plan(study: Study, plan: StudyPlan) -> None:
 
     say(f"{study.written.title} ({study.written.source.publisher}, {study.written.source.published})")
     width = max(len(cell.cell) for cell in plan.cells)
-    for cell in plan.cells:
+    for cell in [cell for cell in plan.cells if not cell.heats]:
         scaled = f": {'; '.join(cell.scaled)}" if cell.scaled else ""
         say(f"  {cell.cell:<{width}}  {cell.repeats} x {shown(cell.trial_s)}{scaled}")
     for reason in dict.fromkeys(plan.left_out.values()):

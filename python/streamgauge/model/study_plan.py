@@ -32,6 +32,9 @@ from streamgauge.systems.base import Level
 
 Scale = Literal["full", "laptop", "quick"]
 
+HEATING_S = 15.0
+HEATING_MSGS_S = 5000.0
+
 START_S = {"gauge-log": 1, "kafka": 8, "pulsar": 30, "rabbitmq": 8, "nats": 2}
 START_MORE_NODES_S = {"kafka": 12, "pulsar": 30, "rabbitmq": 15, "nats": 2}
 AROUND_S = 6.0
@@ -64,6 +67,8 @@ class PlannedCell(Model):
     """The system is started for each trial."""
     scaled: list[str]
     """What differs from the published cell, one phrase each; printed beside its figures."""
+    heats: bool = False
+    """Not a cell of the study: the first trial of a block, on a system that has just started. It is not counted."""
     trial_s: float
     """Estimate for a trial, without the start of the system."""
     start_s: float
@@ -142,6 +147,7 @@ def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
                 problems.append(study.document.problem(message, cell.location))
     if problems:
         raise InputError(problems)
+    heating, trials = _ordered(cells, scale, wishes.seed)
     return StudyPlan(
         study=study.name,
         file=study.document.file,
@@ -154,9 +160,9 @@ def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
             "disk_write_mb_s": machine.disk_write_mb_s,
         },
         connect={name: list(addresses) for name, addresses in (wishes.connect or {}).items()},
-        cells=cells,
+        cells=cells + heating,
         left_out=left_out,
-        trials=_ordered(cells, scale, wishes.seed),
+        trials=trials,
     )
 
 
@@ -331,18 +337,28 @@ def _trial_s(workload: Workload) -> float:
     return total_s
 
 
-def _ordered(cells: Sequence[PlannedCell], scale: ScaleFile, seed: int) -> list[PlannedTrial]:
+def _ordered(
+    cells: Sequence[PlannedCell], scale: ScaleFile, seed: int
+) -> tuple[list[PlannedCell], list[PlannedTrial]]:
     """Seeded random order. A system that is restarted for each trial: all cells once, in random order, then all
-    again. One that is kept: a block per system, in random order, and the same within each block."""
+    again. One that is kept: a block per system, in random order, and the same within each block, after a trial that
+    warms the system up. Those trials' cells come first in the answer."""
     shuffler = random.Random(seed)
     blocks: list[list[tuple[PlannedCell, int]]] = []
+    heating: list[PlannedCell] = []
     if scale.restart == "trial":
         blocks = [[one] for one in _rounds(cells, shuffler)]
     else:
         groups: dict[tuple[str, int], list[PlannedCell]] = {}
         for cell in cells:
             groups.setdefault((cell.system, cell.nodes), []).append(cell)
-        blocks = [_rounds(group, shuffler) for group in groups.values()]
+        for group in groups.values():
+            block = _rounds(group, shuffler)
+            kept = [cell for cell in group if not cell.fresh]
+            if kept:
+                heating.append(_heating(min(kept, key=_effort)))
+                block.insert(0, (heating[-1], 1))
+            blocks.append(block)
         shuffler.shuffle(blocks)
     trials: list[PlannedTrial] = []
     for block, members in enumerate(blocks, start=1):
@@ -357,7 +373,34 @@ def _ordered(cells: Sequence[PlannedCell], scale: ScaleFile, seed: int) -> list[
                     seed=zlib.crc32(f"{seed}/{repeat}".encode()),
                 )
             )
-    return trials
+    return heating, trials
+
+
+def _effort(cell: PlannedCell) -> tuple[bool, int]:
+    """Warming up wants a plain load; on how many partitions matters less."""
+    plain = "backlog" not in cell.workload and cell.workload.get("rate") not in ("max", "sustainable")
+    return not plain, int(cell.workload.get("partitionsPerTopic", 1))
+
+
+def _heating(cell: PlannedCell) -> PlannedCell:
+    """A trial that warms up the system of a block: the load of one of its cells for a while."""
+    name = f"warming-up-{cell.system}-{cell.nodes}"
+    left_out = ("backlog", "search")
+    workload = {key: value for key, value in cell.workload.items() if key not in left_out}
+    workload |= {"name": name, "warmup": "0s", "duration": format_duration(HEATING_S)}
+    if workload.get("rate") in ("max", "sustainable"):
+        workload["rate"] = HEATING_MSGS_S
+    return cell.model_copy(
+        update={
+            "cell": name,
+            "title": f"{cell.system_title}: warming up",
+            "workload": workload,
+            "repeats": 1,
+            "heats": True,
+            "trial_s": AROUND_S + HEATING_S,
+            "scaled": [],
+        }
+    )
 
 
 def _rounds(cells: Sequence[PlannedCell], shuffler: random.Random) -> list[tuple[PlannedCell, int]]:

@@ -6,15 +6,13 @@ its reason: the study goes on. A system is restarted for each trial, or kept for
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.study_plan import PlannedCell, PlannedTrial, StudyPlan, workload_of
 from streamgauge.model.system_file import SystemChoice
@@ -24,39 +22,13 @@ from streamgauge.runner.observer import Observer
 from streamgauge.runner.plan import RunPlan, TrialPlan
 from streamgauge.runner.run import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID, Run, Status
 from streamgauge.store.directory import RunDirectory
-from streamgauge.store.files import write_atomically
 from streamgauge.store.recover import KILLED
+from streamgauge.store.study import write_plan
 from streamgauge.systems.base import System, SystemInputError, SystemRequest
 from streamgauge.systems.kept import CheckedSystem, KeptSystem
 
-PLAN_NAME = "study.json"
 SET_ASIDE = "unfinished"
 """Trials that did not end are moved here when a study is resumed: their logs may say why."""
-
-
-def write_plan(directory: RunDirectory, plan: StudyPlan) -> None:
-    """Writes `study.json`."""
-    write_atomically(directory.path / PLAN_NAME, plan.model_dump_json(indent=1))
-
-
-def read_plan(directory: Path) -> StudyPlan:
-    """Reads `study.json`. Raises InputError when the run is no study of this version."""
-    path = directory / PLAN_NAME
-    try:
-        return StudyPlan.model_validate_json(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise InputError(
-            f"{directory} is no study (it has no {PLAN_NAME}): expected the run of one"
-        ) from None
-    except (OSError, ValidationError) as error:
-        raise InputError(
-            Problem(f"cannot be read: {str(error).splitlines()[0]}; start the study anew", str(path))
-        ) from None
-
-
-def is_study(directory: Path) -> bool:
-    """Whether the run in a directory is a study."""
-    return (directory / PLAN_NAME).is_file()
 
 
 def finished(result: TrialResult) -> bool:
@@ -164,8 +136,6 @@ class StudyRun(Run):
 
     def _on_system(self, plan: TrialPlan, cell: PlannedCell, block: int) -> TrialPlan:
         """The trial on its block's system, or on one of its own."""
-        import dataclasses
-
         attached = bool(plan.choice.request.connect)
         if self._kept is not None and (cell.fresh or self._kept[0] != block):
             self._end_kept()
@@ -235,8 +205,6 @@ def choice_of(cell: PlannedCell, connect: Sequence[str] = ()) -> SystemChoice:
 
 def _attachable(system: System, request: SystemRequest) -> SystemRequest:
     """Of a cluster that runs, no settings can be asked; of some, not even a level."""
-    import dataclasses
-
     client = {key: value for key, value in request.options.items() if key in ("client", "topic")}
     request = dataclasses.replace(request, options=client)
     try:
