@@ -53,7 +53,9 @@ class Tested:
     measured: Estimate | None
     verdict: Verdict
     why: str
-    """For one that is not shown: what is missing."""
+    """For one that is not shown: why, where that is no matter of a single cell."""
+    missing: tuple[tuple[str, str], ...] = ()
+    """Cells without a figure, and why each has none."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,13 @@ class Judged:
 
     @property
     def why(self) -> str:
-        """For one that is not shown: what is missing."""
-        return "; ".join(dict.fromkeys(test.why for test in self.tests if test.why))
+        """For one that is not shown: what is missing, cells with the same reason together."""
+        reasons: dict[str, dict[str, None]] = {}
+        for test in self.tests:
+            for cell, reason in test.missing:
+                reasons.setdefault(reason, {})[cell] = None
+        told = [f"{', '.join(cells)}: {reason}" for reason, cells in reasons.items()]
+        return "; ".join(dict.fromkeys([*told, *(test.why for test in self.tests if test.why)]))
 
 
 SampleOf = Callable[[str, str], Sample]
@@ -112,13 +119,13 @@ def _test(check: CheckFile, sample: SampleOf, printed: PrintedOf) -> Tested:
     samples = [sample(cell, figure) for cell, figure in named]
     combine = _combination(check)
     as_printed = _printed(combine, [printed(cell, figure) for cell, figure in named])
-    missing = [
-        f"{cell}: {one.why or 'no figure'}"
+    missing = tuple(
+        (cell, one.why or "no figure")
         for (cell, _), one in zip(named, samples, strict=True)
         if not one.values
-    ]
+    )
     if missing:
-        return Tested(check, _text(check), as_printed, None, "not shown", "; ".join(missing))
+        return Tested(check, _text(check), as_printed, None, "not shown", "", missing)
     measured = estimate(combine, [one.values for one in samples])
     if measured is None:
         return Tested(check, _text(check), as_printed, None, "not shown", "a figure is zero: no ratio")

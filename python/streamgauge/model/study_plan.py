@@ -40,7 +40,7 @@ START_MORE_NODES_S = {"kafka": 12, "pulsar": 30, "rabbitmq": 15, "nats": 2}
 AROUND_S = 6.0
 """Of a trial, besides starting a system and the load: settling, topics, assignment, drain, audit, figures."""
 PER_PARTITION_S = 0.004
-PROBES = 9
+PROBES = 8
 PROBE_AROUND_S = 4.0
 EXTENDED_SHARE = 1.5
 """Probes of a search are extended until they are conclusive."""
@@ -279,7 +279,7 @@ def _planned(
 
 
 def _scale_nodes(system: SystemOfStudy, nodes: int, level: Level) -> list[str]:
-    if nodes > 1:
+    if nodes > 1 or system.nodes is not None:
         return []
     if level != system.level:
         return [f"1 node instead of 3, hence {level} instead of {system.level}"]
@@ -349,9 +349,9 @@ def _ordered(
     if scale.restart == "trial":
         blocks = [[one] for one in _rounds(cells, shuffler)]
     else:
-        groups: dict[tuple[str, int], list[PlannedCell]] = {}
+        groups: dict[str, list[PlannedCell]] = {}
         for cell in cells:
-            groups.setdefault((cell.system, cell.nodes), []).append(cell)
+            groups.setdefault(_instance(cell), []).append(cell)
         for group in groups.values():
             block = _rounds(group, shuffler)
             kept = [cell for cell in group if not cell.fresh]
@@ -376,6 +376,11 @@ def _ordered(
     return heating, trials
 
 
+def _instance(cell: PlannedCell) -> str:
+    """What makes two cells meet the same system: L1 and L3 are one and the same on one node."""
+    return json.dumps([cell.kind, cell.version, cell.nodes, cell.level, cell.options], sort_keys=True)
+
+
 def _effort(cell: PlannedCell) -> tuple[bool, int]:
     """Warming up wants a plain load; on how many partitions matters less."""
     plain = "backlog" not in cell.workload and cell.workload.get("rate") not in ("max", "sustainable")
@@ -384,7 +389,7 @@ def _effort(cell: PlannedCell) -> tuple[bool, int]:
 
 def _heating(cell: PlannedCell) -> PlannedCell:
     """A trial that warms up the system of a block: the load of one of its cells for a while."""
-    name = f"warming-up-{cell.system}-{cell.nodes}"
+    name = f"warming-up-for-{cell.cell}"
     left_out = ("backlog", "search")
     workload = {key: value for key, value in cell.workload.items() if key not in left_out}
     workload |= {"name": name, "warmup": "0s", "duration": format_duration(HEATING_S)}

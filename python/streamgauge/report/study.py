@@ -172,7 +172,7 @@ def _measured_number(test: Tested) -> str:
     unit = FIGURES[test.test.figure].unit if test.test.value else ""
     bound = f"<small>{escape(_bound(test))}</small>"
     if test.measured is None:
-        return f"<b>-</b> <small>{_subject(test)}: {escape(test.why)}</small> {bound}"
+        return f"<b>-</b> <small>{_subject(test)}</small> {bound}"
     interval = ""
     if test.measured.interval is not None:
         low, high = test.measured.interval
