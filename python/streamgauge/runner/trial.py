@@ -22,10 +22,11 @@ from streamgauge.fleet.base import Fleet, FleetFailure, Worker
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.messages import LaneStatus, TrialStatus
 from streamgauge.model.result import Durability, Lane, Search, SystemMetric, TrialResult, WarmUpResult
+from streamgauge.model.units import format_duration
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine, phases
 from streamgauge.runner.backlog import BacklogLeg
-from streamgauge.runner.interrupts import Interrupted, Interrupts
+from streamgauge.runner.interrupts import Interrupted, Interrupts, OutOfTime
 from streamgauge.runner.load import Ending, Health, Load
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.phases import PhaseLog
@@ -121,11 +122,17 @@ class TrialRunner:
     def run(self) -> TrialResult:
         """Runs the trial and writes its result. Never raises for what a system, a worker or the user does."""
         self._save()
+        limit_s = self._plan.limit_s
         try:
-            with self._interrupts.raising():
-                trial = self._prepare()
-            with self._interrupts.flagging():
-                self._drive(trial)
+            with self._interrupts.within(limit_s):
+                with self._interrupts.raising():
+                    trial = self._prepare()
+                with self._interrupts.flagging():
+                    self._drive(trial)
+        except OutOfTime:
+            assert limit_s is not None
+            where = f"'{self._phases.current}' after {format_duration(round(limit_s))}"
+            self._ended_by(Ending("time", f"the trial was ended in phase {where}, its time limit"))
         except Interrupted:
             self._ended_by(Ending("interrupted", "stopped by the user"))
         except FAILURES as error:
@@ -233,7 +240,7 @@ class TrialRunner:
         running = self._running
         self._topics = topic_names(workload, self._context.run_id, self._plan.number, number)
         requests = topic_requests(workload, self._topics, running.topic_plan())
-        self._worker.client.create_topics(running.connection, requests, CREATE_TOPICS_WITHIN_S)
+        self._worker.client.create_topics(running.connection, requests, self._create_within_s)
         return self._request(workload, number)
 
     def _request(self, workload: Workload, probe: int | None = None) -> dict[str, Any]:
@@ -252,8 +259,15 @@ class TrialRunner:
 
     @property
     def _ready_within_s(self) -> float:
-        workload = self._plan.workload
-        return READY_WITHIN_S + READY_PER_PARTITION_S * workload.topics * workload.partitions_per_topic
+        return READY_WITHIN_S + READY_PER_PARTITION_S * self._partitions
+
+    @property
+    def _create_within_s(self) -> float:
+        return CREATE_TOPICS_WITHIN_S + READY_PER_PARTITION_S * self._partitions
+
+    @property
+    def _partitions(self) -> int:
+        return self._plan.workload.topics * self._plan.workload.partitions_per_topic
 
     def _check_room(self, copies: int) -> None:
         """A backlog that cannot fit is refused before anything is produced."""
@@ -280,12 +294,13 @@ class TrialRunner:
             names = list(workload.read_topics)
             self._find_topics(names)
         else:
-            self._phases.begin(phases.CREATE_TOPICS, CREATE_TOPICS_WITHIN_S)
+            limit_s = self._create_within_s
+            self._phases.begin(phases.CREATE_TOPICS, limit_s)
             names = topic_names(workload, self._context.run_id, self._plan.number)
             # Remembered first: a request that is cut short may have created them all the same.
             self._topics = names
             requests = topic_requests(workload, names, running.topic_plan())
-            client.create_topics(running.connection, requests, CREATE_TOPICS_WITHIN_S)
+            client.create_topics(running.connection, requests, limit_s)
         self._observer.progress("reading settings back")
         found = running.read_back(lambda topics: client.describe(running.connection, topics), names)
         self._update(
@@ -471,7 +486,9 @@ class TrialRunner:
             self._update(status="interrupted", failure=ending.reason)
             self._observer.problem("stopping: what was measured is kept (Ctrl-C again to stop at once)")
             return
-        reason = {"worker": "worker lost", "system": "system failed", "disk": "disk full"}[ending.kind]
+        reason = {"worker": "worker lost", "system": "system failed", "disk": "disk full", "time": "out of time"}[
+            ending.kind
+        ]
         text = f"{reason}: {self._told(ending.reason)}"
         self._update(status="failed", failure=text, fatal=[*self._context.fatal, text])
         self._keep_event("failure", {"reason": text})
@@ -492,7 +509,8 @@ class TrialRunner:
             self._attempt("stop sampling", self._sampler.stop)
         if self._load is not None:
             self._attempt("stop the heartbeat", self._load.close)
-        if self._context.attached and self._topics:
+        kept = self._running is not None and self._running.kept
+        if (self._context.attached or kept) and self._topics:
             self._attempt("delete the topics of the trial", self._delete_topics)
         self._attempt("stop the worker", self._fleet.stop)
         running = self._running
