@@ -98,7 +98,7 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
             terminal.print_summary(results, console)
     for note in run.read_manifest().notes if run.ours else []:
         console.print(f"note: {note}", markup=False, highlight=False)
-    console.print(f"report: {_shown(report)}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"report: {shown(report)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
@@ -130,9 +130,22 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
         for workload in workloads
         if workload.consumes_only and not all(choice.request.connect for choice in choices)
     )
+    problems.extend(_faults_of_others(workloads, choices))
     if problems:
         raise InputError(problems)
     return workloads, choices
+
+
+def _faults_of_others(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+    """A cluster that was running already is not ours to break."""
+    broken = [workload.name for workload in workloads if workload.faults]
+    return [
+        Problem(
+            f"{choice.name}: faults ({', '.join(broken)}) cannot be made in a cluster that already runs (connect)"
+        )
+        for choice in choices
+        if broken and choice.request.connect
+    ]
 
 
 def _name(workloads: list[Workload], choices: list[SystemChoice]) -> str:
@@ -158,7 +171,7 @@ def open_events(target: str | None) -> TextIO | None:
         raise InputError(f"--events {target}: cannot be written: {error.strerror}") from None
 
 
-def _shown(path: Path) -> str:
+def shown(path: Path) -> str:
     """Relative to the working directory where that is shorter."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))

@@ -415,5 +415,3 @@ def _rounds(cells: Sequence[PlannedCell], shuffler: random.Random) -> list[tuple
         shuffler.shuffle(once)
         found += [(cell, repeat) for cell in once]
     return found
-
-

@@ -17,6 +17,7 @@ from streamgauge.model.figures import Figure, figures
 from streamgauge.model.study import StudyCell
 from streamgauge.model.units import format_duration
 from streamgauge.report import html, study_plots
+from streamgauge.report.assets_of import asset
 from streamgauge.report.files import write_page
 from streamgauge.report.format import instant, joined, plural, significant, trimmed
 from streamgauge.report.run import ReportError, Run, read_run
@@ -48,11 +49,11 @@ def render(run: Run) -> str:
     """The page as text."""
     outcome = outcome_of(run)
     written = outcome.study.written
-    return string.Template(html.asset("study.html")).substitute(
+    return string.Template(asset("study.html")).substitute(
         title=escape(written.title),
-        css=html.asset("report.css"),
-        study_css=html.asset("study.css"),
-        js=html.asset("study.js"),
+        css=asset("report.css"),
+        study_css=asset("study.css"),
+        js=asset("study.js"),
         masthead=_masthead(outcome),
         claims=_claims(outcome),
         pages="".join(_page(outcome, number) for number in range(len(written.pages))),
@@ -179,7 +180,7 @@ def _measured_number(test: Tested) -> str:
         interval = f" [{significant(low)}, {significant(high)}]"
     return (
         f"<b>{significant(test.measured.value)}</b>{escape(interval)} {escape(unit)} "
-        f"<small>{_subject(test)}</small> {bound} <i class=\"dot {TONES[test.verdict]}\" title=\"{test.verdict}\"></i>"
+        f'<small>{_subject(test)}</small> {bound} <i class="dot {TONES[test.verdict]}" title="{test.verdict}"></i>'
     )
 
 
@@ -263,9 +264,14 @@ def _cells(outcome: StudyOutcome) -> str:
             state, tone, why = "not run", "warn", outcome.why_none(cell.name)
         else:
             good = len(valid) == len(trials) == planned.repeats
-            state, tone = f"{len(valid)} of {planned.repeats} trials valid", "good" if good else "bad" if not valid else "warn"
+            state, tone = (
+                f"{len(valid)} of {planned.repeats} trials valid",
+                "good" if good else "bad" if not valid else "warn",
+            )
             reasons = [
-                one.result.failure or " ".join(one.result.validity.reasons) for one in trials if one not in valid
+                one.result.failure or " ".join(one.result.validity.reasons)
+                for one in trials
+                if one not in valid
             ]
             why = "; ".join(dict.fromkeys(reasons))
         scaled = "; ".join(planned.scaled) if planned else ""
@@ -294,7 +300,9 @@ def _setup(outcome: StudyOutcome) -> str:
             "warms the system up and is not counted."
         )
     else:
-        here.append("A system is started anew for each trial, in an empty directory; the page cache is dropped.")
+        here.append(
+            "A system is started anew for each trial, in an empty directory; the page cache is dropped."
+        )
     if scale.duration is not None:
         here.append(f"Trials measure {format_duration(scale.duration)}; the study's went on for longer.")
     if scale.rates == "machine":
