@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from streamgauge.cli import bench, durability, export, importing, probe, report, runs, systems, worker
+from streamgauge.cli import bench, durability, export, importing, probe, report, runs, study, systems, worker
 from streamgauge.cli import run as run_command
 
 app = typer.Typer(
@@ -22,6 +22,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run_command.run)
+app.command("study")(study.study)
+app.command("studies")(study.studies)
 app.command("bench")(bench.bench)
 app.command("durability")(durability.durability)
 app.command("report")(report.report)

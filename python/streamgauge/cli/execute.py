@@ -81,15 +81,21 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
     """Writes the report of a run, prints the table and says where the report is."""
     from rich.console import Console
 
-    from streamgauge.report import html, terminal
+    from streamgauge.report import html, study, terminal, terminal_study
+    from streamgauge.report.run import read_run
     from streamgauge.store.directory import RunDirectory
+    from streamgauge.store.study import is_study
 
     console = Console(stderr=to_stderr)
     run = RunDirectory(directory)
-    report = html.write(directory)
     results = run.results()
-    if results:
-        terminal.print_summary(results, console)
+    if results and is_study(directory):
+        report = study.write(directory)
+        terminal_study.print_claims(study.outcome_of(read_run(directory)), console)
+    else:
+        report = html.write(directory)
+        if results:
+            terminal.print_summary(results, console)
     for note in run.read_manifest().notes if run.ours else []:
         console.print(f"note: {note}", markup=False, highlight=False)
     console.print(f"report: {shown(report)}", markup=False, highlight=False, soft_wrap=True)
@@ -117,6 +123,13 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
         choices = choose_systems(request.systems, wanted, systems())
     except InputError as error:
         problems.extend(error.problems)
+    problems.extend(
+        Problem(
+            f"{workload.name}: reads topics that exist, so it needs a cluster that runs: --connect HOST:PORT"
+        )
+        for workload in workloads
+        if workload.consumes_only and not all(choice.request.connect for choice in choices)
+    )
     problems.extend(_faults_of_others(workloads, choices))
     if problems:
         raise InputError(problems)
@@ -147,7 +160,7 @@ def _notes(workloads: list[Workload]) -> list[str]:
 
 
 def open_events(target: str | None) -> TextIO | None:
-    """Where events go; None for nowhere. Raises InputError."""
+    """Where events are written; None when nobody asked for them. Raises InputError."""
     if target is None:
         return None
     if target == "-":

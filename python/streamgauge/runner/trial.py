@@ -24,13 +24,14 @@ from streamgauge.fleet.binary import find_gauge
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.messages import LaneStatus, TrialStatus
 from streamgauge.model.fault import ON_STORAGE
-from streamgauge.model.result import Durability, Lane, Search, SystemMetric, TrialResult
+from streamgauge.model.result import Durability, Lane, Search, SystemMetric, TrialResult, WarmUpResult
+from streamgauge.model.units import format_duration
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine, phases
 from streamgauge.runner.acks import AckWatch
 from streamgauge.runner.backlog import BacklogLeg
 from streamgauge.runner.faults import FaultLeg
-from streamgauge.runner.interrupts import Interrupted, Interrupts
+from streamgauge.runner.interrupts import Interrupted, Interrupts, OutOfTime
 from streamgauge.runner.load import Ending, Health, Load
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.phases import PhaseLog
@@ -92,6 +93,8 @@ class TrialRunner:
         self._disks: Disks | None = None
         self._sampler: ResourceSampler | None = None
         self._topics: list[str] = []
+        self._existing: dict[str, int] = {}
+        """Topic -> partitions, where topics are read that exist."""
         self._workload = plan.workload
         """The plan's, at the rate that was found where one was to be found."""
         self._disk_looked_s = 0.0
@@ -128,11 +131,17 @@ class TrialRunner:
     def run(self) -> TrialResult:
         """Runs the trial and writes its result. Never raises for what a system, a worker or the user does."""
         self._save()
+        limit_s = self._plan.limit_s
         try:
-            with self._interrupts.raising():
-                trial = self._prepare()
-            with self._interrupts.flagging():
-                self._drive(trial)
+            with self._interrupts.within(limit_s):
+                with self._interrupts.raising():
+                    trial = self._prepare()
+                with self._interrupts.flagging():
+                    self._drive(trial)
+        except OutOfTime:
+            assert limit_s is not None
+            where = f"'{self._phases.current}' after {format_duration(round(limit_s))}"
+            self._ended_by(Ending("time", f"the trial was ended in phase {where}, its time limit"))
         except Interrupted:
             self._ended_by(Ending("interrupted", "stopped by the user"))
         except FAILURES as error:
@@ -254,14 +263,15 @@ class TrialRunner:
         running = self._running
         self._topics = topic_names(workload, self._context.run_id, self._plan.number, number)
         requests = topic_requests(workload, self._topics, running.topic_plan())
-        self._worker.client.create_topics(running.connection, requests, CREATE_TOPICS_WITHIN_S)
+        self._worker.client.create_topics(running.connection, requests, self._create_within_s)
         return self._request(workload, number)
 
     def _request(self, workload: Workload, probe: int | None = None) -> dict[str, Any]:
         assert self._running is not None
         return trial_request(
             workload,
-            self._topics,
+            list(self._existing) or self._topics,
+            partitions=self._existing,
             system=self._running.connection,
             acks=self._running.acks,
             run_id=self._context.run_id,
@@ -272,8 +282,15 @@ class TrialRunner:
 
     @property
     def _ready_within_s(self) -> float:
-        workload = self._plan.workload
-        return READY_WITHIN_S + READY_PER_PARTITION_S * workload.topics * workload.partitions_per_topic
+        return READY_WITHIN_S + READY_PER_PARTITION_S * self._partitions
+
+    @property
+    def _create_within_s(self) -> float:
+        return CREATE_TOPICS_WITHIN_S + READY_PER_PARTITION_S * self._partitions
+
+    @property
+    def _partitions(self) -> int:
+        return self._plan.workload.topics * self._plan.workload.partitions_per_topic
 
     def _check_room(self, copies: int) -> None:
         """A backlog that cannot fit is refused before anything is produced."""
@@ -296,12 +313,17 @@ class TrialRunner:
         assert self._worker is not None
         workload, running, client = self._plan.workload, self._running, self._worker.client
         self._check_room(running.topic_plan().replication_factor)
-        self._phases.begin(phases.CREATE_TOPICS, CREATE_TOPICS_WITHIN_S)
-        names = topic_names(workload, self._context.run_id, self._plan.number)
-        # Remembered first: a request that is cut short may have created them all the same.
-        self._topics = names
-        requests = topic_requests(workload, names, running.topic_plan())
-        client.create_topics(running.connection, requests, CREATE_TOPICS_WITHIN_S)
+        if workload.read_topics:
+            names = list(workload.read_topics)
+            self._find_topics(names)
+        else:
+            limit_s = self._create_within_s
+            self._phases.begin(phases.CREATE_TOPICS, limit_s)
+            names = topic_names(workload, self._context.run_id, self._plan.number)
+            # Remembered first: a request that is cut short may have created them all the same.
+            self._topics = names
+            requests = topic_requests(workload, names, running.topic_plan())
+            client.create_topics(running.connection, requests, limit_s)
         self._observer.progress("reading settings back")
         found = running.read_back(lambda topics: client.describe(running.connection, topics), names)
         measured = measured_level(
@@ -323,6 +345,21 @@ class TrialRunner:
                 mismatches=list(found.mismatches),
             )
         )
+
+    def _find_topics(self, names: list[str]) -> None:
+        """Topics that exist already, with as many partitions as they have; they are not ours to delete."""
+        assert self._running is not None
+        assert self._worker is not None
+        told = self._worker.client.describe(self._running.connection, names).get("topics") or {}
+        partitions: dict[str, int] = {}
+        for name in names:
+            count = (told.get(name) or {}).get("partitions")
+            if not count:
+                raise SystemInputError(
+                    f"read: no topic '{name}' on {', '.join(self._plan.choice.request.connect)}"
+                )
+            partitions[name] = int(count)
+        self._existing = partitions
 
     def _start_consumers(self) -> str:
         assert self._running is not None
@@ -368,6 +405,7 @@ class TrialRunner:
             phases=self._phases,
             health=Health(self._fleet.failure, self._system_problem, self._disk_problem),
             keep=lambda intervals: self._directory.append_intervals(worker.name, intervals),
+            learn_warm_up=self._warmed_up,
         )
         leg = self._backlog_leg(self._load)
         if leg is not None:
@@ -395,13 +433,22 @@ class TrialRunner:
         if ending.kind != "worker":
             self._finish(ending)
 
+    def _warmed_up(self, workload: Workload, found: WarmUpResult) -> None:
+        """The warm-up is over whose length was not fixed."""
+        self._workload = workload
+        self._update(warm_up=found, measure_from_s=workload.warmup_s, measure_until_s=stop_s(workload))
+        if not found.steady:
+            self._note(
+                f"the load was not steady when the warm-up ended after {found.lasted_s:g} s (its limit): "
+                f"{found.explanation}"
+            )
+
     def _backlog_leg(self, load: Load) -> BacklogLeg | None:
         asked = self._workload.backlog
         if asked is None:
             return None
         return BacklogLeg(
             load,
-            self._workload,
             asked,
             attached=self._context.attached,
             note=self._note,
@@ -472,7 +519,7 @@ class TrialRunner:
 
     def _cut(self, stopped_s: float) -> None:
         """The measured window ends with the last whole interval before the schedule's end."""
-        until_s = min(stop_s(self._plan.workload), math.floor(stopped_s / INTERVAL_S) * INTERVAL_S)
+        until_s = min(stop_s(self._workload), math.floor(stopped_s / INTERVAL_S) * INTERVAL_S)
         self._update(measure_until_s=max(until_s, self._context.measure_from_s))
 
     def _system_problem(self) -> str | None:
@@ -511,7 +558,12 @@ class TrialRunner:
             self._update(status="interrupted", failure=ending.reason)
             self._observer.problem("stopping: what was measured is kept (Ctrl-C again to stop at once)")
             return
-        reason = {"worker": "worker lost", "system": "system failed", "disk": "disk full"}[ending.kind]
+        reason = {
+            "worker": "worker lost",
+            "system": "system failed",
+            "disk": "disk full",
+            "time": "out of time",
+        }[ending.kind]
         text = f"{reason}: {self._told(ending.reason)}"
         self._update(status="failed", failure=text, fatal=[*self._context.fatal, text])
         self._keep_event("failure", {"reason": text})
@@ -534,7 +586,8 @@ class TrialRunner:
             self._attempt("stop sampling", self._sampler.stop)
         if self._load is not None:
             self._attempt("stop the heartbeat", self._load.close)
-        if self._context.attached and self._topics:
+        kept = self._running is not None and self._running.kept
+        if (self._context.attached or kept) and self._topics:
             self._attempt("delete the topics of the trial", self._delete_topics)
         self._attempt("stop the worker", self._fleet.stop)
         running = self._running
@@ -579,8 +632,8 @@ class TrialRunner:
         if self._context.status == "running":
             self._update(status="complete")
         if self._phases.start_s is not None:
-            self._phases.set_bounds(phases.WARM_UP, 0.0, min(self._plan.workload.warmup_s, self._end_s()))
-            measured_s = min(stop_s(self._plan.workload), self._end_s())
+            self._phases.set_bounds(phases.WARM_UP, 0.0, min(self._workload.warmup_s, self._end_s()))
+            measured_s = min(stop_s(self._workload), self._end_s())
             self._phases.set_bounds(phases.MEASURE, self._context.measure_from_s, measured_s)
         self._update(phases=self._phases.phases(), ended_unix_ms=machine.unix_ms())
         self._observer.progress("computing the figures")
@@ -593,7 +646,7 @@ class TrialRunner:
     def _end_s(self) -> float:
         """Where the schedule ended."""
         if self._context.status == "complete":
-            return stop_s(self._plan.workload)
+            return stop_s(self._workload)
         return max(self._context.measure_until_s, self._load.seen_s if self._load is not None else 0.0)
 
     # Small things

@@ -19,6 +19,7 @@ from streamgauge.model.result import (
     Phase,
     Search,
     SystemMetric,
+    WarmUpResult,
     WorkloadResult,
 )
 
@@ -84,6 +85,7 @@ class TrialContext(Model):
     """The rate of the schedule: the workload's, or the one that was found."""
     search: Search | None = None
     backlog: BacklogFacts | None = None
+    warm_up: WarmUpResult | None = None
     faults: list[Fault] = Field(default_factory=list)
     finish: dict[str, Any] | None = None
     probes: list[dict[str, Any]] = Field(default_factory=list)
@@ -121,6 +123,7 @@ class TrialContext(Model):
             rate_msgs_s=self.rate_msgs_s if self.rate_msgs_s is not None else self.workload.rate_msgs_s,
             search=self.search,
             backlog=self.backlog,
+            warm_up=self.warm_up,
             faults=self.faults,
             directory=directory,
             finish=self.finish,

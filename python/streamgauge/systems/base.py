@@ -105,6 +105,8 @@ class RunningSystem(abc.ABC):
     """The level that this system was configured for (declared)."""
     attached: bool
     """True for a cluster that was running already: it is never stopped or wiped."""
+    kept: bool = False
+    """True for one that goes on after the trial: what the trial made in it, the trial removes."""
 
     @property
     @abc.abstractmethod
