@@ -63,21 +63,27 @@ class Disk:
         command = [str(gauge), "powercut", "--mount", str(mount), "--state", str(base / name)]
         command += ["--control", str(socket_path), "--parent-pid", str(os.getpid())]
         self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, options: Sequence[str]) -> None:
         """Mounts. Raises SystemFailure with what it said."""
-        with self._log.open("wb") as log:
-            # Not killed with the lab as other children are: it must unmount, which it does when its parent has ended.
-            self._process = subprocess.Popen(
-                [*self._command, *options],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                process_group=0,
-            )
+        try:
+            with self._log.open("wb") as log:
+                # Not killed with the lab as other children are: it must unmount, which it does when its parent has
+                # ended.
+                process = subprocess.Popen(
+                    [*self._command, *options],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    process_group=0,
+                )
+        except OSError as error:
+            raise SystemFailure(f"{self._command[0]} could not be started: {error.strerror}") from None
+        self._process = process
         deadline_s = time.monotonic() + READY_WITHIN_S
         while not self._is_ready():
-            if self._process.poll() is not None:
+            if process.poll() is not None:
                 raise SystemFailure(f"no disk that can lose power at {self.mount}: {self._said()}")
             if time.monotonic() > deadline_s:
                 self.stop()
@@ -117,7 +123,7 @@ class Disk:
 
     def failure(self) -> str | None:
         """How it ended, when it did."""
-        if self._process.poll() is None:
+        if self._process is None or self._process.poll() is None:
             return None
         return f"the disk of {self.name} ended with status {self._process.returncode}: {self._said()}"
 
@@ -125,13 +131,14 @@ class Disk:
         """Unmounts and ends. Idempotent; never raises."""
         with contextlib.suppress(OSError, AttributeError):
             self._connection.close()
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(STOP_WITHIN_S)
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+                process.wait(STOP_WITHIN_S)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
         self._socket_path.unlink(missing_ok=True)
 
 
