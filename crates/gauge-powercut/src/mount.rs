@@ -11,9 +11,8 @@ use fuser::{Config, MountOption, Session, SessionACL};
 
 use crate::filesystem::PowercutFs;
 
-/// What `/proc/self/mountinfo` has as the type of our mounts.
-const MOUNT_TYPE: &str = "fuse.gauge-powercut";
-const SUBTYPE: &str = "gauge-powercut";
+/// What `/proc/self/mountinfo` has as the source of our mounts.
+const SOURCE: &str = "gauge-powercut";
 
 /// What is at a mount point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +43,8 @@ fn unescape(field: &str) -> Vec<u8> {
     plain
 }
 
-/// Type of the topmost mount at `directory` in a `mountinfo` text.
-fn mount_type(mountinfo: &str, directory: &Path) -> Option<String> {
+/// Type and source of the topmost mount at `directory` in a `mountinfo` text.
+fn mounted<'a>(mountinfo: &'a str, directory: &Path) -> Option<(&'a str, &'a str)> {
     let mut found = None;
     for line in mountinfo.lines() {
         let Some((before, after)) = line.split_once(" - ") else {
@@ -53,7 +52,8 @@ fn mount_type(mountinfo: &str, directory: &Path) -> Option<String> {
         };
         let at = before.split(' ').nth(4).map(unescape);
         if at.as_deref() == Some(directory.as_os_str().as_bytes()) {
-            found = after.split(' ').next().map(str::to_owned);
+            let mut after = after.split(' ');
+            found = after.next().zip(after.next());
         }
     }
     found
@@ -77,9 +77,10 @@ pub fn absolute(directory: &Path) -> io::Result<PathBuf> {
 /// When `/proc` cannot be read.
 pub fn find(directory: &Path) -> io::Result<Found> {
     let mountinfo = fs::read_to_string("/proc/self/mountinfo")?;
-    Ok(match mount_type(&mountinfo, directory).as_deref() {
+    Ok(match mounted(&mountinfo, directory) {
         None => Found::Nothing,
-        Some(MOUNT_TYPE) => match fs::metadata(directory) {
+        // mount(2) has the type fuse, fusermount3 fuse.SUBTYPE.
+        Some((kind, SOURCE)) if kind.starts_with("fuse") => match fs::metadata(directory) {
             Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Found::Stale,
             _ => Found::Living,
         },
@@ -149,8 +150,7 @@ pub fn obstacle() -> Option<String> {
 pub fn mount(filesystem: PowercutFs, directory: &Path, threads: usize) -> io::Result<Session<PowercutFs>> {
     let mut config = Config::default();
     config.mount_options = vec![
-        MountOption::FSName("gauge-powercut".to_owned()),
-        MountOption::Subtype(SUBTYPE.to_owned()),
+        MountOption::FSName(SOURCE.to_owned()),
         MountOption::DefaultPermissions,
         MountOption::NoAtime,
         MountOption::NoSuid,
@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn the_topmost_mount_counts_and_blanks_are_escaped() {
-        let text = "21 1 8:1 / /a\\040b rw - ext4 /dev/sda rw\n22 21 0:5 / /a\\040b rw shared:1 - fuse.gauge-powercut gauge-powercut rw\n";
-        assert_eq!(mount_type(text, Path::new("/a b")).as_deref(), Some(MOUNT_TYPE));
-        assert_eq!(mount_type(text, Path::new("/a")), None);
+        let text = "21 1 8:1 / /a\\040b rw - ext4 /dev/sda rw\n22 21 0:5 / /a\\040b rw shared:1 - fuse gauge-powercut rw\n";
+        assert_eq!(mounted(text, Path::new("/a b")), Some(("fuse", SOURCE)));
+        assert_eq!(mounted(text, Path::new("/a")), None);
     }
 }
