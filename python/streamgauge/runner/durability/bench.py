@@ -79,12 +79,10 @@ class Load:
 
     def finish(self) -> dict[str, Any]:
         """Ends the load, reads everything that is there from the first message on, and audits it."""
+        self.watch.stop()
         self.client.stop_schedule(self.trial)
         self.client.resume(self.trial, EXTRA_READER)
-        try:
-            return self.client.finish(self.trial, DRAIN_S, QUIET_S)
-        finally:
-            self.watch.stop()
+        return self.client.finish(self.trial, DRAIN_S, QUIET_S)
 
     def close(self) -> None:
         """Ends the load without an audit, where there was none. Never raises."""
