@@ -19,6 +19,10 @@ from streamgauge.systems.base import SystemFailure
 from streamgauge.systems.parts import Part
 
 RATE_MSGS_S = 1000.0
+RATE_MSGS_S_MIN = 20.0
+ENOUGH_SHARE = 0.9
+CALIBRATION_S = 3.0
+"""Some systems sync every message by itself; on slow disks they acknowledge far less than the rate above."""
 SYNC_DELAY_S = 0.005
 """Disks take so much longer for a sync than memory does; without it what is between an acknowledgement and a sync
 that comes too late would be too short to be hit."""
@@ -34,14 +38,22 @@ POLL_S = 0.05
 
 
 def make_cuts(
-    bench: Bench, count: int, *, quick: bool, keep: Callable[[Cut], None], only_all: bool = False
+    bench: Bench,
+    count: int,
+    *,
+    quick: bool,
+    keep: Callable[[Cut], None],
+    learn: Callable[[float], None],
 ) -> None:
-    """Power cuts `count` times per scope; kills and stops a few times. `keep` gets each as soon as it is known.
+    """Power cuts `count` times per scope; kills and stops a few times. `keep` gets each as soon as it is known,
+    `learn` the rate of the loads.
 
     A cut after which the system does not come back ends the experiment: there is nothing left to cut.
     """
     chance = random.Random(bench.seed)
-    scopes: list[Scope] = ["all"] if len(bench.nodes()) == 1 or only_all else ["one", "majority", "all"]
+    rate_msgs_s = _calibrate(bench)
+    learn(rate_msgs_s)
+    scopes: list[Scope] = ["all"] if len(bench.nodes()) == 1 else ["one", "majority", "all"]
     few = 1 if quick else 3
     plans: list[tuple[Kind, Scope, int]] = [("kill", scope, min(few, count)) for scope in scopes]
     plans += [("stop", scope, 1) for scope in scopes]
@@ -54,10 +66,30 @@ def make_cuts(
             bench.observer.progress(
                 f"{kind} of {scope} ({', '.join(part.name for part in parts)}), {turn + 1} of {times}"
             )
-            cut = _cut(bench, number, kind, scope, parts, chance)
+            cut = _cut(bench, number, kind, scope, parts, chance, rate_msgs_s)
             keep(cut)
             if cut.failure is not None:
                 raise SystemFailure(f"after cut {number} ({kind} of {scope}): {cut.failure}")
+
+
+def _calibrate(bench: Bench) -> float:
+    """The rate of the loads: a thousand a second, or half of what is acknowledged while disks are as slow as in cuts.
+    What is behind would otherwise be read, and waited for, long after the cut.
+    """
+    bench.observer.progress("looking for a rate that is kept up on slow disks")
+    load = bench.begin(workload(RATE_MSGS_S, max(1, len(bench.nodes()))))
+    try:
+        bench.disks.delay_syncs(bench.disks.names, SYNC_DELAY_S)
+        bench.wait(CALIBRATION_S)
+        seen = load.watch.seen()
+        last_s = seen.at_s[-1] if seen.at_s else 0.0
+        acked = seen.rate_msgs_s(last_s - CALIBRATION_S / 2, last_s)
+    finally:
+        load.close()
+        bench.disks.delay_syncs((), 0.0)
+    return (
+        RATE_MSGS_S if acked >= ENOUGH_SHARE * RATE_MSGS_S else max(RATE_MSGS_S_MIN, float(round(acked / 2)))
+    )
 
 
 def _victims(bench: Bench, scope: Scope, chance: random.Random) -> list[Part]:
@@ -71,10 +103,16 @@ def _victims(bench: Bench, scope: Scope, chance: random.Random) -> list[Part]:
 
 
 def _cut(
-    bench: Bench, number: int, kind: Kind, scope: Scope, parts: list[Part], chance: random.Random
+    bench: Bench,
+    number: int,
+    kind: Kind,
+    scope: Scope,
+    parts: list[Part],
+    chance: random.Random,
+    rate_msgs_s: float,
 ) -> Cut:
     bench.disks.delay_syncs((), 0.0)
-    load = bench.begin(workload(RATE_MSGS_S, max(1, len(bench.nodes()))))
+    load = bench.begin(workload(rate_msgs_s, max(1, len(bench.nodes()))))
     try:
         bench.disks.delay_syncs(bench.disks.names, SYNC_DELAY_S)
         bench.wait(chance.uniform(*BEFORE_S) + load.start_s - time.monotonic())
@@ -94,7 +132,7 @@ def _cut(
         cut.unavailable_s = gap[1] - gap[0] if gap else None
         cut.acks = _thinned(seen)
         if cut.failure is None:
-            _audit(cut, load.finish())
+            _audit(cut, load.finish(), rate_msgs_s)
         return cut
     finally:
         load.close()
@@ -145,7 +183,7 @@ def _acks_again(bench: Bench, load: Load, since_s: float) -> float | None:
     return None
 
 
-def _audit(cut: Cut, answer: dict[str, Any]) -> None:
+def _audit(cut: Cut, answer: dict[str, Any], rate_msgs_s: float) -> None:
     """Enters what the reader found."""
     audit = answer.get("audit") or {}
     subscription = (audit.get("subscriptions") or [{}])[0]
@@ -171,8 +209,8 @@ def _audit(cut: Cut, answer: dict[str, Any]) -> None:
             producer=int(found["producer"]),
             first=int(found["from"]),
             msgs=int(found["until"]) - int(found["from"]),
-            from_s=int(found["from"]) / RATE_MSGS_S,
-            until_s=(int(found["until"]) - 1) / RATE_MSGS_S,
+            from_s=int(found["from"]) / rate_msgs_s,
+            until_s=(int(found["until"]) - 1) / rate_msgs_s,
             place=str(found["place"]),
         )
         for found in subscription.get("lost_ranges") or []

@@ -19,12 +19,13 @@ from streamgauge.model.durability import Dose, DoseResponse, Stop
 from streamgauge.runner.durability.bench import Bench, Load, workload
 from streamgauge.systems.parts import Part
 
-RATE_MSGS_S = 20.0
-"""Low enough that syncs of the highest dose do not overlap: an acknowledgement waits for its own sync alone."""
+RATE_MSGS_S = 10.0
+"""Low enough that syncs of the highest dose do not overlap, even of a system that makes several for each message: an
+acknowledgement waits for its own alone."""
 DOSES_MS = (0.0, 5.0, 10.0, 20.0)
 QUICK_DOSES_MS = (0.0, 20.0)
-PHASE_S = 3.0
-QUICK_PHASE_S = 2.0
+PHASE_S = 4.0
+QUICK_PHASE_S = 3.0
 LEAD_S = 2.0
 STOP_S = 1.5
 REST_S = 2.0

@@ -188,7 +188,10 @@ class DurabilityRun:
                 self._observer.note(_told(cut))
                 self._keep(bench, result)
 
-            cuts.make_cuts(bench, plan.cuts, quick=plan.quick, keep=keep)
+            def learn(rate_msgs_s: float) -> None:
+                result.conditions = result.conditions.model_copy(update={"rate_msgs_s": rate_msgs_s})
+
+            cuts.make_cuts(bench, plan.cuts, quick=plan.quick, keep=keep, learn=learn)
 
     def _keep(self, bench: Bench, result: DurabilityResult) -> None:
         result.durability = bench.durability
