@@ -48,6 +48,7 @@ from streamgauge.model.result import (
     SubscriptionFigures,
     SystemMetric,
     TrialResult,
+    WarmUpResult,
     WorkloadResult,
 )
 from streamgauge.store.context import BacklogFacts
@@ -100,6 +101,7 @@ class RawTrial:
     """The rate of the schedule: the workload's, or the one that was found."""
     search: Search | None = None
     backlog: BacklogFacts | None = None
+    warm_up: WarmUpResult | None = None
     fatal: list[str] = field(default_factory=list)
     """Become reasons of invalidity."""
 
@@ -132,7 +134,7 @@ def analyse(raw: RawTrial) -> TrialResult:
     # What reads a backlog has figures of its own; the headline is of those that tail.
     intervals = everything.without(EXTRA_READER) if has_extra_reader(raw.workload) else everything
     resources = read_resources(raw.directory)
-    window = Window(raw.measure_from_s, raw.measure_until_s)
+    window = _window(raw, intervals)
     counted = _count(intervals, window)
     latencies = {
         metric: latency(intervals.histogram(metric, MEASURE), intervals.beyond(metric, MEASURE))
@@ -152,6 +154,9 @@ def analyse(raw: RawTrial) -> TrialResult:
         attached=raw.attached,
     )
     audit = _audit(raw.finish)
+    if consumes_only(raw.workload):
+        # What was sent is not known: there is nothing to compare with.
+        audit = audit.model_copy(update={"enabled": False, "clean": False})
     whole = intervals.counters()
     # Judged as the load that it was: at the rate that was found, where one was to be found.
     asked = raw.workload.model_copy(update={"rate_msgs_s": raw.rate_msgs_s}) if raw.search else raw.workload
@@ -169,6 +174,7 @@ def analyse(raw: RawTrial) -> TrialResult:
         publish=latencies["publish"],
         send_delay=latencies["send_delay"],
         acked_msgs=counted.acked_msgs,
+        received_msgs=counted.received_msgs,
         window_s=counted.duration_s,
         failed_msgs=total(whole, "failed_msgs"),
         retries=total(whole, "retries"),
@@ -209,6 +215,7 @@ def analyse(raw: RawTrial) -> TrialResult:
         subscriptions=_subscriptions(raw, everything, window, counted),
         search=search,
         catch_up=caught,
+        warm_up=raw.warm_up,
         publish_rate_msgs_s=counted.per_second(counted.acked_msgs),
         publish_rate_mb_s=counted.per_second(counted.acked_bytes) / BYTES_PER_MB,
         consume_rate_msgs_s=counted.per_second(counted.received_msgs),
@@ -234,6 +241,25 @@ def analyse(raw: RawTrial) -> TrialResult:
         cannot=raw.cannot,
         worker_rss_bytes_max=max((int(row["rss_bytes"] or 0) for row in whole), default=0),
     )
+
+
+def _window(raw: RawTrial, intervals: Intervals) -> Window:
+    """The measured window. Where topics are only read, it ends with the last interval in which something came: there is an end to what
+    is there, and waiting behind it is no reading."""
+    if not consumes_only(raw.workload):
+        return Window(raw.measure_from_s, raw.measure_until_s)
+    ends = [
+        float(row["start_s"]) + float(row["duration_s"])
+        for row in intervals.receipts()
+        if row["received_msgs"]
+    ]
+    until_s = min(max(ends, default=raw.measure_until_s), raw.measure_until_s)
+    return Window(raw.measure_from_s, max(until_s, raw.measure_from_s))
+
+
+def consumes_only(workload: WorkloadResult) -> bool:
+    """Whether topics are read that exist, and nothing is produced."""
+    return workload.producers_per_topic == 0
 
 
 def has_extra_reader(workload: WorkloadResult) -> bool:
@@ -299,7 +325,7 @@ def _caught_up(raw: RawTrial, intervals: Intervals, window: Window) -> CatchUp |
         raw.workload.backlog,
         raw.backlog,
         measured=window,
-        rate_msgs_s=None if raw.workload.extra.get("ramp_to_msgs_s") else raw.rate_msgs_s,
+        rate_msgs_s=None if validity.rate_changes(raw.workload) else raw.rate_msgs_s,
         message_bytes=raw.workload.message_size_bytes,
     )
 

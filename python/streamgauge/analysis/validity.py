@@ -50,6 +50,8 @@ class Evidence:
     send_delay: Latency
     acked_msgs: int
     """Acknowledged within the measured window."""
+    received_msgs: int
+    """Received within it."""
     window_s: float
     failed_msgs: int
     retries: int
@@ -93,7 +95,10 @@ def _broken(evidence: Evidence) -> list[str]:
     reasons = list(evidence.fatal)
     if evidence.status == "failed" and not evidence.fatal:
         reasons.append(evidence.failure or "The trial failed before it was complete.")
-    if evidence.window_s <= 0 or evidence.publish.count == 0:
+    if evidence.workload.producers_per_topic == 0:
+        if not evidence.received_msgs:
+            reasons.append("No message was read: the topics hold nothing from where the subscriptions began.")
+    elif evidence.window_s <= 0 or evidence.publish.count == 0:
         reasons.append(
             "No message was measured: the trial ended before or within warm-up, or nothing was acknowledged."
         )
@@ -150,9 +155,14 @@ def target_msgs(workload: WorkloadResult, window_s: float) -> float | None:
     """Messages that the schedule asks for in the window; None for a closed loop or a rate that changes on the
     way.
     """
-    if workload.rate_msgs_s is None or workload.arrival == "closed" or workload.extra.get("ramp_to_msgs_s"):
+    if workload.rate_msgs_s is None or workload.arrival == "closed" or rate_changes(workload):
         return None
     return workload.rate_msgs_s * window_s
+
+
+def rate_changes(workload: WorkloadResult) -> bool:
+    """Whether the rate changes on the way."""
+    return bool(workload.extra.get("ramp_to_msgs_s") or workload.steps)
 
 
 def allowance_msgs(workload: WorkloadResult, target: float) -> float:
@@ -207,7 +217,12 @@ def _trial_warnings(evidence: Evidence) -> list[str]:
         warnings.append(f"The trial is {evidence.steadiness.label}: {evidence.steadiness.explanation}")
     elif evidence.steadiness.label == "too short":
         warnings.append(f"Too short to judge steadiness: {evidence.steadiness.explanation}")
-    if not evidence.audit.enabled and evidence.audit_expected:
+    if evidence.workload.producers_per_topic == 0:
+        warnings.append(
+            "Topics were read that existed before: what was sent to them is not known, so there is no audit and no "
+            "end-to-end latency."
+        )
+    elif not evidence.audit.enabled and evidence.audit_expected:
         warnings.append("The audit is off: messages below 32 bytes have no room for the stamp.")
     target = target_msgs(evidence.workload, evidence.window_s)
     if target and evidence.acked_msgs > CAUGHT_UP_SHARE_MIN * target + allowance_msgs(
@@ -268,7 +283,11 @@ def _machine_warnings(evidence: Evidence) -> list[str]:
                 "the generator may be the limit; try more lanes or more workers."
             )
     target = target_msgs(evidence.workload, evidence.window_s)
-    at_its_most = target is None or evidence.acked_msgs < ACHIEVED_SHARE_MIN * target
+    at_its_most = (
+        not rate_changes(evidence.workload)
+        if target is None
+        else evidence.acked_msgs < ACHIEVED_SHARE_MIN * target
+    )
     share = evidence.share_of_limit
     if at_its_most and not evidence.attached and share is not None and share.value < NEAR_LIMIT_SHARE:
         warnings.append(

@@ -123,6 +123,13 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
         choices = choose_systems(request.systems, wanted, systems())
     except InputError as error:
         problems.extend(error.problems)
+    problems.extend(
+        Problem(
+            f"{workload.name}: reads topics that exist, so it needs a cluster that runs: --connect HOST:PORT"
+        )
+        for workload in workloads
+        if workload.consumes_only and not all(choice.request.connect for choice in choices)
+    )
     if problems:
         raise InputError(problems)
     return workloads, choices

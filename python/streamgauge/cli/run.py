@@ -34,7 +34,10 @@ DurationOption = Annotated[
     str | None, typer.Option("--duration", metavar="TIME", help="Measured time, such as 30s or 5m.")
 ]
 WarmupOption = Annotated[
-    str | None, typer.Option("--warmup", metavar="TIME", help="Warm-up before it, at the same rate.")
+    str | None,
+    typer.Option(
+        "--warmup", metavar="TIME|auto", help="Warm-up before it, at the same rate; auto: until steady."
+    ),
 ]
 RepeatOption = Annotated[
     int,

@@ -95,6 +95,10 @@ class WorkerClient:
         answer = self._call("POST", f"/v1/trials/{trial}/phases", {"name": name})
         return self._read(PhaseBegin, answer).from_s
 
+    def begin_phase_at(self, trial: str, name: str, from_s: float) -> None:
+        """Begins a phase at a time on the schedule's axis that lies ahead."""
+        self._call("POST", f"/v1/trials/{trial}/phases", {"name": name, "from_s": from_s})
+
     def pause(self, trial: str, subscription: str) -> None:
         """The subscription stops fetching."""
         self._call("POST", f"/v1/trials/{trial}/subscriptions/{subscription}/pause", {})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgauge.model.errors import InputError, Problem
-from streamgauge.model.units import parse_duration, parse_size
+from streamgauge.model.units import parse_duration, parse_size, parse_warm_up
 from streamgauge.model.workload_file import Rate, read_rate
 
 
@@ -18,7 +18,8 @@ class Overrides:
 
     rate: Rate | None = None
     duration_s: float | None = None
-    warmup_s: float | None = None
+    warmup: tuple[float, bool] | None = None
+    """Seconds, and whether it ends sooner, when the load is steady."""
     message_size_bytes: int | None = None
     partitions_per_topic: int | None = None
     batch_bytes: int | None = None
@@ -57,7 +58,7 @@ class Overrides:
         overrides = cls(
             rate=read("--rate", rate, read_rate),
             duration_s=read("--duration", duration, parse_duration),
-            warmup_s=read("--warmup", warmup, parse_duration),
+            warmup=read("--warmup", warmup, parse_warm_up),
             message_size_bytes=read("--size", size, parse_size),
             partitions_per_topic=partitions,
             batch_bytes=read("--batch-bytes", batch_bytes, parse_size),

@@ -270,6 +270,8 @@ class BacklogAsked(Model):
     reader: Literal["same", "extra"]
     """same: the subscriptions are paused and then read it; extra: they go on, and a further one reads from the
     earliest message."""
+    producing: bool = True
+    """Whether producing goes on while it is read."""
     drain_share: float
     """It counts as read when this share of it is."""
     within_s: float
@@ -325,6 +327,25 @@ class Search(Model):
     """The measured window, judged like a probe."""
 
 
+class MessageSizes(Model):
+    """Sizes that differ from message to message."""
+
+    text: str
+    min_bytes: int
+    mean_bytes: float
+    max_bytes: int
+    sizes: int
+    """So many sizes stand for the distribution; messages take them in turn."""
+
+
+class RateStep(Model):
+    """A planned change of the rate: from `at_s` on the schedule's axis, over `over_s` (0: at once)."""
+
+    at_s: float
+    rate_msgs_s: float
+    over_s: float = 0.0
+
+
 class WorkloadResult(Model):
     """What was asked of the generator, after defaults; sizes in bytes, times in seconds."""
 
@@ -333,13 +354,15 @@ class WorkloadResult(Model):
     topics: int
     partitions_per_topic: int
     message_size_bytes: int
+    """The mean where sizes differ (`message_sizes`)."""
     producers_per_topic: int
+    """0: topics that exist are read, and nothing is produced."""
     subscriptions_per_topic: int
     consumers_per_subscription: int
     rate_msgs_s: float | None
     """Target over all producers; None: as fast as the batch policy lets through (closed loop), or to be found."""
     arrival: Literal["uniform", "poisson", "burst", "closed"]
-    keys: Literal["none", "round_robin", "keyed"]
+    keys: Literal["none", "round_robin", "keyed", "zipf"]
     key_count: int | None = None
     warmup_s: float
     duration_s: float
@@ -354,6 +377,9 @@ class WorkloadResult(Model):
     search: SearchAsked | None = None
     """Set where the rate was to be found; `rate_msgs_s` is then None."""
     backlog: BacklogAsked | None = None
+    message_sizes: MessageSizes | None = None
+    steps: list[RateStep] = Field(default_factory=list)
+    """Planned changes of the rate."""
     extra: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -366,6 +392,17 @@ class SubscriptionFigures(Model):
     consume_rate_mb_s: float
     backlog_msgs_max: int
     end_to_end_ms: Latency
+
+
+class WarmUpResult(Model):
+    """A warm-up that was to end as soon as the load was steady."""
+
+    limit_s: float
+    """It ends then, steady or not."""
+    lasted_s: float
+    steady: bool
+    explanation: str = ""
+    """Why it was not steady at its end."""
 
 
 class PhaseFigures(Model):
@@ -471,6 +508,8 @@ class TrialResult(Model):
     search: Search | None = None
     """How the rate was found, where it was to be found."""
     catch_up: CatchUp | None = None
+    warm_up: WarmUpResult | None = None
+    """How the warm-up ended, where it had no fixed length."""
 
     publish_rate_msgs_s: float
     publish_rate_mb_s: float

@@ -21,7 +21,7 @@ from typing import Any
 from streamgauge.fleet.base import Fleet, FleetFailure, Worker
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.messages import LaneStatus, TrialStatus
-from streamgauge.model.result import Durability, Lane, Search, SystemMetric, TrialResult
+from streamgauge.model.result import Durability, Lane, Search, SystemMetric, TrialResult, WarmUpResult
 from streamgauge.model.units import format_duration
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine, phases
@@ -84,6 +84,8 @@ class TrialRunner:
         self._load: Load | None = None
         self._sampler: ResourceSampler | None = None
         self._topics: list[str] = []
+        self._existing: dict[str, int] = {}
+        """Topic -> partitions, where topics are read that exist."""
         self._workload = plan.workload
         """The plan's, at the rate that was found where one was to be found."""
         self._disk_looked_s = 0.0
@@ -245,7 +247,8 @@ class TrialRunner:
         assert self._running is not None
         return trial_request(
             workload,
-            self._topics,
+            list(self._existing) or self._topics,
+            partitions=self._existing,
             system=self._running.connection,
             acks=self._running.acks,
             run_id=self._context.run_id,
@@ -287,13 +290,17 @@ class TrialRunner:
         assert self._worker is not None
         workload, running, client = self._plan.workload, self._running, self._worker.client
         self._check_room(running.topic_plan().replication_factor)
-        limit_s = self._create_within_s
-        self._phases.begin(phases.CREATE_TOPICS, limit_s)
-        names = topic_names(workload, self._context.run_id, self._plan.number)
-        # Remembered first: a request that is cut short may have created them all the same.
-        self._topics = names
-        requests = topic_requests(workload, names, running.topic_plan())
-        client.create_topics(running.connection, requests, limit_s)
+        if workload.read_topics:
+            names = list(workload.read_topics)
+            self._find_topics(names)
+        else:
+            limit_s = self._create_within_s
+            self._phases.begin(phases.CREATE_TOPICS, limit_s)
+            names = topic_names(workload, self._context.run_id, self._plan.number)
+            # Remembered first: a request that is cut short may have created them all the same.
+            self._topics = names
+            requests = topic_requests(workload, names, running.topic_plan())
+            client.create_topics(running.connection, requests, limit_s)
         self._observer.progress("reading settings back")
         found = running.read_back(lambda topics: client.describe(running.connection, topics), names)
         self._update(
@@ -304,6 +311,21 @@ class TrialRunner:
                 mismatches=list(found.mismatches),
             )
         )
+
+    def _find_topics(self, names: list[str]) -> None:
+        """Topics that exist already, with as many partitions as they have; they are not ours to delete."""
+        assert self._running is not None
+        assert self._worker is not None
+        told = self._worker.client.describe(self._running.connection, names).get("topics") or {}
+        partitions: dict[str, int] = {}
+        for name in names:
+            count = (told.get(name) or {}).get("partitions")
+            if not count:
+                raise SystemInputError(
+                    f"read: no topic '{name}' on {', '.join(self._plan.choice.request.connect)}"
+                )
+            partitions[name] = int(count)
+        self._existing = partitions
 
     def _start_consumers(self) -> str:
         assert self._running is not None
@@ -349,6 +371,7 @@ class TrialRunner:
             phases=self._phases,
             health=Health(self._fleet.failure, self._system_problem, self._disk_problem),
             keep=lambda intervals: self._directory.append_intervals(worker.name, intervals),
+            learn_warm_up=self._warmed_up,
         )
         leg = self._backlog_leg(self._load)
         if leg is not None:
@@ -372,13 +395,22 @@ class TrialRunner:
         if ending.kind != "worker":
             self._finish(ending)
 
+    def _warmed_up(self, workload: Workload, found: WarmUpResult) -> None:
+        """The warm-up is over whose length was not fixed."""
+        self._workload = workload
+        self._update(warm_up=found, measure_from_s=workload.warmup_s, measure_until_s=stop_s(workload))
+        if not found.steady:
+            self._note(
+                f"the load was not steady when the warm-up ended after {found.lasted_s:g} s (its limit): "
+                f"{found.explanation}"
+            )
+
     def _backlog_leg(self, load: Load) -> BacklogLeg | None:
         asked = self._workload.backlog
         if asked is None:
             return None
         return BacklogLeg(
             load,
-            self._workload,
             asked,
             attached=self._context.attached,
             note=self._note,
@@ -419,7 +451,7 @@ class TrialRunner:
 
     def _cut(self, stopped_s: float) -> None:
         """The measured window ends with the last whole interval before the schedule's end."""
-        until_s = min(stop_s(self._plan.workload), math.floor(stopped_s / INTERVAL_S) * INTERVAL_S)
+        until_s = min(stop_s(self._workload), math.floor(stopped_s / INTERVAL_S) * INTERVAL_S)
         self._update(measure_until_s=max(until_s, self._context.measure_from_s))
 
     def _system_problem(self) -> str | None:
@@ -521,8 +553,8 @@ class TrialRunner:
         if self._context.status == "running":
             self._update(status="complete")
         if self._phases.start_s is not None:
-            self._phases.set_bounds(phases.WARM_UP, 0.0, min(self._plan.workload.warmup_s, self._end_s()))
-            measured_s = min(stop_s(self._plan.workload), self._end_s())
+            self._phases.set_bounds(phases.WARM_UP, 0.0, min(self._workload.warmup_s, self._end_s()))
+            measured_s = min(stop_s(self._workload), self._end_s())
             self._phases.set_bounds(phases.MEASURE, self._context.measure_from_s, measured_s)
         self._update(phases=self._phases.phases(), ended_unix_ms=machine.unix_ms())
         self._observer.progress("computing the figures")
@@ -535,7 +567,7 @@ class TrialRunner:
     def _end_s(self) -> float:
         """Where the schedule ended."""
         if self._context.status == "complete":
-            return stop_s(self._plan.workload)
+            return stop_s(self._workload)
         return max(self._context.measure_until_s, self._load.seen_s if self._load is not None else 0.0)
 
     # Small things
