@@ -60,4 +60,3 @@ def drifts(probes: Sequence[Mapping[str, Any]]) -> list[Drift]:
         if before and after:
             found.append(Drift(watched.title, before, after, watched.factor_max))
     return found
-

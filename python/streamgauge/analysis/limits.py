@@ -23,9 +23,7 @@ BINDING = ("cpu", "disk_write", "disk_read", "network")
 def limits(probes: Sequence[Mapping[str, Any]]) -> Limits:
     """Medians of `gauge probe --json` objects; None for what no probe measured."""
     wakeup_key = (
-        "fifo"
-        if any(number(probe, "wakeup_us", "fifo", "p99") is not None for probe in probes)
-        else "normal"
+        "fifo" if any(number(probe, "wakeup_us", "fifo", "p99") is not None for probe in probes) else "normal"
     )
     cores = _median(probes, "host", "cores")
     return Limits(

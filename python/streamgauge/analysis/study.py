@@ -166,13 +166,13 @@ def _scalings(cells: Sequence[PlannedCell]) -> list[str]:
     return list(dict.fromkeys(phrase for cell in cells for phrase in cell.scaled))
 
 
-def read_outcome(directory: Path, plan: StudyPlan, manifest: Manifest, results: Sequence[TrialResult]) -> StudyOutcome:
+def read_outcome(
+    directory: Path, plan: StudyPlan, manifest: Manifest, results: Sequence[TrialResult]
+) -> StudyOutcome:
     """From a run's directory and what was read of it. Raises InputError when the plan's study cannot be read."""
     return StudyOutcome(
         plan=plan,
         study=parse_study(plan.text, plan.file),
         manifest=manifest,
-        trials=tuple(
-            Measured(result, directory / "trials" / f"{result.trial:03d}") for result in results
-        ),
+        trials=tuple(Measured(result, directory / "trials" / f"{result.trial:03d}") for result in results),
     )

@@ -48,12 +48,15 @@ def study(
     ] = False,
     repeats: Annotated[
         int | None,
-        typer.Option("--repeats", "--repeat", min=1, max=100, help="Trials of each cell [default: 5; 3 if quick]."),
+        typer.Option(
+            "--repeats", "--repeat", min=1, max=100, help="Trials of each cell [default: 5; 3 if quick]."
+        ),
     ] = None,
     seed: SeedOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the latest run of the study.")] = False,
     only: Annotated[
-        str | None, typer.Option("--only", metavar="CELL[,CELL...]", help="Only these cells: names or patterns.")
+        str | None,
+        typer.Option("--only", metavar="CELL[,CELL...]", help="Only these cells: names or patterns."),
     ] = None,
     duration: Annotated[
         str | None, typer.Option("--duration", metavar="TIME", help="Measured time of every trial.")

@@ -353,8 +353,9 @@ def _ordered(
         for cell in cells:
             groups.setdefault(_instance(cell), []).append(cell)
         for group in groups.values():
-            block = _rounds(group, shuffler)
             kept = [cell for cell in group if not cell.fresh]
+            # What wants a system of its own comes last, so that the kept one is not interrupted.
+            block = _rounds(kept, shuffler) + _rounds([cell for cell in group if cell.fresh], shuffler)
             if kept:
                 heating.append(_heating(min(kept, key=_effort)))
                 block.insert(0, (heating[-1], 1))
@@ -410,10 +411,8 @@ def _heating(cell: PlannedCell) -> PlannedCell:
 
 def _rounds(cells: Sequence[PlannedCell], shuffler: random.Random) -> list[tuple[PlannedCell, int]]:
     found: list[tuple[PlannedCell, int]] = []
-    for repeat in range(1, max(cell.repeats for cell in cells) + 1):
+    for repeat in range(1, max((cell.repeats for cell in cells), default=0) + 1):
         once = [cell for cell in cells if repeat <= cell.repeats]
         shuffler.shuffle(once)
         found += [(cell, repeat) for cell in once]
     return found
-
-

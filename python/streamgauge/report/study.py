@@ -179,7 +179,7 @@ def _measured_number(test: Tested) -> str:
         interval = f" [{significant(low)}, {significant(high)}]"
     return (
         f"<b>{significant(test.measured.value)}</b>{escape(interval)} {escape(unit)} "
-        f"<small>{_subject(test)}</small> {bound} <i class=\"dot {TONES[test.verdict]}\" title=\"{test.verdict}\"></i>"
+        f'<small>{_subject(test)}</small> {bound} <i class="dot {TONES[test.verdict]}" title="{test.verdict}"></i>'
     )
 
 
@@ -263,9 +263,14 @@ def _cells(outcome: StudyOutcome) -> str:
             state, tone, why = "not run", "warn", outcome.why_none(cell.name)
         else:
             good = len(valid) == len(trials) == planned.repeats
-            state, tone = f"{len(valid)} of {planned.repeats} trials valid", "good" if good else "bad" if not valid else "warn"
+            state, tone = (
+                f"{len(valid)} of {planned.repeats} trials valid",
+                "good" if good else "bad" if not valid else "warn",
+            )
             reasons = [
-                one.result.failure or " ".join(one.result.validity.reasons) for one in trials if one not in valid
+                one.result.failure or " ".join(one.result.validity.reasons)
+                for one in trials
+                if one not in valid
             ]
             why = "; ".join(dict.fromkeys(reasons))
         scaled = "; ".join(planned.scaled) if planned else ""
@@ -294,7 +299,9 @@ def _setup(outcome: StudyOutcome) -> str:
             "warms the system up and is not counted."
         )
     else:
-        here.append("A system is started anew for each trial, in an empty directory; the page cache is dropped.")
+        here.append(
+            "A system is started anew for each trial, in an empty directory; the page cache is dropped."
+        )
     if scale.duration is not None:
         here.append(f"Trials measure {format_duration(scale.duration)}; the study's went on for longer.")
     if scale.rates == "machine":

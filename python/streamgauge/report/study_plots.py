@@ -79,7 +79,15 @@ def _curves(outcome: StudyOutcome, cells: Sequence[StudyCell], latency: str) -> 
             label = "printed" if points else f"{cell.title}, printed"
             lines.append(Line(label, list(known), list(known.values()), place, marks=True))
     decades = max((max(line.x) for line in lines if len(line.x)), default=2.0)
-    names = ((0.0, "0"), (0.301, "50"), (1.0, "90"), (2.0, "99"), (3.0, "99.9"), (4.0, "99.99"), (5.0, "99.999"))
+    names = (
+        (0.0, "0"),
+        (0.301, "50"),
+        (1.0, "90"),
+        (2.0, "99"),
+        (3.0, "99.9"),
+        (4.0, "99.99"),
+        (5.0, "99.999"),
+    )
     x = Axis("percentile", 0.0, decades, names=tuple(one for one in names if one[0] <= decades))
     y = y_axis(f"{LATENCIES[latency]} (ms)", [value for line in lines for value in line.y])
     title = LATENCIES[latency].capitalize() + " by percentile"
@@ -135,7 +143,11 @@ def _bar(
     colour = f"--c:var(--series-{list(outcome.study.written.systems).index(cell.system) % 8})"
     told = cell.published
     words = next((value for value in told.values() if isinstance(value, str)), "not printed")
-    upper = _strip("there", 0.0 if there is None else there / most_there, significant(there) if there is not None else words)
+    upper = _strip(
+        "there",
+        0.0 if there is None else there / most_there,
+        significant(there) if there is not None else words,
+    )
     if here is None:
         lower = _strip("here none", 0.0, outcome.why_none(cell.name))
     else:

@@ -82,7 +82,7 @@ def chart(title: str, hint: str, x: Axis, y: Axis, lines: Sequence[Line], *, not
     below = f'<p class="hint">{escape(note)}</p>' if note else ""
     return (
         f'<figure class="plot"><figcaption><b>{escape(title)}</b>'
-        f'<small>{escape(y.title)}{", " + escape(hint) if hint else ""}{", logarithmic" if y.log else ""}</small></figcaption>'
+        f"<small>{escape(y.title)}{', ' + escape(hint) if hint else ''}{', logarithmic' if y.log else ''}</small></figcaption>"
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}: {escape(told)}">{body}</svg>'
         f'<div class="legend">{legend}</div>{below}</figure>'
     )
@@ -112,7 +112,9 @@ def _grid(x: Axis, y: Axis) -> str:
     for value, text in x.ticks():
         at = _x(x, value)
         parts.append(f'<path class="grid" d="M{at:.1f} {TOP}V{HEIGHT - BOTTOM}"/>')
-        parts.append(f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 13}" text-anchor="middle">{escape(text)}</text>')
+        parts.append(
+            f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 13}" text-anchor="middle">{escape(text)}</text>'
+        )
     middle = LEFT + (WIDTH - LEFT - RIGHT) / 2
     parts.append(f'<text x="{middle:.1f}" y="{HEIGHT - 5}" text-anchor="middle">{escape(x.title)}</text>')
     return "".join(parts)
