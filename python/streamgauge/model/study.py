@@ -20,7 +20,8 @@ from streamgauge.model.errors import InputError, Problem, nearest
 from streamgauge.model.figures import figure_names, find_figure
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import resolve_workload
-from streamgauge.model.study_file import ClaimFile, PageFile, ScaleFile, StudyFile, CheckFile
+from streamgauge.model.sizes import parse_message_size
+from streamgauge.model.study_file import CheckFile, ClaimFile, PageFile, ScaleFile, StudyFile
 
 SCALES = ("full", "laptop", "quick")
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -45,10 +46,9 @@ class StudyCell:
 
     @property
     def message_bytes(self) -> int:
-        """Size of a message."""
-        from streamgauge.model.units import parse_size
-
-        return parse_size(self.workload.get("messageSize", MESSAGE_BYTES))
+        """Size of a message; the mean where sizes differ."""
+        found = parse_message_size(self.workload.get("messageSize", MESSAGE_BYTES))
+        return found if isinstance(found, int) else round(found.mean_bytes)
 
     @property
     def subscriptions(self) -> int:

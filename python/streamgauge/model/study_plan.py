@@ -362,14 +362,14 @@ def _ordered(
             blocks.append(block)
         shuffler.shuffle(blocks)
     trials: list[PlannedTrial] = []
-    for block, members in enumerate(blocks, start=1):
+    for number, members in enumerate(blocks, start=1):
         for cell, repeat in members:
             trials.append(
                 PlannedTrial(
                     number=len(trials) + 1,
                     cell=cell.cell,
                     repeat=repeat,
-                    block=block,
+                    block=number,
                     # The same for all cells of a repeat, so that they meet the same arrivals.
                     seed=zlib.crc32(f"{seed}/{repeat}".encode()),
                 )

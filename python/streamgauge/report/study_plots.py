@@ -9,7 +9,8 @@ from html import escape
 from streamgauge.analysis.intervals import Intervals
 from streamgauge.analysis.percentiles import CURVE_STEPS_PER_DECADE, PERCENTS, curve
 from streamgauge.analysis.study import CellFigure, StudyOutcome
-from streamgauge.analysis.study_figures import BEFORE, Measured, over_time as series_of
+from streamgauge.analysis.study_figures import BEFORE, Measured
+from streamgauge.analysis.study_figures import over_time as series_of
 from streamgauge.model.figures import LATENCIES, Figure
 from streamgauge.model.study import StudyCell
 from streamgauge.report.format import significant
