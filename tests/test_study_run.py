@@ -33,7 +33,7 @@ published:
   log-4: {publish_ms: {p99: 7}}
 scales:
   laptop: {warmup: 1s, duration: 2s}
-  quick: {warmup: 1s, duration: 2s, repeats: 3, restart: block}
+  quick: {warmup: 0s, duration: 1s, repeats: 3, restart: block}
 claims:
   - claim: "Four partitions cost less than 1,000 times one"
     tests: [{figure: publish_ms.p50, ratio: [log-4, log-1], below: 1000, printed: obvious}]
@@ -100,7 +100,7 @@ def test_a_study_is_killed_resumed_and_reported(tmp_path: Path) -> None:
         "Does it hold here?",
         "Four partitions cost less",
         "7.00",
-        "version 9.9",
+        "gauge-log@9.9",
         "lower is better",
         "<svg",
     ):
