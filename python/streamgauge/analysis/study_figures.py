@@ -108,10 +108,8 @@ def over_time(measured: Measured, figure: str) -> tuple[Values, Values]:
     }
     times, values = [], []
     for interval, histogram in intervals.histograms_by_interval(name.removesuffix("_ms")).items():
-        if statistic in PERCENTS:
-            found = histogram.percentile(PERCENTS[statistic])
-        else:
-            found = histogram.mean if statistic == "mean" else histogram.max
+        plain = histogram.mean if statistic == "mean" else histogram.max
+        found = histogram.percentile(PERCENTS[statistic]) if statistic in PERCENTS else plain
         if found is not None and interval in axis:
             times.append(axis[interval])
             values.append(found / NS_PER_MS)

@@ -85,7 +85,8 @@ def study(
     from streamgauge.model.study_plan import Wishes
     from streamgauge.runner.study import StudyRun
 
-    directory, probes = None, []
+    directory: RunDirectory | None = None
+    probes: list[dict[str, Any]] = []
     if resume:
         _refuse_with_resume(repeats=repeats, seed=seed, only=only, duration=duration, connect=connect)
         directory, plan = _resumed(name, out)

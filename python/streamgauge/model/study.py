@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,10 @@ from typing import Any
 from streamgauge.model.document import Document, Location, parse_document, read_document
 from streamgauge.model.errors import InputError, Problem, nearest
 from streamgauge.model.figures import figure_names, find_figure
-from streamgauge.model.study_file import ClaimFile, PageFile, ScaleFile, StudyFile, CheckFile
+from streamgauge.model.overrides import Overrides
+from streamgauge.model.resolve import resolve_workload
+from streamgauge.model.sizes import parse_message_size
+from streamgauge.model.study_file import CheckFile, ClaimFile, PageFile, ScaleFile, StudyFile
 
 SCALES = ("full", "laptop", "quick")
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -42,10 +46,9 @@ class StudyCell:
 
     @property
     def message_bytes(self) -> int:
-        """Size of a message."""
-        from streamgauge.model.units import parse_size
-
-        return parse_size(self.workload.get("messageSize", MESSAGE_BYTES))
+        """Size of a message; the mean where sizes differ."""
+        found = parse_message_size(self.workload.get("messageSize", MESSAGE_BYTES))
+        return found if isinstance(found, int) else round(found.mean_bytes)
 
     @property
     def subscriptions(self) -> int:
@@ -127,6 +130,7 @@ def resolve_study(document: Document) -> Study:
     cells = _expand(document, written, problems)
     study = Study(document, written, tuple(cells))
     _check_systems(study, problems)
+    _check_workloads(study, problems)
     _check_published(study, problems)
     _check_scales(study, problems)
     for number, claim in enumerate(written.claims):
@@ -214,6 +218,17 @@ def _check_systems(study: Study, problems: list[Problem]) -> None:
             hint = nearest(cell.system, study.written.systems)
             message = f"cell '{cell.name}': no system '{cell.system}' under systems{hint}"
             problems.append(study.document.problem(message, (*cell.location, "system")))
+
+
+def _check_workloads(study: Study, problems: list[Problem]) -> None:
+    for cell in study.cells:
+        document = parse_document(json.dumps({"name": cell.name, **cell.workload}), cell.name)
+        try:
+            resolve_workload(document, Path(f"{cell.name}.yaml"), Overrides())
+        except InputError as error:
+            for problem in error.problems:
+                message = f"cell '{cell.name}': {problem.message}"
+                problems.append(study.document.problem(message, cell.location))
 
 
 def _check_published(study: Study, problems: list[Problem]) -> None:

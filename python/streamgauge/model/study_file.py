@@ -23,7 +23,7 @@ class SourceFile(FileModel):
     publisher: str
     published: str
     link: str | None = None
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = Field(default_factory=dict)
 
 
 class SystemOfStudy(FileModel):
@@ -39,7 +39,7 @@ class SystemOfStudy(FileModel):
     version: str | None = None
     nodes: Literal[1, 3] | None = None
     weight: Annotated[NumberField, Field(gt=0, le=100)] = 1.0
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
 
 
 class CellsFile(FileModel):
@@ -48,8 +48,8 @@ class CellsFile(FileModel):
     cell: str
     system: str
     title: str | None = None
-    each: dict[str, list[Scalar]] = {}
-    workload: dict[str, Any] = {}
+    each: dict[str, list[Scalar]] = Field(default_factory=dict)
+    workload: dict[str, Any] = Field(default_factory=dict)
 
 
 class CellScale(FileModel):
@@ -79,10 +79,10 @@ class ScaleFile(FileModel):
     search: SearchFile | None = None
     restart: Literal["trial", "block"] = "trial"
     limit: DurationField = 3600.0
-    leave_out: Words = []
+    leave_out: Words = Field(default_factory=list)
     because: str | None = None
     """Why the cells that are left out may be."""
-    cells: dict[str, CellScale] = {}
+    cells: dict[str, CellScale] = Field(default_factory=dict)
 
 
 class CheckFile(FileModel):
@@ -139,13 +139,13 @@ class StudyFile(FileModel):
     study: str
     title: str
     source: SourceFile
-    setup: Words = []
-    slips: Words = []
+    setup: Words = Field(default_factory=list)
+    slips: Words = Field(default_factory=list)
     """Where the study's text and its own tables disagree."""
     systems: dict[str, SystemOfStudy]
-    workload: dict[str, Any] = {}
+    workload: dict[str, Any] = Field(default_factory=dict)
     cells: Annotated[list[CellsFile], Field(min_length=1)]
-    published: dict[str, dict[str, Any]] = {}
+    published: dict[str, dict[str, Any]] = Field(default_factory=dict)
     scales: ScalesFile
-    claims: list[ClaimFile] = []
-    pages: list[PageFile] = []
+    claims: list[ClaimFile] = Field(default_factory=list)
+    pages: list[PageFile] = Field(default_factory=list)

@@ -353,22 +353,23 @@ def _ordered(
         for cell in cells:
             groups.setdefault(_instance(cell), []).append(cell)
         for group in groups.values():
-            block = _rounds(group, shuffler)
             kept = [cell for cell in group if not cell.fresh]
+            # What wants a system of its own comes last, so that the kept one is not interrupted.
+            block = _rounds(kept, shuffler) + _rounds([cell for cell in group if cell.fresh], shuffler)
             if kept:
                 heating.append(_heating(min(kept, key=_effort)))
                 block.insert(0, (heating[-1], 1))
             blocks.append(block)
         shuffler.shuffle(blocks)
     trials: list[PlannedTrial] = []
-    for block, members in enumerate(blocks, start=1):
+    for number, members in enumerate(blocks, start=1):
         for cell, repeat in members:
             trials.append(
                 PlannedTrial(
                     number=len(trials) + 1,
                     cell=cell.cell,
                     repeat=repeat,
-                    block=block,
+                    block=number,
                     # The same for all cells of a repeat, so that they meet the same arrivals.
                     seed=zlib.crc32(f"{seed}/{repeat}".encode()),
                 )
@@ -410,7 +411,7 @@ def _heating(cell: PlannedCell) -> PlannedCell:
 
 def _rounds(cells: Sequence[PlannedCell], shuffler: random.Random) -> list[tuple[PlannedCell, int]]:
     found: list[tuple[PlannedCell, int]] = []
-    for repeat in range(1, max(cell.repeats for cell in cells) + 1):
+    for repeat in range(1, max((cell.repeats for cell in cells), default=0) + 1):
         once = [cell for cell in cells if repeat <= cell.repeats]
         shuffler.shuffle(once)
         found += [(cell, repeat) for cell in once]

@@ -291,7 +291,9 @@ def _cells(outcome: StudyOutcome) -> str:
 def _setup(outcome: StudyOutcome) -> str:
     written, plan = outcome.study.written, outcome.plan
     there = "".join(f"<li>{escape(one)}</li>" for one in written.setup)
-    versions = joined([f"{name} {version}" for name, version in written.source.versions.items()])
+    if written.source.versions:
+        versions = joined([f"{name} {version}" for name, version in written.source.versions.items()])
+        there += f"<li>{escape(versions)}</li>"
     scale = outcome.study.scale(plan.scale)
     here = []
     if scale.restart == "block":
@@ -318,7 +320,7 @@ def _setup(outcome: StudyOutcome) -> str:
         items = "".join(f"<li>{escape(one)}</li>" for one in written.slips)
         slips = f"<h3>Where the study's text and its tables disagree</h3><ul>{items}</ul>"
     return (
-        f"<h3>There</h3><ul>{there}<li>{escape(versions)}</li></ul>"
+        f"<h3>There</h3><ul>{there}</ul>"
         f"<h3>Here</h3><ul>{''.join(f'<li>{escape(one)}</li>' for one in here)}</ul>{slips}"
     )
 

@@ -9,7 +9,8 @@ from html import escape
 from streamgauge.analysis.intervals import Intervals
 from streamgauge.analysis.percentiles import CURVE_STEPS_PER_DECADE, PERCENTS, curve
 from streamgauge.analysis.study import CellFigure, StudyOutcome
-from streamgauge.analysis.study_figures import BEFORE, Measured, over_time as series_of
+from streamgauge.analysis.study_figures import BEFORE, Measured
+from streamgauge.analysis.study_figures import over_time as series_of
 from streamgauge.model.figures import LATENCIES, Figure
 from streamgauge.model.study import StudyCell
 from streamgauge.report.format import significant
@@ -110,7 +111,7 @@ def bars(outcome: StudyOutcome, cells: Sequence[StudyCell], figure: Figure) -> s
     """Bars, printed beside here. Each has a scale of its own: what is compared are the shapes."""
     found = [outcome.figure(cell.name, figure.name) for cell in cells]
     printed = [outcome.printed(cell.name, figure.name) for cell in cells]
-    most_here = max((_reach(one) for one in found if one is not None), default=0.0)
+    most_here = max((one.median for one in found if one is not None), default=0.0)
     most_there = max((one for one in printed if one is not None), default=0.0)
     rows = "".join(
         _bar(outcome, cell, here, there, most_here, most_there, place)
@@ -125,10 +126,6 @@ def bars(outcome: StudyOutcome, cells: Sequence[StudyCell], figure: Figure) -> s
         f'<figure class="plot"><figcaption><b>{escape(figure.axis)}</b><small>{escape(figure.hint)}</small></figcaption>'
         f'<div class="bars">{rows}</div><p class="hint">{escape(scales)}</p></figure>'
     )
-
-
-def _reach(found: CellFigure) -> float:
-    return found.median if found.interval is None else found.interval[1]
 
 
 def _bar(

@@ -38,6 +38,7 @@ from streamgauge.runner.phases import PhaseLog
 from streamgauge.runner.plan import TrialPlan
 from streamgauge.runner.request import (
     INTERVAL_S,
+    ready_within_s,
     stop_s,
     topic_names,
     topic_requests,
@@ -52,9 +53,6 @@ from streamgauge.store.measured import measured_level
 from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError, SystemRequest
 from streamgauge.systems.powercut import Disks, open_disks
 
-CREATE_TOPICS_WITHIN_S = 60.0
-READY_WITHIN_S = 60.0
-READY_PER_PARTITION_S = 0.02
 READY_POLL_S = 0.1
 SETTLE_WITHIN_S = 10.0
 SETTLE_SHARE = 0.15
@@ -239,7 +237,7 @@ class TrialRunner:
             request=self._probe_request,
             delete_topics=self._delete_topics,
             failure=self._failure,
-            ready_within_s=self._ready_within_s,
+            ready_within_s=ready_within_s(self._workload),
         )
         found = search(bench, asked, self._observer, self._keep_search)
         if found.low_msgs_s is None:
@@ -263,7 +261,7 @@ class TrialRunner:
         running = self._running
         self._topics = topic_names(workload, self._context.run_id, self._plan.number, number)
         requests = topic_requests(workload, self._topics, running.topic_plan())
-        self._worker.client.create_topics(running.connection, requests, self._create_within_s)
+        self._worker.client.create_topics(running.connection, requests, ready_within_s(self._workload))
         return self._request(workload, number)
 
     def _request(self, workload: Workload, probe: int | None = None) -> dict[str, Any]:
@@ -279,18 +277,6 @@ class TrialRunner:
             seed=self._plan.seed,
             probe=probe,
         )
-
-    @property
-    def _ready_within_s(self) -> float:
-        return READY_WITHIN_S + READY_PER_PARTITION_S * self._partitions
-
-    @property
-    def _create_within_s(self) -> float:
-        return CREATE_TOPICS_WITHIN_S + READY_PER_PARTITION_S * self._partitions
-
-    @property
-    def _partitions(self) -> int:
-        return self._plan.workload.topics * self._plan.workload.partitions_per_topic
 
     def _check_room(self, copies: int) -> None:
         """A backlog that cannot fit is refused before anything is produced."""
@@ -317,7 +303,7 @@ class TrialRunner:
             names = list(workload.read_topics)
             self._find_topics(names)
         else:
-            limit_s = self._create_within_s
+            limit_s = ready_within_s(self._workload)
             self._phases.begin(phases.CREATE_TOPICS, limit_s)
             names = topic_names(workload, self._context.run_id, self._plan.number)
             # Remembered first: a request that is cut short may have created them all the same.
@@ -366,7 +352,7 @@ class TrialRunner:
         assert self._worker is not None
         workload = self._plan.workload
         partitions = workload.topics * workload.partitions_per_topic
-        limit_s = self._ready_within_s
+        limit_s = ready_within_s(self._workload)
         self._phases.begin(phases.START_CONSUMERS, limit_s)
         client = self._worker.client
         status = client.create_trial(self._request(self._workload))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from streamgauge.store.files import rescue_logs
 from streamgauge.systems.base import (
     Describe,
     Level,
@@ -124,7 +125,13 @@ class KeptSystem(System):
         if self._running is None:
             require(self._system, request)
             self._directory.mkdir(parents=True, exist_ok=True)
-            self._running = self._system.start(request, self._directory, progress)
+            try:
+                self._running = self._system.start(request, self._directory, progress)
+            except BaseException:
+                # The trial keeps what it finds of logs in its own directory.
+                rescue_logs(self._directory, directory)
+                self.end()
+                raise
         else:
             progress(f"{self._system.title} runs already")
         return KeptRunning(self._running)
