@@ -9,7 +9,19 @@ from typing import Annotated
 
 import typer
 
-from streamgauge.cli import bench, export, importing, probe, report, runs, systems, worker
+from streamgauge.cli import (
+    bench,
+    compare,
+    export,
+    history,
+    importing,
+    probe,
+    query,
+    report,
+    runs,
+    systems,
+    worker,
+)
 from streamgauge.cli import run as run_command
 
 app = typer.Typer(
@@ -24,6 +36,9 @@ app = typer.Typer(
 app.command("run")(run_command.run)
 app.command("bench")(bench.bench)
 app.command("report")(report.report)
+app.command("compare")(compare.compare)
+app.command("history")(history.history)
+app.command("query")(query.query)
 app.command("export")(export.export)
 app.command("import")(importing.import_)
 app.command("probe", context_settings=probe.PASS_ON)(probe.probe)

@@ -122,6 +122,7 @@ class TrialContext(Model):
             search=self.search,
             backlog=self.backlog,
             warm_up=self.warm_up,
+            schedule_start_unix_ms=self.schedule_start_unix_ms,
             directory=directory,
             finish=self.finish,
             probes=self.probes,
