@@ -1,9 +1,9 @@
 """What coincided with the slowest messages.
 
-The tail is what is slower than the trial's p99.9. For each kind of event (a stop of a JVM, a slow flush of the disk, steal, ...) the intervals in which it happened are
-compared with those that hold the tail: *lift* is the share of slow messages in intervals with the event, over the share of intervals with it. Chance is asked by
-shifting the two series against each other (every shift once, circularly): that leaves both as they are, clustering included, and only breaks what connects them.
-A coincidence is no cause; where several are shown together, one may be the cause of another.
+The tail is what is slower than the trial's p99.9. For each kind of event (a stop of a JVM, a slow flush of the disk, steal, ...) the intervals in
+which it happened are compared with those that hold the tail: *lift* is the share of slow messages in intervals with the event, over the share of
+intervals with it. Chance is asked by shifting the two series against each other (every shift once, circularly): that leaves both as they are,
+clustering included, and only breaks what connects them. A coincidence is no cause; where several are shown together, one may be the cause of another.
 """
 
 from __future__ import annotations

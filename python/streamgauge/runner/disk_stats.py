@@ -23,7 +23,7 @@ class DiskReading:
 def disk_name(directory: Path) -> str | None:
     """The whole disk that a directory lies on, as /proc/diskstats calls it; None where there is none (a network, memory)."""
     try:
-        number = os.stat(directory).st_dev
+        number = directory.stat().st_dev
         device = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve(strict=True)
     except OSError:
         return None
