@@ -71,6 +71,9 @@ class Evidence:
     nodes: int
     attached: bool
     share_of_limit: Share | None
+    """The limit of the machine that was used most."""
+    binding: str | None = None
+    """The limit that binds, of whatever kind (analysis/bottleneck.py)."""
     cannot: list[str] = field(default_factory=list)
     search: Search | None = None
     has_faults: bool = False
@@ -298,7 +301,8 @@ def _machine_warnings(evidence: Evidence) -> list[str]:
         else evidence.acked_msgs < ACHIEVED_SHARE_MIN * target
     )
     share = evidence.share_of_limit
-    if at_its_most and not evidence.attached and share is not None and share.value < NEAR_LIMIT_SHARE:
+    is_unexplained = share is not None and share.value < NEAR_LIMIT_SHARE and evidence.binding is None
+    if at_its_most and not evidence.attached and share is not None and is_unexplained:
         warnings.append(
             f"Nothing is near its limit (the most used is {share.name.replace('_', ' ')} at "
             f"{100 * share.value:.0f} %): "

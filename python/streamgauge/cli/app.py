@@ -9,7 +9,21 @@ from typing import Annotated
 
 import typer
 
-from streamgauge.cli import bench, durability, export, importing, probe, report, runs, study, systems, worker
+from streamgauge.cli import (
+    bench,
+    compare,
+    durability,
+    export,
+    history,
+    importing,
+    probe,
+    query,
+    report,
+    runs,
+    study,
+    systems,
+    worker,
+)
 from streamgauge.cli import run as run_command
 
 app = typer.Typer(
@@ -27,6 +41,9 @@ app.command("studies")(study.studies)
 app.command("bench")(bench.bench)
 app.command("durability")(durability.durability)
 app.command("report")(report.report)
+app.command("compare")(compare.compare)
+app.command("history")(history.history)
+app.command("query")(query.query)
 app.command("export")(export.export)
 app.command("import")(importing.import_)
 app.command("probe", context_settings=probe.PASS_ON)(probe.probe)

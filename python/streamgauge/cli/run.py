@@ -114,6 +114,17 @@ def run(
         bool,
         typer.Option("--allow-unstamped", help="Allow messages below 32 bytes: no audit, no end-to-end."),
     ] = False,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-if",
+            metavar="'FIGURE > NUMBER'",
+            help="End with status 1 if so: 'publish_ms.p99 > 20'; with --baseline, a ratio to it. Several are possible.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", metavar="RUN", help="What --fail-if compares with.")
+    ] = None,
 ) -> None:
     """Measure one or more workloads on one or more systems.
 
@@ -151,5 +162,7 @@ def run(
         out=out,
         data=data,
         events=events,
+        fail_if=tuple(fail_if or ()),
+        baseline=baseline,
     )
     raise typer.Exit(execute(request))

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from streamgauge.analysis.cells import INTERVAL_TRIALS_MIN, Cell
+from streamgauge.analysis.cells import Cell
+from streamgauge.analysis.estimates import TRIALS_MIN
 from streamgauge.analysis.search import ACHIEVED_SHARE_MIN, GROWTH_SHARE_MAX
 from streamgauge.model.fault import ENDS
 from streamgauge.model.result import Audit, CatchUp, Faults, Phase, Search, TrialResult, WorkloadResult
@@ -217,7 +218,7 @@ def spread(cell: Cell) -> str:
             low, high = middle.interval or (middle.low, middle.high)
             parts.append(f"{name} {show(middle.median)} [{show(low)}, {show(high)}] {unit}")
     trials = len(cell.counted)
-    kind = "smallest, largest" if trials < INTERVAL_TRIALS_MIN else "95 % interval"
+    kind = "smallest, largest" if trials < TRIALS_MIN else "95 % interval"
     return f"{', '.join(parts)} (median [{kind}] over {plural(trials, 'trial')})"
 
 

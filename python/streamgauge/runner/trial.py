@@ -447,7 +447,8 @@ class TrialRunner:
         watched = self._watched()
         if self._worker.pid is not None:
             watched.append(Watched("worker", self._worker.name, self._worker.pid))
-        sampler = ResourceSampler(start_s, INTERVAL_S, watched, self._directory.append_resources)
+        data = None if self._context.attached else self._data
+        sampler = ResourceSampler(start_s, INTERVAL_S, watched, self._directory.append_resources, data)
         sampler.start()
         return sampler
 

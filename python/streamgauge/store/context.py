@@ -125,6 +125,7 @@ class TrialContext(Model):
             backlog=self.backlog,
             warm_up=self.warm_up,
             faults=self.faults,
+            schedule_start_unix_ms=self.schedule_start_unix_ms,
             directory=directory,
             finish=self.finish,
             probes=self.probes,
