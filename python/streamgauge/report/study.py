@@ -126,8 +126,8 @@ def _claims(outcome: StudyOutcome) -> str:
     return (
         '<div class="scroll"><table class="claims"><thead><tr><th>claim</th><th>printed</th><th>here, with 95 % interval</th>'
         f"<th>verdict</th></tr></thead><tbody>{rows}</tbody></table></div>"
-        '<p class="hint">A number is a median over valid trials, or a ratio of medians; its interval is a bootstrap over '
-        "trials. A claim holds when the interval of each of its numbers lies within the bound as a whole, does not hold when "
+        '<p class="hint">A number is a median over valid trials, or a ratio of medians; its interval is of the '
+        "median over trials (docs/method.md). A claim holds when the interval of each of its numbers lies within the bound as a whole, does not hold when "
         "one lies outside as a whole, and is not shown otherwise.</p>"
     )
 
