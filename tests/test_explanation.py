@@ -28,7 +28,10 @@ def share(name: str, value: float) -> Share:
 
 
 def judged(at_its_most: bool = True, thread: float = 0.1, **limits: float) -> Any:
-    found = [Limit.model_validate({"name": name, "share": value, "evidence": "x"}) for name, value in limits.items()]
+    found = [
+        Limit.model_validate({"name": name, "share": value, "evidence": "x"})
+        for name, value in limits.items()
+    ]
     return bottleneck(
         at_its_most=at_its_most,
         shares=[share("cpu", 0.5), share("worker_cpu", 0.9), share("disk_write", 0.3)],
@@ -63,7 +66,9 @@ def test_limits_have_the_figures_as_evidence() -> None:
     assert found.share == pytest.approx(0.8)
     assert "400 flushes per second of 2.00 ms" in found.evidence
     assert "1.90 ms" in found.evidence
-    closed = workload(rate=None, arrival="closed", in_flight=5, batch_bytes=100_000, topics=1, producers_per_topic=1)
+    closed = workload(
+        rate=None, arrival="closed", in_flight=5, batch_bytes=100_000, topics=1, producers_per_topic=1
+    )
     window = window_limit(closed, Latency(mean=10.0), 50.0, 0.0)
     assert window is not None
     assert window.share == pytest.approx(1.0), "50 MB/s for 10 ms are 500 kB, which is 5 x 100 kB"
@@ -86,7 +91,13 @@ def test_threads_and_flushes_of_this_machine_are_read() -> None:
 
 def test_the_busiest_thread_is_that_of_the_whole_window() -> None:
     rows = [
-        {"scope": "thread", "process": f"node-1/{name}", "start_s": 5.0 * look, "duration_s": 5.0, "cpu_s": cpu_s}
+        {
+            "scope": "thread",
+            "process": f"node-1/{name}",
+            "start_s": 5.0 * look,
+            "duration_s": 5.0,
+            "cpu_s": cpu_s,
+        }
         for look in range(4)
         for name, cpu_s in (("io (1)", 4.5), (f"gc ({look})", 5.0))
     ]
@@ -183,7 +194,9 @@ def test_sql_over_all_runs(runs: Path) -> None:
     )
     assert answer.columns[:2] == ["system", "trials"]
     assert all(row[1] >= 1 and row[2] > 0 for row in answer.rows)
-    [(trials, named)] = ask("select count(*), count(distinct t.run_id) from trials t join runs using (run_id)", runs).rows
+    [(trials, named)] = ask(
+        "select count(*), count(distinct t.run_id) from trials t join runs using (run_id)", runs
+    ).rows
     [(found,)] = ask("select count(distinct trial) from intervals where role = 'worker'", runs).rows
     assert (found, named) == (trials, 1)
     [(cpu_s,)] = ask("select sum(cpu_s) from resources where scope = 'system'", runs).rows
@@ -209,7 +222,9 @@ def test_runs_as_frames(runs: Path) -> None:
     assert len(run.intervals) > len(series)
     assert "scope" in run.resources
     assert run.histogram(1).count == run.results[0].publish_ms.count
-    assert np.isclose(run.histogram(1).percentile(99.0) or 0, (run.results[0].publish_ms.p99 or 0) * 1e6, rtol=1e-3)
+    assert np.isclose(
+        run.histogram(1).percentile(99.0) or 0, (run.results[0].publish_ms.p99 or 0) * 1e6, rtol=1e-3
+    )
     with pytest.raises(InputError, match="no run"):
         streamgauge.load("nothing", runs)
     with pytest.raises(InputError, match="no metric 'x'"):
