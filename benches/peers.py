@@ -22,6 +22,8 @@ class Cost:
     rss_bytes_max: int = 0
     service_p50_ms: float | None = None
     """From handing a message over to its acknowledgement, where the client says so."""
+    wire_p50_ms: float | None = None
+    """From the client's segment to the server's next one, where the wire was listened to."""
 
     @property
     def us_per_msg(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import statistics
 import subprocess
 import time
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from streamgauge.systems.java import find_java
 PERF_TEST = maven.Artifact("com.rabbitmq", "perf-test", "2.22.1")
 UNCONFIRMED_MSGS = 4000
 """About what five batches of 128 KiB hold at 100 B."""
+PEER_WARM_UP_S = 4.0
+"""A JVM's first seconds, in which its code is still being compiled."""
 UNCONFIRMED_PULSAR_MSGS = 50_000
 """Wide enough never to be the limit at the rates that are asked for."""
 
@@ -60,9 +63,16 @@ class PerfTest:
         _, start_up_s, _ = run(command(1))
         start_up_wall = time.monotonic() - began
         began = time.monotonic()
-        _, cpu_s, rss = run(command(messages))
+        text, cpu_s, rss = run(command(messages))
         seconds = time.monotonic() - began - start_up_wall
-        return Cost(messages, cpu_s - start_up_s, max(seconds, 0.001), rss)
+        return Cost(messages, cpu_s - start_up_s, max(seconds, 0.001), rss, self._confirm_p50_ms(text))
+
+    @staticmethod
+    def _confirm_p50_ms(text: str) -> float | None:
+        """The median of the medians that it printed each second; those of its own warm-up are left out."""
+        line = re.compile(r"time ([\d.]+) s, .*median/75th/95th/99th confirm latency: \d+/(\d+)/")
+        medians = [int(found[2]) / 1e3 for found in line.finditer(text) if float(found[1]) > PEER_WARM_UP_S]
+        return statistics.median(medians) if medians else None
 
 
 @dataclass(frozen=True)
@@ -81,8 +91,8 @@ class PulsarPerf:
         classpath = f"{settings.parent}:{distribution / 'lib' / '*'}"
         return PulsarPerf(str(find_java().executable), classpath, str(settings), f"pulsar://{address}")
 
-    def produce(self, topic: str, messages: int, rate: int, batch_bytes: int) -> Cost:
-        """100 B, batches of 1 ms; `rate` 0: as fast as it goes."""
+    def produce(self, topic: str, messages: int, rate: int, batch_bytes: int | None) -> Cost:
+        """100 B, batches of 1 ms or, with None, single messages; `rate` 0: as fast as it goes."""
 
         def command(count: int) -> list[str]:
             jvm = [
@@ -99,8 +109,10 @@ class PulsarPerf:
                 "produce",
             ]
             load = ["-u", self.url, "-s", "100", "-m", str(count), "-r", str(rate or 100_000_000)]
-            batch = ["-b", "1", "-bb", str(batch_bytes), "-bm", "100000", "-o", str(UNCONFIRMED_PULSAR_MSGS)]
-            return [*jvm, *tool, *load, *batch, "--warmup-time", "0", "-i", "3600", topic]
+            batch = ["-b", "1", "-bb", str(batch_bytes), "-bm", "100000"]
+            window = ["-o", str(UNCONFIRMED_PULSAR_MSGS)]
+            batching = ["--disable-batching"] if batch_bytes is None else batch
+            return [*jvm, *tool, *load, *batching, *window, "--warmup-time", "0", "-i", "3600", topic]
 
         _, start_up_s, _ = run(command(1))
         text, cpu_s, rss = run(command(messages))
@@ -134,7 +146,8 @@ class GoClient:
     def _run(self, *arguments: str) -> Cost:
         text, _, rss = run([str(self.program), *arguments])
         report = json.loads(text.strip().splitlines()[-1])
-        return Cost(report["messages"], report["cpu_s"], report["seconds"], rss)
+        median_ms = report.get("service_p50_ms")
+        return Cost(report["messages"], report["cpu_s"], report["seconds"], rss, median_ms)
 
     def produce(self, topic: str, messages: int, rate: int) -> Cost:
         """Publishes to partition 0. `rate` 0: as fast as it goes."""

@@ -13,9 +13,9 @@ from streamgauge.analysis.estimates import holm, median_interval, ratio
 from streamgauge.analysis.patterns import changes, period
 from streamgauge.analysis.trial import analyse
 from streamgauge.model.errors import InputError
-from streamgauge.model.figures import known_figures
 from streamgauge.model.gate import read_gates
 from streamgauge.model.result import TrialResult
+from streamgauge.model.result_figures import known_figures
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 

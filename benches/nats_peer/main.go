@@ -1,5 +1,6 @@
 // A load program on the official Go client of NATS, for benches/queues.py: what `nats bench` does (js pub async, js consume),
-// reduced to what is compared. Prints one line of JSON: messages, seconds, and the CPU seconds of this process meanwhile.
+// reduced to what is compared. Prints one line of JSON: messages, seconds, the CPU seconds of this process meanwhile,
+// and at low rates the median from handing a message over to its acknowledgement in ms.
 //
 //	nats_peer publish URL SUBJECT MESSAGES BYTES RATE WINDOW    RATE 0: as fast as it goes; WINDOW: unacknowledged messages
 //	nats_peer consume URL STREAM MESSAGES
@@ -10,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"sort"
 	"strconv"
 	"syscall"
 	"time"
@@ -38,10 +40,45 @@ func number(text string) int {
 	return value
 }
 
-func publish(connection *nats.Conn, subject string, messages, bytes, rate, window int) {
+// What the first seconds take is the warm-up's.
+const measureAfter = 3 * time.Second
+
+// Up to this rate latencies are measured: looking at each acknowledgement costs CPU that the other runs should not show.
+const latencyRateMax = 5000
+
+type underway struct {
+	sent   time.Time
+	future jetstream.PubAckFuture
+}
+
+// medianMs waits for the acknowledgements in their order, and sends the median from handing over to acknowledgement.
+func medianMs(sent <-chan underway, answer chan<- float64) {
+	began := time.Now()
+	var took []float64
+	for one := range sent {
+		select {
+		case <-one.future.Ok():
+		case err := <-one.future.Err():
+			must(err)
+		}
+		if one.sent.Sub(began) >= measureAfter {
+			took = append(took, time.Since(one.sent).Seconds()*1e3)
+		}
+	}
+	sort.Float64s(took)
+	if len(took) == 0 {
+		answer <- 0
+		return
+	}
+	answer <- took[len(took)/2]
+}
+
+func publish(connection *nats.Conn, subject string, messages, bytes, rate, window int) float64 {
 	stream, err := jetstream.New(connection, jetstream.WithPublishAsyncMaxPending(window))
 	must(err)
 	payload := make([]byte, bytes)
+	waiting, answer := make(chan underway, window), make(chan float64, 1)
+	go medianMs(waiting, answer)
 	began := time.Now()
 	for sent := 0; sent < messages; sent++ {
 		// Sleeps of a millisecond, as any program that paces itself.
@@ -52,10 +89,16 @@ func publish(connection *nats.Conn, subject string, messages, bytes, rate, windo
 			}
 		}
 		// A busy server may leave the window full for longer than the 200 ms that the client waits by itself.
-		_, err := stream.PublishAsync(subject, payload, jetstream.WithStallWait(30*time.Second))
+		sent := time.Now()
+		future, err := stream.PublishAsync(subject, payload, jetstream.WithStallWait(30*time.Second))
 		must(err)
+		if rate > 0 && rate <= latencyRateMax {
+			waiting <- underway{sent, future}
+		}
 	}
 	<-stream.PublishAsyncComplete()
+	close(waiting)
+	return <-answer
 }
 
 func consume(connection *nats.Conn, name string, messages int) {
@@ -85,15 +128,17 @@ func main() {
 	must(err)
 	messages := number(os.Args[4])
 	began, cpu := time.Now(), cpuSeconds()
+	report := map[string]any{"messages": messages}
 	switch {
 	case os.Args[1] == "publish" && len(os.Args) == 8:
-		publish(connection, os.Args[3], messages, number(os.Args[5]), number(os.Args[6]), number(os.Args[7]))
+		if median := publish(connection, os.Args[3], messages, number(os.Args[5]), number(os.Args[6]), number(os.Args[7])); median > 0 {
+			report["service_p50_ms"] = median
+		}
 	case os.Args[1] == "consume" && len(os.Args) == 5:
 		consume(connection, os.Args[3], messages)
 	default:
 		must(fmt.Errorf("unknown arguments %v", os.Args[1:]))
 	}
-	must(json.NewEncoder(os.Stdout).Encode(map[string]any{
-		"messages": messages, "seconds": time.Since(began).Seconds(), "cpu_s": cpuSeconds() - cpu,
-	}))
+	report["seconds"], report["cpu_s"] = time.Since(began).Seconds(), cpuSeconds()-cpu
+	must(json.NewEncoder(os.Stdout).Encode(report))
 }

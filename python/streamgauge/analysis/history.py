@@ -11,7 +11,7 @@ import numpy as np
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.patterns import Change, changes
 from streamgauge.model.errors import InputError, nearest
-from streamgauge.model.figures import figure
+from streamgauge.model.result_figures import figure
 from streamgauge.store.directory import list_runs
 
 RUNS_MIN = 6
@@ -80,10 +80,9 @@ def _title(cell: Cell) -> str:
     first = cell.first
     nodes = f"{first.nodes} node" + ("" if first.nodes == 1 else "s")
     asked = first.workload
+    rate = "max rate" if asked.rate_msgs_s is None else f"{asked.rate_msgs_s:,.0f} msg/s"
     if asked.search is not None:
         rate = "maximum sustainable rate"
-    else:
-        rate = "max rate" if asked.rate_msgs_s is None else f"{asked.rate_msgs_s:,.0f} msg/s"
     level = first.durability.declared or "level unknown"
     return f"{first.system}, {nodes}, {level}, {rate}, {asked.message_size_bytes} B, {asked.duration_s:g} s"
 

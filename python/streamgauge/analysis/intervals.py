@@ -66,6 +66,10 @@ class Intervals:
         """All rows but those of one subscription."""
         return Intervals([row for row in self.rows if row["subscription"] != subscription])
 
+    def within(self, window: Window) -> Intervals:
+        """The rows of the intervals that lie in a window as a whole."""
+        return Intervals([row for row in self.rows if window.holds(row)])
+
     def counters(self) -> list[Row]:
         """Rows of role worker: what each worker counted in each interval."""
         return [row for row in self.rows if row["role"] == "worker"]

@@ -23,9 +23,7 @@ BINDING = ("cpu", "disk_write", "disk_read", "network")
 def limits(probes: Sequence[Mapping[str, Any]]) -> Limits:
     """Medians of `gauge probe --json` objects; None for what no probe measured."""
     wakeup_key = (
-        "fifo"
-        if any(_number(probe, "wakeup_us", "fifo", "p99") is not None for probe in probes)
-        else "normal"
+        "fifo" if any(number(probe, "wakeup_us", "fifo", "p99") is not None for probe in probes) else "normal"
     )
     cores = _median(probes, "host", "cores")
     return Limits(
@@ -126,11 +124,12 @@ def _rate_share(name: str, used: float | None, limit: float | None, what: str) -
 
 
 def _median(probes: Sequence[Mapping[str, Any]], *path: str) -> float | None:
-    found = [value for value in (_number(probe, *path) for probe in probes) if value is not None]
+    found = [value for value in (number(probe, *path) for probe in probes) if value is not None]
     return statistics.median(found) if found else None
 
 
-def _number(probe: Mapping[str, Any], *path: str) -> float | None:
+def number(probe: Mapping[str, Any], *path: str) -> float | None:
+    """A figure of a probe; None where it has none."""
     value: Any = probe
     for key in path:
         if not isinstance(value, Mapping):

@@ -21,7 +21,9 @@ from streamgauge.analysis import bottleneck, patterns, steadiness, validity
 from streamgauge.analysis import limits as limits_module
 from streamgauge.analysis import search as search_rules
 from streamgauge.analysis import tail as tail_module
+from streamgauge.analysis.acks import Acks
 from streamgauge.analysis.catch_up import catch_up
+from streamgauge.analysis.faults import faults as fault_figures
 from streamgauge.analysis.intervals import (
     EDGE_S,
     METRICS,
@@ -40,6 +42,7 @@ from streamgauge.model.result import (
     CatchUp,
     Cpu,
     Durability,
+    Fault,
     Lane,
     Latency,
     Pattern,
@@ -55,6 +58,7 @@ from streamgauge.model.result import (
     WorkloadResult,
 )
 from streamgauge.store.context import BacklogFacts
+from streamgauge.store.directory import ACKS_NAME
 
 MEASURE = "measure"
 """The phase whose messages make the headline figures."""
@@ -109,6 +113,7 @@ class RawTrial:
     warm_up: WarmUpResult | None = None
     schedule_start_unix_ms: int | None = None
     """When the schedule began, for what logs tell."""
+    faults: list[Fault] = field(default_factory=list)
     fatal: list[str] = field(default_factory=list)
     """Become reasons of invalidity."""
 
@@ -202,6 +207,7 @@ def analyse(raw: RawTrial) -> TrialResult:
         notes=[*raw.notes, *_late_in(caught)],
         workload=asked,
         search=search,
+        has_faults=bool(raw.faults),
         publish=latencies["publish"],
         send_delay=latencies["send_delay"],
         acked_msgs=counted.acked_msgs,
@@ -248,6 +254,13 @@ def analyse(raw: RawTrial) -> TrialResult:
         search=search,
         catch_up=caught,
         warm_up=raw.warm_up,
+        faults=fault_figures(
+            everything,
+            raw.faults,
+            Acks.read(raw.directory / ACKS_NAME),
+            window,
+            None if raw.workload.extra.get("ramp_to_msgs_s") else raw.rate_msgs_s,
+        ),
         publish_rate_msgs_s=counted.per_second(counted.acked_msgs),
         publish_rate_mb_s=counted.per_second(counted.acked_bytes) / BYTES_PER_MB,
         consume_rate_msgs_s=counted.per_second(counted.received_msgs),

@@ -12,6 +12,7 @@ import typer
 from streamgauge.cli import (
     bench,
     compare,
+    durability,
     export,
     history,
     importing,
@@ -19,6 +20,7 @@ from streamgauge.cli import (
     query,
     report,
     runs,
+    study,
     systems,
     worker,
 )
@@ -34,7 +36,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run_command.run)
+app.command("study")(study.study)
+app.command("studies")(study.studies)
 app.command("bench")(bench.bench)
+app.command("durability")(durability.durability)
 app.command("report")(report.report)
 app.command("compare")(compare.compare)
 app.command("history")(history.history)

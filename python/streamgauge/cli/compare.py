@@ -53,8 +53,8 @@ def compare(
 
     from streamgauge.analysis.compare import FIGURES, judge_ratio
     from streamgauge.analysis.compare import compare as compare_cells
-    from streamgauge.model.figures import check_figure
     from streamgauge.model.gate import read_gates
+    from streamgauge.model.result_figures import check_figure
 
     gates = read_gates(fail_if or [])
     asked = [check_figure(name.strip()) for name in figures.split(",")] if figures else list(FIGURES)

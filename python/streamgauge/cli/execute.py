@@ -69,7 +69,7 @@ def execute_chosen(request: Request, workloads: list[Workload], choices: list[Sy
     )
     for note in _notes(workloads):
         print(f"note: {note}", file=sys.stderr)
-    sink = _open_events(request.events)
+    sink = open_events(request.events)
     try:
         observer = make_observer(sink)
         try:
@@ -122,18 +122,24 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
     """Writes the report of a run, prints the table and says where the report is."""
     from rich.console import Console
 
-    from streamgauge.report import html, terminal
+    from streamgauge.report import html, study, terminal, terminal_study
+    from streamgauge.report.run import read_run
     from streamgauge.store.directory import RunDirectory
+    from streamgauge.store.study import is_study
 
     console = Console(stderr=to_stderr)
     run = RunDirectory(directory)
-    report = html.write(directory)
     results = run.results()
-    if results:
-        terminal.print_summary(results, console)
+    if results and is_study(directory):
+        report = study.write(directory)
+        terminal_study.print_claims(study.outcome_of(read_run(directory)), console)
+    else:
+        report = html.write(directory)
+        if results:
+            terminal.print_summary(results, console)
     for note in run.read_manifest().notes if run.ours else []:
         console.print(f"note: {note}", markup=False, highlight=False)
-    console.print(f"report: {_shown(report)}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"report: {shown(report)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
@@ -165,9 +171,22 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
         for workload in workloads
         if workload.consumes_only and not all(choice.request.connect for choice in choices)
     )
+    problems.extend(_faults_of_others(workloads, choices))
     if problems:
         raise InputError(problems)
     return workloads, choices
+
+
+def _faults_of_others(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+    """A cluster that was running already is not ours to break."""
+    broken = [workload.name for workload in workloads if workload.faults]
+    return [
+        Problem(
+            f"{choice.name}: faults ({', '.join(broken)}) cannot be made in a cluster that already runs (connect)"
+        )
+        for choice in choices
+        if broken and choice.request.connect
+    ]
 
 
 def _name(workloads: list[Workload], choices: list[SystemChoice]) -> str:
@@ -181,7 +200,8 @@ def _notes(workloads: list[Workload]) -> list[str]:
     return [f"{workload.name}: {note}" for workload in workloads for note in workload.notes]
 
 
-def _open_events(target: str | None) -> TextIO | None:
+def open_events(target: str | None) -> TextIO | None:
+    """Where events are written; None when nobody asked for them. Raises InputError."""
     if target is None:
         return None
     if target == "-":
@@ -192,7 +212,7 @@ def _open_events(target: str | None) -> TextIO | None:
         raise InputError(f"--events {target}: cannot be written: {error.strerror}") from None
 
 
-def _shown(path: Path) -> str:
+def shown(path: Path) -> str:
     """Relative to the working directory where that is shorter."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))

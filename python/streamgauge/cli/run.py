@@ -102,6 +102,14 @@ def run(
             help="Size of the backlog that is built and read: 500MB, 2GiB; 0 for none.",
         ),
     ] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault",
+            metavar="FAULT@TIME[,...]",
+            help="Break the system on purpose while it is measured: kill:1@10s,restart@20s (docs/durability.md).",
+        ),
+    ] = None,
     allow_unstamped: Annotated[
         bool,
         typer.Option("--allow-unstamped", help="Allow messages below 32 bytes: no audit, no end-to-end."),
@@ -139,6 +147,7 @@ def run(
         linger=linger,
         in_flight=in_flight,
         backlog=backlog,
+        fault=fault,
         allow_unstamped=allow_unstamped,
     )
     request = Request(

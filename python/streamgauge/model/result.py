@@ -291,6 +291,66 @@ class BacklogAsked(Model):
     after_s: float
 
 
+FaultAction = Literal[
+    "kill",
+    "stop",
+    "cont",
+    "restart",
+    "power-cut",
+    "fsync-delay",
+    "disk-full",
+    "disk-free",
+]
+
+
+class FaultAsked(Model):
+    """A fault that is made on purpose."""
+
+    action: FaultAction
+    target: str | None = None
+    """A node's number, a part's name, or "all"; None: whatever is broken."""
+    at_s: float
+    """After the measured phase began."""
+    amount_s: float | None = None
+    """The delay of fsync-delay."""
+
+
+class Fault(Model):
+    """A fault that was made, and what followed. Times are on the schedule's axis."""
+
+    asked: FaultAsked
+    parts: list[str] = Field(default_factory=list)
+    """What it hit."""
+    from_s: float
+    """When it began to be made."""
+    done_s: float
+    """When it was made: for kill, when the processes were gone; for restart, when they had been started."""
+    ready_s: float | None = None
+    """restart only: when all of them served again; None when they did not."""
+    gap_s: float | None = None
+    """The longest time without an acknowledgement that touches the time from this fault to the next."""
+    rate_back_s: float | None = None
+    """From this fault until acknowledgements came at the rate of before again, before the next one; None when
+    they did not, or when nothing was known of the time before."""
+
+
+class Faults(Model):
+    """A trial with faults: how long the system was not available, and what its latencies were around them."""
+
+    faults: list[Fault]
+    resolution_s: float
+    """Gaps and times are known to about this."""
+    unavailable_s: float
+    """The longest time without any acknowledgement from the first fault on."""
+    recovered_s: float | None = None
+    """From the first fault until the rate of before was back for good; None when it was not."""
+    caught_up_s: float | None = None
+    """From the first fault until everything that was due had been acknowledged as promptly as before; None when
+    it had not, and for a load without a schedule."""
+    phases: list[PhaseFigures] = Field(default_factory=list)
+    """before, during (until caught up, or recovered), after: by the acknowledgements seen in whole intervals."""
+
+
 class Probe(Model):
     """One rate that the search for the maximum tried, and what was seen."""
 
@@ -393,6 +453,7 @@ class WorkloadResult(Model):
     message_sizes: MessageSizes | None = None
     steps: list[RateStep] = Field(default_factory=list)
     """Planned changes of the rate."""
+    faults: list[FaultAsked] = Field(default_factory=list)
     extra: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -596,6 +657,8 @@ class TrialResult(Model):
     catch_up: CatchUp | None = None
     warm_up: WarmUpResult | None = None
     """How the warm-up ended, where it had no fixed length."""
+    faults: Faults | None = None
+    """The faults that were made on purpose, where there were any."""
 
     publish_rate_msgs_s: float
     publish_rate_mb_s: float

@@ -13,6 +13,8 @@ from streamgauge.systems.base import TopicPlan
 
 INTERVAL_S = 1.0
 LEASE_S = 10.0
+READY_WITHIN_S = 60.0
+READY_PER_PARTITION_S = 0.02
 NAME_PREFIX = "streamgauge"
 EXTRA_READER = "catch-up"
 LANES_MAX = 16
@@ -27,6 +29,11 @@ def topic_names(workload: Workload, run_id: str, trial: int, probe: int | None =
     if probe is not None:
         stem += f"-p{probe}"
     return [f"{stem}-{number}" for number in range(workload.topics)]
+
+
+def ready_within_s(workload: Workload) -> float:
+    """How long creating the topics may take, and how long it may take until their consumers are ready."""
+    return READY_WITHIN_S + READY_PER_PARTITION_S * workload.topics * workload.partitions_per_topic
 
 
 def topic_requests(workload: Workload, names: list[str], plan: TopicPlan) -> list[dict[str, Any]]:
@@ -91,6 +98,7 @@ def trial_request(
         "payload": _payload(workload),
         "interval_ms": int(INTERVAL_S * 1000),
         "lease_s": LEASE_S,
+        "ready_timeout_s": ready_within_s(workload),
     }
     lanes = dict(workload.lanes)
     if workload.backlog is not None and "consumer" not in lanes:

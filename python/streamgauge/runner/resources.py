@@ -64,11 +64,17 @@ class ResourceSampler:
         self._interval_s = interval_s
         self._sink = sink
         self._processes: dict[Watched, psutil.Process] = {}
-        for one in [*watched, Watched("lab", None, os.getpid())]:
-            with contextlib.suppress(psutil.Error):
-                self._processes[one] = psutil.Process(one.pid)
+        self.watch([*watched, Watched("lab", None, os.getpid())])
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="resources", daemon=True)
+
+    def watch(self, more: Sequence[Watched]) -> None:
+        """Adds processes; those that are watched already stay as they are."""
+        for one in more:
+            if one not in self._processes:
+                with contextlib.suppress(psutil.Error):
+                    # Replaced whole: the sampling thread may be walking through it.
+                    self._processes = {**self._processes, one: psutil.Process(one.pid)}
 
     def start(self) -> None:
         """Begins; the first interval is the one that begins at the schedule's start."""
