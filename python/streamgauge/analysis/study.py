@@ -84,6 +84,10 @@ class StudyOutcome:
         known = tuple(one for one in found if one is not None)
         return Sample(known, None if known else _why_no_figure(figure, trials))
 
+    def why_no_figure(self, cell: str, figure: str) -> str:
+        """Why a cell has no such figure, in one phrase."""
+        return self.sample(cell, figure).why or self.why_none(cell)
+
     def figure(self, cell: str, figure: str) -> CellFigure | None:
         """A figure of a cell; of its invalid trials when it has no valid one (and then without an interval)."""
         found = self.sample(cell, figure).values
@@ -157,6 +161,8 @@ def _why_no_figure(figure: str, trials: Sequence[Measured]) -> str:
     if figure.startswith(("period", "swing")):
         seconds = trials[0].result.workload.duration_s
         return f"no period that chance does not explain in {seconds:.0f} s"
+    if figure.startswith("catch_up_max") and trials[0].result.catch_up is not None:
+        return "the backlog was read in less than a second"
     if figure.startswith("chase"):
         return "the backlog was not read to its end"
     return "no such figure was measured"
