@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
-from streamgauge.analysis.claims import Judged, Sample, estimate, judge
+from streamgauge.analysis.claims import Judged, Sample, judge
 from streamgauge.analysis.drift import drifts
 from streamgauge.model.study_file import CheckFile, ClaimFile
 
@@ -87,12 +86,6 @@ def test_a_ratio_to_zero_is_none() -> None:
     found = judged({"a": (0.0, 0.0, 0.0), "b": (1.0, 1.0, 1.0)}, ratio=["b", "a"], above=1.0)
     assert found.verdict == "not shown"
     assert "zero" in found.why
-
-
-def test_the_same_samples_give_the_same_interval() -> None:
-    draws = [np.random.default_rng(3).normal(10, 1, 5).tolist() for _ in range(2)]
-    first = estimate(lambda each: each[0] / each[1], draws)
-    assert first == estimate(lambda each: each[0] / each[1], draws)
 
 
 def test_a_machine_that_changed_is_told() -> None:

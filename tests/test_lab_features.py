@@ -188,7 +188,7 @@ def test_topics_that_exist_are_read_and_left_alone(gauge: Path, tmp_path: Path) 
 def fill(address: str) -> None:
     """A topic of three partitions with 5,000 messages that are none of ours."""
     from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     admin = AdminClient({"bootstrap.servers": address})
     for future in admin.create_topics([NewTopic("filled", 3, 1)]).values():

@@ -7,7 +7,7 @@
 //! - `lane`: a thread that owns a client and paces it; `link`: what it and the trial say to each other; `scheduling`: what the kernel gives it.
 //! - `processing`: consumers that take their time.
 //! - `collector`: what the lanes saw in an interval, added up, encoded, kept.
-//! - `cli`, `process`: the command line; signals and the parent.
+//! - `cli`: the command line (signals and the parent: `gauge-process`).
 //!
 //! The control plane (API, supervisor, collector) runs at normal priority and talks to the lanes through bounded queues; a lane shares
 //! nothing and waits for nobody.
@@ -25,7 +25,6 @@ mod link;
 mod load;
 mod messages;
 mod plan;
-mod process;
 mod processing;
 mod request;
 mod scheduling;

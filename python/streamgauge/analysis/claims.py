@@ -1,27 +1,25 @@
 """Does a claim hold here? A test is a number over cells with an interval, and a bound.
 
 Let a cell's figure be the median over its valid trials, and the test's number a ratio of two of them (or the value
-itself, or the largest over the smallest of several). Its interval is a percentile bootstrap over trials, each cell
-resampled by itself. A bound is met when the whole interval lies within it, missed when the whole interval lies
-outside, and neither is shown otherwise - as when a cell is missing, invalid, or ran too few times. A claim holds when
-all its tests are met, does not hold as soon as one is missed, and is not shown otherwise.
+itself, or the largest over the smallest of several). Its 95 % interval is that of analysis/estimates.py: of a median
+over trials, or of a ratio of two sets of trials; for the largest over the smallest, of the ratio of those two. A bound
+is met when the whole interval lies within it, missed when the whole interval lies outside, and neither is shown
+otherwise - as when a cell is missing, invalid, or ran too few times. A claim holds when all its tests are met, does
+not hold as soon as one is missed, and is not shown otherwise.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from streamgauge.analysis.cells import BOOTSTRAP_DRAWS, BOOTSTRAP_SEED, INTERVAL_TRIALS_MIN
+from streamgauge.analysis.estimates import TRIALS_MIN, median_interval, ratio
 from streamgauge.model.study_file import CheckFile, ClaimFile
 
 Verdict = Literal["holds", "does not hold", "not shown"]
-Draws = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its bootstrap 95 % interval over trials; None with too few of them."""
+    """A number with its 95 % interval over trials; None with too few of them."""
 
     value: float
     interval: tuple[float, float] | None
@@ -117,8 +115,7 @@ def _test(check: CheckFile, sample: SampleOf, printed: PrintedOf) -> Tested:
         figures[1] = check.of
     named = list(zip(_cells(check), figures, strict=True))
     samples = [sample(cell, figure) for cell, figure in named]
-    combine = _combination(check)
-    as_printed = _printed(combine, [printed(cell, figure) for cell, figure in named])
+    as_printed = _printed(check, [printed(cell, figure) for cell, figure in named])
     missing = tuple(
         (cell, one.why or "no figure")
         for (cell, _), one in zip(named, samples, strict=True)
@@ -126,64 +123,46 @@ def _test(check: CheckFile, sample: SampleOf, printed: PrintedOf) -> Tested:
     )
     if missing:
         return Tested(check, _text(check), as_printed, None, "not shown", "", missing)
-    measured = estimate(combine, [one.values for one in samples])
+    measured = estimate(check, [one.values for one in samples])
     if measured is None:
         return Tested(check, _text(check), as_printed, None, "not shown", "a figure is zero: no ratio")
     verdict, why = _verdict(check, measured, min(len(one.values) for one in samples))
     return Tested(check, _text(check), as_printed, measured, verdict, why)
 
 
-def _printed(combine: Callable[[Sequence[Draws]], Draws], told: Sequence[float | None]) -> float | None:
+def _printed(check: CheckFile, told: Sequence[float | None]) -> float | None:
     """The test's number from the printed figures."""
-    known = [np.array(one) for one in told if one is not None]
+    known = [one for one in told if one is not None]
     if len(known) < len(told):
         return None
-    number = float(combine(known))
-    return number if math.isfinite(number) else None
+    found = estimate(check, [(one,) for one in known])
+    return None if found is None else found.value
 
 
 def _cells(check: CheckFile) -> list[str]:
     return [check.value] if check.value is not None else list(check.ratio or check.spread or [])
 
 
-def _combination(check: CheckFile) -> Callable[[Sequence[Draws]], Draws]:
-    """From one number (or one draw of medians) per cell to the test's number."""
+def estimate(check: CheckFile, samples: Sequence[Sequence[float]]) -> Estimate | None:
+    """The test's number and its interval; None where there is no ratio (a value is zero)."""
     if check.value is not None:
-        return lambda each: each[0]
+        return Estimate(statistics.median(samples[0]), median_interval(samples[0]))
     if check.ratio is not None:
-        return _ratio
-    return lambda each: np.max(each, axis=0) / np.min(each, axis=0)
-
-
-def _ratio(each: Sequence[Draws]) -> Draws:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.divide(each[0], each[1])
-
-
-def estimate(
-    combine: Callable[[Sequence[Draws]], Draws], samples: Sequence[Sequence[float]]
-) -> Estimate | None:
-    """The number and its interval; None when it is not finite (a ratio to zero)."""
-    value = float(combine([np.array(np.median(sample)) for sample in samples]))
-    if not math.isfinite(value):
+        other, base = samples
+    else:
+        other, base = max(samples, key=statistics.median), min(samples, key=statistics.median)
+    found = ratio(base, other)
+    if found is None:
         return None
-    if min(len(sample) for sample in samples) < INTERVAL_TRIALS_MIN:
-        return Estimate(value, None)
-    source = np.random.default_rng(BOOTSTRAP_SEED)
-    medians = []
-    for sample in samples:
-        drawn = source.integers(0, len(sample), (BOOTSTRAP_DRAWS, len(sample)))
-        medians.append(np.median(np.asarray(sample, dtype=np.float64)[drawn], axis=1))
-    numbers = combine(medians)
-    low, high = np.percentile(numbers[~np.isnan(numbers)], [2.5, 97.5])
-    return Estimate(value, (float(low), float(high)))
+    shown = found.low is not None and found.high is not None
+    return Estimate(found.value, (found.low, found.high) if shown else None)  # type: ignore[arg-type]
 
 
 def _verdict(check: CheckFile, measured: Estimate, trials: int) -> tuple[Verdict, str]:
     lowest, highest = bounds(check)
     if measured.interval is None:
         times = "once" if trials == 1 else f"{trials} times"
-        return "not shown", f"ran {times}: no interval ({INTERVAL_TRIALS_MIN} trials are needed)"
+        return "not shown", f"ran {times}: no interval ({TRIALS_MIN} trials are needed)"
     low, high = measured.interval
     if low > lowest and high < highest:
         return "holds", ""

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamgauge.analysis.cells import interval
 from streamgauge.analysis.claims import Judged, Sample, judge
 from streamgauge.analysis.drift import Drift, drifts
+from streamgauge.analysis.estimates import median_interval
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
 from streamgauge.analysis.study_figures import Measured, value
 from streamgauge.model.result import Manifest, TrialResult
@@ -23,7 +23,7 @@ LIMITS = {"cpu": "CPU", "disk_write": "disk writes", "disk_read": "disk reads", 
 
 @dataclass(frozen=True)
 class CellFigure:
-    """A figure of a cell: median over its valid trials, and the bootstrap 95 % interval with three trials or more."""
+    """A figure of a cell: median over its valid trials, and the 95 % interval with three trials or more."""
 
     median: float
     interval: tuple[float, float] | None
@@ -92,7 +92,7 @@ class StudyOutcome:
         """A figure of a cell; of its invalid trials when it has no valid one (and then without an interval)."""
         found = self.sample(cell, figure).values
         if found:
-            return CellFigure(statistics.median(found), interval(found), len(found))
+            return CellFigure(statistics.median(found), median_interval(found), len(found))
         others = [value(one, figure) for one in self.of(cell) if one.result.publish_ms.count]
         known = [one for one in others if one is not None]
         return CellFigure(statistics.median(known), None, 0) if known else None

@@ -6,7 +6,7 @@ import secrets
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.overrides import Overrides
@@ -14,6 +14,9 @@ from streamgauge.model.resolve import read_workload
 from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems
 from streamgauge.model.workload import Workload
 from streamgauge.systems.base import SystemFailure
+
+if TYPE_CHECKING:
+    from streamgauge.store.directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class Request:
     out: Path
     data: Path | None
     events: str | None
+    fail_if: tuple[str, ...] = ()
+    baseline: str | None = None
 
 
 def execute(request: Request) -> int:
@@ -39,6 +44,7 @@ def execute(request: Request) -> int:
     Raises InputError with all problems of the input before anything is fetched or started.
     """
     workloads, choices = _read(request)
+    _check_gates(request)
     for choice in choices:
         missing = None if choice.request.connect else choice.system.missing()
         if missing:
@@ -71,10 +77,45 @@ def execute_chosen(request: Request, workloads: list[Workload], choices: list[Sy
         finally:
             observer.close()
         show_outcome(outcome.directory.path, to_stderr=sink is sys.stdout)
+        failed = _judge_gates(request, outcome.directory, to_stderr=sink is sys.stdout)
     finally:
         if sink is not None and sink is not sys.stdout:
             sink.close()
-    return outcome.exit_status
+    return outcome.exit_status or int(failed)
+
+
+def _check_gates(request: Request) -> None:
+    """Gates and their baseline are read before anything is started. Raises InputError."""
+    from streamgauge.model.gate import read_gates
+    from streamgauge.store.directory import RunDirectory
+
+    read_gates(request.fail_if)
+    if request.baseline is not None:
+        if not request.fail_if:
+            raise InputError("--baseline needs --fail-if: what must not have become worse, and by how much?")
+        if not RunDirectory.open(request.baseline, request.out).results():
+            raise InputError(f"--baseline {request.baseline}: holds no results")
+
+
+def _judge_gates(request: Request, run: RunDirectory, *, to_stderr: bool) -> bool:
+    """Prints what became of the gates; whether one failed."""
+    if not request.fail_if:
+        return False
+    from rich.console import Console
+
+    from streamgauge.analysis.cells import cells
+    from streamgauge.analysis.compare import compare, judge_absolute, judge_ratio
+    from streamgauge.cli.compare import matched, print_gates
+    from streamgauge.model.gate import read_gates
+
+    gates = read_gates(request.fail_if)
+    if request.baseline is None:
+        found = [judge_absolute(gate, cell) for cell in cells(run.results()) for gate in gates]
+    else:
+        figures = list(dict.fromkeys(gate.figure for gate in gates))
+        pairs = matched(request.baseline, str(run.path), request.out)
+        found = [judge_ratio(gate, compare(*pair, figures)) for pair in pairs for gate in gates]
+    return print_gates(found, Console(stderr=to_stderr)) or not found
 
 
 def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
@@ -98,7 +139,7 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
             terminal.print_summary(results, console)
     for note in run.read_manifest().notes if run.ours else []:
         console.print(f"note: {note}", markup=False, highlight=False)
-    console.print(f"report: {_shown(report)}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"report: {shown(report)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
@@ -130,9 +171,22 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
         for workload in workloads
         if workload.consumes_only and not all(choice.request.connect for choice in choices)
     )
+    problems.extend(_faults_of_others(workloads, choices))
     if problems:
         raise InputError(problems)
     return workloads, choices
+
+
+def _faults_of_others(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+    """A cluster that was running already is not ours to break."""
+    broken = [workload.name for workload in workloads if workload.faults]
+    return [
+        Problem(
+            f"{choice.name}: faults ({', '.join(broken)}) cannot be made in a cluster that already runs (connect)"
+        )
+        for choice in choices
+        if broken and choice.request.connect
+    ]
 
 
 def _name(workloads: list[Workload], choices: list[SystemChoice]) -> str:
@@ -158,7 +212,7 @@ def open_events(target: str | None) -> TextIO | None:
         raise InputError(f"--events {target}: cannot be written: {error.strerror}") from None
 
 
-def _shown(path: Path) -> str:
+def shown(path: Path) -> str:
     """Relative to the working directory where that is shorter."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))

@@ -102,10 +102,29 @@ def run(
             help="Size of the backlog that is built and read: 500MB, 2GiB; 0 for none.",
         ),
     ] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault",
+            metavar="FAULT@TIME[,...]",
+            help="Break the system on purpose while it is measured: kill:1@10s,restart@20s (docs/durability.md).",
+        ),
+    ] = None,
     allow_unstamped: Annotated[
         bool,
         typer.Option("--allow-unstamped", help="Allow messages below 32 bytes: no audit, no end-to-end."),
     ] = False,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-if",
+            metavar="'FIGURE > NUMBER'",
+            help="End with status 1 if so: 'publish_ms.p99 > 20'; with --baseline, a ratio to it. Several are possible.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", metavar="RUN", help="What --fail-if compares with.")
+    ] = None,
 ) -> None:
     """Measure one or more workloads on one or more systems.
 
@@ -128,6 +147,7 @@ def run(
         linger=linger,
         in_flight=in_flight,
         backlog=backlog,
+        fault=fault,
         allow_unstamped=allow_unstamped,
     )
     request = Request(
@@ -142,5 +162,7 @@ def run(
         out=out,
         data=data,
         events=events,
+        fail_if=tuple(fail_if or ()),
+        baseline=baseline,
     )
     raise typer.Exit(execute(request))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgauge.model.errors import InputError, Problem
+from streamgauge.model.fault import read_faults
+from streamgauge.model.result import FaultAsked
 from streamgauge.model.units import parse_duration, parse_size, parse_warm_up
 from streamgauge.model.workload_file import Rate, read_rate
 
@@ -26,6 +28,7 @@ class Overrides:
     linger_s: float | None = None
     in_flight: int | None = None
     backlog_bytes: int | None = None
+    faults: tuple[FaultAsked, ...] | None = None
     allow_unstamped: bool = False
 
     @classmethod
@@ -41,18 +44,20 @@ class Overrides:
         linger: str | None = None,
         in_flight: int | None = None,
         backlog: str | None = None,
+        fault: list[str] | None = None,
         allow_unstamped: bool = False,
     ) -> Overrides:
         """From the options' texts. Raises InputError with one problem for each option that cannot be read."""
         problems: list[Problem] = []
 
-        def read(option: str, text: str | None, parse: Callable[[Any], Any]) -> Any:
+        def read(option: str, text: str | list[str] | None, parse: Callable[[Any], Any]) -> Any:
             if text is None:
                 return None
             try:
                 return parse(text)
             except ValueError as error:
-                problems.append(Problem(f"{option} {text}: {error}"))
+                told = text if isinstance(text, str) else ",".join(text)
+                problems.append(Problem(f"{option} {told}: {error}"))
                 return None
 
         overrides = cls(
@@ -65,6 +70,7 @@ class Overrides:
             linger_s=read("--linger", linger, parse_duration),
             in_flight=in_flight,
             backlog_bytes=read("--backlog", backlog, parse_size),
+            faults=read("--fault", fault or None, read_faults),
             allow_unstamped=allow_unstamped,
         )
         if problems:

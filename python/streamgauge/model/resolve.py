@@ -15,7 +15,12 @@ from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.library import find_workload
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.refusals import Refusals
-from streamgauge.model.resolve_special import resolve_backlog, resolve_search, resolve_steps
+from streamgauge.model.resolve_special import (
+    resolve_backlog,
+    resolve_faults,
+    resolve_search,
+    resolve_steps,
+)
 from streamgauge.model.sizes import SizeSpread
 from streamgauge.model.units import format_duration
 from streamgauge.model.workload import Workload
@@ -96,6 +101,7 @@ def resolve_workload(document: Document, path: Path, overrides: Overrides) -> Wo
         processing_ms_per_fetch=1000 * written.processing.fetch if written.processing else 0.0,
         read_topics=tuple(written.read or ()),
         start=written.start or ("latest" if written.read is None else "earliest"),
+        faults=resolve_faults(written, overrides, rate, duration_s, refuse),
     )
     _check_ranges(workload, written, overrides, refuse)
     _note_idle_consumers(workload, notes)

@@ -3,9 +3,10 @@ and a backlog that is built and read (docs/method.md)."""
 
 from __future__ import annotations
 
+from streamgauge.model.fault import describe
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.refusals import Refusals
-from streamgauge.model.result import BacklogAsked, RateStep, SearchAsked
+from streamgauge.model.result import BacklogAsked, FaultAsked, RateStep, SearchAsked
 from streamgauge.model.units import format_duration
 from streamgauge.model.workload_file import Rate, SearchFile, WorkloadFile
 
@@ -165,3 +166,34 @@ def _surges(written: WorkloadFile, rate_msgs_s: float, total_s: float, refuse: R
         steps.append(RateStep(at_s=end_s - asked.for_, rate_msgs_s=asked.rate.msgs_s))
         steps.append(RateStep(at_s=end_s, rate_msgs_s=rate_msgs_s))
     return [step for step in steps if step.at_s < total_s]
+
+
+def resolve_faults(
+    written: WorkloadFile, overrides: Overrides, rate: Rate, duration_s: float, refuse: Refusals
+) -> tuple[FaultAsked, ...]:
+    """The faults that are made while the workload is measured; none as a rule."""
+    faults: tuple[FaultAsked, ...] = written.faults if overrides.faults is None else overrides.faults
+    late = [describe(fault) for fault in faults if fault.at_s >= duration_s]
+    if late:
+        refuse(
+            f"{', '.join(late)}: the measured phase is over by then; it takes {format_duration(duration_s)}",
+            "faults",
+            option="--fault",
+            override=overrides.faults,
+        )
+    others = [
+        name
+        for name, given in (
+            ("rate sustainable", rate.sustainable),
+            ("a backlog", written.backlog is not None),
+        )
+        if given
+    ]
+    if faults and others:
+        refuse(
+            f"faults together with {' and '.join(others)}: what the one shows, the other hides; keep one of them",
+            "faults",
+            option="--fault",
+            override=overrides.faults,
+        )
+    return faults

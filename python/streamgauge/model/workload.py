@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from streamgauge.model.result import BacklogAsked, MessageSizes, RateStep, SearchAsked, WorkloadResult
+from streamgauge.model.fault import describe
+from streamgauge.model.result import (
+    BacklogAsked,
+    FaultAsked,
+    MessageSizes,
+    RateStep,
+    SearchAsked,
+    WorkloadResult,
+)
 from streamgauge.model.sizes import SizeSpread
 from streamgauge.model.units import format_duration, format_size
 from streamgauge.model.workload_file import Arrival, Compression, Keys
@@ -68,6 +76,8 @@ class Workload:
     """Topics that exist and are read; nothing is produced, created or deleted."""
     start: Literal["earliest", "latest"] = "latest"
     """Where subscriptions begin."""
+    faults: tuple[FaultAsked, ...] = ()
+    """Made on purpose while it is measured, in the order of their times."""
     notes: tuple[str, ...] = field(default=())
     """Where a key's effect differs from what its author may expect; shown before the run and kept with the
     result."""
@@ -131,6 +141,7 @@ class Workload:
             backlog=self.backlog,
             message_sizes=_sizes_result(self.sizes),
             steps=list(self.steps),
+            faults=list(self.faults),
             extra={key: value for key, value in extra.items() if value is not None},
         )
 
@@ -145,12 +156,16 @@ class Workload:
         producers = self.producers_per_topic * self.topics
         consumers = self.consumers_per_subscription * self.subscriptions_per_topic
         return (
-            f"{rate}, {size}, {_count(self.topics, 'topic')} x "
-            f"{_count(self.partitions_per_topic, 'partition')}, {_count(producers, 'producer')}, "
-            f"{_count(consumers, 'consumer')}, warm-up {'up to ' if self.warmup_auto else ''}"
-            f"{format_duration(self.warmup_s)}, "
-            f"{format_duration(self.duration_s)} measured"
-        ) + (f", backlog of {format_size(self.backlog.size_bytes)}" if self.backlog else "")
+            (
+                f"{rate}, {size}, {_count(self.topics, 'topic')} x "
+                f"{_count(self.partitions_per_topic, 'partition')}, {_count(producers, 'producer')}, "
+                f"{_count(consumers, 'consumer')}, warm-up {'up to ' if self.warmup_auto else ''}"
+                f"{format_duration(self.warmup_s)}, "
+                f"{format_duration(self.duration_s)} measured"
+            )
+            + (f", backlog of {format_size(self.backlog.size_bytes)}" if self.backlog else "")
+            + "".join(f", {describe(fault)}" for fault in self.faults)
+        )
 
 
 def _sizes_result(sizes: SizeSpread | None) -> MessageSizes | None:

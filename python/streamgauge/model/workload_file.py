@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from streamgauge.model.document import FileModel
+from streamgauge.model.fault import read_faults
 from streamgauge.model.sizes import parse_message_size
 from streamgauge.model.units import parse_duration, parse_rate, parse_size, parse_warm_up
 
@@ -65,6 +66,7 @@ def _read_producer_rate(value: Any) -> Rate:
     return read_rate(value)
 
 
+FaultsField = Annotated[Any, BeforeValidator(read_faults)]
 RateField = Annotated[Any, BeforeValidator(read_rate)]
 ProducerRateField = Annotated[Any, BeforeValidator(_read_producer_rate)]
 
@@ -189,6 +191,7 @@ class WorkloadFile(FileModel):
     batch: BatchFile = BatchFile()
     compression: Compression = "none"
     idempotence: bool = False
+    faults: FaultsField = ()
     lanes: LanesFile = LanesFile()
     drain: DurationField = 30.0
     allow_unstamped: bool = False

@@ -10,12 +10,12 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 from html import escape
-from importlib import resources
 from pathlib import Path
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.model.result import TrialResult
 from streamgauge.report import charts, evidence, tables, words
+from streamgauge.report.assets_of import asset
 from streamgauge.report.files import write_page
 from streamgauge.report.format import instant, joined, plural, seconds, significant, size, trimmed
 from streamgauge.report.run import Run, read_run
@@ -56,11 +56,6 @@ def render(run: Run) -> str:
         uplot_js=asset("uPlot.iife.min.js"),
         js="".join(asset(name) for name in ("figures.js", "plots.js", "report.js")),
     )
-
-
-def asset(name: str) -> str:
-    """The text of a file in report/assets."""
-    return resources.files("streamgauge.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def title(run: Run) -> str:

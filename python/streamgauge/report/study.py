@@ -13,10 +13,11 @@ from pathlib import Path
 
 from streamgauge.analysis.claims import Judged, Tested, bounds
 from streamgauge.analysis.study import CellFigure, StudyOutcome, read_outcome
-from streamgauge.model.figures import Figure, figures
 from streamgauge.model.study import StudyCell
+from streamgauge.model.study_figures import Figure, figures
 from streamgauge.model.units import format_duration
 from streamgauge.report import html, study_plots
+from streamgauge.report.assets_of import asset
 from streamgauge.report.files import write_page
 from streamgauge.report.format import instant, joined, plural, significant, trimmed
 from streamgauge.report.run import ReportError, Run, read_run
@@ -48,11 +49,11 @@ def render(run: Run) -> str:
     """The page as text."""
     outcome = outcome_of(run)
     written = outcome.study.written
-    return string.Template(html.asset("study.html")).substitute(
+    return string.Template(asset("study.html")).substitute(
         title=escape(written.title),
-        css=html.asset("report.css"),
-        study_css=html.asset("study.css"),
-        js=html.asset("study.js"),
+        css=asset("report.css"),
+        study_css=asset("study.css"),
+        js=asset("study.js"),
         masthead=_masthead(outcome),
         claims=_claims(outcome),
         pages="".join(_page(outcome, number) for number in range(len(written.pages))),
@@ -125,8 +126,8 @@ def _claims(outcome: StudyOutcome) -> str:
     return (
         '<div class="scroll"><table class="claims"><thead><tr><th>claim</th><th>printed</th><th>here, with 95 % interval</th>'
         f"<th>verdict</th></tr></thead><tbody>{rows}</tbody></table></div>"
-        '<p class="hint">A number is a median over valid trials, or a ratio of medians; its interval is a bootstrap over '
-        "trials. A claim holds when the interval of each of its numbers lies within the bound as a whole, does not hold when "
+        '<p class="hint">A number is a median over valid trials, or a ratio of medians; its interval is of the '
+        "median over trials (docs/method.md). A claim holds when the interval of each of its numbers lies within the bound as a whole, does not hold when "
         "one lies outside as a whole, and is not shown otherwise.</p>"
     )
 

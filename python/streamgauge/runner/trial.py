@@ -7,6 +7,7 @@ result says what happened.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import math
 import os
@@ -19,13 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.fleet.base import Fleet, FleetFailure, Worker
+from streamgauge.fleet.binary import find_gauge
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.messages import LaneStatus, TrialStatus
+from streamgauge.model.fault import ON_STORAGE
 from streamgauge.model.result import Durability, Lane, Search, SystemMetric, TrialResult, WarmUpResult
 from streamgauge.model.units import format_duration
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine, phases
+from streamgauge.runner.acks import AckWatch
 from streamgauge.runner.backlog import BacklogLeg
+from streamgauge.runner.faults import FaultLeg
 from streamgauge.runner.interrupts import Interrupted, Interrupts, OutOfTime
 from streamgauge.runner.load import Ending, Health, Load
 from streamgauge.runner.observer import Observer
@@ -42,9 +47,11 @@ from streamgauge.runner.request import (
 from streamgauge.runner.resources import ResourceSampler, Watched
 from streamgauge.runner.search import Bench, search
 from streamgauge.store.context import TrialContext
-from streamgauge.store.directory import TrialDirectory, event
+from streamgauge.store.directory import ACKS_NAME, TrialDirectory, event
 from streamgauge.store.files import rescue_logs
-from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError
+from streamgauge.store.measured import measured_level
+from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError, SystemRequest
+from streamgauge.systems.powercut import Disks, open_disks
 
 READY_POLL_S = 0.1
 SETTLE_WITHIN_S = 10.0
@@ -80,6 +87,8 @@ class TrialRunner:
         self._running: RunningSystem | None = None
         self._worker: Worker | None = None
         self._load: Load | None = None
+        self._faults: FaultLeg | None = None
+        self._disks: Disks | None = None
         self._sampler: ResourceSampler | None = None
         self._topics: list[str] = []
         self._existing: dict[str, int] = {}
@@ -148,6 +157,9 @@ class TrialRunner:
     def _prepare(self) -> str:
         """Everything before the load; the worker's id of the trial."""
         self._provision()
+        if self._workload.faults:
+            assert self._running is not None
+            self._faults = FaultLeg(self._running, self._workload.faults, self._disks)
         self._settle()
         self._search()
         self._create_topics()
@@ -167,13 +179,24 @@ class TrialRunner:
             problem = machine.disk_problem(self._data)
             if problem:
                 raise SystemFailure(problem)
-            self._running = choice.system.start(choice.request, self._data, self._observer.progress)
+            self._running = choice.system.start(self._on_disks(), self._data, self._observer.progress)
         self._update(
             system_version=self._running.version,
             nodes=self._running.nodes,
             attached=self._running.attached,
             configuration=self._running.configuration(),
         )
+
+    def _on_disks(self) -> SystemRequest:
+        """What is asked of the system; with faults of disks, its data is on disks that can have them."""
+        request = self._plan.choice.request
+        if not any(fault.action in ON_STORAGE for fault in self._workload.faults):
+            return request
+        self._disks = open_disks(find_gauge(), self._data.parent / f"{self._data.name}-disks")
+        self._note(
+            "the system's data was on disks in user space, which can fail on purpose: they are slower than the disk below"
+        )
+        return dataclasses.replace(request, volume=self._disks.provide)
 
     def _settle(self) -> None:
         """A system that has just started is busy with itself; its start is no part of the figures."""
@@ -289,10 +312,21 @@ class TrialRunner:
             client.create_topics(running.connection, requests, limit_s)
         self._observer.progress("reading settings back")
         found = running.read_back(lambda topics: client.describe(running.connection, topics), names)
+        measured = measured_level(
+            self._directory.path.parents[2],
+            system=self._plan.choice.system.name,
+            version=running.version,
+            nodes=running.nodes,
+            declared=found.level,
+            options=self._plan.choice.request.options,
+        )
+        if measured is not None and measured[0] != found.level:
+            self._note(f"durability {found.level} is declared, but {measured[1]} has measured {measured[0]}")
         self._update(
             durability=Durability(
                 asked=self._plan.choice.request.level,
                 declared=found.level,
+                measured=measured[0] if measured is not None else None,
                 settings=dict(found.settings),
                 mismatches=list(found.mismatches),
             )
@@ -368,7 +402,11 @@ class TrialRunner:
         delay_s = self._phases.start_s - time.monotonic()
         self._update(schedule_start_unix_ms=machine.unix_ms() + int(delay_s * 1000))
         self._sampler = self._sample(self._phases.start_s)
+        if self._faults is not None:
+            watch = AckWatch(worker.client.address, trial, self._phases.start_s)
+            self._faults.start(self._phases.start_s, self._workload.warmup_s, watch, self._watch_again)
         ending = self._load.run()
+        self._keep_faults()
         if leg is not None and ending.kind == "done":
             ending = leg.run() or ending
         after = self._running.metrics()
@@ -406,12 +444,43 @@ class TrialRunner:
     def _sample(self, start_s: float) -> ResourceSampler:
         assert self._worker is not None
         assert self._running is not None
-        watched = [Watched("system", one.name, one.pid) for one in self._running.processes()]
+        watched = self._watched()
         if self._worker.pid is not None:
             watched.append(Watched("worker", self._worker.name, self._worker.pid))
-        sampler = ResourceSampler(start_s, INTERVAL_S, watched, self._directory.append_resources)
+        data = None if self._context.attached else self._data
+        sampler = ResourceSampler(start_s, INTERVAL_S, watched, self._directory.append_resources, data)
         sampler.start()
         return sampler
+
+    def _watched(self) -> list[Watched]:
+        assert self._running is not None
+        return [Watched("system", one.name, one.pid) for one in self._running.processes()]
+
+    def _watch_again(self) -> None:
+        """Processes that were started again have other ids."""
+        if self._sampler is not None:
+            self._sampler.watch(self._watched())
+
+    def _keep_faults(self) -> None:
+        """What was done and when acknowledgements came; no more faults are made."""
+        if self._faults is None:
+            return
+        self._faults.stop()
+        self._tell_faults()
+        self._faults.write_acks(self._directory.path / ACKS_NAME)
+        self._update(faults=self._faults.made)
+        broken = self._faults.still_broken()
+        if broken:
+            self._note(
+                f"{', '.join(broken)} had not been started again when the load ended: what only they had could not "
+                "be audited"
+            )
+
+    def _tell_faults(self) -> None:
+        assert self._faults is not None
+        for text in self._faults.news():
+            self._keep_event("fault", {"text": text})
+            self._observer.note(text)
 
     def _finish(self, ending: Ending) -> None:
         assert self._load is not None
@@ -445,6 +514,10 @@ class TrialRunner:
         figures are then not those of what was declared, and the trial says so.
         """
         assert self._running is not None
+        if self._faults is not None:
+            self._tell_faults()
+            if self._faults.failure is not None:
+                return self._faults.failure
         died = self._running.failure()
         if died is None or not self._running.goes_on():
             return died
@@ -494,6 +567,8 @@ class TrialRunner:
     def _tear_down(self) -> None:
         """Stops and removes everything. Every step is tried, whatever the others did."""
         self._phases.begin(phases.COLLECT)
+        if self._faults is not None:
+            self._attempt("stop making faults", self._faults.stop)
         if self._sampler is not None:
             self._attempt("stop sampling", self._sampler.stop)
         if self._load is not None:
@@ -512,6 +587,8 @@ class TrialRunner:
         elif running is None:
             self._attempt("keep the system's logs", lambda: rescue_logs(self._data, self._directory.logs))
         self._phases.begin(phases.WIPE)
+        if self._disks is not None:
+            self._attempt("unmount the system's disks", self._disks.stop)
         if running is not None and not running.attached:
             self._attempt("wipe the system's data", running.wipe)
         shutil.rmtree(self._data, ignore_errors=True)

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from streamgauge.model.result import (
     Durability,
+    Fault,
     Lane,
     Model,
     Phase,
@@ -85,6 +86,7 @@ class TrialContext(Model):
     search: Search | None = None
     backlog: BacklogFacts | None = None
     warm_up: WarmUpResult | None = None
+    faults: list[Fault] = Field(default_factory=list)
     finish: dict[str, Any] | None = None
     probes: list[dict[str, Any]] = Field(default_factory=list)
     lanes: list[Lane] = Field(default_factory=list)
@@ -122,6 +124,8 @@ class TrialContext(Model):
             search=self.search,
             backlog=self.backlog,
             warm_up=self.warm_up,
+            faults=self.faults,
+            schedule_start_unix_ms=self.schedule_start_unix_ms,
             directory=directory,
             finish=self.finish,
             probes=self.probes,

@@ -24,6 +24,7 @@ from streamgauge.systems.base import (
     SystemRequest,
     TopicPlan,
 )
+from streamgauge.systems.parts import Part
 
 
 class KeptRunning(RunningSystem):
@@ -62,6 +63,10 @@ class KeptRunning(RunningSystem):
     def goes_on(self) -> bool:
         """See RunningSystem."""
         return self._running.goes_on()
+
+    def parts(self) -> Sequence[Part]:
+        """See RunningSystem."""
+        return self._running.parts()
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         """See RunningSystem."""
