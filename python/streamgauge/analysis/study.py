@@ -120,7 +120,7 @@ class StudyOutcome:
             cell for test in claim.tests for cells in tested_cells(test).values() for cell in cells
         )
         cells = [cell for name in named if (cell := self.planned(name)) is not None]
-        return [*self._versions(cells), *_scalings(cells), *self._loads(cells)]
+        return [*self._versions(cells), *_scalings(cells), *self._limits(cells), *self._loads(cells)]
 
     def _versions(self, cells: Sequence[PlannedCell]) -> list[str]:
         told = self.study.written.source.versions
@@ -133,6 +133,16 @@ class StudyOutcome:
             for kind, result in found.items()
             if kind in told
         ]
+
+    def _limits(self, cells: Sequence[PlannedCell]) -> list[str]:
+        """Of cells that had their system at its most: what bound it, of the first trial that says so."""
+        sentences = []
+        for cell in cells:
+            found = [one.result.bottleneck for one in self.valid(cell.cell)]
+            told = next((one.explanation for one in found if one is not None and one.applies), None)
+            if told is not None:
+                sentences.append(f"{cell.title}: {told}")
+        return sentences
 
     def _loads(self, cells: Sequence[PlannedCell]) -> list[str]:
         """How much of the machine the cells used: the largest share, and who had the CPU."""
