@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from streamgauge.analysis.claims import Judged, Sample, judge
 from streamgauge.analysis.drift import drifts
@@ -100,3 +101,16 @@ def test_a_machine_that_changed_is_told() -> None:
         ("median fsync", False),
     ]
     assert drifts([probe(1000, 0.2)]) == []
+
+
+def test_a_period_and_its_swing_are_found_in_a_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    from streamgauge.analysis import study_figures
+
+    seconds = np.arange(300)
+    noise = np.random.default_rng(1).normal(0.0, 0.1, len(seconds))
+    series = 8.0 + np.where(seconds % 90 < 15, 2.0, 0.0) + noise
+    monkeypatch.setattr(study_figures, "_within", lambda _measured, _figure: series)
+    measured: Any = None
+    period_s = study_figures.value(measured, "period_s.end_to_end_mean")
+    assert period_s == pytest.approx(90, rel=0.05)
+    assert study_figures.value(measured, "swing_ms.end_to_end_mean") == pytest.approx(2.0, rel=0.3)

@@ -84,6 +84,10 @@ class StudyOutcome:
         known = tuple(one for one in found if one is not None)
         return Sample(known, None if known else _why_no_figure(figure, trials))
 
+    def why_no_figure(self, cell: str, figure: str) -> str:
+        """Why a cell has no such figure, in one phrase."""
+        return self.sample(cell, figure).why or self.why_none(cell)
+
     def figure(self, cell: str, figure: str) -> CellFigure | None:
         """A figure of a cell; of its invalid trials when it has no valid one (and then without an interval)."""
         found = self.sample(cell, figure).values
@@ -116,7 +120,7 @@ class StudyOutcome:
             cell for test in claim.tests for cells in tested_cells(test).values() for cell in cells
         )
         cells = [cell for name in named if (cell := self.planned(name)) is not None]
-        return [*self._versions(cells), *_scalings(cells), *self._loads(cells)]
+        return [*self._versions(cells), *_scalings(cells), *self._limits(cells), *self._loads(cells)]
 
     def _versions(self, cells: Sequence[PlannedCell]) -> list[str]:
         told = self.study.written.source.versions
@@ -129,6 +133,16 @@ class StudyOutcome:
             for kind, result in found.items()
             if kind in told
         ]
+
+    def _limits(self, cells: Sequence[PlannedCell]) -> list[str]:
+        """Of cells that had their system at its most: what bound it, of the first trial that says so."""
+        sentences = []
+        for cell in cells:
+            found = [one.result.bottleneck for one in self.valid(cell.cell)]
+            told = next((one.explanation for one in found if one is not None and one.applies), None)
+            if told is not None:
+                sentences.append(f"{cell.title}: {told}")
+        return sentences
 
     def _loads(self, cells: Sequence[PlannedCell]) -> list[str]:
         """How much of the machine the cells used: the largest share, and who had the CPU."""
@@ -157,6 +171,8 @@ def _why_no_figure(figure: str, trials: Sequence[Measured]) -> str:
     if figure.startswith(("period", "swing")):
         seconds = trials[0].result.workload.duration_s
         return f"no period that chance does not explain in {seconds:.0f} s"
+    if figure.startswith("catch_up_max") and trials[0].result.catch_up is not None:
+        return "the backlog was read in less than a second"
     if figure.startswith("chase"):
         return "the backlog was not read to its end"
     return "no such figure was measured"

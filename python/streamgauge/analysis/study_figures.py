@@ -16,8 +16,6 @@ Values = npt.NDArray[np.float64]
 
 SPIKE_FACTOR = 10.0
 """An interval is a spike when its p99 is so many times the median of the intervals' p99."""
-SWING_SHARE_MIN = 0.05
-"""A cycle that swings by less than this share of the level is no bump."""
 BEFORE, CATCH_UP = "measure", "catch-up"
 
 
@@ -31,6 +29,8 @@ class Measured:
 
 def value(measured: Measured, figure: str) -> float | None:
     """A figure of a trial; None when the trial has none of the kind."""
+    if figure in _OF_SERIES:
+        return _OF_SERIES[figure](measured)
     name, _, statistic = figure.partition(".")
     result = measured.result
     if name in ("publish_ms", "end_to_end_ms"):
@@ -39,8 +39,6 @@ def value(measured: Measured, figure: str) -> float | None:
         return _statistic(_phase(result, BEFORE), statistic)
     if name == "catch_up_publish_ms":
         return _statistic(_phase(result, CATCH_UP), statistic)
-    if figure in _OF_SERIES:
-        return _OF_SERIES[figure](measured)
     return _OF_RESULT[figure](result)
 
 
@@ -126,13 +124,11 @@ def _within(measured: Measured, figure: str) -> Values:
 
 
 def _period_s(measured: Measured) -> float | None:
-    """Period of the bumps, in s; None where chance explains the series."""
-    from streamgauge.analysis.steadiness import INTERVALS_MIN, cycle
+    """Period of the bumps, in s (an interval is 1 s); None where chance explains the series."""
+    from streamgauge.analysis.patterns import period
 
-    values = _within(measured, "end_to_end_ms.mean")
-    if len(values) < INTERVALS_MIN:
-        return None
-    return cycle(values, SWING_SHARE_MIN * float(np.median(values)))
+    found = period(_within(measured, "end_to_end_ms.mean"))
+    return None if found is None else found.intervals
 
 
 def _swing_ms(measured: Measured) -> float | None:

@@ -3,7 +3,7 @@
 Two estimates bound a rate: what the cores carry - every message is handled once per node that stores it and once per
 subscription that reads it - and what the disk takes, twice per node, because a journal and the data may both be
 written. They are deliberately low: a latency is to be measured well below the maximum. All cells that a study ran at
-one rate are run at one rate here, too: the smallest that any of them allows.
+one rate are run at one rate here, too (those with a backlog by themselves): the smallest that any of them allows.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Demand:
     nodes: int
     subscriptions: int
     weight: float = 1.0
+    with_backlog: bool = False
+    """A backlog is built at the rate: such cells are compared with each other and not with the rest."""
 
 
 def rate_bound(demand: Demand, machine: Machine) -> float:
@@ -58,17 +60,21 @@ def rate_bound(demand: Demand, machine: Machine) -> float:
 
 def scaled_rates(demands: Sequence[Demand], machine: Machine) -> list[float]:
     """A rate for each demand: as published where the machine carries it, else two significant digits below what it
-    carries; the same for all that were published at the same rate and message size."""
-    groups: dict[tuple[float, int], float] = {}
+    carries; the same for all that were published at the same rate and message size (with a backlog, or without)."""
+    groups: dict[tuple[float, int, bool], float] = {}
     for demand in demands:
-        key = (demand.rate_msgs_s, demand.message_bytes)
+        key = _group(demand)
         groups[key] = min(groups.get(key, demand.rate_msgs_s), rate_bound(demand, machine))
+    rates = [groups[_group(demand)] for demand in demands]
     return [
-        rate
-        if (rate := groups[demand.rate_msgs_s, demand.message_bytes]) >= demand.rate_msgs_s
-        else round_down(rate)
-        for demand in demands
+        rate if rate >= demand.rate_msgs_s else round_down(rate)
+        for demand, rate in zip(demands, rates, strict=True)
     ]
+
+
+def _group(demand: Demand) -> tuple[float, int, bool]:
+    """What must stay comparable."""
+    return demand.rate_msgs_s, demand.message_bytes, demand.with_backlog
 
 
 def round_down(value: float) -> float:

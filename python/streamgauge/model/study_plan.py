@@ -223,7 +223,8 @@ def _rates(
         paced.append(cell)
         weight = study.written.systems[cell.system].weight
         nodes = _nodes(study, scale, cell)
-        demands.append(Demand(rate, cell.message_bytes, nodes, cell.subscriptions, weight))
+        backlog = "backlog" in cell.workload
+        demands.append(Demand(rate, cell.message_bytes, nodes, cell.subscriptions, weight, backlog))
     rates = [demand.rate_msgs_s for demand in demands]
     if scale.rates == "machine":
         rates = scaling.scaled_rates(demands, machine)

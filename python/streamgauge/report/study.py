@@ -223,7 +223,7 @@ def _row(outcome: StudyOutcome, cell: StudyCell, columns: Sequence[Figure]) -> s
     printed = "".join(f'<td class="number">{_told(cell.published.get(one.name))}</td>' for one in columns)
     found = [outcome.figure(cell.name, one.name) for one in columns]
     if not any(found):
-        here = f'<td colspan="{len(columns)}" class="none">{escape(outcome.why_none(cell.name))}</td>'
+        here = f'<td colspan="{len(columns)}" class="none">{escape(outcome.why_no_figure(cell.name, columns[0].name))}</td>'
     else:
         here = "".join(f'<td class="number">{_figure(one)}</td>' for one in found)
     planned = outcome.planned(cell.name)

@@ -114,8 +114,8 @@ def bars(outcome: StudyOutcome, cells: Sequence[StudyCell], figure: Figure) -> s
     most_here = max((one.median for one in found if one is not None), default=0.0)
     most_there = max((one for one in printed if one is not None), default=0.0)
     rows = "".join(
-        _bar(outcome, cell, here, there, most_here, most_there, place)
-        for place, (cell, here, there) in enumerate(zip(cells, found, printed, strict=True))
+        _bar(outcome, cell, figure, here, there, most_here, most_there)
+        for cell, here, there in zip(cells, found, printed, strict=True)
     )
     scales = (
         f"Full width: {significant(most_there)} {figure.unit} printed, {significant(most_here)} {figure.unit} here."
@@ -131,22 +131,21 @@ def bars(outcome: StudyOutcome, cells: Sequence[StudyCell], figure: Figure) -> s
 def _bar(
     outcome: StudyOutcome,
     cell: StudyCell,
+    figure: Figure,
     here: CellFigure | None,
     there: float | None,
     most_here: float,
     most_there: float,
-    place: int,
 ) -> str:
     colour = f"--c:var(--series-{list(outcome.study.written.systems).index(cell.system) % 8})"
-    told = cell.published
-    words = next((value for value in told.values() if isinstance(value, str)), "not printed")
+    words = str(cell.published.get(figure.name, "not printed"))
     upper = _strip(
         "there",
         0.0 if there is None else there / most_there,
         significant(there) if there is not None else words,
     )
     if here is None:
-        lower = _strip("here none", 0.0, outcome.why_none(cell.name))
+        lower = _strip("here none", 0.0, outcome.why_no_figure(cell.name, figure.name))
     else:
         text = significant(here.median)
         if here.interval is not None:
@@ -154,7 +153,7 @@ def _bar(
         if not here.trials:
             text += " (invalid)"
         lower = _strip("here", here.median / most_here if most_here else 0.0, text)
-    return f'<div class="pair" style="{colour}" data-place="{place}"><b>{escape(cell.title)}</b>{upper}{lower}</div>'
+    return f'<div class="pair" style="{colour}"><b>{escape(cell.title)}</b>{upper}{lower}</div>'
 
 
 def _strip(kind: str, share: float, text: str) -> str:
