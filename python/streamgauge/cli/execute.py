@@ -6,7 +6,7 @@ import secrets
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.overrides import Overrides
@@ -14,6 +14,9 @@ from streamgauge.model.resolve import read_workload
 from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems
 from streamgauge.model.workload import Workload
 from streamgauge.systems.base import SystemFailure
+
+if TYPE_CHECKING:
+    from streamgauge.store.directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,9 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
 
     console = Console(stderr=to_stderr)
     run = RunDirectory(directory)
+    if run.read_durability() is not None:
+        show_durability(run)
+        return
     results = run.results()
     if results and is_study(directory):
         report = study.write(directory)
@@ -99,6 +105,16 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
     for note in run.read_manifest().notes if run.ours else []:
         console.print(f"note: {note}", markup=False, highlight=False)
     console.print(f"report: {shown(report)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def show_durability(run: RunDirectory) -> None:
+    """As `show_outcome`, for a run of durability experiments."""
+    from streamgauge.report import durability
+
+    found = run.read_durability()
+    if found is not None:
+        durability.print_report(found)
+    print(f"report: {shown(durability.write(run))}")
 
 
 def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:

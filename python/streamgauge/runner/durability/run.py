@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import streamgauge
-from streamgauge.analysis.durability import finding, summaries
+from streamgauge.analysis.durability import judged
 from streamgauge.fleet.base import FleetFailure
 from streamgauge.fleet.binary import find_gauge
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
@@ -199,15 +199,7 @@ class DurabilityRun:
 
     def _conclude(self, result: DurabilityResult) -> None:
         result.ended_unix_ms = machine.unix_ms()
-        result.summaries = summaries(result.cuts)
-        result.finding = finding(
-            result.durability.declared,
-            result.nodes,
-            result.response,
-            result.accounts,
-            result.summaries,
-        )
-        result.durability = result.durability.model_copy(update={"measured": result.finding.measured})
+        self.report.results[-1] = judged(result)
         self._save()
 
     def _end(self, interrupts: Interrupts) -> int:
