@@ -99,7 +99,8 @@ def _victims(bench: Bench, scope: Scope, chance: random.Random) -> list[Part]:
     nodes = bench.nodes()
     count = 1 if scope == "one" else len(nodes) // 2 + 1
     chosen = sorted(chance.sample(list(nodes), count))
-    return [part for part in bench.parts if any(part in nodes[node] for node in chosen)]
+    names = {part.name for node in chosen for part in nodes[node]}
+    return [part for part in bench.parts if part.name in names]
 
 
 def _cut(
