@@ -118,6 +118,8 @@ def _cut(
         bench.disks.delay_syncs(bench.disks.names, SYNC_DELAY_S)
         bench.wait(chance.uniform(*BEFORE_S) + load.start_s - time.monotonic())
         cut = Cut(number=number, kind=kind, scope=scope, parts=[part.name for part in parts], at_s=load.now_s)
+        cut.read_early = sum(one.received_msgs for one in load.client.counters(load.trial).subscriptions)
+        cut.at_s = load.now_s
         if kind == "stop":
             _stop(bench, parts)
         else:

@@ -243,7 +243,10 @@ def _told(cut: Cut) -> str:
     if cut.failure is not None:
         return f"{what}: it did not come back: {cut.failure}"
     if not cut.conclusive:
-        return f"{what}: not everything could be read ({cut.imbalance or f'{cut.censored} messages were not read'})"
+        reason = cut.imbalance or f"{cut.censored:,} messages were not read"
+        if cut.read_early:
+            reason = f"{cut.read_early:,} messages had been sent to the reader before"
+        return f"{what}: it cannot be told what was lost ({reason})"
     window = "" if cut.window_ms is None else f" over {cut.window_ms:,.0f} ms"
     others = "".join(
         f", {count:,} {name}"
