@@ -247,7 +247,8 @@ impl Control {
         }
     }
 
-    fn answer(&self, line: &str) -> (Map<String, Value>, bool) {
+    /// Obeys one line. Returns the answer, and whether it is time to stop.
+    pub fn answer(&self, line: &str) -> (Map<String, Value>, bool) {
         let mut stops = false;
         let mut answer = match self.obey(line) {
             Ok(answer) => {

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.estimates import CONFIDENCE, TRIALS_MIN, Ratio, holm, ratio
-from streamgauge.model.figures import figure, higher_is_better
 from streamgauge.model.gate import Gate
+from streamgauge.model.result_figures import figure, higher_is_better
 
 FIGURES = (
     "publish_rate_msgs_s",

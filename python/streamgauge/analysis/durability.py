@@ -20,6 +20,7 @@ from streamgauge.model.durability import (
     CutSummary,
     Dose,
     DoseResponse,
+    DurabilityResult,
     Finding,
     Kind,
     Scope,
@@ -160,6 +161,14 @@ def _summary(kind: Kind, scope: Scope, cuts: list[Cut]) -> CutSummary:
         unavailable_s_max=max(gone, default=None),
         loss_probability_max=min(1.0, CHANCE_95 / len(told)) if told and not lossy else None,
     )
+
+
+def judged(result: DurabilityResult) -> DurabilityResult:
+    """The result with its summaries and its finding."""
+    found = summaries(result.cuts)
+    told = finding(result.durability.declared, result.nodes, result.response, result.accounts, found)
+    durability = result.durability.model_copy(update={"measured": told.measured})
+    return result.model_copy(update={"summaries": found, "finding": told, "durability": durability})
 
 
 def finding(

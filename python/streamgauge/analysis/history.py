@@ -11,7 +11,7 @@ import numpy as np
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.patterns import Change, changes
 from streamgauge.model.errors import InputError, nearest
-from streamgauge.model.figures import figure
+from streamgauge.model.result_figures import figure
 from streamgauge.store.directory import list_runs
 
 RUNS_MIN = 6
@@ -53,7 +53,7 @@ class History:
 
 def histories(out: Path, workload: str, name: str, system: str | None = None) -> list[History]:
     """A history for each system (and level, and number of nodes) that ran the workload. Runs that cannot be read are left out. Raises InputError."""
-    groups: dict[str, list[Point]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Point]] = defaultdict(list)
     seen: set[str] = set()
     systems: set[str] = set()
     for run in list_runs(out):
@@ -68,16 +68,23 @@ def histories(out: Path, workload: str, name: str, system: str | None = None) ->
             systems.add(cell.first.system)
             point = _point(cell, name)
             if point is not None and system in (None, cell.first.system):
-                groups[_title(cell)].append(point)
+                # A workload that was run at another rate, or for another time, is another one.
+                asked = cell.first.workload.model_dump_json(exclude={"file"})
+                groups[_title(cell), asked].append(point)
     if not groups:
         _explain(out, workload, name, system, seen, systems)
-    return [_history(title, points) for title, points in groups.items()]
+    return [_history(title, points) for (title, _), points in groups.items()]
 
 
 def _title(cell: Cell) -> str:
     first = cell.first
     nodes = f"{first.nodes} node" + ("" if first.nodes == 1 else "s")
-    return f"{first.system}, {nodes}, {first.durability.declared or 'level unknown'}"
+    asked = first.workload
+    rate = "max rate" if asked.rate_msgs_s is None else f"{asked.rate_msgs_s:,.0f} msg/s"
+    if asked.search is not None:
+        rate = "maximum sustainable rate"
+    level = first.durability.declared or "level unknown"
+    return f"{first.system}, {nodes}, {level}, {rate}, {asked.message_size_bytes} B, {asked.duration_s:g} s"
 
 
 def _point(cell: Cell, name: str) -> Point | None:

@@ -99,9 +99,16 @@ def _cpu_share(cpu: Cpu, host_cpu_s: float | None) -> Share | None:
         value=used / available,
         explanation=(
             f"{used / cpu.duration_s:.2f} of {cpu.cores} cores were busy, with everything "
-            "that ran on the machine"
+            "that ran on the machine" + _who(cpu)
         ),
     )
+
+
+def _who(cpu: Cpu) -> str:
+    """Who used it; without this a machine that others keep busy would look like a system at its end."""
+    parts = [("the system", cpu.system_s), ("the generator", cpu.workers_s), ("others", cpu.others_s)]
+    known = [f"{who} {seconds / cpu.duration_s:.2f}" for who, seconds in parts if seconds is not None]
+    return f" ({', '.join(known)})"
 
 
 def _part(name: str, value: float, who: str, cores: int) -> Share:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -53,8 +53,8 @@ def compare(
 
     from streamgauge.analysis.compare import FIGURES, judge_ratio
     from streamgauge.analysis.compare import compare as compare_cells
-    from streamgauge.model.figures import check_figure
     from streamgauge.model.gate import read_gates
+    from streamgauge.model.result_figures import check_figure
 
     gates = read_gates(fail_if or [])
     asked = [check_figure(name.strip()) for name in figures.split(",")] if figures else list(FIGURES)
@@ -139,9 +139,9 @@ def print_comparison(found: Comparison, console: object) -> None:
     )
     table = Table(box=None, pad_edge=False)
     for title in ("figure", "base", "other", "ratio", "95 % interval", "effect", "verdict"):
-        table.add_column(
-            title, justify="left" if title in ("figure", "verdict") else "right", overflow="fold"
-        )
+        is_text = title in ("figure", "verdict")
+        justify: Literal["left", "right"] = "left" if is_text else "right"
+        table.add_column(title, justify=justify, overflow="fold", no_wrap=title != "verdict")
     for one in found.figures:
         ratio = one.ratio
         interval = "-" if ratio is None or ratio.low is None else f"{ratio.low:.3f} - {ratio.high:.3f}"

@@ -57,11 +57,10 @@ def durability(
     The level that settings declare is compared with the one that the experiments find. Exit status 1 when they
     differ.
     """
-    from streamgauge.cli.execute import open_events, shown
+    from streamgauge.cli.execute import open_events, show_durability
     from streamgauge.cli.watch import make_observer
     from streamgauge.model.errors import InputError
     from streamgauge.model.system_file import SystemOverrides, choose_systems
-    from streamgauge.report import durability as report
     from streamgauge.runner.durability.matrix import matrix as all_cells
     from streamgauge.runner.durability.run import DurabilityPlan, DurabilityRun, distinct
     from streamgauge.systems import powercut
@@ -110,8 +109,7 @@ def durability(
         observer.close()
         if sink is not None and sink is not sys.stdout:
             sink.close()
-    report.print_report(run.report)
-    print(f"report: {shown(report.write(run.directory))}")
+    show_durability(run.directory)
     raise typer.Exit(status)
 
 

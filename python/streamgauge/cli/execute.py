@@ -129,6 +129,9 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
 
     console = Console(stderr=to_stderr)
     run = RunDirectory(directory)
+    if run.read_durability() is not None:
+        show_durability(run)
+        return
     results = run.results()
     if results and is_study(directory):
         report = study.write(directory)
@@ -140,6 +143,16 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
     for note in run.read_manifest().notes if run.ours else []:
         console.print(f"note: {note}", markup=False, highlight=False)
     console.print(f"report: {shown(report)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def show_durability(run: RunDirectory) -> None:
+    """As `show_outcome`, for a run of durability experiments."""
+    from streamgauge.report import durability
+
+    found = run.read_durability()
+    if found is not None:
+        durability.print_report(found)
+    print(f"report: {shown(durability.write(run))}")
 
 
 def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:

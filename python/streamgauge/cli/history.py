@@ -27,7 +27,7 @@ def history(
     from rich.table import Table
 
     from streamgauge.analysis.history import histories
-    from streamgauge.model.figures import check_figure
+    from streamgauge.model.result_figures import check_figure
 
     console = Console()
     for one in histories(out, workload, check_figure(figure), system):

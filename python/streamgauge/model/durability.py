@@ -117,6 +117,8 @@ class Cut(Model):
     """The longest time without an acknowledgement."""
     failure: str | None = None
     """Why the system did not come back."""
+    read_early: int = 0
+    """Messages that the reader had been sent before; any hide what is lost, so that the cut tells nothing."""
     dropped_bytes: int = 0
     """Written and not synced, on the disks whose power was cut."""
     sent: int = 0
@@ -144,7 +146,7 @@ class Cut(Model):
     @property
     def conclusive(self) -> bool:
         """Whether it can be said what was lost: everything that was there was read."""
-        return self.failure is None and self.balanced and not self.censored
+        return self.failure is None and self.balanced and not self.censored and not self.read_early
 
 
 class CutSummary(Model):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from streamgauge.model.errors import InputError, Problem
-from streamgauge.model.figures import check_figure
+from streamgauge.model.result_figures import check_figure
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,

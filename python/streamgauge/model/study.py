@@ -20,7 +20,7 @@ from streamgauge.model.errors import InputError, Problem, nearest
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import resolve_workload
 from streamgauge.model.sizes import parse_message_size
-from streamgauge.model.study_figures import figure_names, find_figure
+from streamgauge.model.figures import figure_names, find_figure
 from streamgauge.model.study_file import CheckFile, ClaimFile, PageFile, ScaleFile, StudyFile
 
 SCALES = ("full", "laptop", "quick")

@@ -12,7 +12,7 @@ from streamgauge.analysis.study import CellFigure, StudyOutcome
 from streamgauge.analysis.study_figures import BEFORE, Measured
 from streamgauge.analysis.study_figures import over_time as series_of
 from streamgauge.model.study import StudyCell
-from streamgauge.model.study_figures import LATENCIES, Figure
+from streamgauge.model.figures import LATENCIES, Figure
 from streamgauge.report.format import significant
 from streamgauge.report.svg import Axis, Line, chart, y_axis
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from html import escape
 
 from streamgauge.model.durability import Cut
+from streamgauge.report.svg import Axis
 
 WIDTH, HEIGHT = 720, 220
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 36
-TICKS = 5
 
 
 def timeline(cut: Cut) -> str:
@@ -58,14 +58,12 @@ def _mark(at: float, name: str, *, before: bool) -> str:
 def _axes(end_s: float, most: int) -> str:
     bottom = HEIGHT - BOTTOM
     found = f'<line class="axis" x1="{LEFT}" y1="{bottom}" x2="{WIDTH - RIGHT}" y2="{bottom}"/>'
-    for tick in range(TICKS + 1):
-        at = LEFT + (WIDTH - LEFT - RIGHT) * tick / TICKS
-        found += (
-            f'<text x="{at:.1f}" y="{bottom + 14}" text-anchor="middle">{end_s * tick / TICKS:.3g}</text>'
-        )
-    for share in (0.0, 0.5, 1.0):
-        height = bottom - (bottom - TOP) * share
-        found += f'<text x="{LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">{most * share:,.0f}</text>'
+    for value, text in Axis("seconds", 0.0, end_s).ticks():
+        at = LEFT + (WIDTH - LEFT - RIGHT) * value / end_s
+        found += f'<text x="{at:.1f}" y="{bottom + 14}" text-anchor="middle">{escape(text)}</text>'
+    for value, text in Axis("acknowledged", 0.0, float(most)).ticks():
+        height = bottom - (bottom - TOP) * value / most
+        found += f'<text x="{LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">{escape(text)}</text>'
     found += f'<text x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">seconds since the start</text>'
     return (
         found

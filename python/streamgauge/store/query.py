@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamgauge.model.errors import InputError
-from streamgauge.model.figures import known_figures
 from streamgauge.model.result import INTERVAL_COLUMNS, RESOURCE_COLUMNS
+from streamgauge.model.result_figures import known_figures
 from streamgauge.store.directory import RunDirectory, list_runs
 from streamgauge.store.flat import flat
 

@@ -99,7 +99,8 @@ def _victims(bench: Bench, scope: Scope, chance: random.Random) -> list[Part]:
     nodes = bench.nodes()
     count = 1 if scope == "one" else len(nodes) // 2 + 1
     chosen = sorted(chance.sample(list(nodes), count))
-    return [part for part in bench.parts if any(part in nodes[node] for node in chosen)]
+    names = {part.name for node in chosen for part in nodes[node]}
+    return [part for part in bench.parts if part.name in names]
 
 
 def _cut(
@@ -117,6 +118,8 @@ def _cut(
         bench.disks.delay_syncs(bench.disks.names, SYNC_DELAY_S)
         bench.wait(chance.uniform(*BEFORE_S) + load.start_s - time.monotonic())
         cut = Cut(number=number, kind=kind, scope=scope, parts=[part.name for part in parts], at_s=load.now_s)
+        cut.read_early = sum(one.received_msgs for one in load.client.counters(load.trial).subscriptions)
+        cut.at_s = load.now_s
         if kind == "stop":
             _stop(bench, parts)
         else:

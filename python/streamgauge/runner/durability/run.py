@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import streamgauge
-from streamgauge.analysis.durability import finding, summaries
+from streamgauge.analysis.durability import judged
 from streamgauge.fleet.base import FleetFailure
 from streamgauge.fleet.binary import find_gauge
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
@@ -199,15 +199,7 @@ class DurabilityRun:
 
     def _conclude(self, result: DurabilityResult) -> None:
         result.ended_unix_ms = machine.unix_ms()
-        result.summaries = summaries(result.cuts)
-        result.finding = finding(
-            result.durability.declared,
-            result.nodes,
-            result.response,
-            result.accounts,
-            result.summaries,
-        )
-        result.durability = result.durability.model_copy(update={"measured": result.finding.measured})
+        self.report.results[-1] = judged(result)
         self._save()
 
     def _end(self, interrupts: Interrupts) -> int:
@@ -251,7 +243,10 @@ def _told(cut: Cut) -> str:
     if cut.failure is not None:
         return f"{what}: it did not come back: {cut.failure}"
     if not cut.conclusive:
-        return f"{what}: not everything could be read ({cut.imbalance or f'{cut.censored} messages were not read'})"
+        reason = cut.imbalance or f"{cut.censored:,} messages were not read"
+        if cut.read_early:
+            reason = f"{cut.read_early:,} messages had been sent to the reader before"
+        return f"{what}: it cannot be told what was lost ({reason})"
     window = "" if cut.window_ms is None else f" over {cut.window_ms:,.0f} ms"
     others = "".join(
         f", {count:,} {name}"
