@@ -17,10 +17,10 @@ from typing import Any
 
 from streamgauge.model.document import Document, Location, parse_document, read_document
 from streamgauge.model.errors import InputError, Problem, nearest
+from streamgauge.model.figures import figure_names, find_figure
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import resolve_workload
 from streamgauge.model.sizes import parse_message_size
-from streamgauge.model.figures import figure_names, find_figure
 from streamgauge.model.study_file import CheckFile, ClaimFile, PageFile, ScaleFile, StudyFile
 
 SCALES = ("full", "laptop", "quick")

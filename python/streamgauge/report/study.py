@@ -13,8 +13,8 @@ from pathlib import Path
 
 from streamgauge.analysis.claims import Judged, Tested, bounds
 from streamgauge.analysis.study import CellFigure, StudyOutcome, read_outcome
-from streamgauge.model.study import StudyCell
 from streamgauge.model.figures import Figure, figures
+from streamgauge.model.study import StudyCell
 from streamgauge.model.units import format_duration
 from streamgauge.report import html, study_plots
 from streamgauge.report.assets_of import asset

@@ -11,8 +11,8 @@ from streamgauge.analysis.percentiles import CURVE_STEPS_PER_DECADE, PERCENTS, c
 from streamgauge.analysis.study import CellFigure, StudyOutcome
 from streamgauge.analysis.study_figures import BEFORE, Measured
 from streamgauge.analysis.study_figures import over_time as series_of
-from streamgauge.model.study import StudyCell
 from streamgauge.model.figures import LATENCIES, Figure
+from streamgauge.model.study import StudyCell
 from streamgauge.report.format import significant
 from streamgauge.report.svg import Axis, Line, chart, y_axis
 
