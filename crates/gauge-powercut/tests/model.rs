@@ -3,6 +3,8 @@
 //! Each file's bytes say which write they are from, so that after a cut every byte can be judged by itself: it is the durable
 //! one, or the newest one where something may survive, and nothing else.
 
+#![allow(clippy::unwrap_used, reason = "a test ends when something is not as it says")]
+
 mod common;
 
 use std::collections::BTreeMap;

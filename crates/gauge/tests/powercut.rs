@@ -2,6 +2,8 @@
 //!
 //! Where nothing can be mounted (no `/dev/fuse`, neither root nor fusermount3) the tests say so and end.
 
+#![allow(clippy::unwrap_used, reason = "a test ends when something is not as it says")]
+
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
