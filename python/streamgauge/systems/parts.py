@@ -53,6 +53,21 @@ def kill_together(parts: Sequence[Part]) -> None:
     processes.kill([part.process for part in parts])
 
 
+def stages(parts: Sequence[Part]) -> list[list[Part]]:
+    """Parts of a kind together, in the order in which they must be started: a bookie needs a ZooKeeper that serves."""
+    found: list[list[Part]] = []
+    for part in parts:
+        if found and _kind(found[-1][0]) == _kind(part):
+            found[-1].append(part)
+        else:
+            found.append([part])
+    return found
+
+
+def _kind(part: Part) -> str:
+    return part.name.rpartition("-")[0] or part.name
+
+
 def choose(parts: Sequence[Part], target: str) -> list[Part]:
     """The parts that a target means: "all", a part's name, or a number, which is a node: all parts of it.
 

@@ -159,21 +159,33 @@ def _take_down(bench: Bench, kind: Kind, cut: Cut, parts: Sequence[Part]) -> Non
 
 
 def _bring_up(bench: Bench, parts: Sequence[Part]) -> str | None:
-    """Starts the parts again, each when those before it have been started; None when all serve, else why not."""
+    """Starts the parts again, each kind when the one before it serves; None when all serve, else why not."""
     try:
-        for part in parts:
-            part.restart()
-        waiting = list(parts)
-        deadline_s = time.monotonic() + SERVES_WITHIN_S
-        while waiting:
-            bench.check()
-            waiting = [part for part in waiting if part.waits_for() is not None]
-            if waiting and time.monotonic() > deadline_s:
-                return f"{waiting[0].name} did not serve again within {SERVES_WITHIN_S:g} s: waited for {waiting[0].waits_for()}"
-            time.sleep(POLL_S)
+        for stage in parts_of.stages(parts):
+            for part in stage:
+                part.restart()
+            missing = _await_all(bench, stage)
+            if missing is not None:
+                return missing
     except SystemFailure as failure:
         return str(failure)
     return None
+
+
+def _await_all(bench: Bench, parts: Sequence[Part]) -> str | None:
+    """None when all serve; else who does not, and what it waits for."""
+    waiting = list(parts)
+    deadline_s = time.monotonic() + SERVES_WITHIN_S
+    while True:
+        bench.check()
+        missing = {part.name: part.waits_for() for part in waiting}
+        waiting = [part for part in waiting if missing[part.name] is not None]
+        if not waiting:
+            return None
+        if time.monotonic() > deadline_s:
+            name = waiting[0].name
+            return f"{name} did not serve again within {SERVES_WITHIN_S:g} s: waited for {missing[name]}"
+        time.sleep(POLL_S)
 
 
 def _acks_again(bench: Bench, load: Load, since_s: float) -> float | None:
