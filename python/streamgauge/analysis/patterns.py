@@ -31,8 +31,10 @@ POINTS_MAX = 1000
 """Longer series are averaged down to this many points first: hours of 1 s intervals show their changes by then, too."""
 CLIP_DEVIATIONS = 6.0
 PENALTY = 4.0
-"""Times the logarithm of the length, times the variance of the noise. Chosen so that noise alone shows a change in less than 1 of 20
-series (simulated in the tests)."""
+"""Times the logarithm of the length, times the variance of the noise."""
+SHORT = 25.0
+"""A short series tells little of its own noise: the penalty is higher by this number over the length. Chosen so that noise alone shows a
+change in about 1 of 20 series of 6 values, and in fewer of longer ones (simulated)."""
 STRETCHES_MIN = 10
 PERIODS_MIN = 3
 PERIOD_INTERVALS_MIN = 4
@@ -75,8 +77,7 @@ def changes(values: Values, *, smallest: int = 5, at_least: float = 0.0) -> list
         return []
     scaled = (series / _noise(series)).reshape(-1, 1)
     cut = ruptures.KernelCPD(kernel="linear", min_size=smallest).fit(scaled)
-    # A short series tells little of its own noise.
-    penalty = PENALTY * math.log(len(series)) * (1.0 + 10.0 / len(series))
+    penalty = PENALTY * math.log(len(series)) * (1.0 + SHORT / len(series))
     found = [0, *cut.predict(pen=penalty)]
     stretches = [values[begin * step : end * step] for begin, end in itertools.pairwise(found)]
     levels = [float(np.median(stretch)) for stretch in stretches]
