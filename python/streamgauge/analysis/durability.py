@@ -241,9 +241,9 @@ def _accounts_told(accounts: Sequence[Account], disks: int | None) -> list[str]:
 
 
 def _cut_told(one: CutSummary) -> list[str]:
-    what = {"power cut": "power cuts", "kill": "kills (SIGKILL, disks kept)", "stop": "stops (SIGSTOP)"}[
-        one.kind
-    ]
+    plural = "" if one.conclusive == 1 else "s"
+    detail = {"power cut": "", "kill": " (SIGKILL, disks kept)", "stop": " (SIGSTOP)"}[one.kind]
+    what = f"{one.kind}{plural}{detail}"
     where = {"one": "of one node", "majority": "of a majority", "all": "of all nodes"}[one.scope]
     told = []
     if one.conclusive and one.with_loss:
