@@ -111,12 +111,18 @@ fn producing_allocates_nothing_once_the_pools_are_filled() {
     let start_ns = monotonic_ns();
     observer.start(start_ns);
     emitter.start(start_ns);
-    run(client.as_mut(), &mut observer, &mut emitter, 40_000);
-    let before = ALLOCATIONS.get();
-    run(client.as_mut(), &mut observer, &mut emitter, 40_000);
-    let allocations = ALLOCATIONS.get() - before;
-    // About 250 batches of 150 messages. How many are under way at once depends on the server's speed, and a pool that has to grow
-    // by one more batch allocates a few times; per batch it would be hundreds.
-    assert!(allocations < 50, "{allocations} allocations for 40,000 messages");
+    // Each time about 250 batches of 150 messages. How many are under way at once depends on the server's speed, and a pool that has to
+    // grow by one more batch allocates a few times: so the quietest time counts.
+    let fewest = (0..6)
+        .map(|_| {
+            let before = ALLOCATIONS.get();
+            run(client.as_mut(), &mut observer, &mut emitter, 40_000);
+            ALLOCATIONS.get() - before
+        })
+        .min();
+    assert!(
+        fewest.is_some_and(|allocations| allocations < 20),
+        "{fewest:?} allocations for 40,000 messages"
+    );
     client.abandon(&mut observer);
 }
