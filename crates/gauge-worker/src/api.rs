@@ -20,9 +20,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
 
+use crate::books;
 use crate::check;
 use crate::error::{ApiError, Code};
-use crate::handle::{self, Ask, Handle, LiveLanes, Status};
+use crate::handle::{self, Ask, Begin, Handle, LiveLanes, Status};
 use crate::plan;
 use crate::request;
 use crate::scheduling;
@@ -30,10 +31,14 @@ use crate::trial;
 
 /// Longest body of a request that creates a trial: it may carry templates.
 const TRIAL_BODY_BYTES_MAX: usize = 16 << 20;
+/// Longest body with the books of several workers.
+const BOOKS_BODY_BYTES_MAX: usize = 128 << 20;
 /// Longest body of the others.
 const BODY_BYTES_MAX: usize = 1 << 20;
 /// A longer body is read this far before the connection is cut.
 const DRAINED_BYTES_MAX: usize = 256 << 20;
+/// How long a client may take to send a body.
+const BODY_WITHIN: Duration = Duration::from_secs(60);
 /// Administration calls at once: each takes a thread.
 const ADMIN_CALLS_MAX: usize = 4;
 /// Lanes that may live at once, those of trials that were given up included.
@@ -146,6 +151,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/trials/{id}/lease", post(lease))
         .route("/v1/trials/{id}/finish", post(finish))
         .route("/v1/trials/{id}/abort", post(abort))
+        .route("/v1/judge", post(judge))
         .route("/v1/shutdown", post(shutdown))
         .fallback(async || ApiError::not_found("there is no such path: see docs/worker-api.md"))
         .layer(DefaultBodyLimit::disable())
@@ -176,8 +182,9 @@ async fn read_body(mut body: axum::body::Body, bytes_max: usize) -> Result<Bytes
         return Ok(Bytes::from(bytes));
     }
     Err(ApiError::too_large(format!(
-        "the body is too long: expected at most {} MiB for a trial, {} MiB for other requests",
+        "the body is too long: expected at most {} MiB for a trial, {} MiB for books, {} MiB for other requests",
         TRIAL_BODY_BYTES_MAX >> 20,
+        BOOKS_BODY_BYTES_MAX >> 20,
         BODY_BYTES_MAX >> 20
     )))
 }
@@ -185,14 +192,18 @@ async fn read_body(mut body: axum::body::Body, bytes_max: usize) -> Result<Bytes
 /// Reads the body whether the handler wants it or not, and turns panics and errors of the framework into errors of the API.
 async fn guard(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
-    let bytes_max = if parts.uri.path() == "/v1/trials" {
-        TRIAL_BODY_BYTES_MAX
-    } else {
-        BODY_BYTES_MAX
+    let bytes_max = match parts.uri.path() {
+        "/v1/trials" => TRIAL_BODY_BYTES_MAX,
+        "/v1/judge" => BOOKS_BODY_BYTES_MAX,
+        _ => BODY_BYTES_MAX,
     };
-    let body = match read_body(body, bytes_max).await {
-        Ok(bytes) => axum::body::Body::from(bytes),
-        Err(error) => return error.into_response(),
+    let body = match tokio::time::timeout(BODY_WITHIN, read_body(body, bytes_max)).await {
+        Ok(Ok(bytes)) => axum::body::Body::from(bytes),
+        Ok(Err(error)) => return error.into_response(),
+        Err(_) => {
+            let slow = format!("the body did not come within {} s", BODY_WITHIN.as_secs());
+            return ApiError::bad_request(slow).into_response();
+        }
     };
     let mut future = Box::pin(next.run(Request::from_parts(parts, body)));
     let response = std::future::poll_fn(|context| {
@@ -375,8 +386,8 @@ async fn start(
 ) -> Answer<Status> {
     let handle = app.find(&id)?;
     let delay_ms = check::within("delay_ms", body.delay_ms as f64, 0.0, 60_000.0, "ms")?;
-    let delay_ns = check::ns(delay_ms / 1e3);
-    Ok(Json(handle.ask(|reply| Ask::Start(delay_ns, reply)).await?))
+    let begin = body.at_ns.map_or(Begin::In(check::ns(delay_ms / 1e3)), Begin::At);
+    Ok(Json(handle.ask(|reply| Ask::Start(begin, reply)).await?))
 }
 
 async fn rate(State(app): Shared, Path(id): Path<String>, Body(body): Body<request::Rate>) -> Answer<Status> {
@@ -503,6 +514,18 @@ async fn finish(
             Err(_) => drop(handle.ask(Ask::Lease).await),
         }
     }
+}
+
+/// Judges the books of several workers. Touches no trial; in a thread, because there may be much to compare.
+async fn judge(State(app): Shared, Body(body): Body<books::Judge>) -> Answer<Value> {
+    let _permit = Arc::clone(&app.admin_calls)
+        .acquire_owned()
+        .await
+        .map_err(|_| ApiError::internal("the worker ends"))?;
+    tokio::task::spawn_blocking(move || books::judge(body))
+        .await
+        .map_err(|_| ApiError::internal("the books could not be judged"))?
+        .map(Json)
 }
 
 async fn abort(

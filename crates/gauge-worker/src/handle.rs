@@ -24,12 +24,21 @@ pub enum Event {
     Ask(Ask),
 }
 
+/// When a schedule begins.
+#[derive(Clone, Copy, Debug)]
+pub enum Begin {
+    /// After this many nanoseconds.
+    In(i64),
+    /// At this instant of the worker's clock.
+    At(i64),
+}
+
 /// A request to the trial.
 pub enum Ask {
     /// The status.
     Status(Reply<Status>),
     /// Begin the schedule.
-    Start(i64, Reply<Status>),
+    Start(Begin, Reply<Status>),
     /// A new rate of all producers together.
     Rate(f64, Reply<Status>),
     /// A new phase; without a time, with the next interval.

@@ -105,6 +105,8 @@ pub struct Trial {
     pub request_timeout_ms: u64,
     #[serde(default = "retry_for_ms")]
     pub retry_for_ms: u64,
+    #[serde(default)]
+    pub shared: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -274,6 +276,7 @@ impl Default for Lanes {
 pub struct StartTrial {
     #[serde(default = "delay_ms")]
     pub delay_ms: u64,
+    pub at_ns: Option<i64>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

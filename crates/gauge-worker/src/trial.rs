@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use gauge_client::{Protocol, Waker};
 use gauge_load::clock::monotonic_ns;
-use gauge_load::{Counters, Tally};
+use gauge_load::{Books, Counters, Tally};
 use serde_json::{Value, json};
 
+use crate::books;
 use crate::collector::{Collector, CountersOut};
 use crate::drain::Drain;
 use crate::error::ApiError;
@@ -401,7 +402,7 @@ impl Supervisor {
         // An answer that nobody waits for any more is dropped.
         match ask {
             Ask::Status(reply) | Ask::Lease(reply) => drop(reply.send(Ok(self.status()))),
-            Ask::Start(delay_ns, reply) => drop(reply.send(self.start(delay_ns))),
+            Ask::Start(begin, reply) => drop(reply.send(self.start(begin))),
             Ask::Rate(rate_msgs_s, reply) => drop(reply.send(self.set_rate(rate_msgs_s))),
             Ask::Phase(name, from_ns, reply) => drop(reply.send(self.add_phase(name, from_ns))),
             Ask::Stop(at_ns, reply) => drop(reply.send(self.stop(at_ns))),
@@ -504,13 +505,16 @@ impl Supervisor {
                 gave_up,
             })
             .collect();
-        let audit = judgement::audit(
-            ends.into_iter().map(|end| end.books).collect(),
-            self.collector.samples(),
-            untaken_msgs,
-            self.plan.stamped,
-            &subscriptions,
-        );
+        let lanes: Vec<Books> = ends.into_iter().map(|end| end.books).collect();
+        let samples = self.collector.samples();
+        // What other workers sent or received is in their books: only all of them together can be judged.
+        let (audit, books) = if self.plan.shared {
+            let books = books::export(&lanes, samples, untaken_msgs, self.plan.stamped, &subscriptions);
+            (Value::Null, books)
+        } else {
+            let audit = judgement::audit(lanes, samples, untaken_msgs, self.plan.stamped, &subscriptions);
+            (audit, Value::Null)
+        };
         let totals = self.counters_out(self.collector.totals(), self.collector.waiting_msgs());
         self.state = State::Finished;
         let status = self.status();
@@ -523,6 +527,7 @@ impl Supervisor {
             "start_ns": self.start_ns,
             "stopped_s": self.stop_ns.map(|stop_ns| stop_ns as f64 / 1e9),
             "audit": audit,
+            "books": books,
             "lanes": status.lanes,
             "client": self.client,
             "cannot": self.cannot,

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.base import WorkerCalls
+from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.heartbeat import Heartbeat
 from streamgauge.fleet.messages import Interval, TrialStatus
 from streamgauge.model.workload import Workload
@@ -61,7 +62,7 @@ class Load:
     def __init__(
         self,
         *,
-        client: WorkerClient,
+        client: WorkerCalls,
         trial: str,
         workload: Workload,
         interrupts: Interrupts,
@@ -199,7 +200,7 @@ class Load:
         found = self.client.intervals(self.trial, self._next)
         if found.intervals:
             self._keep(found.intervals)
-            for value in found.intervals:
+            for value in found.shown if found.shown is not None else found.intervals:
                 interval = Interval.model_validate(value)
                 self.seen_s = interval.start_s + interval.duration_s
                 self.backlogs = {one.name: one.backlog_msgs for one in interval.subscriptions}
