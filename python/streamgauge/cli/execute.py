@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from streamgauge.fleet.choice import FleetChoice
+from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
@@ -32,7 +32,7 @@ class Request:
     out: Path
     data: Path | None
     events: str | None
-    fleet: FleetChoice = FleetChoice()
+    fleet: FleetChoice = THIS_MACHINE
 
 
 def execute(request: Request) -> int:

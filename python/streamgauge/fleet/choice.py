@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 from streamgauge.fleet.base import Fleet
 from streamgauge.fleet.crew import OnLoss
@@ -25,17 +25,22 @@ class FleetChoice:
     topology: Topology = "same"
     on_loss: OnLoss = "end"
 
-    def make(self, gauge: Path) -> Fleet:
+    def make(self, gauge: Path | None) -> Fleet:
         """The fleet; nothing is started yet."""
         if self.hosts is not None:
             return HostsFleet(self.hosts, topology=self.topology, on_loss=self.on_loss)
         return LocalFleet(gauge, count=self.workers, topology=self.topology, on_loss=self.on_loss)
 
 
+THIS_MACHINE = FleetChoice()
+
+
 def choose_fleet(hosts: Path | None, workers: int | None, topology: str, on_loss: str) -> FleetChoice:
     """Raises InputError with what was expected."""
-    chosen_topology = _one_of("--topology", topology, Topology)
-    chosen_on_loss = _one_of("--on-worker-loss", on_loss, OnLoss)
+    topologies: tuple[Topology, ...] = ("same", "split")
+    chosen_topology = _one_of("--topology", topology, topologies)
+    endings: tuple[OnLoss, ...] = ("end", "go-on")
+    chosen_on_loss = _one_of("--on-worker-loss", on_loss, endings)
     listed = None
     if hosts is not None:
         listed = read_hosts(hosts)
@@ -48,8 +53,7 @@ def choose_fleet(hosts: Path | None, workers: int | None, topology: str, on_loss
     return FleetChoice(listed, count, chosen_topology, chosen_on_loss)
 
 
-def _one_of(option: str, value: str, kind: type[Choice]) -> Choice:
-    known: tuple[Choice, ...] = get_args(kind)
+def _one_of(option: str, value: str, known: tuple[Choice, ...]) -> Choice:
     for one in known:
         if one == value:
             return one

@@ -10,8 +10,20 @@ from streamgauge.fleet.messages import Counters, Intervals, Readiness, Subscript
 
 ORDER = ("failed", "aborted", "preparing", "ready", "running", "draining", "finished")
 """The state of the whole is the first of these that a worker is in."""
-SUMMED = ("sent_msgs", "sent_bytes", "acked_msgs", "acked_bytes", "failed_msgs", "retries")
-SUMMED += ("waiting_msgs", "requests", "batches", "cpu_s", "rss_bytes", "backpressured_s")
+SUMMED = (
+    "sent_msgs",
+    "sent_bytes",
+    "acked_msgs",
+    "acked_bytes",
+    "failed_msgs",
+    "retries",
+    "waiting_msgs",
+    "requests",
+    "batches",
+    "cpu_s",
+    "rss_bytes",
+    "backpressured_s",
+)
 
 Row = dict[str, Any]
 

@@ -84,8 +84,8 @@ def split(request: Mapping[str, Any], workers: Sequence[Capacity]) -> list[Part]
         shares = deal(consumers, [receiving[at] for at in rotated])
         for at, share in zip(rotated, shares, strict=True):
             if share:
-                mine = {**subscription, "consumer_from": first, "consumer_count": share}
-                subscriptions[at].append(mine)
+                shared = {**subscription, "consumer_from": first, "consumer_count": share}
+                subscriptions[at].append(shared)
                 first += share
         turn += sum(1 for share in shares if share)
     parts, dealt = [], 0
