@@ -8,6 +8,7 @@
 
 pub mod audit;
 pub mod clock;
+mod clocks;
 pub mod crc;
 mod emitter;
 pub mod latency;
@@ -18,6 +19,7 @@ mod payload;
 mod sequence_set;
 pub mod stamp;
 
+pub use clocks::{Ahead, Clocks};
 pub use emitter::{Departure, Emitter, EmitterSpec};
 pub use latency::{Latency, Metric};
 pub use ledger::{BatchLedger, Run};

@@ -36,6 +36,20 @@ pub struct Args {
     /// Make a token, a key and a certificate in this directory, print the certificate's fingerprint, and end
     #[arg(long, value_name = "DIR", exclusive = true)]
     make_identity: Option<PathBuf>,
+    /// For tests of the comparison of clocks: show this worker's clock ahead by so many milliseconds and gaining so many millionths
+    #[arg(long, value_name = "MS,PPM", hide = true, value_parser = skew, allow_hyphen_values = true)]
+    skew_clock: Option<(i64, i64)>,
+}
+
+/// Milliseconds and millionths as nanoseconds and billionths.
+fn skew(text: &str) -> Result<(i64, i64), String> {
+    let parsed = text.split_once(',').and_then(|(offset_ms, drift_ppm)| {
+        let offset_ms: f64 = offset_ms.parse().ok()?;
+        let drift_ppm: f64 = drift_ppm.parse().ok()?;
+        let is_sane = offset_ms.abs() <= 1e9 && drift_ppm.abs() <= 1e4;
+        is_sane.then_some(((offset_ms * 1e6) as i64, (drift_ppm * 1e3) as i64))
+    });
+    parsed.ok_or_else(|| "expected milliseconds and millionths, for instance 50,100".to_owned())
 }
 
 /// Runs the worker until it is told to end.
@@ -66,6 +80,9 @@ fn complain(status: u8, message: &str) -> ExitCode {
 fn start(args: &Args) -> Result<(TcpListener, Arc<App>, Access), (u8, String)> {
     let input = |message: String| (INPUT_WRONG, message);
     let access = access(args).map_err(input)?;
+    if let Some((offset_ns, drift_ppb)) = args.skew_clock {
+        gauge_load::clock::skew(offset_ns, drift_ppb);
+    }
     let address = address(&args.listen, access.is_guarded()).map_err(input)?;
     let parent = args
         .parent_pid

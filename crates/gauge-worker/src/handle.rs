@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 
+use gauge_load::Clocks;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -43,6 +44,8 @@ pub enum Ask {
     Rate(f64, Reply<Status>),
     /// A new phase; without a time, with the next interval.
     Phase(String, Option<i64>, Reply<PhasePlan>),
+    /// What is known of other workers' clocks.
+    Clocks(Arc<Clocks>, Reply<Status>),
     /// End the schedule; without a time, at once.
     Stop(Option<i64>, Reply<Status>),
     /// Pause or resume a subscription.

@@ -5,6 +5,7 @@
 //! - `trial`: the trial's state machine, a thread; `handle`: how the API talks to it; `drain`: when everything is there; `judgement`: the audit; `books`: the audit over several workers.
 //! - `lane`: a thread that owns a client and paces it; `link`: what it and the trial say to each other; `scheduling`: what the kernel gives it.
 //! - `collector`: what the lanes saw in an interval, added up, encoded, kept.
+//! - `clock_probe`: how far the clocks of other workers are ahead.
 //! - `cli`, `process`: the command line; signals and the parent.
 //!
 //! The control plane (API, supervisor, collector) runs at normal priority and talks to the lanes through bounded queues; a lane shares
@@ -15,6 +16,7 @@ mod api;
 mod books;
 mod check;
 pub mod cli;
+mod clock_probe;
 mod collector;
 mod drain;
 mod error;

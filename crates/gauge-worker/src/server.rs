@@ -254,6 +254,8 @@ pub fn serve(listener: std::net::TcpListener, app: &Arc<App>, access: Access) ->
         .enable_time()
         .build()?;
     listener.set_nonblocking(true)?;
+    // Set once: a worker has one socket.
+    let _ = app.address.set(listener.local_addr()?.ip());
     let result = runtime.block_on(async {
         let listener = TcpListener::from_std(listener)?;
         let (close, closing) = watch::channel(false);

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use gauge_client::{Protocol, Waker};
-use gauge_load::clock::monotonic_ns;
+use gauge_load::clock::{monotonic_ns, shown_ns};
 use gauge_load::{Books, Counters, Tally};
 use serde_json::{Value, json};
 
@@ -405,6 +405,10 @@ impl Supervisor {
             Ask::Start(begin, reply) => drop(reply.send(self.start(begin))),
             Ask::Rate(rate_msgs_s, reply) => drop(reply.send(self.set_rate(rate_msgs_s))),
             Ask::Phase(name, from_ns, reply) => drop(reply.send(self.add_phase(name, from_ns))),
+            Ask::Clocks(clocks, reply) => {
+                self.tell_all(|| Command::Clocks(Arc::clone(&clocks)));
+                drop(reply.send(Ok(self.status())));
+            }
             Ask::Stop(at_ns, reply) => drop(reply.send(self.stop(at_ns))),
             Ask::Pause(name, paused, reply) => drop(reply.send(self.pause(&name, paused))),
             Ask::Intervals(since, limit, reply) => {
@@ -524,7 +528,7 @@ impl Supervisor {
             "drained": drain.is_drained(),
             "drain_s": drain.lasted_ns() as f64 / 1e9,
             "start_unix_ns": self.start_unix_ns,
-            "start_ns": self.start_ns,
+            "start_ns": self.start_ns.map(shown_ns),
             "stopped_s": self.stop_ns.map(|stop_ns| stop_ns as f64 / 1e9),
             "audit": audit,
             "books": books,
@@ -571,7 +575,7 @@ impl Supervisor {
             state: self.state,
             error: self.error.clone(),
             readiness: self.readiness(),
-            start_ns: self.start_ns,
+            start_ns: self.start_ns.map(shown_ns),
             start_unix_ns: self.start_unix_ns,
             elapsed_s: self.start_ns.map(|_| self.elapsed_ns() as f64 / 1e9),
             next_interval: self.collector.next(),

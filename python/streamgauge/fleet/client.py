@@ -9,7 +9,16 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import ValidationError
 
-from streamgauge.fleet.messages import Counters, Info, Intervals, Message, PhaseBegin, TrialStatus
+from streamgauge.fleet.messages import (
+    ClockPort,
+    ClockSamples,
+    Counters,
+    Info,
+    Intervals,
+    Message,
+    PhaseBegin,
+    TrialStatus,
+)
 
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 15.0
@@ -100,6 +109,20 @@ class WorkerClient:
     def set_rate(self, trial: str, rate_msgs_s: float) -> None:
         """Another rate of all the worker's producers together."""
         self._call("POST", f"/v1/trials/{trial}/rate", {"rate_msgs_s": rate_msgs_s})
+
+    def probe_clocks(self, key: int, peers: Sequence[str], period_ms: int) -> int:
+        """Lets the worker exchange probes with the clock probes of others; the UDP port of its own."""
+        body = {"key": key, "peers": list(peers), "period_ms": period_ms}
+        return self._read(ClockPort, self._call("POST", "/v1/clock", body)).port
+
+    def clock_samples(self, since: int) -> tuple[int, list[tuple[int, int, int, int, int]]]:
+        """Exchanges from a number on: (peer, t1, t2, t3, t4); and the number of the next."""
+        found = self._read(ClockSamples, self._call("GET", f"/v1/clock?since={since}"))
+        return found.next, found.samples
+
+    def set_clocks(self, trial: str, clocks: Sequence[Mapping[str, Any]]) -> None:
+        """Tells how far the clocks of other workers' producers are ahead."""
+        self._call("POST", f"/v1/trials/{trial}/clocks", {"clocks": list(clocks)})
 
     def judge(self, books: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The audit over the books of several workers."""

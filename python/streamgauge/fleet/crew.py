@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.clocks import ClockWatch, Station
 from streamgauge.fleet.crew_rows import Lineup, merge_counters, merge_finish, merge_status
 from streamgauge.fleet.heartbeat import Heartbeat
 from streamgauge.fleet.messages import Counters, Intervals, TrialStatus
@@ -27,6 +28,7 @@ BEAT_S = 0.6
 START_EXTRA_NS_PER_WORKER = 20_000_000
 CALLS_MAX = 32
 WAITING_POLL_S = 0.05
+CLOCKS_WITHIN_S = 5.0
 
 OnLoss = Literal["end", "go-on"]
 Answer = TypeVar("Answer")
@@ -63,13 +65,23 @@ class _Rate:
 class Crew:
     """Workers as one. Calls may come from several threads."""
 
-    def __init__(self, members: Sequence[Member], topology: Topology, on_loss: OnLoss) -> None:
+    def __init__(
+        self,
+        members: Sequence[Member],
+        topology: Topology,
+        on_loss: OnLoss,
+        *,
+        one_clock: bool = True,
+    ) -> None:
+        """`one_clock`: all workers read the same clock, as on one machine; else clocks are compared."""
         roles = assign_roles([member.capacity for member in members], topology)
         for member, capacity in zip(members, roles, strict=True):
             member.capacity = capacity
         self.members = list(members)
         self.notes: list[str] = []
         self._on_loss = on_loss
+        self._one_clock = one_clock
+        self._watch: ClockWatch | None = None
         self._lineup = Lineup()
         self._rate = _Rate()
         self._lock = threading.RLock()
@@ -191,6 +203,9 @@ class Crew:
         for member, status in statuses:
             member.trial = status.id
             self._lineup.join(member.name)
+        if not self._one_clock and len(statuses) > 1:
+            self._watch = ClockWatch([_station(member) for member, _ in statuses])
+            self._watch.begin()
         return merge_status([(member.name, status) for member, status in statuses])
 
     def status(self, trial: str) -> TrialStatus:
@@ -201,6 +216,9 @@ class Crew:
     def start(self, trial: str, delay_ms: int) -> TrialStatus:
         """Starts all at one instant, which is told each in its own clock. `start_ns` is in the lab's."""
         active = self._active
+        if self._watch is not None:
+            self._watch.settle(CLOCKS_WITHIN_S)
+            self._line_up_clocks(active, self._watch)
         ahead_ns = delay_ms * 1_000_000 + START_EXTRA_NS_PER_WORKER * len(active)
         at_ns = time.monotonic_ns() + ahead_ns
         answers = self._each(
@@ -211,6 +229,16 @@ class Crew:
             member.beat.start()
         merged = merge_status([(member.name, status) for member, status in answers])
         return merged.model_copy(update={"start_ns": at_ns})
+
+    @staticmethod
+    def _line_up_clocks(active: Sequence[Member], watch: ClockWatch) -> None:
+        """Workers are compared with each other more exactly than each with the lab."""
+        first = active[0]
+        now_ns = time.monotonic_ns() + first.ahead_ns
+        for member in active[1:]:
+            ahead_ns = watch.ahead_ns(first.name, member.name, now_ns)
+            if ahead_ns is not None:
+                member.ahead_ns = first.ahead_ns + round(ahead_ns)
 
     def stop_schedule(self, trial: str, at_s: float | None = None) -> None:
         """As WorkerCalls."""
@@ -272,7 +300,9 @@ class Crew:
         self._await_ends(began_s + drain_s, quiet_s)
         left_s = max(drain_s - (time.monotonic() - began_s), 1.0)
         answers = self._each(self._active, lambda member: member.client.finish(member.trial, left_s, quiet_s))
+        watch = self._watch
         self._stop_beats()
+        clocks = watch.facts() if watch is not None else None
         self._lineup.end()
         audit = self._first.judge([answer["books"] for _, answer in answers])
         if self.losses:
@@ -280,6 +310,7 @@ class Crew:
             audit["imbalance"] = f"the books of a lost worker are missing ({'; '.join(self.losses)})"
         merged = merge_finish([(member.name, answer) for member, answer in answers], audit)
         merged["drain_s"] = time.monotonic() - began_s
+        merged["clocks"] = clocks
         return merged
 
     def _await_ends(self, until_s: float, quiet_s: float) -> None:
@@ -301,7 +332,22 @@ class Crew:
         self._each(self._active, lambda member: member.client.abort(member.trial))
 
     def _stop_beats(self) -> None:
+        if self._watch is not None:
+            self._watch.end()
+            self._watch = None
         for member in self.members:
             if member.beat is not None:
                 member.beat.stop()
                 member.beat = None
+
+
+def _station(member: Member) -> Station:
+    request = member.part.request if member.part is not None else None
+    assert request is not None, "a worker without a part takes no part in the comparison of clocks"
+    return Station(
+        name=member.name,
+        client=member.client,
+        trial=member.trial,
+        producers=[int(producer["id"]) for producer in request["producers"]],
+        receives=bool(request["subscriptions"]),
+    )

@@ -107,12 +107,14 @@ def read_hosts(path: Path) -> Hosts:
     problems: list[Problem] = []
     if not 1 <= len(written.hosts) <= HOSTS_MAX:
         problems.append(document.problem(f"hosts: expected 1 to {HOSTS_MAX}", ("hosts",)))
+    if written.token_file is not None and not (path.parent / written.token_file).is_file():
+        text = f"token_file: no such file: {path.parent / written.token_file}"
+        problems.append(document.problem(text, ("token_file",)))
     hosts: list[Host] = []
     for at, entry in enumerate(written.hosts):
-        for other in hosts:
-            if other.name == entry.name:
-                text = f"two hosts are called '{entry.name}': give each a name of its own"
-                problems.append(document.problem(text, ("hosts", at, "name")))
+        if any(other.name == entry.name for other in written.hosts[:at]):
+            text = f"two hosts are called '{entry.name}': give each a name of its own"
+            problems.append(document.problem(text, ("hosts", at, "name")))
         token = entry.token_file or written.token_file
         found = _host(document, at, entry, path.parent, token, problems)
         if found is not None:
@@ -147,7 +149,7 @@ def _host(
             "'gauge worker --make-identity DIR' makes them there",
             "address",
         )
-    for key, file in (("token_file", token_file), ("ca", entry.ca)):
+    for key, file in (("token_file", entry.token_file), ("ca", entry.ca)):
         if file is not None and not (base / file).is_file():
             problem(f"{key}: no such file: {base / file}", key)
     if len(problems) > before:
@@ -194,7 +196,7 @@ class HostsFleet(Fleet):
             for member in members:
                 member.client.close()
             raise
-        self._crew = Crew(members, self._topology, self._on_loss)
+        self._crew = Crew(members, self._topology, self._on_loss, one_clock=False)
         return Worker(name=CREW, client=self._crew, pid=None, lab_clock=True)
 
     def _reach(self, host: Host) -> Member:

@@ -141,6 +141,19 @@ class PhaseBegin(Message):
     from_s: float
 
 
+class ClockPort(Message):
+    """The answer to POST /v1/clock."""
+
+    port: int
+
+
+class ClockSamples(Message):
+    """GET /v1/clock: exchanges as (peer, t1, t2, t3, t4)."""
+
+    next: int
+    samples: list[tuple[int, int, int, int, int]]
+
+
 class Intervals(Message):
     """GET /v1/trials/{id}/intervals. The rows stay as they came, because they are stored as they came."""
 
