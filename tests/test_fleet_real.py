@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from streamgauge.fleet.base import FleetFailure
 from streamgauge.fleet.binary import find_gauge
@@ -89,10 +89,8 @@ def test_a_lost_worker_is_noticed_and_marked(tmp_path: Path, on_loss: str) -> No
     while '"interval"' not in (events.read_text() if events.exists() else ""):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    children = subprocess.run(
-        ["pgrep", "-P", str(process.pid), "-f", "gauge worker"], capture_output=True, text=True, check=True
-    )
-    os.kill(int(children.stdout.split()[0]), signal.SIGKILL)
+    workers = [one for one in psutil.Process(process.pid).children() if "worker" in one.cmdline()[1:2]]
+    min(workers, key=lambda one: one.pid).kill()
     killed_s = time.monotonic()
     if on_loss == "end":
         while "worker lost" not in events.read_text():

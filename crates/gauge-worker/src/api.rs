@@ -595,7 +595,7 @@ async fn finish(
     loop {
         match tokio::time::timeout(RENEWAL, &mut answer).await {
             Ok(Ok(result)) => return Ok(Json((*result?).clone())),
-            Ok(Err(_)) => return Err(ApiError::internal("the trial ended before it could answer")),
+            Ok(Err(_)) => return Err(handle.gone()),
             // The caller still waits; when it hangs up, this future ends and the lease runs out.
             Err(_) => drop(handle.ask(Ask::Lease).await),
         }

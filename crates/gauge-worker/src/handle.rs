@@ -1,7 +1,7 @@
 //! How the API talks to a trial: what can be asked, and what is answered.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 
 use gauge_load::Clocks;
@@ -146,6 +146,8 @@ pub struct Handle {
     pub id: String,
     /// The supervisor's queue.
     pub events: SyncSender<Event>,
+    /// Set when the supervisor ends because the trial was forgotten.
+    pub forgotten: Arc<AtomicBool>,
 }
 
 impl Handle {
@@ -154,15 +156,21 @@ impl Handle {
     /// # Errors
     /// What the supervisor answers; internal when it cannot answer.
     pub async fn ask<T>(&self, ask: impl FnOnce(Reply<T>) -> Ask) -> Result<T, ApiError> {
-        self.begin(ask)?
-            .await
-            .map_err(|_| ApiError::internal("the trial ended before it could answer"))?
+        self.begin(ask)?.await.map_err(|_| self.gone())?
+    }
+
+    /// What to say when there is no supervisor any more.
+    pub fn gone(&self) -> ApiError {
+        if self.forgotten.load(Ordering::Acquire) {
+            return ApiError::not_found(format!("trial '{}' was forgotten", self.id));
+        }
+        ApiError::internal("the trial's supervisor has ended: delete the trial")
     }
 
     /// Asks the supervisor, and leaves it to the caller to wait.
     ///
     /// # Errors
-    /// Internal when it cannot be asked.
+    /// Not found when the trial was forgotten, internal when its supervisor cannot be asked.
     pub fn begin<T>(
         &self,
         ask: impl FnOnce(Reply<T>) -> Ask,
@@ -173,9 +181,7 @@ impl Handle {
             Err(std::sync::mpsc::TrySendError::Full(_)) => Err(ApiError::conflict(
                 "too many requests wait for the trial: try again",
             )),
-            Err(std::sync::mpsc::TrySendError::Disconnected(_)) => Err(ApiError::internal(
-                "the trial's supervisor has ended: delete the trial",
-            )),
+            Err(std::sync::mpsc::TrySendError::Disconnected(_)) => Err(self.gone()),
         }
     }
 }

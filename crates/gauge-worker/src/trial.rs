@@ -8,7 +8,7 @@
 mod control;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -138,6 +138,7 @@ pub fn create(
         .map(|subscription| Arc::from(subscription.name.as_str()))
         .collect();
     let now_ns = monotonic_ns();
+    let forgotten = Arc::new(AtomicBool::new(false));
     let supervisor = Supervisor {
         id: id.to_string(),
         collector: Collector::new(plan.interval_ns, names, spares),
@@ -160,11 +161,16 @@ pub fn create(
         finish_replies: Vec::new(),
         abort_replies: Vec::new(),
         result: None,
+        forgotten: Arc::clone(&forgotten),
         plan,
     };
     let trial = id.to_string();
     spawn(format!("trial-{id}"), move || supervisor.run(&inbox))?;
-    Ok(Handle { id: trial, events })
+    Ok(Handle {
+        id: trial,
+        events,
+        forgotten,
+    })
 }
 
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<(), ApiError> {
@@ -203,6 +209,8 @@ struct Supervisor {
     finish_replies: Vec<Reply<Arc<Value>>>,
     abort_replies: Vec<Reply<Status>>,
     result: Option<Arc<Value>>,
+    /// Shared with the handle.
+    forgotten: Arc<AtomicBool>,
 }
 
 impl Supervisor {
@@ -215,6 +223,8 @@ impl Supervisor {
                 Ok(Event::Lane(lane, event)) => self.hear(lane, event),
                 Ok(Event::Ask(Ask::Forget(reply))) => {
                     if self.state.is_over() {
+                        // Before the queue closes, so that whoever finds it closed knows why.
+                        self.forgotten.store(true, Ordering::Release);
                         let _ = reply.send(Ok(()));
                         return;
                     }

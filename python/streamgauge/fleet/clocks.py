@@ -26,7 +26,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,8 @@ PERIOD_MS = 50
 LOOK_EVERY_S = 1.0
 WINDOW_NS = 60_000_000_000
 """Drift is taken as constant for so long."""
+SETTLED_NS = 2_000_000_000
+"""Before the schedule begins, clocks are compared for so long at least."""
 STRETCHES = 64
 SAMPLES_MIN = 10
 SPAN_NS_MIN = 1_000_000_000
@@ -101,7 +103,7 @@ def _hull_slope(time: npt.NDArray[np.float64], value: npt.NDArray[np.float64]) -
             hull.pop()
         hull.append(point)
     mean = float(time.mean())
-    for (left, low), (right, high) in zip(hull, hull[1:], strict=False):
+    for (left, low), (right, high) in pairwise(hull):
         if left <= mean <= right and right > left:
             return (high - low) / (right - left)
     return 0.0
@@ -156,7 +158,7 @@ class ClockWatch:
         for _ in range(max(int(within_s / 0.1), 1)):
             for station in self.stations:
                 self._fetch(station)
-            if all(self._line(one, other) for one in self.stations for other in one.peers):
+            if all(self._is_settled(one, other) for one in self.stations for other in one.peers):
                 for station in self.stations:
                     self._tell(station)
                 self._thread.start()
@@ -166,7 +168,7 @@ class ClockWatch:
             f"{one.name} - {other.name}"
             for one in self.stations
             for other in one.peers
-            if self._line(one, other) is None
+            if not self._is_settled(one, other)
         ]
         raise WorkerLost(
             f"the clocks of workers could not be compared ({', '.join(silent[:5])}): they exchange UDP packets "
@@ -203,6 +205,12 @@ class ClockWatch:
             if peer < len(station.peers):
                 mine = station.samples.setdefault(station.peers[peer].name, [])
                 mine.append((times[0], times[1], times[2], times[3]))
+
+    @staticmethod
+    def _is_settled(station: Station, peer: Station) -> bool:
+        """Whether the samples tell a drift, too."""
+        samples = station.samples.get(peer.name, [])
+        return len(samples) >= SAMPLES_MIN and samples[-1][0] - samples[0][0] >= SETTLED_NS
 
     def _line(self, station: Station, peer: Station) -> Line | None:
         """From the last stretch of time."""

@@ -28,7 +28,7 @@ BEAT_S = 0.6
 START_EXTRA_NS_PER_WORKER = 20_000_000
 CALLS_MAX = 32
 WAITING_POLL_S = 0.05
-CLOCKS_WITHIN_S = 5.0
+CLOCKS_WITHIN_S = 8.0
 
 OnLoss = Literal["end", "go-on"]
 Answer = TypeVar("Answer")
