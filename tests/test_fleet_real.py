@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -33,8 +34,8 @@ duration: 5s
 pytestmark = pytest.mark.server
 
 
-def lab(directory: Path, *arguments: str) -> subprocess.Popen[str]:
-    (directory / "shared.yaml").write_text(WORKLOAD)
+def lab(directory: Path, *arguments: str, workload: str = WORKLOAD) -> subprocess.Popen[str]:
+    (directory / "shared.yaml").write_text(workload)
     path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
         [sys.executable, "-c", MAIN, "run", "shared.yaml", *arguments],
@@ -80,6 +81,21 @@ def test_the_books_of_several_workers_balance(tmp_path: Path, topology: str) -> 
         assert set(roles.values()) == {"producer", "consumer"}
 
 
+def test_64_workers_start_run_and_stop_as_one(tmp_path: Path) -> None:
+    many = WORKLOAD.replace("producersPerTopic: 4", "producersPerTopic: 64").replace(
+        "consumerPerSubscription: 4", "consumerPerSubscription: 64"
+    )
+    process = lab(tmp_path, "--workers", "64", workload=many.replace("Topic: 8", "Topic: 64"))
+    peak_bytes = 0
+    while process.poll() is None:
+        with contextlib.suppress(psutil.Error):
+            peak_bytes = max(peak_bytes, psutil.Process(process.pid).memory_info().rss)
+        time.sleep(0.2)
+    assert process.returncode in (0, 1), process.stdout and process.stdout.read()
+    check_books(result(tmp_path))
+    assert 0 < peak_bytes < 500e6
+
+
 @pytest.mark.parametrize("on_loss", ["end", "go-on"])
 def test_a_lost_worker_is_noticed_and_marked(tmp_path: Path, on_loss: str) -> None:
     events = tmp_path / "events.jsonl"
@@ -118,7 +134,8 @@ def hosts(tmp_path: Path) -> Iterator[Path]:
     made = subprocess.run(
         [gauge, "worker", "--make-identity", identity], capture_output=True, text=True, check=True
     )
-    secrets = ["--token-file", identity / "token", "--certificate", identity / "certificate.pem"]
+    secrets: list[str | Path] = ["--token-file", identity / "token"]
+    secrets += ["--certificate", identity / "certificate.pem"]
     secrets += ["--key", identity / "key.pem"]
     workers, lines = [], [f"token_file: {identity / 'token'}", "hosts:"]
     for name, role, skew in (("sends", "producers", "50,100"), ("receives", "consumers", "0,0")):

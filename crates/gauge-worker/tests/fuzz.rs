@@ -90,7 +90,7 @@ fn odd(random: &mut Random) -> Value {
         5 => json!("x".repeat(random.below(70_000))),
         6 => json!([[], {}, [1, 2, 3]]),
         7 => json!({"a": {"b": []}}),
-        _ => json!(random.next() % 2 == 0),
+        _ => json!(random.below(2) == 0),
     }
 }
 
