@@ -320,7 +320,15 @@ class Worker:
                     "phases",
                     "batch",
                 ),
-                *("acks", "idempotence", "compression", "payload", "interval_ms", "lease_s"),
+                *(
+                    "acks",
+                    "idempotence",
+                    "compression",
+                    "payload",
+                    "interval_ms",
+                    "lease_s",
+                    "ready_timeout_s",
+                ),
             }:
                 raise Refusal(400, "bad_request", f"keys {sorted(body)}")
             self.trial = Trial(body)

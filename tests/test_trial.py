@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sample_run import KAFKA, LOG, Shape, encode, finish_answer, probe, raw_trial, workload, write_table
-from streamgauge.analysis.cells import cells, interval
+from streamgauge.analysis.cells import cells
 from streamgauge.analysis.trial import RawTrial, analyse
 from streamgauge.model.result import INTERVAL_COLUMNS, RESOURCE_COLUMNS, Durability, Lane
 
@@ -331,16 +331,3 @@ def test_repeats_form_a_cell_with_the_median_of_valid_trials(small: RawTrial) ->
     middle = found[0].middle(lambda result: result.publish_ms.p99)
     assert middle is not None
     assert (middle.median, middle.low, middle.high, middle.trials) == (2.0, 1.0, 3.0, 3)
-
-
-def test_the_interval_of_a_median_covers_it_and_needs_three_trials() -> None:
-    assert interval([1.0, 2.0]) is None
-    assert interval([1.0, 2.0, 3.0]) == (1.0, 3.0)
-    assert interval([5.0] * 7) == (5.0, 5.0)
-    covered = 0
-    for seed in range(400):
-        values = np.random.default_rng(seed).normal(100, 5, 10)
-        found = interval(values.tolist())
-        assert found is not None
-        covered += found[0] <= 100 <= found[1]
-    assert 0.90 <= covered / 400 <= 0.98

@@ -282,6 +282,8 @@ fn emitters(arguments: &Arguments) -> Result<Vec<Emitter>, ClientError> {
                 },
                 pool: Arc::clone(&pool),
                 key_count: if arguments.keys == "keyed" { 1000 } else { 0 },
+                changes: Vec::new(),
+                skew: None,
             })
         })
         .collect())

@@ -105,6 +105,8 @@ fn producing_allocates_nothing_once_the_pools_are_filled() {
         },
         pool: Arc::new(PayloadPool::generate(100, 1.0, 4, 1)),
         key_count: 0,
+        changes: Vec::new(),
+        skew: None,
     });
     let start_ns = monotonic_ns();
     observer.start(start_ns);

@@ -90,6 +90,8 @@ fn emitter(messages: u64) -> Emitter {
         },
         pool: Arc::new(PayloadPool::generate(100, 1.0, 4, 1)),
         key_count: 0,
+        changes: Vec::new(),
+        skew: None,
     });
     emitter.start(monotonic_ns());
     emitter

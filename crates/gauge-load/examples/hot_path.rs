@@ -46,6 +46,8 @@ fn round(arrival: Arrival) -> [f64; 3] {
         schedule,
         pool,
         key_count: 0,
+        changes: Vec::new(),
+        skew: None,
     });
     let mut observer = Observer::new(1, true, &[0], 1, 16);
     emitter.start(0);

@@ -29,6 +29,22 @@ pub const PRODUCERS_MAX: usize = 65_536;
 /// Examples of anomalies that a verdict quotes.
 const EXAMPLES_MAX: usize = 10;
 
+/// Ranges of lost messages that a verdict lists.
+const LOST_RANGES_MAX: usize = 1000;
+
+/// Messages of one producer that were acknowledged and never received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostRange {
+    /// Whose.
+    pub producer: u32,
+    /// Sequence of the first.
+    pub from: u64,
+    /// Sequence behind the last.
+    pub until: u64,
+    /// `prefix`, `middle` or `tail` of what the producer sent.
+    pub place: &'static str,
+}
+
 /// What one producer sent.
 #[derive(Clone, Debug, Default)]
 pub struct SentBook {
@@ -186,6 +202,8 @@ pub struct Verdict {
     /// Acknowledged and not received yet when the run gave up on a subscription that was still catching up (or was paused): they
     /// may be there, so they are not called lost.
     pub censored: u64,
+    /// What was lost, producer by producer; the first 1000 ranges.
+    pub lost_ranges: Vec<LostRange>,
     /// The first anomalies, in words.
     pub examples: Vec<String>,
     /// One sentence when the sums do not hold.
@@ -269,6 +287,7 @@ pub fn judge(books: &[SentBook], receipts: &Receipts, end_to_end_samples: u64, g
     if gave_up {
         verdict.censored = std::mem::take(&mut verdict.lost);
         (verdict.lost_prefix, verdict.lost_middle, verdict.lost_tail) = (0, 0, 0);
+        verdict.lost_ranges.clear();
         verdict.examples.clear();
     }
     let acked: u64 = books.iter().map(|book| book.acked).sum();
@@ -313,6 +332,14 @@ fn judge_producer(book: &SentBook, received: &SequenceSet, verdict: &mut Verdict
         *count += lost;
         verdict.lost += lost;
         for (from, until) in book.unknown.gaps(from, until) {
+            if verdict.lost_ranges.len() < LOST_RANGES_MAX {
+                verdict.lost_ranges.push(LostRange {
+                    producer,
+                    from,
+                    until,
+                    place,
+                });
+            }
             verdict.example(|| {
                 format!(
                     "producer {producer}: sequences {from}-{} lost ({place})",

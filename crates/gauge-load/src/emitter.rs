@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::clock;
-use crate::pacing::{Schedule, ScheduleSpec};
+use crate::pacing::{RateChange, Schedule, ScheduleSpec};
 use crate::payload::{PayloadPool, Template};
+use crate::skew::KeySkew;
 use crate::stamp::{self, Stamp};
 
 /// Everything that determines a producer's messages.
@@ -17,10 +18,14 @@ pub struct EmitterSpec {
     pub producer: u32,
     /// The schedule.
     pub schedule: ScheduleSpec,
-    /// The bodies, taken in turn.
+    /// Changes of the rate that are planned from the beginning.
+    pub changes: Vec<RateChange>,
+    /// The bodies, taken in turn. Each producer begins at another one, so that many do not send the same sizes at the same time.
     pub pool: Arc<PayloadPool>,
     /// Number of distinct keys, taken in turn; 0: messages have no key.
     pub key_count: u32,
+    /// How popular the keys are; None: they are taken in turn.
+    pub skew: Option<Arc<KeySkew>>,
 }
 
 /// One message on its way out: valid until the next one is taken.
@@ -122,6 +127,13 @@ impl Holds {
     }
 }
 
+/// Keys drawn at random.
+#[derive(Clone, Debug)]
+struct Skewed {
+    keys: Arc<KeySkew>,
+    random: fastrand::Rng,
+}
+
 /// One producer's stream of messages.
 #[derive(Clone, Debug)]
 pub struct Emitter {
@@ -134,21 +146,35 @@ pub struct Emitter {
     pool: Arc<PayloadPool>,
     template: usize,
     key_count: u32,
+    skew: Option<Skewed>,
     holds: Holds,
 }
 
 impl Emitter {
     /// An emitter whose schedule has not begun.
     pub fn new(spec: &EmitterSpec) -> Emitter {
+        let mut schedule = Schedule::new(&spec.schedule);
+        if !spec.changes.is_empty() {
+            schedule.plan(&spec.changes);
+        }
+        let skewed = |keys: &Arc<KeySkew>| Skewed {
+            keys: Arc::clone(keys),
+            // Another stream of numbers than the schedule's gaps.
+            random: fastrand::Rng::with_seed(!spec.schedule.seed),
+        };
+        // The golden ratio's multiples spread evenly, however many producers there are.
+        let turn = u64::from(spec.producer.wrapping_mul(0x9E37_79B9));
+        let templates = spec.pool.templates().len() as u64;
         Emitter {
             run: spec.run,
             producer: spec.producer,
-            schedule: Schedule::new(&spec.schedule),
+            schedule,
             start_ns: i64::MAX,
             sequence: 0,
             pool: Arc::clone(&spec.pool),
-            template: 0,
+            template: ((turn * templates) >> 32) as usize,
             key_count: spec.key_count,
+            skew: spec.skew.as_ref().map(skewed),
             holds: Holds::default(),
         }
     }
@@ -251,7 +277,10 @@ impl Emitter {
         if self.template == self.pool.templates().len() {
             self.template = 0;
         }
-        let key = (self.key_count > 0).then(|| (sequence % u64::from(self.key_count)) as u32);
+        let key = (self.key_count > 0).then(|| match &mut self.skew {
+            None => (sequence % u64::from(self.key_count)) as u32,
+            Some(skew) => skew.keys.draw(&mut skew.random),
+        });
         let stamp = Stamp {
             run: self.run,
             producer: self.producer,

@@ -17,13 +17,15 @@ mod observer;
 mod pacing;
 mod payload;
 mod sequence_set;
+mod skew;
 pub mod stamp;
 
 pub use clocks::{Ahead, Clocks};
 pub use emitter::{Departure, Emitter, EmitterSpec};
 pub use latency::{Latency, Metric};
 pub use ledger::{BatchLedger, Run};
-pub use observer::{Books, Counters, Observer, Phase, PhaseLatencies, SentRun, Tally};
-pub use pacing::{Arrival, Ramp, Schedule, ScheduleSpec};
+pub use observer::{Books, Counters, Observer, Phase, PhaseLatencies, Received, SentRun, Tally};
+pub use pacing::{Arrival, Ramp, RateChange, Schedule, ScheduleSpec};
 pub use payload::{PayloadPool, Template};
 pub use sequence_set::{RangeSet, SequenceSet};
+pub use skew::KeySkew;

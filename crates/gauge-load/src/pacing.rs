@@ -38,6 +38,17 @@ pub struct Ramp {
     pub over_ns: i64,
 }
 
+/// A change of the rate that is planned before the schedule begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RateChange {
+    /// Where it begins, in nanoseconds since the schedule's start; not before the change in front of it has ended.
+    pub at_ns: i64,
+    /// The rate after it, in messages per second.
+    pub to_msgs_s: f64,
+    /// How long it takes, linearly; 0: a step.
+    pub over_ns: i64,
+}
+
 /// Everything that determines one producer's schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScheduleSpec {
@@ -226,6 +237,41 @@ impl Schedule {
         if self.arrival != Arrival::Closed {
             self.find_next_time();
         }
+    }
+
+    /// Plans changes of the rate, in the order of their times; they come after a ramp, if there is one. Before anything was taken.
+    pub fn plan(&mut self, changes: &[RateChange]) {
+        for change in changes {
+            let last = *self.ahead.back().unwrap_or(&self.segment);
+            assert!(
+                change.at_ns >= last.from_ns && change.over_ns >= 0 && change.to_msgs_s >= 0.0,
+                "changes follow each other and end at a rate"
+            );
+            let rate = last.rate_at(change.at_ns);
+            let to = change.to_msgs_s / 1e9;
+            let mut from_u = last.due_by(change.at_ns);
+            if change.over_ns > 0 {
+                let bent = Segment {
+                    from_ns: change.at_ns,
+                    from_u,
+                    rate,
+                    slope: (to - rate) / change.over_ns as f64,
+                };
+                from_u = bent.due_by(change.at_ns + change.over_ns);
+                self.ahead.push_back(bent);
+            }
+            self.ahead.push_back(Segment {
+                from_ns: change.at_ns + change.over_ns,
+                from_u,
+                rate: to,
+                slope: 0.0,
+            });
+        }
+        assert!(
+            self.ahead.len() < SEGMENTS_MAX,
+            "changes of the rate are bounded where they are read"
+        );
+        self.find_next_time();
     }
 
     /// The schedule's rate at `t_ns`, in messages per second.

@@ -48,17 +48,16 @@ impl PayloadPool {
     /// `count` bodies of `size_bytes`, of which the share `random_ratio` (0 to 1) is random and the rest zero. The random part
     /// comes last, so that the stamp does not eat it.
     pub fn generate(size_bytes: usize, random_ratio: f64, count: usize, seed: u64) -> PayloadPool {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let random_bytes =
-            ((size_bytes as f64 * random_ratio.clamp(0.0, 1.0)).round() as usize).min(size_bytes);
-        let body = |random: &mut fastrand::Rng| {
-            let mut bytes = vec![0; size_bytes];
-            random.fill(&mut bytes[size_bytes - random_bytes..]);
-            Template::new(bytes)
-        };
         PayloadPool {
-            templates: (0..count.max(1)).map(|_| body(&mut random)).collect(),
+            templates: bodies((0..count.max(1)).map(|_| size_bytes), random_ratio, seed),
         }
+    }
+
+    /// One body of each of these sizes, as `generate` makes them; None when there are none. Messages take them in turn, so that the sizes'
+    /// distribution is that of the list, exactly, and a message costs no more than one of a fixed size.
+    pub fn of_sizes(sizes_bytes: &[usize], random_ratio: f64, seed: u64) -> Option<PayloadPool> {
+        let templates = bodies(sizes_bytes.iter().copied(), random_ratio, seed);
+        (!templates.is_empty()).then_some(PayloadPool { templates })
     }
 
     /// A pool of given bodies; None when there are none.
@@ -85,4 +84,16 @@ impl PayloadPool {
             .max()
             .unwrap_or(0)
     }
+}
+
+fn bodies(sizes_bytes: impl Iterator<Item = usize>, random_ratio: f64, seed: u64) -> Vec<Template> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let body = |size_bytes: usize| {
+        let random_bytes =
+            ((size_bytes as f64 * random_ratio.clamp(0.0, 1.0)).round() as usize).min(size_bytes);
+        let mut bytes = vec![0; size_bytes];
+        random.fill(&mut bytes[size_bytes - random_bytes..]);
+        Template::new(bytes)
+    };
+    sizes_bytes.map(body).collect()
 }

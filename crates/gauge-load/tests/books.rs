@@ -44,7 +44,7 @@ proptest! {
     fn the_books_always_balance(fates in fates(), strangers in 0..5u32) {
         let pool = Arc::new(PayloadPool::generate(60, 0.0, 1, 1));
         let schedule = ScheduleSpec { arrival: Arrival::Uniform, rate_msgs_s: 1e6, ramp: None, stagger: 0.0, stop_ns: None, seed: 1 };
-        let mut emitter = Emitter::new(&EmitterSpec { run: RUN, producer: 3, schedule, pool, key_count: 0 });
+        let mut emitter = Emitter::new(&EmitterSpec { run: RUN, producer: 3, schedule, pool, key_count: 0, changes: Vec::new(), skew: None });
         let mut producing = Observer::new(RUN, true, &[3], 1, 4);
         let mut consuming = Observer::new(RUN, true, &[], 1, 4);
         emitter.start(0);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gauge_load::{Arrival, Emitter, EmitterSpec, PayloadPool, Ramp, Schedule, ScheduleSpec};
+use gauge_load::{Arrival, Emitter, EmitterSpec, PayloadPool, Ramp, RateChange, Schedule, ScheduleSpec};
 use proptest::prelude::*;
 
 fn spec(arrival: Arrival, rate_msgs_s: f64) -> ScheduleSpec {
@@ -43,6 +43,8 @@ fn emitter(schedule: ScheduleSpec) -> Emitter {
         schedule,
         pool,
         key_count: 0,
+        changes: Vec::new(),
+        skew: None,
     });
     emitter.start(1_000_000);
     emitter
@@ -268,6 +270,88 @@ fn nothing_is_due_before_the_start() {
         schedule,
         pool,
         key_count: 0,
+        changes: Vec::new(),
+        skew: None,
     });
     assert!(emitter.take(i64::MAX - 1).is_none());
+}
+
+#[test]
+fn planned_steps_and_ramps_bend_the_schedule_where_they_are_planned() {
+    let change = |at_s: i64, to_msgs_s: f64, over_s: i64| RateChange {
+        at_ns: at_s * 1_000_000_000,
+        to_msgs_s,
+        over_ns: over_s * 1_000_000_000,
+    };
+    let mut schedule = Schedule::new(&ScheduleSpec {
+        stop_ns: Some(10_000_000_000),
+        ..spec(Arrival::Uniform, 1_000.0)
+    });
+    // 2 s at 1,000/s, 1 s at 5,000/s, 2 s at 1,000/s, then 2 s down to nothing, and 100/s from second 8 on.
+    schedule.plan(&[
+        change(2, 5_000.0, 0),
+        change(3, 1_000.0, 0),
+        change(5, 0.0, 2),
+        change(8, 100.0, 0),
+    ]);
+    let got = times(&mut schedule, 20_000);
+    let within = |from_s: i64, until_s: i64| {
+        got.iter()
+            .filter(|t| (from_s..until_s).contains(&(*t / 1_000_000_000)))
+            .count()
+    };
+    for ((from_s, until_s), expected) in [
+        ((0, 2), 2_000),
+        ((2, 3), 5_000),
+        ((3, 5), 2_000),
+        ((5, 7), 1_000),
+        ((7, 8), 0),
+        ((8, 10), 200),
+    ] {
+        let found = within(from_s, until_s);
+        assert!(
+            found.abs_diff(expected) <= 1,
+            "{from_s} to {until_s} s: {found} instead of {expected}"
+        );
+    }
+    assert!(got.is_sorted());
+}
+
+#[test]
+fn sizes_are_taken_in_turn_and_producers_begin_at_different_ones() {
+    let sizes: Vec<usize> = (0..50).map(|at| 40 + at * 7).collect();
+    let pool = Arc::new(PayloadPool::of_sizes(&sizes, 1.0, 1).expect("there are sizes"));
+    let mut firsts = Vec::new();
+    for producer in 0..8 {
+        let mut emitter = Emitter::new(&EmitterSpec {
+            run: 1,
+            producer,
+            schedule: spec(Arrival::Uniform, 1e6),
+            changes: Vec::new(),
+            pool: Arc::clone(&pool),
+            key_count: 0,
+            skew: None,
+        });
+        emitter.start(0);
+        let mut got: Vec<usize> = (0..sizes.len())
+            .map(|_| {
+                let expected = emitter.next_payload_bytes();
+                let departure = emitter.take(1_000_000_000).expect("it is due");
+                assert_eq!(departure.payload_bytes(), expected);
+                let mut message = vec![0; expected];
+                departure.write_into(&mut message);
+                assert_eq!(
+                    gauge_load::stamp::check(&message),
+                    gauge_load::stamp::Checked::Whole(departure.stamp)
+                );
+                expected
+            })
+            .collect();
+        firsts.push(got[0]);
+        got.sort_unstable();
+        assert_eq!(got, sizes, "every size as often as it is in the list");
+    }
+    firsts.sort_unstable();
+    firsts.dedup();
+    assert!(firsts.len() > 4, "{firsts:?}");
 }

@@ -26,6 +26,13 @@ enum DurabilityArgument {
     Async,
 }
 
+/// What the log does wrong on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FaultArgument {
+    /// Acknowledges before the data is written and synced.
+    EarlyAck,
+}
+
 /// Runs the reference log: a single-node server that speaks Kafka's protocol.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -71,6 +78,9 @@ pub struct Args {
     /// Allow addresses that other machines can reach. There is no authentication and no encryption: anyone who reaches the port can read and write everything.
     #[arg(long)]
     insecure: bool,
+    /// Break a promise on purpose, for tests of what is to find that out.
+    #[arg(long, value_enum, hide = true)]
+    fault: Option<FaultArgument>,
 }
 
 /// Runs the log until it is told to stop (SIGTERM, SIGINT).
@@ -218,6 +228,7 @@ fn settings(args: Args) -> Result<Settings, String> {
             DurabilityArgument::Fsync => Durability::Fsync,
             DurabilityArgument::Async => Durability::Async,
         },
+        early_ack: args.fault == Some(FaultArgument::EarlyAck),
         memory_bytes: memory_mib << 20,
         segment_bytes: segment_mib << 20,
         retention_bytes: retention_mib.map(|mib| mib << 20),

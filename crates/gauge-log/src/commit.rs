@@ -15,8 +15,9 @@ fn commit_locked(shared: &Shared, own: Option<u16>) -> io::Result<bool> {
     if pending.writes.is_empty() {
         return Ok(false);
     }
-    for write in &pending.writes {
-        write_out(shared, write)?;
+    let early_ack = shared.settings.early_ack;
+    if !early_ack {
+        write_all(shared, &pending.writes)?;
     }
     let mut woken: Vec<ConnectionId> = Vec::new();
     let (maintain, prepare);
@@ -53,7 +54,14 @@ fn commit_locked(shared: &Shared, own: Option<u16>) -> io::Result<bool> {
             mailbox.wake.signal();
         }
     }
+    if early_ack {
+        write_all(shared, &pending.writes)?;
+    }
     Ok(true)
+}
+
+fn write_all(shared: &Shared, writes: &[PendingWrite]) -> io::Result<()> {
+    writes.iter().try_for_each(|write| write_out(shared, write))
 }
 
 fn write_out(shared: &Shared, write: &PendingWrite) -> io::Result<()> {

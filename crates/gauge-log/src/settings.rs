@@ -23,6 +23,8 @@ pub struct Settings {
     pub data: PathBuf,
     /// What an acknowledgement promises.
     pub durability: Durability,
+    /// Break that promise: acknowledge before anything is written. For tests of experiments that must find it out.
+    pub early_ack: bool,
     /// Memory for the journal's tail, the past that is being read, and requests, bytes.
     pub memory_bytes: u64,
     /// Bytes of one segment file.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::access::{self, Access};
 use crate::api::App;
-use crate::{process, server};
+use crate::server;
 
 /// Exit status when the input was wrong.
 const INPUT_WRONG: u8 = 2;
@@ -87,7 +87,7 @@ fn start(args: &Args) -> Result<(TcpListener, Arc<App>, Access), (u8, String)> {
     let parent = args
         .parent_pid
         .map(|pid| {
-            process::watch_process(pid).map_err(|error| {
+            gauge_process::watch_process(pid).map_err(|error| {
                 (
                     INPUT_WRONG,
                     format!("--parent-pid {pid}: the process cannot be watched: {error}"),
@@ -96,7 +96,7 @@ fn start(args: &Args) -> Result<(TcpListener, Arc<App>, Access), (u8, String)> {
         })
         .transpose()?;
     let failed = |error: std::io::Error| (FAILED, format!("the worker could not be started: {error}"));
-    let signals = process::take_signals().map_err(failed)?;
+    let signals = gauge_process::take_signals().map_err(failed)?;
     let listener = TcpListener::bind(address).map_err(|error| {
         input(format!(
             "--listen {}: {error}; expected a free port, or port 0 to have one chosen",
@@ -106,7 +106,7 @@ fn start(args: &Args) -> Result<(TcpListener, Arc<App>, Access), (u8, String)> {
     let bound = listener.local_addr().map_err(failed)?;
     let app = App::new(gauge_client::protocols());
     let stopped = Arc::clone(&app);
-    process::end_on(signals, parent, move || stopped.abort_blocking()).map_err(failed)?;
+    gauge_process::end_on("worker", signals, parent, move || stopped.abort_blocking()).map_err(failed)?;
     let mut out = std::io::stdout();
     // A parent that does not read the lines has the address from elsewhere.
     if let Some(fingerprint) = access.fingerprint() {

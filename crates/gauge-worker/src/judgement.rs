@@ -74,6 +74,9 @@ pub fn audit(
                 "corrupted": verdict.corrupted, "unexpected": verdict.unexpected,
                 "unknown": verdict.unknown, "recovered": verdict.recovered, "censored": verdict.censored,
                 "balanced": imbalance.is_none(), "imbalance": imbalance,
+                "lost_ranges": verdict.lost_ranges.iter().map(|range| json!({
+                    "producer": range.producer, "from": range.from, "until": range.until, "place": range.place,
+                })).collect::<Vec<_>>(),
                 "examples": verdict.examples,
             })
         })

@@ -19,11 +19,12 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError};
 
 use gauge_client::{ClientError, Endpoint, LaneClient, Offer, Protocol};
 use gauge_load::clock::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
-use gauge_load::{Counters, Emitter, Observer, Tally};
+use gauge_load::{Counters, Emitter, Observer, Received, Tally};
 
 use crate::handle::Event;
 use crate::link::{Command, LaneEnd, LaneEvent, LaneInterval, Progress, Report};
 use crate::plan::LanePlan;
+use crate::processing::Processing;
 use crate::scheduling::{self, Guard};
 
 /// How long a lane whose producers are held may sleep without looking for room again, although nothing told it to.
@@ -128,6 +129,7 @@ fn live(context: LaneContext) -> Result<Box<LaneEnd>, ClientError> {
         interval: 0,
         draining: false,
         paused: vec![false; context.subscriptions],
+        processing: Processing::new(&context.plan.paces),
         offered_ns: 0,
         context,
     };
@@ -157,6 +159,7 @@ struct Lane {
     draining: bool,
     /// Per subscription: the controller has paused it.
     paused: Vec<bool>,
+    processing: Processing,
     /// When the schedule was looked at last.
     offered_ns: i64,
 }
@@ -177,6 +180,9 @@ impl Lane {
                     return Err(error);
                 }
             };
+            if !self.processing.is_none() {
+                self.process();
+            }
             if self.start_ns == i64::MAX {
                 self.show_readiness();
             } else if self.draining {
@@ -190,6 +196,22 @@ impl Lane {
             self.client.wait(until_ns);
         }
         Ok(self.end())
+    }
+
+    /// Charges slow consumers with what has come, and lets those fetch again who are done with it.
+    fn process(&mut self) {
+        let (totals, now) = (&self.totals.received, &self.observer.counters().received);
+        let received = |subscription: usize| {
+            let sum = |count: fn(&Received) -> u64| {
+                totals.get(subscription).map_or(0, count) + now.get(subscription).map_or(0, count)
+            };
+            (sum(|one| one.msgs), sum(|one| one.fetches))
+        };
+        let (client, paused) = (&mut self.client, &self.paused);
+        self.processing
+            .look(monotonic_ns(), received, |subscription, is_busy| {
+                client.pause(subscription, is_busy || paused[subscription]);
+            });
     }
 
     /// One turn: offer, drive, and once more for those who were held when driving made room. Returns whether there is more to do at once.
@@ -266,6 +288,7 @@ impl Lane {
         let idle_ns = now_ns + if held { HELD_LOOK_NS } else { IDLE_NS };
         schedule_ns
             .min(self.client.next_deadline_ns())
+            .min(self.processing.next_ns())
             .min(self.boundary_ns)
             .min(idle_ns)
     }
@@ -339,7 +362,8 @@ impl Lane {
     fn pause(&mut self, subscription: usize, paused: bool) {
         self.paused[subscription] = paused;
         let held = self.start_ns == i64::MAX && self.context.held_subscriptions.contains(&subscription);
-        self.client.pause(subscription, paused || held);
+        let is_busy = self.processing.is_pausing(subscription);
+        self.client.pause(subscription, paused || held || is_busy);
     }
 
     fn look_up_due(&mut self) {

@@ -1,22 +1,21 @@
-//! The load of a trial: schedule, messages, producers, phases, batches - each value looked at, the rate divided over the producers.
+//! The load of a trial: schedule, producers, phases, batches - each value looked at, the rate divided over the producers.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use base64::Engine;
-use gauge_client::{BatchPolicy, Keys, ProducerSpec, Topic};
+use gauge_client::{BatchPolicy, ProducerSpec, Topic};
 use gauge_load::audit::PRODUCERS_MAX;
-use gauge_load::{Arrival, EmitterSpec, PayloadPool, Ramp, ScheduleSpec};
+use gauge_load::{Arrival, EmitterSpec, KeySkew, PayloadPool, Ramp, RateChange, ScheduleSpec};
 
 use crate::check::{DURATION_S_MAX, RATE_MSGS_S_MAX, count, name, ns, whole, within};
 use crate::error::ApiError;
+use crate::messages::{KeyPlan, key_plan};
 use crate::plan::PhasePlan;
 use crate::request;
 
 const PRODUCERS_PER_WORKER_MAX: usize = 10_000;
 const PHASES_MAX: usize = 1000;
-const PAYLOAD_BYTES_MAX: u64 = 64 << 20;
-const POOL_BYTES_MAX: u64 = 128 << 20;
+const CHANGES_MAX: usize = 2000;
 
 /// The schedule of all producers together.
 ///
@@ -28,6 +27,7 @@ pub fn schedule(request: &request::Trial) -> Result<ScheduleSpec, ApiError> {
         rate_msgs_s: Some(0.0),
         burst_msgs: None,
         ramp: None,
+        changes: Vec::new(),
         stop_s: None,
     };
     let schedule = match &request.schedule {
@@ -108,6 +108,42 @@ fn ramp(schedule: &request::Schedule, closed: bool) -> Result<Option<Ramp>, ApiE
     }))
 }
 
+/// The planned changes of the rate of all producers together.
+///
+/// # Errors
+/// A bad request that names the field.
+pub fn changes(request: &request::Trial) -> Result<Vec<RateChange>, ApiError> {
+    let Some(schedule) = &request.schedule else {
+        return Ok(Vec::new());
+    };
+    count("schedule.changes", schedule.changes.len(), 0, CHANGES_MAX)?;
+    if schedule.arrival == request::Arrival::Closed && !schedule.changes.is_empty() {
+        return Err(ApiError::field("schedule.changes", "a closed loop has no rate"));
+    }
+    let mut free_from_s = schedule.ramp.as_ref().map_or(0.0, |ramp| ramp.over_s);
+    let check = |(at, change): (usize, &request::RateChange)| {
+        let path = |field: &str| format!("schedule.changes[{at}].{field}");
+        within(&path("at_s"), change.at_s, 0.0, DURATION_S_MAX, "seconds")?;
+        within(&path("over_s"), change.over_s, 0.0, DURATION_S_MAX, "seconds")?;
+        if change.at_s < free_from_s {
+            return Err(ApiError::field(
+                path("at_s"),
+                format!(
+                    "the change before it lasts until {free_from_s} s: expected that time or a later one"
+                ),
+            ));
+        }
+        free_from_s = change.at_s + change.over_s;
+        let field = path("rate_msgs_s");
+        Ok(RateChange {
+            at_ns: ns(change.at_s),
+            to_msgs_s: within(&field, change.rate_msgs_s, 0.0, RATE_MSGS_S_MAX, "messages/s")?,
+            over_ns: ns(change.over_s),
+        })
+    };
+    schedule.changes.iter().enumerate().map(check).collect()
+}
+
 /// A seed of its own for each producer of each run, from the seed of the study (SplitMix64's finalizer, Steele et al. 2014).
 fn producer_seed(seed: u64, run: u32, producer: u32) -> u64 {
     let mut mixed = seed ^ (u64::from(run) << 32 | u64::from(producer));
@@ -115,83 +151,6 @@ fn producer_seed(seed: u64, run: u32, producer: u32) -> u64 {
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     mixed ^ mixed >> 31
-}
-
-/// The messages' bodies.
-///
-/// # Errors
-/// A bad request that names the field.
-pub fn payload(request: &request::Trial) -> Result<PayloadPool, ApiError> {
-    let payload = &request.payload;
-    if let Some(templates) = &payload.templates_base64 {
-        if payload.size_bytes.is_some() || payload.random_ratio.is_some() || payload.pool.is_some() {
-            return Err(ApiError::field(
-                "payload.templates_base64",
-                "are whole messages: leave out size_bytes, random_ratio and pool",
-            ));
-        }
-        count("payload.templates_base64", templates.len(), 1, 65_536)?;
-        let decode = |(at, text): (usize, &String)| {
-            let field = format!("payload.templates_base64[{at}]");
-            let bytes = base64::engine::general_purpose::STANDARD
-                .decode(text)
-                .map_err(|error| ApiError::field(&field, format!("is no base64: {error}")))?;
-            whole(&field, bytes.len() as u64, 1, PAYLOAD_BYTES_MAX, "bytes")?;
-            Ok(bytes)
-        };
-        let bodies = templates
-            .iter()
-            .enumerate()
-            .map(decode)
-            .collect::<Result<Vec<_>, ApiError>>()?;
-        return PayloadPool::from_bodies(bodies)
-            .ok_or_else(|| ApiError::field("payload.templates_base64", "expected at least one template"));
-    }
-    let size_bytes = match payload.size_bytes {
-        Some(size_bytes) => whole("payload.size_bytes", size_bytes, 1, PAYLOAD_BYTES_MAX, "bytes")?,
-        None if request.producers.is_empty() => gauge_load::stamp::STAMP_BYTES as u64,
-        None => {
-            return Err(ApiError::field(
-                "payload.size_bytes",
-                "is missing, and there are producers: expected the size of a message in bytes",
-            ));
-        }
-    };
-    let random_ratio = within(
-        "payload.random_ratio",
-        payload.random_ratio.unwrap_or(0.0),
-        0.0,
-        1.0,
-        "",
-    )?;
-    let pool = whole(
-        "payload.pool",
-        payload.pool.unwrap_or(64),
-        1,
-        1_000_000,
-        "templates",
-    )?;
-    // A pool that was not asked for is made smaller rather than refused.
-    let fitting = (POOL_BYTES_MAX / 4 / size_bytes).max(1);
-    let pool = if payload.pool.is_none() {
-        pool.min(fitting)
-    } else {
-        pool
-    };
-    if pool * size_bytes > POOL_BYTES_MAX {
-        return Err(ApiError::field(
-            "payload.pool",
-            format!(
-                "{pool} templates of {size_bytes} bytes take more than {POOL_BYTES_MAX} bytes: expected a smaller pool"
-            ),
-        ));
-    }
-    Ok(PayloadPool::generate(
-        size_bytes as usize,
-        random_ratio,
-        pool as usize,
-        request.seed,
-    ))
 }
 
 /// A producer, and its messages.
@@ -215,6 +174,8 @@ pub fn producers(
     count("producers", request.producers.len(), 0, PRODUCERS_PER_WORKER_MAX)?;
     let total = request.producers.len();
     let mut ids = HashSet::new();
+    let mut skew: Option<(KeyPlan, Arc<KeySkew>)> = None;
+    let changes = changes(request)?;
     let plan = |(at, producer): (usize, &request::Producer)| {
         let path = |field: &str| format!("producers[{at}].{field}");
         whole(
@@ -239,31 +200,22 @@ pub fn producers(
                     format!("'{}' is not among the topics", producer.topic),
                 )
             })?;
-        let (keys, key_count) = match (producer.keys, producer.key_count) {
-            (request::Keys::Keyed, Some(key_count)) => {
-                whole(
-                    &path("key_count"),
-                    u64::from(key_count),
-                    1,
-                    u64::from(u32::MAX),
-                    "keys",
-                )?;
-                (Keys::Keyed, key_count)
+        let key_plan = key_plan(producer, path)?;
+        let skew = match (key_plan.exponent, &skew) {
+            (None, _) => None,
+            (Some(exponent), None) => {
+                // The table of many keys is large, so all producers share it.
+                let made = Arc::new(KeySkew::zipf(key_plan.key_count, exponent));
+                skew = Some((key_plan.clone(), Arc::clone(&made)));
+                Some(made)
             }
-            (request::Keys::Keyed, None) => {
+            (Some(_), Some((same, made))) if *same == key_plan => Some(Arc::clone(made)),
+            (Some(_), Some(_)) => {
                 return Err(ApiError::field(
-                    path("key_count"),
-                    "is missing: expected the number of distinct keys",
+                    path("keys"),
+                    "differ from those of another producer: expected one key_count and zipf_exponent for all",
                 ));
             }
-            (_, Some(_)) => {
-                return Err(ApiError::field(
-                    path("key_count"),
-                    "goes with \"keys\": \"keyed\" only",
-                ));
-            }
-            (request::Keys::None, None) => (Keys::Sticky, 0),
-            (request::Keys::RoundRobin, None) => (Keys::RoundRobin, 0),
         };
         let share = |rate_msgs_s: f64| rate_msgs_s / total as f64;
         let schedule = ScheduleSpec {
@@ -281,14 +233,22 @@ pub fn producers(
             spec: ProducerSpec {
                 id: producer.id,
                 topic,
-                keys,
+                keys: key_plan.keys,
             },
             emitter: EmitterSpec {
                 run: request.run,
                 producer: producer.id,
                 schedule,
+                changes: changes
+                    .iter()
+                    .map(|change| RateChange {
+                        to_msgs_s: share(change.to_msgs_s),
+                        ..*change
+                    })
+                    .collect(),
                 pool: Arc::clone(pool),
-                key_count,
+                key_count: key_plan.key_count,
+                skew,
             },
         })
     };

@@ -10,7 +10,9 @@ use gauge_load::{Arrival, EmitterSpec, ScheduleSpec};
 
 use crate::check::{PARTITIONS_MAX, TOPICS_MAX, count, endpoint, name, ns, whole, within};
 use crate::error::ApiError;
-use crate::load::{batch, payload, phases, producers, schedule};
+use crate::load::{batch, changes, phases, producers, schedule};
+use crate::messages::payload;
+use crate::processing::Pace;
 use crate::request;
 
 const SUBSCRIPTIONS_MAX: usize = 256;
@@ -52,6 +54,8 @@ pub struct LanePlan {
     pub emitters: Vec<EmitterSpec>,
     /// Partition slots to which it sends readiness probes.
     pub probe_slots: Vec<usize>,
+    /// Subscriptions whose consumers take their time.
+    pub paces: Vec<Pace>,
     /// Core to which it is bound.
     pub pin_to: Option<usize>,
 }
@@ -201,6 +205,12 @@ fn subscriptions(
                 Some(whole(&path("commit_interval_ms"), ms, 10, 86_400_000, "ms")? as i64 * 1_000_000)
             }
         };
+        for (field, us) in [
+            ("us_per_msg", subscription.processing.us_per_msg),
+            ("us_per_fetch", subscription.processing.us_per_fetch),
+        ] {
+            within(&path(&format!("processing.{field}")), us, 0.0, 3.6e9, "us")?;
+        }
         let from_earliest = subscription.start == request::Start::Earliest;
         let mut plan = SubscriptionPlan {
             name: subscription.name.clone(),
@@ -211,11 +221,17 @@ fn subscriptions(
             is_whole: mine == all && !request.shared,
         };
         for consumer in from..from + mine {
+            // By slot, which numbers the partitions of all topics through: many topics of one partition each are spread, too.
             let partitions: Vec<(usize, u32)> = topics
                 .iter()
                 .enumerate()
-                .flat_map(|(index, topic)| (0..topic.partitions).map(move |partition| (index, partition)))
-                .filter(|(_, partition)| partition % all == consumer)
+                .flat_map(|(index, topic)| {
+                    (0..topic.partitions).map(move |partition| (index, topic, partition))
+                })
+                .filter(|(_, topic, partition)| {
+                    (topic.first_slot + *partition as usize) % all as usize == consumer as usize
+                })
+                .map(|(index, _, partition)| (index, partition))
                 .collect();
             plan.partitions += partitions.len();
             plan.provable += partitions
@@ -299,16 +315,18 @@ const LIGHT_MSGS_S_MAX: f64 = 200_000.0;
 
 /// Whether one lane can carry the load without its receiving ever making its sending late: a low rate all the way, and nothing to
 /// catch up with. What costs at such rates is waking up, and a lane for both wakes up less often than two.
-fn is_light(request: &request::Trial, base: &ScheduleSpec) -> bool {
-    let rate_msgs_s = base
-        .ramp
-        .map_or(base.rate_msgs_s, |ramp| ramp.to_msgs_s.max(base.rate_msgs_s));
+fn is_light(request: &request::Trial, base: &ScheduleSpec) -> Result<bool, ApiError> {
+    let rate_msgs_s = changes(request)?
+        .iter()
+        .map(|change| change.to_msgs_s)
+        .chain(base.ramp.map(|ramp| ramp.to_msgs_s))
+        .fold(base.rate_msgs_s, f64::max);
     let tailing = request
         .subscriptions
         .iter()
         .all(|subscription| subscription.start == request::Start::Latest);
     let copies = 1 + request.subscriptions.len();
-    base.arrival != Arrival::Closed && tailing && rate_msgs_s * copies as f64 <= LIGHT_MSGS_S_MAX
+    Ok(base.arrival != Arrival::Closed && tailing && rate_msgs_s * copies as f64 <= LIGHT_MSGS_S_MAX)
 }
 
 /// Turns a request into a plan for a machine with this many cores.
@@ -356,7 +374,7 @@ pub fn plan(request: &request::Trial, cores: usize) -> Result<Plan, ApiError> {
         100_000,
         "us",
     )?;
-    let light = is_light(request, &base);
+    let light = is_light(request, &base)?;
     let (for_producers, for_consumers) =
         lane_counts(&request.lanes, producers.len(), consumers.len(), light, cores)?;
 
@@ -396,6 +414,7 @@ pub fn plan(request: &request::Trial, cores: usize) -> Result<Plan, ApiError> {
             spec: empty.clone(),
             emitters: Vec::new(),
             probe_slots: Vec::new(),
+            paces: Vec::new(),
             pin_to: request.lanes.pin.then_some(at),
         })
         .collect();
@@ -412,6 +431,7 @@ pub fn plan(request: &request::Trial, cores: usize) -> Result<Plan, ApiError> {
         lanes[lane].spec.consumers.push(consumer);
     }
     share_out_probes(&mut lanes, &topics);
+    set_paces(&mut lanes, request);
     let mut numbers = [0; 3];
     for lane in &mut lanes {
         if lane.role == Role::Producer && !lane.spec.consumers.is_empty() {
@@ -441,6 +461,31 @@ pub fn plan(request: &request::Trial, cores: usize) -> Result<Plan, ApiError> {
         realtime: request.lanes.realtime == request::Realtime::Auto,
         quantum_ns: quantum_us as i64 * 1000,
     })
+}
+
+/// How long the consumers of each lane need: those of one subscription work side by side.
+fn set_paces(lanes: &mut [LanePlan], request: &request::Trial) {
+    for (subscription, asked) in request.subscriptions.iter().enumerate() {
+        let processing = asked.processing;
+        if processing.us_per_msg == 0.0 && processing.us_per_fetch == 0.0 {
+            continue;
+        }
+        for lane in &mut *lanes {
+            let consumers = lane
+                .spec
+                .consumers
+                .iter()
+                .filter(|consumer| consumer.subscription == subscription && !consumer.partitions.is_empty())
+                .count();
+            if consumers > 0 {
+                lane.paces.push(Pace {
+                    subscription,
+                    ns_per_msg: processing.us_per_msg * 1e3 / consumers as f64,
+                    ns_per_fetch: processing.us_per_fetch * 1e3 / consumers as f64,
+                });
+            }
+        }
+    }
 }
 
 /// Each partition is probed by the first lane that has a producer of its topic.

@@ -124,6 +124,7 @@ pub struct Producer {
     #[serde(default)]
     pub keys: Keys,
     pub key_count: Option<u32>,
+    pub zipf_exponent: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -133,6 +134,7 @@ pub enum Keys {
     None,
     RoundRobin,
     Keyed,
+    Zipf,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -148,6 +150,16 @@ pub struct Subscription {
     pub consumer_count: Option<u32>,
     #[serde(default = "commit_interval_ms")]
     pub commit_interval_ms: Option<u64>,
+    #[serde(default)]
+    pub processing: Processing,
+}
+
+/// What a consumer does with what it has received, as far as time goes.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Processing {
+    pub us_per_msg: f64,
+    pub us_per_fetch: f64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -174,7 +186,18 @@ pub struct Schedule {
     pub rate_msgs_s: Option<f64>,
     pub burst_msgs: Option<u32>,
     pub ramp: Option<Ramp>,
+    #[serde(default)]
+    pub changes: Vec<RateChange>,
     pub stop_s: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateChange {
+    pub at_s: f64,
+    pub rate_msgs_s: f64,
+    #[serde(default)]
+    pub over_s: f64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -236,6 +259,7 @@ pub enum Compression {
 #[serde(deny_unknown_fields)]
 pub struct Payload {
     pub size_bytes: Option<u64>,
+    pub sizes_bytes: Option<Vec<u64>>,
     pub random_ratio: Option<f64>,
     pub pool: Option<u64>,
     pub templates_base64: Option<Vec<String>>,

@@ -9,7 +9,7 @@ mod control;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use gauge_client::{Protocol, Waker};
@@ -58,7 +58,8 @@ struct Lane {
 
 impl Lane {
     fn tell(&self, command: Command) -> bool {
-        let is_told = self.commands.try_send(command).is_ok();
+        // A lane that has ended hears nothing, and says so by its last event, which may still be on its way.
+        let is_told = !matches!(self.commands.try_send(command), Err(TrySendError::Full(_)));
         if let Some(waker) = &self.waker {
             waker.wake();
         }

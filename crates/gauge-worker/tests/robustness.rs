@@ -72,6 +72,32 @@ fn every_field_is_looked_at() {
         ("/producers/0", keyed, "producers[0].key_count"),
         ("/producers/0/key_count", json!(5), "producers[0].key_count"),
         (
+            "/producers/0/zipf_exponent",
+            json!(1.0),
+            "producers[0].zipf_exponent",
+        ),
+        (
+            "/producers",
+            json!([{"id": 0, "topic": "t", "keys": "zipf", "key_count": 5}, {"id": 1, "topic": "t", "keys": "zipf", "key_count": 6}]),
+            "producers[1].keys",
+        ),
+        (
+            "/subscriptions/0/processing",
+            json!({"us_per_msg": -1.0}),
+            "subscriptions[0].processing.us_per_msg",
+        ),
+        (
+            "/schedule/changes",
+            json!([{"at_s": 1.0, "rate_msgs_s": 5.0, "over_s": 2.0}, {"at_s": 2.0, "rate_msgs_s": 5.0}]),
+            "schedule.changes[1].at_s",
+        ),
+        ("/payload/sizes_bytes", json!([100]), "payload.sizes_bytes"),
+        (
+            "/payload",
+            json!({"sizes_bytes": [100, 0]}),
+            "payload.sizes_bytes[1]",
+        ),
+        (
             "/subscriptions",
             json!([{"name": "a"}, {"name": "a"}]),
             "subscriptions[1].name",

@@ -464,3 +464,76 @@ fn a_consumer_alone_reads_what_is_there_from_its_start_on() {
     assert_eq!(result["drained"], true);
     assert_eq!(received(&result["totals"]), 4000);
 }
+
+#[test]
+fn sizes_keys_and_rate_may_vary_and_the_audit_holds() {
+    let worker = Worker::new();
+    let mut request = trial();
+    request["payload"] = json!({"sizes_bytes": [32, 1000, 100, 50], "random_ratio": 0.5});
+    request["producers"] = json!([
+        {"id": 0, "topic": "t", "keys": "zipf", "key_count": 100, "zipf_exponent": 1.2},
+        {"id": 1, "topic": "t", "keys": "zipf", "key_count": 100, "zipf_exponent": 1.2}
+    ]);
+    request["schedule"] = json!({"arrival": "uniform", "rate_msgs_s": 2000.0, "stop_s": 0.8,
+        "changes": [{"at_s": 0.4, "rate_msgs_s": 8000.0}]});
+    worker.begin(&request);
+    worker.sleep_until_s(0.9);
+    let result = worker.finish();
+    assert_eq!(result["audit"]["sent"], 4000);
+    assert_eq!(result["audit"]["balanced"], true);
+    let subscription = &result["audit"]["subscriptions"][0];
+    for (count, expected) in [("unique", 4000), ("corrupted", 0), ("reordered", 0), ("lost", 0)] {
+        assert_eq!(subscription[count], expected, "{count}: {subscription}");
+    }
+    // 2,000 messages of each producer are 500 of each size.
+    assert_eq!(result["totals"]["sent_bytes"], 1000 * (32 + 1000 + 100 + 50));
+    assert_eq!(result["totals"]["subscriptions"][0]["received_bytes"], 1_182_000);
+}
+
+#[test]
+fn a_slow_consumer_falls_behind_and_is_not_called_lossy() {
+    let worker = Worker::new();
+    let mut request = trial();
+    request["subscriptions"] = json!([
+        {"name": "slow", "processing": {"us_per_msg": 400.0}},
+        {"name": "quick"}
+    ]);
+    request["lanes"] = json!({"producer": 1, "consumer": 2, "realtime": "off"});
+    worker.begin(&request);
+    worker.sleep_until_s(0.8);
+    let counters = worker.get("/v1/trials/current/counters");
+    let received = |at: usize| counters["subscriptions"][at]["received_msgs"].as_u64().unwrap();
+    // 5,000 messages per second come, 2,500 can be worked off; a fetch takes what is there, so it goes by leaps.
+    assert!((500..3500).contains(&received(0)), "{counters}");
+    assert!(received(1) > 3500, "{counters}");
+    let result = worker.finish();
+    for subscription in result["audit"]["subscriptions"].as_array().unwrap() {
+        assert_eq!(subscription["lost"], 0, "{subscription}");
+        assert_eq!(subscription["balanced"], true);
+    }
+    assert_eq!(
+        result["audit"]["subscriptions"][0]["unique"], 4000,
+        "what was left is read in the drain"
+    );
+}
+
+#[test]
+fn topics_of_one_partition_are_spread_over_all_consumers() {
+    let worker = Worker::new();
+    let mut request = trial();
+    let topics: Vec<_> = (0..6)
+        .map(|at| json!({"name": format!("t{at}"), "partitions": 1}))
+        .collect();
+    request["topics"] = json!(topics);
+    request["producers"] = json!([{"id": 0, "topic": "t5"}]);
+    request["subscriptions"] =
+        json!([{"name": "s", "consumers": 3, "consumer_from": 2, "consumer_count": 1}]);
+    // The consumer 2 of 3 has the slots 2 and 5: before, the consumer 0 had all of them.
+    let started = worker.begin(&request);
+    assert_eq!(
+        started["readiness"],
+        json!({"partitions": 2, "assigned": 2, "proven": 2})
+    );
+    worker.sleep_until_s(0.9);
+    assert_eq!(worker.finish()["audit"]["subscriptions"][0]["unique"], 4000);
+}

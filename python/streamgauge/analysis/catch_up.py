@@ -36,7 +36,7 @@ def catch_up(
     known = [(name, from_s) for name, from_s in starts if from_s is not None]
     untils = [from_s for _, from_s in known[1:]] + [last_s]
     phases = [
-        _phase(intervals, name, Window(from_s, until_s), rate_msgs_s)
+        phase_figures(intervals, name, Window(from_s, until_s), rate_msgs_s, name)
         for (name, from_s), until_s in zip(known, untils, strict=True)
     ]
     drains = [_drain(intervals, read, message_bytes) for read in facts.reads]
@@ -57,7 +57,10 @@ def catch_up(
     )
 
 
-def _phase(intervals: Intervals, name: str, window: Window, rate_msgs_s: float | None) -> PhaseFigures:
+def phase_figures(
+    intervals: Intervals, name: str, window: Window, rate_msgs_s: float | None, phase: str | None
+) -> PhaseFigures:
+    """The figures of a window: latencies of the messages that were intended in a phase (any, if None)."""
     counters = [row for row in intervals.counters() if window.holds(row)]
     seconds = _seconds(counters)
     acked, acked_bytes = total(counters, "acked_msgs"), total(counters, "acked_bytes")
@@ -72,11 +75,13 @@ def _phase(intervals: Intervals, name: str, window: Window, rate_msgs_s: float |
         publish_rate_msgs_s=acked / seconds if seconds else 0.0,
         publish_rate_mb_s=acked_bytes / seconds / BYTES_PER_MB if seconds else 0.0,
         achieved_share=acked / (rate_msgs_s * seconds) if rate_msgs_s and seconds else None,
-        publish_ms=latency(intervals.histogram("publish", name), intervals.beyond("publish", name)),
-        send_delay_ms=latency(intervals.histogram("send_delay", name), intervals.beyond("send_delay", name)),
+        publish_ms=latency(intervals.histogram("publish", phase), intervals.beyond("publish", phase)),
+        send_delay_ms=latency(
+            intervals.histogram("send_delay", phase), intervals.beyond("send_delay", phase)
+        ),
         end_to_end_by_subscription_ms={
             one: latency(
-                intervals.histogram("end_to_end", name, one), intervals.beyond("end_to_end", name, one)
+                intervals.histogram("end_to_end", phase, one), intervals.beyond("end_to_end", phase, one)
             )
             for one in intervals.subscriptions()
         },

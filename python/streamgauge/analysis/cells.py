@@ -11,16 +11,10 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from streamgauge.analysis.estimates import median_interval
 from streamgauge.model.result import TrialResult
 
 Key = tuple[str, ...]
-
-INTERVAL_TRIALS_MIN = 3
-"""With two values a median and an interval say no more than the two values."""
-BOOTSTRAP_DRAWS = 2000
-BOOTSTRAP_SEED = 1
 
 
 @dataclass(frozen=True)
@@ -34,7 +28,7 @@ class Middle:
     """Largest."""
     trials: int
     interval: tuple[float, float] | None = None
-    """Bootstrap 95 % interval of the median over trials; None with fewer than INTERVAL_TRIALS_MIN of them."""
+    """95 % interval of the median over trials (analysis/estimates.py); None with too few of them."""
 
 
 @dataclass(frozen=True)
@@ -70,23 +64,12 @@ class Cell:
         found = [value for value in map(figure, self.counted) if value is not None]
         if not found:
             return None
-        return Middle(statistics.median(found), min(found), max(found), len(found), interval(found))
+        return Middle(statistics.median(found), min(found), max(found), len(found), median_interval(found))
 
     def median(self, figure: Callable[[TrialResult], float | None]) -> float | None:
         """The median alone."""
         middle = self.middle(figure)
         return None if middle is None else middle.median
-
-
-def interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Percentile bootstrap 95 % interval of the median; None for too few values. The same values give the same
-    interval."""
-    if len(values) < INTERVAL_TRIALS_MIN:
-        return None
-    drawn = np.random.default_rng(BOOTSTRAP_SEED).integers(0, len(values), (BOOTSTRAP_DRAWS, len(values)))
-    medians = np.median(np.asarray(values, dtype=np.float64)[drawn], axis=1)
-    low, high = np.percentile(medians, [2.5, 97.5])
-    return float(low), float(high)
 
 
 def key_of(trial: TrialResult) -> Key:

@@ -66,6 +66,10 @@ class Intervals:
         """All rows but those of one subscription."""
         return Intervals([row for row in self.rows if row["subscription"] != subscription])
 
+    def within(self, window: Window) -> Intervals:
+        """The rows of the intervals that lie in a window as a whole."""
+        return Intervals([row for row in self.rows if window.holds(row)])
+
     def counters(self) -> list[Row]:
         """Rows of role worker: what each worker counted in each interval."""
         return [row for row in self.rows if row["role"] == "worker"]
@@ -294,6 +298,9 @@ def _resource_values(
         "others_cpu_s": of("others", "cpu_s"),
         "host_cpu_s": of("host", "cpu_s"),
         "steal_s": of("host", "steal_s"),
+        "flushes": of("host", "flushes"),
+        "flush_s": of("host", "flush_s"),
+        "disk_busy_s": of("host", "disk_busy_s"),
         # A level, not a sum: the mean over the intervals that share a point.
         "system_rss_bytes": of("system", "rss_bytes") / members,
         "system_disk_write_bytes": of("system", "disk_write_bytes"),

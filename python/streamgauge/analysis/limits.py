@@ -23,9 +23,7 @@ BINDING = ("cpu", "disk_write", "disk_read", "network")
 def limits(probes: Sequence[Mapping[str, Any]]) -> Limits:
     """Medians of `gauge probe --json` objects; None for what no probe measured."""
     wakeup_key = (
-        "fifo"
-        if any(_number(probe, "wakeup_us", "fifo", "p99") is not None for probe in probes)
-        else "normal"
+        "fifo" if any(number(probe, "wakeup_us", "fifo", "p99") is not None for probe in probes) else "normal"
     )
     cores = _median(probes, "host", "cores")
     return Limits(
@@ -101,9 +99,16 @@ def _cpu_share(cpu: Cpu, host_cpu_s: float | None) -> Share | None:
         value=used / available,
         explanation=(
             f"{used / cpu.duration_s:.2f} of {cpu.cores} cores were busy, with everything "
-            "that ran on the machine"
+            "that ran on the machine" + _who(cpu)
         ),
     )
+
+
+def _who(cpu: Cpu) -> str:
+    """Who used it; without this a machine that others keep busy would look like a system at its end."""
+    parts = [("the system", cpu.system_s), ("the generator", cpu.workers_s), ("others", cpu.others_s)]
+    known = [f"{who} {seconds / cpu.duration_s:.2f}" for who, seconds in parts if seconds is not None]
+    return f" ({', '.join(known)})"
 
 
 def _part(name: str, value: float, who: str, cores: int) -> Share:
@@ -119,11 +124,12 @@ def _rate_share(name: str, used: float | None, limit: float | None, what: str) -
 
 
 def _median(probes: Sequence[Mapping[str, Any]], *path: str) -> float | None:
-    found = [value for value in (_number(probe, *path) for probe in probes) if value is not None]
+    found = [value for value in (number(probe, *path) for probe in probes) if value is not None]
     return statistics.median(found) if found else None
 
 
-def _number(probe: Mapping[str, Any], *path: str) -> float | None:
+def number(probe: Mapping[str, Any], *path: str) -> float | None:
+    """A figure of a probe; None where it has none."""
     value: Any = probe
     for key in path:
         if not isinstance(value, Mapping):

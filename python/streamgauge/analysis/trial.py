@@ -17,15 +17,19 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
+from streamgauge.analysis import bottleneck, patterns, steadiness, validity
 from streamgauge.analysis import limits as limits_module
 from streamgauge.analysis import search as search_rules
-from streamgauge.analysis import steadiness, validity
+from streamgauge.analysis import tail as tail_module
+from streamgauge.analysis.acks import Acks
 from streamgauge.analysis.catch_up import catch_up
+from streamgauge.analysis.faults import faults as fault_figures
 from streamgauge.analysis.intervals import (
     EDGE_S,
     METRICS,
     Intervals,
     Row,
+    Series,
     Window,
     read_resources,
     series,
@@ -38,8 +42,10 @@ from streamgauge.model.result import (
     CatchUp,
     Cpu,
     Durability,
+    Fault,
     Lane,
     Latency,
+    Pattern,
     Phase,
     Process,
     Search,
@@ -48,14 +54,18 @@ from streamgauge.model.result import (
     SubscriptionFigures,
     SystemMetric,
     TrialResult,
+    WarmUpResult,
     WorkloadResult,
 )
 from streamgauge.store.context import BacklogFacts
+from streamgauge.store.directory import ACKS_NAME
 
 MEASURE = "measure"
 """The phase whose messages make the headline figures."""
 EXTRA_READER = "catch-up"
 """The subscription that reads a backlog while others tail."""
+INTERVAL_S = 1.0
+"""Length of the intervals."""
 STAMP_BYTES = 32
 """Messages below this size carry no stamp: no audit and no end-to-end latency."""
 BYTES_PER_MB = 1e6
@@ -100,6 +110,10 @@ class RawTrial:
     """The rate of the schedule: the workload's, or the one that was found."""
     search: Search | None = None
     backlog: BacklogFacts | None = None
+    warm_up: WarmUpResult | None = None
+    faults: list[Fault] = field(default_factory=list)
+    schedule_start_unix_ms: int | None = None
+    """When the schedule began, for what logs tell."""
     fatal: list[str] = field(default_factory=list)
     """Become reasons of invalidity."""
 
@@ -132,7 +146,7 @@ def analyse(raw: RawTrial) -> TrialResult:
     # What reads a backlog has figures of its own; the headline is of those that tail.
     intervals = everything.without(EXTRA_READER) if has_extra_reader(raw.workload) else everything
     resources = read_resources(raw.directory)
-    window = Window(raw.measure_from_s, raw.measure_until_s)
+    window = _window(raw, intervals)
     counted = _count(intervals, window)
     latencies = {
         metric: latency(intervals.histogram(metric, MEASURE), intervals.beyond(metric, MEASURE))
@@ -152,13 +166,40 @@ def analyse(raw: RawTrial) -> TrialResult:
         attached=raw.attached,
     )
     audit = _audit(raw.finish)
+    if consumes_only(raw.workload):
+        # What was sent is not known: there is nothing to compare with.
+        audit = audit.model_copy(update={"enabled": False, "clean": False})
     whole = intervals.counters()
     # Judged as the load that it was: at the rate that was found, where one was to be found.
     asked = raw.workload.model_copy(update={"rate_msgs_s": raw.rate_msgs_s}) if raw.search else raw.workload
     target = validity.target_msgs(asked, counted.duration_s)
     search = _soaked(raw, intervals, window, counted, latencies, cpu)
     caught = _caught_up(raw, everything, window)
-    steady = _steadiness(intervals, resources, window, counted)
+    lined_up = series(intervals, resources, MEASURE)
+    steady = _steadiness(lined_up, window, counted)
+    amplification = _write_amplification(processes, counted)
+    busiest = bottleneck.threads(used)
+    bottle = bottleneck.bottleneck(
+        at_its_most=not consumes_only(raw.workload)
+        and (
+            asked.arrival == "closed"
+            or raw.search is not None
+            or bool(target and counted.acked_msgs < validity.ACHIEVED_SHARE_MIN * target)
+        ),
+        shares=[] if raw.attached else shares,
+        busiest=busiest,
+        others=[
+            bottleneck.fsync_limit(used, machine),
+            bottleneck.window_limit(
+                asked,
+                latencies["service"],
+                counted.per_second(counted.acked_bytes) / BYTES_PER_MB,
+                _held_share(intervals, window, raw),
+            ),
+            bottleneck.lane_limit(raw.lanes, _load_s(intervals, raw)),
+        ],
+        write_amplification=amplification,
+    )
     evidence = validity.Evidence(
         status=raw.status,
         failure=raw.failure,
@@ -166,9 +207,11 @@ def analyse(raw: RawTrial) -> TrialResult:
         notes=[*_clock_notes(raw), *raw.notes, *_late_in(caught)],
         workload=asked,
         search=search,
+        has_faults=bool(raw.faults),
         publish=latencies["publish"],
         send_delay=latencies["send_delay"],
         acked_msgs=counted.acked_msgs,
+        received_msgs=counted.received_msgs,
         window_s=counted.duration_s,
         failed_msgs=total(whole, "failed_msgs"),
         retries=total(whole, "retries"),
@@ -185,6 +228,7 @@ def analyse(raw: RawTrial) -> TrialResult:
         nodes=raw.nodes,
         attached=raw.attached,
         share_of_limit=limits_module.most_used(shares),
+        binding=bottle.binding,
     )
     return TrialResult(
         run_id=raw.run_id,
@@ -209,6 +253,14 @@ def analyse(raw: RawTrial) -> TrialResult:
         subscriptions=_subscriptions(raw, everything, window, counted),
         search=search,
         catch_up=caught,
+        warm_up=raw.warm_up,
+        faults=fault_figures(
+            everything,
+            raw.faults,
+            Acks.read(raw.directory / ACKS_NAME),
+            window,
+            None if raw.workload.extra.get("ramp_to_msgs_s") else raw.rate_msgs_s,
+        ),
         publish_rate_msgs_s=counted.per_second(counted.acked_msgs),
         publish_rate_mb_s=counted.per_second(counted.acked_bytes) / BYTES_PER_MB,
         consume_rate_msgs_s=counted.per_second(counted.received_msgs),
@@ -229,12 +281,42 @@ def analyse(raw: RawTrial) -> TrialResult:
         limits=machine,
         share_of_limit=evidence.share_of_limit,
         shares=shares,
-        write_amplification=_write_amplification(processes, counted),
+        patterns=_patterns(lined_up, window),
+        bottleneck=bottle,
+        tail=tail_module.tail(
+            intervals,
+            lined_up,
+            window,
+            phase=MEASURE,
+            cores=raw.cores,
+            stops_ms=tail_module.stops(raw.directory / "logs", raw.schedule_start_unix_ms, INTERVAL_S),
+        ),
+        threads=busiest,
+        write_amplification=amplification,
         lanes=raw.lanes,
         cannot=raw.cannot,
         worker_rss_bytes_max=max((int(row["rss_bytes"] or 0) for row in whole), default=0),
         end_to_end_bound_ms=_clocks(raw).get("bound_ms"),
     )
+
+
+def _window(raw: RawTrial, intervals: Intervals) -> Window:
+    """The measured window. Where topics are only read, it ends with the last interval in which something came: there is an end to what
+    is there, and waiting behind it is no reading."""
+    if not consumes_only(raw.workload):
+        return Window(raw.measure_from_s, raw.measure_until_s)
+    ends = [
+        float(row["start_s"]) + float(row["duration_s"])
+        for row in intervals.receipts()
+        if row["received_msgs"]
+    ]
+    until_s = min(max(ends, default=raw.measure_until_s), raw.measure_until_s)
+    return Window(raw.measure_from_s, max(until_s, raw.measure_from_s))
+
+
+def consumes_only(workload: WorkloadResult) -> bool:
+    """Whether topics are read that exist, and nothing is produced."""
+    return workload.producers_per_topic == 0
 
 
 def has_extra_reader(workload: WorkloadResult) -> bool:
@@ -300,7 +382,7 @@ def _caught_up(raw: RawTrial, intervals: Intervals, window: Window) -> CatchUp |
         raw.workload.backlog,
         raw.backlog,
         measured=window,
-        rate_msgs_s=None if raw.workload.extra.get("ramp_to_msgs_s") else raw.rate_msgs_s,
+        rate_msgs_s=None if validity.rate_changes(raw.workload) else raw.rate_msgs_s,
         message_bytes=raw.workload.message_size_bytes,
     )
 
@@ -572,8 +654,24 @@ def _books(intervals: Intervals, audit: Audit) -> list[str]:
     return found
 
 
-def _steadiness(intervals: Intervals, resources: list[Row], window: Window, counted: Counted) -> Steadiness:
-    lined_up = series(intervals, resources, MEASURE)
+def _held_share(intervals: Intervals, window: Window, raw: RawTrial) -> float:
+    """Share of the time for which producers had something due and no room, the mean over producers."""
+    producers = raw.workload.topics * raw.workload.producers_per_topic
+    rows = [row for row in intervals.counters() if window.holds(row)]
+    seconds = total_s(rows, "duration_s")
+    return total_s(rows, "backpressured_s") / (producers * seconds) if producers and seconds else 0.0
+
+
+def _patterns(lined_up: Series, window: Window) -> list[Pattern]:
+    inside = lined_up.within(window)
+    names = ("publish_ms_p50", "publish_ms_p99", "publish_ms_max")
+    judged = {name: lined_up.values[name][inside] for name in names}
+    with np.errstate(invalid="ignore", divide="ignore"):
+        judged["publish_rate"] = (lined_up.values["acked_msgs"] / lined_up.duration_s)[inside]
+    return patterns.find(judged, lined_up.start_s[inside])
+
+
+def _steadiness(lined_up: Series, window: Window, counted: Counted) -> Steadiness:
     inside = lined_up.within(window)
     values = lined_up.values
     duration = lined_up.duration_s

@@ -50,6 +50,8 @@ class Evidence:
     send_delay: Latency
     acked_msgs: int
     """Acknowledged within the measured window."""
+    received_msgs: int
+    """Received within it."""
     window_s: float
     failed_msgs: int
     retries: int
@@ -69,8 +71,13 @@ class Evidence:
     nodes: int
     attached: bool
     share_of_limit: Share | None
+    """The limit of the machine that was used most."""
+    binding: str | None = None
+    """The limit that binds, of whatever kind (analysis/bottleneck.py)."""
     cannot: list[str] = field(default_factory=list)
     search: Search | None = None
+    has_faults: bool = False
+    """The system was broken on purpose: what it failed to do then is the finding, and no fault of the trial."""
 
 
 def judge(evidence: Evidence) -> Validity:
@@ -93,11 +100,14 @@ def _broken(evidence: Evidence) -> list[str]:
     reasons = list(evidence.fatal)
     if evidence.status == "failed" and not evidence.fatal:
         reasons.append(evidence.failure or "The trial failed before it was complete.")
-    if evidence.window_s <= 0 or evidence.publish.count == 0:
+    if evidence.workload.producers_per_topic == 0:
+        if not evidence.received_msgs:
+            reasons.append("No message was read: the topics hold nothing from where the subscriptions began.")
+    elif evidence.window_s <= 0 or evidence.publish.count == 0:
         reasons.append(
             "No message was measured: the trial ended before or within warm-up, or nothing was acknowledged."
         )
-    if evidence.failed_msgs:
+    if evidence.failed_msgs and not evidence.has_faults:
         kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(evidence.errors.items()))
         reasons.append(
             f"{evidence.failed_msgs:,} messages failed"
@@ -118,9 +128,10 @@ def _generator(evidence: Evidence) -> list[str]:
                 f"(5 % of the publish p99, at least 1 ms)."
             )
     target = target_msgs(evidence.workload, evidence.window_s)
-    if target and evidence.acked_msgs < ACHIEVED_SHARE_MIN * target - allowance_msgs(
+    short = target and evidence.acked_msgs < ACHIEVED_SHARE_MIN * target - allowance_msgs(
         evidence.workload, target
-    ):
+    )
+    if target and short and not evidence.has_faults:
         reasons.append(
             f"Achieved {100 * evidence.acked_msgs / target:.1f} % of the target rate; at least 99 % "
             "is needed: "
@@ -150,9 +161,14 @@ def target_msgs(workload: WorkloadResult, window_s: float) -> float | None:
     """Messages that the schedule asks for in the window; None for a closed loop or a rate that changes on the
     way.
     """
-    if workload.rate_msgs_s is None or workload.arrival == "closed" or workload.extra.get("ramp_to_msgs_s"):
+    if workload.rate_msgs_s is None or workload.arrival == "closed" or rate_changes(workload):
         return None
     return workload.rate_msgs_s * window_s
+
+
+def rate_changes(workload: WorkloadResult) -> bool:
+    """Whether the rate changes on the way."""
+    return bool(workload.extra.get("ramp_to_msgs_s") or workload.steps)
 
 
 def allowance_msgs(workload: WorkloadResult, target: float) -> float:
@@ -203,11 +219,20 @@ def _trial_warnings(evidence: Evidence) -> list[str]:
     warnings = []
     if evidence.status == "interrupted":
         warnings.append("The trial was stopped by the user; figures are of what was measured until then.")
-    if evidence.steadiness.label not in ("steady", "too short"):
+    if evidence.has_faults:
+        warnings.append(
+            "The system was broken on purpose in this trial: its figures are those of the faults."
+        )
+    elif evidence.steadiness.label not in ("steady", "too short"):
         warnings.append(f"The trial is {evidence.steadiness.label}: {evidence.steadiness.explanation}")
     elif evidence.steadiness.label == "too short":
         warnings.append(f"Too short to judge steadiness: {evidence.steadiness.explanation}")
-    if not evidence.audit.enabled and evidence.audit_expected:
+    if evidence.workload.producers_per_topic == 0:
+        warnings.append(
+            "Topics were read that existed before: what was sent to them is not known, so there is no audit and no "
+            "end-to-end latency."
+        )
+    elif not evidence.audit.enabled and evidence.audit_expected:
         warnings.append("The audit is off: messages below 32 bytes have no room for the stamp.")
     target = target_msgs(evidence.workload, evidence.window_s)
     if target and evidence.acked_msgs > CAUGHT_UP_SHARE_MIN * target + allowance_msgs(
@@ -227,9 +252,11 @@ def _trial_warnings(evidence: Evidence) -> list[str]:
 
 
 def _error_warnings(evidence: Evidence) -> list[str]:
-    if evidence.failed_msgs:
+    if evidence.failed_msgs and not evidence.has_faults:
         return []
     kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(evidence.errors.items()) if count)
+    if evidence.failed_msgs:
+        return [f"{evidence.failed_msgs:,} messages failed" + (f" ({kinds})." if kinds else ".")]
     if evidence.retries:
         return [f"{evidence.retries:,} sends were retried and succeeded" + (f" ({kinds})." if kinds else ".")]
     return [f"Errors without a failed message: {kinds}."] if kinds else []
@@ -268,9 +295,14 @@ def _machine_warnings(evidence: Evidence) -> list[str]:
                 "the generator may be the limit; try more lanes or more workers."
             )
     target = target_msgs(evidence.workload, evidence.window_s)
-    at_its_most = target is None or evidence.acked_msgs < ACHIEVED_SHARE_MIN * target
+    at_its_most = not evidence.has_faults and (
+        not rate_changes(evidence.workload)
+        if target is None
+        else evidence.acked_msgs < ACHIEVED_SHARE_MIN * target
+    )
     share = evidence.share_of_limit
-    if at_its_most and not evidence.attached and share is not None and share.value < NEAR_LIMIT_SHARE:
+    is_unexplained = share is not None and share.value < NEAR_LIMIT_SHARE and evidence.binding is None
+    if at_its_most and not evidence.attached and share is not None and is_unexplained:
         warnings.append(
             f"Nothing is near its limit (the most used is {share.name.replace('_', ' ')} at "
             f"{100 * share.value:.0f} %): "

@@ -9,7 +9,21 @@ from typing import Annotated
 
 import typer
 
-from streamgauge.cli import bench, export, importing, probe, report, runs, systems, worker
+from streamgauge.cli import (
+    bench,
+    compare,
+    durability,
+    export,
+    history,
+    importing,
+    probe,
+    query,
+    report,
+    runs,
+    study,
+    systems,
+    worker,
+)
 from streamgauge.cli import run as run_command
 
 app = typer.Typer(
@@ -22,8 +36,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run_command.run)
+app.command("study")(study.study)
+app.command("studies")(study.studies)
 app.command("bench")(bench.bench)
+app.command("durability")(durability.durability)
 app.command("report")(report.report)
+app.command("compare")(compare.compare)
+app.command("history")(history.history)
+app.command("query")(query.query)
 app.command("export")(export.export)
 app.command("import")(importing.import_)
 app.command("probe", context_settings=probe.PASS_ON)(probe.probe)

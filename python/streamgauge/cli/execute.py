@@ -6,7 +6,7 @@ import secrets
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.errors import InputError, Problem
@@ -15,6 +15,9 @@ from streamgauge.model.resolve import read_workload
 from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems
 from streamgauge.model.workload import Workload
 from streamgauge.systems.base import SystemFailure
+
+if TYPE_CHECKING:
+    from streamgauge.store.directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Request:
     data: Path | None
     events: str | None
     fleet: FleetChoice = THIS_MACHINE
+    fail_if: tuple[str, ...] = ()
+    baseline: str | None = None
 
 
 def execute(request: Request) -> int:
@@ -41,6 +46,7 @@ def execute(request: Request) -> int:
     Raises InputError with all problems of the input before anything is fetched or started.
     """
     workloads, choices = _read(request)
+    _check_gates(request)
     for choice in choices:
         missing = None if choice.request.connect else choice.system.missing()
         if missing:
@@ -66,7 +72,7 @@ def execute_chosen(request: Request, workloads: list[Workload], choices: list[Sy
     )
     for note in _notes(workloads):
         print(f"note: {note}", file=sys.stderr)
-    sink = _open_events(request.events)
+    sink = open_events(request.events)
     try:
         observer = make_observer(sink)
         try:
@@ -74,28 +80,82 @@ def execute_chosen(request: Request, workloads: list[Workload], choices: list[Sy
         finally:
             observer.close()
         show_outcome(outcome.directory.path, to_stderr=sink is sys.stdout)
+        failed = _judge_gates(request, outcome.directory, to_stderr=sink is sys.stdout)
     finally:
         if sink is not None and sink is not sys.stdout:
             sink.close()
-    return outcome.exit_status
+    return outcome.exit_status or int(failed)
+
+
+def _check_gates(request: Request) -> None:
+    """Gates and their baseline are read before anything is started. Raises InputError."""
+    from streamgauge.model.gate import read_gates
+    from streamgauge.store.directory import RunDirectory
+
+    read_gates(request.fail_if)
+    if request.baseline is not None:
+        if not request.fail_if:
+            raise InputError("--baseline needs --fail-if: what must not have become worse, and by how much?")
+        if not RunDirectory.open(request.baseline, request.out).results():
+            raise InputError(f"--baseline {request.baseline}: holds no results")
+
+
+def _judge_gates(request: Request, run: RunDirectory, *, to_stderr: bool) -> bool:
+    """Prints what became of the gates; whether one failed."""
+    if not request.fail_if:
+        return False
+    from rich.console import Console
+
+    from streamgauge.analysis.cells import cells
+    from streamgauge.analysis.compare import compare, judge_absolute, judge_ratio
+    from streamgauge.cli.compare import matched, print_gates
+    from streamgauge.model.gate import read_gates
+
+    gates = read_gates(request.fail_if)
+    if request.baseline is None:
+        found = [judge_absolute(gate, cell) for cell in cells(run.results()) for gate in gates]
+    else:
+        figures = list(dict.fromkeys(gate.figure for gate in gates))
+        pairs = matched(request.baseline, str(run.path), request.out)
+        found = [judge_ratio(gate, compare(*pair, figures)) for pair in pairs for gate in gates]
+    return print_gates(found, Console(stderr=to_stderr)) or not found
 
 
 def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
     """Writes the report of a run, prints the table and says where the report is."""
     from rich.console import Console
 
-    from streamgauge.report import html, terminal
+    from streamgauge.report import html, study, terminal, terminal_study
+    from streamgauge.report.run import read_run
     from streamgauge.store.directory import RunDirectory
+    from streamgauge.store.study import is_study
 
     console = Console(stderr=to_stderr)
     run = RunDirectory(directory)
-    report = html.write(directory)
+    if run.read_durability() is not None:
+        show_durability(run)
+        return
     results = run.results()
-    if results:
-        terminal.print_summary(results, console)
+    if results and is_study(directory):
+        report = study.write(directory)
+        terminal_study.print_claims(study.outcome_of(read_run(directory)), console)
+    else:
+        report = html.write(directory)
+        if results:
+            terminal.print_summary(results, console)
     for note in run.read_manifest().notes if run.ours else []:
         console.print(f"note: {note}", markup=False, highlight=False)
-    console.print(f"report: {_shown(report)}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"report: {shown(report)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def show_durability(run: RunDirectory) -> None:
+    """As `show_outcome`, for a run of durability experiments."""
+    from streamgauge.report import durability
+
+    found = run.read_durability()
+    if found is not None:
+        durability.print_report(found)
+    print(f"report: {shown(durability.write(run))}")
 
 
 def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
@@ -120,9 +180,29 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
         choices = choose_systems(request.systems, wanted, systems())
     except InputError as error:
         problems.extend(error.problems)
+    problems.extend(
+        Problem(
+            f"{workload.name}: reads topics that exist, so it needs a cluster that runs: --connect HOST:PORT"
+        )
+        for workload in workloads
+        if workload.consumes_only and not all(choice.request.connect for choice in choices)
+    )
+    problems.extend(_faults_of_others(workloads, choices))
     if problems:
         raise InputError(problems)
     return workloads, choices
+
+
+def _faults_of_others(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+    """A cluster that was running already is not ours to break."""
+    broken = [workload.name for workload in workloads if workload.faults]
+    return [
+        Problem(
+            f"{choice.name}: faults ({', '.join(broken)}) cannot be made in a cluster that already runs (connect)"
+        )
+        for choice in choices
+        if broken and choice.request.connect
+    ]
 
 
 def _name(workloads: list[Workload], choices: list[SystemChoice]) -> str:
@@ -136,7 +216,8 @@ def _notes(workloads: list[Workload]) -> list[str]:
     return [f"{workload.name}: {note}" for workload in workloads for note in workload.notes]
 
 
-def _open_events(target: str | None) -> TextIO | None:
+def open_events(target: str | None) -> TextIO | None:
+    """Where events are written; None when nobody asked for them. Raises InputError."""
     if target is None:
         return None
     if target == "-":
@@ -147,7 +228,7 @@ def _open_events(target: str | None) -> TextIO | None:
         raise InputError(f"--events {target}: cannot be written: {error.strerror}") from None
 
 
-def _shown(path: Path) -> str:
+def shown(path: Path) -> str:
     """Relative to the working directory where that is shorter."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))

@@ -34,7 +34,10 @@ DurationOption = Annotated[
     str | None, typer.Option("--duration", metavar="TIME", help="Measured time, such as 30s or 5m.")
 ]
 WarmupOption = Annotated[
-    str | None, typer.Option("--warmup", metavar="TIME", help="Warm-up before it, at the same rate.")
+    str | None,
+    typer.Option(
+        "--warmup", metavar="TIME|auto", help="Warm-up before it, at the same rate; auto: until steady."
+    ),
 ]
 RepeatOption = Annotated[
     int,
@@ -128,6 +131,14 @@ def run(
             help="Size of the backlog that is built and read: 500MB, 2GiB; 0 for none.",
         ),
     ] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault",
+            metavar="FAULT@TIME[,...]",
+            help="Break the system on purpose while it is measured: kill:1@10s,restart@20s (docs/durability.md).",
+        ),
+    ] = None,
     allow_unstamped: Annotated[
         bool,
         typer.Option("--allow-unstamped", help="Allow messages below 32 bytes: no audit, no end-to-end."),
@@ -136,6 +147,17 @@ def run(
     workers: WorkersOption = None,
     topology: TopologyOption = "same",
     on_worker_loss: OnWorkerLossOption = "end",
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-if",
+            metavar="'FIGURE > NUMBER'",
+            help="End with status 1 if so: 'publish_ms.p99 > 20'; with --baseline, a ratio to it. Several are possible.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", metavar="RUN", help="What --fail-if compares with.")
+    ] = None,
 ) -> None:
     """Measure one or more workloads on one or more systems.
 
@@ -159,6 +181,7 @@ def run(
         linger=linger,
         in_flight=in_flight,
         backlog=backlog,
+        fault=fault,
         allow_unstamped=allow_unstamped,
     )
     request = Request(
@@ -174,5 +197,7 @@ def run(
         data=data,
         events=events,
         fleet=choose_fleet(fleet, workers, topology, on_worker_loss),
+        fail_if=tuple(fail_if or ()),
+        baseline=baseline,
     )
     raise typer.Exit(execute(request))

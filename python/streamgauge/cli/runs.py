@@ -41,9 +41,14 @@ def show(
     from rich.console import Console
 
     from streamgauge.report import terminal
+    from streamgauge.report.durability import print_report
     from streamgauge.store.directory import RunDirectory
 
     found = RunDirectory.open(run, out)
+    durability = found.read_durability()
+    if durability is not None:
+        print_report(durability)
+        return
     results = found.results()
     if not results:
         typer.echo(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from streamgauge.fleet.client import WorkerClient
 from streamgauge.fleet.messages import Counters, Intervals, TrialStatus
 
 
@@ -78,6 +79,13 @@ class Worker:
     """Of several workers: those that run on this machine, by name."""
     lab_clock: bool = False
     """Whether start instants come in the lab's clock although the workers run elsewhere."""
+
+    @property
+    def only(self) -> WorkerClient:
+        """The client of a single worker. Raises FleetFailure where there are several."""
+        if isinstance(self.client, WorkerClient):
+            return self.client
+        raise FleetFailure("this is measured with a single worker: leave out --workers and --fleet")
 
     @property
     def processes(self) -> dict[str, int]:

@@ -189,7 +189,8 @@ class Crew:
             self.notes = [*self.notes, note] if note not in self.notes else self.notes
         schedule = trial.get("schedule") or {}
         self._rate = _Rate(schedule.get("rate_msgs_s"), len(trial["producers"]))
-        if "ramp" in schedule:
+        if "ramp" in schedule or "changes" in schedule:
+            # There is no one rate that the others could take over.
             self._rate.total_msgs_s = None
         self._lineup = Lineup()
 

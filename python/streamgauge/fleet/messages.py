@@ -131,6 +131,7 @@ class Counters(Message):
     acked_msgs: int = 0
     acked_bytes: int = 0
     waiting_msgs: int = 0
+    batches: int = 0
     subscriptions: list[SubscriptionCounters] = Field(default_factory=list)
 
 

@@ -112,6 +112,9 @@ def _part(
         schedule["rate_msgs_s"] *= share
     if "ramp" in schedule:
         schedule["ramp"] = {**schedule["ramp"], "to_msgs_s": schedule["ramp"]["to_msgs_s"] * share}
+    if "changes" in schedule:
+        changes = schedule["changes"]
+        schedule["changes"] = [{**one, "rate_msgs_s": one["rate_msgs_s"] * share} for one in changes]
     part["schedule"] = schedule
     batch = dict(request.get("batch", {}))
     if "buffer_bytes" in batch:

@@ -42,6 +42,8 @@ class Document:
     file: str
     values: Mapping[str, Any]
     _tree: CommentedMap
+    text: str = ""
+    """As it was read."""
 
     def line(self, location: Location = ()) -> int:
         """Line (from 1) of the key at `location`; of its nearest existing parent when there is no such
@@ -130,7 +132,7 @@ def parse_document(text: str, file: str) -> Document:
     for key in values:
         if not isinstance(key, str):
             raise InputError(Problem(f"key {key!r} is not a word", file, int(tree.lc.key(key)[0]) + 1))
-    return Document(file=file, values=values, _tree=tree)
+    return Document(file=file, values=values, _tree=tree, text=text)
 
 
 def _plain(node: Any) -> Any:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgauge.model.errors import InputError, Problem
-from streamgauge.model.units import parse_duration, parse_size
+from streamgauge.model.fault import read_faults
+from streamgauge.model.result import FaultAsked
+from streamgauge.model.units import parse_duration, parse_size, parse_warm_up
 from streamgauge.model.workload_file import Rate, read_rate
 
 
@@ -18,13 +20,15 @@ class Overrides:
 
     rate: Rate | None = None
     duration_s: float | None = None
-    warmup_s: float | None = None
+    warmup: tuple[float, bool] | None = None
+    """Seconds, and whether it ends sooner, when the load is steady."""
     message_size_bytes: int | None = None
     partitions_per_topic: int | None = None
     batch_bytes: int | None = None
     linger_s: float | None = None
     in_flight: int | None = None
     backlog_bytes: int | None = None
+    faults: tuple[FaultAsked, ...] | None = None
     allow_unstamped: bool = False
 
     @classmethod
@@ -40,30 +44,33 @@ class Overrides:
         linger: str | None = None,
         in_flight: int | None = None,
         backlog: str | None = None,
+        fault: list[str] | None = None,
         allow_unstamped: bool = False,
     ) -> Overrides:
         """From the options' texts. Raises InputError with one problem for each option that cannot be read."""
         problems: list[Problem] = []
 
-        def read(option: str, text: str | None, parse: Callable[[Any], Any]) -> Any:
+        def read(option: str, text: str | list[str] | None, parse: Callable[[Any], Any]) -> Any:
             if text is None:
                 return None
             try:
                 return parse(text)
             except ValueError as error:
-                problems.append(Problem(f"{option} {text}: {error}"))
+                told = text if isinstance(text, str) else ",".join(text)
+                problems.append(Problem(f"{option} {told}: {error}"))
                 return None
 
         overrides = cls(
             rate=read("--rate", rate, read_rate),
             duration_s=read("--duration", duration, parse_duration),
-            warmup_s=read("--warmup", warmup, parse_duration),
+            warmup=read("--warmup", warmup, parse_warm_up),
             message_size_bytes=read("--size", size, parse_size),
             partitions_per_topic=partitions,
             batch_bytes=read("--batch-bytes", batch_bytes, parse_size),
             linger_s=read("--linger", linger, parse_duration),
             in_flight=in_flight,
             backlog_bytes=read("--backlog", backlog, parse_size),
+            faults=read("--fault", fault or None, read_faults),
             allow_unstamped=allow_unstamped,
         )
         if problems:

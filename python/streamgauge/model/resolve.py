@@ -15,7 +15,13 @@ from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.library import find_workload
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.refusals import Refusals
-from streamgauge.model.resolve_special import resolve_backlog, resolve_search
+from streamgauge.model.resolve_special import (
+    resolve_backlog,
+    resolve_faults,
+    resolve_search,
+    resolve_steps,
+)
+from streamgauge.model.sizes import SizeSpread
 from streamgauge.model.units import format_duration
 from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import HINTS, Arrival, Keys, LanesFile, Rate, WorkloadFile
@@ -25,6 +31,8 @@ STAMP_BYTES = 32
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 INTERVAL_S = 1.0
+AUTO_LIMIT_S_MIN = 12.0
+"""`warmup: auto` looks at ten intervals."""
 BUFFER_BYTES_MIN = 1 << 10
 BUFFER_BYTES_MAX = 16 << 30
 OMB_KEY_COUNT = 10_000
@@ -49,18 +57,21 @@ def resolve_workload(document: Document, path: Path, overrides: Overrides) -> Wo
     rate = overrides.rate or written.producerRate or written.rate or Rate(50_000.0)
     arrival = _arrival(written, rate, refuse)
     keys, key_count = _keys(written, refuse, notes)
-    warmup_s, duration_s = _times(written, overrides, refuse)
-    size_bytes = _or(overrides.message_size_bytes, written.messageSize)
+    warmup_s, duration_s, warmup_auto = _times(written, overrides, refuse)
+    _check_reading(written, overrides, refuse)
+    size = _or(overrides.message_size_bytes, written.messageSize)
+    sizes = size if isinstance(size, SizeSpread) else None
+    size_bytes = size if sizes is None else round(sizes.mean_bytes)
     workload = Workload(
         name=written.name or path.stem,
         file=document.file,
-        topics=written.topics,
+        topics=written.topics if written.read is None else len(written.read),
         partitions_per_topic=_or(overrides.partitions_per_topic, written.partitionsPerTopic),
         message_size_bytes=size_bytes,
-        producers_per_topic=written.producersPerTopic,
+        producers_per_topic=written.producersPerTopic if written.read is None else 0,
         subscriptions_per_topic=written.subscriptionsPerTopic,
         consumers_per_subscription=written.consumerPerSubscription,
-        rate_msgs_s=rate.msgs_s,
+        rate_msgs_s=None if written.read is not None else rate.msgs_s,
         arrival=arrival,
         burst_msgs=written.burst,
         ramp_to_msgs_s=written.ramp.to.msgs_s if written.ramp else None,
@@ -68,6 +79,7 @@ def resolve_workload(document: Document, path: Path, overrides: Overrides) -> Wo
         keys=keys,
         key_count=key_count,
         warmup_s=warmup_s,
+        warmup_auto=warmup_auto,
         duration_s=duration_s,
         batch_bytes=_or(overrides.batch_bytes, written.batch.bytes),
         linger_ms=_or(overrides.linger_s, written.batch.linger) * 1000,
@@ -82,6 +94,14 @@ def resolve_workload(document: Document, path: Path, overrides: Overrides) -> Wo
         lanes=_lanes(written.lanes),
         search=resolve_search(written, rate, refuse),
         backlog=resolve_backlog(written, overrides, rate, duration_s, size_bytes, refuse),
+        sizes=sizes,
+        steps=resolve_steps(written, rate, warmup_s + duration_s, refuse),
+        zipf_exponent=_zipf_exponent(written, keys, refuse),
+        processing_ms_per_msg=1000 * written.processing.message if written.processing else 0.0,
+        processing_ms_per_fetch=1000 * written.processing.fetch if written.processing else 0.0,
+        read_topics=tuple(written.read or ()),
+        start=written.start or ("latest" if written.read is None else "earliest"),
+        faults=resolve_faults(written, overrides, rate, duration_s, refuse),
     )
     _check_ranges(workload, written, overrides, refuse)
     _note_idle_consumers(workload, notes)
@@ -120,6 +140,8 @@ def _note_without_effect(written: WorkloadFile, document: Document, notes: list[
 
 
 def _arrival(written: WorkloadFile, rate: Rate, refuse: Refusals) -> Arrival:
+    if written.read is not None:
+        return "uniform"
     if rate.msgs_s is None:
         what = (
             "the search (rate sustainable) paces evenly" if rate.sustainable else "a closed loop (rate max)"
@@ -154,28 +176,86 @@ def _keys(written: WorkloadFile, refuse: Refusals, notes: list[str]) -> tuple[Ke
             "keys is used in turn, "
             "which spreads the same over partitions and can be repeated"
         )
-    if keys == "keyed":
+    if keys in ("keyed", "zipf"):
         return keys, key_count or OMB_KEY_COUNT
     if key_count is not None:
-        refuse("key_count needs keys: keyed", "key_count")
+        refuse("key_count needs keys: keyed or zipf", "key_count")
     return keys, None
 
 
-def _times(written: WorkloadFile, overrides: Overrides, refuse: Refusals) -> tuple[float, float]:
-    """Warm-up and duration in seconds: whole intervals, because a figure is made of whole intervals."""
+def _zipf_exponent(written: WorkloadFile, keys: Keys, refuse: Refusals) -> float | None:
+    if keys != "zipf":
+        if written.zipf_exponent is not None:
+            refuse("zipf_exponent needs keys: zipf", "zipf_exponent")
+        return None
+    return 1.0 if written.zipf_exponent is None else written.zipf_exponent
+
+
+def _check_reading(written: WorkloadFile, overrides: Overrides, refuse: Refusals) -> None:
+    """A workload that reads what is there produces nothing."""
+    if written.read is None:
+        if written.producersPerTopic == 0:
+            refuse(
+                "producersPerTopic 0: expected read: [TOPIC, ...] with the topics that exist",
+                "producersPerTopic",
+            )
+        if written.start is not None:
+            refuse("start: belongs to read (topics that exist)", "start")
+        return
+    if not written.read or len(set(written.read)) != len(written.read):
+        refuse("read: expected the names of topics that exist, each once", "read")
+    if written.subscriptionsPerTopic == 0:
+        refuse("read: needs a subscription: subscriptionsPerTopic is 0", "read")
+    found = [
+        key
+        for key in (
+            "rate",
+            "producerRate",
+            "arrival",
+            "ramp",
+            "steps",
+            "surges",
+            "keys",
+            "backlog",
+            "payloadFile",
+        )
+        if getattr(written, key) is not None
+    ]
+    for key in found:
+        refuse(
+            f"{key}: nothing is produced where topics are read that exist (read): remove one of the two", key
+        )
+    if overrides.rate is not None or overrides.backlog_bytes is not None:
+        refuse(
+            "needs a workload that produces; this one reads topics that exist (read)",
+            option="--rate" if overrides.rate is not None else "--backlog",
+            override=True,
+        )
+
+
+def _times(written: WorkloadFile, overrides: Overrides, refuse: Refusals) -> tuple[float, float, bool]:
+    """Warm-up and duration in seconds, and whether the warm-up ends sooner, when the load is steady. Whole
+    intervals, because a figure is made of whole intervals."""
     duration_s = 60.0
     if written.duration is not None:
         duration_s = written.duration
     elif written.testDurationMinutes is not None:
         duration_s = written.testDurationMinutes * 60
+    warmup_auto = False
     if written.warmup is not None:
-        warmup_s = written.warmup
+        warmup_s, warmup_auto = written.warmup
     elif written.warmupDurationMinutes is not None:
         warmup_s = written.warmupDurationMinutes * 60
     else:
         # OMB warms up for one minute unless told otherwise; a file in its spelling is read as it reads it.
         warmup_s = 60.0 if written.testDurationMinutes is not None else 10.0
-    duration_s, warmup_s = _or(overrides.duration_s, duration_s), _or(overrides.warmup_s, warmup_s)
+        if written.read is not None:
+            # What is read in the warm-up cannot be read again.
+            warmup_s = 0.0
+    duration_s = _or(overrides.duration_s, duration_s)
+    warmup_s, warmup_auto = _or(overrides.warmup, (warmup_s, warmup_auto))
+    if warmup_auto:
+        _check_auto(written, overrides, warmup_s, refuse)
     whole = "expected whole seconds, because figures are made of whole 1 s intervals"
     if duration_s < INTERVAL_S or duration_s % INTERVAL_S:
         refuse(
@@ -190,14 +270,32 @@ def _times(written: WorkloadFile, overrides: Overrides, refuse: Refusals) -> tup
     if warmup_s % INTERVAL_S:
         refuse(
             f"{format_duration(warmup_s)}: {whole}"
-            if overrides.warmup_s is not None
+            if overrides.warmup is not None
             else f"warmup {format_duration(warmup_s)}: {whole}",
             "warmup",
             "warmupDurationMinutes",
             option="--warmup",
-            override=overrides.warmup_s,
+            override=overrides.warmup,
         )
-    return warmup_s, duration_s
+    return warmup_s, duration_s, warmup_auto
+
+
+def _check_auto(written: WorkloadFile, overrides: Overrides, limit_s: float, refuse: Refusals) -> None:
+    """A warm-up can only end when the load is steady if the load is one that can be."""
+    problem = None
+    if limit_s < AUTO_LIMIT_S_MIN:
+        problem = f"auto: the limit of {format_duration(limit_s)} is too short: expected {AUTO_LIMIT_S_MIN:g}s or more"
+    elif written.read is not None:
+        problem = "auto: nothing is produced where topics are read that exist (read)"
+    else:
+        for key in ("ramp", "steps", "surges"):
+            if getattr(written, key) is not None:
+                problem = (
+                    f"auto: the rate changes on the way ({key}), at times that count from the trial's start"
+                )
+    if problem is not None:
+        prefix = "" if overrides.warmup is not None else "warmup "
+        refuse(prefix + problem, "warmup", option="--warmup", override=overrides.warmup)
 
 
 def _payload_file(written: WorkloadFile, path: Path, refuse: Refusals) -> str | None:
@@ -226,18 +324,20 @@ def _lanes(lanes: LanesFile) -> dict[str, Any]:
 
 
 def _note_idle_consumers(workload: Workload, notes: list[str]) -> None:
-    idle = workload.consumers_per_subscription - workload.partitions_per_topic
+    partitions = workload.topics * workload.partitions_per_topic
+    idle = workload.consumers_per_subscription - partitions
     if workload.subscriptions_per_topic and idle > 0:
         notes.append(
             f"{idle} of the {workload.consumers_per_subscription} consumers of each subscription have "
             "nothing "
-            f"to do: there are {workload.partitions_per_topic} partitions, and a partition has one consumer"
+            f"to do: there are {partitions} partitions, and a partition has one consumer"
         )
 
 
 def _check_ranges(workload: Workload, written: WorkloadFile, overrides: Overrides, refuse: Refusals) -> None:
     """Ranges that depend on several keys or that the command line may have set."""
-    size = workload.message_size_bytes
+    sizes = workload.sizes.sizes_bytes if workload.sizes is not None else (workload.message_size_bytes,)
+    size = max(sizes) if max(sizes) > MESSAGE_BYTES_MAX else min(sizes)
     prefix = "" if overrides.message_size_bytes is not None else "messageSize "
     if size < 1 or size > MESSAGE_BYTES_MAX:
         refuse(
@@ -287,7 +387,9 @@ def _check_ranges(workload: Workload, written: WorkloadFile, overrides: Override
         refuse(f"{workload.in_flight}: expected 1 to 1000 requests", option="--in-flight", override=True)
     if workload.payload_file is not None:
         found = Path(workload.payload_file).stat().st_size
-        if found != size:
+        if workload.sizes is not None:
+            refuse("payloadFile has one size: messageSize cannot be a distribution", "payloadFile")
+        elif found != size:
             refuse(
                 f"payloadFile holds {found} bytes, but a message has {size}: they must be equal",
                 "payloadFile",

@@ -3,12 +3,15 @@ and a backlog that is built and read (docs/method.md)."""
 
 from __future__ import annotations
 
+from streamgauge.model.fault import describe
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.refusals import Refusals
-from streamgauge.model.result import BacklogAsked, SearchAsked
+from streamgauge.model.result import BacklogAsked, FaultAsked, RateStep, SearchAsked
 from streamgauge.model.units import format_duration
 from streamgauge.model.workload_file import Rate, SearchFile, WorkloadFile
 
+STEPS_MAX = 2000
+"""What a worker takes."""
 FIRST_MSGS_S = 10_000.0
 PROBE_S_MIN, PROBE_S_MAX = 2.0, 3600.0
 GIB = 1 << 30
@@ -100,7 +103,97 @@ def resolve_backlog(
     return BacklogAsked(
         size_bytes=size_bytes,
         reader=reader,
+        producing=asked is None or asked.producing == "on",
         drain_share=asked.drain if asked is not None else (1.0 if ratio is None else ratio),
         within_s=within_s,
         after_s=after_s,
     )
+
+
+def resolve_steps(
+    written: WorkloadFile, rate: Rate, total_s: float, refuse: Refusals
+) -> tuple[RateStep, ...]:
+    """Planned changes of the rate until the end of the measured phase; surges are written out."""
+    if written.steps is None and written.surges is None:
+        return ()
+    key = "steps" if written.steps is not None else "surges"
+    if written.steps is not None and written.surges is not None:
+        refuse("steps and surges both say how the rate changes: keep one of them", "surges")
+        return ()
+    if rate.msgs_s is None:
+        refuse(f"{key} need a rate to begin with: rate max and sustainable have none", key)
+        return ()
+    steps = (
+        _steps(written, refuse) if written.surges is None else _surges(written, rate.msgs_s, total_s, refuse)
+    )
+    if len(steps) > STEPS_MAX:
+        refuse(f"{key}: {len(steps)} changes of the rate: expected at most {STEPS_MAX}", key)
+    return tuple(steps)
+
+
+def _steps(written: WorkloadFile, refuse: Refusals) -> list[RateStep]:
+    free_from_s = written.ramp.over if written.ramp else 0.0
+    steps: list[RateStep] = []
+    for number, step in enumerate(written.steps or []):
+        if step.rate is None or step.rate.msgs_s is None:
+            refuse(f"steps[{number}].rate: expected messages per second", "steps")
+            continue
+        if step.at < free_from_s:
+            refuse(
+                f"steps[{number}].at {format_duration(step.at)}: the change before it lasts until "
+                f"{format_duration(free_from_s)}; expected that time or a later one",
+                "steps",
+            )
+        free_from_s = step.at + step.over
+        steps.append(RateStep(at_s=step.at, rate_msgs_s=step.rate.msgs_s, over_s=step.over))
+    return steps
+
+
+def _surges(written: WorkloadFile, rate_msgs_s: float, total_s: float, refuse: Refusals) -> list[RateStep]:
+    asked = written.surges
+    assert asked is not None
+    if written.ramp is not None:
+        refuse("surges and ramp: expected one of them", "surges")
+    if asked.rate is None or asked.rate.msgs_s is None:
+        refuse("surges.rate: expected messages per second", "surges.rate", "surges")
+        return []
+    if not 0 < asked.for_ < asked.every:
+        refuse("surges: for must be above 0 and below every", "surges")
+        return []
+    steps = []
+    for number in range(1, int(total_s / asked.every) + 2):
+        end_s = number * asked.every
+        steps.append(RateStep(at_s=end_s - asked.for_, rate_msgs_s=asked.rate.msgs_s))
+        steps.append(RateStep(at_s=end_s, rate_msgs_s=rate_msgs_s))
+    return [step for step in steps if step.at_s < total_s]
+
+
+def resolve_faults(
+    written: WorkloadFile, overrides: Overrides, rate: Rate, duration_s: float, refuse: Refusals
+) -> tuple[FaultAsked, ...]:
+    """The faults that are made while the workload is measured; none as a rule."""
+    faults: tuple[FaultAsked, ...] = written.faults if overrides.faults is None else overrides.faults
+    late = [describe(fault) for fault in faults if fault.at_s >= duration_s]
+    if late:
+        refuse(
+            f"{', '.join(late)}: the measured phase is over by then; it takes {format_duration(duration_s)}",
+            "faults",
+            option="--fault",
+            override=overrides.faults,
+        )
+    others = [
+        name
+        for name, given in (
+            ("rate sustainable", rate.sustainable),
+            ("a backlog", written.backlog is not None),
+        )
+        if given
+    ]
+    if faults and others:
+        refuse(
+            f"faults together with {' and '.join(others)}: what the one shows, the other hides; keep one of them",
+            "faults",
+            option="--fault",
+            override=overrides.faults,
+        )
+    return faults

@@ -68,13 +68,17 @@ RESOURCE_COLUMNS: dict[str, str] = {
     "interval": "int32",  # same index and axis as the intervals
     "start_s": "float64",
     "duration_s": "float64",
-    "scope": "string",  # system | worker | lab | others | host
+    "scope": "string",  # system | worker | lab | others | host | thread (of the system: the busiest of each process, every 5 intervals)
     "process": "string",  # name of the process for scopes system and worker; null otherwise
     "cpu_s": "float64",  # user + system CPU spent in the interval; host: all cores together, steal excluded
     "steal_s": "float64",  # host only
     "rss_bytes": "int64",
     "disk_write_bytes": "int64",
     "disk_read_bytes": "int64",
+    # host only: the disk under the system's data, as the kernel counts it (/proc/diskstats).
+    "flushes": "int64",  # of its write cache: what an fsync waits for
+    "flush_s": "float64",  # time that they took, summed
+    "disk_busy_s": "float64",  # time with anything under way
 }
 
 
@@ -243,6 +247,15 @@ class Process(Model):
     disk_read_bytes: int
 
 
+class Thread(Model):
+    """One thread of the system in the measured phase."""
+
+    process: str
+    name: str
+    core_share: float
+    """Of one core: 1 is all that a thread can use."""
+
+
 class Lane(Model):
     """One thread of a worker and the scheduling it got."""
 
@@ -270,10 +283,72 @@ class BacklogAsked(Model):
     reader: Literal["same", "extra"]
     """same: the subscriptions are paused and then read it; extra: they go on, and a further one reads from the
     earliest message."""
+    producing: bool = True
+    """Whether producing goes on while it is read."""
     drain_share: float
     """It counts as read when this share of it is."""
     within_s: float
     after_s: float
+
+
+FaultAction = Literal[
+    "kill",
+    "stop",
+    "cont",
+    "restart",
+    "power-cut",
+    "fsync-delay",
+    "disk-full",
+    "disk-free",
+]
+
+
+class FaultAsked(Model):
+    """A fault that is made on purpose."""
+
+    action: FaultAction
+    target: str | None = None
+    """A node's number, a part's name, or "all"; None: whatever is broken."""
+    at_s: float
+    """After the measured phase began."""
+    amount_s: float | None = None
+    """The delay of fsync-delay."""
+
+
+class Fault(Model):
+    """A fault that was made, and what followed. Times are on the schedule's axis."""
+
+    asked: FaultAsked
+    parts: list[str] = Field(default_factory=list)
+    """What it hit."""
+    from_s: float
+    """When it began to be made."""
+    done_s: float
+    """When it was made: for kill, when the processes were gone; for restart, when they had been started."""
+    ready_s: float | None = None
+    """restart only: when all of them served again; None when they did not."""
+    gap_s: float | None = None
+    """The longest time without an acknowledgement that touches the time from this fault to the next."""
+    rate_back_s: float | None = None
+    """From this fault until acknowledgements came at the rate of before again, before the next one; None when
+    they did not, or when nothing was known of the time before."""
+
+
+class Faults(Model):
+    """A trial with faults: how long the system was not available, and what its latencies were around them."""
+
+    faults: list[Fault]
+    resolution_s: float
+    """Gaps and times are known to about this."""
+    unavailable_s: float
+    """The longest time without any acknowledgement from the first fault on."""
+    recovered_s: float | None = None
+    """From the first fault until the rate of before was back for good; None when it was not."""
+    caught_up_s: float | None = None
+    """From the first fault until everything that was due had been acknowledged as promptly as before; None when
+    it had not, and for a load without a schedule."""
+    phases: list[PhaseFigures] = Field(default_factory=list)
+    """before, during (until caught up, or recovered), after: by the acknowledgements seen in whole intervals."""
 
 
 class Probe(Model):
@@ -325,6 +400,25 @@ class Search(Model):
     """The measured window, judged like a probe."""
 
 
+class MessageSizes(Model):
+    """Sizes that differ from message to message."""
+
+    text: str
+    min_bytes: int
+    mean_bytes: float
+    max_bytes: int
+    sizes: int
+    """So many sizes stand for the distribution; messages take them in turn."""
+
+
+class RateStep(Model):
+    """A planned change of the rate: from `at_s` on the schedule's axis, over `over_s` (0: at once)."""
+
+    at_s: float
+    rate_msgs_s: float
+    over_s: float = 0.0
+
+
 class WorkloadResult(Model):
     """What was asked of the generator, after defaults; sizes in bytes, times in seconds."""
 
@@ -333,13 +427,15 @@ class WorkloadResult(Model):
     topics: int
     partitions_per_topic: int
     message_size_bytes: int
+    """The mean where sizes differ (`message_sizes`)."""
     producers_per_topic: int
+    """0: topics that exist are read, and nothing is produced."""
     subscriptions_per_topic: int
     consumers_per_subscription: int
     rate_msgs_s: float | None
     """Target over all producers; None: as fast as the batch policy lets through (closed loop), or to be found."""
     arrival: Literal["uniform", "poisson", "burst", "closed"]
-    keys: Literal["none", "round_robin", "keyed"]
+    keys: Literal["none", "round_robin", "keyed", "zipf"]
     key_count: int | None = None
     warmup_s: float
     duration_s: float
@@ -354,6 +450,10 @@ class WorkloadResult(Model):
     search: SearchAsked | None = None
     """Set where the rate was to be found; `rate_msgs_s` is then None."""
     backlog: BacklogAsked | None = None
+    message_sizes: MessageSizes | None = None
+    steps: list[RateStep] = Field(default_factory=list)
+    """Planned changes of the rate."""
+    faults: list[FaultAsked] = Field(default_factory=list)
     extra: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -366,6 +466,17 @@ class SubscriptionFigures(Model):
     consume_rate_mb_s: float
     backlog_msgs_max: int
     end_to_end_ms: Latency
+
+
+class WarmUpResult(Model):
+    """A warm-up that was to end as soon as the load was steady."""
+
+    limit_s: float
+    """It ends then, steady or not."""
+    lasted_s: float
+    steady: bool
+    explanation: str = ""
+    """Why it was not steady at its end."""
 
 
 class PhaseFigures(Model):
@@ -423,6 +534,79 @@ class CatchUp(Model):
     """measure (before), build backlog, catch-up, after."""
 
 
+class Pattern(Model):
+    """What a series does over the measured phase: its level changes, or something comes back (docs/method.md)."""
+
+    kind: Literal["change", "period"]
+    series: str
+    """publish_rate (messages per second), publish_ms_p50, publish_ms_p99, publish_ms_max."""
+    at_s: float | None = None
+    """Of a change: where, on the schedule's axis."""
+    before: float | None = None
+    after: float | None = None
+    """Of a change: medians of the stretches before and after it."""
+    period_s: float | None = None
+    swing: float | None = None
+    """Of a period: the highest part of it over the lowest one."""
+    share: float | None = None
+    """Of a period: share of the variation that it explains."""
+
+
+class Limit(Model):
+    """Something that may be what keeps a figure from being better, and how near it was."""
+
+    name: Literal[
+        "cpu", "thread", "disk_write", "disk_read", "fsync", "network", "client_window", "generator"
+    ]
+    share: float
+    """Of the limit: 1 is all of it."""
+    evidence: str
+    """One sentence with the figures."""
+
+
+class Bottleneck(Model):
+    """Which limit binds a maximum."""
+
+    applies: bool
+    """Whether the system was at its most: a closed loop, a rate that was searched for, or one that was not achieved."""
+    binding: str | None = None
+    """Name of the limit that binds; None where nothing is near its limit, or the system was not at its most."""
+    explanation: str
+    limits: list[Limit] = Field(default_factory=list)
+    """All that are known, the nearest first."""
+
+
+class Coincidence(Model):
+    """What happened in the intervals that hold a tail, compared with all intervals."""
+
+    event: str
+    lift: float
+    """How much more often slow messages lie in intervals with the event than chance would have it; 1: as often."""
+    intervals: int
+    """With the event."""
+    share: float
+    """Of the slow messages, in such intervals."""
+    chance: float
+    """How probable as much is when the event has nothing to do with it (the series shifted against each other)."""
+    explanation: str
+
+
+class Tail(Model):
+    """The slowest messages, and what coincided with them."""
+
+    metric: Literal["publish"] = "publish"
+    above_ms: float
+    """p99.9: what is slower than this is the tail."""
+    msgs: int
+    intervals: int
+    """That hold any of it."""
+    coincidences: list[Coincidence] = Field(default_factory=list)
+    """Only those that chance does not explain; the largest lift first."""
+    looked_at: list[str] = Field(default_factory=list)
+    """All events that were looked for and that happened."""
+    explanation: str
+
+
 class SystemMetric(Model):
     """A figure that a system counts or measures itself, such as the latency of a bookie's journal. It says what happened inside, and
     nothing of the latencies and rates in this result comes from it."""
@@ -471,6 +655,10 @@ class TrialResult(Model):
     search: Search | None = None
     """How the rate was found, where it was to be found."""
     catch_up: CatchUp | None = None
+    warm_up: WarmUpResult | None = None
+    """How the warm-up ended, where it had no fixed length."""
+    faults: Faults | None = None
+    """The faults that were made on purpose, where there were any."""
 
     publish_rate_msgs_s: float
     publish_rate_mb_s: float
@@ -497,6 +685,14 @@ class TrialResult(Model):
     share_of_limit: Share | None = None
     """The limit that was used most."""
     shares: list[Share] = Field(default_factory=list)
+    patterns: list[Pattern] = Field(default_factory=list)
+    """What the series do over the measured phase."""
+    bottleneck: Bottleneck | None = None
+    """Which limit binds; None for results of before this was looked at."""
+    tail: Tail | None = None
+    """What coincided with the slowest messages; None where nothing could be told."""
+    threads: list[Thread] = Field(default_factory=list)
+    """The system's busiest threads; empty where they were not seen."""
     write_amplification: float | None = None
     """Bytes that the system's processes wrote to disk per byte published, over the measured phase."""
     lanes: list[Lane] = Field(default_factory=list)

@@ -59,6 +59,23 @@ def parse_duration(value: Any) -> float:
     return total_s
 
 
+WARM_UP_LIMIT_S = 120.0
+"""How long `warmup: auto` may take, unless it is said."""
+
+
+def parse_warm_up(value: Any) -> tuple[float, bool]:
+    """A warm-up: seconds, and whether it ends sooner, when the load is steady: `10s`, `auto` (2m at most), `auto:5m`."""
+    text = value.strip() if isinstance(value, str) else value
+    if text == "auto":
+        return WARM_UP_LIMIT_S, True
+    if isinstance(text, str) and text.startswith("auto:"):
+        return parse_duration(text.removeprefix("auto:")), True
+    try:
+        return parse_duration(value), False
+    except ValueError as error:
+        raise ValueError(f"{error}; or auto, or auto:5m for 5m at most") from None
+
+
 def parse_size(value: Any) -> int:
     """Bytes in a size such as `100`, `1kB` (1000) or `1KiB` (1024)."""
     expected = "expected bytes (100), a decimal size (1kB = 1000, 1MB) or a binary size (1KiB = 1024, 1MiB)"

@@ -9,9 +9,18 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from streamgauge.model.result import BacklogAsked, SearchAsked, WorkloadResult
+from streamgauge.model.fault import describe
+from streamgauge.model.result import (
+    BacklogAsked,
+    FaultAsked,
+    MessageSizes,
+    RateStep,
+    SearchAsked,
+    WorkloadResult,
+)
+from streamgauge.model.sizes import SizeSpread
 from streamgauge.model.units import format_duration, format_size
 from streamgauge.model.workload_file import Arrival, Compression, Keys
 
@@ -25,6 +34,7 @@ class Workload:
     topics: int
     partitions_per_topic: int
     message_size_bytes: int
+    """The mean where sizes differ."""
     producers_per_topic: int
     subscriptions_per_topic: int
     consumers_per_subscription: int
@@ -37,6 +47,7 @@ class Workload:
     keys: Keys
     key_count: int | None
     warmup_s: float
+    """With `warmup_auto`, at most."""
     duration_s: float
     batch_bytes: int
     linger_ms: float
@@ -49,9 +60,24 @@ class Workload:
     payload_file: str | None
     drain_s: float
     lanes: Mapping[str, Any]
+    warmup_auto: bool = False
+    """The warm-up ends as soon as the load is steady."""
     search: SearchAsked | None = None
     """The rate is to be found."""
     backlog: BacklogAsked | None = None
+    sizes: SizeSpread | None = None
+    """The sizes where they differ."""
+    steps: tuple[RateStep, ...] = ()
+    """Changes of the rate, in order; they do not overlap."""
+    zipf_exponent: float | None = None
+    processing_ms_per_msg: float = 0.0
+    processing_ms_per_fetch: float = 0.0
+    read_topics: tuple[str, ...] = ()
+    """Topics that exist and are read; nothing is produced, created or deleted."""
+    start: Literal["earliest", "latest"] = "latest"
+    """Where subscriptions begin."""
+    faults: tuple[FaultAsked, ...] = ()
+    """Made on purpose while it is measured, in the order of their times."""
     notes: tuple[str, ...] = field(default=())
     """Where a key's effect differs from what its author may expect; shown before the run and kept with the
     result."""
@@ -59,6 +85,15 @@ class Workload:
     def at_rate(self, rate_msgs_s: float) -> Workload:
         """This workload at a rate that was found."""
         return dataclasses.replace(self, rate_msgs_s=rate_msgs_s, search=None)
+
+    def warmed_up(self, warmup_s: float) -> Workload:
+        """This workload with the warm-up that it turned out to need."""
+        return dataclasses.replace(self, warmup_s=warmup_s, warmup_auto=False)
+
+    @property
+    def consumes_only(self) -> bool:
+        """Whether nothing is produced."""
+        return self.producers_per_topic == 0
 
     def payload(self) -> bytes | None:
         """The payload file's content, or None for generated payloads."""
@@ -70,7 +105,13 @@ class Workload:
             "burst_msgs": self.burst_msgs,
             "ramp_to_msgs_s": self.ramp_to_msgs_s,
             "ramp_over_s": self.ramp_over_s,
+            "warmup": "auto" if self.warmup_auto else None,
             "idempotence": self.idempotence or None,
+            "zipf_exponent": self.zipf_exponent,
+            "processing_ms_per_msg": self.processing_ms_per_msg or None,
+            "processing_ms_per_fetch": self.processing_ms_per_fetch or None,
+            "read_topics": list(self.read_topics) or None,
+            "start": None if self.start == "latest" else self.start,
             "lanes": dict(self.lanes) or None,
             "notes": list(self.notes) or None,
         }
@@ -98,6 +139,9 @@ class Workload:
             payload_file=self.payload_file,
             search=self.search,
             backlog=self.backlog,
+            message_sizes=_sizes_result(self.sizes),
+            steps=list(self.steps),
+            faults=list(self.faults),
             extra={key: value for key, value in extra.items() if value is not None},
         )
 
@@ -106,14 +150,34 @@ class Workload:
         rate = "max rate" if self.rate_msgs_s is None else f"{self.rate_msgs_s:,.0f} msg/s"
         if self.search is not None:
             rate = "max sustainable rate"
+        if self.consumes_only:
+            rate = "reading only"
+        size = f"{self.message_size_bytes} B" if self.sizes is None else self.sizes.text
         producers = self.producers_per_topic * self.topics
         consumers = self.consumers_per_subscription * self.subscriptions_per_topic
         return (
-            f"{rate}, {self.message_size_bytes} B, {_count(self.topics, 'topic')} x "
-            f"{_count(self.partitions_per_topic, 'partition')}, {_count(producers, 'producer')}, "
-            f"{_count(consumers, 'consumer')}, warm-up {format_duration(self.warmup_s)}, "
-            f"{format_duration(self.duration_s)} measured"
-        ) + (f", backlog of {format_size(self.backlog.size_bytes)}" if self.backlog else "")
+            (
+                f"{rate}, {size}, {_count(self.topics, 'topic')} x "
+                f"{_count(self.partitions_per_topic, 'partition')}, {_count(producers, 'producer')}, "
+                f"{_count(consumers, 'consumer')}, warm-up {'up to ' if self.warmup_auto else ''}"
+                f"{format_duration(self.warmup_s)}, "
+                f"{format_duration(self.duration_s)} measured"
+            )
+            + (f", backlog of {format_size(self.backlog.size_bytes)}" if self.backlog else "")
+            + "".join(f", {describe(fault)}" for fault in self.faults)
+        )
+
+
+def _sizes_result(sizes: SizeSpread | None) -> MessageSizes | None:
+    if sizes is None:
+        return None
+    return MessageSizes(
+        text=sizes.text,
+        min_bytes=min(sizes.sizes_bytes),
+        mean_bytes=sizes.mean_bytes,
+        max_bytes=max(sizes.sizes_bytes),
+        sizes=len(sizes.sizes_bytes),
+    )
 
 
 def _count(number: int, thing: str) -> str:

@@ -11,12 +11,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from streamgauge.model.document import FileModel
-from streamgauge.model.units import parse_duration, parse_rate, parse_size
+from streamgauge.model.fault import read_faults
+from streamgauge.model.sizes import parse_message_size
+from streamgauge.model.units import parse_duration, parse_rate, parse_size, parse_warm_up
 
 SUSTAINABLE = "sustainable"
 
 Arrival = Literal["uniform", "poisson", "burst", "closed"]
-Keys = Literal["none", "round_robin", "keyed"]
+Keys = Literal["none", "round_robin", "keyed", "zipf"]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 
@@ -25,7 +27,11 @@ def _int_to_float(value: Any) -> Any:
 
 
 DurationField = Annotated[float, BeforeValidator(parse_duration)]
+WarmUpField = Annotated[Any, BeforeValidator(parse_warm_up)]
+"""Seconds, and whether it ends when the load is steady."""
 SizeField = Annotated[int, BeforeValidator(parse_size)]
+MessageSizeField = Annotated[Any, BeforeValidator(parse_message_size)]
+"""An int, or a SizeSpread."""
 NumberField = Annotated[float, BeforeValidator(_int_to_float)]
 CountField = Annotated[int, Field(ge=1, le=1_000_000)]
 
@@ -60,6 +66,7 @@ def _read_producer_rate(value: Any) -> Rate:
     return read_rate(value)
 
 
+FaultsField = Annotated[Any, BeforeValidator(read_faults)]
 RateField = Annotated[Any, BeforeValidator(read_rate)]
 ProducerRateField = Annotated[Any, BeforeValidator(_read_producer_rate)]
 
@@ -81,6 +88,35 @@ class RampFile(FileModel):
     over: DurationField
 
 
+class StepFile(FileModel):
+    """From `at` (after the trial's start) on the rate is `rate`; it gets there over `over`, at once without."""
+
+    at: DurationField
+    rate: RateField
+    over: DurationField = 0.0
+
+
+class SurgesFile(FileModel):
+    """`every` so often the rate is `rate` `for` so long, and the workload's in between; the first one comes
+    after `every` less `for`."""
+
+    rate: RateField
+    every: DurationField
+    for_: Annotated[DurationField, Field(alias="for")]
+
+
+class ProcessingFile(FileModel):
+    """What a consumer needs for each message, and for each answer that holds messages."""
+
+    message: DurationField = 0.0
+    fetch: DurationField = 0.0
+
+
+def _read_processing(value: Any) -> Any:
+    """`5ms` is short for `{message: 5ms}`."""
+    return value if isinstance(value, dict) else {"message": value}
+
+
 class SearchFile(FileModel):
     """How the maximum sustainable rate is looked for. `first`: the rate of the first probe; `width`: the bracket
     at which the search ends, in percent; `probe`: measured time of a probe; `publish_p99`: a bound that the rate
@@ -94,12 +130,13 @@ class SearchFile(FileModel):
 
 class BacklogFile(FileModel):
     """A backlog that is built and read. `size` (payload bytes) or `traffic` (seconds of traffic at the rate);
-    `reader`: who reads it; `drain`: the share that must be read; `within`: how long building and reading may
+    `reader`: who reads it; `producing`: whether producing goes on meanwhile; `drain`: the share that must be read; `within`: how long building and reading may
     take, each; `after`: how long is measured after it."""
 
     size: SizeField | None = None
     traffic: DurationField | None = None
     reader: Literal["same", "extra"] = "same"
+    producing: Literal["on", "off"] = "on"
     drain: Annotated[NumberField, Field(gt=0, le=1)] = 1.0
     within: DurationField = 1800.0
     after: DurationField | None = None
@@ -121,13 +158,13 @@ class WorkloadFile(FileModel):
     topics: CountField = 1
     partitionsPerTopic: CountField = 1
     keyDistributor: Literal["NO_KEY", "KEY_ROUND_ROBIN", "RANDOM_NANO"] | None = None
-    messageSize: SizeField = 1024
+    messageSize: MessageSizeField = 1024
     useRandomizedPayloads: bool = False
     randomBytesRatio: Annotated[NumberField, Field(ge=0, le=1)] = 0.0
     randomizedPayloadPoolSize: Annotated[int | None, Field(ge=0, le=100_000)] = None
     payloadFile: str | None = None
     subscriptionsPerTopic: Annotated[int, Field(ge=0, le=1000)] = 1
-    producersPerTopic: CountField = 1
+    producersPerTopic: Annotated[int, Field(ge=0, le=1_000_000)] = 1
     consumerPerSubscription: CountField = 1
     producerRate: ProducerRateField = None
     consumerBacklogSizeGB: Annotated[NumberField, Field(ge=0)] = 0.0
@@ -137,17 +174,24 @@ class WorkloadFile(FileModel):
 
     rate: RateField = None
     duration: DurationField | None = None
-    warmup: DurationField | None = None
+    warmup: WarmUpField = None
     arrival: Arrival | None = None
     burst: CountField | None = None
     ramp: RampFile | None = None
+    steps: list[StepFile] | None = None
+    surges: SurgesFile | None = None
+    processing: Annotated[ProcessingFile | None, BeforeValidator(_read_processing)] = None
+    read: list[str] | None = None
+    start: Literal["earliest", "latest"] | None = None
     search: SearchFile | None = None
     backlog: BacklogFile | None = None
     keys: Keys | None = None
     key_count: Annotated[int | None, Field(ge=1, le=10_000_000)] = None
+    zipf_exponent: Annotated[NumberField | None, Field(ge=0, le=10)] = None
     batch: BatchFile = BatchFile()
     compression: Compression = "none"
     idempotence: bool = False
+    faults: FaultsField = ()
     lanes: LanesFile = LanesFile()
     drain: DurationField = 30.0
     allow_unstamped: bool = False

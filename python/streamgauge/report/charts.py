@@ -146,6 +146,7 @@ def _trial(run: Run, trial: TrialResult, subject: int, points: int, *, counted: 
         "counted": counted,
         "valid": trial.validity.valid,
         "phases": later,
+        "faults": [] if trial.faults is None else words.fault_bands(trial.faults, window),
         "measure": None if window is None else [window.from_s, later[-1][2] if later else window.until_s],
         "time": _rounded(lined_up.start_s + lined_up.duration_s / 2),
         "series": _series(lined_up),

@@ -4,7 +4,7 @@ several subscriptions. One set of rows for the terminal and the HTML report.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Literal
@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from streamgauge.model.result import CatchUp, Probe, Search, SubscriptionFigures, TrialResult
+from streamgauge.model.result import CatchUp, Faults, Probe, Search, SubscriptionFigures, TrialResult
 from streamgauge.report.format import count, percent, rate, seconds, significant
 
 PROBES_IN_TERMINAL = 12
@@ -27,7 +27,7 @@ class Grid:
 
     title: str
     head: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]
     words: int = 1
     narrow: tuple[int, ...] = ()
     """The columns that a narrow terminal has room for; all, if empty."""
@@ -41,6 +41,9 @@ def grids(trial: TrialResult) -> Iterator[Grid]:
         yield _phases(trial.catch_up)
         if trial.catch_up.drains:
             yield _drains(trial.catch_up)
+    if trial.faults is not None:
+        yield _faults(trial.faults)
+        yield _around_faults(trial.faults)
     if len(trial.subscriptions) > 1:
         yield _subscriptions(trial.subscriptions)
 
@@ -127,6 +130,40 @@ def _drains(found: CatchUp) -> Grid:
     return Grid("Reading the backlog", head, rows, narrow=(0, 1, 2, 3, 5))
 
 
+def _faults(found: Faults) -> Grid:
+    head = ("fault", "of", "at s", "serves again after", "longest gap", "rate back after")
+    rows: list[tuple[str, ...]] = [
+        (
+            fault.asked.action,
+            ", ".join(fault.parts),
+            f"{fault.from_s:.3f}",
+            "" if fault.ready_s is None else seconds(fault.ready_s - fault.from_s),
+            "" if fault.gap_s is None else seconds(fault.gap_s),
+            "" if fault.rate_back_s is None else seconds(fault.rate_back_s),
+        )
+        for fault in found.faults
+    ]
+    caught_up = (
+        "not caught up" if found.caught_up_s is None else f"caught up after {seconds(found.caught_up_s)}"
+    )
+    title = f"Faults: no acknowledgement for {seconds(found.unavailable_s)}, {caught_up}"
+    return Grid(title, head, rows, words=2)
+
+
+def _around_faults(found: Faults) -> Grid:
+    head = ("around the faults", "seconds", "rate msg/s", "publish p50 ms", "p99", "p99.9", "max")
+    rows: list[tuple[str, ...]] = [
+        (
+            phase.name,
+            seconds(phase.until_s - phase.from_s),
+            rate(phase.publish_rate_msgs_s),
+            *(significant(getattr(phase.publish_ms, name)) for name in ("p50", "p99", "p99_9", "max")),
+        )
+        for phase in found.phases
+    ]
+    return Grid("Before, during and after the faults", head, rows, narrow=(0, 1, 2, 3, 4, 6))
+
+
 def _subscriptions(found: list[SubscriptionFigures]) -> Grid:
     head = (
         "subscription",
@@ -175,10 +212,12 @@ def print_details(trial: TrialResult, console: Console) -> None:
 
 def section(trial: TrialResult) -> str:
     """The tables of one trial as HTML."""
-    return "".join(_html(grid) for grid in grids(trial))
+    return "".join(html_table(grid) for grid in grids(trial))
 
 
-def _html(grid: Grid) -> str:
+def html_table(grid: Grid) -> str:
+    """One table as HTML."""
+
     def classes(place: int) -> str:
         return "" if place < grid.words else ' class="number"'
 

@@ -12,6 +12,7 @@ from typing import Any
 from streamgauge.analysis.cells import Cell
 from streamgauge.model.result import Limits, Share, TrialResult
 from streamgauge.report import details, words
+from streamgauge.report.explain import explanation
 from streamgauge.report.format import (
     count,
     exact_size,
@@ -119,7 +120,7 @@ def _share_card(cell: Cell, index: int, label: str) -> str:
     return (
         f'<article style="--c:var(--series-{index % 8})"><h3><i class="swatch"></i>'
         f"{escape(label + several)}</h3>"
-        f"{bars}{extra}{processes}</article>"
+        f"{explanation(trial)}{bars}{extra}{processes}</article>"
     )
 
 

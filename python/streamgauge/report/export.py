@@ -28,6 +28,7 @@ from streamgauge.model.result import TrialResult
 from streamgauge.report import words
 from streamgauge.report.foreign import PERIOD_S, ForeignError, ForeignResult, read_omb
 from streamgauge.report.run import ReportError, Run, read_run
+from streamgauge.store.flat import flat
 
 __all__ = ["ForeignError", "ForeignResult", "ReportError", "read_omb", "to_csv", "to_omb", "to_parquet"]
 
@@ -93,35 +94,6 @@ def to_omb(run_dir: Path, out: Path) -> list[Path]:
         _write_text(path, json.dumps(omb(run.directory_of(result), result), indent=1) + "\n")
         paths.append(path)
     return paths
-
-
-def flat(result: TrialResult) -> dict[str, Any]:
-    """A result as one row: nested names joined by `_`, lists and free mappings as JSON text."""
-    row: dict[str, Any] = {}
-    _flatten("", result.model_dump(mode="json"), row)
-    return row
-
-
-FREE_MAPPINGS = frozenset(
-    {
-        "errors",
-        "durability_settings",
-        "workload_extra",
-        "end_to_end_by_subscription_ms",
-        "steadiness_slopes_percent_per_interval",
-    }
-)
-"""Their keys differ from trial to trial, so that columns of their own would be of no use."""
-
-
-def _flatten(prefix: str, value: Any, row: dict[str, Any]) -> None:
-    if isinstance(value, Mapping) and prefix not in FREE_MAPPINGS:
-        for key, inner in value.items():
-            _flatten(f"{prefix}_{key}" if prefix else key, inner, row)
-    elif isinstance(value, Mapping | list):
-        row[prefix] = json.dumps(value, ensure_ascii=False)
-    else:
-        row[prefix] = value
 
 
 def series_rows(run: Run, result: TrialResult) -> list[dict[str, Any]]:

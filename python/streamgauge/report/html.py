@@ -7,17 +7,16 @@ request, so that a report can be passed on safely.
 
 from __future__ import annotations
 
-import os
 import string
-import tempfile
 from collections.abc import Sequence
 from html import escape
-from importlib import resources
 from pathlib import Path
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.model.result import TrialResult
 from streamgauge.report import charts, evidence, tables, words
+from streamgauge.report.assets_of import asset
+from streamgauge.report.files import write_page
 from streamgauge.report.format import instant, joined, plural, seconds, significant, size, trimmed
 from streamgauge.report.run import Run, read_run
 
@@ -26,24 +25,12 @@ HERO_CELLS_MAX = 6
 """More systems than this are compared in the table, not on cards."""
 
 
-def write(run_dir: Path) -> Path:
-    """Writes `report.html` into a run directory and returns its path.
+def write(run_dir: Path, name: str = REPORT_NAME) -> Path:
+    """Writes the report (`report.html`, unless another name is given) into a run directory and returns its path.
 
     Raises ReportError when the directory is no run or a file in it is damaged.
     """
-    run = read_run(run_dir)
-    path = run_dir / REPORT_NAME
-    # Written beside and renamed, so that a reader never sees half a page.
-    handle, temporary = tempfile.mkstemp(dir=run_dir, prefix=".report-", suffix=".html")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(render(run))
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return path
+    return write_page(run_dir / name, render(read_run(run_dir)))
 
 
 def render(run: Run) -> str:
@@ -69,11 +56,6 @@ def render(run: Run) -> str:
         uplot_js=asset("uPlot.iife.min.js"),
         js="".join(asset(name) for name in ("figures.js", "plots.js", "report.js")),
     )
-
-
-def asset(name: str) -> str:
-    """The text of a file in report/assets."""
-    return resources.files("streamgauge.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def title(run: Run) -> str:

@@ -86,7 +86,7 @@ def summary(run: Run, labels: Sequence[str]) -> str:
     if repeated:
         note = (
             '<p class="hint">Figures are <a href="#term-median">medians over valid trials</a>; '
-            "below each, the 95 % interval of the median (bootstrap over trials; with fewer than three trials, "
+            "below each, the 95 % interval of the median (over trials; with fewer than three trials, "
             "the smallest and the largest).</p>"
         )
     if run.foreign:

@@ -169,6 +169,12 @@ def _print_remarks(results: Sequence[TrialResult], console: Console) -> None:
         if trial.search is not None:
             tone: words.Tone = "good" if trial.search.bound == "system" else "warn"
             grid.add_row(Text("search", style=STYLES[tone]), Text(prefix + words.search(trial.search)))
+        if trial.bottleneck is not None and trial.bottleneck.applies:
+            tone = "good" if trial.bottleneck.binding else "warn"
+            grid.add_row(Text("binds", style=STYLES[tone]), Text(prefix + trial.bottleneck.explanation))
+        if trial.tail is not None and trial.tail.coincidences:
+            first = trial.tail.coincidences[0]
+            grid.add_row("tail", Text(f"{prefix}{first.event}: {first.explanation}"))
         if trial.catch_up is not None:
             tone = "good" if trial.catch_up.caught_up else "warn"
             grid.add_row(Text("backlog", style=STYLES[tone]), Text(prefix + words.catch_up(trial.catch_up)))

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from streamgauge.analysis.cells import INTERVAL_TRIALS_MIN, Cell
+from streamgauge.analysis.cells import Cell
+from streamgauge.analysis.estimates import TRIALS_MIN
 from streamgauge.analysis.search import ACHIEVED_SHARE_MIN, GROWTH_SHARE_MAX
-from streamgauge.model.result import Audit, CatchUp, Search, TrialResult, WorkloadResult
+from streamgauge.model.fault import ENDS
+from streamgauge.model.result import Audit, CatchUp, Faults, Phase, Search, TrialResult, WorkloadResult
 from streamgauge.report.format import (
     count,
     exact_size,
@@ -236,7 +238,7 @@ def spread(cell: Cell) -> str:
             low, high = middle.interval or (middle.low, middle.high)
             parts.append(f"{name} {show(middle.median)} [{show(low)}, {show(high)}] {unit}")
     trials = len(cell.counted)
-    kind = "smallest, largest" if trials < INTERVAL_TRIALS_MIN else "95 % interval"
+    kind = "smallest, largest" if trials < TRIALS_MIN else "95 % interval"
     return f"{', '.join(parts)} (median [{kind}] over {plural(trials, 'trial')})"
 
 
@@ -288,3 +290,22 @@ def verdict(results: Sequence[TrialResult]) -> Verdict:
     if grave:
         return Verdict("not clean", sentence, "bad")
     return Verdict("partly valid" if invalid else "valid", sentence, "warn" if invalid or light else "good")
+
+
+def fault_bands(found: Faults, window: Phase | None) -> list[tuple[str, float, float]]:
+    """What was broken from when to when, for marked bands: (what, from, until) on the schedule's axis. A fault lasts
+    until what ends it was done, or to the measured phase's end.
+    """
+    bands: list[tuple[str, float, float]] = []
+    for index, fault in enumerate(found.faults):
+        if any(fault.asked.action == ending for ending in ENDS):
+            continue
+        ends = [
+            later.ready_s or later.done_s
+            for later in found.faults[index + 1 :]
+            if fault.asked.action in ENDS.get(later.asked.action, ()) and set(later.parts) & set(fault.parts)
+        ]
+        last_s = window.until_s if window is not None and window.until_s is not None else fault.done_s
+        until_s = ends[0] if ends else last_s
+        bands.append((f"{fault.asked.action} {', '.join(fault.parts)}", fault.from_s, until_s))
+    return bands

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.model.result import BacklogAsked
-from streamgauge.model.workload import Workload
 from streamgauge.runner import machine
 from streamgauge.runner.phases import AFTER, BUILD, CATCH_UP
 from streamgauge.runner.request import INTERVAL_S, catching_up, stop_s
@@ -34,7 +33,6 @@ class BacklogLeg:
     def __init__(
         self,
         load: Load,
-        workload: Workload,
         asked: BacklogAsked,
         *,
         attached: bool,
@@ -42,13 +40,12 @@ class BacklogLeg:
         learn: Callable[[BacklogFacts], None],
     ) -> None:
         self._load = load
-        self._workload = workload
         self._asked = asked
         self._attached = attached
         self._note = note
         self._learn = learn
-        self._readers = catching_up(workload)
-        self._facts = BacklogFacts(build_from_s=stop_s(workload))
+        self._readers = catching_up(load.workload)
+        self._facts = BacklogFacts(build_from_s=stop_s(load.workload))
 
     def pause_early(self) -> None:
         """Before the schedule's start: an extra reader leaves everything from the first message on."""
@@ -71,7 +68,8 @@ class BacklogLeg:
 
     def _build(self) -> Ending | None:
         load, asked = self._load, self._asked
-        began_s = stop_s(self._workload)
+        began_s = stop_s(load.workload)
+        self._facts = self._facts.model_copy(update={"build_from_s": began_s})
         ending = load.wait_until(began_s)
         if ending is not None:
             return ending
@@ -83,7 +81,7 @@ class BacklogLeg:
             ending = load.advance(load.seen_s + INTERVAL_S)
             if ending is not None:
                 return ending
-            backlog_bytes = self._backlog_msgs() * self._workload.message_size_bytes
+            backlog_bytes = self._backlog_msgs() * load.workload.message_size_bytes
             load.say(f"{backlog_bytes / 1e6:,.0f} of {asked.size_bytes / 1e6:,.0f} MB")
             if load.seen_s > began_s and backlog_bytes >= asked.size_bytes:
                 self._keep(built=True)
@@ -104,6 +102,8 @@ class BacklogLeg:
         if problem is not None:
             self._note(problem.replace("before the trial", "before the backlog was read"))
         begin_s = load.client.begin_phase(load.trial, CATCH_UP)
+        if not self._asked.producing:
+            load.client.stop_schedule(load.trial, begin_s)
         self._keep(catch_up_from_s=begin_s, cache_dropped=not self._attached and problem is None)
         ending = load.wait_until(begin_s)
         if ending is not None:
@@ -127,7 +127,7 @@ class BacklogLeg:
 
     def _chase(self, reads: list[ReadFacts], until_s: float) -> Ending | None:
         load = self._load
-        rate = self._workload.rate_msgs_s or 0.0
+        rate = (load.workload.rate_msgs_s or 0.0) if self._asked.producing else 0.0
         while any(read.caught_up_s is None for read in reads) and load.now_s < until_s:
             ending = load.wait_until(load.now_s + LOOK_S)
             is_whole = load.now_s >= load.seen_s + INTERVAL_S
@@ -144,6 +144,9 @@ class BacklogLeg:
                     CAUGHT_UP_S * rate,
                     (1.0 - self._asked.drain_share) * read.backlog_msgs,
                 )
+                if not self._asked.producing:
+                    # Nothing comes in any more: there is an end that can be reached.
+                    enough = (1.0 - self._asked.drain_share) * read.backlog_msgs
                 if read.caught_up_s is None:
                     read.read_msgs = left.received_msgs - read.received_msgs
                     if left.backlog_msgs <= enough:
@@ -163,13 +166,16 @@ class BacklogLeg:
                 "(backlog.within); there is no phase after it"
             )
             end_s = float(int(load.now_s) + 1)
+        elif not self._asked.producing:
+            end_s = float(int(load.now_s) + 1)
         else:
             begin_s = load.client.begin_phase(load.trial, AFTER)
             self._keep(after_from_s=begin_s)
             end_s = begin_s + self._asked.after_s
         load.end_at(end_s)
         self._keep(end_s=end_s)
-        if not behind:
+        if self._facts.after_from_s is not None:
+            begin_s = self._facts.after_from_s
             ending = load.wait_until(begin_s)
             if ending is not None:
                 return ending

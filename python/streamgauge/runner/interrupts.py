@@ -27,6 +27,10 @@ class Interrupted(KeyboardInterrupt):
     """The user wants to stop. Not an Exception, so that no handler for errors swallows it."""
 
 
+class OutOfTime(BaseException):
+    """A time limit was reached. Not an Exception, so that no handler for errors swallows it."""
+
+
 class Interrupts:
     """Counts signals; a context manager that takes over the handlers and gives them back."""
 
@@ -76,6 +80,26 @@ class Interrupts:
         """See the module's docstring."""
         with self._as("flagging"):
             yield
+
+    @staticmethod
+    @contextlib.contextmanager
+    def within(seconds: float | None) -> Iterator[None]:
+        """Raises OutOfTime where the program stands after so long; None sets no limit. For the main thread, as signals
+        are."""
+        if seconds is None or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def ring(_number: int, _frame: FrameType | None) -> None:
+            raise OutOfTime
+
+        previous = signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, previous)
 
     @contextlib.contextmanager
     def shielded(self, kill: Callable[[], None] | None = None) -> Iterator[None]:

@@ -18,11 +18,13 @@ from streamgauge.fleet.base import WorkerCalls
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.heartbeat import Heartbeat
 from streamgauge.fleet.messages import Interval, TrialStatus
+from streamgauge.model.result import WarmUpResult
 from streamgauge.model.workload import Workload
 from streamgauge.runner.interrupts import Interrupts
 from streamgauge.runner.observer import Observer, Snapshot
-from streamgauge.runner.phases import DRAIN, MEASURE, WARM_UP, PhaseLog
+from streamgauge.runner.phases import BUILD, DRAIN, MEASURE, WARM_UP, PhaseLog
 from streamgauge.runner.request import INTERVAL_S, LEASE_S, stop_s
+from streamgauge.runner.warm_up import WarmUp
 
 START_DELAY_S = 0.3
 POLL_S = 0.1
@@ -36,7 +38,7 @@ SHORT_DRAIN_S = 5.0
 SHORT_QUIET_S = 2.0
 FINISH_EXTRA_S = 70.0
 
-EndingKind = Literal["done", "interrupted", "system", "worker", "disk"]
+EndingKind = Literal["done", "interrupted", "system", "worker", "disk", "time"]
 
 
 @dataclass(frozen=True)
@@ -70,15 +72,21 @@ class Load:
         phases: PhaseLog,
         health: Health,
         keep: Callable[[list[dict[str, Any]]], None],
+        learn_warm_up: Callable[[Workload, WarmUpResult], None],
     ) -> None:
         self.client = client
         self.trial = trial
-        self._workload = workload
+        self.workload = workload
+        """What is driven; its warm-up is known when it is over."""
+        self.warmed_up: WarmUpResult | None = None
+        """How a warm-up ended that had no fixed length."""
+        self._warm_up_seen = WarmUp()
         self._interrupts = interrupts
         self._observer = observer
         self._phases = phases
         self._health = health
         self._keep = keep
+        self._learn_warm_up = learn_warm_up
         self._heartbeat = Heartbeat(client, trial, LEASE_S)
         self._next = 0
         self.seen_s = 0.0
@@ -113,14 +121,48 @@ class Load:
 
     def run(self) -> Ending:
         """Pulls intervals until the end of the measured phase, or until something ends the load early."""
-        warmup_s = self._workload.warmup_s
-        if warmup_s:
+        if self.workload.warmup_auto:
+            ending = self._warm_up()
+            if ending is not None:
+                return ending
+        warmup_s = self.workload.warmup_s
+        if warmup_s and self.warmed_up is None:
             self.begin(WARM_UP, warmup_s, 0.0)
             ending = self.advance(warmup_s)
             if ending is not None:
                 return ending
-        self.begin(MEASURE, self._workload.duration_s, warmup_s)
-        return self.advance(stop_s(self._workload)) or Ending("done")
+        self.begin(MEASURE, self.workload.duration_s, warmup_s)
+        return self.advance(stop_s(self.workload)) or Ending("done")
+
+    def _warm_up(self) -> Ending | None:
+        """Goes on until the load is steady, or for as long as a warm-up may take; the measured phase is fixed then."""
+        limit_s = self.workload.warmup_s
+        self.begin(WARM_UP, limit_s, 0.0)
+        steady = False
+        # A phase begins at a whole interval that is 200 ms away at least.
+        while not steady and self.seen_s + INTERVAL_S < limit_s:
+            ending = self.advance(self.seen_s + INTERVAL_S)
+            if ending is not None:
+                return ending
+            steady = not self._warm_up_seen.explanation
+            self.say("steady" if steady else self._warm_up_seen.explanation)
+        try:
+            from_s = self.client.begin_phase(self.trial, MEASURE)
+            self.warmed_up = WarmUpResult(
+                limit_s=limit_s, lasted_s=from_s, steady=steady, explanation=self._warm_up_seen.explanation
+            )
+            self.workload = self.workload.warmed_up(from_s)
+            if self.workload.backlog is None:
+                self.end_at(stop_s(self.workload))
+            else:
+                self.client.begin_phase(self.trial, BUILD, stop_s(self.workload))
+                self._ends_s = stop_s(self.workload)
+        except WorkerRefused as error:
+            return Ending("worker", f"the worker refused to begin the measured phase: {error}")
+        except WorkerLost as error:
+            return Ending("worker", str(error))
+        self._learn_warm_up(self.workload, self.warmed_up)
+        return self.advance(from_s)
 
     def begin(self, phase: str, limit_s: float, from_s: float) -> None:
         """The phase that begins at a place on the schedule's axis."""
@@ -204,6 +246,7 @@ class Load:
                 interval = Interval.model_validate(value)
                 self.seen_s = interval.start_s + interval.duration_s
                 self.backlogs = {one.name: one.backlog_msgs for one in interval.subscriptions}
+                self._warm_up_seen.add(interval)
                 self._observer.interval(self._snapshot(interval))
         self._next = found.next
         return len(found.intervals)
@@ -211,8 +254,10 @@ class Load:
     def finish(self, ending: Ending) -> dict[str, Any] | None:
         """Ends the schedule, drains and audits; None when the worker is gone. The last intervals are kept."""
         early = ending.kind != "done"
-        drain_s = SHORT_DRAIN_S if early else self._workload.drain_s
-        quiet_s = SHORT_QUIET_S if early else QUIET_S
+        drain_s = SHORT_DRAIN_S if early else self.workload.drain_s
+        slow = self.workload.processing_ms_per_msg or self.workload.processing_ms_per_fetch
+        # A slow consumer is quiet while it works.
+        quiet_s = SHORT_QUIET_S if early else (max(drain_s, QUIET_S) if slow else QUIET_S)
         at_s = None if early else self._start_s + self._ends_s
         self._phases.begin(DRAIN, drain_s, at_s)
         answer: dict[str, Any] = {}
@@ -258,7 +303,7 @@ class Load:
             elapsed_s=interval.start_s + interval.duration_s,
             total_s=max(self._ends_s, interval.start_s + interval.duration_s),
             phase=self._phases.current,
-            target_msgs_s=self._workload.rate_msgs_s,
+            target_msgs_s=self.workload.rate_msgs_s,
             sent_msgs_s=interval.sent_msgs * per_s,
             acked_msgs_s=interval.acked_msgs * per_s,
             acked_mb_s=interval.acked_bytes * per_s / 1e6,

@@ -25,6 +25,9 @@ class TrialPlan:
     workload: Workload
     seed: int
     """The same for all systems of a repeat, so that they meet the same arrivals."""
+    limit_s: float | None = None
+    """The trial is ended when it has taken so long, from its beginning to its audit; None: each phase has a limit of
+    its own and that is all."""
 
 
 @dataclass(frozen=True)

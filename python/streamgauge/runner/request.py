@@ -13,6 +13,8 @@ from streamgauge.systems.base import TopicPlan
 
 INTERVAL_S = 1.0
 LEASE_S = 10.0
+READY_WITHIN_S = 60.0
+READY_PER_PARTITION_S = 0.02
 NAME_PREFIX = "streamgauge"
 EXTRA_READER = "catch-up"
 LANES_MAX = 16
@@ -27,6 +29,11 @@ def topic_names(workload: Workload, run_id: str, trial: int, probe: int | None =
     if probe is not None:
         stem += f"-p{probe}"
     return [f"{stem}-{number}" for number in range(workload.topics)]
+
+
+def ready_within_s(workload: Workload) -> float:
+    """How long creating the topics may take, and how long it may take until their consumers are ready."""
+    return READY_WITHIN_S + READY_PER_PARTITION_S * workload.topics * workload.partitions_per_topic
 
 
 def topic_requests(workload: Workload, names: list[str], plan: TopicPlan) -> list[dict[str, Any]]:
@@ -52,21 +59,27 @@ def trial_request(
     trial: int,
     seed: int,
     probe: int | None = None,
+    partitions: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """The body of POST /v1/trials for a single worker."""
+    """The body of POST /v1/trials for a single worker. `partitions`: of topics that have another number of them than the workload
+    says."""
     request: dict[str, Any] = {
         "run": zlib.crc32(f"{run_id}/{trial}{'' if probe is None else f'/p{probe}'}".encode()),
         "seed": seed,
         "system": dict(system),
-        "topics": [{"name": name, "partitions": workload.partitions_per_topic} for name in names],
+        "topics": [
+            {"name": name, "partitions": (partitions or {}).get(name, workload.partitions_per_topic)}
+            for name in names
+        ],
         "producers": _producers(workload, names),
         "subscriptions": [
             {
                 "name": f"s-{number}",
-                "start": "latest",
+                "start": workload.start,
                 "consumers": workload.consumers_per_subscription,
                 "consumer_from": 0,
                 "consumer_count": workload.consumers_per_subscription,
+                **_processing(workload),
             }
             for number in range(workload.subscriptions_per_topic)
         ]
@@ -85,6 +98,7 @@ def trial_request(
         "payload": _payload(workload),
         "interval_ms": int(INTERVAL_S * 1000),
         "lease_s": LEASE_S,
+        "ready_timeout_s": ready_within_s(workload),
     }
     lanes = dict(workload.lanes)
     if workload.backlog is not None and "consumer" not in lanes:
@@ -116,8 +130,18 @@ def _extra_reader(workload: Workload) -> list[dict[str, Any]]:
             "consumers": workload.consumers_per_subscription,
             "consumer_from": 0,
             "consumer_count": workload.consumers_per_subscription,
+            **_processing(workload),
         }
     ]
+
+
+def _processing(workload: Workload) -> dict[str, Any]:
+    """What consumers need for what they have received; nothing is said when they need nothing."""
+    us = {
+        "us_per_msg": 1000 * workload.processing_ms_per_msg,
+        "us_per_fetch": 1000 * workload.processing_ms_per_fetch,
+    }
+    return {"processing": us} if any(us.values()) else {}
 
 
 def stop_s(workload: Workload) -> float:
@@ -130,8 +154,10 @@ def _producers(workload: Workload, names: list[str]) -> list[dict[str, Any]]:
     for name in names:
         for _ in range(workload.producers_per_topic):
             producer: dict[str, Any] = {"id": len(producers), "topic": name, "keys": workload.keys}
-            if workload.keys == "keyed":
+            if workload.key_count is not None:
                 producer["key_count"] = workload.key_count
+            if workload.zipf_exponent is not None:
+                producer["zipf_exponent"] = workload.zipf_exponent
             producers.append(producer)
     return producers
 
@@ -140,17 +166,24 @@ def _schedule(workload: Workload) -> dict[str, Any]:
     schedule: dict[str, Any] = {"arrival": workload.arrival}
     if workload.backlog is None:
         schedule["stop_s"] = stop_s(workload)
+    if workload.consumes_only:
+        schedule["rate_msgs_s"] = 0.0
     if workload.rate_msgs_s is not None:
         schedule["rate_msgs_s"] = workload.rate_msgs_s
     if workload.burst_msgs is not None:
         schedule["burst_msgs"] = workload.burst_msgs
     if workload.ramp_to_msgs_s is not None:
         schedule["ramp"] = {"to_msgs_s": workload.ramp_to_msgs_s, "over_s": workload.ramp_over_s}
+    if workload.steps:
+        schedule["changes"] = [step.model_dump() for step in workload.steps]
     return schedule
 
 
 def _phases(workload: Workload) -> list[dict[str, Any]]:
     phases = [{"name": WARM_UP, "from_s": 0.0}] if workload.warmup_s else []
+    if workload.warmup_auto:
+        # What follows begins when the load is steady.
+        return phases
     phases.append({"name": MEASURE, "from_s": workload.warmup_s})
     if workload.backlog is not None:
         phases.append({"name": BUILD, "from_s": stop_s(workload)})
@@ -161,6 +194,11 @@ def _payload(workload: Workload) -> dict[str, Any]:
     content = workload.payload()
     if content is not None:
         return {"templates_base64": [base64.b64encode(content).decode("ascii")]}
+    if workload.sizes is not None:
+        return {
+            "sizes_bytes": list(workload.sizes.sizes_bytes),
+            "random_ratio": workload.payload_random_ratio,
+        }
     return {
         "size_bytes": workload.message_size_bytes,
         "random_ratio": workload.payload_random_ratio,

@@ -12,9 +12,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
+
+from streamgauge.runner.disk_stats import DiskReading, disk_name, read_disk
+from streamgauge.runner.thread_stats import busiest, read_threads
+
+THREADS_EVERY = 5
+"""Intervals between two looks at the threads: a JVM has hundreds, and each look reads a file of each."""
 
 Sink = Callable[[list[dict[str, Any]]], None]
 
@@ -40,16 +47,34 @@ class _Reading:
 class ResourceSampler:
     """Samples until it is stopped. `start_s` is CLOCK_MONOTONIC at the schedule's start."""
 
-    def __init__(self, start_s: float, interval_s: float, watched: Sequence[Watched], sink: Sink) -> None:
+    def __init__(
+        self,
+        start_s: float,
+        interval_s: float,
+        watched: Sequence[Watched],
+        sink: Sink,
+        data: Path | None = None,
+    ) -> None:
+        """`data`: a directory on the disk whose flushes are to be counted."""
+        self._disk = None if data is None else disk_name(data)
+        self._disk_before: DiskReading | None = None
+        self._threads: dict[Watched, dict[int, tuple[str, float]]] = {}
+        self._threads_index = 0
         self._start_s = start_s
         self._interval_s = interval_s
         self._sink = sink
         self._processes: dict[Watched, psutil.Process] = {}
-        for one in [*watched, Watched("lab", None, os.getpid())]:
-            with contextlib.suppress(psutil.Error):
-                self._processes[one] = psutil.Process(one.pid)
+        self.watch([*watched, Watched("lab", None, os.getpid())])
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="resources", daemon=True)
+
+    def watch(self, more: Sequence[Watched]) -> None:
+        """Adds processes; those that are watched already stay as they are."""
+        for one in more:
+            if one not in self._processes:
+                with contextlib.suppress(psutil.Error):
+                    # Replaced whole: the sampling thread may be walking through it.
+                    self._processes = {**self._processes, one: psutil.Process(one.pid)}
 
     def start(self) -> None:
         """Begins; the first interval is the one that begins at the schedule's start."""
@@ -66,6 +91,9 @@ class ResourceSampler:
         if not self._sleep_until(index):
             return
         before_s, before = time.monotonic(), self._read()
+        self._disk_before = None if self._disk is None else read_disk(self._disk)
+        self._threads_index = index
+        self._threads = self._read_threads()
         while self._sleep_until(index + 1):
             now_s, now = time.monotonic(), self._read()
             # A lab that was held up for longer charges the whole stretch to the last interval of it, with its
@@ -73,8 +101,42 @@ class ResourceSampler:
             passed = max(index + 1, int((now_s - self._start_s) / self._interval_s + 1e-3))
             duration_s = (passed - index) * self._interval_s
             scale = duration_s / max(now_s - before_s, 1e-9)
-            self._sink(self._rows(passed - 1, index * self._interval_s, duration_s, before, now, scale))
+            rows = self._rows(passed - 1, index * self._interval_s, duration_s, before, now, scale)
+            if passed - self._threads_index >= THREADS_EVERY:
+                rows += self._thread_rows(passed)
+            self._sink(rows)
             index, before_s, before = passed, now_s, now
+
+    def _read_threads(self) -> dict[Watched, dict[int, tuple[str, float]]]:
+        return {one: read_threads(one.pid) for one in self._processes if one.scope == "system"}
+
+    def _thread_rows(self, passed: int) -> list[dict[str, Any]]:
+        """The busiest threads since the last look; one row each, for all the intervals since."""
+        now = self._read_threads()
+        start_s = self._threads_index * self._interval_s
+        duration_s = (passed - self._threads_index) * self._interval_s
+        key = {"interval": passed - 1, "start_s": start_s, "duration_s": duration_s, "scope": "thread"}
+        rows = [
+            {**key, "process": f"{one.name}/{name}", "cpu_s": round(cpu_s, 6)}
+            for one, threads in now.items()
+            for name, cpu_s in busiest(self._threads.get(one, {}), threads)
+        ]
+        self._threads, self._threads_index = now, passed
+        return rows
+
+    def _disk_row(self) -> dict[str, Any]:
+        """What the disk did since the last look."""
+        if self._disk is None:
+            return {}
+        before, now = self._disk_before, read_disk(self._disk)
+        self._disk_before = now
+        if before is None or now is None:
+            return {}
+        return {
+            "flushes": max(0, now.flushes - before.flushes),
+            "flush_s": round(max(0.0, now.flush_s - before.flush_s), 6),
+            "disk_busy_s": round(max(0.0, now.busy_s - before.busy_s), 6),
+        }
 
     def _sleep_until(self, index: int) -> bool:
         return not self._stop.wait(max(0.0, self._start_s + index * self._interval_s - time.monotonic()))
@@ -133,6 +195,7 @@ class ResourceSampler:
                 "steal_s": round(steal_s, 6),
                 "disk_write_bytes": _difference(now[_HOST].write_bytes, before[_HOST].write_bytes),
                 "disk_read_bytes": _difference(now[_HOST].read_bytes, before[_HOST].read_bytes),
+                **self._disk_row(),
             }
         )
         return rows

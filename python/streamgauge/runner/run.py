@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import streamgauge
 from streamgauge.fleet.base import Fleet
@@ -28,6 +28,8 @@ EXIT_INPUT = 2
 EXIT_FAILED = 3
 EXIT_INTERRUPTED = 130
 
+Status = Literal["complete", "interrupted", "failed"]
+
 
 @dataclass(frozen=True)
 class RunOutcome:
@@ -41,11 +43,18 @@ class RunOutcome:
 class Run:
     """Executes a plan."""
 
-    def __init__(self, plan: RunPlan, observer: Observer, gauge: Path | None = None) -> None:
+    def __init__(
+        self,
+        plan: RunPlan,
+        observer: Observer,
+        gauge: Path | None = None,
+        directory: RunDirectory | None = None,
+    ) -> None:
+        """`directory`: an existing one; else a new one is made."""
         self._plan = plan
         self._observer = observer
         self._gauge = gauge or find_gauge()
-        self._directory = RunDirectory.create(plan.out, plan.name)
+        self._directory = directory or RunDirectory.create(plan.out, plan.name)
         self._results: list[TrialResult] = []
         self._probes: list[dict[str, Any]] = []
         self._input_error = False
@@ -146,18 +155,19 @@ class Run:
         if any(probe.get("when") == "after" for probe in self._probes):
             self._observer.phase_started("report", None)
             self._results = self._with_last_probe()
-        statuses = {result.status for result in self._results}
-        status: Any = "complete"
-        if interrupts.requested or "interrupted" in statuses:
-            status = "interrupted"
-        elif "failed" in statuses:
-            status = "failed"
+        status = self._status(interrupts)
         self._manifest.status = status
         self._manifest.ended_unix_ms = machine.unix_ms()
         self._save()
         (self._directory.path / "lab.json").unlink(missing_ok=True)
         self._observer.run_ended(self._directory.path, status)
         return RunOutcome(self._directory, self._results, self._exit_status(status))
+
+    def _status(self, interrupts: Interrupts) -> Status:
+        statuses = {result.status for result in self._results}
+        if interrupts.requested or "interrupted" in statuses:
+            return "interrupted"
+        return "failed" if "failed" in statuses else "complete"
 
     def _with_last_probe(self) -> list[TrialResult]:
         """The limits of a result come from the probes before and after; the latter is known only now."""
@@ -176,7 +186,7 @@ class Run:
             results.append(result)
         return results
 
-    def _exit_status(self, status: str) -> int:
+    def _exit_status(self, status: Status) -> int:
         if status == "interrupted":
             return EXIT_INTERRUPTED
         if self._input_error:

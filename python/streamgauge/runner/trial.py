@@ -7,6 +7,7 @@ result says what happened.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import math
 import os
@@ -19,19 +20,25 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.fleet.base import Fleet, FleetFailure, Worker
+from streamgauge.fleet.binary import find_gauge
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.messages import LaneStatus, TrialStatus
-from streamgauge.model.result import Durability, Lane, Search, SystemMetric, TrialResult
+from streamgauge.model.fault import ON_STORAGE
+from streamgauge.model.result import Durability, Lane, Search, SystemMetric, TrialResult, WarmUpResult
+from streamgauge.model.units import format_duration
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine, phases
+from streamgauge.runner.acks import AckWatch
 from streamgauge.runner.backlog import BacklogLeg
-from streamgauge.runner.interrupts import Interrupted, Interrupts
+from streamgauge.runner.faults import FaultLeg
+from streamgauge.runner.interrupts import Interrupted, Interrupts, OutOfTime
 from streamgauge.runner.load import Ending, Health, Load
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.phases import PhaseLog
 from streamgauge.runner.plan import TrialPlan
 from streamgauge.runner.request import (
     INTERVAL_S,
+    ready_within_s,
     stop_s,
     topic_names,
     topic_requests,
@@ -40,13 +47,12 @@ from streamgauge.runner.request import (
 from streamgauge.runner.resources import ResourceSampler, Watched
 from streamgauge.runner.search import Bench, search
 from streamgauge.store.context import TrialContext
-from streamgauge.store.directory import TrialDirectory, event
+from streamgauge.store.directory import ACKS_NAME, TrialDirectory, event
 from streamgauge.store.files import rescue_logs
-from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError
+from streamgauge.store.measured import measured_level
+from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError, SystemRequest
+from streamgauge.systems.powercut import Disks, open_disks
 
-CREATE_TOPICS_WITHIN_S = 60.0
-READY_WITHIN_S = 60.0
-READY_PER_PARTITION_S = 0.02
 READY_POLL_S = 0.1
 SETTLE_WITHIN_S = 10.0
 SETTLE_SHARE = 0.15
@@ -81,8 +87,12 @@ class TrialRunner:
         self._running: RunningSystem | None = None
         self._worker: Worker | None = None
         self._load: Load | None = None
+        self._faults: FaultLeg | None = None
+        self._disks: Disks | None = None
         self._sampler: ResourceSampler | None = None
         self._topics: list[str] = []
+        self._existing: dict[str, int] = {}
+        """Topic -> partitions, where topics are read that exist."""
         self._workload = plan.workload
         """The plan's, at the rate that was found where one was to be found."""
         self._disk_looked_s = 0.0
@@ -119,11 +129,17 @@ class TrialRunner:
     def run(self) -> TrialResult:
         """Runs the trial and writes its result. Never raises for what a system, a worker or the user does."""
         self._save()
+        limit_s = self._plan.limit_s
         try:
-            with self._interrupts.raising():
-                trial = self._prepare()
-            with self._interrupts.flagging():
-                self._drive(trial)
+            with self._interrupts.within(limit_s):
+                with self._interrupts.raising():
+                    trial = self._prepare()
+                with self._interrupts.flagging():
+                    self._drive(trial)
+        except OutOfTime:
+            assert limit_s is not None
+            where = f"'{self._phases.current}' after {format_duration(round(limit_s))}"
+            self._ended_by(Ending("time", f"the trial was ended in phase {where}, its time limit"))
         except Interrupted:
             self._ended_by(Ending("interrupted", "stopped by the user"))
         except FAILURES as error:
@@ -141,6 +157,9 @@ class TrialRunner:
     def _prepare(self) -> str:
         """Everything before the load; the worker's id of the trial."""
         self._provision()
+        if self._workload.faults:
+            assert self._running is not None
+            self._faults = FaultLeg(self._running, self._workload.faults, self._disks)
         self._settle()
         self._search()
         self._create_topics()
@@ -160,13 +179,24 @@ class TrialRunner:
             problem = machine.disk_problem(self._data)
             if problem:
                 raise SystemFailure(problem)
-            self._running = choice.system.start(choice.request, self._data, self._observer.progress)
+            self._running = choice.system.start(self._on_disks(), self._data, self._observer.progress)
         self._update(
             system_version=self._running.version,
             nodes=self._running.nodes,
             attached=self._running.attached,
             configuration=self._running.configuration(),
         )
+
+    def _on_disks(self) -> SystemRequest:
+        """What is asked of the system; with faults of disks, its data is on disks that can have them."""
+        request = self._plan.choice.request
+        if not any(fault.action in ON_STORAGE for fault in self._workload.faults):
+            return request
+        self._disks = open_disks(find_gauge(), self._data.parent / f"{self._data.name}-disks")
+        self._note(
+            "the system's data was on disks in user space, which can fail on purpose: they are slower than the disk below"
+        )
+        return dataclasses.replace(request, volume=self._disks.provide)
 
     def _settle(self) -> None:
         """A system that has just started is busy with itself; its start is no part of the figures."""
@@ -207,7 +237,7 @@ class TrialRunner:
             request=self._probe_request,
             delete_topics=self._delete_topics,
             failure=self._failure,
-            ready_within_s=self._ready_within_s,
+            ready_within_s=ready_within_s(self._workload),
         )
         found = search(bench, asked, self._observer, self._keep_search)
         if found.low_msgs_s is None:
@@ -231,14 +261,15 @@ class TrialRunner:
         running = self._running
         self._topics = topic_names(workload, self._context.run_id, self._plan.number, number)
         requests = topic_requests(workload, self._topics, running.topic_plan())
-        self._worker.client.create_topics(running.connection, requests, CREATE_TOPICS_WITHIN_S)
+        self._worker.client.create_topics(running.connection, requests, ready_within_s(self._workload))
         return self._request(workload, number)
 
     def _request(self, workload: Workload, probe: int | None = None) -> dict[str, Any]:
         assert self._running is not None
         return trial_request(
             workload,
-            self._topics,
+            list(self._existing) or self._topics,
+            partitions=self._existing,
             system=self._running.connection,
             acks=self._running.acks,
             run_id=self._context.run_id,
@@ -246,11 +277,6 @@ class TrialRunner:
             seed=self._plan.seed,
             probe=probe,
         )
-
-    @property
-    def _ready_within_s(self) -> float:
-        workload = self._plan.workload
-        return READY_WITHIN_S + READY_PER_PARTITION_S * workload.topics * workload.partitions_per_topic
 
     def _check_room(self, copies: int) -> None:
         """A backlog that cannot fit is refused before anything is produced."""
@@ -273,29 +299,60 @@ class TrialRunner:
         assert self._worker is not None
         workload, running, client = self._plan.workload, self._running, self._worker.client
         self._check_room(running.topic_plan().replication_factor)
-        self._phases.begin(phases.CREATE_TOPICS, CREATE_TOPICS_WITHIN_S)
-        names = topic_names(workload, self._context.run_id, self._plan.number)
-        # Remembered first: a request that is cut short may have created them all the same.
-        self._topics = names
-        requests = topic_requests(workload, names, running.topic_plan())
-        client.create_topics(running.connection, requests, CREATE_TOPICS_WITHIN_S)
+        if workload.read_topics:
+            names = list(workload.read_topics)
+            self._find_topics(names)
+        else:
+            limit_s = ready_within_s(self._workload)
+            self._phases.begin(phases.CREATE_TOPICS, limit_s)
+            names = topic_names(workload, self._context.run_id, self._plan.number)
+            # Remembered first: a request that is cut short may have created them all the same.
+            self._topics = names
+            requests = topic_requests(workload, names, running.topic_plan())
+            client.create_topics(running.connection, requests, limit_s)
         self._observer.progress("reading settings back")
         found = running.read_back(lambda topics: client.describe(running.connection, topics), names)
+        measured = measured_level(
+            self._directory.path.parents[2],
+            system=self._plan.choice.system.name,
+            version=running.version,
+            nodes=running.nodes,
+            declared=found.level,
+            options=self._plan.choice.request.options,
+        )
+        if measured is not None and measured[0] != found.level:
+            self._note(f"durability {found.level} is declared, but {measured[1]} has measured {measured[0]}")
         self._update(
             durability=Durability(
                 asked=self._plan.choice.request.level,
                 declared=found.level,
+                measured=measured[0] if measured is not None else None,
                 settings=dict(found.settings),
                 mismatches=list(found.mismatches),
             )
         )
+
+    def _find_topics(self, names: list[str]) -> None:
+        """Topics that exist already, with as many partitions as they have; they are not ours to delete."""
+        assert self._running is not None
+        assert self._worker is not None
+        told = self._worker.client.describe(self._running.connection, names).get("topics") or {}
+        partitions: dict[str, int] = {}
+        for name in names:
+            count = (told.get(name) or {}).get("partitions")
+            if not count:
+                raise SystemInputError(
+                    f"read: no topic '{name}' on {', '.join(self._plan.choice.request.connect)}"
+                )
+            partitions[name] = int(count)
+        self._existing = partitions
 
     def _start_consumers(self) -> str:
         assert self._running is not None
         assert self._worker is not None
         workload = self._plan.workload
         partitions = workload.topics * workload.partitions_per_topic
-        limit_s = self._ready_within_s
+        limit_s = ready_within_s(self._workload)
         self._phases.begin(phases.START_CONSUMERS, limit_s)
         client = self._worker.client
         status = client.create_trial(self._request(self._workload))
@@ -336,6 +393,7 @@ class TrialRunner:
             phases=self._phases,
             health=Health(self._fleet.failure, self._system_problem, self._disk_problem),
             keep=lambda intervals: self._directory.append_intervals(worker.name, intervals),
+            learn_warm_up=self._warmed_up,
         )
         leg = self._backlog_leg(self._load)
         if leg is not None:
@@ -346,7 +404,11 @@ class TrialRunner:
         delay_s = self._phases.start_s - time.monotonic()
         self._update(schedule_start_unix_ms=machine.unix_ms() + int(delay_s * 1000))
         self._sampler = self._sample(self._phases.start_s)
+        if self._faults is not None:
+            watch = AckWatch(worker.only.address, trial, self._phases.start_s)
+            self._faults.start(self._phases.start_s, self._workload.warmup_s, watch, self._watch_again)
         ending = self._load.run()
+        self._keep_faults()
         if leg is not None and ending.kind == "done":
             ending = leg.run() or ending
         self._keep_losses()
@@ -365,13 +427,22 @@ class TrialRunner:
         texts = [f"worker lost: {loss}; the others took over its rate" for loss in self._fleet.losses()]
         self._update(fatal=[*self._context.fatal, *(one for one in texts if one not in self._context.fatal)])
 
+    def _warmed_up(self, workload: Workload, found: WarmUpResult) -> None:
+        """The warm-up is over whose length was not fixed."""
+        self._workload = workload
+        self._update(warm_up=found, measure_from_s=workload.warmup_s, measure_until_s=stop_s(workload))
+        if not found.steady:
+            self._note(
+                f"the load was not steady when the warm-up ended after {found.lasted_s:g} s (its limit): "
+                f"{found.explanation}"
+            )
+
     def _backlog_leg(self, load: Load) -> BacklogLeg | None:
         asked = self._workload.backlog
         if asked is None:
             return None
         return BacklogLeg(
             load,
-            self._workload,
             asked,
             attached=self._context.attached,
             note=self._note,
@@ -381,12 +452,43 @@ class TrialRunner:
     def _sample(self, start_s: float) -> ResourceSampler:
         assert self._worker is not None
         assert self._running is not None
-        watched = [Watched("system", one.name, one.pid) for one in self._running.processes()]
+        watched = self._watched()
         workers = self._worker.processes.items()
         watched.extend(Watched("worker", name, pid) for name, pid in workers)
-        sampler = ResourceSampler(start_s, INTERVAL_S, watched, self._directory.append_resources)
+        data = None if self._context.attached else self._data
+        sampler = ResourceSampler(start_s, INTERVAL_S, watched, self._directory.append_resources, data)
         sampler.start()
         return sampler
+
+    def _watched(self) -> list[Watched]:
+        assert self._running is not None
+        return [Watched("system", one.name, one.pid) for one in self._running.processes()]
+
+    def _watch_again(self) -> None:
+        """Processes that were started again have other ids."""
+        if self._sampler is not None:
+            self._sampler.watch(self._watched())
+
+    def _keep_faults(self) -> None:
+        """What was done and when acknowledgements came; no more faults are made."""
+        if self._faults is None:
+            return
+        self._faults.stop()
+        self._tell_faults()
+        self._faults.write_acks(self._directory.path / ACKS_NAME)
+        self._update(faults=self._faults.made)
+        broken = self._faults.still_broken()
+        if broken:
+            self._note(
+                f"{', '.join(broken)} had not been started again when the load ended: what only they had could not "
+                "be audited"
+            )
+
+    def _tell_faults(self) -> None:
+        assert self._faults is not None
+        for text in self._faults.news():
+            self._keep_event("fault", {"text": text})
+            self._observer.note(text)
 
     def _finish(self, ending: Ending) -> None:
         assert self._load is not None
@@ -412,7 +514,7 @@ class TrialRunner:
 
     def _cut(self, stopped_s: float) -> None:
         """The measured window ends with the last whole interval before the schedule's end."""
-        until_s = min(stop_s(self._plan.workload), math.floor(stopped_s / INTERVAL_S) * INTERVAL_S)
+        until_s = min(stop_s(self._workload), math.floor(stopped_s / INTERVAL_S) * INTERVAL_S)
         self._update(measure_until_s=max(until_s, self._context.measure_from_s))
 
     def _system_problem(self) -> str | None:
@@ -420,6 +522,10 @@ class TrialRunner:
         figures are then not those of what was declared, and the trial says so.
         """
         assert self._running is not None
+        if self._faults is not None:
+            self._tell_faults()
+            if self._faults.failure is not None:
+                return self._faults.failure
         died = self._running.failure()
         if died is None or not self._running.goes_on():
             return died
@@ -447,7 +553,12 @@ class TrialRunner:
             self._update(status="interrupted", failure=ending.reason)
             self._observer.problem("stopping: what was measured is kept (Ctrl-C again to stop at once)")
             return
-        reason = {"worker": "worker lost", "system": "system failed", "disk": "disk full"}[ending.kind]
+        reason = {
+            "worker": "worker lost",
+            "system": "system failed",
+            "disk": "disk full",
+            "time": "out of time",
+        }[ending.kind]
         text = f"{reason}: {self._told(ending.reason)}"
         self._update(status="failed", failure=text, fatal=[*self._context.fatal, text])
         self._keep_event("failure", {"reason": text})
@@ -464,11 +575,14 @@ class TrialRunner:
     def _tear_down(self) -> None:
         """Stops and removes everything. Every step is tried, whatever the others did."""
         self._phases.begin(phases.COLLECT)
+        if self._faults is not None:
+            self._attempt("stop making faults", self._faults.stop)
         if self._sampler is not None:
             self._attempt("stop sampling", self._sampler.stop)
         if self._load is not None:
             self._attempt("stop the heartbeat", self._load.close)
-        if self._context.attached and self._topics:
+        kept = self._running is not None and self._running.kept
+        if (self._context.attached or kept) and self._topics:
             self._attempt("delete the topics of the trial", self._delete_topics)
         self._attempt("stop the worker", self._fleet.stop)
         running = self._running
@@ -481,6 +595,8 @@ class TrialRunner:
         elif running is None:
             self._attempt("keep the system's logs", lambda: rescue_logs(self._data, self._directory.logs))
         self._phases.begin(phases.WIPE)
+        if self._disks is not None:
+            self._attempt("unmount the system's disks", self._disks.stop)
         if running is not None and not running.attached:
             self._attempt("wipe the system's data", running.wipe)
         shutil.rmtree(self._data, ignore_errors=True)
@@ -511,8 +627,8 @@ class TrialRunner:
         if self._context.status == "running":
             self._update(status="complete")
         if self._phases.start_s is not None:
-            self._phases.set_bounds(phases.WARM_UP, 0.0, min(self._plan.workload.warmup_s, self._end_s()))
-            measured_s = min(stop_s(self._plan.workload), self._end_s())
+            self._phases.set_bounds(phases.WARM_UP, 0.0, min(self._workload.warmup_s, self._end_s()))
+            measured_s = min(stop_s(self._workload), self._end_s())
             self._phases.set_bounds(phases.MEASURE, self._context.measure_from_s, measured_s)
         self._update(phases=self._phases.phases(), ended_unix_ms=machine.unix_ms())
         self._observer.progress("computing the figures")
@@ -525,7 +641,7 @@ class TrialRunner:
     def _end_s(self) -> float:
         """Where the schedule ended."""
         if self._context.status == "complete":
-            return stop_s(self._plan.workload)
+            return stop_s(self._workload)
         return max(self._context.measure_until_s, self._load.seen_s if self._load is not None else 0.0)
 
     # Small things

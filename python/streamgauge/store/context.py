@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from streamgauge.model.result import Durability, Lane, Model, Phase, Search, SystemMetric, WorkloadResult
+from streamgauge.model.result import (
+    Durability,
+    Fault,
+    Lane,
+    Model,
+    Phase,
+    Search,
+    SystemMetric,
+    WarmUpResult,
+    WorkloadResult,
+)
 
 if TYPE_CHECKING:
     from streamgauge.analysis.trial import RawTrial
@@ -75,6 +85,8 @@ class TrialContext(Model):
     """The rate of the schedule: the workload's, or the one that was found."""
     search: Search | None = None
     backlog: BacklogFacts | None = None
+    warm_up: WarmUpResult | None = None
+    faults: list[Fault] = Field(default_factory=list)
     finish: dict[str, Any] | None = None
     probes: list[dict[str, Any]] = Field(default_factory=list)
     lanes: list[Lane] = Field(default_factory=list)
@@ -111,6 +123,9 @@ class TrialContext(Model):
             rate_msgs_s=self.rate_msgs_s if self.rate_msgs_s is not None else self.workload.rate_msgs_s,
             search=self.search,
             backlog=self.backlog,
+            warm_up=self.warm_up,
+            faults=self.faults,
+            schedule_start_unix_ms=self.schedule_start_unix_ms,
             directory=directory,
             finish=self.finish,
             probes=self.probes,

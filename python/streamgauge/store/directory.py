@@ -13,11 +13,15 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from streamgauge.model.durability import DurabilityReport
 from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.result import Manifest, Model, TrialResult
 from streamgauge.store.context import TrialContext
 from streamgauge.store.files import LineWriter, write_atomically
 
+ACKS_NAME = "acks.csv"
+"""When acknowledgements came, in trials with faults (analysis/acks.py)."""
+DURABILITY_NAME = "durability.json"
 LATEST = "latest"
 
 ModelType = TypeVar("ModelType", bound=Model)
@@ -153,6 +157,15 @@ class RunDirectory:
         """Reads `manifest.json`. Raises InputError when it is not a manifest of this version."""
         path = self.path / "manifest.json"
         return _read(Manifest, path)
+
+    def write_durability(self, report: DurabilityReport) -> None:
+        """Replaces `durability.json`."""
+        write_atomically(self.path / DURABILITY_NAME, report.model_dump_json(indent=1))
+
+    def read_durability(self) -> DurabilityReport | None:
+        """What durability experiments found; None in a run of another kind. Raises InputError when it is damaged."""
+        path = self.path / DURABILITY_NAME
+        return _read(DurabilityReport, path) if path.is_file() else None
 
     def results(self) -> list[TrialResult]:
         """The results that were written, in the order of trials."""

@@ -14,6 +14,9 @@ from streamgauge.store.directory import RunDirectory, TrialDirectory
 from streamgauge.store.files import read_lines, rescue_logs
 
 KILLED = "the lab was killed before the trial ended; what had been measured until then was kept"
+KILLED_EXPERIMENTS = (
+    "the lab was killed before the experiments ended; what had been found until then was kept"
+)
 
 
 def is_running(run: RunDirectory) -> bool:
@@ -45,6 +48,7 @@ def recover(run: RunDirectory) -> list[TrialResult]:
             result = _recover_trial(trial)
             if result is not None:
                 made.append(result)
+    _recover_durability(run)
     if manifest.status == "running":
         ended = [result.ended_unix_ms for result in run.results()]
         manifest = manifest.model_copy(
@@ -61,6 +65,22 @@ def recover(run: RunDirectory) -> list[TrialResult]:
         run.write_manifest(manifest)
         (run.path / "lab.json").unlink(missing_ok=True)
     return made
+
+
+def _recover_durability(run: RunDirectory) -> None:
+    """Judges what durability experiments had found until then."""
+    from streamgauge.analysis.durability import judged
+
+    report = run.read_durability()
+    if report is None or all(result.status != "running" for result in report.results):
+        return
+    report.results = [
+        judged(result.model_copy(update={"status": "failed", "failure": KILLED_EXPERIMENTS}))
+        if result.status == "running"
+        else result
+        for result in report.results
+    ]
+    run.write_durability(report)
 
 
 def _recover_trial(trial: TrialDirectory) -> TrialResult | None:

@@ -11,7 +11,10 @@ import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from streamgauge.systems.parts import Part
 
 Level = Literal["L1", "L2", "L3", "L4"]
 """Durability level (docs/method.md): L1 replicated and fsynced before the ack, L2 replicated, L3 fsynced, L4
@@ -20,6 +23,9 @@ neither.
 
 Progress = Callable[[str], None]
 """Receives one plain line about what is being done now ("downloading Kafka 4.3.1")."""
+
+Volume = Callable[[str, Path], None]
+"""Makes a part's data directory (part's name, path) on a storage of its own, before anything writes there."""
 
 Describe = Callable[[Sequence[str]], Mapping[str, Any]]
 """Asks the live system about itself through a worker (docs/worker-api.md, /v1/admin/describe); takes topic
@@ -52,6 +58,8 @@ class SystemRequest:
     """The rest of the system file (heap, JVM flags, broker and topic settings); validated by the module."""
     source: str | None = None
     """The system file's path, for error messages; None when given on the command line."""
+    volume: Volume | None = None
+    """Set by experiments on storage; None: data directories are plain directories."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +105,8 @@ class RunningSystem(abc.ABC):
     """The level that this system was configured for (declared)."""
     attached: bool
     """True for a cluster that was running already: it is never stopped or wiped."""
+    kept: bool = False
+    """True for one that goes on after the trial: what the trial made in it, the trial removes."""
 
     @property
     @abc.abstractmethod
@@ -127,6 +137,12 @@ class RunningSystem(abc.ABC):
         nodes live. The load then goes on too, so that the trial shows what becomes of it.
         """
         return False
+
+    def parts(self) -> Sequence[Part]:
+        """What of it can be killed, stopped and started again by itself. Empty when attached: it is not ours to
+        break.
+        """
+        return ()
 
     @abc.abstractmethod
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 from streamgauge import version
 from streamgauge.fleet.base import FleetFailure
 from streamgauge.fleet.binary import find_gauge
+from streamgauge.systems import kafka_wire as wire
 from streamgauge.systems import processes
 from streamgauge.systems.base import (
     Describe,
@@ -30,7 +31,9 @@ from streamgauge.systems.base import (
     TopicPlan,
 )
 from streamgauge.systems.kafka import parse_address
+from streamgauge.systems.parts import Part
 
+PART = "node-1"
 READY_PREFIX = "ready "
 START_TIMEOUT_S = 60.0
 """Far above the usual milliseconds: recovery of a large journal on a busy disk is the slow case."""
@@ -47,10 +50,22 @@ OPTIONS: dict[str, tuple[str, str]] = {
 """Key of a system file -> option of `gauge log`, and what it expects."""
 
 
+FAULT = "fault"
+FAULTS = ("early-ack",)
+"""Promises that it breaks on purpose (key `fault`), for tests of experiments that must find it out."""
+
+
 def flags(options: Mapping[str, Any], where: str) -> list[str]:
     """The options of a system file as flags of `gauge log`. Raises SystemInputError."""
     given: list[str] = []
     for key, value in options.items():
+        if key == FAULT:
+            if value not in FAULTS:
+                raise SystemInputError(
+                    f"{where}{key}: {value!r} is not usable; expected {' or '.join(FAULTS)}"
+                )
+            given += ["--fault", str(value)]
+            continue
         flag, expected = OPTIONS[key]
         whole = isinstance(value, int) and not isinstance(value, bool)
         fits = whole or (key == "limit_mb_s" and isinstance(value, float))
@@ -78,7 +93,7 @@ class GaugeLog(System):
     title: ClassVar[str] = "Reference log"
     protocol: ClassVar[str] = "kafka"
     default_version: ClassVar[str] = version()
-    option_keys: ClassVar[frozenset[str]] = frozenset(OPTIONS)
+    option_keys: ClassVar[frozenset[str]] = frozenset({*OPTIONS, FAULT})
 
     def check(self, request: SystemRequest) -> None:
         where = f"{request.source}: " if request.source else ""
@@ -133,7 +148,11 @@ class GaugeLog(System):
         progress(f"starting the reference log ({LEVELS[level]})")
         data = directory / "data"
         directory.mkdir(parents=True, exist_ok=True)
-        command = [str(gauge), "log", "--listen", f"{processes.LOOPBACK}:0", "--data", str(data)]
+        if request.volume is not None:
+            request.volume(PART, data)
+        # A port outside of the kernel's range of source ports: a client could take it while the log is down.
+        port = processes.free_ports(1)[0]
+        command = [str(gauge), "log", "--listen", f"{processes.LOOPBACK}:{port}", "--data", str(data)]
         command += [
             "--durability",
             LEVELS[level],
@@ -201,8 +220,21 @@ class RunningGaugeLog(RunningSystem):
     def processes(self) -> list[SystemProcess]:
         return [] if self.process is None else [SystemProcess("gauge-log", self.process.pid)]
 
+    def parts(self) -> Sequence[Part]:
+        if self.process is None or self.data is None:
+            return ()
+        return (Part(PART, self.process, self._waits_for, (self.data,)),)
+
+    def _waits_for(self) -> str | None:
+        host, port = parse_address(self.addresses[0], "")
+        try:
+            wire.api_versions(host, port)
+        except wire.WireError as error:
+            return f"the reference log to answer ({error})"
+        return None
+
     def failure(self) -> str | None:
-        ending = None if self.process is None or self._stopped else self.process.ending()
+        ending = None if self.process is None or self._stopped else self.process.unasked_ending()
         if ending is None or self.process is None:
             return None
         said = processes.log_tail(self.process.log, 3)

@@ -160,6 +160,7 @@ class Kafka(System):
             directory=directory.absolute(),
             java=java,
             installation=self._installation(version, java, progress),
+            volume=request.volume,
         )
         return start_cluster(launch, progress)
 

@@ -37,10 +37,13 @@ from streamgauge.systems.base import (
     SystemFailure,
     SystemProcess,
     TopicPlan,
+    Volume,
 )
 from streamgauge.systems.cache import Installation
 from streamgauge.systems.java import Java
 from streamgauge.systems.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
+from streamgauge.systems.parts import Part
+from streamgauge.systems.processes import ManagedProcess
 
 START_TIMEOUT_S = 180.0
 """Far above the usual 5 s: a busy machine starts three JVMs slowly, and a real failure ends the wait at once
@@ -68,6 +71,7 @@ class Launch:
     directory: Path
     java: Java
     installation: Installation
+    volume: Volume | None = None
 
     def home(self, node: int) -> Path:
         """The directory of a node (1, 2, ...)."""
@@ -171,6 +175,8 @@ def _lay_out(launch: Launch) -> Layout:
         home = launch.home(node)
         for name in ("logs", "data", "tmp"):
             (home / name).mkdir(parents=True, exist_ok=True)
+        if launch.volume is not None:
+            launch.volume(f"node-{node}", home / "data")
         own = settings.node_settings(node, client_ports, controller_ports, str(home / "data"))
         heading = f"Kafka {launch.version}, node {node} of {launch.nodes}, written by streamgauge"
         files[f"node-{node}/server.properties"] = settings.properties_text(own | broker_settings, heading)
@@ -272,6 +278,11 @@ def _node_missing(launch: Launch, node: int, port: int) -> str | None:
     log = launch.home(node) / "logs" / "server.log"
     if not log.exists() or "Kafka Server started" not in log.read_text(errors="replace"):
         return "say in its log that it has started"
+    return _unserved(launch, port)
+
+
+def _unserved(launch: Launch, port: int) -> str | None:
+    """As `_node_missing`, by its answers alone."""
     try:
         wire.api_versions(processes.LOOPBACK, port)
         known = len(wire.metadata(processes.LOOPBACK, port).brokers)
@@ -320,13 +331,24 @@ class RunningKafka(RunningSystem):
         if self._stopped:
             return None
         for process in self.started:
-            ending = process.ending()
+            ending = process.unasked_ending()
             if ending is not None:
                 return f"{process.name} (pid {process.pid}) {ending}: {why_it_died(process)}"
         return None
 
     def goes_on(self) -> bool:
         return processes.most_run(self.started)
+
+    def parts(self) -> Sequence[Part]:
+        return [self._part(node, process) for node, process in enumerate(self.started, start=1)]
+
+    def _part(self, node: int, process: ManagedProcess) -> Part:
+        def waits_for() -> str | None:
+            # Others may be down at the same time; that it knows itself and answers is what it owes.
+            missing = _unserved(self.launch, self.layout.client_ports[node - 1])
+            return f"Kafka node {node} to {missing}" if missing else None
+
+        return Part(f"node-{node}", process, waits_for, (self.launch.home(node) / "data",))
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         expected = durability.Expectation(

@@ -236,6 +236,7 @@ class Nats(System):
             ports=options.ports,
             client=options.client,
             stream=options.stream,
+            volume=request.volume,
         )
         return start_cluster(launch, progress)
 

@@ -28,7 +28,10 @@ from streamgauge.systems.base import (
     SystemFailure,
     SystemProcess,
     TopicPlan,
+    Volume,
 )
+from streamgauge.systems.parts import Part
+from streamgauge.systems.processes import ManagedProcess
 
 START_TIMEOUT_S = 60.0
 """Far above the usual half second; a real failure ends the wait at once anyway."""
@@ -64,6 +67,7 @@ class Launch:
     """The client's options (worker API, `system.options`)."""
     stream: Mapping[str, str]
     """Settings of streams besides those that the level needs."""
+    volume: Volume | None = None
 
     @property
     def replicas(self) -> int:
@@ -170,6 +174,8 @@ def _start_once(launch: Launch) -> RunningNats:
         for node in range(1, launch.nodes + 1):
             home = launch.directory / f"node-{node}"
             (home / "logs").mkdir(parents=True, exist_ok=True)
+            if launch.volume is not None:
+                launch.volume(f"node-{node}", home / "data")
             name = f"node-{node}/nats-server.conf"
             files[name] = configuration_file(launch, node, ports, file_bytes_max)
             path = launch.directory / name
@@ -358,13 +364,26 @@ class RunningNats(RunningSystem):
         if self._stopped:
             return None
         for process in self.started:
-            ending = process.ending()
+            ending = process.unasked_ending()
             if ending is not None:
                 return f"{process.name} (pid {process.pid}) {ending}: {explain(process.log)}"
         return None
 
     def goes_on(self) -> bool:
         return processes.most_run(self.started)
+
+    def parts(self) -> Sequence[Part]:
+        return [self._part(node, process) for node, process in enumerate(self.started, start=1)]
+
+    def _part(self, node: int, process: ManagedProcess) -> Part:
+        def waits_for() -> str | None:
+            try:
+                monitor(self.ports[node - 1].monitor, "/healthz")
+            except (httpx.HTTPError, ValueError) as error:
+                return f"NATS node {node} to be healthy ({error})"
+            return None
+
+        return Part(f"node-{node}", process, waits_for, (self.launch.directory / f"node-{node}" / "data",))
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         servers: dict[str, Mapping[str, Any]] = {}

@@ -55,6 +55,10 @@ class ManagedProcess:
     log: Path
     """Standard output and error go here."""
     _popen: subprocess.Popen[bytes] = field(repr=False)
+    environment: Mapping[str, str] | None = field(default=None, repr=False)
+    directory: Path | None = field(default=None, repr=False)
+    down_on_purpose: bool = False
+    """An experiment has killed it: that it is gone is no failure."""
 
     @property
     def pid(self) -> int:
@@ -74,6 +78,22 @@ class ManagedProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._popen.wait(max(0.0, deadline_s - time.monotonic()))
         return not self.running()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to its whole group."""
+        _signal_group(self, number)
+
+    def respawn(self, command: Sequence[str] | None = None) -> None:
+        """Starts it once more, with the same command unless another is given. Raises SystemFailure."""
+        kill([self])  # Its descendants may outlive it.
+        self.command = tuple(command) if command is not None else self.command
+        self._popen = _spawn(self.name, self.command, self.log, self.environment, self.directory)
+        _open_gate(self)
+        self.down_on_purpose = False
+
+    def unasked_ending(self) -> str | None:
+        """As `ending`; None too when an experiment has ended it."""
+        return None if self.down_on_purpose else self.ending()
 
     def ending(self) -> str | None:
         """How it ended, as the rest of a sentence ("was killed by SIGKILL"); None while it runs."""
@@ -149,12 +169,26 @@ def start(
     Raises SystemFailure when the process cannot be created. A command that cannot be executed ends with
     status 126 or 127 and the reason in its log.
     """
+    popen = _spawn(name, command, log, environment, directory)
+    process = ManagedProcess(name, tuple(command), log, popen, environment, directory)
+    _open_gate(process)
+    return process
+
+
+def _spawn(
+    name: str,
+    command: Sequence[str],
+    log: Path,
+    environment: Mapping[str, str] | None,
+    directory: Path | None,
+) -> subprocess.Popen[bytes]:
+    """The shell that waits at the gate."""
     log.parent.mkdir(parents=True, exist_ok=True)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     files_max = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
     try:
         with log.open("ab") as output:
-            popen = subprocess.Popen(
+            return subprocess.Popen(
                 ["/bin/sh", "-c", _GATE, "sh", str(files_max), *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
@@ -165,8 +199,12 @@ def start(
             )
     except OSError as error:
         raise SystemFailure(f"cannot start {name} ({command[0]}): {error}") from error
+
+
+def _open_gate(process: ManagedProcess) -> None:
+    """Enters a process with the guard and lets it become its command."""
+    popen = process._popen
     assert popen.stdin is not None, "started with a pipe"
-    process = ManagedProcess(name, tuple(command), log, popen)
     process_identity = identity(popen.pid)
     try:
         if process_identity is not None:
@@ -177,7 +215,6 @@ def start(
     except BaseException:
         kill([process])
         raise
-    return process
 
 
 def stop(processes: Sequence[ManagedProcess], wait_s: float = STOP_WAIT_S) -> list[str]:

@@ -150,6 +150,7 @@ class Pulsar(System):
             directory=directory.absolute(),
             java=java,
             installation=self._installation(version, java, progress),
+            volume=request.volume,
         )
         return start_cluster(launch, progress)
 

@@ -37,10 +37,13 @@ from streamgauge.systems.base import (
     SystemFailure,
     SystemProcess,
     TopicPlan,
+    Volume,
 )
 from streamgauge.systems.cache import Installation
 from streamgauge.systems.java import Java
 from streamgauge.systems.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
+from streamgauge.systems.parts import Part
+from streamgauge.systems.processes import ManagedProcess
 from streamgauge.systems.pulsar_durability import Expectation, compare
 
 START_TIMEOUT_S = 240.0
@@ -77,6 +80,7 @@ class Launch:
     directory: Path
     java: Java
     installation: Installation
+    volume: Volume | None = None
 
     def all_nodes(self) -> range:
         """The nodes' numbers."""
@@ -183,6 +187,8 @@ def _lay_out(launch: Launch) -> Layout:
     for name in (*written, SETUP):
         for part in PARTS:
             (launch.directory / name / part).mkdir(parents=True, exist_ok=True)
+        if launch.volume is not None and _keeps_data(name):
+            launch.volume(name, launch.directory / name / "data")
         logging = launch.directory / name / "conf" / "log4j2.properties"
         logging.write_text(settings.LOG4J2_TEXT, encoding="utf-8")
     for name, own_settings in written.items():
@@ -280,22 +286,39 @@ def _zookeeper_missing(port: int) -> str | None:
     return None if answer == b"imok" else f"ZooKeeper to be ready (it says {answer!r})"
 
 
+def _keeps_data(name: str) -> bool:
+    """Whether a process has data that a crash can harm: brokers keep nothing."""
+    return name.startswith(("bookie", "zookeeper"))
+
+
 def _bookies_missing(layout: Layout) -> str | None:
     for node, own in enumerate(layout.ports, start=1):
-        web = admin.Web(own.bookie_http, timeout_s=PROBE_TIMEOUT_S)
-        try:
-            web.get("/api/v1/bookie/is_ready")
-        except httpx.HTTPError as error:
-            return f"bookie {node} to be ready ({error})"
+        missing = _bookie_missing(node, own)
+        if missing is not None:
+            return missing
     return None
+
+
+def _bookie_missing(node: int, own: settings.NodePorts) -> str | None:
+    web = admin.Web(own.bookie_http, timeout_s=PROBE_TIMEOUT_S)
+    try:
+        web.get("/api/v1/bookie/is_ready")
+    except httpx.HTTPError as error:
+        return f"bookie {node} to be ready ({error})"
+    return None
+
+
+def _broker_missing(node: int, own: settings.NodePorts) -> str | None:
+    fault = admin.is_healthy(admin.Web(own.web))
+    return None if fault is None else f"broker {node} to be healthy ({fault})"
 
 
 def _brokers_missing(launch: Launch, layout: Layout) -> str | None:
     for node, own in enumerate(layout.ports, start=1):
+        missing = _broker_missing(node, own)
+        if missing is not None:
+            return missing
         web = admin.Web(own.web)
-        fault = admin.is_healthy(web)
-        if fault is not None:
-            return f"broker {node} to be healthy ({fault})"
         try:
             known = len(admin.bookies(web))
         except (httpx.HTTPError, ValueError) as error:
@@ -350,7 +373,7 @@ class RunningPulsar(RunningSystem):
         if self._stopped:
             return None
         for process in self.started:
-            ending = process.ending()
+            ending = process.unasked_ending()
             if ending is not None:
                 return f"{process.name} (pid {process.pid}) {ending}: {why_it_died(process)}"
         return None
@@ -361,6 +384,23 @@ class RunningPulsar(RunningSystem):
         """
         lost = [process.name for process in self.started if not process.running()]
         return len(lost) < self.nodes and all("broker" in name for name in lost)
+
+    def parts(self) -> Sequence[Part]:
+        return [self._part(process) for process in self.started]
+
+    def _part(self, process: ManagedProcess) -> Part:
+        name = process.name.removeprefix("Pulsar ")
+        kind, _, number = name.partition("-")
+
+        def waits_for() -> str | None:
+            if kind == "zookeeper":
+                return _zookeeper_missing(self.layout.zookeeper)
+            node = int(number)
+            own = self.layout.ports[node - 1]
+            return _bookie_missing(node, own) if kind == "bookie" else _broker_missing(node, own)
+
+        data = (self.launch.directory / name / "data",) if _keeps_data(name) else ()
+        return Part(name, process, waits_for, data)
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         read: dict[str, Mapping[str, Any]] = {}

@@ -126,6 +126,7 @@ class RabbitMq(System):
             options=options,
             plan=settings.plan(request.level, request.nodes, options, where_of(request)),
             directory=directory.absolute(),
+            volume=request.volume,
         )
         return start_cluster(launch, progress)
 

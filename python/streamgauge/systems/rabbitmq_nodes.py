@@ -38,7 +38,10 @@ from streamgauge.systems.base import (
     SystemFailure,
     SystemProcess,
     TopicPlan,
+    Volume,
 )
+from streamgauge.systems.parts import Part
+from streamgauge.systems.processes import ManagedProcess
 
 LIBRARY = Path("/usr/lib/rabbitmq")
 START_TIMEOUT_S = 120.0
@@ -67,6 +70,7 @@ class Launch:
     options: settings.Options
     plan: settings.Plan
     directory: Path
+    volume: Volume | None = None
 
     def home(self, node: int) -> Path:
         """The directory of a node (1, 2, ...)."""
@@ -166,6 +170,8 @@ def _lay_out(launch: Launch) -> Layout:
     for node in launch.all_nodes():
         for name in ("logs", "data", "generated", "schema"):
             (launch.home(node) / name).mkdir(parents=True, exist_ok=True)
+        if launch.volume is not None:
+            launch.volume(f"node-{node}", launch.home(node) / "data")
         port, stream_port = client_ports[node - 1], stream_ports[node - 1] if has_streams else None
         files[f"node-{node}/rabbitmq.conf"] = settings.configuration_file(
             port, names, launch.options, stream_port
@@ -221,20 +227,31 @@ def _environment(launch: Launch, layout: Layout, node: int) -> dict[str, str]:
 
 def _wait_for(launch: Launch, layout: Layout, node: int, started: Sequence[processes.ManagedProcess]) -> None:
     """Waits until a node says in its log that it has started, and takes connections."""
-    log = launch.home(node) / "logs" / "rabbit.log"
+    processes.wait_until(
+        lambda: _node_missing(launch, layout, node, starts=1),
+        started,
+        START_TIMEOUT_S,
+        lambda process: explain(process.log),
+    )
+
+
+def _node_missing(launch: Launch, layout: Layout, node: int, starts: int) -> str | None:
+    """What a node still has to do when it has been started so many times; None when it serves."""
     ports = [listeners[node - 1] for listeners in (layout.client_ports, layout.stream_ports) if listeners]
+    if _starts_told(launch, node) < starts:
+        return f"RabbitMQ node {node} to say in its log that it has started"
+    for port in ports:
+        try:
+            socket.create_connection((processes.LOOPBACK, port), timeout=1.0).close()
+        except OSError as error:
+            return f"RabbitMQ node {node} to accept connections on port {port} ({error})"
+    return None
 
-    def waiting_for() -> str | None:
-        if not log.exists() or "Server startup complete" not in log.read_text(errors="replace"):
-            return f"RabbitMQ node {node} to say in its log that it has started"
-        for port in ports:
-            try:
-                socket.create_connection((processes.LOOPBACK, port), timeout=1.0).close()
-            except OSError as error:
-                return f"RabbitMQ node {node} to accept connections on port {port} ({error})"
-        return None
 
-    processes.wait_until(waiting_for, started, START_TIMEOUT_S, lambda process: explain(process.log))
+def _starts_told(launch: Launch, node: int) -> int:
+    """How often a node says in its log that it has started."""
+    log = launch.home(node) / "logs" / "rabbit.log"
+    return log.read_text(errors="replace").count("Server startup complete") if log.exists() else 0
 
 
 def explain(console: Path) -> str:
@@ -266,6 +283,8 @@ class RunningRabbitMq(RunningSystem):
         self.level: Level | None = self.launch.plan.level
         self.attached = False
         self._stopped = False
+        self._starts: dict[int, int] = {}
+        """Node -> how often its log must say that it has started; 1 where nothing is known."""
 
     def complete(self, progress: Progress) -> None:
         """What is done once all nodes run: the cluster is looked at, and the policy of mirrored queues set."""
@@ -340,13 +359,28 @@ class RunningRabbitMq(RunningSystem):
         if self._stopped:
             return None
         for process in self.node_processes:
-            ending = process.ending()
+            ending = process.unasked_ending()
             if ending is not None:
                 return f"{process.name} (pid {process.pid}) {ending}: {explain(process.log)}"
         return None
 
     def goes_on(self) -> bool:
         return processes.most_run(self.node_processes)
+
+    def parts(self) -> Sequence[Part]:
+        return [self._part(node, process) for node, process in enumerate(self.node_processes, start=1)]
+
+    def _part(self, node: int, process: ManagedProcess) -> Part:
+        def note_starts() -> None:
+            self._starts[node] = _starts_told(self.launch, node) + 1
+
+        return Part(
+            f"node-{node}",
+            process,
+            lambda: _node_missing(self.launch, self.layout, node, self._starts.get(node, 1)),
+            (self.launch.home(node) / "data",),
+            note_starts,
+        )
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         columns = ("name", "type", "durable", "policy", "arguments", "members", "slave_pids")

@@ -18,6 +18,11 @@ use crate::{Admin, ClientError, NewTopic};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// An answer takes this long at most, unless the caller's deadline comes first.
 const ANSWER_TIMEOUT_NS: i64 = 30_000_000_000;
+/// A controller refuses a request that makes more than 10,000 records (KRaft's limit of a batch): a topic is one, each of its
+/// settings and partitions another. This stays well below it.
+const RECORDS_PER_REQUEST_MAX: usize = 5_000;
+/// A topic is created with so many partitions at most; the others are added.
+const FIRST_PARTITIONS_MAX: u32 = 4_000;
 /// Pause between two looks at what the cluster has made of a request.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
@@ -205,6 +210,32 @@ impl KafkaAdmin {
         caller.call(api, deadline_ns, body).map_err(ClientError::System)
     }
 
+    /// Adds what a topic was not created with, a request's worth at a time.
+    fn add_partitions(&mut self, topic: &NewTopic, deadline_ns: i64) -> Result<(), ClientError> {
+        let mut there = topic.partitions.min(FIRST_PARTITIONS_MAX);
+        while there < topic.partitions {
+            there = topic.partitions.min(there + FIRST_PARTITIONS_MAX);
+            let body = self.call_controller(wire::CREATE_PARTITIONS, deadline_ns, |out| {
+                messages::put_create_partitions(out, &topic.name, there, timeout_ms(deadline_ns));
+            })?;
+            self.check_created(&body, "extended")?;
+        }
+        Ok(())
+    }
+
+    fn check_created(&self, body: &[u8], what: &str) -> Result<(), ClientError> {
+        let rows = messages::read_create_topics(body).map_err(|error| self.malformed(error))?;
+        for (name, code, message) in rows {
+            if !Code(code).is_none() {
+                return Err(ClientError::system(format!(
+                    "topic {name:?} cannot be {what}: {}",
+                    told(code, &message)
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until `is_done` finds nothing to complain about.
     fn wait_for(
         &mut self,
@@ -286,23 +317,44 @@ fn greet(mut caller: Caller, client_id: &str) -> Result<(Caller, messages::ApiVe
     }
 }
 
+/// Topics in as many requests as it takes for each to stay below the limit, none with more partitions than a request may make.
+fn creation_requests(topics: &[NewTopic]) -> Vec<Vec<NewTopic>> {
+    let mut requests: Vec<Vec<NewTopic>> = Vec::new();
+    let mut records = 0;
+    for topic in topics {
+        let first = NewTopic {
+            partitions: topic.partitions.min(FIRST_PARTITIONS_MAX),
+            ..topic.clone()
+        };
+        let more = 1 + first.configs.len() + first.partitions as usize;
+        match requests.last_mut() {
+            Some(last) if records + more <= RECORDS_PER_REQUEST_MAX => {
+                records += more;
+                last.push(first);
+            }
+            _ => {
+                records = more;
+                requests.push(vec![first]);
+            }
+        }
+    }
+    requests
+}
+
 fn timeout_ms(deadline_ns: i64) -> i32 {
     i32::try_from(((deadline_ns - monotonic_ns()) / 1_000_000).clamp(1, 60_000)).unwrap_or(60_000)
 }
 
 impl Admin for KafkaAdmin {
     fn create_topics(&mut self, topics: &[NewTopic], deadline_ns: i64) -> Result<(), ClientError> {
-        let body = self.call_controller(wire::CREATE_TOPICS, deadline_ns, |out| {
-            messages::put_create_topics(out, topics, timeout_ms(deadline_ns));
-        })?;
-        let rows = messages::read_create_topics(&body).map_err(|error| self.malformed(error))?;
-        for (name, code, message) in rows {
-            if !Code(code).is_none() {
-                return Err(ClientError::system(format!(
-                    "topic {name:?} cannot be created: {}",
-                    told(code, &message)
-                )));
-            }
+        for request in creation_requests(topics) {
+            let body = self.call_controller(wire::CREATE_TOPICS, deadline_ns, |out| {
+                messages::put_create_topics(out, &request, timeout_ms(deadline_ns));
+            })?;
+            self.check_created(&body, "created")?;
+        }
+        for topic in topics {
+            self.add_partitions(topic, deadline_ns)?;
         }
         let names: Vec<String> = topics.iter().map(|topic| topic.name.clone()).collect();
         self.wait_for(&names, deadline_ns, |metadata| {
@@ -426,4 +478,49 @@ fn settings_of(row: &ConfigRow) -> Value {
         (name.clone(), value)
     });
     Value::Object(settings.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topic(partitions: u32) -> NewTopic {
+        NewTopic {
+            name: format!("t-{partitions}"),
+            partitions,
+            replication_factor: 1,
+            configs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn few_partitions_are_created_at_once() {
+        let requests = creation_requests(&[topic(16), topic(100)]);
+        let sizes: Vec<Vec<u32>> = requests
+            .iter()
+            .map(|request| request.iter().map(|topic| topic.partitions).collect())
+            .collect();
+        assert_eq!(sizes, [[16, 100]]);
+    }
+
+    #[test]
+    fn no_request_makes_more_records_than_a_controller_takes() {
+        let topics: Vec<NewTopic> = std::iter::repeat_n(topic(10), 2_000)
+            .chain([topic(10_000)])
+            .collect();
+        let requests = creation_requests(&topics);
+        assert_eq!(requests.iter().map(Vec::len).sum::<usize>(), topics.len());
+        for request in &requests {
+            let records: usize = request.iter().map(|topic| 1 + topic.partitions as usize).sum();
+            assert!(records <= RECORDS_PER_REQUEST_MAX);
+        }
+        // What is missing is added afterwards.
+        assert_eq!(
+            requests
+                .last()
+                .and_then(|last| last.last())
+                .map(|last| last.partitions),
+            Some(4_000)
+        );
+    }
 }

@@ -307,7 +307,19 @@ pub(crate) fn put_create_topics(out: &mut Vec<u8>, topics: &[crate::NewTopic], t
     out.put_i8(0);
 }
 
-/// (topic, code, message) of each topic.
+/// Partitions are added until the topic has `partitions`; the server places them.
+pub(crate) fn put_create_partitions(out: &mut Vec<u8>, topic: &str, partitions: u32, timeout_ms: i32) {
+    out.put_count(1);
+    out.put_string(topic);
+    out.put_i32(i32::try_from(partitions).unwrap_or(i32::MAX));
+    // No assignments of ours.
+    out.put_i32(-1);
+    out.put_i32(timeout_ms);
+    // Not only validated.
+    out.put_i8(0);
+}
+
+/// (topic, code, message) of each topic: the answer to CreateTopics, and to CreatePartitions, which has the same fields.
 pub(crate) fn read_create_topics(body: &[u8]) -> Result<Vec<(String, i16, String)>, Malformed> {
     let mut reader = Reader::new(body);
     reader.i32()?;

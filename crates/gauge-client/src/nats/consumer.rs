@@ -150,7 +150,8 @@ impl Consumer {
             inbox,
             feeds: feeds(spec, lane),
             pull_msgs: (PULL_BYTES / message_bytes).clamp(PULL_MSGS_MIN, PULL_MSGS_MAX),
-            is_paused: false,
+            // What is there already is not asked for before the worker says so (`pause`), so that none of it is on its way then.
+            is_paused: spec.start == StartAt::Earliest,
             was_ready: false,
             out: Vec::new(),
             look_ns: i64::MIN,

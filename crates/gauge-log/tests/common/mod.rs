@@ -48,6 +48,7 @@ pub fn settings(directory: &Path, durability: Durability) -> Settings {
         advertise: None,
         data: directory.join("data"),
         durability,
+        early_ack: false,
         memory_bytes: 96 << 20,
         segment_bytes: 16 << 20,
         retention_bytes: None,

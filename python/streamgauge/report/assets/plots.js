@@ -128,9 +128,32 @@ const Plots = (() => {
     } };
   }
 
+  /* A band of slanted lines with an edge on either side. */
+  function hatch(context, box, left, right) {
+    const unit = devicePixelRatio, wide = Math.max(right - left, 2 * unit);
+    context.save();
+    context.beginPath();
+    context.rect(left, box.top, wide, box.height);
+    context.clip();
+    context.strokeStyle = colour("bad");
+    context.lineWidth = unit;
+    context.globalAlpha = 0.35;
+    for (let x = left - box.height; x < left + wide; x += 7 * unit) {
+      context.beginPath();
+      context.moveTo(x, box.top + box.height);
+      context.lineTo(x + box.height, box.top);
+      context.stroke();
+    }
+    context.globalAlpha = 0.9;
+    context.lineWidth = 2 * unit;
+    context.strokeRect(left, box.top - unit, wide, box.height + 2 * unit);
+    context.restore();
+  }
+
   /* What lies before the measured phase and after it is shaded; `windows` are [from, until] of the trials shown. `marks` are
-     [name, from, until] of phases that follow the measured one: a line and a name where each begins. */
-  function phases(windows, marks = []) {
+     [name, from, until] of phases that follow the measured one: a line and a name where each begins. `bands` are [name, from,
+     until] of faults made on purpose: a hatched band between two lines, so that it does not depend on colour. */
+  function phases(windows, marks = [], bands = []) {
     if (windows.length === 0) return { hooks: {} };
     const from = Math.min(...windows.map((one) => one[0]));
     const ends = windows.map((one) => one[1]).filter((end) => end !== null);
@@ -143,6 +166,7 @@ const Plots = (() => {
         context.fillStyle = colour("shade");
         context.fillRect(box.left, box.top, start - box.left, box.height);
         context.fillRect(end, box.top, box.left + box.width - end, box.height);
+        for (const [, begin, until] of bands) hatch(context, box, edge(plot, begin), edge(plot, until));
         context.restore();
       }],
       /* The label comes after the grid, on a patch of its own, so that no line runs through it. */
@@ -159,7 +183,7 @@ const Plots = (() => {
           context.fillStyle = colour("faint");
           context.fillText("warm-up", box.left + 5 * unit, box.top + 5 * unit);
         }
-        for (const [name, begin, until] of marks) {
+        for (const [name, begin, until] of [...marks, ...bands]) {
           const x = Math.round(edge(plot, begin));
           if (x <= box.left || x >= box.left + box.width) continue;
           context.strokeStyle = colour("soft");

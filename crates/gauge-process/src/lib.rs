@@ -1,13 +1,13 @@
-//! Signals and the parent: how a worker ends when nobody calls `/v1/shutdown`.
+//! Signals and the parent: how a command that runs long ends when nobody tells it to.
 //!
 //! The parent is watched through a pidfd, not through `PR_SET_PDEATHSIG`: that one fires when the parent's *thread* ends which
-//! started the worker, while its process may go on.
+//! started the command, while its process may go on.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// How long stopping the load may take before the process ends anyhow.
+/// How long stopping may take before the process ends anyhow.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Exit status less the signal's number, as shells have it.
 const SIGNAL_STATUS: i32 = 128;
@@ -46,10 +46,12 @@ pub fn watch_process(pid: u32) -> io::Result<OwnedFd> {
 }
 
 /// Waits in a thread of its own for a signal or the parent's end; then runs `stop`, for a few seconds at most, and ends the process.
+/// `command` is the subcommand of `gauge` that a message names.
 ///
 /// # Errors
 /// When no thread could be started.
 pub fn end_on(
+    command: &'static str,
     signals: OwnedFd,
     parent: Option<OwnedFd>,
     stop: impl FnOnce() + Send + 'static,
@@ -57,7 +59,7 @@ pub fn end_on(
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
-            let status = wait_for_end(&signals, parent.as_ref());
+            let status = wait_for_end(command, &signals, parent.as_ref());
             let bounded = std::thread::Builder::new().spawn(move || {
                 std::thread::sleep(PATIENCE);
                 std::process::exit(status);
@@ -71,7 +73,7 @@ pub fn end_on(
 }
 
 /// The exit status that goes with what happened.
-fn wait_for_end(signals: &OwnedFd, parent: Option<&OwnedFd>) -> i32 {
+fn wait_for_end(command: &str, signals: &OwnedFd, parent: Option<&OwnedFd>) -> i32 {
     let watched = |descriptor: i32| libc::pollfd {
         fd: descriptor,
         events: libc::POLLIN,
@@ -90,7 +92,7 @@ fn wait_for_end(signals: &OwnedFd, parent: Option<&OwnedFd>) -> i32 {
         }
     }
     if descriptors[0].revents == 0 {
-        eprintln!("gauge worker: the parent process has ended, so the load is stopped");
+        eprintln!("gauge {command}: the parent process has ended, so this one ends too");
         return SIGNAL_STATUS + libc::SIGTERM;
     }
     // SAFETY: the structure is plain data, and the read writes no more than its size.

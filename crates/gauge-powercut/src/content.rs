@@ -1,0 +1,411 @@
+//! The bytes of one file: as they are now, and as a power cut would leave them.
+//!
+//! The file below (the *backing file*) holds the newest content. Before a durable byte is overwritten, cut off or punched out,
+//! it is copied to the same place in a second, sparse file, the *undo file*, and the range is noted as saved. So the durable
+//! content is: what is saved, else what the backing file has, up to the durable size. A sync forgets what was saved; a cut
+//! copies it back. Memory holds ranges only, and a file that is appended to has one.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crate::extents::Extents;
+use crate::survive::Survive;
+
+/// Bytes copied at once.
+const COPY_BYTES: u64 = 1 << 20;
+
+/// What `truncate` and `fallocate` did to the size since it was last committed.
+#[derive(Clone, Copy, Debug)]
+struct Resized {
+    /// The smallest size in between: durable content beyond it is gone.
+    lowest: u64,
+    /// The size that was set last.
+    set: u64,
+}
+
+/// What a cut did to a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reverted {
+    /// Un-synced bytes that are gone.
+    pub dropped_bytes: u64,
+    /// Un-synced bytes that survived.
+    pub survived_bytes: u64,
+}
+
+/// The bytes of one file.
+#[derive(Debug)]
+pub struct Content {
+    id: u64,
+    backing: PathBuf,
+    undo: PathBuf,
+    backing_file: Option<File>,
+    undo_file: Option<File>,
+    size: u64,
+    durable_size: u64,
+    dirty: Extents,
+    saved: Extents,
+    order: u64,
+    resized: Option<Resized>,
+    unsynced_since: Option<Instant>,
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+}
+
+fn opened<'a>(slot: &'a mut Option<File>, path: &Path) -> io::Result<&'a File> {
+    if slot.is_none() {
+        *slot = Some(open(path)?);
+    }
+    slot.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+fn allocate(file: &File, mode: i32, offset: u64, length: u64) -> io::Result<()> {
+    let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    };
+    // SAFETY: a system call on a descriptor that is open, without pointers.
+    match unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, length) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+impl Content {
+    /// An empty file `id`, kept at `backing` and `undo`; both are created when they are needed.
+    pub fn new(id: u64, backing: PathBuf, undo: PathBuf) -> Content {
+        Content {
+            id,
+            backing,
+            undo,
+            backing_file: None,
+            undo_file: None,
+            size: 0,
+            durable_size: 0,
+            dirty: Extents::default(),
+            saved: Extents::default(),
+            order: 0,
+            resized: None,
+            unsynced_since: None,
+        }
+    }
+
+    /// Bytes in the file.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Bytes written and not yet durable.
+    pub fn unsynced_bytes(&self) -> u64 {
+        self.dirty.bytes()
+    }
+
+    /// Bytes of old content kept for a cut.
+    pub fn undo_bytes(&self) -> u64 {
+        self.saved.bytes()
+    }
+
+    /// Since when there has been something to lose.
+    pub fn unsynced_since(&self) -> Option<Instant> {
+        self.unsynced_since
+    }
+
+    /// Whether the size changed since it was last durable.
+    pub fn resized(&self) -> bool {
+        self.size != self.durable_size || self.resized.is_some()
+    }
+
+    fn touch(&mut self) {
+        self.order += 1;
+        self.unsynced_since.get_or_insert_with(Instant::now);
+    }
+
+    fn backing(&mut self) -> io::Result<&File> {
+        opened(&mut self.backing_file, &self.backing)
+    }
+
+    /// Reads up to the end of the buffer or of the file.
+    ///
+    /// # Errors
+    /// Those of the disk below.
+    pub fn read(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let wanted = self.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        let file = self.backing()?;
+        let mut done = 0;
+        while done < wanted {
+            match file.read_at(&mut buffer[done..wanted], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes all of `data` at `offset`.
+    ///
+    /// # Errors
+    /// Those of the disk below.
+    pub fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let end = offset + data.len() as u64;
+        self.preserve(offset, end)?;
+        self.touch();
+        // Part of it may be there when the write fails: what lies within the file counts as written, the rest is cut off.
+        self.dirty.insert(offset, end.min(self.size), self.order);
+        let size = self.size;
+        let file = self.backing()?;
+        if let Err(error) = file.write_all_at(data, offset) {
+            file.set_len(size)?;
+            return Err(error);
+        }
+        self.dirty.insert(offset, end, self.order);
+        self.size = size.max(end);
+        Ok(())
+    }
+
+    /// Sets the size.
+    ///
+    /// # Errors
+    /// Those of the disk below.
+    pub fn truncate(&mut self, size: u64) -> io::Result<()> {
+        self.preserve(size, u64::MAX)?;
+        self.touch();
+        self.backing()?.set_len(size)?;
+        self.dirty.remove(size, u64::MAX);
+        let lowest = self.resized.map_or(u64::MAX, |resized| resized.lowest);
+        let shrunk = if size < self.size { size } else { u64::MAX };
+        self.resized = Some(Resized {
+            lowest: lowest.min(shrunk),
+            set: size,
+        });
+        self.size = size;
+        Ok(())
+    }
+
+    /// `fallocate`: sets blocks aside, with or without `FALLOC_FL_KEEP_SIZE`, punches holes, zeroes ranges.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for any other mode; those of the disk below.
+    pub fn allocate(&mut self, mode: i32, offset: u64, length: u64) -> io::Result<()> {
+        let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let end = offset
+            .checked_add(length)
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
+        match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => allocate(self.backing()?, mode, offset, length)?,
+            libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE => {
+                self.preserve(offset, end)?;
+                self.touch();
+                allocate(self.backing()?, mode, offset, length)?;
+                let until = if keeps_size { end.min(self.size) } else { end };
+                self.dirty.insert(offset, until, self.order);
+            }
+            _ => return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+        }
+        if !keeps_size && end > self.size {
+            self.touch();
+            let lowest = self.resized.map_or(u64::MAX, |resized| resized.lowest);
+            self.resized = Some(Resized { lowest, set: end });
+            self.size = end;
+        }
+        Ok(())
+    }
+
+    /// Copies what is durable in `[start, end)` aside, once.
+    fn preserve(&mut self, start: u64, end: u64) -> io::Result<()> {
+        let end = end.min(self.durable_size);
+        if start >= end {
+            return Ok(());
+        }
+        for (from, until) in self.saved.gaps(start, end) {
+            let source = opened(&mut self.backing_file, &self.backing)?;
+            let target = opened(&mut self.undo_file, &self.undo)?;
+            copy(source, target, from, until)?;
+            self.saved.insert(from, until, 0);
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable. Returns how many un-synced bytes there were.
+    ///
+    /// # Errors
+    /// Those of the disk below.
+    pub fn sync(&mut self) -> io::Result<u64> {
+        self.forget_saved()?;
+        let bytes = self.dirty.bytes();
+        self.dirty.clear();
+        self.durable_size = self.size;
+        self.resized = None;
+        self.unsynced_since = None;
+        Ok(bytes)
+    }
+
+    /// A second descriptor of the file below, to sync it without holding up the others.
+    ///
+    /// # Errors
+    /// Those of the disk below.
+    pub fn backing_copy(&mut self) -> io::Result<File> {
+        self.backing()?.try_clone()
+    }
+
+    fn forget_saved(&mut self) -> io::Result<()> {
+        if !self.saved.is_empty() {
+            opened(&mut self.undo_file, &self.undo)?.set_len(0)?;
+            self.saved.clear();
+        }
+        Ok(())
+    }
+
+    /// Makes the size durable that `truncate` and `fallocate` set, as a journal does, but no data: what was written beyond
+    /// the old durable content reads as zeros after a cut.
+    ///
+    /// # Errors
+    /// Those of the disk below.
+    pub fn commit_size(&mut self) -> io::Result<()> {
+        let Some(resized) = self.resized.take() else {
+            return Ok(());
+        };
+        self.saved.remove(resized.lowest, u64::MAX);
+        self.durable_size = self.durable_size.min(resized.lowest);
+        if resized.set > self.durable_size {
+            for (from, until) in self.dirty.within(self.durable_size, resized.set) {
+                let undo = opened(&mut self.undo_file, &self.undo)?;
+                // The undo file may still have an older byte there; a hole reads as zeros.
+                if undo.metadata()?.len() > from {
+                    let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+                    allocate(undo, hole, from, until - from)?;
+                }
+                self.saved.insert(from, until, 0);
+            }
+            self.durable_size = resized.set;
+        }
+        self.still_unsynced();
+        Ok(())
+    }
+
+    fn still_unsynced(&mut self) {
+        if self.dirty.is_empty() && self.saved.is_empty() && !self.resized() {
+            self.unsynced_since = None;
+        }
+    }
+
+    /// Goes back to the durable content, except for what survives.
+    ///
+    /// # Errors
+    /// Those of the disk below.
+    pub fn revert(&mut self, survive: Survive) -> io::Result<Reverted> {
+        if self.unsynced_since.is_none() {
+            return Ok(Reverted::default());
+        }
+        let mut kept = survive.choose(&self.dirty, self.id);
+        if !kept.is_empty() {
+            // Blocks written after a truncation can only be found once the truncation is on the disk.
+            self.commit_size()?;
+            kept = survive.choose(&self.dirty, self.id);
+        }
+        let size = self.durable_size.max(kept.end());
+        let lost: Vec<(u64, u64)> = self
+            .dirty
+            .ranges()
+            .flat_map(|(start, end)| kept.gaps(start, end))
+            .collect();
+        let backing = opened(&mut self.backing_file, &self.backing)?;
+        backing.set_len(size)?;
+        for &(start, end) in &lost {
+            let start = start.max(self.durable_size);
+            let end = end.min(size);
+            if start < end {
+                let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+                allocate(backing, hole, start, end - start)?;
+            }
+        }
+        if !self.saved.is_empty() {
+            let undo = opened(&mut self.undo_file, &self.undo)?;
+            for (start, end) in self.saved.ranges() {
+                for (from, until) in kept.gaps(start, end) {
+                    restore(undo, backing, from, until)?;
+                }
+            }
+        }
+        let reverted = Reverted {
+            dropped_bytes: lost.iter().map(|(start, end)| end - start).sum(),
+            survived_bytes: kept.bytes(),
+        };
+        self.size = size;
+        self.sync()?;
+        Ok(reverted)
+    }
+
+    /// Closes the descriptors; they are opened again when they are needed.
+    pub fn close(&mut self) {
+        self.backing_file = None;
+        self.undo_file = None;
+    }
+}
+
+impl Drop for Content {
+    fn drop(&mut self) {
+        // Either may never have been created.
+        let _ = std::fs::remove_file(&self.backing);
+        let _ = std::fs::remove_file(&self.undo);
+    }
+}
+
+fn fill(source: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match source.read_at(&mut buffer[done..], offset + done as u64) {
+            // Beyond the end there are zeros.
+            Ok(0) => {
+                buffer[done..].fill(0);
+                break;
+            }
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn pieces(start: u64, end: u64) -> impl Iterator<Item = (u64, usize)> {
+    (start..end)
+        .step_by(COPY_BYTES as usize)
+        .map(move |from| (from, (end - from).min(COPY_BYTES) as usize))
+}
+
+/// Copies to the undo file, except for zeros, which it has anyhow: preallocated journals cost nothing.
+fn copy(source: &File, target: &File, start: u64, end: u64) -> io::Result<()> {
+    let mut buffer = Vec::new();
+    for (from, length) in pieces(start, end) {
+        buffer.resize(length, 0);
+        fill(source, &mut buffer, from)?;
+        if buffer.iter().any(|&byte| byte != 0) {
+            target.write_all_at(&buffer, from)?;
+        } else if target.metadata()?.len() > from {
+            let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            allocate(target, hole, from, length as u64)?;
+        }
+    }
+    Ok(())
+}
+
+fn restore(undo: &File, backing: &File, start: u64, end: u64) -> io::Result<()> {
+    let mut buffer = Vec::new();
+    for (from, length) in pieces(start, end) {
+        buffer.resize(length, 0);
+        fill(undo, &mut buffer, from)?;
+        backing.write_all_at(&buffer, from)?;
+    }
+    Ok(())
+}

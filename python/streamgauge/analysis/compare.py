@@ -1,0 +1,154 @@
+"""Two sets of trials beside each other: ratios with intervals, and what may be said of them.
+
+A figure differs when the 95 % interval of its ratio leaves 1 out, and it still does after Holm's correction for the number of figures that are looked
+at. Without the correction a system compared with itself in eight figures would "differ" in one of them every third time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streamgauge.analysis.cells import Cell
+from streamgauge.analysis.estimates import CONFIDENCE, TRIALS_MIN, Ratio, holm, ratio
+from streamgauge.model.gate import Gate
+from streamgauge.model.result_figures import figure, higher_is_better
+
+FIGURES = (
+    "publish_rate_msgs_s",
+    "publish_ms.p50",
+    "publish_ms.p99",
+    "publish_ms.p99_9",
+    "end_to_end_ms.p50",
+    "end_to_end_ms.p99",
+    "cpu.system_us_per_msg",
+    "write_amplification",
+)
+"""What is compared unless other figures are asked for."""
+NO_DIFFERENCE = "no difference shown"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One figure of two cells."""
+
+    figure: str
+    base: float
+    other: float
+    """Medians over the trials."""
+    trials: tuple[int, int]
+    ratio: Ratio | None
+    """None where a value is 0: there is no ratio to nothing."""
+    verdict: str
+    differs: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two cells."""
+
+    base: Cell
+    other: Cell
+    figures: tuple[Compared, ...]
+
+    @property
+    def verdict(self) -> str:
+        """One sentence over all figures."""
+        shown = [one for one in self.figures if one.differs]
+        if not any(one.ratio is not None and one.ratio.low is not None for one in self.figures):
+            return f"too few trials to tell: at least {TRIALS_MIN} on each side are needed (--repeat)"
+        if not shown:
+            return NO_DIFFERENCE
+        return "; ".join(f"{one.figure} {one.verdict}" for one in shown)
+
+
+def compare(base: Cell, other: Cell, figures: Sequence[str] = FIGURES) -> Comparison:
+    """`other` beside `base`. Figures that one of them does not have are left out."""
+    found: list[tuple[str, list[float], list[float]]] = []
+    for name in figures:
+        values = [
+            [value for trial in cell.counted if (value := figure(trial, name)) is not None]
+            for cell in (base, other)
+        ]
+        if all(values):
+            found.append((name, values[0], values[1]))
+    ratios = [ratio(a, b) for _, a, b in found]
+    asked = [at for at, one in enumerate(ratios) if one is not None and one.chance is not None]
+    corrected = dict(zip(asked, holm([ratios[at].chance or 0.0 for at in asked]), strict=True))  # type: ignore[union-attr]
+    compared = tuple(
+        _compared(name, a, b, ratios[at], corrected.get(at)) for at, (name, a, b) in enumerate(found)
+    )
+    return Comparison(base, other, compared)
+
+
+def _compared(
+    name: str, base: list[float], other: list[float], found: Ratio | None, corrected: float | None
+) -> Compared:
+    verdict, differs = _verdict(name, found, corrected)
+    middles = [
+        sorted(values)[len(values) // 2] if len(values) % 2 else _middle(values) for values in (base, other)
+    ]
+    return Compared(name, middles[0], middles[1], (len(base), len(other)), found, verdict, differs)
+
+
+def _middle(values: list[float]) -> float:
+    ordered = sorted(values)
+    return (ordered[len(ordered) // 2 - 1] + ordered[len(ordered) // 2]) / 2
+
+
+def _verdict(name: str, found: Ratio | None, corrected: float | None) -> tuple[str, bool]:
+    if found is None:
+        return "no ratio: a value is 0", False
+    if found.low is None or found.high is None or corrected is None:
+        return "too few trials to tell", False
+    if found.low <= 1.0 <= found.high:
+        return NO_DIFFERENCE, False
+    if corrected >= 1.0 - CONFIDENCE:
+        return f"{NO_DIFFERENCE} (one of so many figures may differ by chance)", False
+    percent = 100.0 * abs(found.value - 1.0)
+    better = (found.value > 1.0) == higher_is_better(name)
+    return (
+        f"{percent:.3g} % {'higher' if found.value > 1.0 else 'lower'} ({'better' if better else 'worse'})",
+        True,
+    )
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """What became of a gate."""
+
+    gate: Gate
+    failed: bool
+    explanation: str
+
+
+def judge_ratio(gate: Gate, comparison: Comparison) -> GateResult:
+    """A gate on the ratio to a baseline. Where there are trials enough for an interval, noise alone does not fail it: the ratio must be
+    beyond the bound, and a difference must be shown."""
+    name = f"{comparison.other.first.system}, {comparison.other.first.workload.name}: {gate.figure}"
+    found = next((one for one in comparison.figures if one.figure == gate.figure), None)
+    if found is None or found.ratio is None:
+        # A figure that is 0 on both sides (lost messages, say) has not changed; one that is not known cannot be vouched for.
+        if found is not None and found.base == found.other:
+            return GateResult(gate, gate.fails(1.0), f"{name} is {found.other:g} on both sides")
+        return GateResult(gate, True, f"{name} has no ratio: it is not known on both sides, or 0 on one")
+    value, low, high = found.ratio.value, found.ratio.low, found.ratio.high
+    text = f"{name} is {value:.3f} times the baseline"
+    if low is None or high is None:
+        return GateResult(
+            gate, gate.fails(value), f"{text} (too few trials for an interval: noise counts, too)"
+        )
+    shown = not low <= 1.0 <= high
+    text += f" (95 %: {low:.3f} to {high:.3f})"
+    if gate.fails(value) and not shown:
+        return GateResult(gate, gate.fails(1.0), f"{text}: beyond the bound, but no difference is shown")
+    return GateResult(gate, gate.fails(value), text)
+
+
+def judge_absolute(gate: Gate, cell: Cell) -> GateResult:
+    """A gate on the median over the trials of a cell, in the figure's own unit."""
+    name = f"{cell.first.system}, {cell.first.workload.name}: {gate.figure}"
+    value = cell.median(lambda trial: figure(trial, gate.figure))
+    if value is None:
+        return GateResult(gate, True, f"{name} is not known")
+    return GateResult(gate, gate.fails(value), f"{name} is {value:.4g}")

@@ -1,0 +1,285 @@
+"""What an acknowledgement is worth: from doses, stops and cuts to a level. Pure functions of what was measured.
+
+A set of nodes *blocks* when acknowledgements wait for what was done to all of it (its syncs were slowed, its processes
+stopped). If an acknowledgement needs q of n nodes, any n - q + 1 of them block and no fewer do; so the size m of the
+smallest sets, where all sets of that size block, gives q = n - m + 1. A leader whose own disk is waited for blocks
+alone, while others of the same size do not.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from streamgauge.model.durability import (
+    Account,
+    Cut,
+    CutSummary,
+    Dose,
+    DoseResponse,
+    DurabilityResult,
+    Finding,
+    Kind,
+    Scope,
+    Slope,
+)
+from streamgauge.model.result import Level
+
+WAITS_SLOPE_MIN = 0.5
+WAITS_GAP_SHARE_MIN = 0.8
+"""Nodes were stopped for a time; acknowledgements waited for them when none came for this share of it."""
+CHANCE_95 = 3.0
+"""No event in n trials bounds its probability by 3/n with 95 % confidence."""
+Nodes = frozenset[str]
+
+
+def node_sets(nodes: Sequence[str]) -> list[tuple[str, ...]]:
+    """All sets of nodes that are worth looking at, small ones first."""
+    return [chosen for size in range(1, len(nodes) + 1) for chosen in combinations(nodes, size)]
+
+
+def slopes(doses: Iterable[Dose], parts_of_nodes: Mapping[tuple[str, ...], Sequence[str]]) -> list[Slope]:
+    """Least squares of p50 on the delay, per set of nodes; the load without delay belongs to all of them."""
+    known = [dose for dose in doses if dose.publish_ms_p50 is not None]
+    found = []
+    for nodes, parts in parts_of_nodes.items():
+        points = [
+            (dose.delay_ms, dose.publish_ms_p50)
+            for dose in known
+            if not dose.parts or sorted(dose.parts) == sorted(parts)
+        ]
+        if len({delay for delay, _ in points}) < 2:
+            continue
+        delays = np.array([delay for delay, _ in points])
+        latencies = np.array([latency for _, latency in points], dtype=np.float64)
+        slope = float(np.polyfit(delays, latencies, 1)[0])
+        found.append(Slope(nodes=list(nodes), parts=list(parts), slope=slope, waits=slope >= WAITS_SLOPE_MIN))
+    return found
+
+
+def needed(blocks: Mapping[Nodes, bool], count: int) -> int | None:
+    """Of how many of `count` nodes an acknowledgement waits for at least; 0 when not even all together block. None
+    when not all sets of the deciding size were tried.
+    """
+    everyone = max(blocks, key=len, default=frozenset())
+    if len(everyone) != count:
+        return None
+    if not blocks[everyone]:
+        return 0
+    for size in range(1, count + 1):
+        of_size = [waits for nodes, waits in blocks.items() if len(nodes) == size]
+        if len(of_size) == _choose(count, size) and all(of_size):
+            return count - size + 1
+    return None
+
+
+def leader(blocks: Mapping[Nodes, bool]) -> str | None:
+    """The only node that blocks alone, if there is one among several."""
+    alone = [next(iter(nodes)) for nodes, waits in blocks.items() if len(nodes) == 1 and waits]
+    several = sum(len(nodes) == 1 for nodes in blocks) > 1
+    return alone[0] if several and len(alone) == 1 else None
+
+
+def conclude(response: DoseResponse, count: int) -> DoseResponse:
+    """Puts numbers and words to what doses and stops have shown."""
+    by_disk = {frozenset(one.nodes): one.waits for one in response.slopes}
+    by_stop = {frozenset(one.nodes): one.waits for one in response.stops}
+    disks = needed(by_disk, count) if by_disk else None
+    copies = needed(by_stop, count) if by_stop else (1 if count == 1 else None)
+    return response.model_copy(
+        update={
+            "disks": disks,
+            "disks_told": _disks_told(disks, count, leader(by_disk)),
+            "copies": copies,
+            "copies_told": _copies_told(copies, count),
+        }
+    )
+
+
+def _disks_told(disks: int | None, count: int, own: str | None) -> str:
+    if disks is None:
+        return "how many disks it waits for was not found out"
+    if disks == 0:
+        return "waits for no disk"
+    if count == 1:
+        return "waits for its disk"
+    if own is not None and disks < count:
+        quorum = f", together with others up to {disks} disks" if disks > 1 else ""
+        return f"waits for its own disk ({own} leads){quorum}"
+    if disks == count:
+        return f"waits for all {count} disks"
+    return f"waits for {'a quorum' if 2 * disks > count else 'one'} of the disks ({disks} of {count})"
+
+
+def _copies_told(copies: int | None, count: int) -> str:
+    if count == 1:
+        return "there is one copy"
+    if copies is None:
+        return "how many copies it waits for was not found out"
+    if copies == count:
+        return f"waits for all {count} copies that are in sync"
+    if copies <= 1:
+        return "waits for one copy"
+    return f"waits for {copies} of {count} copies"
+
+
+def _choose(count: int, size: int) -> int:
+    return len(list(combinations(range(count), size)))
+
+
+def summaries(cuts: Sequence[Cut]) -> list[CutSummary]:
+    """Per kind and scope, in the order in which they came."""
+    groups: dict[tuple[Kind, Scope], list[Cut]] = {}
+    for cut in cuts:
+        groups.setdefault((cut.kind, cut.scope), []).append(cut)
+    return [_summary(kind, scope, group) for (kind, scope), group in groups.items()]
+
+
+def _summary(kind: Kind, scope: Scope, cuts: list[Cut]) -> CutSummary:
+    told = [cut for cut in cuts if cut.conclusive]
+    lossy = [cut for cut in told if cut.lost]
+    serving = [cut.serving_s - cut.at_s for cut in cuts if cut.serving_s is not None]
+    gone = [cut.unavailable_s for cut in cuts if cut.unavailable_s is not None]
+    return CutSummary(
+        kind=kind,
+        scope=scope,
+        cuts=len(cuts),
+        conclusive=len(told),
+        with_loss=len(lossy),
+        acked=sum(cut.acked for cut in told),
+        lost=sum(cut.lost for cut in told),
+        lost_max=max((cut.lost for cut in told), default=0),
+        window_ms_max=max((cut.window_ms for cut in lossy if cut.window_ms is not None), default=None),
+        duplicated=sum(cut.duplicated for cut in told),
+        reordered=sum(cut.reordered for cut in told),
+        corrupted=sum(cut.corrupted for cut in told),
+        serving_s_median=statistics.median(serving) if serving else None,
+        unavailable_s_median=statistics.median(gone) if gone else None,
+        unavailable_s_max=max(gone, default=None),
+        loss_probability_max=min(1.0, CHANCE_95 / len(told)) if told and not lossy else None,
+    )
+
+
+def judged(result: DurabilityResult) -> DurabilityResult:
+    """The result with its summaries and its finding."""
+    found = summaries(result.cuts)
+    told = finding(result.durability.declared, result.nodes, result.response, result.accounts, found)
+    durability = result.durability.model_copy(update={"measured": told.measured})
+    return result.model_copy(update={"summaries": found, "finding": told, "durability": durability})
+
+
+def finding(
+    declared: Level | None,
+    count: int,
+    response: DoseResponse | None,
+    accounts: Sequence[Account],
+    found: Sequence[CutSummary],
+) -> Finding:
+    """The level that the evidence allows: the weakest of what doses, stops and cuts say."""
+    sentences: list[str] = []
+    majority = count // 2 + 1
+    disks = response.disks if response is not None else None
+    copies = (response.copies if response is not None else None) or (1 if count == 1 else None)
+    if response is not None:
+        sentences.append(f"An acknowledgement {response.disks_told}; {response.copies_told}.")
+    sentences += _accounts_told(accounts, disks)
+    cut = {(one.kind, one.scope): one for one in found}
+    sentences += [told for one in found for told in _cut_told(one)]
+    everything = cut.get(("power cut", "all"))
+    survives = None if everything is None or not everything.conclusive else everything.with_loss == 0
+    synced = _synced(disks, survives, count, majority)
+    replicated = None if copies is None else (count > 1 and copies >= majority)
+    some = [one for one in found if one.scope in ("one", "majority") and one.kind != "stop" and one.with_loss]
+    if replicated and any(one.scope == "one" for one in some):
+        replicated = False
+    measured = _level(replicated, synced)
+    if disks is not None and disks > 0 and survives is False:
+        sentences.append(
+            "It waits for syncs and loses messages all the same: what it syncs is not all that it needs to find them again."
+        )
+    if disks == 0 and survives:
+        sentences.append(
+            "No cut has shown a loss, but an acknowledgement waits for no sync: what survived was luck."
+        )
+    agrees = None if measured is None or declared is None else measured == declared
+    sentences.append(_verdict_told(declared, measured, agrees))
+    return Finding(declared=declared, measured=measured, agrees=agrees, sentences=sentences)
+
+
+def _synced(disks: int | None, survives: bool | None, count: int, majority: int) -> bool | None:
+    """Whether enough disks have a message when it is acknowledged: those of a majority, or the one that there is."""
+    if survives is False:
+        return False
+    if disks is None:
+        return survives
+    return disks >= (majority if count > 1 else 1)
+
+
+def _level(replicated: bool | None, synced: bool | None) -> Level | None:
+    if replicated is None or synced is None:
+        return None
+    if replicated:
+        return "L1" if synced else "L2"
+    return "L3" if synced else "L4"
+
+
+def _accounts_told(accounts: Sequence[Account], disks: int | None) -> list[str]:
+    told = []
+    busiest = max(accounts, key=lambda account: account.bytes_written, default=None)
+    if busiest is not None and busiest.acked_msgs:
+        rate = f"{busiest.syncs_s:.3g} syncs per second for {busiest.acked_msgs / busiest.seconds:,.0f} acknowledged messages per second"
+        told.append(
+            f"The disk of {busiest.part} saw {rate}; {busiest.unsynced_bytes:,} bytes were written and not synced when "
+            "everything had been acknowledged."
+        )
+        if disks == 0 and busiest.syncs >= busiest.batches > 0:
+            told.append("It syncs as often as it gets batches, and does not wait for it.")
+    return told
+
+
+def _cut_told(one: CutSummary) -> list[str]:
+    plural = "" if one.conclusive == 1 else "s"
+    detail = {"power cut": "", "kill": " (SIGKILL, disks kept)", "stop": " (SIGSTOP)"}[one.kind]
+    what = f"{one.kind}{plural}{detail}"
+    where = {"one": "of one node", "majority": "of a majority", "all": "of all nodes"}[one.scope]
+    told = []
+    if one.conclusive and one.with_loss:
+        window = "" if one.window_ms_max is None else f", over up to {one.window_ms_max:,.0f} ms"
+        told.append(
+            f"{one.with_loss} of {one.conclusive} {what} {where} lost acknowledged messages: {one.lost:,} in all, "
+            f"{one.lost_max:,} at most{window}."
+        )
+    elif one.conclusive:
+        bound = one.loss_probability_max or 1.0
+        confident = (
+            f"; with 95 % confidence less than {100 * bound:.3g} % of such cuts do" if bound < 1 else ""
+        )
+        told.append(f"{one.conclusive} {what} {where} lost nothing that was acknowledged{confident}.")
+    if one.cuts > one.conclusive:
+        told.append(
+            f"After {one.cuts - one.conclusive} of {one.cuts} {what} {where} it could not be told what was lost: the system "
+            "did not come back, or not everything could be read."
+        )
+    return told
+
+
+def _verdict_told(declared: Level | None, measured: Level | None, agrees: bool | None) -> str:
+    meaning = {
+        "L1": "a majority of nodes has synced a message before it is acknowledged: it survives a power failure of all of them.",
+        "L2": "a majority of nodes has a message before it is acknowledged, in memory: it survives any one node, and not a "
+        "power failure that they share.",
+        "L3": "a message is synced on one node before it is acknowledged: it survives a power failure, and not the loss of "
+        "that disk.",
+        "L4": "a message is in the memory of one node when it is acknowledged: a power failure loses it.",
+    }
+    if measured is None:
+        return "The experiments that were made do not tell a level."
+    if agrees is None:
+        return f"Measured {measured}: {meaning[measured]}"
+    if agrees:
+        return f"Declared {declared}, and {measured} it is: {meaning[measured]}"
+    weaker = "weaker" if measured > (declared or measured) else "stronger"
+    return f"Declared {declared}, but measured {measured}, which is {weaker}: {meaning[measured]}"

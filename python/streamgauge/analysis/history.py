@@ -1,0 +1,124 @@
+"""One figure of one workload over many runs, and where its level changed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from streamgauge.analysis.cells import Cell, cells
+from streamgauge.analysis.patterns import Change, changes
+from streamgauge.model.errors import InputError, nearest
+from streamgauge.model.result_figures import figure
+from streamgauge.store.directory import list_runs
+
+RUNS_MIN = 6
+"""With fewer runs there is no telling a change from noise."""
+CHANGE_SHARE_MIN = 0.02
+
+
+@dataclass(frozen=True)
+class Point:
+    """A run."""
+
+    run_id: str
+    started_unix_ms: int
+    trials: int
+    valid: bool
+    median: float
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class History:
+    """A figure over the runs of a workload on one system at one durability level."""
+
+    title: str
+    points: tuple[Point, ...]
+    changes: tuple[Change, ...]
+
+    @property
+    def summary(self) -> str:
+        """One sentence."""
+        if len(self.points) < RUNS_MIN:
+            return f"{len(self.points)} runs: at least {RUNS_MIN} are needed to tell a change from noise."
+        if not self.changes:
+            return f"No change of level shows in {len(self.points)} runs."
+        last = self.changes[-1]
+        percent = 100.0 * (last.after / last.before - 1.0)
+        return f"The level last changed with run {self.points[last.at].run_id}, by {percent:+.3g} %."
+
+
+def histories(out: Path, workload: str, name: str, system: str | None = None) -> list[History]:
+    """A history for each system (and level, and number of nodes) that ran the workload. Runs that cannot be read are left out. Raises InputError."""
+    groups: dict[tuple[str, str], list[Point]] = defaultdict(list)
+    seen: set[str] = set()
+    systems: set[str] = set()
+    for run in list_runs(out):
+        try:
+            results = [one for one in run.results() if one.status == "complete"]
+        except InputError:
+            continue
+        seen.update(one.workload.name for one in results)
+        for cell in cells(results):
+            if cell.first.workload.name != workload:
+                continue
+            systems.add(cell.first.system)
+            point = _point(cell, name)
+            if point is not None and system in (None, cell.first.system):
+                # A workload that was run at another rate, or for another time, is another one.
+                asked = cell.first.workload.model_dump_json(exclude={"file"})
+                groups[_title(cell), asked].append(point)
+    if not groups:
+        _explain(out, workload, name, system, seen, systems)
+    return [_history(title, points) for (title, _), points in groups.items()]
+
+
+def _title(cell: Cell) -> str:
+    first = cell.first
+    nodes = f"{first.nodes} node" + ("" if first.nodes == 1 else "s")
+    asked = first.workload
+    rate = "max rate" if asked.rate_msgs_s is None else f"{asked.rate_msgs_s:,.0f} msg/s"
+    if asked.search is not None:
+        rate = "maximum sustainable rate"
+    level = first.durability.declared or "level unknown"
+    return f"{first.system}, {nodes}, {level}, {rate}, {asked.message_size_bytes} B, {asked.duration_s:g} s"
+
+
+def _point(cell: Cell, name: str) -> Point | None:
+    middle = cell.middle(lambda trial: figure(trial, name))
+    if middle is None:
+        return None
+    first = cell.first
+    return Point(
+        first.run_id,
+        first.started_unix_ms,
+        middle.trials,
+        cell.valid_count > 0,
+        middle.median,
+        middle.interval,
+    )
+
+
+def _history(title: str, points: list[Point]) -> History:
+    points = sorted(points, key=lambda point: point.started_unix_ms)
+    found: list[Change] = []
+    if len(points) >= RUNS_MIN and min(point.median for point in points) > 0:
+        values = np.array([point.median for point in points])
+        found = changes(values, smallest=2, at_least=CHANGE_SHARE_MIN)
+    return History(title, tuple(points), tuple(found))
+
+
+def _explain(
+    out: Path, workload: str, name: str, system: str | None, seen: set[str], systems: set[str]
+) -> None:
+    if workload not in seen:
+        hint = nearest(workload, seen) or (f"; there are {', '.join(sorted(seen)[:10])}" if seen else "")
+        raise InputError(f"no run of a workload '{workload}' in {out}{hint}")
+    if system is not None and system not in systems:
+        raise InputError(
+            f"'{workload}' was not run on '{system}'; expected one of {', '.join(sorted(systems))}"
+        )
+    raise InputError(f"no run of '{workload}' in {out} knows the figure {name}")

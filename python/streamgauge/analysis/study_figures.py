@@ -1,0 +1,156 @@
+"""The figures that studies name (`model.figures`), computed from a trial's result and, where it takes the series, from
+its directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from streamgauge.model.result import Drain, Latency, TrialResult
+
+Values = npt.NDArray[np.float64]
+
+SPIKE_FACTOR = 10.0
+"""An interval is a spike when its p99 is so many times the median of the intervals' p99."""
+BEFORE, CATCH_UP = "measure", "catch-up"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A trial and where its tables are."""
+
+    result: TrialResult
+    directory: Path
+
+
+def value(measured: Measured, figure: str) -> float | None:
+    """A figure of a trial; None when the trial has none of the kind."""
+    if figure in _OF_SERIES:
+        return _OF_SERIES[figure](measured)
+    name, _, statistic = figure.partition(".")
+    result = measured.result
+    if name in ("publish_ms", "end_to_end_ms"):
+        return _statistic(getattr(result, name), statistic)
+    if name == "before_publish_ms":
+        return _statistic(_phase(result, BEFORE), statistic)
+    if name == "catch_up_publish_ms":
+        return _statistic(_phase(result, CATCH_UP), statistic)
+    return _OF_RESULT[figure](result)
+
+
+def _statistic(latency: Latency | None, statistic: str) -> float | None:
+    if latency is None:
+        return None
+    found: float | None = getattr(latency, statistic)
+    return found
+
+
+def _phase(result: TrialResult, name: str) -> Latency | None:
+    if result.catch_up is None:
+        return None
+    return next((phase.publish_ms for phase in result.catch_up.phases if phase.name == name), None)
+
+
+def _sustained(result: TrialResult) -> float | None:
+    """The lower edge of the bracket. A maximum that was the generator's is none of the system."""
+    found = result.search
+    if found is None or found.bound == "generator":
+        return None
+    return found.low_msgs_s
+
+
+def _drained(part: Callable[[Drain], float | None]) -> Callable[[TrialResult], float | None]:
+    def total(result: TrialResult) -> float | None:
+        if result.catch_up is None or not result.catch_up.drains:
+            return None
+        found = [part(drain) for drain in result.catch_up.drains]
+        return None if any(one is None for one in found) else sum(one for one in found if one is not None)
+
+    return total
+
+
+def _sustained_mb_s(result: TrialResult) -> float | None:
+    rate = _sustained(result)
+    return None if rate is None else rate * result.workload.message_size_bytes / 1e6
+
+
+_OF_RESULT: dict[str, Callable[[TrialResult], float | None]] = {
+    "publish_rate_mb_s": lambda result: result.publish_rate_mb_s,
+    "publish_rate_msgs_s": lambda result: result.publish_rate_msgs_s,
+    "sustained_mb_s": _sustained_mb_s,
+    "sustained_msgs_s": _sustained,
+    "catch_up_max_mb_s": _drained(lambda drain: drain.max_mb_s),
+    "catch_up_mean_mb_s": _drained(lambda drain: drain.mean_mb_s),
+    "catch_up_max_msgs_s": _drained(lambda drain: drain.max_msgs_s),
+    "chase_s": lambda result: None if result.catch_up is None else result.catch_up.chase_s,
+    "system_cpu_us_per_msg": lambda result: result.cpu.system_us_per_msg,
+    "write_amplification": lambda result: result.write_amplification,
+}
+
+
+def over_time(measured: Measured, figure: str) -> tuple[Values, Values]:
+    """A latency per interval of the whole trial: middles of the intervals in s on the schedule's axis, values in ms.
+    `figure` as `publish_ms.p99` or `end_to_end_ms.mean`; intervals without a message are left out."""
+    from streamgauge.analysis.intervals import Intervals
+    from streamgauge.analysis.percentiles import NS_PER_MS, PERCENTS
+
+    name, _, statistic = figure.partition(".")
+    intervals = Intervals.read(measured.directory)
+    axis = {
+        int(row["interval"]): float(row["start_s"]) + float(row["duration_s"]) / 2
+        for row in intervals.counters()
+    }
+    times, values = [], []
+    for interval, histogram in intervals.histograms_by_interval(name.removesuffix("_ms")).items():
+        plain = histogram.mean if statistic == "mean" else histogram.max
+        found = histogram.percentile(PERCENTS[statistic]) if statistic in PERCENTS else plain
+        if found is not None and interval in axis:
+            times.append(axis[interval])
+            values.append(found / NS_PER_MS)
+    return np.array(times), np.array(values)
+
+
+def _within(measured: Measured, figure: str) -> Values:
+    """As `over_time`, of the measured phase alone."""
+    times, values = over_time(measured, figure)
+    phase = next((phase for phase in measured.result.phases if phase.name == BEFORE), None)
+    if phase is None or phase.until_s is None:
+        return np.array([])
+    return np.asarray(values[(times > phase.from_s) & (times < phase.until_s)], dtype=np.float64)
+
+
+def _period_s(measured: Measured) -> float | None:
+    """Period of the bumps, in s (an interval is 1 s); None where chance explains the series."""
+    from streamgauge.analysis.patterns import period
+
+    found = period(_within(measured, "end_to_end_ms.mean"))
+    return None if found is None else found.intervals
+
+
+def _swing_ms(measured: Measured) -> float | None:
+    """How far the mean end-to-end latency moves along its period: from the lowest to the highest place of it."""
+    period = _period_s(measured)
+    if period is None:
+        return None
+    values, lag = _within(measured, "end_to_end_ms.mean"), round(period)
+    folded = [float(np.median(values[place::lag])) for place in range(lag)]
+    return max(folded) - min(folded)
+
+
+def _spikes_per_min(measured: Measured) -> float | None:
+    values = _within(measured, "publish_ms.p99")
+    if not len(values):
+        return None
+    spikes = int(np.count_nonzero(values > SPIKE_FACTOR * float(np.median(values))))
+    return 60.0 * spikes / len(values)
+
+
+_OF_SERIES: dict[str, Callable[[Measured], float | None]] = {
+    "period_s.end_to_end_mean": _period_s,
+    "swing_ms.end_to_end_mean": _swing_ms,
+    "spikes_per_min.publish_p99": _spikes_per_min,
+}

@@ -1,0 +1,109 @@
+"""Runs as pandas frames, for notebooks: `import streamgauge; run = streamgauge.load("runs/latest")`.
+
+pandas is no dependency of streamgauge: `pip install pandas` (or `pip install streamgauge[pandas]`) brings it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamgauge.model.errors import InputError
+from streamgauge.model.result import INTERVAL_COLUMNS, RESOURCE_COLUMNS, Manifest, TrialResult
+from streamgauge.store.directory import RunDirectory
+
+if TYPE_CHECKING:
+    from streamgauge.analysis.histograms import Histogram
+
+OUT = Path("runs")
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A run that is over. Frames are read when they are asked for."""
+
+    directory: Path
+
+    @property
+    def manifest(self) -> Manifest:
+        """What was asked, on what machine."""
+        return RunDirectory(self.directory).read_manifest()
+
+    @property
+    def results(self) -> list[TrialResult]:
+        """The results, one per trial, in their order."""
+        return RunDirectory(self.directory).results()
+
+    @property
+    def trials(self) -> Any:
+        """A frame with a row per trial; columns are the names in result.json, joined by `_`: `publish_ms_p99`."""
+        from streamgauge.store.query import trial_rows
+
+        return _pandas().DataFrame(trial_rows([RunDirectory(self.directory)]))
+
+    @property
+    def intervals(self) -> Any:
+        """A frame of all intervals of all trials (columns: docs/results.md), `trial` in front. Histograms are bytes."""
+        return self._frame("intervals", list(INTERVAL_COLUMNS))
+
+    @property
+    def resources(self) -> Any:
+        """A frame of CPU, memory and disk per interval and process, `trial` in front."""
+        return self._frame("resources", list(RESOURCE_COLUMNS))
+
+    @property
+    def series(self) -> Any:
+        """A frame with a row per trial and interval: rates, latencies in ms (`publish_ms_p99`), levels, CPU; all workers together."""
+        from streamgauge.analysis.intervals import Intervals, read_resources, series
+
+        pandas = _pandas()
+        frames = []
+        for number, path in self._trials():
+            lined_up = series(Intervals.read(path), read_resources(path))
+            columns = {"start_s": lined_up.start_s, "duration_s": lined_up.duration_s, **lined_up.values}
+            frame = pandas.DataFrame(columns)
+            frame.insert(0, "trial", number)
+            frames.append(frame)
+        return pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
+
+    def histogram(self, trial: int, metric: str = "publish", phase: str | None = "measure") -> Histogram:
+        """All samples of a metric of a trial, in ns: `.percentile(99.9)`, `.share_above(5e6)`."""
+        from streamgauge.analysis.intervals import METRICS, Intervals
+
+        if metric not in METRICS:
+            raise InputError(f"no metric '{metric}': expected one of {', '.join(METRICS)}")
+        return Intervals.read(self.directory / "trials" / f"{trial:03d}").histogram(metric, phase)
+
+    def _trials(self) -> list[tuple[int, Path]]:
+        return [(int(one.path.name), one.path) for one in RunDirectory(self.directory).trials()]
+
+    def _frame(self, name: str, columns: list[str]) -> Any:
+        import pyarrow
+        from pyarrow import parquet
+
+        _pandas()
+        tables = []
+        for number, path in self._trials():
+            file = path / f"{name}.parquet"
+            if file.is_file():
+                table = parquet.read_table(file)
+                tables.append(
+                    table.add_column(0, "trial", pyarrow.array([number] * len(table), pyarrow.int32()))
+                )
+        if not tables:
+            return _pandas().DataFrame(columns=["trial", *columns])
+        return pyarrow.concat_tables(tables, promote_options="default").to_pandas()
+
+
+def load(run: str | Path = "latest", out: str | Path = OUT) -> LoadedRun:
+    """A run by its directory, or by its name (or `latest`) in `out`. Raises InputError when there is none."""
+    return LoadedRun(RunDirectory.open(str(run), Path(out)).path)
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise InputError("frames need pandas: pip install pandas") from None
+    return pandas

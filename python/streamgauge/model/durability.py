@@ -1,0 +1,230 @@
+"""What the durability experiments found, as `durability.json` of their run (docs/durability.md).
+
+Units are the last word of a name, as in results of trials.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from streamgauge.model.result import Durability, Level, Model
+
+DURABILITY_FORMAT = 1
+
+Scope = Literal["one", "majority", "all"]
+Kind = Literal["power cut", "kill", "stop"]
+Experiment = Literal["dose", "accounting", "cuts"]
+EXPERIMENTS: tuple[Experiment, ...] = ("dose", "accounting", "cuts")
+
+
+class Dose(Model):
+    """Publish latency while every sync on some disks took longer."""
+
+    parts: list[str]
+    """The disks that were slowed; none for the load that the others are compared with."""
+    delay_ms: float
+    publish_ms_p50: float | None = None
+    publish_ms_p99: float | None = None
+    acked_msgs: int = 0
+
+
+class Slope(Model):
+    """How the publish p50 follows the delay of the syncs on some disks."""
+
+    nodes: list[str]
+    parts: list[str]
+    slope: float
+    """ms of publish p50 per ms of delay: about 1 when an acknowledgement waits for one such sync, 0 when for none."""
+    waits: bool
+
+
+class Stop(Model):
+    """Whether acknowledgements went on while some nodes were stopped (SIGSTOP)."""
+
+    nodes: list[str]
+    parts: list[str]
+    stopped_s: float
+    gap_s: float
+    """The longest time without an acknowledgement meanwhile."""
+    waits: bool
+
+
+class DoseResponse(Model):
+    """For which disks, and for which nodes, an acknowledgement waits."""
+
+    doses: list[Dose] = Field(default_factory=list)
+    slopes: list[Slope] = Field(default_factory=list)
+    disks: int | None = None
+    """On how many nodes' disks a message is when it is acknowledged, at least; None when it was not found out."""
+    disks_told: str = ""
+    stops: list[Stop] = Field(default_factory=list)
+    copies: int | None = None
+    """How many nodes have a message when it is acknowledged, at least; None when it was not found out."""
+    copies_told: str = ""
+
+
+class Account(Model):
+    """What reached one part's disk while a steady load was acknowledged."""
+
+    part: str
+    seconds: float
+    acked_msgs: int
+    """Over all parts: what the producer was acknowledged in this time."""
+    acked_bytes: int
+    batches: int
+    writes: int
+    bytes_written: int
+    syncs: int
+    bytes_synced: int
+    unsynced_bytes: int
+    """At the end, when everything had been acknowledged."""
+    syncs_s: float
+    bytes_per_sync: float | None = None
+    sync_ms_mean: float | None = None
+    write_amplification: float | None = None
+    """Bytes written to this disk per payload byte."""
+
+
+class LostRange(Model):
+    """Acknowledged messages that were not there any more."""
+
+    producer: int
+    first: int
+    """Sequence of the first."""
+    msgs: int
+    from_s: float
+    """When the first was due, on the schedule's axis."""
+    until_s: float
+    place: str
+
+
+class Cut(Model):
+    """One time that something was taken down, and what was there afterwards. Times are on the schedule's axis."""
+
+    number: int
+    kind: Kind
+    scope: Scope
+    parts: list[str]
+    at_s: float
+    """When the processes were stopped and the power was cut."""
+    serving_s: float | None = None
+    """When all of them served again; None when they did not."""
+    acks_back_s: float | None = None
+    """When the first message was acknowledged after that; None when none was."""
+    unavailable_s: float | None = None
+    """The longest time without an acknowledgement."""
+    failure: str | None = None
+    """Why the system did not come back."""
+    read_early: int = 0
+    """Messages that the reader had been sent before; any hide what is lost, so that the cut tells nothing."""
+    dropped_bytes: int = 0
+    """Written and not synced, on the disks whose power was cut."""
+    sent: int = 0
+    acked: int = 0
+    received: int = 0
+    lost: int = 0
+    lost_prefix: int = 0
+    lost_middle: int = 0
+    lost_tail: int = 0
+    duplicated: int = 0
+    reordered: int = 0
+    corrupted: int = 0
+    unexpected: int = 0
+    unknown: int = 0
+    recovered: int = 0
+    censored: int = 0
+    balanced: bool = False
+    imbalance: str | None = None
+    lost_ranges: list[LostRange] = Field(default_factory=list)
+    window_ms: float | None = None
+    """Between the times at which the first and the last lost message were due; None when none was lost."""
+    acks: list[tuple[float, int]] = Field(default_factory=list)
+    """(time, acknowledged so far), thinned out."""
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether it can be said what was lost: everything that was there was read."""
+        return self.failure is None and self.balanced and not self.censored and not self.read_early
+
+
+class CutSummary(Model):
+    """All cuts of a kind and scope."""
+
+    kind: Kind
+    scope: Scope
+    cuts: int
+    conclusive: int
+    with_loss: int
+    acked: int
+    lost: int
+    lost_max: int
+    window_ms_max: float | None = None
+    duplicated: int
+    reordered: int
+    corrupted: int
+    serving_s_median: float | None = None
+    """From the cut until all served again."""
+    unavailable_s_median: float | None = None
+    unavailable_s_max: float | None = None
+    loss_probability_max: float | None = None
+    """95 % bound of the probability that a cut loses anything (3/n), where none did."""
+
+
+class Finding(Model):
+    """A durability level, measured."""
+
+    declared: Level | None = None
+    measured: Level | None = None
+    """None when the experiments do not tell."""
+    agrees: bool | None = None
+    sentences: list[str] = Field(default_factory=list)
+    """The evidence, and what it means for an operator."""
+
+
+class Conditions(Model):
+    """How the disks behaved and the load was."""
+
+    metadata: str
+    write_back: str | None = None
+    sync_delay_ms: float
+    """During cuts: what a sync takes on top, as on a disk of its own."""
+    rate_msgs_s: float
+    message_size_bytes: int
+    partitions: int
+
+
+class DurabilityResult(Model):
+    """One system with one set of settings through the experiments."""
+
+    format: int = DURABILITY_FORMAT
+    run_id: str
+    name: str
+    system: str
+    system_title: str
+    system_version: str
+    nodes: int
+    parts: list[str] = Field(default_factory=list)
+    options: dict[str, Any] = Field(default_factory=dict)
+    started_unix_ms: int
+    ended_unix_ms: int | None = None
+    status: Literal["running", "complete", "interrupted", "failed"] = "running"
+    failure: str | None = None
+    seed: int
+    experiments: list[Experiment]
+    durability: Durability
+    conditions: Conditions
+    response: DoseResponse | None = None
+    accounts: list[Account] = Field(default_factory=list)
+    cuts: list[Cut] = Field(default_factory=list)
+    summaries: list[CutSummary] = Field(default_factory=list)
+    finding: Finding = Finding()
+    notes: list[str] = Field(default_factory=list)
+
+
+class DurabilityReport(Model):
+    """`durability.json`: every system of the run."""
+
+    format: int = DURABILITY_FORMAT
+    results: list[DurabilityResult] = Field(default_factory=list)

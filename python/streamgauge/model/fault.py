@@ -1,0 +1,90 @@
+"""Faults as they are written: `kill:1@10s`, `restart@20s`, `fsync-delay=20ms:2@5s` (docs/durability.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from streamgauge.model.result import FaultAction, FaultAsked
+from streamgauge.model.units import format_duration, parse_duration
+
+EXPECTED = "expected ACTION[:TARGET]@TIME, such as kill:1@10s or restart@20s"
+BREAKING: frozenset[FaultAction] = frozenset({"kill", "stop", "power-cut", "fsync-delay", "disk-full"})
+"""Faults that need a part to break."""
+ON_STORAGE: frozenset[FaultAction] = frozenset({"power-cut", "fsync-delay", "disk-full", "disk-free"})
+"""Faults of the disk, which need a file system of our own below the system's data."""
+ENDS: dict[FaultAction, tuple[FaultAction, ...]] = {
+    "restart": ("kill", "power-cut"),
+    "cont": ("stop",),
+    "disk-free": ("disk-full",),
+}
+"""What ends a fault -> the faults that it ends."""
+ACTIONS: tuple[FaultAction, ...] = (
+    "kill",
+    "stop",
+    "cont",
+    "restart",
+    "power-cut",
+    "fsync-delay",
+    "disk-full",
+    "disk-free",
+)
+
+_PATTERN = re.compile(r"([a-z-]+)(?:=([^:@]+))?(?::([A-Za-z0-9-]+))?@([^@]+)")
+
+
+def read_faults(value: Any) -> tuple[FaultAsked, ...]:
+    """Faults of a text (separated by commas) or of a list of such texts, in the order of their times. Raises
+    ValueError.
+    """
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{value!r} is no list of faults: {EXPECTED}")
+    faults = [_read_one(part.strip()) for text in texts for part in text.split(",") if part.strip()]
+    faults.sort(key=lambda fault: fault.at_s)
+    _check_order(faults)
+    return tuple(faults)
+
+
+def _read_one(text: str) -> FaultAsked:
+    found = _PATTERN.fullmatch(text)
+    if found is None:
+        raise ValueError(f"'{text}' is no fault: {EXPECTED}")
+    name, amount, target, at = found.groups()
+    action = next((known for known in ACTIONS if known == name), None)
+    if action is None:
+        raise ValueError(f"'{text}': there is no fault '{name}'; expected one of {', '.join(ACTIONS)}")
+    if (amount is not None) != (action == "fsync-delay"):
+        raise ValueError(
+            f"'{text}': fsync-delay needs a time, such as fsync-delay=20ms:1@10s"
+            if amount is None
+            else f"'{text}': {action} takes no amount (=)"
+        )
+    if action in BREAKING and target is None:
+        raise ValueError(f"'{text}': of what? Expected a node, a part or all, such as {action}:1@{at}")
+    return FaultAsked(
+        action=action,
+        target=target,
+        at_s=parse_duration(at),
+        amount_s=None if amount is None else parse_duration(amount),
+    )
+
+
+def _check_order(faults: Iterable[FaultAsked]) -> None:
+    """What ends a fault must come after one that it can end."""
+    broken: set[FaultAction] = set()
+    for fault in faults:
+        ended = ENDS.get(fault.action)
+        if ended is not None and not broken.intersection(ended):
+            raise ValueError(
+                f"{describe(fault)}: there is no {' or '.join(ended)} before it that it could end"
+            )
+        broken.add(fault.action)
+
+
+def describe(fault: FaultAsked) -> str:
+    """As it is written."""
+    amount = "" if fault.amount_s is None else f"={format_duration(fault.amount_s)}"
+    target = "" if fault.target is None else f":{fault.target}"
+    return f"{fault.action}{amount}{target}@{format_duration(fault.at_s)}"

@@ -1,0 +1,151 @@
+"""The keys of a study file (docs/studies.md): what a published study did, what it printed, what it claims.
+
+What they mean together - cells expanded, figures and cells looked up - is decided in `study.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from streamgauge.model.document import FileModel
+from streamgauge.model.workload_file import DurationField, NumberField, SearchFile
+from streamgauge.systems.base import Level
+
+Scalar = str | int | float
+Words = list[str]
+
+
+class SourceFile(FileModel):
+    """Who published it, where, when, and with which versions of the systems."""
+
+    publisher: str
+    published: str
+    link: str | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+
+
+class SystemOfStudy(FileModel):
+    """A system of the study: which one, at which level on three nodes; `options` as in a system file.
+
+    `nodes` fixes the number of nodes at every scale. `weight`: how much more a message costs on this system than
+    on the others, for the rule that scales rates.
+    """
+
+    system: str
+    title: str
+    level: Level
+    version: str | None = None
+    nodes: Literal[1, 3] | None = None
+    weight: Annotated[NumberField, Field(gt=0, le=100)] = 1.0
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class CellsFile(FileModel):
+    """One cell, or as many as the values in `each` have combinations: `{name}` stands for the value."""
+
+    cell: str
+    system: str
+    title: str | None = None
+    each: dict[str, list[Scalar]] = Field(default_factory=dict)
+    workload: dict[str, Any] = Field(default_factory=dict)
+
+
+class CellScale(FileModel):
+    """What a scale sets for some cells only."""
+
+    nodes: Literal[1, 3] | None = None
+    repeats: Annotated[int | None, Field(ge=1, le=100)] = None
+    warmup: DurationField | None = None
+    duration: DurationField | None = None
+    limit: DurationField | None = None
+    fresh: bool = False
+    """The system is restarted for each trial of these cells, whatever the scale says."""
+
+
+class ScaleFile(FileModel):
+    """How a study is run at one scale; what is absent is as published."""
+
+    nodes: Literal[1, 3] = 3
+    repeats: Annotated[int, Field(ge=1, le=100)] = 5
+    warmup: DurationField | None = None
+    duration: DurationField | None = None
+    rates: Literal["published", "machine"] = "published"
+    backlog: DurationField | None = None
+    """Backlogs hold so many seconds of traffic."""
+    after: DurationField | None = None
+    """How long is measured after a backlog was read."""
+    search: SearchFile | None = None
+    restart: Literal["trial", "block"] = "trial"
+    limit: DurationField = 3600.0
+    leave_out: Words = Field(default_factory=list)
+    because: str | None = None
+    """Why the cells that are left out may be."""
+    cells: dict[str, CellScale] = Field(default_factory=dict)
+
+
+class CheckFile(FileModel):
+    """One thing that can be checked about a figure of cells: its `value` in a cell, the `ratio` of two cells, its
+    `spread` (largest over smallest) over cells, or that it is `rising` or `falling` from cell to cell."""
+
+    figure: str
+    of: str | None = None
+    """The figure of the second cell of a ratio, where it is another one."""
+    value: str | None = None
+    ratio: Annotated[list[str] | None, Field(min_length=2, max_length=2)] = None
+    spread: Annotated[list[str] | None, Field(min_length=2)] = None
+    rising: Annotated[list[str] | None, Field(min_length=2)] = None
+    falling: Annotated[list[str] | None, Field(min_length=2)] = None
+    above: NumberField | None = None
+    below: NumberField | None = None
+    between: Annotated[list[NumberField] | None, Field(min_length=2, max_length=2)] = None
+    printed: str | None = None
+    """What the study prints about it, where no figure of its cells says so."""
+
+
+class ClaimFile(FileModel):
+    """A claim of the study, in our words, and what must be true for it to hold here."""
+
+    claim: str
+    printed: str | None = None
+    note: str | None = None
+    tests: Annotated[list[CheckFile], Field(min_length=1)]
+
+
+class PageFile(FileModel):
+    """A table or plot of the study: exactly one of `table`, `bars`, `over_time`, `percentiles`."""
+
+    title: str
+    cells: Annotated[Words, Field(min_length=1)]
+    table: Words | None = None
+    bars: str | None = None
+    over_time: str | None = None
+    percentiles: Literal["publish_ms", "end_to_end_ms"] | None = None
+    note: str | None = None
+
+
+class ScalesFile(FileModel):
+    """The three scales."""
+
+    full: ScaleFile = ScaleFile()
+    laptop: ScaleFile
+    quick: ScaleFile
+
+
+class StudyFile(FileModel):
+    """A study file."""
+
+    study: str
+    title: str
+    source: SourceFile
+    setup: Words = Field(default_factory=list)
+    slips: Words = Field(default_factory=list)
+    """Where the study's text and its own tables disagree."""
+    systems: dict[str, SystemOfStudy]
+    workload: dict[str, Any] = Field(default_factory=dict)
+    cells: Annotated[list[CellsFile], Field(min_length=1)]
+    published: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    scales: ScalesFile
+    claims: list[ClaimFile] = Field(default_factory=list)
+    pages: list[PageFile] = Field(default_factory=list)

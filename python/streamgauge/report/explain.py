@@ -1,0 +1,58 @@
+"""Why a figure is what it is: which limit binds, what coincided with the tail, what the series do."""
+
+from __future__ import annotations
+
+from html import escape
+
+from streamgauge.model.result import Pattern, TrialResult
+from streamgauge.report.format import significant
+
+SERIES = {
+    "publish_rate": ("publish rate", "msg/s"),
+    "publish_ms_p50": ("publish p50", "ms"),
+    "publish_ms_p99": ("publish p99", "ms"),
+    "publish_ms_max": ("largest publish latency", "ms"),
+}
+LIMIT_TITLES = {"fsync": "disk flushes (fsync)", "thread": "busiest thread", "client_window": "client window"}
+PATTERNS_MAX = 6
+
+
+def explanation(trial: TrialResult) -> str:
+    """A list of sentences as HTML; empty for results of before anything was explained."""
+    items = [f"<li>{escape(text)}</li>" for text in sentences(trial)]
+    return f'<h4>Why</h4><ul class="why">{"".join(items)}</ul>' if items else ""
+
+
+def sentences(trial: TrialResult) -> list[str]:
+    """What binds, then the other limits that no bar shows, the tail, and what comes and goes."""
+    found: list[str] = []
+    if trial.bottleneck is not None:
+        found.append(trial.bottleneck.explanation)
+        found += [
+            f"{LIMIT_TITLES[one.name].capitalize()}: {100 * one.share:.0f} %; {one.evidence}."
+            for one in trial.bottleneck.limits
+            if one.name in LIMIT_TITLES and one.name != trial.bottleneck.binding
+        ]
+    if trial.tail is not None:
+        found.append(
+            f"Tail ({trial.tail.msgs:,} messages above {significant(trial.tail.above_ms)} ms, the publish p99.9, in "
+            f"{trial.tail.intervals} intervals): {trial.tail.explanation}"
+        )
+    found += [pattern_words(one) for one in trial.patterns[:PATTERNS_MAX]]
+    if len(trial.patterns) > PATTERNS_MAX:
+        found.append(f"{len(trial.patterns) - PATTERNS_MAX} more changes are in result.json (patterns).")
+    return found
+
+
+def pattern_words(pattern: Pattern) -> str:
+    """One sentence."""
+    title, unit = SERIES.get(pattern.series, (pattern.series, ""))
+    if pattern.kind == "period":
+        return (
+            f"The {title} has something that comes back every {significant(pattern.period_s)} s, where it is "
+            f"{significant(pattern.swing)} times as high as elsewhere."
+        )
+    return (
+        f"From {significant(pattern.at_s)} s on, the {title} is {significant(pattern.after)} {unit} instead of "
+        f"{significant(pattern.before)} {unit}."
+    )

@@ -1,0 +1,63 @@
+"""Watches acknowledgements come in, finer than the intervals do, so that a gap is known to some milliseconds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from streamgauge.analysis.acks import Acks
+from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+
+EVERY_S = 0.02
+
+
+class AckWatch:
+    """Asks the worker how many messages have been acknowledged, every 20 ms, until it is stopped.
+
+    `start_s` is CLOCK_MONOTONIC at the schedule's start. A connection of its own: the lab's is busy elsewhere.
+    """
+
+    def __init__(self, address: str, trial: str, start_s: float) -> None:
+        self._client = WorkerClient(address)
+        self._trial = trial
+        self._start_s = start_s
+        self._seen = Acks()
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="acks", daemon=True)
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends. Idempotent."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(2.0)
+        self._client.close()
+
+    def seen(self) -> Acks:
+        """What was seen so far."""
+        with self._lock:
+            return Acks(list(self._seen.at_s), list(self._seen.acked_msgs))
+
+    def write(self, path: Path) -> None:
+        """Keeps it as `acks.csv`."""
+        self.seen().write(path)
+
+    def _run(self) -> None:
+        next_s = time.monotonic()
+        while not self._stop.wait(max(0.0, next_s - time.monotonic())):
+            next_s = max(next_s + EVERY_S, time.monotonic())
+            asked_s = time.monotonic()
+            try:
+                acked_msgs = self._client.counters(self._trial).acked_msgs
+            except WorkerRefused:
+                return  # The trial is over.
+            except WorkerLost:
+                continue  # The load's loop finds out what that means.
+            now_s = time.monotonic()
+            with self._lock:
+                self._seen.add((asked_s + now_s) / 2 - self._start_s, acked_msgs)

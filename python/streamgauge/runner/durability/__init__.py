@@ -1,0 +1,1 @@
+"""The durability experiments: doses, accounts and cuts (docs/durability.md)."""

@@ -1,0 +1,267 @@
+"""A run of durability experiments: one system after the other, each on fresh disks; what was found is written after
+every step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import streamgauge
+from streamgauge.analysis.durability import judged
+from streamgauge.fleet.base import FleetFailure
+from streamgauge.fleet.binary import find_gauge
+from streamgauge.fleet.client import WorkerLost, WorkerRefused
+from streamgauge.fleet.local import LocalFleet
+from streamgauge.model.durability import (
+    Conditions,
+    Cut,
+    DurabilityReport,
+    DurabilityResult,
+    Experiment,
+)
+from streamgauge.model.result import Durability, Manifest
+from streamgauge.model.system_file import SystemChoice
+from streamgauge.runner import machine
+from streamgauge.runner.durability import cuts
+from streamgauge.runner.durability.accounting import accounts
+from streamgauge.runner.durability.bench import Bench, open_bench
+from streamgauge.runner.durability.bench import workload as bench_workload
+from streamgauge.runner.durability.dose import dose_response
+from streamgauge.runner.interrupts import Interrupted, Interrupts
+from streamgauge.runner.observer import Observer, TrialStart
+from streamgauge.runner.run import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID
+from streamgauge.store.directory import RunDirectory
+from streamgauge.store.files import write_atomically
+from streamgauge.store.recover import process_start
+from streamgauge.systems.base import SystemFailure, SystemInputError
+
+METADATA = "ordered"
+FAILURES = (SystemFailure, SystemInputError, WorkerLost, WorkerRefused, FleetFailure, OSError)
+
+
+@dataclass(frozen=True)
+class DurabilityPlan:
+    """What is to be found out, of which systems."""
+
+    name: str
+    command: tuple[str, ...]
+    choices: tuple[SystemChoice, ...]
+    experiments: tuple[Experiment, ...]
+    cuts: int
+    quick: bool
+    write_back: str | None
+    seed: int
+    out: Path
+    data: Path | None
+
+
+class DurabilityRun:
+    """Executes a plan."""
+
+    def __init__(self, plan: DurabilityPlan, observer: Observer, gauge: Path | None = None) -> None:
+        self._plan = plan
+        self._observer = observer
+        self._gauge = gauge or find_gauge()
+        self.directory = RunDirectory.create(plan.out, plan.name)
+        self.report = DurabilityReport()
+        self._manifest = Manifest(
+            run_id=self.directory.run_id,
+            streamgauge_version=streamgauge.version(),
+            command=list(plan.command),
+            started_unix_ms=machine.unix_ms(),
+            status="running",
+            seed=plan.seed,
+            systems=[],
+            workloads=[],
+            host={},
+        )
+
+    def execute(self) -> int:
+        """Runs all experiments; the exit status. Ctrl-C keeps what was found and leaves out the rest."""
+        write_atomically(
+            self.directory.path / "lab.json", json.dumps([os.getpid(), process_start(os.getpid())])
+        )
+        self._save()
+        self._observer.run_started(self.directory.path, len(self._plan.choices))
+        with Interrupts() as interrupts:
+            try:
+                self._probe(interrupts)
+                for number, choice in enumerate(self._plan.choices, start=1):
+                    interrupts.check()
+                    self._one(number, choice, interrupts)
+            except Interrupted:
+                self._observer.problem("stopped by the user")
+            with interrupts.shielded():
+                return self._end(interrupts)
+
+    def _probe(self, interrupts: Interrupts) -> None:
+        try:
+            with interrupts.raising():
+                found = machine.probe(self._gauge, self.directory.path, "before")
+        except machine.ProbeFailure as error:
+            self._manifest.notes.append(f"the machine's limits were not measured: {error}")
+            return
+        self._manifest.probes, self._manifest.host = [found], found.get("host") or {}
+        self._save()
+
+    def _one(self, number: int, choice: SystemChoice, interrupts: Interrupts) -> None:
+        """All experiments with one system; its result says how far they came."""
+        plan, request = self._plan, choice.request
+        result = DurabilityResult(
+            run_id=self.directory.run_id,
+            name=choice.name,
+            system=choice.system.name,
+            system_title=choice.system.title,
+            system_version=choice.version,
+            nodes=request.nodes,
+            options=dict(request.options),
+            started_unix_ms=machine.unix_ms(),
+            seed=plan.seed,
+            experiments=list(plan.experiments),
+            durability=Durability(asked=request.level),
+            conditions=_conditions(plan, request.nodes),
+        )
+        self.report.results.append(result)
+        self._observer.trial_started(
+            TrialStart(number, len(plan.choices), 1, choice.name, "durability", ", ".join(plan.experiments))
+        )
+        bench: Bench | None = None
+        try:
+            with interrupts.raising():
+                self._observer.phase_started("provision", None)
+                bench = self._open(number, choice, interrupts)
+                result.system_version, result.parts = bench.running.version, [one.name for one in bench.parts]
+                self._experiments(bench, result)
+            result.status = "complete"
+        except Interrupted:
+            result.status, result.failure = "interrupted", "stopped by the user"
+            raise
+        except FAILURES as error:
+            result.status, result.failure = "failed", str(error)
+            self._observer.problem(str(error))
+        finally:
+            with interrupts.shielded():
+                if bench is not None:
+                    result.durability = bench.durability
+                    bench.close()
+                self._conclude(result)
+
+    def _open(self, number: int, choice: SystemChoice, interrupts: Interrupts) -> Bench:
+        directory = self.directory.path / f"{number:03d}-{choice.name}"
+        base = directory if self._plan.data is None else self._plan.data
+        name = "data" if self._plan.data is None else f"{self.directory.run_id}-{number:03d}"
+        options = ["--metadata", METADATA]
+        if self._plan.write_back is not None:
+            options += ["--write-back", self._plan.write_back]
+        return open_bench(
+            choice,
+            gauge=self._gauge,
+            fleet=LocalFleet(self._gauge),
+            run_id=f"{self.directory.run_id}/{number}",
+            seed=self._plan.seed,
+            directory=directory,
+            data=(base / name).absolute(),
+            disk_options=options,
+            interrupts=interrupts,
+            observer=self._observer,
+        )
+
+    def _experiments(self, bench: Bench, result: DurabilityResult) -> None:
+        plan = self._plan
+        if "dose" in plan.experiments:
+            self._observer.phase_started("dose and response", None)
+            result.response = dose_response(bench, quick=plan.quick)
+            self._keep(bench, result)
+        if "accounting" in plan.experiments:
+            self._observer.phase_started("accounting", None)
+            result.accounts = accounts(bench, quick=plan.quick)
+            self._keep(bench, result)
+        if "cuts" in plan.experiments:
+            self._observer.phase_started("cuts", None)
+
+            def keep(cut: Cut) -> None:
+                result.cuts.append(cut)
+                self._observer.note(_told(cut))
+                self._keep(bench, result)
+
+            def learn(rate_msgs_s: float) -> None:
+                result.conditions = result.conditions.model_copy(update={"rate_msgs_s": rate_msgs_s})
+
+            cuts.make_cuts(bench, plan.cuts, quick=plan.quick, keep=keep, learn=learn)
+
+    def _keep(self, bench: Bench, result: DurabilityResult) -> None:
+        result.durability = bench.durability
+        self._save()
+
+    def _conclude(self, result: DurabilityResult) -> None:
+        result.ended_unix_ms = machine.unix_ms()
+        self.report.results[-1] = judged(result)
+        self._save()
+
+    def _end(self, interrupts: Interrupts) -> int:
+        statuses = {result.status for result in self.report.results}
+        self._manifest.status = "complete"
+        if interrupts.requested or "interrupted" in statuses:
+            self._manifest.status = "interrupted"
+        elif "failed" in statuses:
+            self._manifest.status = "failed"
+        self._manifest.ended_unix_ms = machine.unix_ms()
+        self._save()
+        (self.directory.path / "lab.json").unlink(missing_ok=True)
+        self._observer.run_ended(self.directory.path, self._manifest.status)
+        if self._manifest.status == "interrupted":
+            return EXIT_INTERRUPTED
+        if self._manifest.status == "failed":
+            return EXIT_FAILED
+        wrong = [result for result in self.report.results if result.finding.agrees is False]
+        return EXIT_INVALID if wrong else EXIT_DONE
+
+    def _save(self) -> None:
+        self.directory.write_durability(self.report)
+        self.directory.write_manifest(self._manifest)
+
+
+def _conditions(plan: DurabilityPlan, nodes: int) -> Conditions:
+    load = bench_workload(cuts.RATE_MSGS_S, max(1, nodes))
+    return Conditions(
+        metadata=METADATA,
+        write_back=plan.write_back,
+        sync_delay_ms=cuts.SYNC_DELAY_S * 1000,
+        rate_msgs_s=cuts.RATE_MSGS_S,
+        message_size_bytes=load.message_size_bytes,
+        partitions=load.partitions_per_topic,
+    )
+
+
+def _told(cut: Cut) -> str:
+    """One line on a cut."""
+    what = f"{cut.kind} of {cut.scope} at {cut.at_s:.3f} s"
+    if cut.failure is not None:
+        return f"{what}: it did not come back: {cut.failure}"
+    if not cut.conclusive:
+        reason = cut.imbalance or f"{cut.censored:,} messages were not read"
+        if cut.read_early:
+            reason = f"{cut.read_early:,} messages had been sent to the reader before"
+        return f"{what}: it cannot be told what was lost ({reason})"
+    window = "" if cut.window_ms is None else f" over {cut.window_ms:,.0f} ms"
+    others = "".join(
+        f", {count:,} {name}"
+        for name, count in (
+            ("duplicated", cut.duplicated),
+            ("reordered", cut.reordered),
+            ("corrupted", cut.corrupted),
+        )
+        if count
+    )
+    gone = "" if cut.unavailable_s is None else f", no acknowledgement for {cut.unavailable_s:.3g} s"
+    return f"{what}: {cut.lost:,} of {cut.acked:,} acknowledged messages lost{window}{others}{gone}"
+
+
+def distinct(choices: Sequence[SystemChoice]) -> str:
+    """What the run's directory is called after its date."""
+    names = list(dict.fromkeys(choice.name for choice in choices))
+    return "durability-" + ("-".join(names) if len(names) <= 3 else f"{len(names)}-systems")

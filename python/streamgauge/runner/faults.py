@@ -1,0 +1,190 @@
+"""Makes the faults of a trial at their time, and writes down what was done when.
+
+A thread of its own, so that a fault comes at its time whatever the load's loop does. What it has to say is kept
+until the loop asks for it: watchers are called from the main thread alone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamgauge.model.fault import ENDS, ON_STORAGE, describe
+from streamgauge.model.result import Fault, FaultAction, FaultAsked
+from streamgauge.runner.acks import AckWatch
+from streamgauge.systems import parts as parts_of
+from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError
+
+if TYPE_CHECKING:
+    from streamgauge.systems.parts import Part
+    from streamgauge.systems.powercut import Disks
+
+SERVES_WITHIN_S = 180.0
+POLL_S = 0.02
+BROKEN_BY: tuple[FaultAction, ...] = ("kill", "stop", "power-cut", "disk-full")
+"""Faults that last until another action ends them."""
+
+
+class FaultLeg:
+    """Makes faults in a running system. Parts are chosen when it is made: what does not exist is refused then."""
+
+    def __init__(
+        self, running: RunningSystem, asked: Sequence[FaultAsked], disks: Disks | None = None
+    ) -> None:
+        """`disks`: what the system's data is on; needed for faults of disks alone."""
+        self._disks = disks
+        self._parts = list(running.parts())
+        self._asked = list(asked)
+        self._targets = {id(fault): self._choose(fault) for fault in asked if fault.target is not None}
+        self._broken: dict[str, set[FaultAction]] = {}
+        """Part -> the faults that it suffers from."""
+        self._made: list[Fault] = []
+        self._told: list[str] = []
+        self._failure: str | None = None
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._watch: AckWatch | None = None
+        self._changed: Callable[[], None] = lambda: None
+
+    def _choose(self, fault: FaultAsked) -> list[Part]:
+        assert fault.target is not None
+        try:
+            parts = parts_of.choose(self._parts, fault.target)
+        except ValueError as error:
+            raise SystemInputError(f"--fault {describe(fault)}: {error}") from None
+        if fault.action in ("fsync-delay", "disk-full") and not any(part.data for part in parts):
+            raise SystemInputError(
+                f"--fault {describe(fault)}: {', '.join(part.name for part in parts)} keeps nothing on a disk"
+            )
+        return parts
+
+    def start(self, start_s: float, offset_s: float, watch: AckWatch, changed: Callable[[], None]) -> None:
+        """Begins. `start_s`: CLOCK_MONOTONIC at the schedule's start; `offset_s`: where on its axis the measured
+        phase begins. `changed` is called when processes have been started again.
+        """
+        self._watch, self._changed = watch, changed
+        watch.start()
+        self._spawn(lambda: self._run(start_s, offset_s))
+
+    def stop(self) -> None:
+        """Makes no more faults and waits for what is being done. What is broken remains so. Idempotent."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(5.0)
+        if self._watch is not None:
+            self._watch.stop()
+
+    def write_acks(self, path: Path) -> None:
+        """Keeps when acknowledgements came, once it has been started."""
+        if self._watch is not None:
+            self._watch.write(path)
+
+    @property
+    def made(self) -> list[Fault]:
+        """What was done so far, in order."""
+        with self._lock:
+            return [fault.model_copy() for fault in self._made]
+
+    @property
+    def failure(self) -> str | None:
+        """Why a fault could not be made or ended."""
+        return self._failure
+
+    def news(self) -> list[str]:
+        """What is worth telling since it was asked last."""
+        with self._lock:
+            told, self._told = self._told, []
+        return told
+
+    def still_broken(self) -> list[str]:
+        """Names of parts that are down or stopped."""
+        down = {"kill", "power-cut", "stop"}
+        return sorted(name for name, faults in self._broken.items() if faults & down)
+
+    def _spawn(self, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name="faults", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self, start_s: float, offset_s: float) -> None:
+        for fault in self._asked:
+            due_s = start_s + offset_s + fault.at_s
+            if self._stop.wait(max(0.0, due_s - time.monotonic())):
+                return
+            try:
+                self._make(fault, start_s)
+            except (SystemFailure, OSError) as error:
+                self._failure = f"the fault {describe(fault)} could not be made: {error}"
+                return
+
+    def _make(self, fault: FaultAsked, start_s: float) -> None:
+        parts = self._targets.get(id(fault)) or self._suffering(fault.action)
+        began_s = time.monotonic() - start_s
+        self._do(fault, parts)
+        done = Fault(
+            asked=fault,
+            parts=[part.name for part in parts],
+            from_s=began_s,
+            done_s=time.monotonic() - start_s,
+        )
+        with self._lock:
+            self._made.append(done)
+            self._told.append(f"{fault.action} of {', '.join(done.parts) or 'nothing'} at {began_s:.3f} s")
+        if fault.action == "restart":
+            self._changed()
+            self._spawn(lambda: self._await(parts, done, start_s))
+
+    def _suffering(self, action: FaultAction) -> list[Part]:
+        """The parts whose faults this action ends."""
+        ended = set(ENDS.get(action, ()))
+        return [part for part in self._parts if self._broken.get(part.name, set()) & ended]
+
+    def _do(self, fault: FaultAsked, parts: Sequence[Part]) -> None:
+        action = fault.action
+        if action in ON_STORAGE:
+            self._do_on_disks(fault, parts)
+        elif action == "kill":
+            parts_of.kill_together(parts)
+        for part in parts:
+            if action == "stop":
+                part.pause()
+            elif action == "cont":
+                part.resume()
+            elif action == "restart":
+                part.restart()
+            suffers = self._broken.setdefault(part.name, set())
+            suffers.difference_update(ENDS.get(action, ()))
+            if action in ("kill", "power-cut"):
+                suffers.discard("stop")  # A process that is gone is not stopped any more.
+            if action in BROKEN_BY:
+                suffers.add(action)
+
+    def _do_on_disks(self, fault: FaultAsked, parts: Sequence[Part]) -> None:
+        assert self._disks is not None, "a trial with faults of disks has disks"
+        names = [part.name for part in parts]
+        if fault.action == "power-cut":
+            self._disks.cut_power(parts)
+        elif fault.action == "fsync-delay":
+            self._disks.set_faults(names, sync_delay_ms=1000 * (fault.amount_s or 0.0))
+        elif fault.action == "disk-full":
+            self._disks.set_faults(names, write_error="ENOSPC")
+        elif fault.action == "disk-free":
+            self._disks.set_faults(names, write_error=None)
+
+    def _await(self, parts: Sequence[Part], done: Fault, start_s: float) -> None:
+        """Waits until restarted parts serve again."""
+        deadline_s = time.monotonic() + SERVES_WITHIN_S
+        waiting = list(parts)
+        while waiting and time.monotonic() < deadline_s and not self._stop.wait(POLL_S):
+            waiting = [part for part in waiting if part.waits_for() is not None]
+        with self._lock:
+            if waiting:
+                self._told.append(f"{', '.join(part.name for part in waiting)} did not serve again")
+                return
+            done.ready_s = time.monotonic() - start_s
+            self._told.append(f"{', '.join(done.parts)} served again at {done.ready_s:.3f} s")
+        self._changed()

@@ -1,0 +1,60 @@
+"""`warmup: auto`: how long it takes until the load is steady.
+
+The last WINDOW intervals are looked at, whenever one more is complete: publish rate, publish p50 and p99, and the worker's CPU. The load is
+steady when none of the four drifts, swings or jumps (analysis/steadiness.py), and when the later half of the window is at the level of
+the earlier one: ten intervals are too few for a test to notice a slow drift, and what it does not notice must at least be small.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from streamgauge.analysis import steadiness
+from streamgauge.fleet.messages import Interval
+
+WINDOW = 10
+"""Intervals."""
+
+
+class WarmUp:
+    """The intervals of a warm-up, and whether they have become steady."""
+
+    def __init__(self) -> None:
+        self._seen: deque[dict[str, float]] = deque(maxlen=WINDOW)
+        self.explanation = f"fewer than {WINDOW} intervals were seen"
+        """Why it is not steady yet; empty when it is."""
+
+    def add(self, interval: Interval) -> bool:
+        """One more interval; whether the load is steady now."""
+        publish = interval.latency("publish")
+        unknown = float("nan")
+        self._seen.append(
+            {
+                "publish_rate": interval.acked_msgs / interval.duration_s if interval.duration_s else unknown,
+                "publish_p50": float(publish.p50_ns) if publish and publish.p50_ns is not None else unknown,
+                "publish_p99": float(publish.p99_ns) if publish and publish.p99_ns is not None else unknown,
+                "cpu": interval.cpu_s / interval.duration_s if interval.duration_s else unknown,
+            }
+        )
+        self.explanation = self._problem()
+        return not self.explanation
+
+    def _problem(self) -> str:
+        if len(self._seen) < WINDOW:
+            return f"fewer than {WINDOW} intervals were seen"
+        series = {name: np.array([one[name] for one in self._seen]) for name in steadiness.KINDS}
+        for name, values in series.items():
+            known = values[~np.isnan(values)]
+            if len(known) < WINDOW:
+                return f"no {steadiness.KINDS[name].title} in some of the last {WINDOW} intervals"
+            before, after = float(np.median(values[: WINDOW // 2])), float(np.median(values[WINDOW // 2 :]))
+            allowed = steadiness.KINDS[name].swing_min
+            if abs(after - before) > allowed * max(before, 1e-12):
+                return (
+                    f"the {steadiness.KINDS[name].title} went from {before:.4g} to {after:.4g} within the last "
+                    f"{WINDOW} intervals"
+                ).replace("  ", " ")
+        judged = steadiness.judge(series, float(np.median(series["publish_rate"])))
+        return "" if judged.label == "steady" else judged.explanation

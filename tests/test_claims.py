@@ -1,0 +1,116 @@
+"""Claims on synthetic samples whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from streamgauge.analysis.claims import Judged, Sample, judge
+from streamgauge.analysis.drift import drifts
+from streamgauge.model.study_file import CheckFile, ClaimFile
+
+TIGHT = {
+    "a": (10.0, 10.1, 9.9, 10.0, 10.05),
+    "b": (20.0, 20.2, 19.8, 20.1, 19.9),
+    "c": (40.0, 39.8, 40.2, 40.0, 40.1),
+}
+
+
+def judged(
+    samples: Mapping[str, Sequence[float]], printed: Mapping[str, float] | None = None, **check: Any
+) -> Judged:
+    def sample(cell: str, _figure: str) -> Sample:
+        if cell not in samples:
+            return Sample((), "it failed: no memory")
+        return Sample(tuple(samples[cell]))
+
+    claim = ClaimFile(claim="so it is", tests=[CheckFile(figure="publish_ms.p99", **check)])
+    return judge(claim, sample, lambda cell, _figure: (printed or {}).get(cell))
+
+
+def test_a_ratio_beyond_its_bound_holds() -> None:
+    found = judged(TIGHT, {"a": 1.0, "b": 3.0}, ratio=["b", "a"], above=1.5)
+    assert found.verdict == "holds"
+    (test,) = found.tests
+    assert test.printed == 3.0
+    assert test.measured is not None
+    assert test.measured.value == pytest.approx(2.0, rel=0.02)
+    assert test.measured.interval is not None
+    low, high = test.measured.interval
+    assert 1.9 < low <= test.measured.value <= high < 2.1
+
+
+def test_a_ratio_on_the_wrong_side_does_not_hold() -> None:
+    assert judged(TIGHT, ratio=["b", "a"], above=3.0).verdict == "does not hold"
+    assert judged(TIGHT, ratio=["a", "b"], above=1.0).verdict == "does not hold"
+
+
+def test_an_interval_that_contains_the_bound_shows_nothing() -> None:
+    found = judged({"a": (10, 20, 30), "b": (12, 22, 28)}, ratio=["b", "a"], above=1.0)
+    assert found.verdict == "not shown"
+    assert found.why == "the interval contains the bound"
+
+
+def test_a_missing_cell_is_named_with_its_reason() -> None:
+    found = judged({"a": (1, 1, 1)}, ratio=["b", "a"], above=1.0)
+    assert found.verdict == "not shown"
+    assert found.why == "b: it failed: no memory"
+
+
+def test_two_trials_are_no_interval() -> None:
+    found = judged({"a": (1.0, 1.0), "b": (9.0, 9.0)}, ratio=["b", "a"], above=2.0)
+    assert found.verdict == "not shown"
+    assert "3 trials are needed" in found.why
+    assert found.tests[0].measured is not None
+    assert found.tests[0].measured.value == 9.0
+
+
+def test_rising_asks_for_every_step() -> None:
+    assert judged(TIGHT, rising=["a", "b", "c"]).verdict == "holds"
+    assert judged(TIGHT, falling=["c", "b", "a"]).verdict == "holds"
+    found = judged(TIGHT, {"a": 1, "b": 2, "c": 1}, rising=["a", "c", "b"])
+    assert [test.verdict for test in found.tests] == ["holds", "does not hold"]
+    assert found.verdict == "does not hold"
+    assert [test.printed for test in found.tests] == [1.0, 2.0]
+
+
+def test_spread_and_value_have_bounds_of_their_own() -> None:
+    assert judged(TIGHT, spread=["a", "b"], below=2.5).verdict == "holds"
+    assert judged(TIGHT, spread=["a", "b", "c"], below=2.5).verdict == "does not hold"
+    assert judged(TIGHT, value="a", between=[9.0, 11.0]).verdict == "holds"
+    assert judged(TIGHT, value="a", between=[11.0, 12.0]).verdict == "does not hold"
+
+
+def test_a_ratio_to_zero_is_none() -> None:
+    found = judged({"a": (0.0, 0.0, 0.0), "b": (1.0, 1.0, 1.0)}, ratio=["b", "a"], above=1.0)
+    assert found.verdict == "not shown"
+    assert "zero" in found.why
+
+
+def test_a_machine_that_changed_is_told() -> None:
+    def probe(write_mb_s: float, fsync_ms: float) -> dict[str, Any]:
+        return {"disk": {"write_mb_s": write_mb_s, "fsync_ms": {"p50": fsync_ms}}}
+
+    steady = drifts([probe(1000, 0.2), probe(1100, 0.25)])
+    assert [drift.too_far for drift in steady] == [False, False]
+    moved = drifts([probe(1000, 0.2), probe(1100, 0.2), probe(450, 0.2)])
+    assert [(drift.title, drift.too_far) for drift in moved] == [
+        ("sequential write bandwidth", True),
+        ("median fsync", False),
+    ]
+    assert drifts([probe(1000, 0.2)]) == []
+
+
+def test_a_period_and_its_swing_are_found_in_a_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    from streamgauge.analysis import study_figures
+
+    seconds = np.arange(300)
+    noise = np.random.default_rng(1).normal(0.0, 0.1, len(seconds))
+    series = 8.0 + np.where(seconds % 90 < 15, 2.0, 0.0) + noise
+    monkeypatch.setattr(study_figures, "_within", lambda _measured, _figure: series)
+    measured: Any = None
+    period_s = study_figures.value(measured, "period_s.end_to_end_mean")
+    assert period_s == pytest.approx(90, rel=0.05)
+    assert study_figures.value(measured, "swing_ms.end_to_end_mean") == pytest.approx(2.0, rel=0.3)

@@ -1,0 +1,126 @@
+"""Faults and durability experiments with the real gauge: the reference log, killed and on disks that lose power."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from streamgauge.fleet.base import FleetFailure
+from streamgauge.fleet.binary import find_gauge
+from streamgauge.systems import powercut
+
+ROOT = Path(__file__).resolve().parent.parent
+MAIN = "from streamgauge.cli import main; main()"
+needs_fuse = pytest.mark.skipif(powercut.missing() is not None, reason=str(powercut.missing()))
+
+
+@pytest.fixture(scope="module")
+def gauge() -> Path:
+    try:
+        return find_gauge()
+    except FleetFailure as failure:
+        pytest.fail(f"{failure}; run the tests with make test")
+
+
+def lab(gauge: Path, directory: Path, *arguments: str) -> subprocess.Popen[str]:
+    path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [sys.executable, "-c", MAIN, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=directory,
+        env={**os.environ, "GAUGE": str(gauge), "PYTHONPATH": path},
+    )
+
+
+def durability(gauge: Path, directory: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """The exit status and the result of the only system."""
+    process = lab(gauge, directory, "durability", "--quick", "--seed", "1", *arguments)
+    said, _ = process.communicate(timeout=200)
+    found = json.loads((directory / "runs" / "latest" / "durability.json").read_text("utf-8"))
+    assert found["results"][0]["status"] == "complete", said
+    return process.returncode, found["results"][0]
+
+
+def mounts(below: Path) -> list[str]:
+    return [line for line in Path("/proc/self/mounts").read_text().splitlines() if str(below) in line]
+
+
+def test_a_kill_and_a_restart_are_marked_and_nothing_is_lost(gauge: Path, tmp_path: Path) -> None:
+    faults = ("--fault", "kill:1@2s,restart@3s", "--fault", "stop:node-1@5s,cont@5500ms")
+    process = lab(gauge, tmp_path, "run", "--rate", "2000", "--duration", "7s", "--warmup", "1s", *faults)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode in (0, 1), said
+    result = json.loads((tmp_path / "runs/latest/trials/001/result.json").read_text("utf-8"))
+    found = result["faults"]
+    assert [fault["asked"]["action"] for fault in found["faults"]] == ["kill", "restart", "stop", "cont"]
+    kill, restart, _, _ = found["faults"]
+    assert kill["from_s"] == pytest.approx(3.0, abs=0.2)
+    assert kill["gap_s"] > 0.9
+    assert restart["ready_s"] is not None
+    assert found["unavailable_s"] == pytest.approx(kill["gap_s"])
+    assert [phase["name"] for phase in found["phases"]] == ["before", "during", "after"]
+    assert found["phases"][1]["publish_ms"]["p99"] > 500
+    assert result["audit"]["balanced"]
+    assert result["audit"]["lost"] == 0
+    report = (tmp_path / "runs/latest/report.html").read_text("utf-8")
+    assert "kill node-1" in report
+    assert "Before, during and after the faults" in report
+
+
+@needs_fuse
+def test_synced_messages_survive_power_cuts_and_the_slope_is_one(gauge: Path, tmp_path: Path) -> None:
+    status, result = durability(gauge, tmp_path, "gauge-log", "--durability", "L3", "--cuts", "4")
+    assert status == 0
+    assert (result["finding"]["declared"], result["finding"]["measured"]) == ("L3", "L3")
+    (slope,) = result["response"]["slopes"]
+    assert slope["slope"] == pytest.approx(1.0, abs=0.25)
+    power = next(one for one in result["summaries"] if one["kind"] == "power cut")
+    assert (power["conclusive"], power["with_loss"], power["lost"]) == (4, 0, 0)
+    assert mounts(tmp_path) == []
+
+
+@needs_fuse
+def test_a_log_that_acknowledges_too_early_is_found_out(gauge: Path, tmp_path: Path) -> None:
+    (tmp_path / "early.yaml").write_text("system: gauge-log\ndurability: L3\nfault: early-ack\n", "utf-8")
+    status, result = durability(gauge, tmp_path, "early.yaml", "--cuts", "3")
+    assert status == 1
+    assert (result["finding"]["declared"], result["finding"]["measured"]) == ("L3", "L4")
+    assert result["response"]["disks"] == 0
+    power = next(one for one in result["summaries"] if one["kind"] == "power cut")
+    assert power["with_loss"] >= 1
+
+
+@needs_fuse
+def test_a_killed_lab_leaves_no_process_and_no_mount(gauge: Path, tmp_path: Path) -> None:
+    process = lab(gauge, tmp_path, "durability", "gauge-log", "--experiments", "cuts", "--cuts", "50")
+    deadline_s = time.monotonic() + 60
+    while not mounts(tmp_path) and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    assert mounts(tmp_path)
+    time.sleep(2.0)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=30)
+    while (mounts(tmp_path) or _left(tmp_path)) and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    assert mounts(tmp_path) == []
+    assert _left(tmp_path) == []
+
+
+def _left(directory: Path) -> list[str]:
+    """Command lines of processes that work below a directory."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or [])
+        if str(directory) in line and "pytest" not in line:
+            found.append(line)
+    return found

@@ -1,0 +1,156 @@
+"""Faults as they are written, gaps in acknowledgements, and what doses, stops and cuts amount to: no process involved."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from streamgauge.analysis.acks import Acks
+from streamgauge.analysis.durability import conclude, finding, needed, slopes, summaries
+from streamgauge.model.durability import Cut, Dose, DoseResponse, Slope, Stop
+from streamgauge.model.errors import InputError
+from streamgauge.model.fault import describe, read_faults
+from streamgauge.model.overrides import Overrides
+from streamgauge.model.resolve import read_workload
+
+
+def test_faults_are_read_in_the_order_of_their_times() -> None:
+    faults = read_faults(["restart@20s,kill:1@10s", "fsync-delay=20ms:bookie-2@500ms"])
+    assert [describe(fault) for fault in faults] == [
+        "fsync-delay=20ms:bookie-2@500ms",
+        "kill:1@10s",
+        "restart@20s",
+    ]
+    assert [fault.at_s for fault in faults] == [0.5, 10.0, 20.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("kill:1", "is no fault"),
+        ("explode:1@3s", "there is no fault 'explode'"),
+        ("kill@3s", "of what?"),
+        ("restart@3s", "no kill or power-cut before it"),
+        ("fsync-delay:1@3s", "needs a time"),
+        ("kill=3s:1@3s", "takes no amount"),
+        ("kill:1@soon", "soon"),
+    ],
+)
+def test_a_fault_that_makes_no_sense_is_refused(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        read_faults(text)
+
+
+def test_a_fault_behind_the_measured_phase_is_refused() -> None:
+    overrides = Overrides.parse(duration="5s", fault=["kill:1@5s"])
+    with pytest.raises(InputError, match="the measured phase is over by then"):
+        read_workload("1-topic-16-partitions-100b", overrides)
+
+
+def outage() -> Acks:
+    """A thousand a second, nothing from 5.0 s to 7.0 s, all of it at once then."""
+    acks = Acks()
+    for step in range(1001):
+        at_s = step * 0.01
+        acked = at_s * 1000 if at_s <= 5.0 or at_s >= 7.0 else 5000
+        acks.add(at_s, round(acked))
+    return acks
+
+
+def test_a_gap_and_the_recovery_from_it_are_found() -> None:
+    acks = outage()
+    assert acks.gap(5.1, 9.0) == pytest.approx((5.0, 7.0))
+    begin_s, end_s = acks.gap(8.0, 9.0) or (0.0, 1.0)
+    assert end_s - begin_s == pytest.approx(0.01)
+    assert acks.rate_msgs_s(1.0, 5.0) == pytest.approx(1000, rel=0.01)
+    assert acks.rate_back(7.0, 10.0, 1000.0) == pytest.approx(7.0, abs=0.02)
+    assert acks.caught_up(5.1, 10.0, 1000.0, 1.0) == pytest.approx(7.0, abs=0.05)
+    assert acks.rate_back(9.8, 10.0, 1000.0) is None
+
+
+def blocks(
+    count: int, waits: set[frozenset[str]] | None = None, needs: int = 0
+) -> dict[frozenset[str], bool]:
+    """Which sets block when an acknowledgement needs so many of the nodes (or for the sets given)."""
+    names = [f"node-{number}" for number in range(1, count + 1)]
+    sets = [frozenset(chosen) for size in range(1, count + 1) for chosen in combinations(names, size)]
+    if waits is not None:
+        return {one: one in waits for one in sets}
+    return {one: needs > 0 and len(one) >= count - needs + 1 for one in sets}
+
+
+@pytest.mark.parametrize("needs", [0, 1, 2, 3])
+def test_how_many_nodes_are_needed_follows_from_which_sets_block(needs: int) -> None:
+    assert needed(blocks(3, needs=needs), 3) == needs
+
+
+def test_a_leader_that_syncs_alone_is_told_from_a_quorum() -> None:
+    own = {one for one in blocks(3) if "node-2" in one}
+    response = DoseResponse(
+        slopes=[
+            Slope(nodes=sorted(nodes), parts=sorted(nodes), slope=float(waits), waits=waits)
+            for nodes, waits in blocks(3, waits=own).items()
+        ],
+        stops=[
+            Stop(nodes=sorted(nodes), parts=sorted(nodes), stopped_s=1, gap_s=1, waits=waits)
+            for nodes, waits in blocks(3, needs=3).items()
+        ],
+    )
+    told = conclude(response, 3)
+    assert told.disks == 1
+    assert "its own disk (node-2 leads)" in told.disks_told
+    assert told.copies == 3
+
+
+def test_slopes_are_of_the_median_on_the_dose() -> None:
+    doses = [Dose(parts=[], delay_ms=0, publish_ms_p50=1.0)]
+    doses += [
+        Dose(parts=["node-1"], delay_ms=delay, publish_ms_p50=1.0 + delay) for delay in (5.0, 10.0, 20.0)
+    ]
+    (slope,) = slopes(doses, {("node-1",): ["node-1"]})
+    assert slope.slope == pytest.approx(1.0)
+    assert slope.waits
+
+
+def power_cut(number: int, lost: int = 0, **others: object) -> Cut:
+    return Cut.model_validate(
+        {
+            "number": number,
+            "kind": "power cut",
+            "scope": "all",
+            "parts": ["node-1"],
+            "at_s": 2.0,
+            "serving_s": 2.5,
+            "acked": 3000,
+            "lost": lost,
+            "balanced": True,
+            "window_ms": float(lost) or None,
+            **others,
+        }
+    )
+
+
+def response_of(disks: int) -> DoseResponse:
+    return conclude(
+        DoseResponse(slopes=[Slope(nodes=["node-1"], parts=["node-1"], slope=float(disks), waits=disks > 0)]),
+        1,
+    )
+
+
+def test_a_level_is_the_weakest_that_the_evidence_allows() -> None:
+    kept, lost = summaries([power_cut(1), power_cut(2)]), summaries([power_cut(1), power_cut(2, 40)])
+    assert finding("L3", 1, response_of(1), [], kept).measured == "L3"
+    assert finding("L3", 1, response_of(0), [], kept).agrees is False
+    lossy = finding("L3", 1, response_of(1), [], lost)
+    assert (lossy.measured, lossy.agrees) == ("L4", False)
+    assert finding("L4", 1, None, [], lost).measured == "L4"
+    assert any(
+        "less than" in told
+        for told in finding("L3", 1, None, [], summaries([power_cut(n) for n in range(10)])).sentences
+    )
+
+
+def test_a_cut_of_which_not_everything_was_read_tells_nothing() -> None:
+    (summary,) = summaries([power_cut(1, censored=5), power_cut(2, failure="it did not come back")])
+    assert (summary.conclusive, summary.with_loss, summary.loss_probability_max) == (0, 0, None)
+    assert finding("L3", 1, None, [], [summary]).measured is None

@@ -1,0 +1,206 @@
+"""Statistics on data whose truth is known: coverage, false alarms, what must be found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from sample_run import Shape, raw_trial, workload
+from streamgauge.analysis.cells import cells
+from streamgauge.analysis.compare import compare, judge_absolute, judge_ratio
+from streamgauge.analysis.estimates import holm, median_interval, ratio
+from streamgauge.analysis.patterns import changes, period
+from streamgauge.analysis.trial import analyse
+from streamgauge.model.errors import InputError
+from streamgauge.model.gate import read_gates
+from streamgauge.model.result import TrialResult
+from streamgauge.model.result_figures import known_figures
+
+Draw = Callable[[np.random.Generator, int], np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> TrialResult:
+    """A result of plausible shape."""
+    return analyse(raw_trial(tmp_path_factory.mktemp("sample"), Shape(), workload()))
+
+
+TRUTHS: dict[str, tuple[Draw, float]] = {
+    "normal, 2 %": (lambda random, n: random.normal(100, 2, n), 100.0),
+    "lognormal": (lambda random, n: np.exp(random.normal(0, 0.5, n)), 1.0),
+    "exponential": (lambda random, n: random.exponential(1, n), float(np.log(2))),
+    "heavy tails": (lambda random, n: 100 + 2 * random.standard_t(3, n), 100.0),
+}
+
+
+@pytest.mark.parametrize("trials", [3, 5, 10, 25])
+@pytest.mark.parametrize("truth", TRUTHS)
+def test_the_interval_covers_the_median_as_often_as_it_says(truth: str, trials: int) -> None:
+    draw, median = TRUTHS[truth]
+    random = np.random.default_rng(trials)
+    held = 0
+    for _ in range(1000):
+        found = median_interval(draw(random, trials).tolist())
+        assert found is not None
+        held += found[0] <= median <= found[1]
+    assert 900 <= held <= 980, f"{held} of 1000"
+
+
+def test_too_few_values_have_no_interval_and_zeroes_are_no_obstacle() -> None:
+    assert median_interval([1.0, 2.0]) is None
+    found = median_interval([0.0, 0.0, 3.0])
+    assert found is not None
+    assert found[0] < 0 < found[1], "no logarithm of nothing is taken"
+    assert median_interval([5.0, 5.0, 5.0]) == pytest.approx((5.0, 5.0))
+
+
+@pytest.mark.parametrize("trials", [3, 5, 10])
+def test_the_interval_of_a_ratio_covers_it_and_a_regression_is_found(trials: int) -> None:
+    random = np.random.default_rng(10 + trials)
+    held = found = 0
+    for _ in range(1000):
+        one = ratio(random.normal(100, 2, trials).tolist(), random.normal(105, 2, trials).tolist())
+        assert one is not None
+        assert one.low is not None
+        assert one.high is not None
+        held += one.low <= 1.05 <= one.high
+        found += one.low > 1.0
+    assert 900 <= held <= 985
+    if trials == 10:
+        assert found >= 990, f"a regression of 5 % was found in {found} of 1000"
+
+
+def trials_of(
+    sample: TrialResult, random: np.random.Generator, count: int, slower: float = 1.0
+) -> list[TrialResult]:
+    """Results with 2 % noise, independent in each figure."""
+
+    def one(number: int) -> TrialResult:
+        def noisy(value: float | None, factor: float = 1.0) -> float | None:
+            return None if value is None else value * factor * float(random.normal(1.0, 0.02))
+
+        publish = sample.publish_ms.model_copy(
+            update={name: noisy(getattr(sample.publish_ms, name), slower) for name in ("p50", "p99", "p99_9")}
+        )
+        end_to_end = sample.end_to_end_ms.model_copy(
+            update={name: noisy(getattr(sample.end_to_end_ms, name)) for name in ("p50", "p99")}
+        )
+        validity = sample.validity.model_copy(update={"valid": True, "reasons": []})
+        return sample.model_copy(
+            update={
+                "publish_ms": publish, "end_to_end_ms": end_to_end, "trial": number,
+                "validity": validity, "publish_rate_msgs_s": noisy(sample.publish_rate_msgs_s),
+            }
+        )  # fmt: skip
+
+    return [one(number) for number in range(1, count + 1)]
+
+
+@pytest.mark.parametrize(("trials", "comparisons"), [(3, 400), (5, 400), (10, 150)])
+def test_a_system_compared_with_itself_shows_no_difference(
+    sample: TrialResult, trials: int, comparisons: int
+) -> None:
+    random = np.random.default_rng(trials)
+    accused = 0
+    for _ in range(comparisons):
+        [base], [other] = cells(trials_of(sample, random, trials)), cells(trials_of(sample, random, trials))
+        accused += any(one.differs for one in compare(base, other).figures)
+    assert accused <= 0.05 * comparisons, (
+        f"{accused} of {comparisons} comparisons of a system with itself showed a difference"
+    )
+
+
+def test_gates_fail_for_a_regression_and_not_for_noise(sample: TrialResult) -> None:
+    random = np.random.default_rng(5)
+    [base] = cells(trials_of(sample, random, 10))
+    [same] = cells(trials_of(sample, random, 10))
+    [slow] = cells(trials_of(sample, random, 10, slower=1.2))
+    found = compare(base, slow)
+    publish = {one.figure: one for one in found.figures}["publish_ms.p99"]
+    assert publish.differs
+    assert "higher (worse)" in publish.verdict
+    assert publish.ratio is not None
+    assert publish.ratio.effect is not None
+    assert publish.ratio.effect > 3
+    assert "publish_ms.p99" in found.verdict
+    [gate] = read_gates(["publish_ms.p99 > 1.1"])
+    assert judge_ratio(gate, found).failed
+    assert not judge_ratio(gate, compare(base, same)).failed
+    [tight] = read_gates(["publish_ms.p99 > 1.0"])
+    result = judge_ratio(tight, compare(base, same))
+    assert not result.failed, result.explanation
+    [lost] = read_gates(["audit.lost > 0"])
+    assert not judge_absolute(lost, base).failed
+    [rate] = read_gates(["publish_rate_msgs_s < 1e12"])
+    assert judge_absolute(rate, base).failed
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("publish_ms.p98 > 1", "did you mean 'publish_ms.p9"),
+        ("publish_ms.p99 = 1", "expected FIGURE > NUMBER"),
+        ("publish_ms > 1", "no figure 'publish_ms'"),
+        ("steadiness.label > 1", "no figure"),
+    ],
+)
+def test_gates_that_make_no_sense_say_what_was_expected(text: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        read_gates([text])
+    assert {"publish_ms.p99", "audit.lost", "cpu.system_us_per_msg", "share_of_limit.value"} <= set(
+        known_figures()
+    )
+
+
+def test_holms_correction() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([]) == []
+
+
+def spikes(random: np.random.Generator, length: int, every: float, shape: str) -> np.ndarray:
+    place = np.arange(length) + random.uniform(0, every)
+    noise = np.exp(0.3 * random.standard_normal(length))
+    if shape == "spike":
+        return np.asarray(noise * np.where(place % every < 6, 5.0, 1.0))
+    return np.asarray(noise * np.exp(0.3 * np.sin(2 * np.pi * place / every)))
+
+
+@pytest.mark.parametrize("shape", ["spike", "wave"])
+def test_a_period_of_90_s_in_a_noisy_series_is_found_within_5_percent(shape: str) -> None:
+    length = 600
+    random = np.random.default_rng(length)
+    found = [period(spikes(random, length, 90.0, shape)) for _ in range(20)]
+    near = [one is not None and abs(one.intervals / 90.0 - 1.0) < 0.05 for one in found]
+    assert sum(near) >= 18, [one and round(one.intervals, 1) for one in found]
+
+
+def test_noise_has_neither_periods_nor_changes() -> None:
+    random = np.random.default_rng(4)
+    alarms = 0
+    for length in (60, 300):
+        for _ in range(40):
+            noise = np.exp(0.3 * random.standard_normal(length))
+            alarms += period(noise) is not None
+            alarms += bool(changes(noise))
+    # Neighbours that resemble each other, as latencies do.
+    for _ in range(20):
+        walk = np.zeros(300)
+        for at in range(1, 300):
+            walk[at] = 0.7 * walk[at - 1] + 0.2 * random.standard_normal()
+        alarms += bool(changes(np.exp(walk)))
+    assert alarms <= 4, f"{alarms} alarms in 180 series of noise"
+
+
+def test_a_change_of_level_is_found_where_it_is() -> None:
+    random = np.random.default_rng(6)
+    values = 10 * np.exp(0.2 * random.standard_normal(300))
+    values[120:] *= 1.5
+    values[40] = 500.0
+    [found] = changes(values, at_least=0.1)
+    assert abs(found.at - 120) <= 3
+    assert found.after / found.before == pytest.approx(1.5, rel=0.1)
+    runs = 10 * np.exp(0.02 * random.standard_normal(20))
+    runs[14:] *= 1.1
+    [regression] = changes(runs, smallest=2)
+    assert abs(regression.at - 14) <= 1

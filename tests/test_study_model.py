@@ -1,0 +1,168 @@
+"""Study files: what ships is sound, what is wrong is told with its line, and plans are as written down."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from streamgauge.model.errors import InputError
+from streamgauge.model.scaling import Demand, Machine, rate_bound, round_down, scaled_rates
+from streamgauge.model.study import SCALES, parse_study, read_study, study_names
+from streamgauge.model.study_plan import StudyPlan, Wishes, plan_study, workload_of
+
+LAPTOP = Machine(cores=2, memory_bytes=24 << 30, disk_write_mb_s=1500.0)
+
+TEXT = """
+study: small
+title: A small study
+source: {publisher: nobody, published: "2026"}
+systems:
+  log-sync: {system: gauge-log, title: "Log, sync", level: L1}
+  log-async: {system: gauge-log, title: "Log, async", level: L2}
+workload: {messageSize: 1KiB, rate: 200k, warmup: 1m, duration: 15m}
+cells:
+  - cell: "log-{local}-{partitions}"
+    each: {local: [sync, async], partitions: [1, 100]}
+    system: "log-{local}"
+    workload: {partitionsPerTopic: "{partitions}"}
+published:
+  log-sync-1: {publish_ms: {p50: 2, p99: 4}}
+scales:
+  laptop: {rates: machine, duration: 60s, nodes: 1}
+  quick:
+    {rates: machine, duration: 10s, warmup: 2s, nodes: 1, repeats: 3, restart: block, leave_out: ["*-sync-100"], because: "one is enough"}
+claims:
+  - claim: fsync costs
+    tests: [{figure: publish_ms.p99, ratio: [log-sync-1, log-async-1], above: 1}]
+pages:
+  - {title: Latency, table: [publish_ms.p99], cells: ["*"]}
+"""
+
+
+def plan(text: str = TEXT, **wishes: object) -> StudyPlan:
+    asked = {"scale": "quick", "seed": 7, **wishes}
+    return plan_study(parse_study(text, "small.yaml"), Wishes(**asked), LAPTOP)  # type: ignore[arg-type]
+
+
+def refused(old: str, new: str) -> str:
+    with pytest.raises(InputError) as error:
+        parse_study(TEXT.replace(old, new), "small.yaml")
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", study_names())
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_study_that_ships_can_be_planned(name: str, scale: str) -> None:
+    study = read_study(name)
+    found = plan_study(study, Wishes(scale=scale, seed=1), LAPTOP)  # type: ignore[arg-type]
+    assert {cell.cell for cell in found.cells if not cell.heats} | set(found.left_out) == {
+        cell.name for cell in study.cells
+    }
+    for cell in found.cells:
+        workload_of(cell)
+    # Every claim can be judged at full scale but for what is stated as left out.
+    assert study.written.claims
+
+
+def test_cells_are_expanded_with_the_types_of_their_values() -> None:
+    study = parse_study(TEXT, "small.yaml")
+    assert [cell.name for cell in study.cells] == [
+        "log-sync-1",
+        "log-sync-100",
+        "log-async-1",
+        "log-async-100",
+    ]
+    assert study.cell("log-sync-100").workload["partitionsPerTopic"] == 100
+    assert study.cell("log-sync-1").published == {"publish_ms.p50": 2, "publish_ms.p99": 4}
+
+
+def test_problems_are_told_with_their_line() -> None:
+    assert (
+        "small.yaml:12: cell 'log-sync-1': no system 'lag-sync' under systems; did you mean 'log-sync'?"
+        in refused('system: "log-{local}"', 'system: "lag-{local}"')
+    )
+    assert "no figure 'publish_ms.p98'; did you mean" in refused(
+        "table: [publish_ms.p99]", "table: [publish_ms.p98]"
+    )
+    assert "no cell 'log-sync-2'; did you mean 'log-sync-1'?" in refused(
+        "ratio: [log-sync-1,", "ratio: [log-sync-2,"
+    )
+    assert "ratio needs one bound" in refused("log-async-1], above: 1", "log-async-1]")
+    assert "say why" in refused(', because: "one is enough"', "")
+    assert "unknown key 'titel'; did you mean 'title'?" in refused("title: Latency", "titel: Latency")
+
+
+def test_a_workload_that_is_none_is_told_at_its_cell() -> None:
+    assert "small.yaml:10: cell 'log-sync-1': messageSize: '1kb' is ambiguous" in refused(
+        "messageSize: 1KiB", "messageSize: 1kb"
+    )
+
+
+def test_on_one_node_a_level_is_what_is_left_of_it() -> None:
+    found = plan()
+    assert found.cell("log-sync-1").level == "L3"
+    assert found.cell("log-async-1").level == "L4"
+    assert "1 node instead of 3, hence L3 instead of L1" in found.cell("log-sync-1").scaled
+    assert plan(scale="full").cell("log-sync-1").level == "L1"
+
+
+def test_rates_that_were_one_stay_one() -> None:
+    found = plan()
+    rates = {cell.workload["rate"] for cell in found.cells if not cell.heats}
+    assert rates == {24_000.0}
+    assert plan(scale="full").cell("log-sync-1").workload["rate"] == "200k"
+
+
+def test_a_rate_is_bounded_by_cores_and_disk_and_never_raised() -> None:
+    assert scaled_rates([Demand(1000.0, 1024, 1, 1)], LAPTOP) == [1000.0]
+    assert rate_bound(Demand(1e6, 100, 1, 1), LAPTOP) == 50_000.0
+    assert rate_bound(Demand(1e6, 100, 3, 1), LAPTOP) == 25_000.0
+    slow = Machine(cores=2, memory_bytes=1, disk_write_mb_s=8.0)
+    assert rate_bound(Demand(1e6, 1000, 1, 1), slow) == 1000.0
+    pair = [Demand(2e5, 1024, 1, 1), Demand(2e5, 1024, 1, 10)]
+    first, second = scaled_rates(pair, LAPTOP)
+    assert first == second == round_down(rate_bound(pair[1], LAPTOP))
+
+
+def test_the_order_is_random_by_the_seed_and_complete() -> None:
+    found, same, other = plan(), plan(), plan(seed=8)
+    assert found.trials == same.trials
+    assert [trial.cell for trial in found.trials] != [trial.cell for trial in other.trials]
+    counted = Counter(trial.cell for trial in found.trials if not found.cell(trial.cell).heats)
+    assert counted == {"log-sync-1": 3, "log-async-1": 3, "log-async-100": 3}
+    assert [trial.number for trial in found.trials] == list(range(1, len(found.trials) + 1))
+
+
+def test_a_kept_system_has_one_block_that_begins_with_warming_up() -> None:
+    found = plan()
+    blocks: dict[int, list[str]] = {}
+    for trial in found.trials:
+        blocks.setdefault(trial.block, []).append(trial.cell)
+    assert len(blocks) == 2
+    for cells in blocks.values():
+        assert [found.cell(cell).heats for cell in cells] == [True] + [False] * (len(cells) - 1)
+        assert len({found.cell(cell).level for cell in cells}) == 1
+
+
+def test_restarted_systems_are_interleaved_round_by_round() -> None:
+    found = plan(scale="laptop")
+    assert not any(cell.heats for cell in found.cells)
+    rounds = [found.trials[at : at + 4] for at in range(0, len(found.trials), 4)]
+    assert len(rounds) == 5
+    for number, trials in enumerate(rounds, start=1):
+        assert {trial.repeat for trial in trials} == {number}
+        assert len({trial.cell for trial in trials}) == 4
+        assert len({trial.seed for trial in trials}) == 1
+
+
+def test_only_some_cells_can_be_asked_for() -> None:
+    found = plan(only=("*-async-*",), repeats=1)
+    assert {cell.cell for cell in found.cells if not cell.heats} == {"log-async-1", "log-async-100"}
+    assert found.left_out["log-sync-1"] == "not asked for (--only)"
+    with pytest.raises(InputError, match="--only nothing: meets no cell"):
+        plan(only=("nothing",))
+
+
+def test_the_estimate_shrinks_with_what_is_left() -> None:
+    found = plan()
+    assert 0 < found.estimate_s([found.trials[-1].number]) < found.estimate_s()

@@ -1,0 +1,119 @@
+"""A tiny study on the reference log, from its file to its report; killed in the middle and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamgauge.fleet.binary import find_gauge
+from test_lab_real import lab
+
+STUDY = """
+study: tiny
+title: A tiny study
+source: {publisher: streamgauge, published: "2026"}
+systems:
+  log: {system: gauge-log, title: Reference log, level: L4, nodes: 1}
+  none: {system: gauge-log, title: "A log that cannot be had", level: L4, version: "9.9", nodes: 1}
+workload: {messageSize: 100, rate: 2000}
+cells:
+  - cell: "log-{partitions}"
+    title: "{partitions} partitions"
+    each: {partitions: [1, 4]}
+    system: log
+    workload: {partitionsPerTopic: "{partitions}"}
+  - {cell: cannot-run, system: none}
+published:
+  log-1: {publish_ms: {p99: 3.5}}
+  log-4: {publish_ms: {p99: 7}}
+scales:
+  laptop: {warmup: 1s, duration: 2s}
+  quick: {warmup: 0s, duration: 1s, repeats: 3, restart: block}
+claims:
+  - claim: "Four partitions cost less than 1,000 times one"
+    tests: [{figure: publish_ms.p50, ratio: [log-4, log-1], below: 1000, printed: obvious}]
+  - claim: "What cannot run shows nothing"
+    tests: [{figure: publish_ms.p99, ratio: [cannot-run, log-1], above: 1}]
+pages:
+  - {title: Table, table: [publish_ms.p99, end_to_end_ms.mean], cells: ["*"]}
+  - {title: Bars, bars: publish_ms.p99, cells: ["*"]}
+  - {title: Over time, over_time: end_to_end_ms.mean, cells: ["*"]}
+  - {title: By percentile, percentiles: publish_ms, cells: ["*"]}
+"""
+
+
+def trials(run: Path) -> dict[int, dict[str, Any]]:
+    found = {}
+    for path in sorted(run.glob("trials/*/result.json")):
+        found[int(path.parent.name)] = json.loads(path.read_text("utf-8"))
+    return found
+
+
+@pytest.mark.server
+def test_a_study_is_killed_resumed_and_reported(tmp_path: Path) -> None:
+    gauge = find_gauge()
+    (tmp_path / "tiny.yaml").write_text(STUDY, encoding="utf-8")
+    process = lab(gauge, tmp_path, "study", "tiny.yaml", "--quick", "--seed", "3")
+    runs = tmp_path / "runs"
+    deadline_s = time.monotonic() + 90
+    while len(list(runs.glob("*/trials/*/result.json"))) < 3:
+        assert time.monotonic() < deadline_s
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=30)
+    run = (runs / "latest").resolve()
+    plan = json.loads((run / "study.json").read_text("utf-8"))
+    before = {number: result["started_unix_ms"] for number, result in trials(run).items()}
+
+    process = lab(gauge, tmp_path, "study", "latest", "--resume")
+    _, stderr = process.communicate(timeout=200)
+    # A cell that cannot run and a crowded machine leave trials invalid; nothing else may go wrong.
+    assert process.returncode == 1, stderr
+    assert f"{len(before)} of {len(plan['trials'])} trials are done" in stderr
+
+    results = trials(run)
+    assert sorted(results) == [trial["number"] for trial in plan["trials"]]
+    for number, started_unix_ms in before.items():
+        assert results[number]["started_unix_ms"] == started_unix_ms
+    order = [results[number]["workload"]["name"] for number in sorted(results)]
+    assert order == [trial["cell"] for trial in plan["trials"]]
+    starts = [results[number]["started_unix_ms"] for number in sorted(results)]
+    assert starts == sorted(starts)
+    failures = {result["workload"]["name"] for result in results.values() if result["status"] == "failed"}
+    assert failures <= {
+        "cannot-run",
+        next(name for name in order if name.startswith("warming-up-for-cannot")),
+    }
+    assert all("9.9" in result["failure"] for result in results.values() if result["status"] == "failed")
+    assert not list(run.glob("systems"))
+
+    page = (run / "report.html").read_text("utf-8")
+    assert len(page) < 5_000_000
+    assert (run / "trials.html").is_file()
+    for text in (
+        "Does it hold here?",
+        "Four partitions cost less",
+        "7.00",
+        "gauge-log@9.9",
+        "lower is better",
+        "<svg",
+    ):
+        assert text in page
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_what_cannot_be_resumed_is_said(tmp_path: Path) -> None:
+    process = lab(find_gauge(), tmp_path, "study", "kesque-2019", "--resume")
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "--resume: no run of kesque-2019" in stderr
+    process = lab(find_gauge(), tmp_path, "study", "kesque-2019", "--resume", "--seed", "1")
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "leave it out with --resume" in stderr
