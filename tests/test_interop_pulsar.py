@@ -214,9 +214,9 @@ def test_a_paused_subscription_resumes_where_it_was(system: RunningSystem, worke
         status = client.status(status.id)
     client.start(status.id, 50)
     time.sleep(1.0)
-    client._call("POST", f"/v1/trials/{status.id}/subscriptions/s/pause", {})
+    client.pause(status.id, "s")
     time.sleep(1.0)
-    client._call("POST", f"/v1/trials/{status.id}/subscriptions/s/resume", {})
+    client.resume(status.id, "s")
     time.sleep(1.3)
     audit = client.finish(status.id, 20.0, 5.0)["audit"]["subscriptions"][0]
     assert audit["received"] == 1500

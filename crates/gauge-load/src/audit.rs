@@ -127,6 +127,19 @@ impl Receipts {
         fresh
     }
 
+    /// The different sequences received, by producer.
+    pub fn sequences(&self) -> &[SequenceSet] {
+        &self.by_producer
+    }
+
+    /// Receipts of these sequences, by producer; the counts are left to the caller, and nothing more can be entered.
+    pub fn of(by_producer: Vec<SequenceSet>) -> Receipts {
+        Receipts {
+            by_producer,
+            ..Receipts::default()
+        }
+    }
+
     /// Adds another lane's receipts of the same subscription.
     pub fn unite(&mut self, other: &Receipts) {
         self.received += other.received;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::clock;
 use crate::pacing::{RateChange, Schedule, ScheduleSpec};
 use crate::payload::{PayloadPool, Template};
 use crate::skew::KeySkew;
@@ -65,7 +66,11 @@ impl Departure<'_> {
     pub fn write_into(&self, slot: &mut [u8]) {
         slot.copy_from_slice(self.template.bytes());
         if self.template.is_stampable() {
-            stamp::write(slot, &self.stamp, self.template.tail_crc());
+            let shown = Stamp {
+                intended_ns: clock::shown_ns(self.stamp.intended_ns),
+                ..self.stamp
+            };
+            stamp::write(slot, &shown, self.template.tail_crc());
         }
     }
 }

@@ -8,6 +8,7 @@
 
 pub mod audit;
 pub mod clock;
+mod clocks;
 pub mod crc;
 mod emitter;
 pub mod latency;
@@ -19,6 +20,7 @@ mod sequence_set;
 mod skew;
 pub mod stamp;
 
+pub use clocks::{Ahead, Clocks};
 pub use emitter::{Departure, Emitter, EmitterSpec};
 pub use latency::{Latency, Metric};
 pub use ledger::{BatchLedger, Run};

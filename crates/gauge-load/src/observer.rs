@@ -1,6 +1,9 @@
 //! What a lane sees: counted per interval, recorded per phase, entered in the books.
 
+use std::sync::Arc;
+
 use crate::audit::{Receipts, SentBook};
+use crate::clocks::Clocks;
 use crate::emitter::Departure;
 use crate::latency::{Latency, Metric};
 use crate::ledger::BatchLedger;
@@ -313,6 +316,7 @@ pub struct Observer {
     books: Books,
     proven: Vec<u32>,
     probed: Vec<Vec<bool>>,
+    clocks: Arc<Clocks>,
 }
 
 impl Observer {
@@ -342,6 +346,7 @@ impl Observer {
             },
             proven: vec![0; subscriptions],
             probed: vec![vec![false; slots]; subscriptions],
+            clocks: Arc::default(),
         }
     }
 
@@ -378,6 +383,11 @@ impl Observer {
         // Looked up anew at the next message.
         self.phase_from_ns = i64::MAX;
         self.phase_until_ns = i64::MAX;
+    }
+
+    /// Replaces what is known of the clocks of producers that are elsewhere.
+    pub fn set_clocks(&mut self, clocks: Arc<Clocks>) {
+        self.clocks = clocks;
     }
 
     #[inline]
@@ -537,9 +547,10 @@ impl Observer {
                     return;
                 }
                 self.books.end_to_end_samples[subscription] += 1;
-                let phase = self.phase_of(stamp.intended_ns);
+                let intended_ns = self.clocks.here_ns(stamp.producer, stamp.intended_ns);
+                let phase = self.phase_of(intended_ns);
                 let latencies = self.tally.phase(phase, self.subscriptions);
-                latencies.end_to_end[subscription].record(received_ns - stamp.intended_ns, 1);
+                latencies.end_to_end[subscription].record(received_ns - intended_ns, 1);
             }
             Checked::Corrupted => receipts.corrupted += 1,
             Checked::Whole(_) | Checked::Foreign => receipts.unexpected += 1,

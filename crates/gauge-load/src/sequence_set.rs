@@ -11,6 +11,10 @@ const CHUNK_WORDS: usize = (CHUNK_BITS / 64) as usize;
 /// Sequences at or beyond this do not exist: a stamp that claims one is not ours. It bounds the table of chunks to 16 MB.
 pub const SEQUENCE_END: u64 = 1 << 36;
 
+const TAG_EMPTY: u8 = 0;
+const TAG_FULL: u8 = 1;
+const TAG_PARTIAL: u8 = 2;
+
 type Words = [u64; CHUNK_WORDS];
 
 #[derive(Clone, Debug)]
@@ -148,6 +152,50 @@ impl SequenceSet {
             at: 0,
             end,
         }
+    }
+
+    /// The set as bytes: per chunk a tag (0 empty, 1 full, 2 partial), behind a partial one its words, little-endian.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.chunks.len());
+        for chunk in &self.chunks {
+            match chunk {
+                Chunk::Empty => bytes.push(TAG_EMPTY),
+                Chunk::Full => bytes.push(TAG_FULL),
+                Chunk::Partial(partial) => {
+                    bytes.push(TAG_PARTIAL);
+                    bytes.extend(partial.words.iter().flat_map(|word| word.to_le_bytes()));
+                }
+            }
+        }
+        bytes
+    }
+
+    /// The set that `to_bytes` wrote; None when the bytes are something else.
+    pub fn from_bytes(bytes: &[u8]) -> Option<SequenceSet> {
+        let mut chunks = Vec::new();
+        let mut rest = bytes;
+        while let Some((tag, behind)) = rest.split_first() {
+            rest = behind;
+            chunks.push(match *tag {
+                TAG_EMPTY => Chunk::Empty,
+                TAG_FULL => Chunk::Full,
+                TAG_PARTIAL => {
+                    let (words_bytes, behind) = rest.split_at_checked(CHUNK_WORDS * 8)?;
+                    rest = behind;
+                    let mut words = [0; CHUNK_WORDS];
+                    for (word, bytes) in words.iter_mut().zip(words_bytes.chunks_exact(8)) {
+                        *word = u64::from_le_bytes(bytes.try_into().ok()?);
+                    }
+                    let count = words.iter().map(|word| word.count_ones()).sum();
+                    Chunk::Partial(Box::new(Partial { count, words }))
+                }
+                _ => return None,
+            });
+            if chunks.len() as u64 * CHUNK_BITS > SEQUENCE_END {
+                return None;
+            }
+        }
+        Some(SequenceSet { chunks })
     }
 
     /// The largest sequence in the set.
@@ -317,6 +365,9 @@ mod tests {
             model.extend(&other_model);
             prop_assert_eq!(set.len(), model.len() as u64);
             prop_assert_eq!(set.last(), model.last().copied());
+            let travelled = SequenceSet::from_bytes(&set.to_bytes()).unwrap();
+            prop_assert_eq!(travelled.len(), set.len());
+            prop_assert_eq!(travelled.missing_below(310_000).collect::<Vec<_>>(), set.missing_below(310_000).collect::<Vec<_>>());
             let end = 290_000;
             let missing: u64 = set.missing_below(end).map(|(from, until)| until - from).sum();
             prop_assert_eq!(missing, end - model.range(..end).count() as u64);

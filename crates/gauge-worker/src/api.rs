@@ -1,9 +1,10 @@
 //! The HTTP API of docs/worker-api.md: routes, and what each asks of whom.
 
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -15,14 +16,18 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use gauge_client::{Admin, Endpoint, Protocol};
-use gauge_load::clock::{monotonic_ns, unix_ns};
+use gauge_load::audit::PRODUCERS_MAX;
+use gauge_load::clock::{monotonic_ns, shown_ns, unix_ns, unshown_ns};
+use gauge_load::{Ahead, Clocks};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
 
+use crate::books;
 use crate::check;
+use crate::clock_probe::ClockProbe;
 use crate::error::{ApiError, Code};
-use crate::handle::{self, Ask, Handle, LiveLanes, Status};
+use crate::handle::{self, Ask, Begin, Handle, LiveLanes, Status};
 use crate::plan;
 use crate::request;
 use crate::scheduling;
@@ -30,10 +35,14 @@ use crate::trial;
 
 /// Longest body of a request that creates a trial: it may carry templates.
 const TRIAL_BODY_BYTES_MAX: usize = 16 << 20;
+/// Longest body with the books of several workers.
+const BOOKS_BODY_BYTES_MAX: usize = 128 << 20;
 /// Longest body of the others.
 const BODY_BYTES_MAX: usize = 1 << 20;
 /// A longer body is read this far before the connection is cut.
 const DRAINED_BYTES_MAX: usize = 256 << 20;
+/// How long a client may take to send a body.
+const BODY_WITHIN: Duration = Duration::from_secs(60);
 /// Administration calls at once: each takes a thread.
 const ADMIN_CALLS_MAX: usize = 4;
 /// Lanes that may live at once, those of trials that were given up included.
@@ -53,6 +62,9 @@ pub struct App {
     live_lanes: LiveLanes,
     admin_calls: Arc<Semaphore>,
     shutdown: Notify,
+    /// Where the API listens, once it does.
+    pub(crate) address: OnceLock<IpAddr>,
+    clock: Mutex<Option<ClockProbe>>,
 }
 
 type Shared = State<Arc<App>>;
@@ -69,6 +81,8 @@ impl App {
             live_lanes: LiveLanes::default(),
             admin_calls: Arc::new(Semaphore::new(ADMIN_CALLS_MAX)),
             shutdown: Notify::new(),
+            address: OnceLock::new(),
+            clock: Mutex::new(None),
         })
     }
 
@@ -78,6 +92,14 @@ impl App {
 
     fn set_trial(&self, handle: Option<Arc<Handle>>) {
         *self.trial.lock().unwrap_or_else(PoisonError::into_inner) = handle;
+    }
+
+    /// Drops a trial, unless another has taken its place.
+    fn forget(&self, old: &Arc<Handle>) {
+        let mut trial = self.trial.lock().unwrap_or_else(PoisonError::into_inner);
+        if trial.as_ref().is_some_and(|now| Arc::ptr_eq(now, old)) {
+            *trial = None;
+        }
     }
 
     fn find(&self, id: &str) -> Result<Arc<Handle>, ApiError> {
@@ -138,6 +160,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/trials/{id}/start", post(start))
         .route("/v1/trials/{id}/rate", post(rate))
         .route("/v1/trials/{id}/phases", post(phases))
+        .route("/v1/trials/{id}/clocks", post(clocks))
         .route("/v1/trials/{id}/stop", post(stop))
         .route("/v1/trials/{id}/subscriptions/{name}/pause", post(pause))
         .route("/v1/trials/{id}/subscriptions/{name}/resume", post(resume))
@@ -146,6 +169,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/trials/{id}/lease", post(lease))
         .route("/v1/trials/{id}/finish", post(finish))
         .route("/v1/trials/{id}/abort", post(abort))
+        .route("/v1/clock", get(clock_samples).post(probe_clocks))
+        .route("/v1/judge", post(judge))
         .route("/v1/shutdown", post(shutdown))
         .fallback(async || ApiError::not_found("there is no such path: see docs/worker-api.md"))
         .layer(DefaultBodyLimit::disable())
@@ -176,8 +201,9 @@ async fn read_body(mut body: axum::body::Body, bytes_max: usize) -> Result<Bytes
         return Ok(Bytes::from(bytes));
     }
     Err(ApiError::too_large(format!(
-        "the body is too long: expected at most {} MiB for a trial, {} MiB for other requests",
+        "the body is too long: expected at most {} MiB for a trial, {} MiB for books, {} MiB for other requests",
         TRIAL_BODY_BYTES_MAX >> 20,
+        BOOKS_BODY_BYTES_MAX >> 20,
         BODY_BYTES_MAX >> 20
     )))
 }
@@ -185,14 +211,18 @@ async fn read_body(mut body: axum::body::Body, bytes_max: usize) -> Result<Bytes
 /// Reads the body whether the handler wants it or not, and turns panics and errors of the framework into errors of the API.
 async fn guard(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
-    let bytes_max = if parts.uri.path() == "/v1/trials" {
-        TRIAL_BODY_BYTES_MAX
-    } else {
-        BODY_BYTES_MAX
+    let bytes_max = match parts.uri.path() {
+        "/v1/trials" => TRIAL_BODY_BYTES_MAX,
+        "/v1/judge" => BOOKS_BODY_BYTES_MAX,
+        _ => BODY_BYTES_MAX,
     };
-    let body = match read_body(body, bytes_max).await {
-        Ok(bytes) => axum::body::Body::from(bytes),
-        Err(error) => return error.into_response(),
+    let body = match tokio::time::timeout(BODY_WITHIN, read_body(body, bytes_max)).await {
+        Ok(Ok(bytes)) => axum::body::Body::from(bytes),
+        Ok(Err(error)) => return error.into_response(),
+        Err(_) => {
+            let slow = format!("the body did not come within {} s", BODY_WITHIN.as_secs());
+            return ApiError::bad_request(slow).into_response();
+        }
     };
     let mut future = Box::pin(next.run(Request::from_parts(parts, body)));
     let response = std::future::poll_fn(|context| {
@@ -250,7 +280,7 @@ async fn info(State(app): Shared) -> Json<Value> {
         "pid": std::process::id(),
         "cores": scheduling::cores().len(),
         "protocols": protocols,
-        "monotonic_ns": monotonic_ns(),
+        "monotonic_ns": shown_ns(monotonic_ns()),
         "unix_ns": unix_ns(),
     }))
 }
@@ -320,20 +350,27 @@ async fn describe(State(app): Shared, Body(body): Body<request::NamedTopics>) ->
 }
 
 /// Forgets the trial that was there, which must be over.
-async fn forget_old(app: &App) -> Result<(), ApiError> {
+async fn forget_old(app: &Arc<App>) -> Result<(), ApiError> {
     let Some(old) = app.trial() else { return Ok(()) };
-    match old.ask(Ask::Forget).await {
-        Err(error) if error.code == Code::Conflict => {
-            return Err(ApiError::conflict(format!(
-                "trial '{}' is not over: finish, abort or delete it first",
-                old.id
-            )));
+    let id = old.id.clone();
+    let app = Arc::clone(app);
+    // In a task of its own: when the caller hangs up half-way, the trial must not stay behind without its supervisor.
+    let forgetting = tokio::spawn(async move {
+        match old.ask(Ask::Forget).await {
+            Err(error) if error.code == Code::Conflict => false,
+            // Forgotten, or its supervisor died: it is in nobody's way.
+            Ok(()) | Err(_) => {
+                app.forget(&old);
+                true
+            }
         }
-        // Forgotten, or its supervisor died: it is in nobody's way.
-        Ok(()) | Err(_) => {}
+    });
+    match forgetting.await {
+        Ok(false) => Err(ApiError::conflict(format!(
+            "trial '{id}' is not over: finish, abort or delete it first"
+        ))),
+        Ok(true) | Err(_) => Ok(()),
     }
-    app.set_trial(None);
-    Ok(())
 }
 
 async fn create_trial(
@@ -375,8 +412,10 @@ async fn start(
 ) -> Answer<Status> {
     let handle = app.find(&id)?;
     let delay_ms = check::within("delay_ms", body.delay_ms as f64, 0.0, 60_000.0, "ms")?;
-    let delay_ns = check::ns(delay_ms / 1e3);
-    Ok(Json(handle.ask(|reply| Ask::Start(delay_ns, reply)).await?))
+    let begin = body.at_ns.map_or(Begin::In(check::ns(delay_ms / 1e3)), |at_ns| {
+        Begin::At(unshown_ns(at_ns))
+    });
+    Ok(Json(handle.ask(|reply| Ask::Start(begin, reply)).await?))
 }
 
 async fn rate(State(app): Shared, Path(id): Path<String>, Body(body): Body<request::Rate>) -> Answer<Status> {
@@ -403,6 +442,64 @@ async fn phases(
     let from_ns = offset("from_s", body.from_s)?;
     let phase = handle.ask(|reply| Ask::Phase(body.name, from_ns, reply)).await?;
     Ok(Json(handle::phase_out(&phase)))
+}
+
+async fn clocks(
+    State(app): Shared,
+    Path(id): Path<String>,
+    Body(body): Body<request::Clocks>,
+) -> Answer<Status> {
+    let handle = app.find(&id)?;
+    let mut foreign = Vec::new();
+    for (at, clock) in body.clocks.iter().enumerate() {
+        let path = format!("clocks[{at}].drift_ppb");
+        // A clock that gains a hundredth is broken; beyond that the arithmetic would be in doubt, too.
+        check::within(&path, clock.drift_ppb as f64, -1e7, 1e7, "nanoseconds per second")?;
+        for &producer in &clock.producers {
+            if producer as usize >= PRODUCERS_MAX {
+                let path = format!("clocks[{at}].producers");
+                return Err(ApiError::field(
+                    path,
+                    format!("expected numbers below {PRODUCERS_MAX}"),
+                ));
+            }
+            let (at_ns, ahead_ns, drift_ppb) = (clock.at_ns, clock.ahead_ns, clock.drift_ppb);
+            let ahead = Ahead {
+                at_ns,
+                ahead_ns,
+                drift_ppb,
+            };
+            foreign.push((producer, ahead));
+        }
+    }
+    let known = Arc::new(Clocks::new(foreign));
+    Ok(Json(handle.ask(|reply| Ask::Clocks(known, reply)).await?))
+}
+
+async fn probe_clocks(State(app): Shared, Body(body): Body<request::ProbeClocks>) -> Answer<Value> {
+    let address = app.address.get().copied();
+    let address = address.ok_or_else(|| ApiError::internal("the worker has no address yet"))?;
+    let mut probe = app.clock.lock().unwrap_or_else(PoisonError::into_inner);
+    let running = match probe.as_ref() {
+        Some(running) => running,
+        None => {
+            let started = ClockProbe::start(address)
+                .map_err(|error| ApiError::internal(format!("no clock probe could be started: {error}")))?;
+            probe.insert(started)
+        }
+    };
+    running.aim(&body)?;
+    Ok(Json(json!({"port": running.port()})))
+}
+
+async fn clock_samples(State(app): Shared, request: Request) -> Answer<Value> {
+    let Query(query) = Query::<request::ClockQuery>::try_from_uri(request.uri())
+        .map_err(|rejection| ApiError::bad_request(rejection.body_text()))?;
+    let probe = app.clock.lock().unwrap_or_else(PoisonError::into_inner);
+    let (next, samples) = probe
+        .as_ref()
+        .map_or((0, Vec::new()), |probe| probe.since(query.since));
+    Ok(Json(json!({"next": next, "samples": samples})))
 }
 
 fn offset(field: &str, seconds: Option<f64>) -> Result<Option<i64>, ApiError> {
@@ -498,11 +595,23 @@ async fn finish(
     loop {
         match tokio::time::timeout(RENEWAL, &mut answer).await {
             Ok(Ok(result)) => return Ok(Json((*result?).clone())),
-            Ok(Err(_)) => return Err(ApiError::internal("the trial ended before it could answer")),
+            Ok(Err(_)) => return Err(handle.gone()),
             // The caller still waits; when it hangs up, this future ends and the lease runs out.
             Err(_) => drop(handle.ask(Ask::Lease).await),
         }
     }
+}
+
+/// Judges the books of several workers. Touches no trial; in a thread, because there may be much to compare.
+async fn judge(State(app): Shared, Body(body): Body<books::Judge>) -> Answer<Value> {
+    let _permit = Arc::clone(&app.admin_calls)
+        .acquire_owned()
+        .await
+        .map_err(|_| ApiError::internal("the worker ends"))?;
+    tokio::task::spawn_blocking(move || books::judge(body))
+        .await
+        .map_err(|_| ApiError::internal("the books could not be judged"))?
+        .map(Json)
 }
 
 async fn abort(

@@ -2,9 +2,11 @@
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use crate::access::{self, Access};
 use crate::api::App;
 use crate::server;
 
@@ -22,12 +24,47 @@ pub struct Args {
     /// End when this process has ended
     #[arg(long, value_name = "PID")]
     parent_pid: Option<u32>,
+    /// File with the token that every request must carry; needed beyond loopback
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// PEM file with the certificate of the API; needed beyond loopback
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// PEM file with the certificate's private key
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// Make a token, a key and a certificate in this directory, print the certificate's fingerprint, and end
+    #[arg(long, value_name = "DIR", exclusive = true)]
+    make_identity: Option<PathBuf>,
+    /// For tests of the comparison of clocks: show this worker's clock ahead by so many milliseconds and gaining so many millionths
+    #[arg(long, value_name = "MS,PPM", hide = true, value_parser = skew, allow_hyphen_values = true)]
+    skew_clock: Option<(i64, i64)>,
+}
+
+/// Milliseconds and millionths as nanoseconds and billionths.
+fn skew(text: &str) -> Result<(i64, i64), String> {
+    let parsed = text.split_once(',').and_then(|(offset_ms, drift_ppm)| {
+        let offset_ms: f64 = offset_ms.parse().ok()?;
+        let drift_ppm: f64 = drift_ppm.parse().ok()?;
+        let is_sane = offset_ms.abs() <= 1e9 && drift_ppm.abs() <= 1e4;
+        is_sane.then_some(((offset_ms * 1e6) as i64, (drift_ppm * 1e3) as i64))
+    });
+    parsed.ok_or_else(|| "expected milliseconds and millionths, for instance 50,100".to_owned())
 }
 
 /// Runs the worker until it is told to end.
 pub fn run(args: Args) -> ExitCode {
+    if let Some(directory) = &args.make_identity {
+        return match access::make_identity(directory) {
+            Ok(fingerprint) => {
+                println!("{fingerprint}");
+                ExitCode::SUCCESS
+            }
+            Err(message) => complain(INPUT_WRONG, &message),
+        };
+    }
     match start(&args) {
-        Ok((listener, app)) => match server::serve(listener, &app) {
+        Ok((listener, app, access)) => match server::serve(listener, &app, access) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => complain(FAILED, &format!("the API could not be served: {error}")),
         },
@@ -40,9 +77,13 @@ fn complain(status: u8, message: &str) -> ExitCode {
     ExitCode::from(status)
 }
 
-fn start(args: &Args) -> Result<(TcpListener, Arc<App>), (u8, String)> {
+fn start(args: &Args) -> Result<(TcpListener, Arc<App>, Access), (u8, String)> {
     let input = |message: String| (INPUT_WRONG, message);
-    let address = loopback(&args.listen).map_err(input)?;
+    let access = access(args).map_err(input)?;
+    if let Some((offset_ns, drift_ppb)) = args.skew_clock {
+        gauge_load::clock::skew(offset_ns, drift_ppb);
+    }
+    let address = address(&args.listen, access.is_guarded()).map_err(input)?;
     let parent = args
         .parent_pid
         .map(|pid| {
@@ -67,13 +108,27 @@ fn start(args: &Args) -> Result<(TcpListener, Arc<App>), (u8, String)> {
     let stopped = Arc::clone(&app);
     gauge_process::end_on("worker", signals, parent, move || stopped.abort_blocking()).map_err(failed)?;
     let mut out = std::io::stdout();
-    // A parent that does not read the line has the address from elsewhere.
+    // A parent that does not read the lines has the address from elsewhere.
+    if let Some(fingerprint) = access.fingerprint() {
+        let _ = writeln!(out, "certificate {fingerprint}");
+    }
     let _ = writeln!(out, "ready {bound}").and_then(|()| out.flush());
-    Ok((listener, app))
+    Ok((listener, app, access))
 }
 
-/// The address, which must be this machine's own: the API has no authentication.
-fn loopback(listen: &str) -> Result<SocketAddr, String> {
+fn access(args: &Args) -> Result<Access, String> {
+    let mut access = Access::open();
+    if let Some(file) = &args.token_file {
+        access = access.with_token(file)?;
+    }
+    if let (Some(certificate), Some(key)) = (&args.certificate, &args.key) {
+        access = access.with_certificate(certificate, key)?;
+    }
+    Ok(access)
+}
+
+/// The address to listen on, which must be this machine's own unless requests need a token and are encrypted.
+fn address(listen: &str, is_guarded: bool) -> Result<SocketAddr, String> {
     let addresses: Vec<SocketAddr> = listen
         .to_socket_addrs()
         .map_err(|error| {
@@ -81,9 +136,11 @@ fn loopback(listen: &str) -> Result<SocketAddr, String> {
         })?
         .collect();
     match addresses.first() {
-        Some(address) if addresses.iter().all(|address| address.ip().is_loopback()) => Ok(*address),
+        Some(address) if is_guarded || addresses.iter().all(|address| address.ip().is_loopback()) => {
+            Ok(*address)
+        }
         _ => Err(format!(
-            "--listen {listen}: the worker drives load for whoever can reach it, and its API has no authentication and no encryption, so it binds to loopback only; expected for instance 127.0.0.1:0"
+            "--listen {listen}: the worker drives load for whoever can reach it, so without a token and encryption it binds to loopback only; expected for instance 127.0.0.1:0, or --token-file, --certificate and --key (--make-identity DIR makes all three)"
         )),
     }
 }
@@ -94,10 +151,11 @@ mod tests {
 
     #[test]
     fn only_loopback_is_listened_on() {
-        assert!(loopback("127.0.0.1:0").is_ok() && loopback("[::1]:7").is_ok());
-        for wrong in ["0.0.0.0:0", "192.0.2.1:80", "[::]:0"] {
-            assert!(loopback(wrong).is_err_and(|message| message.contains("loopback")));
+        assert!(address("127.0.0.1:0", false).is_ok() && address("[::1]:7", false).is_ok());
+        for open in ["0.0.0.0:0", "192.0.2.1:80", "[::]:0"] {
+            assert!(address(open, false).is_err_and(|message| message.contains("loopback")));
+            assert!(address(open, true).is_ok());
         }
-        assert!(loopback("nonsense").is_err_and(|message| message.contains("expected ADDRESS:PORT")));
+        assert!(address("nonsense", true).is_err_and(|message| message.contains("expected ADDRESS:PORT")));
     }
 }

@@ -1,9 +1,10 @@
 //! How the API talks to a trial: what can be asked, and what is answered.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 
+use gauge_load::Clocks;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -24,16 +25,27 @@ pub enum Event {
     Ask(Ask),
 }
 
+/// When a schedule begins.
+#[derive(Clone, Copy, Debug)]
+pub enum Begin {
+    /// After this many nanoseconds.
+    In(i64),
+    /// At this instant of the worker's clock.
+    At(i64),
+}
+
 /// A request to the trial.
 pub enum Ask {
     /// The status.
     Status(Reply<Status>),
     /// Begin the schedule.
-    Start(i64, Reply<Status>),
+    Start(Begin, Reply<Status>),
     /// A new rate of all producers together.
     Rate(f64, Reply<Status>),
     /// A new phase; without a time, with the next interval.
     Phase(String, Option<i64>, Reply<PhasePlan>),
+    /// What is known of other workers' clocks.
+    Clocks(Arc<Clocks>, Reply<Status>),
     /// End the schedule; without a time, at once.
     Stop(Option<i64>, Reply<Status>),
     /// Pause or resume a subscription.
@@ -134,6 +146,8 @@ pub struct Handle {
     pub id: String,
     /// The supervisor's queue.
     pub events: SyncSender<Event>,
+    /// Set when the supervisor ends because the trial was forgotten.
+    pub forgotten: Arc<AtomicBool>,
 }
 
 impl Handle {
@@ -142,15 +156,21 @@ impl Handle {
     /// # Errors
     /// What the supervisor answers; internal when it cannot answer.
     pub async fn ask<T>(&self, ask: impl FnOnce(Reply<T>) -> Ask) -> Result<T, ApiError> {
-        self.begin(ask)?
-            .await
-            .map_err(|_| ApiError::internal("the trial ended before it could answer"))?
+        self.begin(ask)?.await.map_err(|_| self.gone())?
+    }
+
+    /// What to say when there is no supervisor any more.
+    pub fn gone(&self) -> ApiError {
+        if self.forgotten.load(Ordering::Acquire) {
+            return ApiError::not_found(format!("trial '{}' was forgotten", self.id));
+        }
+        ApiError::internal("the trial's supervisor has ended: delete the trial")
     }
 
     /// Asks the supervisor, and leaves it to the caller to wait.
     ///
     /// # Errors
-    /// Internal when it cannot be asked.
+    /// Not found when the trial was forgotten, internal when its supervisor cannot be asked.
     pub fn begin<T>(
         &self,
         ask: impl FnOnce(Reply<T>) -> Ask,
@@ -161,9 +181,7 @@ impl Handle {
             Err(std::sync::mpsc::TrySendError::Full(_)) => Err(ApiError::conflict(
                 "too many requests wait for the trial: try again",
             )),
-            Err(std::sync::mpsc::TrySendError::Disconnected(_)) => Err(ApiError::internal(
-                "the trial's supervisor has ended: delete the trial",
-            )),
+            Err(std::sync::mpsc::TrySendError::Disconnected(_)) => Err(self.gone()),
         }
     }
 }

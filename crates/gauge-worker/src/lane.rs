@@ -319,6 +319,7 @@ impl Lane {
                 self.look_up_due();
             }
             Command::Phases(phases) => self.observer.set_phases(&phases),
+            Command::Clocks(clocks) => self.observer.set_clocks(clocks),
             Command::Stop(at_ns) => {
                 self.emitters
                     .iter_mut()

@@ -1,20 +1,25 @@
 //! The load worker: one process that drives load and knows nothing of studies, files or reports.
 //!
-//! - `api`: the HTTP API of docs/worker-api.md; `request` are its bodies, `error` its errors, `server` its sockets.
+//! - `api`: the HTTP API of docs/worker-api.md; `request` are its bodies, `error` its errors, `server` its sockets, `access` who may use them.
 //! - `plan`: from a request to a plan in which every value was looked at; `load`: its producers and schedule; `messages`: their bodies and keys;
 //!   `check`: single values.
-//! - `trial`: the trial's state machine, a thread; `handle`: how the API talks to it; `drain`: when everything is there; `judgement`: the audit.
+//! - `trial`: the trial's state machine, a thread; `handle`: how the API talks to it; `drain`: when everything is there; `judgement`: the audit;
+//!   `books`: the audit over several workers.
 //! - `lane`: a thread that owns a client and paces it; `link`: what it and the trial say to each other; `scheduling`: what the kernel gives it.
 //! - `processing`: consumers that take their time.
 //! - `collector`: what the lanes saw in an interval, added up, encoded, kept.
+//! - `clock_probe`: how far the clocks of other workers are ahead.
 //! - `cli`: the command line (signals and the parent: `gauge-process`).
 //!
 //! The control plane (API, supervisor, collector) runs at normal priority and talks to the lanes through bounded queues; a lane shares
 //! nothing and waits for nobody.
 
+mod access;
 mod api;
+mod books;
 mod check;
 pub mod cli;
+mod clock_probe;
 mod collector;
 mod drain;
 mod error;
@@ -31,5 +36,6 @@ mod scheduling;
 mod server;
 mod trial;
 
+pub use access::{Access, make_identity};
 pub use api::App;
 pub use server::serve;

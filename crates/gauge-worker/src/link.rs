@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::Sender;
 
 use gauge_client::{ClientError, Waker};
-use gauge_load::{Books, Counters, Tally};
+use gauge_load::{Books, Clocks, Counters, Tally};
 
 /// What the supervisor tells a lane.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub enum Command {
     },
     /// Replaces the phases.
     Phases(Arc<[i64]>),
+    /// Replaces what is known of other workers' clocks.
+    Clocks(Arc<Clocks>),
     /// No message is due at this time of the clock or later.
     Stop(i64),
     /// Pauses or resumes a subscription.

@@ -71,7 +71,7 @@ pub struct SubscriptionPlan {
     pub partitions: usize,
     /// Of those, the ones through which a probe is expected.
     pub provable: usize,
-    /// Whether this worker runs all of its consumers, so that its receipts are complete.
+    /// Whether this worker runs all of its consumers and all producers, so that its receipts are complete.
     pub is_whole: bool,
 }
 
@@ -109,6 +109,8 @@ pub struct Plan {
     pub stamped: bool,
     /// Length of an interval.
     pub interval_ns: i64,
+    /// Whether other workers take part in the trial: then the audit is made of the books of all.
+    pub shared: bool,
     /// How long a silent controller is trusted.
     pub lease_ns: i64,
     /// How long readiness may take.
@@ -215,7 +217,8 @@ fn subscriptions(
             from_earliest,
             partitions: 0,
             provable: 0,
-            is_whole: mine == all,
+            // What other workers send comes here as well, and is not counted among what was acknowledged here.
+            is_whole: mine == all && !request.shared,
         };
         for consumer in from..from + mine {
             // By slot, which numbers the partitions of all topics through: many topics of one partition each are spread, too.
@@ -452,6 +455,7 @@ pub fn plan(request: &request::Trial, cores: usize) -> Result<Plan, ApiError> {
         stop_ns: base.stop_ns,
         stamped: pool.is_stampable(),
         interval_ns: interval_ms as i64 * 1_000_000,
+        shared: request.shared,
         lease_ns: ns(lease_s),
         ready_timeout_ns: ns(ready_timeout_s),
         realtime: request.lanes.realtime == request::Realtime::Auto,

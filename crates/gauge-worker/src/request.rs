@@ -105,6 +105,8 @@ pub struct Trial {
     pub request_timeout_ms: u64,
     #[serde(default = "retry_for_ms")]
     pub retry_for_ms: u64,
+    #[serde(default)]
+    pub shared: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -298,6 +300,7 @@ impl Default for Lanes {
 pub struct StartTrial {
     #[serde(default = "delay_ms")]
     pub delay_ms: u64,
+    pub at_ns: Option<i64>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -367,5 +370,42 @@ fn delay_ms() -> u64 {
     100
 }
 fn interval_limit() -> usize {
+    100
+}
+
+/// How far the clock of some producers' worker is ahead of this worker's.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForeignClock {
+    pub producers: Vec<u32>,
+    pub at_ns: i64,
+    pub ahead_ns: i64,
+    pub drift_ppb: i64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clocks {
+    pub clocks: Vec<ForeignClock>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProbeClocks {
+    pub key: u64,
+    #[serde(default)]
+    pub peers: Vec<std::net::SocketAddr>,
+    #[serde(default = "period_ms")]
+    pub period_ms: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClockQuery {
+    #[serde(default)]
+    pub since: u64,
+}
+
+fn period_ms() -> u64 {
     100
 }

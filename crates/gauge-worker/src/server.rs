@@ -1,59 +1,206 @@
-//! The worker's sockets: how many connections there may be, and how they end.
+//! The worker's sockets: how many connections there may be, who may speak, and how they end.
+//!
+//! A connection is a *stranger* until a request on it was allowed (docs/worker-api.md, "Who may ask"). Strangers have little time and few
+//! seats: when those are taken, the oldest stranger goes, so that a flood of half-open connections cannot keep the lab out. Every wait
+//! has an end: for the handshake, for a request's head and body, and for a client that does not read its answer.
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
-use std::pin::Pin;
-use std::sync::Arc;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::serve::Listener;
+use axum::Router;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::{Sleep, sleep, timeout};
 
+use crate::access::Access;
 use crate::api::{App, router};
 
-/// Connections at once; more wait in the kernel's queue.
-const CONNECTIONS_MAX: usize = 256;
+/// Connections at once on which a request was allowed.
+const GUESTS_MAX: usize = 256;
+/// Connections at once on which none was allowed yet.
+const STRANGERS_MAX: usize = 128;
+/// How long a TLS handshake may take.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
+/// How long the head of a request may take, the wait for the next request of a connection included.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// How long a client may leave an answer unread.
+const READ_WITHIN: Duration = Duration::from_secs(20);
+/// Longest head of a request.
+const HEAD_BYTES_MAX: usize = 64 << 10;
 /// How long open connections may hold up the end.
 const GRACE: Duration = Duration::from_secs(2);
+/// Pause after an accept that failed, for instance because the process has no descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-struct Limited {
-    listener: TcpListener,
-    permits: Arc<Semaphore>,
+/// A connection's place.
+#[derive(Default)]
+struct Seat {
+    /// Held once a request was allowed.
+    guest: Mutex<Option<OwnedSemaphorePermit>>,
+    is_guest: AtomicBool,
+    /// Somebody else takes the place.
+    evicted: Notify,
 }
 
-/// A connection with its permit, which goes with it.
-struct Permitted {
-    stream: TcpStream,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Listener for Limited {
-    type Io = Permitted;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Permitted, SocketAddr) {
-        let permit = Arc::clone(&self.permits)
-            .acquire_owned()
-            .await
-            .expect("the semaphore is never closed");
-        // Axum's own implementation waits and tries again when the process has no descriptors left.
-        let (stream, address) = Listener::accept(&mut self.listener).await;
-        let permitted = Permitted {
-            stream,
-            _permit: permit,
+impl Seat {
+    /// A request of this connection is allowed. False when there are too many guests.
+    fn welcome(&self, guests: &Arc<Semaphore>) -> bool {
+        if self.is_guest.load(Ordering::Relaxed) {
+            return true;
+        }
+        let Ok(permit) = Arc::clone(guests).try_acquire_owned() else {
+            return false;
         };
-        (permitted, address)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        *self.guest.lock().unwrap_or_else(PoisonError::into_inner) = Some(permit);
+        self.is_guest.store(true, Ordering::Relaxed);
+        true
     }
 }
 
-impl AsyncRead for Permitted {
+/// What all connections share.
+struct Door {
+    access: Access,
+    guests: Arc<Semaphore>,
+    routes: TowerToHyperService<Router>,
+    closing: watch::Receiver<bool>,
+}
+
+/// Accepts connections until it is dropped. `alive` is held by every connection.
+async fn accept(listener: TcpListener, door: Arc<Door>, alive: mpsc::Sender<()>) {
+    let mut strangers: VecDeque<Arc<Seat>> = VecDeque::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        // A seat that nobody else holds belonged to a connection that has ended.
+        strangers.retain(|seat| Arc::strong_count(seat) > 1 && !seat.is_guest.load(Ordering::Relaxed));
+        if strangers.len() >= STRANGERS_MAX
+            && let Some(oldest) = strangers.pop_front()
+        {
+            oldest.evicted.notify_one();
+        }
+        let seat = Arc::new(Seat::default());
+        strangers.push_back(Arc::clone(&seat));
+        let (door, alive) = (Arc::clone(&door), alive.clone());
+        tokio::spawn(async move {
+            let mut evicted = pin!(seat.evicted.notified());
+            let mut talk = pin!(talk(stream, &door, &seat));
+            poll_fn(|context| match evicted.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => talk.as_mut().poll(context),
+            })
+            .await;
+            drop(alive);
+        });
+    }
+}
+
+/// One connection, from the handshake to its end.
+async fn talk(stream: TcpStream, door: &Arc<Door>, seat: &Arc<Seat>) {
+    // A small answer must not wait for the acknowledgement of the one before.
+    let _ = stream.set_nodelay(true);
+    match door.access.tls() {
+        None => answer(stream, door, seat).await,
+        Some(acceptor) => {
+            if let Ok(Ok(stream)) = timeout(HANDSHAKE_WITHIN, acceptor.accept(stream)).await {
+                answer(stream, door, seat).await;
+            }
+        }
+    }
+}
+
+/// Answers the requests of a connection.
+async fn answer<S: AsyncRead + AsyncWrite + Unpin>(stream: S, door: &Arc<Door>, seat: &Arc<Seat>) {
+    let service = service_fn(|request: hyper::Request<Incoming>| {
+        let refusal = if !door.access.allows(request.headers()) {
+            Some(StatusCode::UNAUTHORIZED)
+        } else if !seat.welcome(&door.guests) {
+            Some(StatusCode::SERVICE_UNAVAILABLE)
+        } else {
+            None
+        };
+        let routes = door.routes.clone();
+        async move {
+            match refusal {
+                Some(status) => Ok::<Response, Infallible>(refuse(status)),
+                None => routes.call(request).await,
+            }
+        }
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WITHIN)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(Impatient::new(stream)), service);
+    let mut connection = pin!(connection);
+    let mut closing = door.closing.clone();
+    let mut closed = pin!(closing.wait_for(|is_closing| *is_closing));
+    let mut is_told = false;
+    poll_fn(|context| {
+        if !is_told && closed.as_mut().poll(context).is_ready() {
+            is_told = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        // However it ended, there is nobody to tell.
+        connection.as_mut().poll(context).map(drop)
+    })
+    .await;
+}
+
+/// A status, and nothing that tells what is behind it.
+fn refuse(status: StatusCode) -> Response {
+    let mut response = status.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
+/// A stream that gives up when the other side does not read.
+struct Impatient<S> {
+    stream: S,
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Impatient<S> {
+    fn new(stream: S) -> Impatient<S> {
+        Impatient {
+            stream,
+            stalled: None,
+        }
+    }
+
+    fn watch<T>(&mut self, polled: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.stalled = None;
+            return polled;
+        }
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(READ_WITHIN)));
+        stalled
+            .as_mut()
+            .poll(context)
+            .map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -63,21 +210,24 @@ impl AsyncRead for Permitted {
     }
 }
 
-impl AsyncWrite for Permitted {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.watch(polled, context)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let polled = Pin::new(&mut self.stream).poll_flush(context);
+        self.watch(polled, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        let polled = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.watch(polled, context)
     }
 
     fn poll_write_vectored(
@@ -85,7 +235,8 @@ impl AsyncWrite for Permitted {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.watch(polled, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -97,32 +248,31 @@ impl AsyncWrite for Permitted {
 ///
 /// # Errors
 /// The kernel's, when the socket cannot be served.
-pub fn serve(listener: std::net::TcpListener, app: &Arc<App>) -> io::Result<()> {
+pub fn serve(listener: std::net::TcpListener, app: &Arc<App>, access: Access) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build()?;
     listener.set_nonblocking(true)?;
+    // Set once: a worker has one socket.
+    let _ = app.address.set(listener.local_addr()?.ip());
     let result = runtime.block_on(async {
-        let limited = Limited {
-            listener: TcpListener::from_std(listener)?,
-            permits: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-        };
-        let (began, ended) = tokio::sync::oneshot::channel();
-        let (asked, routes) = (Arc::clone(app), router(Arc::clone(app)));
-        let signal = async move {
-            asked.shutdown_asked().await;
-            // The receiver is gone only when serving ended by itself.
-            let _ = began.send(());
-        };
-        let serving =
-            tokio::spawn(async move { axum::serve(limited, routes).with_graceful_shutdown(signal).await });
-        let _ = ended.await;
-        match tokio::time::timeout(GRACE, serving).await {
-            Ok(Ok(outcome)) => outcome,
-            // A connection that does not end is cut.
-            Ok(Err(_)) | Err(_) => Ok(()),
-        }
+        let listener = TcpListener::from_std(listener)?;
+        let (close, closing) = watch::channel(false);
+        let (alive, mut ended) = mpsc::channel(1);
+        let door = Arc::new(Door {
+            access,
+            guests: Arc::new(Semaphore::new(GUESTS_MAX)),
+            routes: TowerToHyperService::new(router(Arc::clone(app))),
+            closing,
+        });
+        let accepting = tokio::spawn(accept(listener, door, alive));
+        app.shutdown_asked().await;
+        accepting.abort();
+        let _ = close.send(true);
+        // Nobody sends: the channel closes with the last connection. One that does not end is cut.
+        let _ = timeout(GRACE, ended.recv()).await;
+        Ok(())
     });
     runtime.shutdown_background();
     result

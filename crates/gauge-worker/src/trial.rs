@@ -8,15 +8,16 @@
 mod control;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use gauge_client::{Protocol, Waker};
-use gauge_load::clock::monotonic_ns;
-use gauge_load::{Counters, Tally};
+use gauge_load::clock::{monotonic_ns, shown_ns};
+use gauge_load::{Books, Counters, Tally};
 use serde_json::{Value, json};
 
+use crate::books;
 use crate::collector::{Collector, CountersOut};
 use crate::drain::Drain;
 use crate::error::ApiError;
@@ -138,6 +139,7 @@ pub fn create(
         .map(|subscription| Arc::from(subscription.name.as_str()))
         .collect();
     let now_ns = monotonic_ns();
+    let forgotten = Arc::new(AtomicBool::new(false));
     let supervisor = Supervisor {
         id: id.to_string(),
         collector: Collector::new(plan.interval_ns, names, spares),
@@ -160,11 +162,16 @@ pub fn create(
         finish_replies: Vec::new(),
         abort_replies: Vec::new(),
         result: None,
+        forgotten: Arc::clone(&forgotten),
         plan,
     };
     let trial = id.to_string();
     spawn(format!("trial-{id}"), move || supervisor.run(&inbox))?;
-    Ok(Handle { id: trial, events })
+    Ok(Handle {
+        id: trial,
+        events,
+        forgotten,
+    })
 }
 
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<(), ApiError> {
@@ -203,6 +210,8 @@ struct Supervisor {
     finish_replies: Vec<Reply<Arc<Value>>>,
     abort_replies: Vec<Reply<Status>>,
     result: Option<Arc<Value>>,
+    /// Shared with the handle.
+    forgotten: Arc<AtomicBool>,
 }
 
 impl Supervisor {
@@ -215,6 +224,8 @@ impl Supervisor {
                 Ok(Event::Lane(lane, event)) => self.hear(lane, event),
                 Ok(Event::Ask(Ask::Forget(reply))) => {
                     if self.state.is_over() {
+                        // Before the queue closes, so that whoever finds it closed knows why.
+                        self.forgotten.store(true, Ordering::Release);
                         let _ = reply.send(Ok(()));
                         return;
                     }
@@ -402,9 +413,13 @@ impl Supervisor {
         // An answer that nobody waits for any more is dropped.
         match ask {
             Ask::Status(reply) | Ask::Lease(reply) => drop(reply.send(Ok(self.status()))),
-            Ask::Start(delay_ns, reply) => drop(reply.send(self.start(delay_ns))),
+            Ask::Start(begin, reply) => drop(reply.send(self.start(begin))),
             Ask::Rate(rate_msgs_s, reply) => drop(reply.send(self.set_rate(rate_msgs_s))),
             Ask::Phase(name, from_ns, reply) => drop(reply.send(self.add_phase(name, from_ns))),
+            Ask::Clocks(clocks, reply) => {
+                self.tell_all(|| Command::Clocks(Arc::clone(&clocks)));
+                drop(reply.send(Ok(self.status())));
+            }
             Ask::Stop(at_ns, reply) => drop(reply.send(self.stop(at_ns))),
             Ask::Pause(name, paused, reply) => drop(reply.send(self.pause(&name, paused))),
             Ask::Intervals(since, limit, reply) => {
@@ -505,13 +520,16 @@ impl Supervisor {
                 gave_up,
             })
             .collect();
-        let audit = judgement::audit(
-            ends.into_iter().map(|end| end.books).collect(),
-            self.collector.samples(),
-            untaken_msgs,
-            self.plan.stamped,
-            &subscriptions,
-        );
+        let lanes: Vec<Books> = ends.into_iter().map(|end| end.books).collect();
+        let samples = self.collector.samples();
+        // What other workers sent or received is in their books: only all of them together can be judged.
+        let (audit, books) = if self.plan.shared {
+            let books = books::export(&lanes, samples, untaken_msgs, self.plan.stamped, &subscriptions);
+            (Value::Null, books)
+        } else {
+            let audit = judgement::audit(lanes, samples, untaken_msgs, self.plan.stamped, &subscriptions);
+            (audit, Value::Null)
+        };
         let totals = self.counters_out(self.collector.totals(), self.collector.waiting_msgs());
         self.state = State::Finished;
         let status = self.status();
@@ -521,9 +539,10 @@ impl Supervisor {
             "drained": drain.is_drained(),
             "drain_s": drain.lasted_ns() as f64 / 1e9,
             "start_unix_ns": self.start_unix_ns,
-            "start_ns": self.start_ns,
+            "start_ns": self.start_ns.map(shown_ns),
             "stopped_s": self.stop_ns.map(|stop_ns| stop_ns as f64 / 1e9),
             "audit": audit,
+            "books": books,
             "lanes": status.lanes,
             "client": self.client,
             "cannot": self.cannot,
@@ -567,7 +586,7 @@ impl Supervisor {
             state: self.state,
             error: self.error.clone(),
             readiness: self.readiness(),
-            start_ns: self.start_ns,
+            start_ns: self.start_ns.map(shown_ns),
             start_unix_ns: self.start_unix_ns,
             elapsed_s: self.start_ns.map(|_| self.elapsed_ns() as f64 / 1e9),
             next_interval: self.collector.next(),

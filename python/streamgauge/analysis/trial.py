@@ -204,7 +204,7 @@ def analyse(raw: RawTrial) -> TrialResult:
         status=raw.status,
         failure=raw.failure,
         fatal=_fatal(raw),
-        notes=[*raw.notes, *_late_in(caught)],
+        notes=[*_clock_notes(raw), *raw.notes, *_late_in(caught)],
         workload=asked,
         search=search,
         has_faults=bool(raw.faults),
@@ -296,6 +296,7 @@ def analyse(raw: RawTrial) -> TrialResult:
         lanes=raw.lanes,
         cannot=raw.cannot,
         worker_rss_bytes_max=max((int(row["rss_bytes"] or 0) for row in whole), default=0),
+        end_to_end_bound_ms=_clocks(raw).get("bound_ms"),
     )
 
 
@@ -403,6 +404,30 @@ def _late_in(caught: CatchUp | None) -> list[str]:
         share = phase.achieved_share
         if share is not None and share < validity.ACHIEVED_SHARE_MIN:
             notes.append(f"In the phase {phase.name} only {100 * share:.1f} % of the rate was acknowledged.")
+    return notes
+
+
+def _clocks(raw: RawTrial) -> Mapping[str, Any]:
+    """How the clocks of several hosts compared (fleet.clocks); nothing with one clock."""
+    found = (raw.finish or {}).get("clocks")
+    return found if isinstance(found, dict) else {}
+
+
+def _clock_notes(raw: RawTrial) -> list[str]:
+    found = _clocks(raw)
+    if not found:
+        return []
+    drifts = [abs(float(pair["drift_ppm"])) for pair in found["pairs"]]
+    notes = [
+        f"End-to-end latencies between hosts are corrected for their clocks and right within {found['bound_ms']:.3g} ms "
+        f"({len(found['pairs'])} pairs compared, drift up to {max(drifts, default=0.0):.3g} ppm)."
+    ]
+    loops = found["loops"]
+    if loops["open"]:
+        notes.append(
+            f"The comparison of clocks does not close: round {loops['open']} of {loops['looked_at']} loops of workers "
+            f"{loops['worst_ms']:.3g} ms are left over, more than the bounds allow; a clock was not steady."
+        )
     return notes
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
@@ -34,6 +35,7 @@ class Request:
     out: Path
     data: Path | None
     events: str | None
+    fleet: FleetChoice = THIS_MACHINE
     fail_if: tuple[str, ...] = ()
     baseline: str | None = None
 
@@ -66,6 +68,7 @@ def execute_chosen(request: Request, workloads: list[Workload], choices: list[Sy
         seed=seed,
         out=request.out,
         data=request.data,
+        fleet=request.fleet,
     )
     for note in _notes(workloads):
         print(f"note: {note}", file=sys.stderr)

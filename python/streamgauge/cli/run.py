@@ -58,6 +58,35 @@ EventsOption = Annotated[
     typer.Option("--events", metavar="FILE|-", help="Write events as JSON lines; - is standard output."),
 ]
 
+FleetOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--fleet", metavar="FILE", help="Load workers on other machines: a hosts file (docs/fleet.md)."
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", min=1, max=64, help="Load workers that share the load [default: 1, or all hosts]."
+    ),
+]
+TopologyOption = Annotated[
+    str,
+    typer.Option(
+        "--topology",
+        metavar="same|split",
+        help="Several workers: producers and consumers on the same ones, or apart.",
+    ),
+]
+OnWorkerLossOption = Annotated[
+    str,
+    typer.Option(
+        "--on-worker-loss",
+        metavar="end|go-on",
+        help="A worker of several is lost: end the trial, or let the others take over its rate.",
+    ),
+]
+
 
 def run(
     workloads: Annotated[
@@ -114,6 +143,10 @@ def run(
         bool,
         typer.Option("--allow-unstamped", help="Allow messages below 32 bytes: no audit, no end-to-end."),
     ] = False,
+    fleet: FleetOption = None,
+    workers: WorkersOption = None,
+    topology: TopologyOption = "same",
+    on_worker_loss: OnWorkerLossOption = "end",
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
@@ -132,6 +165,7 @@ def run(
     wipes it. Ctrl-C keeps what was measured.
     """
     from streamgauge.cli.execute import Request, execute
+    from streamgauge.fleet.choice import choose_fleet
     from streamgauge.model.errors import InputError
     from streamgauge.model.overrides import Overrides
 
@@ -162,6 +196,7 @@ def run(
         out=out,
         data=data,
         events=events,
+        fleet=choose_fleet(fleet, workers, topology, on_worker_loss),
         fail_if=tuple(fail_if or ()),
         baseline=baseline,
     )

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import httpx
 from pydantic import ValidationError
 
-from streamgauge.fleet.messages import Counters, Info, Intervals, Message, PhaseBegin, TrialStatus
+from streamgauge.fleet.messages import (
+    ClockPort,
+    ClockSamples,
+    Counters,
+    Info,
+    Intervals,
+    Message,
+    PhaseBegin,
+    TrialStatus,
+)
 
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 15.0
+JUDGE_TIMEOUT_S = 120.0
 INTERVALS_PER_REQUEST = 50
 """Histograms make an interval some tens of kB; this many keep an answer around one MB."""
 
@@ -37,10 +48,15 @@ class WorkerRefused(Exception):
 class WorkerClient:
     """Calls one worker. Safe to use from several threads."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(
+        self, address: str, *, token: str | None = None, encryption: ssl.SSLContext | None = None
+    ) -> None:
+        """`token` goes with every request; `encryption` says which certificates are trusted (fleet.trust)."""
         self.address = address
         self._http = httpx.Client(
-            base_url=f"http://{address}",
+            base_url=f"{'http' if encryption is None else 'https'}://{address}",
+            headers={} if token is None else {"authorization": f"Bearer {token}"},
+            verify=True if encryption is None else encryption,
             timeout=httpx.Timeout(REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             # The worker is addressed directly: a proxy from the environment must not come between.
             trust_env=False,
@@ -81,23 +97,47 @@ class WorkerClient:
 
     def start(self, trial: str, delay_ms: int) -> TrialStatus:
         """Starts the schedule after a delay."""
-        return self._read(
-            TrialStatus, self._call("POST", f"/v1/trials/{trial}/start", {"delay_ms": delay_ms})
-        )
+        return self._start(trial, {"delay_ms": delay_ms})
+
+    def start_at(self, trial: str, at_ns: int) -> TrialStatus:
+        """Starts the schedule at an instant of the worker's own CLOCK_MONOTONIC."""
+        return self._start(trial, {"at_ns": at_ns})
+
+    def _start(self, trial: str, body: Mapping[str, Any]) -> TrialStatus:
+        return self._read(TrialStatus, self._call("POST", f"/v1/trials/{trial}/start", body))
+
+    def set_rate(self, trial: str, rate_msgs_s: float) -> None:
+        """Another rate of all the worker's producers together."""
+        self._call("POST", f"/v1/trials/{trial}/rate", {"rate_msgs_s": rate_msgs_s})
+
+    def probe_clocks(self, key: int, peers: Sequence[str], period_ms: int) -> int:
+        """Lets the worker exchange probes with the clock probes of others; the UDP port of its own."""
+        body = {"key": key, "peers": list(peers), "period_ms": period_ms}
+        return self._read(ClockPort, self._call("POST", "/v1/clock", body)).port
+
+    def clock_samples(self, since: int) -> tuple[int, list[tuple[int, int, int, int, int]]]:
+        """Exchanges from a number on: (peer, t1, t2, t3, t4); and the number of the next."""
+        found = self._read(ClockSamples, self._call("GET", f"/v1/clock?since={since}"))
+        return found.next, found.samples
+
+    def set_clocks(self, trial: str, clocks: Sequence[Mapping[str, Any]]) -> None:
+        """Tells how far the clocks of other workers' producers are ahead."""
+        self._call("POST", f"/v1/trials/{trial}/clocks", {"clocks": list(clocks)})
+
+    def judge(self, books: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The audit over the books of several workers."""
+        return self._call("POST", "/v1/judge", {"books": list(books)}, timeout_s=JUDGE_TIMEOUT_S)
 
     def stop_schedule(self, trial: str, at_s: float | None = None) -> None:
         """Ends the schedule at a time on its axis, or now."""
         self._call("POST", f"/v1/trials/{trial}/stop", {} if at_s is None else {"at_s": at_s})
 
-    def begin_phase(self, trial: str, name: str) -> float:
-        """Begins a phase at the next whole interval that is far enough away; where that is on the schedule's
-        axis."""
-        answer = self._call("POST", f"/v1/trials/{trial}/phases", {"name": name})
+    def begin_phase(self, trial: str, name: str, from_s: float | None = None) -> float:
+        """Begins a phase at a place on the schedule's axis, or at the next whole interval that is far enough
+        away; where that is."""
+        body: dict[str, Any] = {"name": name} if from_s is None else {"name": name, "from_s": from_s}
+        answer = self._call("POST", f"/v1/trials/{trial}/phases", body)
         return self._read(PhaseBegin, answer).from_s
-
-    def begin_phase_at(self, trial: str, name: str, from_s: float) -> None:
-        """Begins a phase at a time on the schedule's axis that lies ahead."""
-        self._call("POST", f"/v1/trials/{trial}/phases", {"name": name, "from_s": from_s})
 
     def pause(self, trial: str, subscription: str) -> None:
         """The subscription stops fetching."""
@@ -133,7 +173,8 @@ class WorkerClient:
     def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float | None = None
     ) -> dict[str, Any]:
-        timeout = httpx.Timeout(timeout_s or REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        within_s = timeout_s or REQUEST_TIMEOUT_S
+        timeout = httpx.Timeout(within_s, connect=min(CONNECT_TIMEOUT_S, within_s))
         try:
             answer = self._http.request(method, path, json=body, timeout=timeout)
         except httpx.TimeoutException:
@@ -157,6 +198,11 @@ class WorkerClient:
 
     @staticmethod
     def _refusal(answer: httpx.Response) -> WorkerRefused:
+        if answer.status_code == httpx.codes.UNAUTHORIZED:
+            # A worker says no more than that to those it does not know.
+            return WorkerRefused(
+                answer.status_code, "unauthorized", "it did not accept the token (key token_file)", None
+            )
         try:
             error = answer.json()["error"]
             return WorkerRefused(

@@ -7,20 +7,29 @@ worker that does: a thread of its own, because the runner may be waiting for som
 from __future__ import annotations
 
 import threading
+import time
+from typing import Protocol
 
-from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.client import WorkerLost, WorkerRefused
 
 LOST_AFTER = 3
 """Heartbeats in a row without an answer."""
 
 
-class Heartbeat:
-    """Renews a trial's lease four times per lease until it is stopped."""
+class Leased(Protocol):
+    """What has a lease that can be renewed."""
 
-    def __init__(self, client: WorkerClient, trial: str, lease_s: float) -> None:
+    def renew_lease(self, trial: str, timeout_s: float) -> None:
+        """Says that the lab is still there. Raises WorkerLost and WorkerRefused."""
+
+
+class Heartbeat:
+    """Renews a trial's lease until it is stopped: four times per lease, or with a period of its own."""
+
+    def __init__(self, client: Leased, trial: str, lease_s: float, *, period_s: float | None = None) -> None:
         self._client = client
         self._trial = trial
-        self._period_s = lease_s / 4
+        self._period_s = period_s or lease_s / 4
         self._stop = threading.Event()
         self._failure: str | None = None
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -42,7 +51,10 @@ class Heartbeat:
 
     def _run(self) -> None:
         missed = 0
-        while not self._stop.wait(self._period_s):
+        due_s = time.monotonic() + self._period_s
+        # What a request took is no addition to the period: that is how long a loss may go unnoticed.
+        while not self._stop.wait(max(0.0, due_s - time.monotonic())):
+            due_s = time.monotonic() + self._period_s
             try:
                 self._client.renew_lease(self._trial, self._period_s)
                 missed = 0

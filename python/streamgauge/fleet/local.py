@@ -5,88 +5,167 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from streamgauge.fleet.base import Fleet, FleetFailure, Worker
 from streamgauge.fleet.binary import find_gauge
 from streamgauge.fleet.children import last_lines, start_child, stop_child
 from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.crew import Crew, Member, OnLoss
+from streamgauge.fleet.messages import Info
+from streamgauge.fleet.split import Capacity, Topology
 
 READY_WITHIN_S = 10.0
+READY_PER_WORKER_S = 0.5
 READY_PREFIX = "ready "
 STOP_GRACE_S = 3.0
 POLL_S = 0.01
 API_VERSION = 1
+CREW = "crew"
+"""What several workers are called where there is room for one name."""
+
+
+@dataclass
+class _Child:
+    """A worker process."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    client: WorkerClient | None = None
+
+    def failure(self) -> str | None:
+        """How it ended, when it did."""
+        if self.process.poll() is None:
+            return None
+        status = self.process.returncode
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        said = last_lines(self.log, 1) if status > 0 else ""
+        return f"the worker {how}" + (f": {said}" if said else "")
+
+
+def check_version(info: Info, what: str) -> None:
+    """Raises FleetFailure when a worker speaks another version of the API."""
+    if info.api != API_VERSION:
+        raise FleetFailure(
+            f"{what} speaks version {info.api} of the worker API, expected {API_VERSION}: "
+            "streamgauge and gauge are from different versions, install both anew"
+        )
 
 
 class LocalFleet(Fleet):
-    """One worker, a child of the lab that dies with it."""
+    """Workers that are children of the lab and die with it: one, or several that share the load."""
 
-    def __init__(self, gauge: Path | None = None) -> None:
+    def __init__(
+        self,
+        gauge: Path | None = None,
+        *,
+        count: int = 1,
+        topology: Topology = "same",
+        on_loss: OnLoss = "end",
+    ) -> None:
         self._gauge = gauge
-        self._child: subprocess.Popen[bytes] | None = None
-        self._client: WorkerClient | None = None
-        self._log: Path | None = None
+        self._count = count
+        self._topology: Topology = topology
+        self._on_loss: OnLoss = on_loss
+        self._children: list[_Child] = []
+        self._crew: Crew | None = None
 
     def start(self, log_directory: Path) -> Worker:
-        """Starts `gauge worker` on a free loopback port."""
+        """Starts `gauge worker` on free loopback ports."""
         self.stop()
         gauge = self._gauge or find_gauge()
         log_directory.mkdir(parents=True, exist_ok=True)
-        self._log = log_directory / "worker.log"
         try:
-            self._child = start_child([str(gauge), "worker", "--listen", "127.0.0.1:0"], self._log)
-        except OSError as error:
-            raise FleetFailure(f"{gauge} could not be started: {error.strerror}") from None
-        try:
-            self._client = WorkerClient(self._await_address())
-            info = self._client.info()
+            for number in range(self._count):
+                name = "worker" if self._count == 1 else f"worker-{number}"
+                self._launch(gauge, f"worker-{number}", log_directory / f"{name}.log")
+            deadline = time.monotonic() + READY_WITHIN_S + READY_PER_WORKER_S * self._count
+            infos = [self._reach(child, deadline) for child in self._children]
+            for info in infos:
+                check_version(info, str(gauge))
         except (WorkerLost, WorkerRefused) as error:
             self.stop(at_once=True)
             raise FleetFailure(f"the worker did not come up: {error}") from None
         except BaseException:
             self.stop(at_once=True)
             raise
-        if info.api != API_VERSION:
-            self.stop(at_once=True)
-            raise FleetFailure(
-                f"{gauge} speaks version {info.api} of the worker API, expected {API_VERSION}: "
-                "streamgauge and gauge are from different versions, install both anew"
-            )
-        return Worker(name="worker-0", client=self._client, pid=self._child.pid)
+        if self._count == 1:
+            only = self._children[0]
+            assert only.client is not None
+            return Worker(name=only.name, client=only.client, pid=only.process.pid)
+        members = []
+        for child in self._children:
+            assert child.client is not None
+            # They share this machine's cores, so they are alike.
+            capacity = Capacity(child.name, 1.0, frozenset({"producers", "consumers"}))
+            members.append(Member(capacity, child.client))
+        self._crew = Crew(members, self._topology, self._on_loss)
+        pids = {child.name: child.process.pid for child in self._children}
+        return Worker(name=CREW, client=self._crew, pid=None, pids=pids, lab_clock=True)
 
-    def _await_address(self) -> str:
+    def _launch(self, gauge: Path, name: str, log: Path) -> None:
+        try:
+            process = start_child([str(gauge), "worker", "--listen", "127.0.0.1:0"], log)
+        except OSError as error:
+            raise FleetFailure(f"{gauge} could not be started: {error.strerror}") from None
+        self._children.append(_Child(name, process, log))
+
+    def _reach(self, child: _Child, deadline: float) -> Info:
+        child.client = WorkerClient(self._await_address(child, deadline))
+        return child.client.info()
+
+    def _await_address(self, child: _Child, deadline: float) -> str:
         """Waits for the line `ready HOST:PORT`."""
-        assert self._child is not None
-        assert self._log is not None
-        deadline = time.monotonic() + READY_WITHIN_S
         while time.monotonic() < deadline:
-            for line in self._log.read_text("utf-8", "replace").splitlines(keepends=True):
+            for line in child.log.read_text("utf-8", "replace").splitlines(keepends=True):
                 if line.startswith(READY_PREFIX) and line.endswith("\n"):
                     return line[len(READY_PREFIX) :].strip()
-            if self._child.poll() is not None:
-                said = last_lines(self._log) or "it said nothing"
-                raise FleetFailure(f"the worker ended with status {self._child.returncode}: {said}")
+            if child.process.poll() is not None:
+                said = last_lines(child.log) or "it said nothing"
+                raise FleetFailure(f"the worker ended with status {child.process.returncode}: {said}")
             time.sleep(POLL_S)
-        raise FleetFailure(f"the worker was not ready within {READY_WITHIN_S:g} s (log: {self._log})")
+        raise FleetFailure(f"the worker was not ready in time (log: {child.log})")
 
     def failure(self) -> str | None:
-        """How the child ended, when it did."""
-        if self._child is None:
+        """How a child ended, when one did whose end is the trial's."""
+        if not self._children:
             return "the worker was stopped"
-        if self._child.poll() is None:
-            return None
-        status = self._child.returncode
-        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-        said = last_lines(self._log, 1) if self._log is not None and status > 0 else ""
-        return f"the worker {how}" + (f": {said}" if said else "")
+        if self._crew is None:
+            return self._children[0].failure()
+        try:
+            self._crew.check()
+            for child, member in zip(self._children, self._crew.members, strict=True):
+                reason = None if member.lost is not None else child.failure()
+                if reason is not None:
+                    self._crew.lose(member, reason)
+        except WorkerLost as error:
+            return str(error)
+        return None
+
+    def notes(self) -> list[str]:
+        """As Fleet."""
+        return self._crew.notes if self._crew is not None else []
+
+    def losses(self) -> list[str]:
+        """As Fleet."""
+        return self._crew.losses if self._crew is not None else []
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Closes the connections and stops the child."""
-        if self._client is not None:
+        """Closes the connections and stops the children."""
+        if self._crew is not None:
             with contextlib.suppress(Exception):
-                self._client.close()
-            self._client = None
-        if self._child is not None:
-            stop_child(self._child, 0.0 if at_once else STOP_GRACE_S)
-            self._child = None
+                self._crew.close()
+            self._crew = None
+        for child in self._children:
+            if child.client is not None:
+                with contextlib.suppress(Exception):
+                    child.client.close()
+        for child in self._children:
+            # All are asked before the first is waited for.
+            if not at_once and child.process.poll() is None:
+                child.process.terminate()
+        for child in self._children:
+            stop_child(child.process, 0.0 if at_once else STOP_GRACE_S)
+        self._children = []

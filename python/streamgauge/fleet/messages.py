@@ -26,6 +26,7 @@ class Info(Message):
     pid: int
     cores: int
     protocols: list[str]
+    monotonic_ns: int = 0
 
 
 class Readiness(Message):
@@ -43,6 +44,8 @@ class LaneStatus(Message):
     role: str
     scheduling: str
     cpu_s: float = 0.0
+    worker: str | None = None
+    """Whose it is, where there are several workers."""
 
 
 class TrialStatus(Message):
@@ -127,6 +130,7 @@ class Counters(Message):
 
     acked_msgs: int = 0
     acked_bytes: int = 0
+    waiting_msgs: int = 0
     batches: int = 0
     subscriptions: list[SubscriptionCounters] = Field(default_factory=list)
 
@@ -138,8 +142,23 @@ class PhaseBegin(Message):
     from_s: float
 
 
+class ClockPort(Message):
+    """The answer to POST /v1/clock."""
+
+    port: int
+
+
+class ClockSamples(Message):
+    """GET /v1/clock: exchanges as (peer, t1, t2, t3, t4)."""
+
+    next: int
+    samples: list[tuple[int, int, int, int, int]]
+
+
 class Intervals(Message):
     """GET /v1/trials/{id}/intervals. The rows stay as they came, because they are stored as they came."""
 
     next: int
     intervals: list[dict[str, Any]]
+    shown: list[dict[str, Any]] | None = None
+    """Of several workers: one per interval, added up for those who watch."""

@@ -699,6 +699,8 @@ class TrialResult(Model):
     cannot: list[str] = Field(default_factory=list)
     """What of the workload the protocol could not do."""
     worker_rss_bytes_max: int = 0
+    end_to_end_bound_ms: float | None = None
+    """How wrong an end-to-end latency can be because it was measured between two clocks; None with one clock."""
 
 
 class Manifest(Model):

@@ -145,7 +145,8 @@ def hero(run: Run, labels: Sequence[str]) -> str:
         for index, (cell, label) in enumerate(zip(found, labels, strict=False))
     )
     mixed = words.mixed_levels([cell.first for cell in found])
-    notice = f'<p class="notice warn">{escape(mixed)}</p>' if mixed else ""
+    doubt = words.doubtful_clocks([trial for cell in found for trial in cell.trials])
+    notice = "".join(f'<p class="notice warn">{escape(text)}</p>' for text in (doubt, mixed) if text)
     return f'{notice}<div class="cards">{cards}</div>'
 
 

@@ -27,6 +27,9 @@ def print_summary(results: Sequence[TrialResult], console: Console) -> None:
     if not results:
         console.print("No trial has a result.")
         return
+    doubt = words.doubtful_clocks(results)
+    if doubt:
+        console.print(Text(doubt, style=STYLES["bad"]))
     for name, group in _by_workload(cells(results)).items():
         workload = group[0].first.workload
         console.print()

@@ -64,6 +64,26 @@ def mixed_levels(trials: Sequence[TrialResult]) -> str | None:
     )
 
 
+CLOCK_SHARE_MAX = 0.20
+"""A bound beyond this share of the p50 makes an end-to-end latency a doubtful figure."""
+
+
+def doubtful_clocks(trials: Sequence[TrialResult]) -> str | None:
+    """What to know before end-to-end latencies between two hosts are read; None when their bounds are small."""
+    found = [
+        (trial.end_to_end_bound_ms, trial.end_to_end_ms.p50)
+        for trial in trials
+        if trial.end_to_end_bound_ms is not None and trial.end_to_end_ms.p50 is not None
+    ]
+    worst = max((pair for pair in found if pair[0] > CLOCK_SHARE_MAX * pair[1]), default=None)
+    if worst is None:
+        return None
+    return (
+        f"End-to-end latencies are uncertain by up to {worst[0]:.3g} ms, at a p50 of {worst[1]:.3g} ms: the clocks of "
+        "the workers' hosts could not be compared better."
+    )
+
+
 def layout(trial: TrialResult) -> str:
     """`1 node`, `3 nodes`, `existing cluster`."""
     return "existing cluster" if trial.attached else plural(trial.nodes, "node")

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.base import WorkerCalls
+from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.heartbeat import Heartbeat
 from streamgauge.fleet.messages import Interval, TrialStatus
 from streamgauge.model.result import WarmUpResult
@@ -63,7 +64,7 @@ class Load:
     def __init__(
         self,
         *,
-        client: WorkerClient,
+        client: WorkerCalls,
         trial: str,
         workload: Workload,
         interrupts: Interrupts,
@@ -154,7 +155,7 @@ class Load:
             if self.workload.backlog is None:
                 self.end_at(stop_s(self.workload))
             else:
-                self.client.begin_phase_at(self.trial, BUILD, stop_s(self.workload))
+                self.client.begin_phase(self.trial, BUILD, stop_s(self.workload))
                 self._ends_s = stop_s(self.workload)
         except WorkerRefused as error:
             return Ending("worker", f"the worker refused to begin the measured phase: {error}")
@@ -241,7 +242,7 @@ class Load:
         found = self.client.intervals(self.trial, self._next)
         if found.intervals:
             self._keep(found.intervals)
-            for value in found.intervals:
+            for value in found.shown if found.shown is not None else found.intervals:
                 interval = Interval.model_validate(value)
                 self.seen_s = interval.start_s + interval.duration_s
                 self.backlogs = {one.name: one.backlog_msgs for one in interval.subscriptions}

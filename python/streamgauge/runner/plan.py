@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.workload import Workload
 
@@ -41,6 +42,8 @@ class RunPlan:
     """Where the run's directory is made."""
     data: Path | None
     """Where systems keep their data; None: within the run's directory."""
+    fleet: FleetChoice = THIS_MACHINE
+    """Where the load workers run."""
 
 
 def order_trials(

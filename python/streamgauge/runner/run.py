@@ -11,7 +11,6 @@ from typing import Any, Literal
 import streamgauge
 from streamgauge.fleet.base import Fleet
 from streamgauge.fleet.binary import find_gauge
-from streamgauge.fleet.local import LocalFleet
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.runner import machine
 from streamgauge.runner.interrupts import Interrupted, Interrupts
@@ -149,7 +148,7 @@ class Run:
             self._observer.trial_ended(result)
 
     def _fleet(self) -> Fleet:
-        return LocalFleet(self._gauge)
+        return self._plan.fleet.make(self._gauge)
 
     def _end(self, interrupts: Interrupts) -> RunOutcome:
         """Judges the trials once more with the probe that came after them, and writes the report."""

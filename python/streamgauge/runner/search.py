@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.base import WorkerCalls
+from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.messages import Interval
 from streamgauge.model.result import Probe, Search, SearchAsked
 from streamgauge.model.units import format_rate
@@ -40,7 +41,7 @@ OVERDUE_S = 10.0
 class Bench:
     """What a probe needs of the trial around it."""
 
-    client: WorkerClient
+    client: WorkerCalls
     workload: Workload
     cores: int
     request: Callable[[Workload, int], dict[str, Any]]

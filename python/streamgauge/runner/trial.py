@@ -373,6 +373,8 @@ class TrialRunner:
             status = client.status(status.id)
             self._observer.progress(f"{status.readiness.proven} of {partitions} partitions proven")
         self._learn(status)
+        for note in self._fleet.notes():
+            self._note(note)
         return status.id
 
     # Load
@@ -397,18 +399,19 @@ class TrialRunner:
         if leg is not None:
             leg.pause_early()
         before = self._running.metrics()
-        self._load.start(same_clock=worker.pid is not None)
+        self._load.start(same_clock=worker.pid is not None or worker.lab_clock)
         assert self._phases.start_s is not None
         delay_s = self._phases.start_s - time.monotonic()
         self._update(schedule_start_unix_ms=machine.unix_ms() + int(delay_s * 1000))
         self._sampler = self._sample(self._phases.start_s)
         if self._faults is not None:
-            watch = AckWatch(worker.client.address, trial, self._phases.start_s)
+            watch = AckWatch(worker.only.address, trial, self._phases.start_s)
             self._faults.start(self._phases.start_s, self._workload.warmup_s, watch, self._watch_again)
         ending = self._load.run()
         self._keep_faults()
         if leg is not None and ending.kind == "done":
             ending = leg.run() or ending
+        self._keep_losses()
         after = self._running.metrics()
         metrics = [
             SystemMetric(name=name, before=before.get(name), after=after[name]) for name in sorted(after)
@@ -418,6 +421,11 @@ class TrialRunner:
             self._ended_by(ending)
         if ending.kind != "worker":
             self._finish(ending)
+
+    def _keep_losses(self) -> None:
+        """Of several workers some may have been lost while the others went on."""
+        texts = [f"worker lost: {loss}; the others took over its rate" for loss in self._fleet.losses()]
+        self._update(fatal=[*self._context.fatal, *(one for one in texts if one not in self._context.fatal)])
 
     def _warmed_up(self, workload: Workload, found: WarmUpResult) -> None:
         """The warm-up is over whose length was not fixed."""
@@ -445,8 +453,8 @@ class TrialRunner:
         assert self._worker is not None
         assert self._running is not None
         watched = self._watched()
-        if self._worker.pid is not None:
-            watched.append(Watched("worker", self._worker.name, self._worker.pid))
+        workers = self._worker.processes.items()
+        watched.extend(Watched("worker", name, pid) for name, pid in workers)
         data = None if self._context.attached else self._data
         sampler = ResourceSampler(start_s, INTERVAL_S, watched, self._directory.append_resources, data)
         sampler.start()
@@ -657,7 +665,7 @@ class TrialRunner:
     def _lane(self, lane: LaneStatus) -> Lane:
         assert self._worker is not None
         return Lane(
-            worker=self._worker.name,
+            worker=lane.worker or self._worker.name,
             name=lane.name,
             role=lane.role,
             scheduling=lane.scheduling,

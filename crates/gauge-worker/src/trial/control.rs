@@ -7,23 +7,37 @@ use gauge_load::clock::{monotonic_ns, process_cpu_ns, unix_ns};
 
 use super::Supervisor;
 use crate::error::ApiError;
-use crate::handle::{State, Status};
+use crate::handle::{Begin, State, Status};
 use crate::link::Command;
 use crate::plan::PhasePlan;
 
 /// The start lies at least this far ahead, so that every lane knows of it in time.
 const START_DELAY_NS_MIN: i64 = 10_000_000;
+/// And at most this far.
+const START_DELAY_NS_MAX: i64 = 60_000_000_000;
 /// A change of the rate or of the phases takes effect this far ahead, for the same reason.
 const CHANGE_DELAY_NS: i64 = 10_000_000;
 /// A phase without a time begins with the next interval that is at least this far away.
 const PHASE_DELAY_NS: i64 = 200_000_000;
 
 impl Supervisor {
-    pub(super) fn start(&mut self, delay_ns: i64) -> Result<Status, ApiError> {
+    pub(super) fn start(&mut self, begin: Begin) -> Result<Status, ApiError> {
         if self.state != State::Ready {
             return Err(self.wrong_state("started", "that is ready"));
         }
-        let start_ns = monotonic_ns() + delay_ns.max(START_DELAY_NS_MIN);
+        let now_ns = monotonic_ns();
+        let start_ns = match begin {
+            Begin::In(delay_ns) => now_ns + delay_ns.max(START_DELAY_NS_MIN),
+            Begin::At(at_ns) if (START_DELAY_NS_MIN..=START_DELAY_NS_MAX).contains(&(at_ns - now_ns)) => {
+                at_ns
+            }
+            Begin::At(at_ns) => {
+                return Err(ApiError::conflict(format!(
+                    "at_ns is {:.3} s away: expected an instant of this worker's CLOCK_MONOTONIC, 0.01 to 60 s from now",
+                    at_ns.saturating_sub(now_ns) as f64 / 1e9
+                )));
+            }
+        };
         self.start_unix_ns = Some(unix_ns() + (start_ns - monotonic_ns()));
         let lanes_cpu_ns: Vec<i64> = self
             .lanes

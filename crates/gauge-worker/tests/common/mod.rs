@@ -26,11 +26,15 @@ pub struct Worker {
 
 impl Worker {
     pub fn new() -> Worker {
+        Worker::behind(gauge_worker::Access::open())
+    }
+
+    pub fn behind(access: gauge_worker::Access) -> Worker {
         let system = Arc::new(System::default());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let app = gauge_worker::App::new(vec![Arc::new(Fake(Arc::clone(&system)))]);
-        std::thread::spawn(move || gauge_worker::serve(listener, &app).unwrap());
+        std::thread::spawn(move || gauge_worker::serve(listener, &app, access).unwrap());
         Worker { address, system }
     }
 

@@ -232,7 +232,7 @@ def open_bench(
         request = dataclasses.replace(choice.request, volume=disks.provide)
         running = choice.system.start(request, data, observer.progress)
         return Bench(
-            choice, running, disks, worker.client, fleet, run_id, seed, directory, data, interrupts, observer
+            choice, running, disks, worker.only, fleet, run_id, seed, directory, data, interrupts, observer
         )
     except BaseException:
         fleet.stop(at_once=True)

@@ -1,0 +1,192 @@
+"""Several real workers on the reference log: the books balance over all, clocks are corrected, losses are noticed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from streamgauge.fleet.base import FleetFailure
+from streamgauge.fleet.binary import find_gauge
+
+ROOT = Path(__file__).resolve().parent.parent
+MAIN = "from streamgauge.cli import main; main()"
+WORKLOAD = """\
+name: shared
+topics: 1
+partitionsPerTopic: 8
+messageSize: 100
+producersPerTopic: 4
+subscriptionsPerTopic: 1
+consumerPerSubscription: 4
+rate: 4000
+warmup: 1s
+duration: 5s
+"""
+pytestmark = pytest.mark.server
+
+
+def lab(directory: Path, *arguments: str, workload: str = WORKLOAD) -> subprocess.Popen[str]:
+    (directory / "shared.yaml").write_text(workload)
+    path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [sys.executable, "-c", MAIN, "run", "shared.yaml", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=directory,
+        env={**os.environ, "GAUGE": str(find_gauge()), "PYTHONPATH": path},
+    )
+
+
+def run(directory: Path, *arguments: str) -> tuple[dict[str, Any], str]:
+    """The result of a run that may be invalid on a crowded machine, and what was printed."""
+    process = lab(directory, *arguments)
+    out, _ = process.communicate(timeout=150)
+    assert process.returncode in (0, 1), out
+    return result(directory), out
+
+
+def result(directory: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        (directory / "runs/latest/trials/001/result.json").read_text(encoding="utf-8")
+    )
+    return found
+
+
+def check_books(found: dict[str, Any]) -> None:
+    audit = found["audit"]
+    assert audit["clean"], audit
+    assert audit["sent"] == audit["subscriptions"][0]["unique"] == 24_000
+    assert found["publish_rate_msgs_s"] == pytest.approx(4000, rel=0.01)
+
+
+@pytest.mark.parametrize("topology", ["same", "split"])
+def test_the_books_of_several_workers_balance(tmp_path: Path, topology: str) -> None:
+    found, out = run(tmp_path, "--workers", "3", "--topology", topology)
+    check_books(found)
+    names = {lane["worker"] for lane in found["lanes"]}
+    assert names == {"worker-0", "worker-1", "worker-2"}, out
+    assert found["end_to_end_bound_ms"] is None
+    roles = {lane["worker"]: lane["role"] for lane in found["lanes"]}
+    if topology == "split":
+        assert set(roles.values()) == {"producer", "consumer"}
+
+
+def test_64_workers_start_run_and_stop_as_one(tmp_path: Path) -> None:
+    many = WORKLOAD.replace("producersPerTopic: 4", "producersPerTopic: 64").replace(
+        "consumerPerSubscription: 4", "consumerPerSubscription: 64"
+    )
+    process = lab(tmp_path, "--workers", "64", workload=many.replace("Topic: 8", "Topic: 64"))
+    peak_bytes = 0
+    while process.poll() is None:
+        with contextlib.suppress(psutil.Error):
+            peak_bytes = max(peak_bytes, psutil.Process(process.pid).memory_info().rss)
+        time.sleep(0.2)
+    assert process.returncode in (0, 1), process.stdout and process.stdout.read()
+    check_books(result(tmp_path))
+    assert 0 < peak_bytes < 500e6
+
+
+@pytest.mark.parametrize("on_loss", ["end", "go-on"])
+def test_a_lost_worker_is_noticed_and_marked(tmp_path: Path, on_loss: str) -> None:
+    events = tmp_path / "events.jsonl"
+    arguments = ("--workers", "2", "--on-worker-loss", on_loss, "--events", str(events), "--duration", "8s")
+    process = lab(tmp_path, *arguments)
+    deadline = time.monotonic() + 60
+    while '"interval"' not in (events.read_text() if events.exists() else ""):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    workers = [one for one in psutil.Process(process.pid).children() if "worker" in one.cmdline()[1:2]]
+    min(workers, key=lambda one: one.pid).kill()
+    killed_s = time.monotonic()
+    if on_loss == "end":
+        while "worker lost" not in events.read_text():
+            assert time.monotonic() - killed_s < 3.0
+            time.sleep(0.05)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == (3 if on_loss == "end" else 1), out
+    found = result(tmp_path)
+    assert not found["validity"]["valid"]
+    reasons = " ".join(found["validity"]["reasons"])
+    assert "worker lost: worker-0" in reasons or "worker lost: the worker" in reasons, reasons
+    if on_loss == "go-on":
+        assert "took over its rate" in reasons
+        assert found["status"] == "complete"
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Path]:
+    """Two workers with TLS and a token, one with a clock that is 50 ms ahead and gains 100 ppm."""
+    try:
+        gauge = find_gauge()
+    except FleetFailure as failure:
+        pytest.fail(f"{failure}; run the tests with make test")
+    identity = tmp_path / "identity"
+    made = subprocess.run(
+        [gauge, "worker", "--make-identity", identity], capture_output=True, text=True, check=True
+    )
+    secrets: list[str | Path] = ["--token-file", identity / "token"]
+    secrets += ["--certificate", identity / "certificate.pem"]
+    secrets += ["--key", identity / "key.pem"]
+    workers, lines = [], [f"token_file: {identity / 'token'}", "hosts:"]
+    for name, role, skew in (("sends", "producers", "50,100"), ("receives", "consumers", "0,0")):
+        worker = subprocess.Popen(
+            [gauge, "worker", "--listen", "127.0.0.1:0", *secrets, "--skew-clock", skew],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        workers.append(worker)
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == f"certificate {made.stdout}"
+        address = worker.stdout.readline().removeprefix("ready ").strip()
+        lines.append(
+            f"  - {{name: {name}, address: '{address}', roles: {role}, fingerprint: '{made.stdout.strip()}'}}"
+        )
+    (tmp_path / "hosts.yaml").write_text("\n".join(lines) + "\n")
+    yield tmp_path / "hosts.yaml"
+    for worker in workers:
+        worker.terminate()
+        assert worker.wait(10) == 143
+
+
+def test_clocks_of_hosts_are_recovered_within_the_bound(tmp_path: Path, hosts: Path) -> None:
+    found, out = run(tmp_path, "--fleet", str(hosts))
+    check_books(found)
+    trial = json.loads((tmp_path / "runs/latest/trials/001/trial.json").read_text(encoding="utf-8"))
+    clocks = trial["finish"]["clocks"]
+    pair = next(one for one in clocks["pairs"] if one["asker"] == "receives")
+    # The clock gains 0.1 ms per second, and the worker ran some seconds before and during the trial.
+    assert 50.0 - pair["bound_ms"] <= pair["ahead_ms"] <= 60.0, clocks
+    assert clocks["loops"]["looked_at"] == 1
+    through = found["end_to_end_ms"]
+    assert found["end_to_end_bound_ms"] == clocks["bound_ms"] < 25.0
+    # Uncorrected, every latency would be 50 ms below the truth.
+    assert through["min"] >= -clocks["bound_ms"]
+    assert through["p50"] >= found["publish_ms"]["min"] - clocks["bound_ms"]
+    doubtful = clocks["bound_ms"] > 0.2 * through["p50"]
+    assert ("End-to-end latencies are uncertain" in out) == doubtful
+    token = (tmp_path / "identity/token").read_text().strip()
+    kept = [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]
+    assert not any(token.encode() in path.read_bytes() for path in kept)
+    assert token not in out
+
+
+def test_a_worker_that_is_another_is_not_trusted(tmp_path: Path, hosts: Path) -> None:
+    text = hosts.read_text()
+    pinned = text.split("sha256:")[1][:64]
+    hosts.write_text(text.replace(pinned, "0" * 64, 1))
+    process = lab(tmp_path, "--fleet", str(hosts))
+    out, _ = process.communicate(timeout=100)
+    assert process.returncode == 3
+    assert f"shows a certificate with the fingerprint sha256:{pinned}, expected sha256:0000" in out.replace(
+        "\n", " "
+    ), out
