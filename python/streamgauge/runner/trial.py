@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import math
 import os
 import re
@@ -36,27 +35,20 @@ from streamgauge.runner.load import Ending, Health, Load
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.phases import PhaseLog
 from streamgauge.runner.plan import TrialPlan
-from streamgauge.runner.request import (
-    INTERVAL_S,
-    ready_within_s,
-    stop_s,
-    topic_names,
-    topic_requests,
-    trial_request,
-)
+from streamgauge.runner.record import TrialRecord
+from streamgauge.runner.request import INTERVAL_S, ready_within_s, stop_s
 from streamgauge.runner.resources import ResourceSampler, Watched
 from streamgauge.runner.search import Bench, search
+from streamgauge.runner.settle import SETTLE_WITHIN_S, settle
+from streamgauge.runner.topics import Topics, check_room
 from streamgauge.store.context import TrialContext
-from streamgauge.store.directory import ACKS_NAME, TrialDirectory, event
+from streamgauge.store.directory import ACKS_NAME, TrialDirectory
 from streamgauge.store.files import rescue_logs
 from streamgauge.store.measured import measured_level
 from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError, SystemRequest
 from streamgauge.systems.powercut import Disks, open_disks
 
 READY_POLL_S = 0.1
-SETTLE_WITHIN_S = 10.0
-SETTLE_SHARE = 0.15
-"""The system is settled when all its processes together use less than this share of one core for a second."""
 DISK_LOOK_EVERY_S = 1.0
 
 FAILURES = (SystemFailure, SystemInputError, WorkerLost, WorkerRefused, FleetFailure)
@@ -83,23 +75,19 @@ class TrialRunner:
         self._fleet = fleet
         self._interrupts = interrupts
         self._observer = observer
-        self._phases = PhaseLog(observer, self._keep_event)
         self._running: RunningSystem | None = None
         self._worker: Worker | None = None
         self._load: Load | None = None
         self._faults: FaultLeg | None = None
         self._disks: Disks | None = None
         self._sampler: ResourceSampler | None = None
-        self._topics: list[str] = []
-        self._existing: dict[str, int] = {}
-        """Topic -> partitions, where topics are read that exist."""
         self._workload = plan.workload
         """The plan's, at the rate that was found where one was to be found."""
         self._disk_looked_s = 0.0
         self.input_error = False
         """Whether the trial failed because of what was asked, and not because of the system."""
         request, now = plan.choice.request, machine.unix_ms()
-        self._context = TrialContext(
+        context = TrialContext(
             run_id=run_id,
             trial=plan.number,
             repeat=plan.repeat,
@@ -120,15 +108,18 @@ class TrialRunner:
             cores=machine.cores(),
             notes=list(plan.workload.notes),
         )
+        self._record = TrialRecord(context, directory, observer)
+        self._phases = PhaseLog(observer, self._record.event)
+        self._topics = Topics(plan, run_id)
 
     @property
     def context(self) -> TrialContext:
         """What is known of the trial."""
-        return self._context
+        return self._record.context
 
     def run(self) -> TrialResult:
         """Runs the trial and writes its result. Never raises for what a system, a worker or the user does."""
-        self._save()
+        self._record.save()
         limit_s = self._plan.limit_s
         try:
             with self._interrupts.within(limit_s):
@@ -162,7 +153,7 @@ class TrialRunner:
             self._faults = FaultLeg(self._running, self._workload.faults, self._disks)
         self._settle()
         self._search()
-        self._create_topics()
+        self._make_topics()
         return self._start_consumers()
 
     def _provision(self) -> None:
@@ -175,12 +166,12 @@ class TrialRunner:
             self._running = choice.system.attach(choice.request)
         else:
             self._data.mkdir(parents=True, exist_ok=True)
-            self._update(data_directory=str(self._data.resolve()))
+            self._record.update(data_directory=str(self._data.resolve()))
             problem = machine.disk_problem(self._data)
             if problem:
                 raise SystemFailure(problem)
             self._running = choice.system.start(self._on_disks(), self._data, self._observer.progress)
-        self._update(
+        self._record.update(
             system_version=self._running.version,
             nodes=self._running.nodes,
             attached=self._running.attached,
@@ -193,34 +184,24 @@ class TrialRunner:
         if not any(fault.action in ON_STORAGE for fault in self._workload.faults):
             return request
         self._disks = open_disks(find_gauge(), self._data.parent / f"{self._data.name}-disks")
-        self._note(
+        self._record.note(
             "the system's data was on disks in user space, which can fail on purpose: they are slower than the disk below"
         )
         return dataclasses.replace(request, volume=self._disks.provide)
 
     def _settle(self) -> None:
-        """A system that has just started is busy with itself; its start is no part of the figures."""
         self._phases.begin(phases.SETTLE, SETTLE_WITHIN_S)
         assert self._running is not None
         if self._running.attached:
             return
         note = machine.drop_page_cache()
         if note:
-            self._note(note)
-        _load_analysis()
-        deadline_s = time.monotonic() + SETTLE_WITHIN_S
-        watched = [process.pid for process in self._running.processes()]
-        before_s = _cpu_s(watched)
-        while time.monotonic() < deadline_s:
-            began_s = time.monotonic()
-            time.sleep(1.0)
-            spent_s = _cpu_s(watched)
-            share = (spent_s - before_s) / (time.monotonic() - began_s)
-            if share < SETTLE_SHARE:
-                return
-            self._observer.progress(f"{choice_name(self._plan)} still uses {100 * share:.0f} % of a core")
-            before_s = spent_s
-        self._note(f"the system was still busy with itself {SETTLE_WITHIN_S:g} s after it had started")
+            self._record.note(note)
+        pids = [process.pid for process in self._running.processes()]
+        if not settle(self._plan.choice.name, pids, self._observer):
+            self._record.note(
+                f"the system was still busy with itself {SETTLE_WITHIN_S:g} s after it had started"
+            )
 
     def _search(self) -> None:
         """Finds the rate, where it is to be found. Its probes are no part of the measured trial."""
@@ -233,7 +214,7 @@ class TrialRunner:
         bench = Bench(
             client=self._worker.client,
             workload=self._plan.workload,
-            cores=self._context.cores,
+            cores=self.context.cores,
             request=self._probe_request,
             delete_topics=self._delete_topics,
             failure=self._failure,
@@ -243,12 +224,12 @@ class TrialRunner:
         if found.low_msgs_s is None:
             raise SystemFailure(f"no sustainable rate was found: {found.explanation}")
         self._workload = self._plan.workload.at_rate(found.low_msgs_s)
-        self._update(rate_msgs_s=found.low_msgs_s)
+        self._record.update(rate_msgs_s=found.low_msgs_s)
 
     def _keep_search(self, found: Search) -> None:
-        self._update(search=found)
+        self._record.update(search=found)
         if found.probes:
-            self._keep_event("probe", found.probes[-1].model_dump())
+            self._record.event("probe", found.probes[-1].model_dump())
 
     def _failure(self) -> str | None:
         assert self._running is not None
@@ -258,94 +239,50 @@ class TrialRunner:
         """Makes the topics of a probe; what the worker is asked to do with them."""
         assert self._running is not None
         assert self._worker is not None
-        running = self._running
-        self._topics = topic_names(workload, self._context.run_id, self._plan.number, number)
-        requests = topic_requests(workload, self._topics, running.topic_plan())
-        self._worker.client.create_topics(running.connection, requests, ready_within_s(self._workload))
-        return self._request(workload, number)
+        self._topics.create(workload, self._running, self._worker.client, probe=number)
+        return self._topics.request(workload, self._running, probe=number)
 
-    def _request(self, workload: Workload, probe: int | None = None) -> dict[str, Any]:
-        assert self._running is not None
-        return trial_request(
-            workload,
-            list(self._existing) or self._topics,
-            partitions=self._existing,
-            system=self._running.connection,
-            acks=self._running.acks,
-            run_id=self._context.run_id,
-            trial=self._plan.number,
-            seed=self._plan.seed,
-            probe=probe,
-        )
-
-    def _check_room(self, copies: int) -> None:
-        """A backlog that cannot fit is refused before anything is produced."""
-        asked, workload = self._plan.workload.backlog, self._plan.workload
-        free = None if self._context.attached else machine.free_bytes(self._data)
-        if asked is None or free is None:
-            return
-        readers = 1 if asked.reader == "extra" else workload.subscriptions_per_topic
-        needed = asked.size_bytes // readers * copies + machine.FREE_BYTES_MIN
-        if needed > free:
-            raise SystemInputError(
-                f"a backlog of {asked.size_bytes / 1e9:.3g} GB ({copies} "
-                f"cop{'y' if copies == 1 else 'ies'}) does not fit: it needs {needed / 1e9:.3g} GB, and "
-                f"{free / 1e9:.3g} GB are free where the system keeps its data; choose a smaller one with "
-                "--backlog, or another place with --data"
-            )
-
-    def _create_topics(self) -> None:
+    def _make_topics(self) -> None:
         assert self._running is not None
         assert self._worker is not None
-        workload, running, client = self._plan.workload, self._running, self._worker.client
-        self._check_room(running.topic_plan().replication_factor)
-        if workload.read_topics:
-            names = list(workload.read_topics)
-            self._find_topics(names)
+        running, client = self._running, self._worker.client
+        if not self.context.attached:
+            check_room(self._plan.workload, running.topic_plan().replication_factor, self._data)
+        if self._plan.workload.read_topics:
+            self._topics.find(self._plan.workload, running, client)
         else:
-            limit_s = ready_within_s(self._workload)
-            self._phases.begin(phases.CREATE_TOPICS, limit_s)
-            names = topic_names(workload, self._context.run_id, self._plan.number)
-            # Remembered first: a request that is cut short may have created them all the same.
-            self._topics = names
-            requests = topic_requests(workload, names, running.topic_plan())
-            client.create_topics(running.connection, requests, limit_s)
+            self._phases.begin(phases.CREATE_TOPICS, ready_within_s(self._workload))
+            self._topics.create(self._workload, running, client)
         self._observer.progress("reading settings back")
-        found = running.read_back(lambda topics: client.describe(running.connection, topics), names)
+        self._record.update(durability=self._durability())
+
+    def _durability(self) -> Durability:
+        """What the live system's settings amount to, and what an experiment has found for the same settings."""
+        assert self._running is not None
+        assert self._worker is not None
+        running, client, choice = self._running, self._worker.client, self._plan.choice
+        found = running.read_back(
+            lambda topics: client.describe(running.connection, topics), self._topics.all_names
+        )
         measured = measured_level(
             self._directory.path.parents[2],
-            system=self._plan.choice.system.name,
+            system=choice.system.name,
             version=running.version,
             nodes=running.nodes,
             declared=found.level,
-            options=self._plan.choice.request.options,
+            options=choice.request.options,
         )
         if measured is not None and measured[0] != found.level:
-            self._note(f"durability {found.level} is declared, but {measured[1]} has measured {measured[0]}")
-        self._update(
-            durability=Durability(
-                asked=self._plan.choice.request.level,
-                declared=found.level,
-                measured=measured[0] if measured is not None else None,
-                settings=dict(found.settings),
-                mismatches=list(found.mismatches),
+            self._record.note(
+                f"durability {found.level} is declared, but {measured[1]} has measured {measured[0]}"
             )
+        return Durability(
+            asked=choice.request.level,
+            declared=found.level,
+            measured=measured[0] if measured is not None else None,
+            settings=dict(found.settings),
+            mismatches=list(found.mismatches),
         )
-
-    def _find_topics(self, names: list[str]) -> None:
-        """Topics that exist already, with as many partitions as they have; they are not ours to delete."""
-        assert self._running is not None
-        assert self._worker is not None
-        told = self._worker.client.describe(self._running.connection, names).get("topics") or {}
-        partitions: dict[str, int] = {}
-        for name in names:
-            count = (told.get(name) or {}).get("partitions")
-            if not count:
-                raise SystemInputError(
-                    f"read: no topic '{name}' on {', '.join(self._plan.choice.request.connect)}"
-                )
-            partitions[name] = int(count)
-        self._existing = partitions
 
     def _start_consumers(self) -> str:
         assert self._running is not None
@@ -355,7 +292,7 @@ class TrialRunner:
         limit_s = ready_within_s(self._workload)
         self._phases.begin(phases.START_CONSUMERS, limit_s)
         client = self._worker.client
-        status = client.create_trial(self._request(self._workload))
+        status = client.create_trial(self._topics.request(self._workload, self._running))
         deadline_s = time.monotonic() + limit_s
         while status.state != "ready":
             if status.ended:
@@ -374,7 +311,7 @@ class TrialRunner:
             self._observer.progress(f"{status.readiness.proven} of {partitions} partitions proven")
         self._learn(status)
         for note in self._fleet.notes():
-            self._note(note)
+            self._record.note(note)
         return status.id
 
     # Load
@@ -402,7 +339,7 @@ class TrialRunner:
         self._load.start(same_clock=worker.pid is not None or worker.lab_clock)
         assert self._phases.start_s is not None
         delay_s = self._phases.start_s - time.monotonic()
-        self._update(schedule_start_unix_ms=machine.unix_ms() + int(delay_s * 1000))
+        self._record.update(schedule_start_unix_ms=machine.unix_ms() + int(delay_s * 1000))
         self._sampler = self._sample(self._phases.start_s)
         if self._faults is not None:
             watch = AckWatch(worker.only.address, trial, self._phases.start_s)
@@ -416,7 +353,7 @@ class TrialRunner:
         metrics = [
             SystemMetric(name=name, before=before.get(name), after=after[name]) for name in sorted(after)
         ]
-        self._update(system_metrics=metrics)
+        self._record.update(system_metrics=metrics)
         if ending.kind != "done":
             self._ended_by(ending)
         if ending.kind != "worker":
@@ -425,14 +362,16 @@ class TrialRunner:
     def _keep_losses(self) -> None:
         """Of several workers some may have been lost while the others went on."""
         texts = [f"worker lost: {loss}; the others took over its rate" for loss in self._fleet.losses()]
-        self._update(fatal=[*self._context.fatal, *(one for one in texts if one not in self._context.fatal)])
+        self._record.update(
+            fatal=[*self.context.fatal, *(one for one in texts if one not in self.context.fatal)]
+        )
 
     def _warmed_up(self, workload: Workload, found: WarmUpResult) -> None:
         """The warm-up is over whose length was not fixed."""
         self._workload = workload
-        self._update(warm_up=found, measure_from_s=workload.warmup_s, measure_until_s=stop_s(workload))
+        self._record.update(warm_up=found, measure_from_s=workload.warmup_s, measure_until_s=stop_s(workload))
         if not found.steady:
-            self._note(
+            self._record.note(
                 f"the load was not steady when the warm-up ended after {found.lasted_s:g} s (its limit): "
                 f"{found.explanation}"
             )
@@ -444,9 +383,9 @@ class TrialRunner:
         return BacklogLeg(
             load,
             asked,
-            attached=self._context.attached,
-            note=self._note,
-            learn=lambda facts: self._update(backlog=facts),
+            attached=self.context.attached,
+            note=self._record.note,
+            learn=lambda facts: self._record.update(backlog=facts),
         )
 
     def _sample(self, start_s: float) -> ResourceSampler:
@@ -455,7 +394,7 @@ class TrialRunner:
         watched = self._watched()
         workers = self._worker.processes.items()
         watched.extend(Watched("worker", name, pid) for name, pid in workers)
-        data = None if self._context.attached else self._data
+        data = None if self.context.attached else self._data
         sampler = ResourceSampler(start_s, INTERVAL_S, watched, self._directory.append_resources, data)
         sampler.start()
         return sampler
@@ -476,10 +415,10 @@ class TrialRunner:
         self._faults.stop()
         self._tell_faults()
         self._faults.write_acks(self._directory.path / ACKS_NAME)
-        self._update(faults=self._faults.made)
+        self._record.update(faults=self._faults.made)
         broken = self._faults.still_broken()
         if broken:
-            self._note(
+            self._record.note(
                 f"{', '.join(broken)} had not been started again when the load ended: what only they had could not "
                 "be audited"
             )
@@ -487,7 +426,7 @@ class TrialRunner:
     def _tell_faults(self) -> None:
         assert self._faults is not None
         for text in self._faults.news():
-            self._keep_event("fault", {"text": text})
+            self._record.event("fault", {"text": text})
             self._observer.note(text)
 
     def _finish(self, ending: Ending) -> None:
@@ -502,9 +441,9 @@ class TrialRunner:
             return
         drained_s = began_s + float(answer.get("drain_s") or 0.0)
         self._phases.begin(phases.AUDIT, at_s=min(drained_s, time.monotonic()))
-        self._update(finish=answer, lanes=self._lanes(answer.get("lanes")))
+        self._record.update(finish=answer, lanes=self._lanes(answer.get("lanes")))
         if answer.get("drained") is False and ending.kind == "done":
-            self._note(
+            self._record.note(
                 "the drain ended before everything that was acknowledged had been received "
                 f"({float(answer.get('drain_s') or 0.0):.1f} s)"
             )
@@ -515,7 +454,7 @@ class TrialRunner:
     def _cut(self, stopped_s: float) -> None:
         """The measured window ends with the last whole interval before the schedule's end."""
         until_s = min(stop_s(self._workload), math.floor(stopped_s / INTERVAL_S) * INTERVAL_S)
-        self._update(measure_until_s=max(until_s, self._context.measure_from_s))
+        self._record.update(measure_until_s=max(until_s, self.context.measure_from_s))
 
     def _system_problem(self) -> str | None:
         """Why the load must end for the system's sake. A cluster that has lost a node and goes on is no reason; the
@@ -530,10 +469,8 @@ class TrialRunner:
         if died is None or not self._running.goes_on():
             return died
         text = f"a node was lost, and the load went on: {self._told(died)}"
-        if text not in self._context.fatal:
-            self._update(fatal=[*self._context.fatal, text])
-            self._keep_event("failure", {"reason": text})
-            self._observer.problem(text)
+        if text not in self.context.fatal:
+            self._record.fail(text)
         return None
 
     # The end
@@ -545,12 +482,12 @@ class TrialRunner:
 
     def _ended_by(self, ending: Ending) -> None:
         """Writes down why the trial ended early; the first reason stays."""
-        if self._context.status != "running":
+        if self.context.status != "running":
             return
         if self._load is not None:
             self._cut(self._load.seen_s)
         if ending.kind == "interrupted":
-            self._update(status="interrupted", failure=ending.reason)
+            self._record.update(status="interrupted", failure=ending.reason)
             self._observer.problem("stopping: what was measured is kept (Ctrl-C again to stop at once)")
             return
         reason = {
@@ -560,9 +497,7 @@ class TrialRunner:
             "time": "out of time",
         }[ending.kind]
         text = f"{reason}: {self._told(ending.reason)}"
-        self._update(status="failed", failure=text, fatal=[*self._context.fatal, text])
-        self._keep_event("failure", {"reason": text})
-        self._observer.problem(text)
+        self._record.fail(text, status="failed", failure=text)
 
     def _kill(self) -> None:
         """At once: nothing is asked politely any more."""
@@ -582,7 +517,7 @@ class TrialRunner:
         if self._load is not None:
             self._attempt("stop the heartbeat", self._load.close)
         kept = self._running is not None and self._running.kept
-        if (self._context.attached or kept) and self._topics:
+        if (self.context.attached or kept) and self._topics.created:
             self._attempt("delete the topics of the trial", self._delete_topics)
         self._attempt("stop the worker", self._fleet.stop)
         running = self._running
@@ -608,7 +543,7 @@ class TrialRunner:
         if self._fleet.failure() is not None:
             # The load's worker is gone; the topics must go all the same.
             self._worker = self._fleet.start(self._directory.logs)
-        self._worker.client.delete_topics(self._running.connection, self._topics)
+        self._worker.client.delete_topics(self._running.connection, self._topics.created)
 
     @staticmethod
     def _made(path: Path) -> Path:
@@ -619,47 +554,47 @@ class TrialRunner:
         try:
             step()
         except Exception as error:
-            self._note(f"could not {what}: {str(error) or type(error).__name__}")
+            self._record.note(f"could not {what}: {str(error) or type(error).__name__}")
 
     def _write(self) -> TrialResult:
         from streamgauge.analysis.trial import analyse
 
-        if self._context.status == "running":
-            self._update(status="complete")
+        if self.context.status == "running":
+            self._record.update(status="complete")
         if self._phases.start_s is not None:
             self._phases.set_bounds(phases.WARM_UP, 0.0, min(self._workload.warmup_s, self._end_s()))
             measured_s = min(stop_s(self._workload), self._end_s())
-            self._phases.set_bounds(phases.MEASURE, self._context.measure_from_s, measured_s)
-        self._update(phases=self._phases.phases(), ended_unix_ms=machine.unix_ms())
+            self._phases.set_bounds(phases.MEASURE, self.context.measure_from_s, measured_s)
+        self._record.update(phases=self._phases.phases(), ended_unix_ms=machine.unix_ms())
         self._observer.progress("computing the figures")
         self._directory.seal()
-        self._save()
-        result = analyse(self._context.raw(self._directory.path))
+        self._record.save()
+        result = analyse(self.context.raw(self._directory.path))
         self._directory.write_result(result)
         return result
 
     def _end_s(self) -> float:
         """Where the schedule ended."""
-        if self._context.status == "complete":
+        if self.context.status == "complete":
             return stop_s(self._workload)
-        return max(self._context.measure_until_s, self._load.seen_s if self._load is not None else 0.0)
+        return max(self.context.measure_until_s, self._load.seen_s if self._load is not None else 0.0)
 
     # Small things
 
     def _disk_problem(self) -> str | None:
         now_s = time.monotonic()
-        if self._context.attached or now_s - self._disk_looked_s < DISK_LOOK_EVERY_S:
+        if self.context.attached or now_s - self._disk_looked_s < DISK_LOOK_EVERY_S:
             return None
         self._disk_looked_s = now_s
         return machine.disk_problem(self._data)
 
     def _learn(self, status: TrialStatus) -> None:
         lanes = [self._lane(lane) for lane in status.lanes]
-        self._update(client=status.client, cannot=list(status.cannot), lanes=lanes)
+        self._record.update(client=status.client, cannot=list(status.cannot), lanes=lanes)
 
     def _lanes(self, told: Any) -> list[Lane]:
         if not isinstance(told, list):
-            return self._context.lanes
+            return self.context.lanes
         return [self._lane(LaneStatus.model_validate(lane)) for lane in told]
 
     def _lane(self, lane: LaneStatus) -> Lane:
@@ -672,41 +607,7 @@ class TrialRunner:
             cpu_s=lane.cpu_s,
         )
 
-    def _note(self, text: str) -> None:
-        self._update(notes=[*self._context.notes, text])
-        self._keep_event("note", {"text": text})
-        self._observer.note(text)
-
-    def _keep_event(self, kind: str, facts: dict[str, Any]) -> None:
-        self._directory.append_event(event(kind, **facts))
-
-    def _update(self, **changes: Any) -> None:
-        self._context = self._context.model_copy(update=changes)
-        self._save()
-
-    def _save(self) -> None:
-        self._directory.write_context(self._context)
-
 
 def choice_name(plan: TrialPlan) -> str:
     """What the system is called in this run."""
     return plan.choice.name
-
-
-def _load_analysis() -> None:
-    """Loads what computes the figures while nothing is measured: it takes seconds, and nobody who has pressed
-    Ctrl-C should wait for it."""
-    for name in ("streamgauge.analysis.trial", "streamgauge.store.tables"):
-        importlib.import_module(name)
-
-
-def _cpu_s(pids: list[int]) -> float:
-    """CPU that processes have used so far."""
-    import psutil
-
-    total_s = 0.0
-    for pid in pids:
-        with contextlib.suppress(psutil.Error):
-            spent = psutil.Process(pid).cpu_times()
-            total_s += spent.user + spent.system
-    return total_s
