@@ -23,15 +23,15 @@ from streamgauge.systems.base import (
     Progress,
     ReadBack,
     RunningSystem,
-    System,
     SystemFailure,
     SystemInputError,
     SystemProcess,
     SystemRequest,
     TopicPlan,
 )
-from streamgauge.systems.cache import Cache, Installation
+from streamgauge.systems.cache import Installation
 from streamgauge.systems.java import Java, find_java
+from streamgauge.systems.java_system import JavaSystem
 from streamgauge.systems.kafka_cluster import Launch, start_cluster
 from streamgauge.systems.options import check_free, where_of
 
@@ -55,7 +55,7 @@ def artifacts(version: str) -> list[maven.Artifact]:
     ]
 
 
-class Kafka(System):
+class Kafka(JavaSystem):
     """Gets and runs Apache Kafka."""
 
     name: ClassVar[str] = "kafka"
@@ -63,14 +63,6 @@ class Kafka(System):
     protocol: ClassVar[str] = "kafka"
     default_version: ClassVar[str] = "4.3.1"
     option_keys: ClassVar[frozenset[str]] = settings.OPTION_KEYS
-
-    def __init__(self, cache: Cache | None = None) -> None:
-        self._cache = cache
-
-    @property
-    def cache(self) -> Cache:
-        """Looked up at each use: STREAMGAUGE_CACHE may change in a long-lived process."""
-        return self._cache if self._cache is not None else Cache()
 
     def check(self, request: SystemRequest) -> None:
         where = where_of(request)
@@ -115,19 +107,6 @@ class Kafka(System):
                 raise SystemInputError(
                     f"{where}{key} cannot be set for a cluster that already runs (connect)"
                 )
-
-    def installed(self, version: str | None = None) -> str | None:
-        found = self.cache.find(self.name, version or self.default_version)
-        return None if found is None else str(found.path)
-
-    def missing(self) -> str | None:
-        try:
-            find_java()
-            if self.installed() is None:
-                maven.find_maven()
-        except SystemFailure as failure:
-            return str(failure)
-        return None
 
     def install(self, version: str | None, progress: Progress) -> None:
         version = version or self.default_version

@@ -24,15 +24,15 @@ from streamgauge.systems.base import (
     Progress,
     ReadBack,
     RunningSystem,
-    System,
     SystemFailure,
     SystemInputError,
     SystemProcess,
     SystemRequest,
     TopicPlan,
 )
-from streamgauge.systems.cache import Cache, Installation
+from streamgauge.systems.cache import Installation
 from streamgauge.systems.java import Java, find_java
+from streamgauge.systems.java_system import JavaSystem
 from streamgauge.systems.options import check_free, where_of
 from streamgauge.systems.pulsar_cluster import Launch, start_cluster
 from streamgauge.systems.pulsar_durability import Expectation, compare
@@ -46,7 +46,7 @@ def artifact(version: str) -> maven.Artifact:
     return maven.Artifact("org.apache.pulsar", "pulsar-server-distribution", version, "tar.gz", "bin")
 
 
-class Pulsar(System):
+class Pulsar(JavaSystem):
     """Gets and runs Apache Pulsar."""
 
     name: ClassVar[str] = "pulsar"
@@ -54,14 +54,6 @@ class Pulsar(System):
     protocol: ClassVar[str] = "pulsar"
     default_version: ClassVar[str] = "4.0.8"
     option_keys: ClassVar[frozenset[str]] = settings.OPTION_KEYS
-
-    def __init__(self, cache: Cache | None = None) -> None:
-        self._cache = cache
-
-    @property
-    def cache(self) -> Cache:
-        """Looked up at each use: STREAMGAUGE_CACHE may change in a long-lived process."""
-        return self._cache if self._cache is not None else Cache()
 
     def check(self, request: SystemRequest) -> None:
         where = where_of(request)
@@ -105,19 +97,6 @@ class Pulsar(System):
                 )
         if options.profile is not None:
             raise SystemInputError(f"{where}profile cannot be set for a cluster that already runs (connect)")
-
-    def installed(self, version: str | None = None) -> str | None:
-        found = self.cache.find(self.name, version or self.default_version)
-        return None if found is None else str(found.path)
-
-    def missing(self) -> str | None:
-        try:
-            find_java()
-            if self.installed() is None:
-                maven.find_maven()
-        except SystemFailure as failure:
-            return str(failure)
-        return None
 
     def install(self, version: str | None, progress: Progress) -> None:
         version = version or self.default_version
