@@ -3,48 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from streamgauge.fleet.base import FleetFailure
-from streamgauge.fleet.binary import find_gauge
+from lab_support import lab
 from streamgauge.systems import powercut
 
-ROOT = Path(__file__).resolve().parent.parent
-MAIN = "from streamgauge.cli import main; main()"
 needs_fuse = pytest.mark.skipif(powercut.missing() is not None, reason=str(powercut.missing()))
-
-
-@pytest.fixture(scope="module")
-def gauge() -> Path:
-    try:
-        return find_gauge()
-    except FleetFailure as failure:
-        pytest.fail(f"{failure}; run the tests with make test")
-
-
-def lab(gauge: Path, directory: Path, *arguments: str) -> subprocess.Popen[str]:
-    path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [sys.executable, "-c", MAIN, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=directory,
-        env={**os.environ, "GAUGE": str(gauge), "PYTHONPATH": path},
-    )
 
 
 def durability(gauge: Path, directory: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     """The exit status and the result of the only system."""
-    process = lab(gauge, directory, "durability", "--quick", "--seed", "1", *arguments)
+    process = lab(
+        gauge, directory, "durability", "--quick", "--seed", "1", *arguments, stderr=subprocess.STDOUT
+    )
     said, _ = process.communicate(timeout=200)
     found = json.loads((directory / "runs" / "latest" / "durability.json").read_text("utf-8"))
     assert found["results"][0]["status"] == "complete", said
@@ -57,7 +34,19 @@ def mounts(below: Path) -> list[str]:
 
 def test_a_kill_and_a_restart_are_marked_and_nothing_is_lost(gauge: Path, tmp_path: Path) -> None:
     faults = ("--fault", "kill:1@2s,restart@3s", "--fault", "stop:node-1@5s,cont@5500ms")
-    process = lab(gauge, tmp_path, "run", "--rate", "2000", "--duration", "7s", "--warmup", "1s", *faults)
+    process = lab(
+        gauge,
+        tmp_path,
+        "run",
+        "--rate",
+        "2000",
+        "--duration",
+        "7s",
+        "--warmup",
+        "1s",
+        *faults,
+        stderr=subprocess.STDOUT,
+    )
     said, _ = process.communicate(timeout=120)
     assert process.returncode in (0, 1), said
     result = json.loads((tmp_path / "runs/latest/trials/001/result.json").read_text("utf-8"))
@@ -102,7 +91,17 @@ def test_a_log_that_acknowledges_too_early_is_found_out(gauge: Path, tmp_path: P
 
 @needs_fuse
 def test_a_killed_lab_leaves_no_process_and_no_mount(gauge: Path, tmp_path: Path) -> None:
-    process = lab(gauge, tmp_path, "durability", "gauge-log", "--experiments", "cuts", "--cuts", "50")
+    process = lab(
+        gauge,
+        tmp_path,
+        "durability",
+        "gauge-log",
+        "--experiments",
+        "cuts",
+        "--cuts",
+        "50",
+        stderr=subprocess.STDOUT,
+    )
     deadline_s = time.monotonic() + 60
     while not mounts(tmp_path) and time.monotonic() < deadline_s:
         time.sleep(0.1)

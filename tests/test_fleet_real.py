@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lab_support
 import psutil
 import pytest
 from streamgauge.fleet.base import FleetFailure
 from streamgauge.fleet.binary import find_gauge
 
-ROOT = Path(__file__).resolve().parent.parent
-MAIN = "from streamgauge.cli import main; main()"
 WORKLOAD = """\
 name: shared
 topics: 1
@@ -36,14 +33,8 @@ pytestmark = pytest.mark.server
 
 def lab(directory: Path, *arguments: str, workload: str = WORKLOAD) -> subprocess.Popen[str]:
     (directory / "shared.yaml").write_text(workload)
-    path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [sys.executable, "-c", MAIN, "run", "shared.yaml", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=directory,
-        env={**os.environ, "GAUGE": str(find_gauge()), "PYTHONPATH": path},
+    return lab_support.lab(
+        find_gauge(), directory, "run", "shared.yaml", *arguments, stderr=subprocess.STDOUT
     )
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,31 +11,7 @@ from typing import Any
 import jsonschema
 import psutil
 import pytest
-from streamgauge.fleet.base import FleetFailure
-from streamgauge.fleet.binary import find_gauge
-
-ROOT = Path(__file__).resolve().parent.parent
-MAIN = "from streamgauge.cli import main; main()"
-
-
-@pytest.fixture(scope="module")
-def gauge() -> Path:
-    try:
-        return find_gauge()
-    except FleetFailure as failure:
-        pytest.fail(f"{failure}; run the tests with make test")
-
-
-def lab(gauge: Path, directory: Path, *arguments: str) -> subprocess.Popen[str]:
-    path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [sys.executable, "-c", MAIN, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=directory,
-        env={**os.environ, "GAUGE": str(gauge), "PYTHONPATH": path},
-    )
+from lab_support import ROOT, lab
 
 
 def call(gauge: Path, directory: Path, *arguments: str) -> str:
@@ -164,8 +137,6 @@ def test_the_search_brackets_the_limit_of_a_throttled_log(gauge: Path, tmp_path:
         if found["bound"] != "generator":
             break
         assert found["low_msgs_s"] is None or found["low_msgs_s"] <= limit_msgs_s
-    else:
-        pytest.skip("the machine was never quiet enough for the generator")
     assert found["bound"] == "system", found["explanation"]
     # The limit counts whole requests: 1000 bytes of payload and what the protocol puts around them.
     assert 0.88 * limit_msgs_s <= found["low_msgs_s"] <= limit_msgs_s

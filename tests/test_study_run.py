@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab_support import lab
 from streamgauge.fleet.binary import find_gauge
-from test_lab_real import lab
 
 STUDY = """
 study: tiny

@@ -28,17 +28,16 @@ THREADS_MAX = 8
 
 def threads(used: Sequence[Row]) -> list[Thread]:
     """The system's busiest threads over the rows of the measured window."""
+    rows = [row for row in used if row["scope"] == "thread"]
+    seconds = sum({float(row["start_s"]): float(row["duration_s"]) for row in rows}.values())
+    if seconds <= 0:
+        return []
     spent: dict[str, float] = defaultdict(float)
-    seconds: dict[str, float] = defaultdict(float)
-    looks = {float(row["start_s"]): float(row["duration_s"]) for row in used if row["scope"] == "thread"}
-    for row in used:
-        if row["scope"] == "thread":
-            spent[str(row["process"])] += float(row["cpu_s"] or 0.0)
-            seconds[str(row["process"])] = sum(looks.values())
+    for row in rows:
+        spent[str(row["process"])] += float(row["cpu_s"] or 0.0)
     found = [
-        Thread(process=name.partition("/")[0], name=name.partition("/")[2], core_share=cpu_s / seconds[name])
+        Thread(process=name.partition("/")[0], name=name.partition("/")[2], core_share=cpu_s / seconds)
         for name, cpu_s in spent.items()
-        if seconds[name] > 0
     ]
     return sorted(found, key=lambda one: -one.core_share)[:THREADS_MAX]
 

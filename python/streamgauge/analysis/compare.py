@@ -6,6 +6,7 @@ at. Without the correction a system compared with itself in eight figures would 
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -85,15 +86,8 @@ def _compared(
     name: str, base: list[float], other: list[float], found: Ratio | None, corrected: float | None
 ) -> Compared:
     verdict, differs = _verdict(name, found, corrected)
-    middles = [
-        sorted(values)[len(values) // 2] if len(values) % 2 else _middle(values) for values in (base, other)
-    ]
+    middles = [statistics.median(values) for values in (base, other)]
     return Compared(name, middles[0], middles[1], (len(base), len(other)), found, verdict, differs)
-
-
-def _middle(values: list[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[len(ordered) // 2 - 1] + ordered[len(ordered) // 2]) / 2
 
 
 def _verdict(name: str, found: Ratio | None, corrected: float | None) -> tuple[str, bool]:

@@ -166,7 +166,7 @@ def analyse(raw: RawTrial) -> TrialResult:
         attached=raw.attached,
     )
     audit = _audit(raw.finish)
-    if consumes_only(raw.workload):
+    if raw.workload.consumes_only:
         # What was sent is not known: there is nothing to compare with.
         audit = audit.model_copy(update={"enabled": False, "clean": False})
     whole = intervals.counters()
@@ -180,7 +180,7 @@ def analyse(raw: RawTrial) -> TrialResult:
     amplification = _write_amplification(processes, counted)
     busiest = bottleneck.threads(used)
     bottle = bottleneck.bottleneck(
-        at_its_most=not consumes_only(raw.workload)
+        at_its_most=not raw.workload.consumes_only
         and (
             asked.arrival == "closed"
             or raw.search is not None
@@ -259,7 +259,7 @@ def analyse(raw: RawTrial) -> TrialResult:
             raw.faults,
             Acks.read(raw.directory / ACKS_NAME),
             window,
-            None if raw.workload.extra.get("ramp_to_msgs_s") else raw.rate_msgs_s,
+            None if raw.workload.rate_changes else raw.rate_msgs_s,
         ),
         publish_rate_msgs_s=counted.per_second(counted.acked_msgs),
         publish_rate_mb_s=counted.per_second(counted.acked_bytes) / BYTES_PER_MB,
@@ -303,7 +303,7 @@ def analyse(raw: RawTrial) -> TrialResult:
 def _window(raw: RawTrial, intervals: Intervals) -> Window:
     """The measured window. Where topics are only read, it ends with the last interval in which something came: there is an end to what
     is there, and waiting behind it is no reading."""
-    if not consumes_only(raw.workload):
+    if not raw.workload.consumes_only:
         return Window(raw.measure_from_s, raw.measure_until_s)
     ends = [
         float(row["start_s"]) + float(row["duration_s"])
@@ -312,11 +312,6 @@ def _window(raw: RawTrial, intervals: Intervals) -> Window:
     ]
     until_s = min(max(ends, default=raw.measure_until_s), raw.measure_until_s)
     return Window(raw.measure_from_s, max(until_s, raw.measure_from_s))
-
-
-def consumes_only(workload: WorkloadResult) -> bool:
-    """Whether topics are read that exist, and nothing is produced."""
-    return workload.producers_per_topic == 0
 
 
 def has_extra_reader(workload: WorkloadResult) -> bool:
@@ -382,7 +377,7 @@ def _caught_up(raw: RawTrial, intervals: Intervals, window: Window) -> CatchUp |
         raw.workload.backlog,
         raw.backlog,
         measured=window,
-        rate_msgs_s=None if validity.rate_changes(raw.workload) else raw.rate_msgs_s,
+        rate_msgs_s=None if raw.workload.rate_changes else raw.rate_msgs_s,
         message_bytes=raw.workload.message_size_bytes,
     )
 

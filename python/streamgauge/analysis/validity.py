@@ -100,7 +100,7 @@ def _broken(evidence: Evidence) -> list[str]:
     reasons = list(evidence.fatal)
     if evidence.status == "failed" and not evidence.fatal:
         reasons.append(evidence.failure or "The trial failed before it was complete.")
-    if evidence.workload.producers_per_topic == 0:
+    if evidence.workload.consumes_only:
         if not evidence.received_msgs:
             reasons.append("No message was read: the topics hold nothing from where the subscriptions began.")
     elif evidence.window_s <= 0 or evidence.publish.count == 0:
@@ -161,14 +161,9 @@ def target_msgs(workload: WorkloadResult, window_s: float) -> float | None:
     """Messages that the schedule asks for in the window; None for a closed loop or a rate that changes on the
     way.
     """
-    if workload.rate_msgs_s is None or workload.arrival == "closed" or rate_changes(workload):
+    if workload.rate_msgs_s is None or workload.arrival == "closed" or workload.rate_changes:
         return None
     return workload.rate_msgs_s * window_s
-
-
-def rate_changes(workload: WorkloadResult) -> bool:
-    """Whether the rate changes on the way."""
-    return bool(workload.extra.get("ramp_to_msgs_s") or workload.steps)
 
 
 def allowance_msgs(workload: WorkloadResult, target: float) -> float:
@@ -227,7 +222,7 @@ def _trial_warnings(evidence: Evidence) -> list[str]:
         warnings.append(f"The trial is {evidence.steadiness.label}: {evidence.steadiness.explanation}")
     elif evidence.steadiness.label == "too short":
         warnings.append(f"Too short to judge steadiness: {evidence.steadiness.explanation}")
-    if evidence.workload.producers_per_topic == 0:
+    if evidence.workload.consumes_only:
         warnings.append(
             "Topics were read that existed before: what was sent to them is not known, so there is no audit and no "
             "end-to-end latency."
@@ -296,7 +291,7 @@ def _machine_warnings(evidence: Evidence) -> list[str]:
             )
     target = target_msgs(evidence.workload, evidence.window_s)
     at_its_most = not evidence.has_faults and (
-        not rate_changes(evidence.workload)
+        not evidence.workload.rate_changes
         if target is None
         else evidence.acked_msgs < ACHIEVED_SHARE_MIN * target
     )

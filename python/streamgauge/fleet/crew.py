@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from streamgauge.fleet.base import Fleet
 from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
 from streamgauge.fleet.clocks import ClockWatch, Station
 from streamgauge.fleet.crew_rows import Lineup, merge_counters, merge_finish, merge_status
@@ -352,3 +353,19 @@ def _station(member: Member) -> Station:
         producers=[int(producer["id"]) for producer in request["producers"]],
         receives=bool(request["subscriptions"]),
     )
+
+
+class CrewFleet(Fleet):
+    """A fleet whose workers may be several."""
+
+    def __init__(self) -> None:
+        self._crew: Crew | None = None
+        """None before they are started, when they were left, and where there is only one."""
+
+    def notes(self) -> list[str]:
+        """As Fleet."""
+        return self._crew.notes if self._crew is not None else []
+
+    def losses(self) -> list[str]:
+        """As Fleet."""
+        return self._crew.losses if self._crew is not None else []

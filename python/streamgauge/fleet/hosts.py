@@ -25,9 +25,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from streamgauge.fleet import trust
-from streamgauge.fleet.base import Fleet, FleetFailure, Worker
+from streamgauge.fleet.base import FleetFailure, Worker
 from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
-from streamgauge.fleet.crew import Crew, Member, OnLoss
+from streamgauge.fleet.crew import Crew, CrewFleet, Member, OnLoss
 from streamgauge.fleet.local import CREW, check_version
 from streamgauge.fleet.split import Capacity, Role, Topology
 from streamgauge.model.document import Document, FileModel, read_document
@@ -176,14 +176,14 @@ def _is_loopback(host: str) -> bool:
     return host == "localhost"
 
 
-class HostsFleet(Fleet):
+class HostsFleet(CrewFleet):
     """Workers that run already. They are left running."""
 
     def __init__(self, hosts: Hosts, *, topology: Topology, on_loss: OnLoss) -> None:
+        super().__init__()
         self._hosts = hosts
         self._topology: Topology = topology
         self._on_loss: OnLoss = on_loss
-        self._crew: Crew | None = None
 
     def start(self, log_directory: Path) -> Worker:
         """Reaches all workers and reads their clocks."""
@@ -221,14 +221,6 @@ class HostsFleet(Fleet):
         except WorkerLost as error:
             return str(error)
         return None
-
-    def notes(self) -> list[str]:
-        """As Fleet."""
-        return self._crew.notes if self._crew is not None else []
-
-    def losses(self) -> list[str]:
-        """As Fleet."""
-        return self._crew.losses if self._crew is not None else []
 
     def stop(self, *, at_once: bool = False) -> None:
         """Ends a trial that still runs there, and leaves the workers to the next run."""

@@ -8,11 +8,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamgauge.fleet.base import Fleet, FleetFailure, Worker
+from streamgauge.fleet.base import FleetFailure, Worker
 from streamgauge.fleet.binary import find_gauge
 from streamgauge.fleet.children import last_lines, start_child, stop_child
 from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
-from streamgauge.fleet.crew import Crew, Member, OnLoss
+from streamgauge.fleet.crew import Crew, CrewFleet, Member, OnLoss
 from streamgauge.fleet.messages import Info
 from streamgauge.fleet.split import Capacity, Topology
 
@@ -54,7 +54,7 @@ def check_version(info: Info, what: str) -> None:
         )
 
 
-class LocalFleet(Fleet):
+class LocalFleet(CrewFleet):
     """Workers that are children of the lab and die with it: one, or several that share the load."""
 
     def __init__(
@@ -65,12 +65,12 @@ class LocalFleet(Fleet):
         topology: Topology = "same",
         on_loss: OnLoss = "end",
     ) -> None:
+        super().__init__()
         self._gauge = gauge
         self._count = count
         self._topology: Topology = topology
         self._on_loss: OnLoss = on_loss
         self._children: list[_Child] = []
-        self._crew: Crew | None = None
 
     def start(self, log_directory: Path) -> Worker:
         """Starts `gauge worker` on free loopback ports."""
@@ -143,14 +143,6 @@ class LocalFleet(Fleet):
         except WorkerLost as error:
             return str(error)
         return None
-
-    def notes(self) -> list[str]:
-        """As Fleet."""
-        return self._crew.notes if self._crew is not None else []
-
-    def losses(self) -> list[str]:
-        """As Fleet."""
-        return self._crew.losses if self._crew is not None else []
 
     def stop(self, *, at_once: bool = False) -> None:
         """Closes the connections and stops the children."""

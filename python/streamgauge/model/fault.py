@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_args
 
 from streamgauge.model.result import FaultAction, FaultAsked
 from streamgauge.model.units import format_duration, parse_duration
@@ -20,16 +20,7 @@ ENDS: dict[FaultAction, tuple[FaultAction, ...]] = {
     "disk-free": ("disk-full",),
 }
 """What ends a fault -> the faults that it ends."""
-ACTIONS: tuple[FaultAction, ...] = (
-    "kill",
-    "stop",
-    "cont",
-    "restart",
-    "power-cut",
-    "fsync-delay",
-    "disk-full",
-    "disk-free",
-)
+ACTIONS: tuple[FaultAction, ...] = get_args(FaultAction)
 
 _PATTERN = re.compile(r"([a-z-]+)(?:=([^:@]+))?(?::([A-Za-z0-9-]+))?@([^@]+)")
 

@@ -456,6 +456,16 @@ class WorkloadResult(Model):
     faults: list[FaultAsked] = Field(default_factory=list)
     extra: dict[str, Any] = Field(default_factory=dict)
 
+    @property
+    def consumes_only(self) -> bool:
+        """Whether topics are read that exist, and nothing is produced."""
+        return self.producers_per_topic == 0
+
+    @property
+    def rate_changes(self) -> bool:
+        """Whether the rate changes on the way."""
+        return bool(self.extra.get("ramp_to_msgs_s") or self.steps)
+
 
 class SubscriptionFigures(Model):
     """One subscription in the measured phase."""

@@ -13,15 +13,13 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 36
 
 def timeline(cut: Cut) -> str:
     """Messages acknowledged so far; the cut and the recovery as lines, what was lost as a hatched band."""
-    end_s, most = cut.acks[-1][0] or 1.0, max(acked for _, acked in cut.acks) or 1
+    time = Axis("seconds since the start", 0.0, cut.acks[-1][0] or 1.0)
+    acknowledged = Axis("acknowledged", 0.0, float(max(acked for _, acked in cut.acks) or 1))
 
     def x(at_s: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * min(max(at_s / end_s, 0.0), 1.0)
+        return _x(time, min(max(at_s, 0.0), time.high))
 
-    def y(acked: float) -> float:
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * acked / most
-
-    line = " ".join(f"{x(at_s):.1f},{y(acked):.1f}" for at_s, acked in cut.acks)
+    line = " ".join(f"{x(at_s):.1f},{_y(acknowledged, acked):.1f}" for at_s, acked in cut.acks)
     lost = ""
     if cut.lost_ranges:
         first = min(one.from_s for one in cut.lost_ranges)
@@ -41,7 +39,7 @@ def timeline(cut: Cut) -> str:
         f'<figure class="timeline"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(told)}">'
         '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
         '<line x1="0" y1="0" x2="0" y2="6"/></pattern></defs>'
-        f'{lost}{_axes(end_s, most)}<polyline points="{line}"/>{marks}</svg>'
+        f'{lost}{_axes(time, acknowledged)}<polyline points="{line}"/>{marks}</svg>'
         f"<figcaption>{escape(told)}</figcaption></figure>"
     )
 
@@ -55,17 +53,26 @@ def _mark(at: float, name: str, *, before: bool) -> str:
     )
 
 
-def _axes(end_s: float, most: int) -> str:
+def _x(axis: Axis, value: float) -> float:
+    return LEFT + (WIDTH - LEFT - RIGHT) * axis.place(value)
+
+
+def _y(axis: Axis, value: float) -> float:
+    return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * axis.place(value)
+
+
+def _axes(time: Axis, acknowledged: Axis) -> str:
     bottom = HEIGHT - BOTTOM
     found = f'<line class="axis" x1="{LEFT}" y1="{bottom}" x2="{WIDTH - RIGHT}" y2="{bottom}"/>'
-    for value, text in Axis("seconds", 0.0, end_s).ticks():
-        at = LEFT + (WIDTH - LEFT - RIGHT) * value / end_s
-        found += f'<text x="{at:.1f}" y="{bottom + 14}" text-anchor="middle">{escape(text)}</text>'
-    for value, text in Axis("acknowledged", 0.0, float(most)).ticks():
-        height = bottom - (bottom - TOP) * value / most
-        found += f'<text x="{LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">{escape(text)}</text>'
-    found += f'<text x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">seconds since the start</text>'
+    for value, text in time.ticks():
+        found += (
+            f'<text x="{_x(time, value):.1f}" y="{bottom + 14}" text-anchor="middle">{escape(text)}</text>'
+        )
+    for value, text in acknowledged.ticks():
+        found += f'<text x="{LEFT - 6}" y="{_y(acknowledged, value) + 4:.1f}" text-anchor="end">{escape(text)}</text>'
+    middle = HEIGHT / 2
     return (
         found
-        + f'<text x="12" y="{HEIGHT / 2:.0f}" text-anchor="middle" transform="rotate(-90 12 {HEIGHT / 2:.0f})">acknowledged</text>'
+        + f'<text x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{time.title}</text>'
+        + f'<text x="12" y="{middle:.0f}" text-anchor="middle" transform="rotate(-90 12 {middle:.0f})">{acknowledged.title}</text>'
     )

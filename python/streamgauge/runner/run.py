@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import streamgauge
 from streamgauge.fleet.base import Fleet
 from streamgauge.fleet.binary import find_gauge
-from streamgauge.model.result import Manifest, TrialResult
+from streamgauge.model.result import TrialResult
 from streamgauge.runner import machine
 from streamgauge.runner.interrupts import Interrupted, Interrupts
+from streamgauge.runner.manifest import claim, new_manifest
 from streamgauge.runner.observer import Observer, TrialStart
 from streamgauge.runner.plan import RunPlan, TrialPlan
 from streamgauge.runner.trial import TrialRunner
 from streamgauge.store.context import TrialContext
 from streamgauge.store.directory import RunDirectory
-from streamgauge.store.files import write_atomically
-from streamgauge.store.recover import process_start
 
 EXIT_DONE = 0
 EXIT_INVALID = 1
@@ -58,23 +54,11 @@ class Run:
         self._results: list[TrialResult] = []
         self._probes: list[dict[str, Any]] = []
         self._input_error = False
-        self._manifest = Manifest(
-            run_id=self._directory.run_id,
-            streamgauge_version=streamgauge.version(),
-            command=list(plan.command),
-            started_unix_ms=machine.unix_ms(),
-            status="running",
-            seed=plan.seed,
-            systems=[],
-            workloads=_distinct_workloads(plan),
-            host={},
-        )
+        self._manifest = new_manifest(self._directory, plan.command, plan.seed, _distinct_workloads(plan))
 
     def execute(self) -> RunOutcome:
         """Runs all trials. Ctrl-C ends the trial that runs and leaves out the rest."""
-        # Who works on this directory, for `report` to tell a run that goes on from one that was killed.
-        identity = [os.getpid(), process_start(os.getpid())]
-        write_atomically(self._directory.path / "lab.json", json.dumps(identity))
+        claim(self._directory)
         self._save()
         self._observer.run_started(self._directory.path, len(self._plan.trials))
         with Interrupts() as interrupts:

@@ -4,17 +4,12 @@ every step.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import streamgauge
 from streamgauge.analysis.durability import judged
-from streamgauge.fleet.base import FleetFailure
 from streamgauge.fleet.binary import find_gauge
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.local import LocalFleet
 from streamgauge.model.durability import (
     Conditions,
@@ -23,7 +18,7 @@ from streamgauge.model.durability import (
     DurabilityResult,
     Experiment,
 )
-from streamgauge.model.result import Durability, Manifest
+from streamgauge.model.result import Durability
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.runner import machine
 from streamgauge.runner.durability import cuts
@@ -32,15 +27,14 @@ from streamgauge.runner.durability.bench import Bench, open_bench
 from streamgauge.runner.durability.bench import workload as bench_workload
 from streamgauge.runner.durability.dose import dose_response
 from streamgauge.runner.interrupts import Interrupted, Interrupts
+from streamgauge.runner.manifest import claim, new_manifest
 from streamgauge.runner.observer import Observer, TrialStart
 from streamgauge.runner.run import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID
+from streamgauge.runner.trial import FAILURES as TRIAL_FAILURES
 from streamgauge.store.directory import RunDirectory
-from streamgauge.store.files import write_atomically
-from streamgauge.store.recover import process_start
-from streamgauge.systems.base import SystemFailure, SystemInputError
 
 METADATA = "ordered"
-FAILURES = (SystemFailure, SystemInputError, WorkerLost, WorkerRefused, FleetFailure, OSError)
+FAILURES = (*TRIAL_FAILURES, OSError)
 
 
 @dataclass(frozen=True)
@@ -68,23 +62,11 @@ class DurabilityRun:
         self._gauge = gauge or find_gauge()
         self.directory = RunDirectory.create(plan.out, plan.name)
         self.report = DurabilityReport()
-        self._manifest = Manifest(
-            run_id=self.directory.run_id,
-            streamgauge_version=streamgauge.version(),
-            command=list(plan.command),
-            started_unix_ms=machine.unix_ms(),
-            status="running",
-            seed=plan.seed,
-            systems=[],
-            workloads=[],
-            host={},
-        )
+        self._manifest = new_manifest(self.directory, plan.command, plan.seed)
 
     def execute(self) -> int:
         """Runs all experiments; the exit status. Ctrl-C keeps what was found and leaves out the rest."""
-        write_atomically(
-            self.directory.path / "lab.json", json.dumps([os.getpid(), process_start(os.getpid())])
-        )
+        claim(self.directory)
         self._save()
         self._observer.run_started(self.directory.path, len(self._plan.choices))
         with Interrupts() as interrupts:

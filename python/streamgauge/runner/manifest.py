@@ -1,0 +1,38 @@
+"""How a run begins on disk, whatever it measures."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import streamgauge
+from streamgauge.model.result import Manifest
+from streamgauge.runner import machine
+from streamgauge.store.directory import RunDirectory
+from streamgauge.store.files import write_atomically
+from streamgauge.store.recover import process_start
+
+
+def new_manifest(
+    directory: RunDirectory, command: Sequence[str], seed: int, workloads: Sequence[dict[str, Any]] = ()
+) -> Manifest:
+    """The manifest of a run in which nothing has been measured yet."""
+    return Manifest(
+        run_id=directory.run_id,
+        streamgauge_version=streamgauge.version(),
+        command=list(command),
+        started_unix_ms=machine.unix_ms(),
+        status="running",
+        seed=seed,
+        systems=[],
+        workloads=list(workloads),
+        host={},
+    )
+
+
+def claim(directory: RunDirectory) -> None:
+    """Says who works on the directory, for `report` to tell a run that goes on from one that was killed."""
+    identity = [os.getpid(), process_start(os.getpid())]
+    write_atomically(directory.path / "lab.json", json.dumps(identity))
