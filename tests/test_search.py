@@ -132,6 +132,23 @@ def test_a_failure_that_may_be_an_accident_is_tried_once_more() -> None:
     assert middle[0] == 14_140, "a gross failure is none"
 
 
+def test_a_generator_that_is_late_where_it_has_coped_was_disturbed_and_gets_more_tries() -> None:
+    found = Hunt(ASKED)
+    found.add(probe(10_000, passed=True))
+    found.add(probe(20_000, passed=False, achieved=0.7))
+    late = probe(14_140, passed=False, achieved=0.9).model_copy(update={"by_generator": True})
+    # It never got further than 14,000 messages per second: this may be its end.
+    found.add(late)
+    assert found.next() == (14_140, 8)
+    found.add(probe(14_140, passed=True))
+    higher = late.model_copy(update={"rate_msgs_s": 14_100})
+    for _ in range(4):
+        found.add(higher)
+        assert found.next() == (14_100, 8)
+    found.add(higher)
+    assert found.next() != (14_100, 8), "there is an end to it"
+
+
 def test_a_lower_edge_that_does_not_hold_is_given_up() -> None:
     found = Hunt(ASKED)
     for rate, passed in ((10_000, True), (10_400, False), (10_400, False)):

@@ -1,6 +1,7 @@
 """Was the machine the same machine at the end? The probes before and after a run, compared.
 
-Virtual disks vary by tens of percent from minute to minute, cores by a few percent. Beyond the bounds below, cells
+Virtual disks vary by tens of percent from minute to minute, and so does loopback, with the cores that the kernel puts its two ends on; one
+core's arithmetic varies by a few percent. Beyond the bounds below, cells
 that ran early and cells that ran late were not measured on the same machine, however they were interleaved.
 """
 
@@ -26,7 +27,7 @@ WATCHED = (
     Watched("sequential write bandwidth", ("disk", "write_mb_s"), 2.0),
     Watched("median fsync", ("disk", "fsync_ms", "p50"), 2.0),
     Watched("checksums on one core", ("cpu", "crc32c_mb_s"), 1.25),
-    Watched("loopback bandwidth", ("network", "loopback_mb_s"), 1.5),
+    Watched("loopback bandwidth", ("network", "loopback_mb_s"), 2.0),
 )
 
 

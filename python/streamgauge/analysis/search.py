@@ -9,6 +9,7 @@ probes.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ LANE_SHARE_MAX = 0.97
 CONFIDENCE = 0.95
 REPEAT_ABOVE_SHARE = 0.75
 """A failure that achieved more than this may be an accident: it is tried once more."""
+DISTURBED_TRIES_MAX = 5
+"""Tries of a rate at which the generator was late although it has sent as much before: something else on the machine was in its way."""
 PROBES_MAX = 60
 RATE_FLOOR_SHARE = 1 / 1024
 """Below this share of the first rate nothing is tried any more."""
@@ -200,7 +203,6 @@ class Hunt:
     def add(self, probe: Probe) -> None:
         """Takes in what a probe has shown."""
         rate, self._again = probe.rate_msgs_s, self._again if self._again != probe.rate_msgs_s else None
-        repeated = bool(self.probes) and self.probes[-1].rate_msgs_s == rate and not self.probes[-1].passed
         confirming = rate == self.low
         self.probes.append(probe)
         if probe.passed:
@@ -208,8 +210,7 @@ class Hunt:
                 self._confirmed = rate
             self._passed.append(rate)
             return
-        accident = probe.by_generator or probe.achieved_share > REPEAT_ABOVE_SHARE
-        if accident and not repeated:
+        if self._failures_in_a_row() < self._tries(probe):
             self._again = rate
             return
         # Higher rates are out of reach, whoever failed; what lies below is still bisected, so that the rate that is
@@ -220,6 +221,25 @@ class Hunt:
             self._system.append(rate)
         self._high = rate
         self._passed = [one for one in self._passed if one < rate]
+
+    def _failures_in_a_row(self) -> int:
+        """How often the last rate was tried."""
+        rate = self.probes[-1].rate_msgs_s
+        same = itertools.takewhile(
+            lambda one: one.rate_msgs_s == rate and not one.passed, reversed(self.probes)
+        )
+        return len(list(same))
+
+    def _tries(self, failed: Probe) -> int:
+        """How often a rate must fail as this probe did."""
+        if failed.by_generator:
+            coped = any(
+                not one.by_generator
+                and one.achieved_share * one.rate_msgs_s >= ACHIEVED_SHARE_MIN * failed.rate_msgs_s
+                for one in self.probes
+            )
+            return DISTURBED_TRIES_MAX if coped else 2
+        return 2 if failed.achieved_share > REPEAT_ABOVE_SHARE else 1
 
     def outcome(self) -> Search:
         """The bracket and why the search ended."""

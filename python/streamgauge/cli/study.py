@@ -194,7 +194,7 @@ def _planned(study: Study, wishes: Any, data: Path) -> tuple[StudyPlan, list[dic
     try:
         print("probing the machine", file=sys.stderr)
         data.mkdir(parents=True, exist_ok=True)
-        probes.append(machine.probe(find_gauge(), data, "before"))
+        probes.append(machine.steady_probe(find_gauge(), data, "before"))
     except machine.ProbeFailure as error:
         print(f"note: the machine's limits were not measured: {error}", file=sys.stderr)
     disk = probes[0].get("disk", {}).get("write_mb_s") if probes else None

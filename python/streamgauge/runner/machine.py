@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import statistics
 import subprocess
 import tempfile
 import time
@@ -14,6 +15,7 @@ from typing import Any
 from streamgauge.fleet.children import last_lines, start_child, stop_child
 
 PROBE_WITHIN_S = 60.0
+PROBE_ROUNDS = 3
 FREE_BYTES_MIN = 512 * 1024 * 1024
 """A trial ends before it fills the disk: what a full disk does to a system is no figure."""
 
@@ -47,6 +49,25 @@ def probe(gauge: Path, directory: Path, when: str) -> dict[str, Any]:
         if not isinstance(found, dict):
             raise ProbeFailure("gauge probe printed something that is no JSON object")
         return {"when": when, **found}
+
+
+def steady_probe(gauge: Path, directory: Path, when: str) -> dict[str, Any]:
+    """As `probe`, the median of PROBE_ROUNDS: a study is judged by what changed between its probes, and a single one of 3 s catches
+    whatever the machine did in them. Raises ProbeFailure."""
+    found = [probe(gauge, directory, when) for _ in range(PROBE_ROUNDS)]
+    middle = _median(found)
+    notes = dict.fromkeys(note for one in found for note in one.get("notes", []))
+    return {**middle, "rounds": PROBE_ROUNDS, "notes": list(notes)}
+
+
+def _median(values: list[Any]) -> Any:
+    """The median of numbers, figure by figure in what holds them; of everything else the first."""
+    first = values[0]
+    if isinstance(first, dict):
+        return {key: _median([one.get(key, first[key]) for one in values]) for key in first}
+    if isinstance(first, bool) or not isinstance(first, int | float):
+        return first
+    return type(first)(statistics.median(values))
 
 
 def drop_page_cache() -> str | None:

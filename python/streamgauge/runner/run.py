@@ -79,7 +79,7 @@ class Run:
         """Every run stores what the machine can do; without it a figure cannot be put into proportion."""
         self._observer.phase_started(f"probe {when}", machine.PROBE_WITHIN_S)
         try:
-            found = machine.probe(self._gauge, self._data_directory(), when)
+            found = self._limits(when)
         except machine.ProbeFailure as error:
             text = f"the machine's limits were not measured ({when}): {error}"
             self._manifest.notes.append(text)
@@ -90,6 +90,10 @@ class Run:
         if not self._manifest.host and isinstance(found.get("host"), dict):
             self._manifest.host = found["host"]
         self._save()
+
+    def _limits(self, when: str) -> dict[str, Any]:
+        """The machine's limits. Raises machine.ProbeFailure."""
+        return machine.probe(self._gauge, self._data_directory(), when)
 
     def _data_directory(self) -> Path:
         """Where systems keep their data."""

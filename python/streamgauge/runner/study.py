@@ -17,6 +17,7 @@ from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.study_plan import PlannedCell, PlannedTrial, StudyPlan, workload_of
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.units import format_duration
+from streamgauge.runner import machine
 from streamgauge.runner.interrupts import Interrupts
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.plan import RunPlan, TrialPlan
@@ -119,6 +120,9 @@ class StudyRun(Run):
             return
         self._end_kept()
         super()._probe(when)
+
+    def _limits(self, when: str) -> dict[str, Any]:
+        return machine.steady_probe(self._gauge, self._data_directory(), when)
 
     def _trial(self, plan: TrialPlan, interrupts: Interrupts) -> None:
         if plan.number in self._done:
