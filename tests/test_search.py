@@ -149,6 +149,18 @@ def test_a_generator_that_is_late_where_it_has_coped_was_disturbed_and_gets_more
     assert found.next() != (14_100, 8), "there is an end to it"
 
 
+def test_a_search_whose_time_is_over_ends_with_the_bracket_that_it_has() -> None:
+    found = Hunt(ASKED.model_copy(update={"within_s": 30.0}))
+    found.add(probe(10_000, passed=True))
+    assert found.next(31.0) == (20_000, 8), "there is no bracket yet"
+    found.add(probe(20_000, passed=False, achieved=0.6))
+    assert found.next(29.0) is not None
+    assert found.next(31.0) is None
+    outcome = found.outcome()
+    assert (outcome.low_msgs_s, outcome.high_msgs_s, outcome.bound) == (10_000, 20_000, "system")
+    assert "when the search's time of 30s was over" in outcome.explanation
+
+
 def test_a_lower_edge_that_does_not_hold_is_given_up() -> None:
     found = Hunt(ASKED)
     for rate, passed in ((10_000, True), (10_400, False), (10_400, False)):

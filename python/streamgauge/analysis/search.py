@@ -19,7 +19,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from streamgauge.model.result import Probe, Search, SearchAsked
-from streamgauge.model.units import RATE_MAX_MSGS_S, format_rate
+from streamgauge.model.units import RATE_MAX_MSGS_S, format_duration, format_rate
 
 GROWTH_SHARE_MAX = 0.001
 """METHOD: the upper 95 % bound of the slope may be this share of the rate."""
@@ -169,6 +169,7 @@ class Hunt:
         self._confirmed: float | None = None
         self._generator: float | None = None
         self._system: list[float] = []
+        self._ended_early = False
         self.probes: list[Probe] = []
 
     @property
@@ -176,11 +177,15 @@ class Hunt:
         """The highest rate that passed and lies below all that failed."""
         return max(self._passed, default=None)
 
-    def next(self) -> tuple[float, float] | None:
-        """Rate and measured seconds of the next probe; None when the search is over."""
+    def next(self, elapsed_s: float = 0.0) -> tuple[float, float] | None:
+        """Rate and measured seconds of the next probe; None when the search is over. `elapsed_s`: since it began."""
         if len(self.probes) >= PROBES_MAX:
             return None
         seconds, low, high = self._asked.probe_s, self.low, self._high
+        within_s = self._asked.within_s
+        if within_s is not None and elapsed_s >= within_s and low is not None and high is not None:
+            self._ended_early = True
+            return None
         if self._again is not None:
             return self._again, seconds
         if low is None:
@@ -258,6 +263,8 @@ class Hunt:
         held = f"{format_rate(low)} were sustained"
         if high is not None:
             held += f", {format_rate(high)} were not"
+        if self._ended_early:
+            held += f" when the search's time of {format_duration(self._asked.within_s or 0.0)} was over"
         if bounded:
             at = format_rate(self._generator)
             text = f"{held}; generator-bound at {at}: the system may sustain more"

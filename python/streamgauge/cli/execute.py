@@ -188,6 +188,13 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
         if workload.consumes_only and not all(choice.request.connect for choice in choices)
     )
     problems.extend(_faults_of_others(workloads, choices))
+    problems.extend(
+        Problem(
+            f"{workload.name}: a backlog is read by the subscriptions of the workload: --topology same or split"
+        )
+        for workload in workloads
+        if workload.backlog is not None and request.fleet.topology == "swarm"
+    )
     if problems:
         raise InputError(problems)
     return workloads, choices

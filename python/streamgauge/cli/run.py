@@ -74,8 +74,8 @@ TopologyOption = Annotated[
     str,
     typer.Option(
         "--topology",
-        metavar="same|split",
-        help="Several workers: producers and consumers on the same ones, or apart.",
+        metavar="same|split|swarm",
+        help="Several workers: producers and consumers on the same ones, or apart; swarm: each reads everything and measures its own messages.",
     ),
 ]
 OnWorkerLossOption = Annotated[

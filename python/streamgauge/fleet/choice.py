@@ -37,7 +37,7 @@ THIS_MACHINE = FleetChoice()
 
 def choose_fleet(hosts: Path | None, workers: int | None, topology: str, on_loss: str) -> FleetChoice:
     """Raises InputError with what was expected."""
-    topologies: tuple[Topology, ...] = ("same", "split")
+    topologies: tuple[Topology, ...] = ("same", "split", "swarm")
     chosen_topology = _one_of("--topology", topology, topologies)
     endings: tuple[OnLoss, ...] = ("end", "go-on")
     chosen_on_loss = _one_of("--on-worker-loss", on_loss, endings)

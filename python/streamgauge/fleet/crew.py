@@ -81,7 +81,9 @@ class Crew:
         self.members = list(members)
         self.notes: list[str] = []
         self._on_loss = on_loss
-        self._one_clock = one_clock
+        self._swarm = topology == "swarm"
+        # In a swarm nobody measures what came from another clock.
+        self._one_clock = one_clock or self._swarm
         self._watch: ClockWatch | None = None
         self._lineup = Lineup()
         self._rate = _Rate()
@@ -176,18 +178,22 @@ class Crew:
     def create_trial(self, trial: Mapping[str, Any]) -> TrialStatus:
         """Deals the trial out. Consumers are positioned before anything is sent: the schedule starts later."""
         self._stop_beats()
-        parts = split(trial, [member.capacity for member in self.members])
+        parts = split(trial, [member.capacity for member in self.members], swarm=self._swarm)
         idle = []
         for member, part in zip(self.members, parts, strict=True):
             member.trial, member.part = "", part
             if part.request is None:
                 idle.append(member.name)
         if idle:
-            note = (
+            self._remark(
                 f"{', '.join(idle)} took no part: there are fewer producers and consumers than workers to "
                 "share them"
             )
-            self.notes = [*self.notes, note] if note not in self.notes else self.notes
+        if self._swarm:
+            self._remark(
+                f"a swarm: each of {len(self.members) - len(idle)} workers reads everything that all of them send, so there are so many "
+                "times the workload's subscriptions; latencies are those of a worker's own messages"
+            )
         schedule = trial.get("schedule") or {}
         self._rate = _Rate(schedule.get("rate_msgs_s"), len(trial["producers"]))
         if "ramp" in schedule or "changes" in schedule:
@@ -209,6 +215,10 @@ class Crew:
             self._watch = ClockWatch([_station(member) for member, _ in statuses])
             self._watch.begin()
         return merge_status([(member.name, status) for member, status in statuses])
+
+    def _remark(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes = [*self.notes, note]
 
     def status(self, trial: str) -> TrialStatus:
         """The least advanced of all."""

@@ -96,6 +96,12 @@ class Hosts:
         for role in ("producers", "consumers"):
             if not any(role in host.roles for host in self.hosts):
                 raise InputError(Problem(f"no host has the role {role} or both", self.file))
+        if topology == "swarm" and any(len(host.roles) < 2 for host in self.hosts):
+            raise InputError(
+                Problem(
+                    "--topology swarm needs hosts with the role both: each reads what it sends", self.file
+                )
+            )
         if topology == "split" and len(self.hosts) < 2:
             raise InputError(Problem("--topology split needs two hosts or more", self.file))
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Topology = Literal["same", "split"]
+Topology = Literal["same", "split", "swarm"]
+"""Producers and consumers on the same workers, or apart; or every worker reads everything and measures what it sent itself."""
 Role = Literal["producers", "consumers"]
 BUFFER_BYTES_MIN = 1 << 16
 """The least that a worker takes (docs/worker-api.md)."""
@@ -36,7 +37,7 @@ class Part:
 
 def assign_roles(workers: Sequence[Capacity], topology: Topology) -> list[Capacity]:
     """With `split`, workers that may do both get one role: producers first, half of the capacity each."""
-    if topology == "same":
+    if topology != "split":
         return list(workers)
     both = [worker for worker in workers if len(worker.roles) == 2]
     load = {
@@ -69,18 +70,49 @@ def deal(count: int, weights: Sequence[float]) -> list[int]:
     return shares
 
 
-def split(request: Mapping[str, Any], workers: Sequence[Capacity]) -> list[Part]:
-    """One part per worker, in the same order. Rates are shared like the producers."""
+def split(request: Mapping[str, Any], workers: Sequence[Capacity], *, swarm: bool = False) -> list[Part]:
+    """One part per worker, in the same order. Rates are shared like the producers. `swarm`: every worker that sends has subscriptions of
+    its own in place of a share of the common ones."""
     producers = list(request["producers"])
     sending = [worker.weight if "producers" in worker.roles else 0.0 for worker in workers]
     receiving = [worker.weight if "consumers" in worker.roles else 0.0 for worker in workers]
     counts = deal(len(producers), sending)
-    subscriptions: list[list[dict[str, Any]]] = [[] for _ in workers]
+    if swarm:
+        subscriptions = [
+            _own_subscriptions(request, worker.name) if count else []
+            for worker, count in zip(workers, counts, strict=True)
+        ]
+    else:
+        subscriptions = _shared_subscriptions(request, receiving)
+    parts, dealt = [], 0
+    for at, worker in enumerate(workers):
+        # Producers of a topic go to different workers, as far as there are some.
+        mine = producers[dealt : dealt + counts[at]]
+        dealt += counts[at]
+        part = _part(request, mine, subscriptions[at])
+        if swarm and part is not None:
+            part["measure"] = "own"
+        parts.append(Part(worker.name, part, len(mine)))
+    return parts
+
+
+def _own_subscriptions(request: Mapping[str, Any], worker: str) -> list[dict[str, Any]]:
+    return [
+        {**subscription, "name": f"{subscription['name']}-{worker}"}
+        for subscription in request["subscriptions"]
+    ]
+
+
+def _shared_subscriptions(
+    request: Mapping[str, Any], receiving: Sequence[float]
+) -> list[list[dict[str, Any]]]:
+    """Each consumer of a subscription on one worker, dealt out by `receiving`, the workers' weights."""
+    subscriptions: list[list[dict[str, Any]]] = [[] for _ in receiving]
     turn = 0
     for subscription in request["subscriptions"]:
         consumers, first = int(subscription["consumers"]), 0
         # Fewer consumers than workers: the next subscription begins where this one ended.
-        rotated = [(at + turn) % len(workers) for at in range(len(workers))]
+        rotated = [(at + turn) % len(receiving) for at in range(len(receiving))]
         shares = deal(consumers, [receiving[at] for at in rotated])
         for at, share in zip(rotated, shares, strict=True):
             if share:
@@ -88,13 +120,7 @@ def split(request: Mapping[str, Any], workers: Sequence[Capacity]) -> list[Part]
                 subscriptions[at].append(shared)
                 first += share
         turn += sum(1 for share in shares if share)
-    parts, dealt = [], 0
-    for at, worker in enumerate(workers):
-        # Producers of a topic go to different workers, as far as there are some.
-        mine = producers[dealt : dealt + counts[at]]
-        dealt += counts[at]
-        parts.append(Part(worker.name, _part(request, mine, subscriptions[at]), len(mine)))
-    return parts
+    return subscriptions
 
 
 def _part(

@@ -35,11 +35,14 @@ def resolve_search(written: WorkloadFile, rate: Rate, refuse: Refusals) -> Searc
         )
     if asked.publish_p99 is not None and asked.publish_p99 <= 0:
         refuse("search.publish_p99: expected more than 0", "search.publish_p99")
+    if asked.within is not None and asked.within <= 0:
+        refuse("search.within: expected more than 0", "search.within")
     return SearchAsked(
         first_msgs_s=first.msgs_s or FIRST_MSGS_S,
         width_percent=asked.width,
         probe_s=asked.probe,
         publish_ms_p99_max=None if asked.publish_p99 is None else asked.publish_p99 * 1000,
+        within_s=asked.within,
     )
 
 

@@ -273,6 +273,8 @@ class SearchAsked(Model):
     width_percent: float
     probe_s: float
     publish_ms_p99_max: float | None = None
+    within_s: float | None = None
+    """After this time the search ends with the bracket that it has, as soon as it has one."""
 
 
 class BacklogAsked(Model):

@@ -248,7 +248,7 @@ def _planned(
     scaled += _scale_backlog(workload, scale)
     if scale.search is not None and workload.get("rate") == "sustainable":
         asked = scale.search.model_dump(exclude_unset=True)
-        for key in ("probe", "publish_p99"):
+        for key in ("probe", "publish_p99", "within"):
             if key in asked:
                 asked[key] = format_duration(asked[key])
         if "first" in asked:
@@ -329,7 +329,8 @@ def _trial_s(workload: Workload) -> float:
     total_s = AROUND_S + PER_PARTITION_S * partitions + workload.warmup_s + workload.duration_s
     if workload.search is not None:
         around_s = PROBE_AROUND_S + PER_PARTITION_S * partitions
-        total_s += PROBES * (EXTENDED_SHARE * workload.search.probe_s + around_s)
+        probes_s = PROBES * (EXTENDED_SHARE * workload.search.probe_s + around_s)
+        total_s += min(probes_s, workload.search.within_s or probes_s)
     if workload.backlog is not None:
         rate = workload.rate_msgs_s or 1.0
         readers = workload.subscriptions_per_topic if workload.backlog.reader == "same" else 1

@@ -120,12 +120,13 @@ def _read_processing(value: Any) -> Any:
 class SearchFile(FileModel):
     """How the maximum sustainable rate is looked for. `first`: the rate of the first probe; `width`: the bracket
     at which the search ends, in percent; `probe`: measured time of a probe; `publish_p99`: a bound that the rate
-    must keep, too."""
+    must keep, too; `within`: the search ends after this time with the bracket that it has, however wide."""
 
     first: RateField = None
     width: Annotated[NumberField, Field(ge=0.5, le=50)] = 5.0
     probe: DurationField = 8.0
     publish_p99: DurationField | None = None
+    within: DurationField | None = None
 
 
 class BacklogFile(FileModel):

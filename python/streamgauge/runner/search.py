@@ -61,7 +61,8 @@ def search(bench: Bench, asked: SearchAsked, observer: Observer, keep: Callable[
     from streamgauge.analysis.search import Hunt
 
     hunt = Hunt(asked)
-    while (wanted := hunt.next()) is not None:
+    began_s = time.monotonic()
+    while (wanted := hunt.next(time.monotonic() - began_s)) is not None:
         rate_msgs_s, seconds = wanted
         number = len(hunt.probes) + 1
         observer.progress(f"probe {number}: {format_rate(rate_msgs_s)}{_bracket(hunt.outcome())}")
