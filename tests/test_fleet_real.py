@@ -72,6 +72,20 @@ def test_the_books_of_several_workers_balance(tmp_path: Path, topology: str) -> 
         assert set(roles.values()) == {"producer", "consumer"}
 
 
+def test_a_swarm_measures_its_own_messages_and_audits_all(tmp_path: Path) -> None:
+    found, _ = run(tmp_path, "--workers", "3", "--topology", "swarm")
+    check_books(found)
+    audits = found["audit"]["subscriptions"]
+    assert sorted(one["name"] for one in audits) == ["s-0-worker-0", "s-0-worker-1", "s-0-worker-2"]
+    assert all(one["unique"] == 24_000 and one["balanced"] for one in audits)
+    latencies = found["end_to_end_by_subscription_ms"]
+    window_msgs = found["publish_ms"]["count"]
+    assert sum(one["count"] for one in latencies.values()) == pytest.approx(window_msgs, rel=0.02)
+    notes = json.loads((tmp_path / "runs/latest/manifest.json").read_text(encoding="utf-8"))["notes"]
+    trial = (tmp_path / "runs/latest/trials/001/trial.json").read_text(encoding="utf-8")
+    assert "each of 3 workers reads everything" in f"{notes} {trial}"
+
+
 def test_64_workers_start_run_and_stop_as_one(tmp_path: Path) -> None:
     many = WORKLOAD.replace("producersPerTopic: 4", "producersPerTopic: 64").replace(
         "consumerPerSubscription: 4", "consumerPerSubscription: 64"

@@ -65,6 +65,18 @@ def test_capacity_decides_how_much() -> None:
     assert counts == [8, 2]
 
 
+def test_in_a_swarm_everyone_reads_everything_for_himself() -> None:
+    parts = split(request(3, 4, subscriptions=2), workers(1, 1, 1, 1), swarm=True)
+    sent = [part.request for part in parts if part.request is not None]
+    assert [part.name for part in parts if part.request is None] == ["w3"], (
+        "who sends nothing has nothing to measure"
+    )
+    assert [one["producers"][0]["id"] for one in sent] == [0, 1, 2]
+    assert [one["subscriptions"][1]["name"] for one in sent] == ["s-1-w0", "s-1-w1", "s-1-w2"]
+    assert all(one["measure"] == "own" and one["subscriptions"][0]["consumers"] == 4 for one in sent)
+    assert sum(one["schedule"]["rate_msgs_s"] for one in sent) == pytest.approx(1000.0)
+
+
 def row(index: int, acked: int, received: int | None) -> dict[str, Any]:
     subscriptions = [] if received is None else [{"name": "s", "received_msgs": received, "backlog_msgs": 0}]
     return {
@@ -125,7 +137,9 @@ def test_a_hosts_file_is_refused_with_lines(tmp_path: Path) -> None:
 
 
 def test_options_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--topology spilt: expected same or split; did you mean 'split'"):
+    with pytest.raises(
+        InputError, match="--topology spilt: expected same or split or swarm; did you mean 'split'"
+    ):
         choose_fleet(None, 2, "spilt", "end")
     with pytest.raises(InputError, match="needs --workers 2"):
         choose_fleet(None, None, "split", "end")
@@ -133,6 +147,10 @@ def test_options_that_cannot_be_are_refused(tmp_path: Path) -> None:
     file.write_text("hosts:\n  - {name: a, address: '127.0.0.1:1', roles: producers}\n")
     with pytest.raises(InputError, match="no host has the role consumers"):
         choose_fleet(file, None, "same", "end")
+    file.write_text(file.read_text() + "  - {name: b, address: '127.0.0.1:2'}\n")
+    with pytest.raises(InputError, match="swarm needs hosts with the role both"):
+        choose_fleet(file, None, "swarm", "end")
+    file.write_text("hosts:\n  - {name: a, address: '127.0.0.1:1'}\n")
     with pytest.raises(InputError, match="lists 1 hosts"):
         choose_fleet(file, 2, "same", "end")
 

@@ -85,6 +85,8 @@ pub struct Receipts {
     pub duplicated: u64,
     /// Messages that came after a later one.
     pub reordered: u64,
+    /// Different messages of this trial whose end-to-end latency is measured elsewhere, by the worker that sent them.
+    pub left: u64,
     by_producer: Vec<SequenceSet>,
     /// Per partition slot and producer: the largest sequence so far, plus one.
     heads: Vec<Vec<u64>>,
@@ -147,6 +149,7 @@ impl Receipts {
         self.unexpected += other.unexpected;
         self.duplicated += other.duplicated;
         self.reordered += other.reordered;
+        self.left += other.left;
         if self.by_producer.len() < other.by_producer.len() {
             self.by_producer
                 .resize_with(other.by_producer.len(), SequenceSet::new);
@@ -302,10 +305,11 @@ pub fn judge(books: &[SentBook], receipts: &Receipts, end_to_end_samples: u64, g
             "{} different messages received, {} lost and {} censored, but {acked} acknowledged and {} recovered",
             verdict.unique, verdict.lost, verdict.censored, verdict.recovered
         ));
-    } else if end_to_end_samples < verdict.unique {
+    } else if end_to_end_samples + receipts.left < verdict.unique {
         verdict.imbalance = Some(format!(
-            "{} different messages received, but {end_to_end_samples} end-to-end latencies recorded",
-            verdict.unique
+            "{} different messages received, but {end_to_end_samples} end-to-end latencies recorded and {} left to the workers that \
+             sent the messages",
+            verdict.unique, receipts.left
         ));
     }
     verdict

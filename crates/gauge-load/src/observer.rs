@@ -317,6 +317,8 @@ pub struct Observer {
     proven: Vec<u32>,
     probed: Vec<Vec<bool>>,
     clocks: Arc<Clocks>,
+    /// Per producer: whether its messages' end-to-end latency is measured here. None: all are.
+    measured: Option<Vec<bool>>,
 }
 
 impl Observer {
@@ -347,7 +349,18 @@ impl Observer {
             proven: vec![0; subscriptions],
             probed: vec![vec![false; slots]; subscriptions],
             clocks: Arc::default(),
+            measured: None,
         }
+    }
+
+    /// From now on only the end-to-end latencies of messages of these producers are recorded; the others are measured elsewhere and
+    /// only counted.
+    pub fn measure_only(&mut self, producers: &[u32]) {
+        let mut measured = vec![false; producers.iter().max().map_or(0, |&last| last as usize + 1)];
+        for &producer in producers {
+            measured[producer as usize] = true;
+        }
+        self.measured = Some(measured);
     }
 
     /// The schedule begins at `start_ns` of the clock.
@@ -369,7 +382,7 @@ impl Observer {
 
     /// Different messages of this trial that a subscription received on this lane, over the whole trial; of messages without stamps: 0.
     pub fn unique_msgs(&self, subscription: usize) -> u64 {
-        self.books.end_to_end_samples[subscription]
+        self.books.end_to_end_samples[subscription] + self.books.receipts[subscription].left
     }
 
     /// Replaces the phases: offsets from the start, rising, the first is 0. Messages that were seen already stay where they are.
@@ -544,6 +557,12 @@ impl Observer {
         match checked {
             Checked::Whole(stamp) if stamp.run == self.run => {
                 if !receipts.enter(slot, stamp.producer, stamp.sequence) {
+                    return;
+                }
+                if let Some(measured) = &self.measured
+                    && measured.get(stamp.producer as usize) != Some(&true)
+                {
+                    receipts.left += 1;
                     return;
                 }
                 self.books.end_to_end_samples[subscription] += 1;

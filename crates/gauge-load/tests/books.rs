@@ -104,6 +104,39 @@ proptest! {
     }
 }
 
+/// What another worker measures is received, counted and judged, and in no histogram here.
+#[test]
+fn a_swarm_measures_its_own_messages_only() {
+    let mut consuming = Observer::new(RUN, true, &[], 1, 4);
+    consuming.measure_only(&[1]);
+    consuming.start(0);
+    for producer in 0..3 {
+        for sequence in 0..10 {
+            let stamp = Stamp {
+                run: RUN,
+                producer,
+                sequence,
+                intended_ns: 5,
+            };
+            consuming.received(0, 0, &message(&stamp), 9);
+        }
+    }
+    assert_eq!(consuming.unique_msgs(0), 30);
+    let books = consuming.into_books();
+    assert_eq!((books.end_to_end_samples[0], books.receipts[0].left), (10, 20));
+    let sent: Vec<SentBook> = (0..3)
+        .map(|producer| SentBook {
+            producer,
+            ..acked_book(10)
+        })
+        .collect();
+    let verdict = judge(&sent, &books.receipts[0], books.end_to_end_samples[0], false);
+    assert_eq!((verdict.unique, verdict.lost, verdict.imbalance), (30, 0, None));
+    // A latency that nobody measures is missed.
+    let verdict = judge(&sent, &books.receipts[0], 9, false);
+    assert!(verdict.imbalance.is_some());
+}
+
 fn acked_book(sent: u64) -> SentBook {
     SentBook {
         sent,

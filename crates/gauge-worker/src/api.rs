@@ -150,7 +150,7 @@ impl App {
 
 /// All routes.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route("/v1/info", get(info))
         .route("/v1/admin/create-topics", post(create_topics))
         .route("/v1/admin/delete-topics", post(delete_topics))
@@ -173,9 +173,15 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/judge", post(judge))
         .route("/v1/shutdown", post(shutdown))
         .fallback(async || ApiError::not_found("there is no such path: see docs/worker-api.md"))
+        .with_state(app);
+    guarded(routes)
+}
+
+/// Routes whose bodies are bounded and whose errors are all of one kind.
+pub(crate) fn guarded(routes: Router) -> Router {
+    routes
         .layer(DefaultBodyLimit::disable())
         .layer(axum::middleware::from_fn(guard))
-        .with_state(app)
 }
 
 /// Reads the whole body, in memory that is bounded. What is too long is read on and thrown away for a while, so that the
@@ -213,7 +219,8 @@ async fn guard(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let bytes_max = match parts.uri.path() {
         "/v1/trials" => TRIAL_BODY_BYTES_MAX,
-        "/v1/judge" => BOOKS_BODY_BYTES_MAX,
+        // OMB sends all payloads of a load at once.
+        "/v1/judge" | "/start-load" => BOOKS_BODY_BYTES_MAX,
         _ => BODY_BYTES_MAX,
     };
     let body = match tokio::time::timeout(BODY_WITHIN, read_body(body, bytes_max)).await {
@@ -286,7 +293,7 @@ async fn info(State(app): Shared) -> Json<Value> {
 }
 
 /// Runs a blocking call on a system, of which there are a few at once.
-async fn administer<T: Send + 'static>(
+pub(crate) async fn administer<T: Send + 'static>(
     app: &App,
     system: &request::System,
     timeout_s: f64,
@@ -315,13 +322,21 @@ async fn administer<T: Send + 'static>(
 }
 
 async fn create_topics(State(app): Shared, Body(body): Body<request::CreateTopics>) -> Answer<Value> {
-    let topics = check::new_topics(&body.topics)?;
-    let names: Vec<String> = topics.iter().map(|topic| topic.name.clone()).collect();
-    administer(&app, &body.system, body.timeout_s, move |admin, deadline_ns| {
-        admin.create_topics(&topics, deadline_ns)
-    })
-    .await?;
+    make_topics(&app, &body).await?;
+    let names: Vec<&String> = body.topics.iter().map(|topic| &topic.name).collect();
     Ok(Json(json!({ "created": names })))
+}
+
+/// Creates topics, and waits until they can be used.
+pub(crate) async fn make_topics(app: &App, wanted: &request::CreateTopics) -> Result<(), ApiError> {
+    let topics = check::new_topics(&wanted.topics)?;
+    administer(
+        app,
+        &wanted.system,
+        wanted.timeout_s,
+        move |admin, deadline_ns| admin.create_topics(&topics, deadline_ns),
+    )
+    .await
 }
 
 async fn delete_topics(State(app): Shared, Body(body): Body<request::NamedTopics>) -> Answer<Value> {
@@ -377,10 +392,16 @@ async fn create_trial(
     State(app): Shared,
     Body(body): Body<request::Trial>,
 ) -> Result<(StatusCode, Json<Status>), ApiError> {
+    let handle = begin_trial(&app, body).await?;
+    Ok((StatusCode::CREATED, Json(handle.ask(Ask::Status).await?)))
+}
+
+/// Creates a trial in the place of one that is over.
+pub(crate) async fn begin_trial(app: &Arc<App>, body: request::Trial) -> Result<Arc<Handle>, ApiError> {
     let protocol = app.protocol(&body.system.protocol)?;
     let plan = plan::plan(&body, scheduling::cores().len())?;
     let _changing = app.changing.lock().await;
-    forget_old(&app).await?;
+    forget_old(app).await?;
     if app.live_lanes.count() + plan.lanes.len() > LIVE_LANES_MAX {
         return Err(ApiError::conflict(
             "lanes of earlier trials still wait for a system that does not answer: try again later",
@@ -389,16 +410,21 @@ async fn create_trial(
     let id = app.next_id.fetch_add(1, Ordering::Relaxed);
     let handle = Arc::new(trial::create(id, plan, &protocol, &app.live_lanes)?);
     app.set_trial(Some(Arc::clone(&handle)));
-    Ok((StatusCode::CREATED, Json(handle.ask(Ask::Status).await?)))
+    Ok(handle)
 }
 
 async fn delete_trial(State(app): Shared, Path(id): Path<String>) -> Answer<Value> {
+    Ok(Json(json!({ "deleted": end_trial(&app, &id).await? })))
+}
+
+/// Aborts a trial if need be and forgets it; its name.
+pub(crate) async fn end_trial(app: &Arc<App>, id: &str) -> Result<String, ApiError> {
     let _changing = app.changing.lock().await;
-    let handle = app.find(&id)?;
+    let handle = app.find(id)?;
     // It may be over already, or its supervisor may be gone: then there is nothing to abort.
     let _ = handle.ask(Ask::Abort).await;
-    forget_old(&app).await?;
-    Ok(Json(json!({ "deleted": handle.id })))
+    forget_old(app).await?;
+    Ok(handle.id.clone())
 }
 
 async fn status(State(app): Shared, Path(id): Path<String>) -> Answer<Status> {

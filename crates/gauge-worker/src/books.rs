@@ -46,6 +46,8 @@ struct SubscriptionBook {
     unexpected: u64,
     duplicated: u64,
     reordered: u64,
+    /// End-to-end latencies that the senders of the messages record.
+    left: u64,
     /// End-to-end latencies that were recorded, and those in the histograms that were handed out.
     recorded: u64,
     samples: u64,
@@ -123,6 +125,7 @@ pub fn export(
             unexpected: receipts.unexpected,
             duplicated: receipts.duplicated,
             reordered: receipts.reordered,
+            left: receipts.left,
             recorded: lanes.iter().map(|books| books.end_to_end_samples[at]).sum(),
             samples: samples.end_to_end[at],
             sequences: sequences
@@ -234,6 +237,7 @@ fn receipts(book: &SubscriptionBook, path: &str, left: &mut u64) -> Result<Recei
     receipts.corrupted = book.corrupted;
     receipts.unexpected = book.unexpected;
     receipts.duplicated = book.duplicated;
+    receipts.left = book.left;
     receipts.reordered = book.reordered;
     Ok(receipts)
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::access::{self, Access};
 use crate::api::App;
-use crate::server;
+use crate::server::{self, Language};
 
 /// Exit status when the input was wrong.
 const INPUT_WRONG: u8 = 2;
@@ -33,6 +33,12 @@ pub struct Args {
     /// PEM file with the certificate's private key
     #[arg(long, value_name = "FILE", requires = "certificate")]
     key: Option<PathBuf>,
+    /// Speak the worker protocol of the OpenMessaging Benchmark, so that one of its leaders can drive this worker (docs/omb-worker.md)
+    #[arg(long)]
+    omb: bool,
+    /// With --omb: allow addresses that other machines can reach. Its leaders bring neither token nor encryption: anyone who reaches the port can drive load
+    #[arg(long, requires = "omb")]
+    insecure: bool,
     /// Make a token, a key and a certificate in this directory, print the certificate's fingerprint, and end
     #[arg(long, value_name = "DIR", exclusive = true)]
     make_identity: Option<PathBuf>,
@@ -63,8 +69,9 @@ pub fn run(args: Args) -> ExitCode {
             Err(message) => complain(INPUT_WRONG, &message),
         };
     }
+    let language = if args.omb { Language::Omb } else { Language::Own };
     match start(&args) {
-        Ok((listener, app, access)) => match server::serve(listener, &app, access) {
+        Ok((listener, app, access)) => match server::serve(listener, &app, access, language) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => complain(FAILED, &format!("the API could not be served: {error}")),
         },
@@ -83,7 +90,7 @@ fn start(args: &Args) -> Result<(TcpListener, Arc<App>, Access), (u8, String)> {
     if let Some((offset_ns, drift_ppb)) = args.skew_clock {
         gauge_load::clock::skew(offset_ns, drift_ppb);
     }
-    let address = address(&args.listen, access.is_guarded()).map_err(input)?;
+    let address = address(&args.listen, access.is_guarded() || args.insecure).map_err(input)?;
     let parent = args
         .parent_pid
         .map(|pid| {

@@ -50,6 +50,8 @@ pub struct LaneContext {
     pub slots: usize,
     /// Whether messages carry stamps.
     pub stamped: bool,
+    /// The producers whose messages' end-to-end latency is measured here; None: all.
+    pub measured: Option<Arc<[u32]>>,
     /// Length of an interval.
     pub interval_ns: i64,
     /// The shortest time between two wake-ups for the schedule.
@@ -105,6 +107,9 @@ fn live(context: LaneContext) -> Result<Box<LaneEnd>, ClientError> {
         context.subscriptions,
         context.slots,
     );
+    if let Some(producers) = &context.measured {
+        observer.measure_only(producers);
+    }
     client.prepare(&mut observer, context.prepare_until_ns)?;
     for &subscription in &context.held_subscriptions {
         client.pause(subscription, true);

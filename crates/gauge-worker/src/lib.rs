@@ -9,6 +9,7 @@
 //! - `processing`: consumers that take their time.
 //! - `collector`: what the lanes saw in an interval, added up, encoded, kept.
 //! - `clock_probe`: how far the clocks of other workers are ahead.
+//! - `omb`: the same by the worker protocol of the OpenMessaging Benchmark.
 //! - `cli`: the command line (signals and the parent: `gauge-process`).
 //!
 //! The control plane (API, supervisor, collector) runs at normal priority and talks to the lanes through bounded queues; a lane shares
@@ -29,6 +30,7 @@ mod lane;
 mod link;
 mod load;
 mod messages;
+mod omb;
 mod plan;
 mod processing;
 mod request;
@@ -38,4 +40,4 @@ mod trial;
 
 pub use access::{Access, make_identity};
 pub use api::App;
-pub use server::serve;
+pub use server::{Language, serve};

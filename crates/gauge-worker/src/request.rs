@@ -107,6 +107,17 @@ pub struct Trial {
     pub retry_for_ms: u64,
     #[serde(default)]
     pub shared: bool,
+    #[serde(default)]
+    pub measure: Measure,
+}
+
+/// Whose messages' end-to-end latency a worker measures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    #[default]
+    All,
+    Own,
 }
 
 #[derive(Clone, Debug, Deserialize)]

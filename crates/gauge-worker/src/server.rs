@@ -27,7 +27,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Sleep, sleep, timeout};
 
 use crate::access::Access;
-use crate::api::{App, router};
+use crate::api::{self, App};
+use crate::omb;
 
 /// Connections at once on which a request was allowed.
 const GUESTS_MAX: usize = 256;
@@ -244,11 +245,25 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
     }
 }
 
+/// What a worker answers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// docs/worker-api.md.
+    Own,
+    /// The worker protocol of the OpenMessaging Benchmark: docs/omb-worker.md.
+    Omb,
+}
+
 /// Serves the API on a bound socket until `/v1/shutdown` is called. Blocks.
 ///
 /// # Errors
 /// The kernel's, when the socket cannot be served.
-pub fn serve(listener: std::net::TcpListener, app: &Arc<App>, access: Access) -> io::Result<()> {
+pub fn serve(
+    listener: std::net::TcpListener,
+    app: &Arc<App>,
+    access: Access,
+    language: Language,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -263,7 +278,10 @@ pub fn serve(listener: std::net::TcpListener, app: &Arc<App>, access: Access) ->
         let door = Arc::new(Door {
             access,
             guests: Arc::new(Semaphore::new(GUESTS_MAX)),
-            routes: TowerToHyperService::new(router(Arc::clone(app))),
+            routes: TowerToHyperService::new(match language {
+                Language::Own => api::router(Arc::clone(app)),
+                Language::Omb => omb::router(Arc::clone(app)),
+            }),
             closing,
         });
         let accepting = tokio::spawn(accept(listener, door, alive));

@@ -107,6 +107,7 @@ pub fn create(
             held_subscriptions: held.clone(),
             slots: plan.slots,
             stamped: plan.stamped,
+            measured: plan.measured.clone(),
             interval_ns: plan.interval_ns,
             quantum_ns: plan.quantum_ns,
             realtime: plan.realtime && !plan.closed_loop,

@@ -34,7 +34,9 @@ impl Worker {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let app = gauge_worker::App::new(vec![Arc::new(Fake(Arc::clone(&system)))]);
-        std::thread::spawn(move || gauge_worker::serve(listener, &app, access).unwrap());
+        std::thread::spawn(move || {
+            gauge_worker::serve(listener, &app, access, gauge_worker::Language::Own).unwrap()
+        });
         Worker { address, system }
     }
 
