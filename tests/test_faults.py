@@ -122,6 +122,9 @@ def power_cut(number: int, lost: int = 0, **others: object) -> Cut:
             "at_s": 2.0,
             "serving_s": 2.5,
             "acked": 3000,
+            "acked_before": 990,
+            "dropped_bytes": 4096,
+            "written_bytes": 300_000,
             "lost": lost,
             "balanced": True,
             "window_ms": float(lost) or None,
@@ -148,6 +151,55 @@ def test_a_level_is_the_weakest_that_the_evidence_allows() -> None:
         "less than" in told
         for told in finding("L3", 1, None, [], summaries([power_cut(n) for n in range(10)])).sentences
     )
+
+
+@pytest.mark.parametrize(
+    ("others", "told"),
+    [
+        ({"acked_before": 0}, "no message was acknowledged in the 1 s before it"),
+        ({"acked_before": None}, "no message was acknowledged"),
+        ({"dropped_bytes": 0, "written_bytes": 0}, "nothing had been written to the disks"),
+        ({"read_early": 3}, "3 messages had been sent to the reader before"),
+    ],
+)
+def test_a_cut_that_hit_nothing_claims_no_durability(others: dict[str, object], told: str) -> None:
+    cut = power_cut(1, **others)
+    assert told in (cut.inconclusive or "")
+    found = finding("L3", 1, response_of(1), [], summaries([cut]))
+    assert (found.measured, found.agrees) == (None, None)
+    assert any("Not shown" in sentence for sentence in found.sentences)
+    # What was lost was lost all the same.
+    if not others.get("read_early"):
+        assert power_cut(1, lost=5, **others).conclusive
+
+
+def test_nothing_pending_on_disks_that_were_written_to_is_conclusive() -> None:
+    assert power_cut(1, dropped_bytes=0).conclusive
+
+
+def test_disks_that_are_waited_for_are_no_level_without_a_cut() -> None:
+    assert finding("L3", 1, response_of(1), [], []).measured is None
+    assert finding("L4", 1, response_of(0), [], []).measured == "L4"
+
+
+def test_a_replicated_level_needs_a_cut_of_one_node() -> None:
+    response = conclude(
+        DoseResponse(
+            slopes=[
+                Slope(nodes=sorted(nodes), parts=sorted(nodes), slope=float(waits), waits=waits)
+                for nodes, waits in blocks(3, needs=2).items()
+            ],
+            stops=[
+                Stop(nodes=sorted(nodes), parts=sorted(nodes), stopped_s=1, gap_s=1, waits=waits)
+                for nodes, waits in blocks(3, needs=2).items()
+            ],
+        ),
+        3,
+    )
+    every, one = [power_cut(n) for n in range(3)], [power_cut(9, scope="one")]
+    assert finding("L1", 3, response, [], summaries(every)).measured is None
+    assert finding("L1", 3, response, [], summaries(every + one)).measured == "L1"
+    assert finding("L1", 3, response, [], summaries([*every, power_cut(9, 7, scope="one")])).measured == "L3"
 
 
 def test_a_cut_of_which_not_everything_was_read_tells_nothing() -> None:

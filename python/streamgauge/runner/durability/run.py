@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamgauge.analysis.durability import judged
+from streamgauge.analysis.limits import limits
 from streamgauge.fleet.binary import find_gauge
 from streamgauge.fleet.local import LocalFleet
 from streamgauge.model.durability import (
@@ -160,7 +161,7 @@ class DurabilityRun:
             self._keep(bench, result)
         if "accounting" in plan.experiments:
             self._observer.phase_started("accounting", None)
-            result.accounts = accounts(bench, quick=plan.quick)
+            result.accounts, result.pace = accounts(bench, quick=plan.quick, sync_delay_ms=self._sync_ms())
             self._keep(bench, result)
         if "cuts" in plan.experiments:
             self._observer.phase_started("cuts", None)
@@ -174,6 +175,11 @@ class DurabilityRun:
                 result.conditions = result.conditions.model_copy(update={"rate_msgs_s": rate_msgs_s})
 
             cuts.make_cuts(bench, plan.cuts, quick=plan.quick, keep=keep, learn=learn)
+
+    def _sync_ms(self) -> float:
+        """What a sync takes on the disk of this machine, in the median; 0 when it was not probed."""
+        found = limits(self._manifest.probes).fsync_ms_p50
+        return 0.0 if found is None else found
 
     def _keep(self, bench: Bench, result: DurabilityResult) -> None:
         result.durability = bench.durability
@@ -222,13 +228,8 @@ def _conditions(plan: DurabilityPlan, nodes: int) -> Conditions:
 def _told(cut: Cut) -> str:
     """One line on a cut."""
     what = f"{cut.kind} of {cut.scope} at {cut.at_s:.3f} s"
-    if cut.failure is not None:
-        return f"{what}: it did not come back: {cut.failure}"
     if not cut.conclusive:
-        reason = cut.imbalance or f"{cut.censored:,} messages were not read"
-        if cut.read_early:
-            reason = f"{cut.read_early:,} messages had been sent to the reader before"
-        return f"{what}: it cannot be told what was lost ({reason})"
+        return f"{what}: it tells nothing: {cut.inconclusive}"
     window = "" if cut.window_ms is None else f" over {cut.window_ms:,.0f} ms"
     others = "".join(
         f", {count:,} {name}"
