@@ -133,7 +133,7 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
     console = Console(stderr=to_stderr)
     run = RunDirectory(directory)
     if run.read_durability() is not None:
-        show_durability(run)
+        show_durability(run, to_stderr=to_stderr)
         return
     results = run.results()
     if results and is_study(directory):
@@ -148,14 +148,18 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
     console.print(f"report: {shown(report)}", markup=False, highlight=False, soft_wrap=True)
 
 
-def show_durability(run: RunDirectory) -> None:
+def show_durability(run: RunDirectory, *, to_stderr: bool = False) -> None:
     """As `show_outcome`, for a run of durability experiments."""
+    from rich.console import Console
+
     from streamgauge.report import durability
 
+    console = Console(stderr=to_stderr)
     found = run.read_durability()
     if found is not None:
-        durability.print_report(found)
-    print(f"report: {shown(durability.write(run))}")
+        durability.print_report(found, console)
+    report = shown(durability.write(run))
+    console.print(f"report: {report}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:

@@ -269,8 +269,29 @@ class DurabilityResult(Model):
     notes: list[str] = Field(default_factory=list)
 
 
+class StudyAsked(Model):
+    """The study that a run goes through, written before anything starts."""
+
+    name: str
+    title: str
+    file: str
+    """Where it was read, for messages."""
+    text: str
+    """The study's file as it was read."""
+    quick: bool
+    seed: int
+    cuts: int
+    experiments: list[Experiment]
+    cells: list[str]
+    """In the order in which they are measured."""
+    left_out: dict[str, str] = Field(default_factory=dict)
+    """Cell -> why it is not measured."""
+
+
 class DurabilityReport(Model):
     """`durability.json`: every system of the run."""
 
     format: int = DURABILITY_FORMAT
+    study: StudyAsked | None = None
+    """None in a run that is no study."""
     results: list[DurabilityResult] = Field(default_factory=list)

@@ -181,7 +181,9 @@ class Disks:
     def written_bytes(self, names: Sequence[str]) -> int:
         """What has been written to these disks since they were mounted, synced or not; also while they have no power."""
         answers = self.ask(names, "accounts").values()
-        return sum(int(one.get("bytes_written", 0)) for answer in answers for one in answer["classes"].values())
+        return sum(
+            int(one.get("bytes_written", 0)) for answer in answers for one in answer["classes"].values()
+        )
 
     def delay_syncs(self, names: Sequence[str], delay_s: float) -> None:
         """From now on every sync on these disks takes so much longer; on the others as long as it takes."""
