@@ -49,6 +49,8 @@ from streamgauge.systems.pulsar_durability import Expectation, compare
 START_TIMEOUT_S = 240.0
 """Far above the usual 30 s: a busy machine starts seven JVMs slowly, and a real failure ends the wait at once anyway."""
 SETUP_TIMEOUT_S = 120.0
+PLACE_TAKEN = "MetadataStoreException$LockBusyException: Resource at /ledgers/available/"
+"""What a bookie says in its log when it gives up because it is registered still."""
 PROBE_TIMEOUT_S = 2.0
 ATTEMPTS = 3
 """Starts with fresh ports when another program has taken one between choosing and binding."""
@@ -304,7 +306,7 @@ def _bookie_missing(node: int, own: settings.NodePorts) -> str | None:
     try:
         web.get("/api/v1/bookie/is_ready")
     except httpx.HTTPError as error:
-        return f"bookie {node} to be ready ({error})"
+        return f"bookie {node} to be ready ({str(error).partition(chr(10))[0]})"
     return None
 
 
@@ -347,6 +349,8 @@ class RunningPulsar(RunningSystem):
         self.level: Level | None = self.launch.plan.level
         self.attached = False
         self._stopped = False
+        self._refusals: dict[str, int] = {}
+        """Bookie -> how often its log said, when it was started last, that its place was taken."""
 
     @property
     def connection(self) -> dict[str, Any]:
@@ -385,6 +389,20 @@ class RunningPulsar(RunningSystem):
         lost = [process.name for process in self.started if not process.running()]
         return len(lost) < self.nodes and all("broker" in name for name in lost)
 
+    knows_leaders = True
+
+    def leader(self, topic: str) -> str | None:
+        """The node of the broker that owns the topic. Of its bookies none leads."""
+        namespace = str(self.launch.options.client.get("namespace", settings.NAMESPACE))
+        for own in self.layout.ports:
+            web = admin.Web(own.web, timeout_s=PROBE_TIMEOUT_S)
+            for name in (f"{topic}-partition-0", topic):
+                address = admin.owner(web, namespace, name)
+                for node, other in enumerate(self.layout.ports, start=1):
+                    if address is not None and address.endswith(f":{other.broker}"):
+                        return f"node-{node}"
+        return None
+
     def parts(self) -> Sequence[Part]:
         return [self._part(process) for process in self.started]
 
@@ -397,10 +415,37 @@ class RunningPulsar(RunningSystem):
                 return _zookeeper_missing(self.layout.zookeeper)
             node = int(number)
             own = self.layout.ports[node - 1]
-            return _bookie_missing(node, own) if kind == "bookie" else _broker_missing(node, own)
+            if kind == "broker":
+                return _broker_missing(node, own)
+            missing = _bookie_missing(node, own)
+            return missing if missing is None else self._insist(name, process) or missing
 
         data = (self.launch.directory / name / "data",) if _keeps_data(name) else ()
-        return Part(name, process, waits_for, data)
+        return Part(
+            name,
+            process,
+            waits_for,
+            data,
+            lambda: self._refusals.update({name: self._refused(name)}),
+        )
+
+    def _refused(self, name: str) -> int:
+        """How often a bookie has found its place taken: what it had registered before it died is in ZooKeeper until the
+        session ends (30 s).
+        """
+        log = self.launch.directory / name / "logs" / "server.log"
+        return log.read_text(errors="replace").count(PLACE_TAKEN) if log.exists() else 0
+
+    def _insist(self, name: str, process: ManagedProcess) -> str | None:
+        """Starts a bookie again that has given up because its place was taken, as whoever looks after one does: its
+        process stays, and would never serve. What it waits for then; None when it has not given up.
+        """
+        refused = self._refused(name)
+        if process.down_on_purpose or refused <= self._refusals.get(name, 0):
+            return None
+        self._refusals[name] = refused
+        process.respawn()
+        return f"{name} to be started again: its registration of before was still there"
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         read: dict[str, Mapping[str, Any]] = {}
