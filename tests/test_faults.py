@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 
 import pytest
@@ -12,6 +13,10 @@ from streamgauge.model.errors import InputError
 from streamgauge.model.fault import describe, read_faults
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
+from streamgauge.runner.faults import FaultLeg
+from streamgauge.systems.base import SystemFailure, SystemInputError
+from streamgauge.systems.nats_server import leader_of
+from streamgauge.systems.parts import Part, choose, on_same_nodes
 
 
 def test_faults_are_read_in_the_order_of_their_times() -> None:
@@ -34,11 +39,81 @@ def test_faults_are_read_in_the_order_of_their_times() -> None:
         ("fsync-delay:1@3s", "needs a time"),
         ("kill=3s:1@3s", "takes no amount"),
         ("kill:1@soon", "soon"),
+        ("heal@3s", "no cut-network before it"),
+        ("cut-network@3s", "of what?"),
+        ("cut-network=1s:1@3s", "takes no amount"),
+        ("kill:leader@1s,restart:leader@3s", "leave the target out"),
     ],
 )
 def test_a_fault_that_makes_no_sense_is_refused(text: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         read_faults(text)
+
+
+def part(name: str) -> Part:
+    return Part(name, None, lambda: None)  # type: ignore[arg-type]
+
+
+def test_targets_mean_parts_and_a_network_is_that_of_a_node() -> None:
+    parts = [part(name) for name in ("zookeeper", "bookie-1", "bookie-2", "broker-1", "broker-2")]
+
+    def names(found: Sequence[Part]) -> list[str]:
+        return [one.name for one in found]
+
+    for target in ("2", "node-2"):
+        assert names(choose(parts, target)) == ["bookie-2", "broker-2"]
+    assert names(choose(parts, "broker")) == ["broker-1", "broker-2"]
+    assert names(on_same_nodes(parts, choose(parts, "bookie-1"))) == ["bookie-1", "broker-1"]
+    assert "zookeeper" not in names(on_same_nodes(parts, choose(parts, "all")))
+    with pytest.raises(ValueError, match="on no node of its own"):
+        on_same_nodes(parts, choose(parts, "zookeeper"))
+
+
+class Led:
+    """What a leg asks of a system, with a leader that moves."""
+
+    name, nodes, knows_leaders = "led", 3, True
+
+    def __init__(self) -> None:
+        self.now: str | None = "node-2"
+
+    def parts(self) -> list[Part]:
+        return [part(f"node-{number}") for number in (1, 2, 3)]
+
+    def leader(self, topic: str) -> str | None:
+        assert topic == "t"
+        return self.now
+
+
+def test_who_leads_is_asked_when_the_fault_is_due() -> None:
+    led = Led()
+    leader, followers = read_faults("kill:leader@1s,stop:followers@2s")
+    leg = FaultLeg(led, [leader, followers])  # type: ignore[arg-type]
+    leg._topic = "t"
+    assert [one.name for one in leg._now(leader)] == ["node-2"]
+    assert [one.name for one in leg._now(followers)] == ["node-1", "node-3"]
+    led.now = "node-3"
+    assert [one.name for one in leg._now(leader)] == ["node-3"]
+    led.now = None
+    with pytest.raises(SystemFailure, match="does not say which node leads t"):
+        leg._now(leader)
+    led.nodes = 1
+    with pytest.raises(SystemInputError, match="one node has no followers"):
+        FaultLeg(led, [followers])  # type: ignore[arg-type]
+    led.knows_leaders = False
+    with pytest.raises(SystemInputError, match="does not tell which node leads"):
+        FaultLeg(led, [leader])  # type: ignore[arg-type]
+
+
+def test_the_leader_of_a_stream_is_read_from_the_monitor() -> None:
+    def told(**cluster: object) -> dict[str, object]:
+        return {"account_details": [{"stream_detail": [{"name": "t", **cluster}]}]}
+
+    assert leader_of(told(cluster={"leader": "node-3"}), "t") == "node-3"
+    assert leader_of(told(cluster={"name": "c"}), "t") is None
+    assert leader_of(told(), "t") == ""
+    assert leader_of(told(), "other") is None
+    assert leader_of({}, "t") is None
 
 
 def test_a_fault_behind_the_measured_phase_is_refused() -> None:
@@ -97,6 +172,11 @@ def test_a_leader_that_syncs_alone_is_told_from_a_quorum() -> None:
         ],
     )
     told = conclude(response, 3)
+    led = finding("L1", 3, told.model_copy(update={"leader": "node-2"}), [], [])
+    assert (
+        "node-2 led: with the syncs of the leader alone slowed the publish p50 grew by 1.00 ms per ms, with those of the "
+        "followers alone (node-1, node-3) by 0.00." in led.sentences
+    )
     assert told.disks == 1
     assert "its own disk (node-2 leads)" in told.disks_told
     assert told.copies == 3

@@ -186,6 +186,7 @@ def finding(
     copies = (response.copies if response is not None else None) or (1 if count == 1 else None)
     if response is not None:
         sentences.append(f"An acknowledgement {response.disks_told}; {response.copies_told}.")
+        sentences += _leader_told(response)
     sentences += _accounts_told(accounts, disks)
     cut = {(one.kind, one.scope): one for one in found}
     sentences += [told for one in found for told in _cut_told(one)]
@@ -260,6 +261,24 @@ def _level(replicated: bool | None, synced: bool | None) -> Level | None:
     if replicated:
         return "L1" if synced else "L2"
     return "L3" if synced else "L4"
+
+
+def _leader_told(response: DoseResponse) -> list[str]:
+    """What doses on the leader alone and on the followers alone have shown, where it is known who led."""
+    if response.leader is None:
+        return []
+    alone = next((one for one in response.slopes if one.nodes == [response.leader]), None)
+    followers = max(
+        (one for one in response.slopes if response.leader not in one.nodes),
+        key=lambda one: len(one.nodes),
+        default=None,
+    )
+    if alone is None or followers is None:
+        return []
+    return [
+        f"{response.leader} led: with the syncs of the leader alone slowed the publish p50 grew by {alone.slope:.2f} ms per ms, "
+        f"with those of the followers alone ({', '.join(followers.nodes)}) by {followers.slope:.2f}."
+    ]
 
 
 def _accounts_told(accounts: Sequence[Account], disks: int | None) -> list[str]:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from streamgauge.model.durability import Cut, DurabilityReport, DurabilityResult
+from streamgauge.model.durability import Cut, DoseResponse, DurabilityReport, DurabilityResult
 from streamgauge.report import durability_answers
 from streamgauge.report.assets_of import asset
 from streamgauge.report.details import Grid, html_table
@@ -193,7 +193,7 @@ def _grids(result: DurabilityResult) -> list[Grid]:
                 "Response: ms of publish p50 per ms of delay",
                 ("nodes", "slope", "waits"),
                 [
-                    (", ".join(one.nodes), f"{one.slope:.2f}", "yes" if one.waits else "no")
+                    (_nodes(response, one.nodes), f"{one.slope:.2f}", "yes" if one.waits else "no")
                     for one in response.slopes
                 ],
             )
@@ -204,7 +204,7 @@ def _grids(result: DurabilityResult) -> list[Grid]:
                 ("nodes", "stopped", "longest gap", "waits"),
                 [
                     (
-                        ", ".join(one.nodes),
+                        _nodes(response, one.nodes),
                         seconds(one.stopped_s),
                         seconds(one.gap_s),
                         "yes" if one.waits else "no",
@@ -216,6 +216,17 @@ def _grids(result: DurabilityResult) -> list[Grid]:
     grids.append(_accounts(result))
     grids.append(_summaries(result))
     return grids
+
+
+def _nodes(response: DoseResponse, nodes: Sequence[str]) -> str:
+    """The nodes of a set, and which part they had while the doses were given."""
+    named = ", ".join(nodes)
+    if response.leader is None:
+        return named
+    if list(nodes) == [response.leader]:
+        return f"{named} (leader only)"
+    everyone = {node for one in response.slopes for node in one.nodes}
+    return f"{named} (followers only)" if set(nodes) == everyone - {response.leader} else named
 
 
 def _accounts(result: DurabilityResult) -> Grid:

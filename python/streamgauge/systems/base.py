@@ -152,6 +152,8 @@ class RunningSystem(abc.ABC):
 
     knows_leaders: ClassVar[bool] = False
     """Whether `leader` can answer."""
+    leader_stores: ClassVar[bool] = True
+    """Whether who leads a topic keeps a copy itself."""
 
     def leader(self, topic: str) -> str | None:  # noqa: ARG002
         """The node ("node-2") that leads the first partition of a topic at this moment: the one that takes its messages

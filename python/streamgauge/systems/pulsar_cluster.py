@@ -390,6 +390,7 @@ class RunningPulsar(RunningSystem):
         return len(lost) < self.nodes and all("broker" in name for name in lost)
 
     knows_leaders = True
+    leader_stores = False
 
     def leader(self, topic: str) -> str | None:
         """The node of the broker that owns the topic. Of its bookies none leads."""
