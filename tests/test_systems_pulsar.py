@@ -104,7 +104,9 @@ def test_a_shipped_file_keeps_what_is_not_set() -> None:
 def test_journal_variants_are_those_of_the_study(journal: settings.Journal) -> None:
     level: Level = "L3" if journal == "sync" else "L4"
     ports = settings.NodePorts(1, 2, 3, 4)
-    written = settings.bookie_settings(plan(level, 1, journal=journal), settings.Options(), 9, ports, "/d")
+    written = settings.bookie_settings(
+        plan(level, 1, journal=journal), settings.Options(), "127.0.0.1:9", ports, "/d"
+    )
     assert written["journalSyncData"] == ("true" if journal == "sync" else "false")
     assert written["journalWriteData"] == ("false" if journal == "async_bypass" else "true")
     # With /ledgers at its end a bookie finds no cluster.
@@ -147,9 +149,13 @@ def read_back(
     nodes = range(1, 4)
     ports = {node: settings.NodePorts(node, 10 + node, 20 + node, 30 + node) for node in nodes}
     options = settings.Options()
-    written = {f"broker-{node}": settings.broker_settings(asked, options, 9, ports[node]) for node in nodes}
+    written = {
+        f"broker-{node}": settings.broker_settings(asked, options, "127.0.0.1:9", ports[node])
+        for node in nodes
+    }
     written |= {
-        f"bookie-{node}": settings.bookie_settings(asked, options, 9, ports[node], "/d") for node in nodes
+        f"bookie-{node}": settings.bookie_settings(asked, options, "127.0.0.1:9", ports[node], "/d")
+        for node in nodes
     }
     persistence = {
         "bookkeeperEnsemble": 3,

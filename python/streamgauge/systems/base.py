@@ -36,6 +36,10 @@ names.
 class Placement(Protocol):
     """Where the nodes of a system are: their addresses, and how a process is started there (network.py)."""
 
+    @property
+    def shared_host(self) -> str:
+        """The address for a process that is of no node."""
+
     def host(self, node: int) -> str:
         """The address of a node (1, 2, ...), for its peers, the workers and the lab."""
 

@@ -43,6 +43,11 @@ HOLD = "echo ready; read -r _"
 class OnLoopback:
     """All nodes on this machine's loopback: there is no network to cut."""
 
+    @property
+    def shared_host(self) -> str:
+        """See Placement."""
+        return LOOPBACK
+
     def host(self, node: int) -> str:  # noqa: ARG002
         """The address of a node (1, 2, ...)."""
         return LOOPBACK
@@ -101,7 +106,7 @@ class Namespaces:
             self._plug("lab", self._device, os.getpid())
             _batch(
                 [_program("ip")],
-                [f"addr add {self._subnet}.{LAB_HOST}/24 dev {self._device}", f"link set {self._device} up"],
+                [f"addr add {self.shared_host}/24 dev {self._device}", f"link set {self._device} up"],
             )
         except BaseException:
             self.stop()
@@ -129,6 +134,11 @@ class Namespaces:
 
     def _enter(self, name: str) -> list[str]:
         return [_program("nsenter"), f"--net=/proc/{self._pid(name)}/ns/net"]
+
+    @property
+    def shared_host(self) -> str:
+        """The lab's own port on the switch: what is of no node is where the lab is."""
+        return f"{self._subnet}.{LAB_HOST}"
 
     def host(self, node: int) -> str:
         """The address of a node (1, 2, ...)."""
