@@ -116,6 +116,8 @@ class DurabilityRun:
                 return self._end(interrupts)
 
     def _probe(self, interrupts: Interrupts) -> None:
+        if self._manifest.probes:
+            return  # A study that is resumed.
         try:
             with interrupts.raising():
                 found = machine.probe(self._gauge, self.directory.path, "before")
