@@ -15,11 +15,14 @@ from streamgauge.runner.durability.bench import Bench, workload
 RATE_MSGS_S = 1000.0
 MEASURE_S = 5.0
 QUICK_MEASURE_S = 3.0
-LEAD_S = 2.0
+LEAD_S = 4.0
+"""Java has not seen this rate before; its first seconds are those of a compiler."""
 MS_PER_S = 1000.0
 NS_PER_MS = 1e6
 WHOLE_S = 0.9
 """An interval is a second unless it is the last one."""
+ASIDE_S = 0.5
+"""Seconds of the schedule and of the account do not begin together; so much of one may lie outside."""
 SUMMED = ("writes", "bytes_written", "syncs", "bytes_synced", "sync_ns_sum")
 
 
@@ -75,7 +78,8 @@ def _pace(client: WorkerClient, trial: str, from_s: float, until_s: float) -> Pa
         since = found.next
         for value in found.intervals:
             interval = Interval.model_validate(value)
-            within = from_s - 1 <= interval.start_s and interval.start_s + interval.duration_s <= until_s + 1
+            begin_s, end_s = interval.start_s, interval.start_s + interval.duration_s
+            within = from_s - ASIDE_S <= begin_s and end_s <= until_s + ASIDE_S
             published = _published(interval)
             if within and interval.duration_s >= WHOLE_S and published.count:
                 pace.publish_ms_p50.append((published.percentile(50.0) or 0.0) / NS_PER_MS)
