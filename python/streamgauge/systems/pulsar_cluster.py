@@ -51,6 +51,8 @@ from streamgauge.systems.pulsar_durability import Expectation, compare
 START_TIMEOUT_S = 240.0
 """Far above the usual 30 s: a busy machine starts seven JVMs slowly, and a real failure ends the wait at once anyway."""
 SETUP_TIMEOUT_S = 120.0
+LOG_EVERY_S = 1.0
+"""Whoever waits asks many times a second; a log is read this often."""
 PLACE_TAKEN = "MetadataStoreException$LockBusyException: Resource at /ledgers/available/"
 """What a bookie says in its log when it gives up because it is registered still."""
 ATTEMPTS = 3
@@ -309,6 +311,8 @@ class RunningPulsar(RunningSystem):
         self._stopped = False
         self._refusals: dict[str, int] = {}
         """Bookie -> how often its log said, when it was started last, that its place was taken."""
+        self._looked_s: dict[str, float] = {}
+        """Bookie -> when its log was looked at."""
 
     @property
     def connection(self) -> dict[str, Any]:
@@ -398,6 +402,9 @@ class RunningPulsar(RunningSystem):
         """Starts a bookie again that has given up because its place was taken, as whoever looks after one does: its
         process stays, and would never serve. What it waits for then; None when it has not given up.
         """
+        if time.monotonic() < self._looked_s.get(name, 0.0) + LOG_EVERY_S:
+            return None
+        self._looked_s[name] = time.monotonic()
         refused = self._refused(name)
         if process.down_on_purpose or refused <= self._refusals.get(name, 0):
             return None
