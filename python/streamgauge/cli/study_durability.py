@@ -213,6 +213,7 @@ def _plan(study: DurabilityStudy, request: Request) -> StudyAsked:
 
 
 def _say(study: DurabilityStudy, asked: StudyAsked, done: list[str]) -> None:
+    from streamgauge.report.format import plural
     from streamgauge.runner.study import shown
 
     def say(text: str) -> None:
@@ -232,8 +233,8 @@ def _say(study: DurabilityStudy, asked: StudyAsked, done: list[str]) -> None:
     total_s = sum(_estimate_s(asked, study.written.cells[name]) for name in left)
     resumed = f", {len(done)} of them done" if done else ""
     say(
-        f"{len(asked.cells)} cells{resumed}, {asked.cuts} power cuts of each kind, {len(study.written.statements)} statements: "
-        f"about {shown(total_s)} (seed {asked.seed})"
+        f"{plural(len(asked.cells), 'cell')}{resumed}, {plural(asked.cuts, 'power cut')} of each kind, "
+        f"{plural(len(study.written.statements), 'statement')}: about {shown(total_s)} (seed {asked.seed})"
     )
 
 
