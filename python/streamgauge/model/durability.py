@@ -19,6 +19,8 @@ Experiment = Literal["dose", "accounting", "cuts"]
 EXPERIMENTS: tuple[Experiment, ...] = ("dose", "accounting", "cuts")
 FLOWING_S = 1.0
 """Acknowledgements flow when one came within this time."""
+READ_EARLY_SHARE_MAX = 0.1
+"""So many messages may have been read early, per message of the last second before a cut, for it to tell something."""
 
 
 class Dose(Model):
@@ -135,7 +137,7 @@ class Cut(Model):
     failure: str | None = None
     """Why the system did not come back."""
     read_early: int = 0
-    """Messages that the reader had been sent before; any hide what is lost, so that the cut tells nothing."""
+    """Messages that the reader had been sent before. Whether they were lost is hidden; the cut tells of the others."""
     acked_before: int | None = None
     """Messages acknowledged in the last `FLOWING_S` before it; None in files of versions that did not look."""
     dropped_bytes: int = 0
@@ -174,14 +176,14 @@ class Cut(Model):
         """
         if self.failure is not None:
             return f"it did not come back: {self.failure}"
-        if self.read_early:
-            return f"{self.read_early:,} messages had been sent to the reader before"
         if not self.balanced or self.censored:
             return self.imbalance or f"{self.censored:,} messages were not read"
         if self.lost:
             return None
         if not self.acked_before:
             return f"no message was acknowledged in the {FLOWING_S:g} s before it"
+        if self.read_early > READ_EARLY_SHARE_MAX * self.acked_before:
+            return f"{self.read_early:,} messages had been sent to the reader before"
         if self.kind == "power cut" and not self.dropped_bytes and not self.written_bytes:
             return "nothing had been written to the disks that were cut"
         return None
