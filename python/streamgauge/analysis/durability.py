@@ -31,6 +31,8 @@ from streamgauge.model.result import Level
 WAITS_SLOPE_MIN = 0.5
 WAITS_GAP_SHARE_MIN = 0.8
 """Nodes were stopped for a time; acknowledgements waited for them when none came for this share of it."""
+WHOLE_FROM = 100.0
+"""Rates from here on are told as whole numbers."""
 CHANCE_95 = 3.0
 """No event in n trials bounds its probability by 3/n with 95 % confidence."""
 Nodes = frozenset[str]
@@ -285,7 +287,8 @@ def _accounts_told(accounts: Sequence[Account], disks: int | None) -> list[str]:
     told = []
     busiest = max(accounts, key=lambda account: account.bytes_written, default=None)
     if busiest is not None and busiest.acked_msgs:
-        rate = f"{busiest.syncs_s:.3g} syncs per second for {busiest.acked_msgs / busiest.seconds:,.0f} acknowledged messages per second"
+        syncs = f"{busiest.syncs_s:,.0f}" if busiest.syncs_s >= WHOLE_FROM else f"{busiest.syncs_s:.3g}"
+        rate = f"{syncs} syncs per second for {busiest.acked_msgs / busiest.seconds:,.0f} acknowledged messages per second"
         told.append(
             f"The disk of {busiest.part} saw {rate}; {busiest.unsynced_bytes:,} bytes were written and not synced when "
             "everything had been acknowledged."
