@@ -156,13 +156,6 @@ class Namespaces:
         """Puts nodes back on the switch. Raises SystemFailure."""
         self._inside("switch", [f"link set port{node} master br0" for node in nodes])
 
-    def failure(self) -> str | None:
-        """Why a network is not there any more."""
-        for name, holder in self._holders.items():
-            if holder.poll() is not None:
-                return f"what held the network of {name} ended with status {holder.returncode}"
-        return None
-
     def stop(self) -> None:
         """Removes everything. Processes that are still on a node keep its namespace until they end. Idempotent."""
         with contextlib.suppress(SystemFailure):
