@@ -12,8 +12,9 @@ from typing import Any
 import psutil
 import pytest
 from lab_support import lab
-from streamgauge.systems import powercut
+from streamgauge.systems import network, powercut
 
+needs_namespaces = pytest.mark.skipif(network.missing() is not None, reason=str(network.missing()))
 needs_fuse = pytest.mark.skipif(powercut.missing() is not None, reason=str(powercut.missing()))
 
 
@@ -64,6 +65,52 @@ def test_a_kill_and_a_restart_are_marked_and_nothing_is_lost(gauge: Path, tmp_pa
     report = (tmp_path / "runs/latest/report.html").read_text("utf-8")
     assert "kill node-1" in report
     assert "Before, during and after the faults" in report
+
+
+@needs_namespaces
+def test_a_network_that_is_cut_and_healed_is_a_gap_and_no_loss(gauge: Path, tmp_path: Path) -> None:
+    faults = ("--fault", "cut-network:leader@2s,heal@3s")
+    load = ("--rate", "1000", "--duration", "6s", "--warmup", "1s")
+    process = lab(gauge, tmp_path, "run", *load, *faults, stderr=subprocess.STDOUT)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode in (0, 1), said
+    result = json.loads((tmp_path / "runs/latest/trials/001/result.json").read_text("utf-8"))
+    cut, heal = result["faults"]["faults"]
+    assert (cut["parts"], heal["parts"]) == (["node-1"], ["node-1"])
+    assert cut["gap_s"] > 0.9
+    assert (result["audit"]["balanced"], result["audit"]["lost"]) == (True, 0)
+    assert "cut-network node-1" in (tmp_path / "runs/latest/report.html").read_text("utf-8")
+    assert not [path for path in Path("/sys/class/net").iterdir() if path.name == f"sg{process.pid}"]
+
+
+def test_a_network_that_cannot_be_cut_is_refused_before_anything_starts(gauge: Path, tmp_path: Path) -> None:
+    asked = ("--system", "rabbitmq", "--fault", "cut-network:1@2s")
+    process = lab(gauge, tmp_path, "run", *asked, stderr=subprocess.STDOUT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "cut-network" in said
+    assert "RabbitMQ is started on loopback alone" in said
+    assert not (tmp_path / "runs").exists()
+
+
+@needs_fuse
+def test_a_study_answers_every_statement_and_goes_on(gauge: Path, tmp_path: Path) -> None:
+    asked = ("study", "durability", "--quick", "--only", "gauge-log-fsync", "--repeats", "1", "--seed", "1")
+    process = lab(gauge, tmp_path, *asked, stderr=subprocess.STDOUT)
+    said, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, said
+    assert "Reference log, fsync" in said
+    assert "not run: gauge-log-async" in said
+    found = json.loads((tmp_path / "runs/latest/durability.json").read_text("utf-8"))
+    assert found["study"]["cells"] == ["gauge-log-fsync"]
+    assert found["results"][0]["finding"]["measured"] == "L3"
+    report = (tmp_path / "runs/latest/report.html").read_text("utf-8")
+    assert report.count("Not shown.") == 7
+    assert "not measured (not among --only)" in report
+    process = lab(gauge, tmp_path, "study", "durability", "--resume", stderr=subprocess.STDOUT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert "1 of them done" in said
 
 
 @needs_fuse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 
 import pytest
@@ -12,6 +13,10 @@ from streamgauge.model.errors import InputError
 from streamgauge.model.fault import describe, read_faults
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
+from streamgauge.runner.faults import FaultLeg
+from streamgauge.systems.base import SystemFailure, SystemInputError
+from streamgauge.systems.nats_server import leader_of
+from streamgauge.systems.parts import Part, choose, on_same_nodes
 
 
 def test_faults_are_read_in_the_order_of_their_times() -> None:
@@ -34,11 +39,81 @@ def test_faults_are_read_in_the_order_of_their_times() -> None:
         ("fsync-delay:1@3s", "needs a time"),
         ("kill=3s:1@3s", "takes no amount"),
         ("kill:1@soon", "soon"),
+        ("heal@3s", "no cut-network before it"),
+        ("cut-network@3s", "of what?"),
+        ("cut-network=1s:1@3s", "takes no amount"),
+        ("kill:leader@1s,restart:leader@3s", "leave the target out"),
     ],
 )
 def test_a_fault_that_makes_no_sense_is_refused(text: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         read_faults(text)
+
+
+def part(name: str) -> Part:
+    return Part(name, None, lambda: None)  # type: ignore[arg-type]
+
+
+def test_targets_mean_parts_and_a_network_is_that_of_a_node() -> None:
+    parts = [part(name) for name in ("zookeeper", "bookie-1", "bookie-2", "broker-1", "broker-2")]
+
+    def names(found: Sequence[Part]) -> list[str]:
+        return [one.name for one in found]
+
+    for target in ("2", "node-2"):
+        assert names(choose(parts, target)) == ["bookie-2", "broker-2"]
+    assert names(choose(parts, "broker")) == ["broker-1", "broker-2"]
+    assert names(on_same_nodes(parts, choose(parts, "bookie-1"))) == ["bookie-1", "broker-1"]
+    assert "zookeeper" not in names(on_same_nodes(parts, choose(parts, "all")))
+    with pytest.raises(ValueError, match="on no node of its own"):
+        on_same_nodes(parts, choose(parts, "zookeeper"))
+
+
+class Led:
+    """What a leg asks of a system, with a leader that moves."""
+
+    name, nodes, knows_leaders = "led", 3, True
+
+    def __init__(self) -> None:
+        self.now: str | None = "node-2"
+
+    def parts(self) -> list[Part]:
+        return [part(f"node-{number}") for number in (1, 2, 3)]
+
+    def leader(self, topic: str) -> str | None:
+        assert topic == "t"
+        return self.now
+
+
+def test_who_leads_is_asked_when_the_fault_is_due() -> None:
+    led = Led()
+    leader, followers = read_faults("kill:leader@1s,stop:followers@2s")
+    leg = FaultLeg(led, [leader, followers])  # type: ignore[arg-type]
+    leg._topic = "t"
+    assert [one.name for one in leg._now(leader)] == ["node-2"]
+    assert [one.name for one in leg._now(followers)] == ["node-1", "node-3"]
+    led.now = "node-3"
+    assert [one.name for one in leg._now(leader)] == ["node-3"]
+    led.now = None
+    with pytest.raises(SystemFailure, match="does not say which node leads t"):
+        leg._now(leader)
+    led.nodes = 1
+    with pytest.raises(SystemInputError, match="one node has no followers"):
+        FaultLeg(led, [followers])  # type: ignore[arg-type]
+    led.knows_leaders = False
+    with pytest.raises(SystemInputError, match="does not tell which node leads"):
+        FaultLeg(led, [leader])  # type: ignore[arg-type]
+
+
+def test_the_leader_of_a_stream_is_read_from_the_monitor() -> None:
+    def told(**cluster: object) -> dict[str, object]:
+        return {"account_details": [{"stream_detail": [{"name": "t", **cluster}]}]}
+
+    assert leader_of(told(cluster={"leader": "node-3"}), "t") == "node-3"
+    assert leader_of(told(cluster={"name": "c"}), "t") is None
+    assert leader_of(told(), "t") == ""
+    assert leader_of(told(), "other") is None
+    assert leader_of({}, "t") is None
 
 
 def test_a_fault_behind_the_measured_phase_is_refused() -> None:
@@ -97,6 +172,11 @@ def test_a_leader_that_syncs_alone_is_told_from_a_quorum() -> None:
         ],
     )
     told = conclude(response, 3)
+    led = finding("L1", 3, told.model_copy(update={"leader": "node-2"}), [], [])
+    assert (
+        "node-2 led: with the syncs of the leader alone slowed the publish p50 grew by 1.00 ms per ms, with those of the "
+        "followers alone (node-1, node-3) by 0.00." in led.sentences
+    )
     assert told.disks == 1
     assert "its own disk (node-2 leads)" in told.disks_told
     assert told.copies == 3
@@ -122,6 +202,9 @@ def power_cut(number: int, lost: int = 0, **others: object) -> Cut:
             "at_s": 2.0,
             "serving_s": 2.5,
             "acked": 3000,
+            "acked_before": 990,
+            "dropped_bytes": 4096,
+            "written_bytes": 300_000,
             "lost": lost,
             "balanced": True,
             "window_ms": float(lost) or None,
@@ -148,6 +231,58 @@ def test_a_level_is_the_weakest_that_the_evidence_allows() -> None:
         "less than" in told
         for told in finding("L3", 1, None, [], summaries([power_cut(n) for n in range(10)])).sentences
     )
+
+
+@pytest.mark.parametrize(
+    ("others", "told"),
+    [
+        ({"acked_before": 0}, "no message was acknowledged in the 1 s before it"),
+        ({"acked_before": None}, "no message was acknowledged"),
+        ({"dropped_bytes": 0, "written_bytes": 0}, "nothing had been written to the disks"),
+        ({"read_early": 100}, "100 messages had been sent to the reader before"),
+    ],
+)
+def test_a_cut_that_hit_nothing_claims_no_durability(others: dict[str, object], told: str) -> None:
+    cut = power_cut(1).model_copy(update=others)
+    assert told in (cut.inconclusive or "")
+    found = finding("L3", 1, response_of(1), [], summaries([cut]))
+    assert (found.measured, found.agrees) == (None, None)
+    assert any("Not shown" in sentence for sentence in found.sentences)
+    # What was lost was lost all the same.
+    assert cut.model_copy(update={"lost": 5}).conclusive
+
+
+def test_a_few_messages_that_were_read_early_do_not_hide_the_others() -> None:
+    assert power_cut(1, read_early=24).conclusive
+
+
+def test_nothing_pending_on_disks_that_were_written_to_is_conclusive() -> None:
+    assert power_cut(1, dropped_bytes=0).conclusive
+
+
+def test_disks_that_are_waited_for_are_no_level_without_a_cut() -> None:
+    assert finding("L3", 1, response_of(1), [], []).measured is None
+    assert finding("L4", 1, response_of(0), [], []).measured == "L4"
+
+
+def test_a_replicated_level_needs_a_cut_of_one_node() -> None:
+    response = conclude(
+        DoseResponse(
+            slopes=[
+                Slope(nodes=sorted(nodes), parts=sorted(nodes), slope=float(waits), waits=waits)
+                for nodes, waits in blocks(3, needs=2).items()
+            ],
+            stops=[
+                Stop(nodes=sorted(nodes), parts=sorted(nodes), stopped_s=1, gap_s=1, waits=waits)
+                for nodes, waits in blocks(3, needs=2).items()
+            ],
+        ),
+        3,
+    )
+    every, one = [power_cut(n) for n in range(3)], [power_cut(9, scope="one")]
+    assert finding("L1", 3, response, [], summaries(every)).measured is None
+    assert finding("L1", 3, response, [], summaries(every + one)).measured == "L1"
+    assert finding("L1", 3, response, [], summaries([*every, power_cut(9, 7, scope="one")])).measured == "L3"
 
 
 def test_a_cut_of_which_not_everything_was_read_tells_nothing() -> None:

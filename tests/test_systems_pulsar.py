@@ -8,9 +8,11 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from streamgauge.systems import processes, pulsar_cluster
 from streamgauge.systems import pulsar_settings as settings
 from streamgauge.systems.base import Level, SystemFailure, SystemInputError, SystemRequest
 from streamgauge.systems.pulsar import Pulsar, artifact, unpack
@@ -104,7 +106,9 @@ def test_a_shipped_file_keeps_what_is_not_set() -> None:
 def test_journal_variants_are_those_of_the_study(journal: settings.Journal) -> None:
     level: Level = "L3" if journal == "sync" else "L4"
     ports = settings.NodePorts(1, 2, 3, 4)
-    written = settings.bookie_settings(plan(level, 1, journal=journal), settings.Options(), 9, ports, "/d")
+    written = settings.bookie_settings(
+        plan(level, 1, journal=journal), settings.Options(), "127.0.0.1:9", ports, "/d"
+    )
     assert written["journalSyncData"] == ("true" if journal == "sync" else "false")
     assert written["journalWriteData"] == ("false" if journal == "async_bypass" else "true")
     # With /ledgers at its end a bookie finds no cluster.
@@ -147,9 +151,13 @@ def read_back(
     nodes = range(1, 4)
     ports = {node: settings.NodePorts(node, 10 + node, 20 + node, 30 + node) for node in nodes}
     options = settings.Options()
-    written = {f"broker-{node}": settings.broker_settings(asked, options, 9, ports[node]) for node in nodes}
+    written = {
+        f"broker-{node}": settings.broker_settings(asked, options, "127.0.0.1:9", ports[node])
+        for node in nodes
+    }
     written |= {
-        f"bookie-{node}": settings.bookie_settings(asked, options, 9, ports[node], "/d") for node in nodes
+        f"bookie-{node}": settings.bookie_settings(asked, options, "127.0.0.1:9", ports[node], "/d")
+        for node in nodes
     }
     persistence = {
         "bookkeeperEnsemble": 3,
@@ -243,3 +251,41 @@ def test_a_short_trial_is_valid_and_its_audit_clean(tmp_path: Path) -> None:
     synced = metrics["bookie-1.journal_sync_count"]
     assert synced["after"] > synced["before"]
     assert {process["name"] for process in result["processes"]} == {"zookeeper", "bookie-1", "broker-1"}
+
+
+def test_a_bookie_that_gave_up_its_place_is_started_again(tmp_path: Path) -> None:
+    log = tmp_path / "bookie-1" / "logs" / "server.log"
+    log.parent.mkdir(parents=True)
+    log.write_text(f"{pulsar_cluster.PLACE_TAKEN}127.0.0.1:1 is already locked\n")
+    launch = SimpleNamespace(version="1", nodes=1, plan=SimpleNamespace(level="L3"), directory=tmp_path)
+    running = pulsar_cluster.RunningPulsar(launch, SimpleNamespace(), [])  # type: ignore[arg-type]
+    process = processes.start("Pulsar bookie-1", ["sleep", "60"], tmp_path / "console.log")
+    try:
+        part = running._part(process)
+        assert part.before_restart is not None
+        part.before_restart()
+        first = process.pid
+        # What it said before it was started last is of another life.
+        assert running._insist("bookie-1", process) is None
+        log.write_text(log.read_text() + log.read_text())
+        assert running._insist("bookie-1", process) is None, "logs are not read at every look"
+        running._looked_s.clear()
+        told = running._insist("bookie-1", process)
+        assert told == "bookie-1 to be started again: its registration of before was still there"
+        assert process.running()
+        assert process.pid != first
+        running._looked_s.clear()
+        assert running._insist("bookie-1", process) is None, "once for each time that it gave up"
+    finally:
+        processes.kill([process])
+
+
+def test_nodes_are_told_their_addresses() -> None:
+    ports = settings.NodePorts(1, 2, 3, 4, "198.18.7.2")
+    asked = plan("L3", 1)
+    bookie = settings.bookie_settings(asked, settings.Options(), "198.18.7.254:9", ports, "/d")
+    broker = settings.broker_settings(asked, settings.Options(), "198.18.7.254:9", ports)
+    assert bookie["advertisedAddress"] == broker["advertisedAddress"] == broker["bindAddress"] == "198.18.7.2"
+    assert bookie["metadataServiceUri"] == "metadata-store:zk:198.18.7.254:9"
+    assert broker["metadataStoreUrl"] == "zk:198.18.7.254:9"
+    assert settings.zookeeper_settings(9, "/d", "198.18.7.254")["clientPortAddress"] == "198.18.7.254"

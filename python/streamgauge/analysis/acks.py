@@ -56,6 +56,13 @@ class Acks:
             return 0.0
         return (self._acked_at(until_s) - self._acked_at(from_s)) / (until_s - from_s)
 
+    def acked_between(self, from_s: float, until_s: float) -> int:
+        """Messages acknowledged between the looks within this time: at least so many were."""
+        within = [
+            acked for at_s, acked in zip(self.at_s, self.acked_msgs, strict=True) if from_s <= at_s <= until_s
+        ]
+        return within[-1] - within[0] if within else 0
+
     def gap(self, from_s: float, until_s: float) -> tuple[float, float] | None:
         """The longest stretch without an acknowledgement that touches the time between two moments: when the last
         one before it was seen, and the first after it, or where the looks end. None without a look.

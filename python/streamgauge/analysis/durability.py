@@ -31,6 +31,8 @@ from streamgauge.model.result import Level
 WAITS_SLOPE_MIN = 0.5
 WAITS_GAP_SHARE_MIN = 0.8
 """Nodes were stopped for a time; acknowledgements waited for them when none came for this share of it."""
+WHOLE_FROM = 100.0
+"""Rates from here on are told as whole numbers."""
 CHANCE_95 = 3.0
 """No event in n trials bounds its probability by 3/n with 95 % confidence."""
 Nodes = frozenset[str]
@@ -160,6 +162,7 @@ def _summary(kind: Kind, scope: Scope, cuts: list[Cut]) -> CutSummary:
         unavailable_s_median=statistics.median(gone) if gone else None,
         unavailable_s_max=max(gone, default=None),
         loss_probability_max=min(1.0, CHANCE_95 / len(told)) if told and not lossy else None,
+        inconclusive=next((cut.inconclusive for cut in cuts if cut.inconclusive is not None), None),
     )
 
 
@@ -185,17 +188,16 @@ def finding(
     copies = (response.copies if response is not None else None) or (1 if count == 1 else None)
     if response is not None:
         sentences.append(f"An acknowledgement {response.disks_told}; {response.copies_told}.")
+        sentences += _leader_told(response)
     sentences += _accounts_told(accounts, disks)
     cut = {(one.kind, one.scope): one for one in found}
     sentences += [told for one in found for told in _cut_told(one)]
-    everything = cut.get(("power cut", "all"))
-    survives = None if everything is None or not everything.conclusive else everything.with_loss == 0
-    synced = _synced(disks, survives, count, majority)
-    replicated = None if copies is None else (count > 1 and copies >= majority)
-    some = [one for one in found if one.scope in ("one", "majority") and one.kind != "stop" and one.with_loss]
-    if replicated and any(one.scope == "one" for one in some):
-        replicated = False
+    synced = _synced(disks, _survived(cut.get(("power cut", "all"))), majority)
+    one_lost = any(one.with_loss for one in found if one.scope == "one" and one.kind != "stop")
+    replicated = _replicated(copies, _survived(cut.get(("power cut", "one"))), one_lost, count, majority)
+    sentences += _not_shown(disks, copies, synced, replicated)
     measured = _level(replicated, synced)
+    survives = _survived(cut.get(("power cut", "all")))
     if disks is not None and disks > 0 and survives is False:
         sentences.append(
             "It waits for syncs and loses messages all the same: what it syncs is not all that it needs to find them again."
@@ -209,13 +211,50 @@ def finding(
     return Finding(declared=declared, measured=measured, agrees=agrees, sentences=sentences)
 
 
-def _synced(disks: int | None, survives: bool | None, count: int, majority: int) -> bool | None:
-    """Whether enough disks have a message when it is acknowledged: those of a majority, or the one that there is."""
-    if survives is False:
+def _survived(cut: CutSummary | None) -> bool | None:
+    """Whether nothing was lost in the conclusive ones of these cuts; None where there was none."""
+    return None if cut is None or not cut.conclusive else cut.with_loss == 0
+
+
+def _synced(disks: int | None, survives: bool | None, majority: int) -> bool | None:
+    """Whether enough disks have a message when it is acknowledged: those of a majority, or the one that there is.
+
+    That they have it is claimed only where power was cut and nothing was lost.
+    """
+    if survives is False or (disks is not None and disks < majority):
         return False
-    if disks is None:
-        return survives
-    return disks >= (majority if count > 1 else 1)
+    return survives
+
+
+def _replicated(
+    copies: int | None, survives: bool | None, one_lost: bool, count: int, majority: int
+) -> bool | None:
+    """Whether a majority has a message when it is acknowledged; claimed only where one node's power was cut and
+    nothing was lost.
+    """
+    if count == 1 or one_lost or (copies is not None and copies < majority):
+        return False
+    return None if copies is None else survives
+
+
+def _not_shown(
+    disks: int | None, copies: int | None, synced: bool | None, replicated: bool | None
+) -> list[str]:
+    """What a level cannot be told for."""
+    told = []
+    if synced is None:
+        waits = "" if disks is None else "; that acknowledgements wait for disks does not show it by itself"
+        told.append(
+            f"Not shown: that messages survive a power cut of all nodes. No such cut was conclusive{waits}."
+        )
+    if replicated is None:
+        why = (
+            "how many copies an acknowledgement waits for was not found out"
+            if copies is None
+            else f"an acknowledgement waits for {copies} copies, but no power cut of one node was conclusive"
+        )
+        told.append(f"Not shown: that messages survive the loss of one node: {why}.")
+    return told
 
 
 def _level(replicated: bool | None, synced: bool | None) -> Level | None:
@@ -226,11 +265,30 @@ def _level(replicated: bool | None, synced: bool | None) -> Level | None:
     return "L3" if synced else "L4"
 
 
+def _leader_told(response: DoseResponse) -> list[str]:
+    """What doses on the leader alone and on the followers alone have shown, where it is known who led."""
+    if response.leader is None:
+        return []
+    alone = next((one for one in response.slopes if one.nodes == [response.leader]), None)
+    followers = max(
+        (one for one in response.slopes if response.leader not in one.nodes),
+        key=lambda one: len(one.nodes),
+        default=None,
+    )
+    if alone is None or followers is None:
+        return []
+    return [
+        f"{response.leader} led: with the syncs of the leader alone slowed the publish p50 grew by {alone.slope:.2f} ms per ms, "
+        f"with those of the followers alone ({', '.join(followers.nodes)}) by {followers.slope:.2f}."
+    ]
+
+
 def _accounts_told(accounts: Sequence[Account], disks: int | None) -> list[str]:
     told = []
     busiest = max(accounts, key=lambda account: account.bytes_written, default=None)
     if busiest is not None and busiest.acked_msgs:
-        rate = f"{busiest.syncs_s:.3g} syncs per second for {busiest.acked_msgs / busiest.seconds:,.0f} acknowledged messages per second"
+        syncs = f"{busiest.syncs_s:,.0f}" if busiest.syncs_s >= WHOLE_FROM else f"{busiest.syncs_s:.3g}"
+        rate = f"{syncs} syncs per second for {busiest.acked_msgs / busiest.seconds:,.0f} acknowledged messages per second"
         told.append(
             f"The disk of {busiest.part} saw {rate}; {busiest.unsynced_bytes:,} bytes were written and not synced when "
             "everything had been acknowledged."
@@ -260,8 +318,7 @@ def _cut_told(one: CutSummary) -> list[str]:
         told.append(f"{one.conclusive} {what} {where} lost nothing that was acknowledged{confident}.")
     if one.cuts > one.conclusive:
         told.append(
-            f"After {one.cuts - one.conclusive} of {one.cuts} {what} {where} it could not be told what was lost: the system "
-            "did not come back, or not everything could be read."
+            f"{one.cuts - one.conclusive} of {one.cuts} {what} {where} told nothing: {one.inconclusive}."
         )
     return told
 

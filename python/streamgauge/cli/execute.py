@@ -133,7 +133,7 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
     console = Console(stderr=to_stderr)
     run = RunDirectory(directory)
     if run.read_durability() is not None:
-        show_durability(run)
+        show_durability(run, to_stderr=to_stderr)
         return
     results = run.results()
     if results and is_study(directory):
@@ -148,14 +148,18 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
     console.print(f"report: {shown(report)}", markup=False, highlight=False, soft_wrap=True)
 
 
-def show_durability(run: RunDirectory) -> None:
+def show_durability(run: RunDirectory, *, to_stderr: bool = False) -> None:
     """As `show_outcome`, for a run of durability experiments."""
+    from rich.console import Console
+
     from streamgauge.report import durability
 
+    console = Console(stderr=to_stderr)
     found = run.read_durability()
     if found is not None:
-        durability.print_report(found)
-    print(f"report: {shown(durability.write(run))}")
+        durability.print_report(found, console)
+    report = shown(durability.write(run))
+    console.print(f"report: {report}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
@@ -195,6 +199,7 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
         for workload in workloads
         if workload.backlog is not None and request.fleet.topology == "swarm"
     )
+    problems.extend(_impossible_faults(workloads, choices))
     if problems:
         raise InputError(problems)
     return workloads, choices
@@ -210,6 +215,43 @@ def _faults_of_others(workloads: list[Workload], choices: list[SystemChoice]) ->
         for choice in choices
         if broken and choice.request.connect
     ]
+
+
+def _impossible_faults(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+    """What this machine lacks for faults, and what a system does not support: told before anything starts."""
+    from streamgauge.model.fault import ON_NETWORK, ON_STORAGE
+    from streamgauge.systems import network, powercut
+
+    asked = {fault.action for workload in workloads for fault in workload.faults}
+    problems = []
+    for actions, missing in ((ON_STORAGE, powercut.missing), (ON_NETWORK, network.missing)):
+        wanted = sorted(asked & actions)
+        lacking = missing() if wanted else None
+        if lacking is not None:
+            problems.append(Problem(f"--fault {wanted[0]} cannot be made here: {lacking}"))
+    if asked & ON_NETWORK:
+        problems += [
+            Problem(
+                f"--fault cut-network: {choice.system.title} is started on loopback alone, where no node has a network that "
+                f"could be cut; systems that can be started in networks of their own: {_placed()}"
+            )
+            for choice in choices
+            if not choice.system.placed
+        ]
+        problems += [
+            Problem(
+                f"--fault cut-network: {choice.name}: its ports (key 'ports') are on loopback; leave them out"
+            )
+            for choice in choices
+            if choice.system.placed and choice.request.options.get("ports")
+        ]
+    return problems
+
+
+def _placed() -> str:
+    from streamgauge.systems.registry import systems
+
+    return ", ".join(name for name, system in systems().items() if system.placed)
 
 
 def _name(workloads: list[Workload], choices: list[SystemChoice]) -> str:

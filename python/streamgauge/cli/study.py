@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 def studies() -> None:
     """List the studies that ship with streamgauge."""
-    from streamgauge.model.study import read_study, study_names
+    from streamgauge.cli.study_durability import listed
+    from streamgauge.model.study import experiment_study_names, read_study, study_names
 
     names = study_names()
-    width = max(len(name) for name in names)
+    width = max(len(name) for name in (*names, *experiment_study_names()))
     for name in names:
         study = read_study(name)
         source = study.written.source
@@ -30,6 +31,8 @@ def studies() -> None:
             f"{name:<{width}}  {study.written.title} ({source.publisher}, {source.published}): "
             f"{len(study.cells)} cells, {len(study.written.claims)} claims"
         )
+    for name, line in listed():
+        typer.echo(f"{name:<{width}}  {line}")
 
 
 def study(
@@ -49,7 +52,11 @@ def study(
     repeats: Annotated[
         int | None,
         typer.Option(
-            "--repeats", "--repeat", min=1, max=100, help="Trials of each cell [default: 5; 3 if quick]."
+            "--repeats",
+            "--repeat",
+            min=1,
+            max=100,
+            help="Trials of each cell [default: 5; 3 if quick]; of durability: power cuts.",
         ),
     ] = None,
     seed: SeedOption = None,
@@ -80,11 +87,28 @@ def study(
 
     Cells go in a seeded random order. Ctrl-C or a crash loses nothing: --resume goes on where it ended.
     """
+    from streamgauge.cli import study_durability
     from streamgauge.cli.execute import open_events, show_outcome
     from streamgauge.cli.watch import make_observer
     from streamgauge.model.study_plan import Wishes
     from streamgauge.runner.study import StudyRun
 
+    of_durability = study_durability.meant(name, out, resume=resume)
+    if of_durability is not None:
+        study_durability.refuse(scale=scale, duration=duration, connect=connect)
+        if resume:
+            _refuse_with_resume(repeats=repeats, seed=seed, only=only)
+        request = study_durability.Request(
+            quick=quick,
+            cuts=repeats,
+            seed=seed,
+            only=only,
+            plan_only=plan_only,
+            out=out,
+            data=data,
+            events=events,
+        )
+        raise typer.Exit(study_durability.execute(of_durability, request))
     directory: RunDirectory | None = None
     probes: list[dict[str, Any]] = []
     if resume:
@@ -141,10 +165,11 @@ def _refuse_with_resume(**given: Any) -> None:
 
 def _found(name: str | None) -> Study:
     from streamgauge.model.errors import InputError
-    from streamgauge.model.study import read_study, study_names
+    from streamgauge.model.study import experiment_study_names, read_study, study_names
 
     if name is None:
-        raise InputError(f"which study? expected one of {', '.join(study_names())}, or a file")
+        names = ", ".join([*study_names(), *experiment_study_names()])
+        raise InputError(f"which study? expected one of {names}, or a file")
     return read_study(name)
 
 

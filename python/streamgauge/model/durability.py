@@ -17,6 +17,10 @@ Scope = Literal["one", "majority", "all"]
 Kind = Literal["power cut", "kill", "stop"]
 Experiment = Literal["dose", "accounting", "cuts"]
 EXPERIMENTS: tuple[Experiment, ...] = ("dose", "accounting", "cuts")
+FLOWING_S = 1.0
+"""Acknowledgements flow when one came within this time."""
+READ_EARLY_SHARE_MAX = 0.1
+"""So many messages may have been read early, per message of the last second before a cut, for it to tell something."""
 
 
 class Dose(Model):
@@ -54,6 +58,8 @@ class Stop(Model):
 class DoseResponse(Model):
     """For which disks, and for which nodes, an acknowledgement waits."""
 
+    leader: str | None = None
+    """The node that led the load's partition, before and after; None when the system has none, or it moved."""
     doses: list[Dose] = Field(default_factory=list)
     slopes: list[Slope] = Field(default_factory=list)
     disks: int | None = None
@@ -87,6 +93,19 @@ class Account(Model):
     """Bytes written to this disk per payload byte."""
 
 
+class Pace(Model):
+    """Publish latencies of the steady load that was accounted for, second by second."""
+
+    rate_msgs_s: float
+    sync_delay_ms: float
+    """What a sync took on top."""
+    acked_share: float
+    """Messages acknowledged per message that was due."""
+    publish_ms_p50: list[float] = Field(default_factory=list)
+    """Of each whole second."""
+    publish_ms_p99: list[float] = Field(default_factory=list)
+
+
 class LostRange(Model):
     """Acknowledged messages that were not there any more."""
 
@@ -118,9 +137,13 @@ class Cut(Model):
     failure: str | None = None
     """Why the system did not come back."""
     read_early: int = 0
-    """Messages that the reader had been sent before; any hide what is lost, so that the cut tells nothing."""
+    """Messages that the reader had been sent before. Whether they were lost is hidden; the cut tells of the others."""
+    acked_before: int | None = None
+    """Messages acknowledged in the last `FLOWING_S` before it; None in files of versions that did not look."""
     dropped_bytes: int = 0
     """Written and not synced, on the disks whose power was cut."""
+    written_bytes: int | None = None
+    """Written to these disks, synced or not, from the load's beginning to the cut; None as above."""
     sent: int = 0
     acked: int = 0
     received: int = 0
@@ -144,9 +167,31 @@ class Cut(Model):
     """(time, acknowledged so far), thinned out."""
 
     @property
+    def inconclusive(self) -> str | None:
+        """Why it cannot be said what such a cut loses, as the rest of a sentence; None when it can.
+
+        A loss is one whatever preceded it. That nothing was lost tells something only when acknowledgements flowed
+        up to the cut, and when a power cut hit disks to which the load was being written: it dropped what had not
+        been synced, or nothing was pending on them.
+        """
+        if self.failure is not None:
+            return f"it did not come back: {self.failure}"
+        if not self.balanced or self.censored:
+            return self.imbalance or f"{self.censored:,} messages were not read"
+        if self.lost:
+            return None
+        if not self.acked_before:
+            return f"no message was acknowledged in the {FLOWING_S:g} s before it"
+        if self.read_early > READ_EARLY_SHARE_MAX * self.acked_before:
+            return f"{self.read_early:,} messages had been sent to the reader before"
+        if self.kind == "power cut" and not self.dropped_bytes and not self.written_bytes:
+            return "nothing had been written to the disks that were cut"
+        return None
+
+    @property
     def conclusive(self) -> bool:
-        """Whether it can be said what was lost: everything that was there was read."""
-        return self.failure is None and self.balanced and not self.censored and not self.read_early
+        """Whether it can be said what was lost."""
+        return self.inconclusive is None
 
 
 class CutSummary(Model):
@@ -170,6 +215,8 @@ class CutSummary(Model):
     unavailable_s_max: float | None = None
     loss_probability_max: float | None = None
     """95 % bound of the probability that a cut loses anything (3/n), where none did."""
+    inconclusive: str | None = None
+    """Why the first of those that told nothing did not."""
 
 
 class Finding(Model):
@@ -217,14 +264,36 @@ class DurabilityResult(Model):
     conditions: Conditions
     response: DoseResponse | None = None
     accounts: list[Account] = Field(default_factory=list)
+    pace: Pace | None = None
     cuts: list[Cut] = Field(default_factory=list)
     summaries: list[CutSummary] = Field(default_factory=list)
     finding: Finding = Finding()
     notes: list[str] = Field(default_factory=list)
 
 
+class StudyAsked(Model):
+    """The study that a run goes through, written before anything starts."""
+
+    name: str
+    title: str
+    file: str
+    """Where it was read, for messages."""
+    text: str
+    """The study's file as it was read."""
+    quick: bool
+    seed: int
+    cuts: int
+    experiments: list[Experiment]
+    cells: list[str]
+    """In the order in which they are measured."""
+    left_out: dict[str, str] = Field(default_factory=dict)
+    """Cell -> why it is not measured."""
+
+
 class DurabilityReport(Model):
     """`durability.json`: every system of the run."""
 
     format: int = DURABILITY_FORMAT
+    study: StudyAsked | None = None
+    """None in a run that is no study."""
     results: list[DurabilityResult] = Field(default_factory=list)

@@ -10,14 +10,21 @@ from streamgauge.model.result import FaultAction, FaultAsked
 from streamgauge.model.units import format_duration, parse_duration
 
 EXPECTED = "expected ACTION[:TARGET]@TIME, such as kill:1@10s or restart@20s"
-BREAKING: frozenset[FaultAction] = frozenset({"kill", "stop", "power-cut", "fsync-delay", "disk-full"})
+BREAKING: frozenset[FaultAction] = frozenset(
+    {"kill", "stop", "power-cut", "fsync-delay", "disk-full", "cut-network"}
+)
 """Faults that need a part to break."""
 ON_STORAGE: frozenset[FaultAction] = frozenset({"power-cut", "fsync-delay", "disk-full", "disk-free"})
 """Faults of the disk, which need a file system of our own below the system's data."""
+ON_NETWORK: frozenset[FaultAction] = frozenset({"cut-network", "heal"})
+"""Faults of the network, for which each node needs one of its own."""
+LEADER, FOLLOWERS = "leader", "followers"
+"""Targets that depend on who leads the first partition of the first topic when the fault is due."""
 ENDS: dict[FaultAction, tuple[FaultAction, ...]] = {
     "restart": ("kill", "power-cut"),
     "cont": ("stop",),
     "disk-free": ("disk-full",),
+    "heal": ("cut-network",),
 }
 """What ends a fault -> the faults that it ends."""
 ACTIONS: tuple[FaultAction, ...] = get_args(FaultAction)
@@ -51,6 +58,10 @@ def _read_one(text: str) -> FaultAsked:
             f"'{text}': fsync-delay needs a time, such as fsync-delay=20ms:1@10s"
             if amount is None
             else f"'{text}': {action} takes no amount (=)"
+        )
+    if action not in BREAKING and target in (LEADER, FOLLOWERS):
+        raise ValueError(
+            f"'{text}': who leads may have changed by then; leave the target out: {action} ends it wherever it was made"
         )
     if action in BREAKING and target is None:
         raise ValueError(f"'{text}': of what? Expected a node, a part or all, such as {action}:1@{at}")

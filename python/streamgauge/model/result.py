@@ -302,6 +302,8 @@ FaultAction = Literal[
     "fsync-delay",
     "disk-full",
     "disk-free",
+    "cut-network",
+    "heal",
 ]
 
 
@@ -310,7 +312,7 @@ class FaultAsked(Model):
 
     action: FaultAction
     target: str | None = None
-    """A node's number, a part's name, or "all"; None: whatever is broken."""
+    """A node's number, a part's name, "leader", "followers" or "all"; None: whatever is broken."""
     at_s: float
     """After the measured phase began."""
     amount_s: float | None = None

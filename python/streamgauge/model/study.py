@@ -23,6 +23,8 @@ from streamgauge.model.resolve import resolve_workload
 from streamgauge.model.sizes import parse_message_size
 from streamgauge.model.study_file import CheckFile, ClaimFile, PageFile, ScaleFile, StudyFile
 
+EXPERIMENTS = "experiments"
+"""The folder beside the studies of trials in which the others are."""
 SCALES = ("full", "laptop", "quick")
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _VARIABLE = re.compile(r"\{(\w+)\}")
@@ -105,6 +107,11 @@ def study_names() -> list[str]:
     return sorted(path.stem for path in study_directory().glob("*.yaml"))
 
 
+def experiment_study_names() -> list[str]:
+    """Names of those that ship whose cells are no trials (durability_study.py)."""
+    return sorted(path.stem for path in (study_directory() / EXPERIMENTS).glob("*.yaml"))
+
+
 def read_study(text: str) -> Study:
     """A study by path or by the name of one that ships. Raises InputError with every problem found."""
     path = Path(text)
@@ -113,7 +120,7 @@ def read_study(text: str) -> Study:
     shipped = study_directory() / f"{text}.yaml"
     if shipped.is_file():
         return resolve_study(read_document(shipped, f"studies/{text}.yaml"))
-    names = study_names()
+    names = [*study_names(), *experiment_study_names()]
     hint = nearest(text, names) or f"; expected a file (path/to/x.yaml) or one of {', '.join(names)}"
     raise InputError(f"no study '{text}'{hint}")
 

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from streamgauge.model.durability import Cut, DurabilityReport, DurabilityResult
+from streamgauge.model.durability import Cut, DoseResponse, DurabilityReport, DurabilityResult
+from streamgauge.report import durability_answers
 from streamgauge.report.assets_of import asset
 from streamgauge.report.details import Grid, html_table
-from streamgauge.report.durability_answers import answers
 from streamgauge.report.format import count, seconds, significant
 from streamgauge.report.timeline import timeline
 from streamgauge.store.directory import RunDirectory
@@ -39,7 +39,7 @@ def write(run: RunDirectory) -> Path:
         css=asset("report.css"),
         facts=escape(f"{machine}; {manifest.run_id}; {' '.join(manifest.command)}"),
         summary=html_table(verdicts(found.results)),
-        answers=_answers(found),
+        answers=durability_answers.html(durability_answers.answered(found)),
         systems="".join(_section(result) for result in found.results),
     )
     path = run.path / REPORT_NAME
@@ -66,9 +66,12 @@ def print_report(found: DurabilityReport, console: Console | None = None) -> Non
             table.add_row(*(Text(value) for value in row))
         console.print()
         console.print(table)
+    durability_answers.print_answers(durability_answers.answered(found), console)
 
 
 def _title(found: DurabilityReport) -> str:
+    if found.study is not None:
+        return found.study.title
     names = [result.name for result in found.results]
     shown = names if len(names) <= 4 else [*names[:3], f"{len(names) - 3} more"]
     return f"What an acknowledgement is worth: {', '.join(shown)}"
@@ -190,7 +193,7 @@ def _grids(result: DurabilityResult) -> list[Grid]:
                 "Response: ms of publish p50 per ms of delay",
                 ("nodes", "slope", "waits"),
                 [
-                    (", ".join(one.nodes), f"{one.slope:.2f}", "yes" if one.waits else "no")
+                    (_nodes(response, one.nodes), f"{one.slope:.2f}", "yes" if one.waits else "no")
                     for one in response.slopes
                 ],
             )
@@ -201,7 +204,7 @@ def _grids(result: DurabilityResult) -> list[Grid]:
                 ("nodes", "stopped", "longest gap", "waits"),
                 [
                     (
-                        ", ".join(one.nodes),
+                        _nodes(response, one.nodes),
                         seconds(one.stopped_s),
                         seconds(one.gap_s),
                         "yes" if one.waits else "no",
@@ -213,6 +216,17 @@ def _grids(result: DurabilityResult) -> list[Grid]:
     grids.append(_accounts(result))
     grids.append(_summaries(result))
     return grids
+
+
+def _nodes(response: DoseResponse, nodes: Sequence[str]) -> str:
+    """The nodes of a set, and which part they had while the doses were given."""
+    named = ", ".join(nodes)
+    if response.leader is None:
+        return named
+    if list(nodes) == [response.leader]:
+        return f"{named} (leader only)"
+    everyone = {node for one in response.slopes for node in one.nodes}
+    return f"{named} (followers only)" if set(nodes) == everyone - {response.leader} else named
 
 
 def _accounts(result: DurabilityResult) -> Grid:
@@ -286,15 +300,3 @@ def _settings(result: DurabilityResult) -> str:
         return ""
     table = html_table(Grid("Settings, read back from the live system", ("setting", "value"), rows, words=2))
     return f"<details><summary>Settings, read back from the live system</summary>{table}</details>"
-
-
-def _answers(found: DurabilityReport) -> str:
-    told = answers(found.results)
-    if not told:
-        return ""
-    items = "".join(
-        f"<dt>{escape(answer.statement)} <small>({escape(answer.source)})</small></dt>"
-        f"<dd><strong>{escape(answer.verdict)}</strong> {escape(answer.evidence)}</dd>"
-        for answer in told
-    )
-    return f"<section><h2>What publications say, and what was measured</h2><dl>{items}</dl></section>"

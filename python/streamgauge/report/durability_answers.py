@@ -1,111 +1,80 @@
-"""What publications claim of durability, and what the experiments say to it."""
+"""The statements of publications beside what was measured, on a terminal and as HTML."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from html import escape
 
-from streamgauge.model.durability import DurabilityResult
+from rich.console import Console
+from rich.text import Text
 
-STREAMNATIVE = "StreamNative, benchmarking Pulsar and Kafka, 2020"
-CONFLUENT = "Confluent, benchmarking Kafka, Pulsar and RabbitMQ, 2020"
+from streamgauge.analysis.statements import Answer, Measured, answers
+from streamgauge.model.durability import DurabilityReport
+from streamgauge.model.durability_study import DurabilityStudyFile, disputed, parse_durability_study
 
-
-@dataclass(frozen=True)
-class Answer:
-    """One statement of a publication and what was measured."""
-
-    statement: str
-    source: str
-    verdict: str
-    evidence: str
+TONES = {"holds": "good", "does not hold": "bad", "not shown": "warn"}
+STYLES = {"holds": "bold green", "does not hold": "bold red", "not shown": "bold yellow"}
 
 
-def answers(results: Sequence[DurabilityResult]) -> list[Answer]:
-    """The statements to which these results have something to say."""
-    found = [
-        _kafka_flush(results),
-        _kafka_default(results),
-        _pulsar_without_sync(results),
-    ]
-    return [answer for answer in found if answer is not None]
+def answered(found: DurabilityReport) -> list[Answer]:
+    """Every statement of a study; in other runs those that something measured has to do with."""
+    if found.study is not None:
+        return answers(written_of(found), found.results, found.study.left_out)
+    told = answers(written_of(found), found.results)
+    return [answer for answer in told if any(one.result is not None for one in answer.measured)]
 
 
-def _of(results: Sequence[DurabilityResult], system: str, declared: Sequence[str]) -> list[DurabilityResult]:
-    return [
-        result
-        for result in results
-        if result.system == system
-        and result.finding.declared in declared
-        and result.finding.measured is not None
-    ]
+def written_of(found: DurabilityReport) -> DurabilityStudyFile:
+    """The study's file as the run was started with; of a run that is no study, the one that ships."""
+    if found.study is not None:
+        return parse_durability_study(found.study.text, found.study.file).written
+    return disputed().written
 
 
-def _evidence(results: Sequence[DurabilityResult]) -> str:
-    told = []
-    for result in results:
-        response = f" {result.response.disks_told}," if result.response is not None else ""
-        power = [one for one in result.summaries if one.kind == "power cut"]
-        cuts = "; ".join(
-            f"{one.with_loss} of {one.conclusive} power cuts of {one.scope} lost messages"
-            for one in power
-            if one.conclusive
-        )
-        told.append(f"{result.name}:{response} {cuts or 'no power cut was conclusive'}.")
-    return " ".join(told)
+def html(told: Sequence[Answer]) -> str:
+    """A section; empty without an answer."""
+    if not told:
+        return ""
+    items = "".join(_html_answer(answer) for answer in told)
+    return f"<section><h2>What publications say, and what was measured</h2>{items}</section>"
 
 
-def _kafka_flush(results: Sequence[DurabilityResult]) -> Answer | None:
-    cells = [
-        one
-        for one in _of(results, "kafka", ("L1", "L3"))
-        if one.response is not None and one.response.disks is not None
-    ]
-    if not cells:
-        return None
-    waits = all((one.response.disks or 0) > 0 for one in cells if one.response is not None)
-    return Answer(
-        "Kafka acknowledges before the fsync even with flush.messages=1",
-        f"{STREAMNATIVE}; the opposite: {CONFLUENT}",
-        "Does not hold: the acknowledgement waits for the sync."
-        if waits
-        else "Holds: the acknowledgement does not wait.",
-        _evidence(cells),
+def _html_answer(answer: Answer) -> str:
+    written = answer.written
+    by = escape(written.by)
+    source = f'<a href="{escape(written.link)}" rel="noopener">{by}</a>' if written.link else by
+    remark = f" <small>({escape(written.remark)})</small>" if written.remark else ""
+    rows = "".join(f"<li>{escape(_measured(one))}</li>" for one in answer.measured if one.result is not None)
+    return (
+        f"<h3>&ldquo;{escape(written.statement)}&rdquo; <small>{source}</small></h3>"
+        f'<p class="verdict {TONES[answer.verdict]}"><span><strong>{escape(answer.verdict.capitalize())}.</strong> '
+        f"{escape(answer.why)}{remark}</span></p><ul>{rows}</ul>"
     )
 
 
-def _kafka_default(results: Sequence[DurabilityResult]) -> Answer | None:
-    cells = [
-        one for one in _of(results, "kafka", ("L2",)) if any(cut.kind == "power cut" for cut in one.summaries)
-    ]
-    if not cells:
-        return None
-    power = [cut for one in cells for cut in one.summaries if cut.kind == "power cut" and cut.conclusive]
-    few_lost = any(cut.with_loss for cut in power if cut.scope in ("one", "majority"))
-    all_lost = any(cut.with_loss for cut in power if cut.scope == "all")
-    if all_lost and not few_lost:
-        verdict = "Both are right about different failures: replication covers what does not hit all nodes at once, and nothing else."
-    elif all_lost:
-        verdict = "Does not hold here: messages were lost also when not all nodes lost power."
-    else:
-        verdict = "No loss was shown in these cuts."
-    return Answer(
-        "Kafka needs no fsync to be safe, replication covers it",
-        f"{CONFLUENT}; the opposite (data is lost on power failure): {STREAMNATIVE}",
-        verdict,
-        _evidence(cells),
+def _measured(one: Measured) -> str:
+    """System, setting, level: what the evidence is of."""
+    result = one.result
+    assert result is not None, "asked for what was measured alone"
+    options = ", ".join(f"{key}: {value}" for key, value in sorted(result.options.items()))
+    nodes = "1 node" if result.nodes == 1 else f"{result.nodes} nodes"
+    ended = "" if result.status == "complete" else f"; {result.status}"
+    return (
+        f"{one.cell}: {result.system_title} {result.system_version}, {nodes}{f', {options}' if options else ''}; "
+        f"declared {result.finding.declared or 'unknown'}, measured {result.finding.measured or 'not shown'}{ended}"
     )
 
 
-def _pulsar_without_sync(results: Sequence[DurabilityResult]) -> Answer | None:
-    pulsar, kafka = _of(results, "pulsar", ("L2", "L4")), _of(results, "kafka", ("L2", "L4"))
-    pairs = [(one, other) for one in pulsar for other in kafka if one.nodes == other.nodes]
-    if not pairs:
-        return None
-    same = all(one.finding.measured == other.finding.measured for one, other in pairs)
-    return Answer(
-        "Pulsar without a synced journal is as safe as Kafka's default",
-        f"implied by the comparisons of {STREAMNATIVE}",
-        "Holds: both have the same measured level." if same else "Does not hold: the measured levels differ.",
-        _evidence([one for one in (*pulsar, *kafka) if any(one in pair for pair in pairs)]),
-    )
+def print_answers(told: Sequence[Answer], console: Console) -> None:
+    """On a terminal."""
+    for answer in told:
+        console.print()
+        console.print(Text(f'"{answer.written.statement}" ({answer.written.by})', style="bold"))
+        line = Text(f"  {answer.verdict}", style=STYLES[answer.verdict])
+        line.append(f": {answer.why}", style="none")
+        console.print(line)
+        if answer.written.remark:
+            console.print(f"  ({answer.written.remark})", markup=False, highlight=False)
+        for one in answer.measured:
+            if one.result is not None:
+                console.print(f"    {_measured(one)}", markup=False, highlight=False)

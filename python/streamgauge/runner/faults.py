@@ -12,30 +12,40 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamgauge.model.fault import ENDS, ON_STORAGE, describe
+from streamgauge.model.fault import ENDS, FOLLOWERS, LEADER, ON_NETWORK, ON_STORAGE, describe
 from streamgauge.model.result import Fault, FaultAction, FaultAsked
 from streamgauge.runner.acks import AckWatch
 from streamgauge.systems import parts as parts_of
 from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError
 
 if TYPE_CHECKING:
+    from streamgauge.systems.network import Namespaces
     from streamgauge.systems.parts import Part
     from streamgauge.systems.powercut import Disks
 
 SERVES_WITHIN_S = 180.0
 POLL_S = 0.02
-BROKEN_BY: tuple[FaultAction, ...] = ("kill", "stop", "power-cut", "disk-full")
+BROKEN_BY: tuple[FaultAction, ...] = ("kill", "stop", "power-cut", "disk-full", "cut-network")
 """Faults that last until another action ends them."""
 
 
 class FaultLeg:
-    """Makes faults in a running system. Parts are chosen when it is made: what does not exist is refused then."""
+    """Makes faults in a running system. Parts are chosen when it is made: what does not exist is refused then. Who
+    leads is asked when the fault is due.
+    """
 
     def __init__(
-        self, running: RunningSystem, asked: Sequence[FaultAsked], disks: Disks | None = None
+        self,
+        running: RunningSystem,
+        asked: Sequence[FaultAsked],
+        disks: Disks | None = None,
+        network: Namespaces | None = None,
     ) -> None:
-        """`disks`: what the system's data is on; needed for faults of disks alone."""
+        """`disks`: what the system's data is on, `network`: where its nodes are; needed for faults of these alone."""
+        self._running = running
         self._disks = disks
+        self._network = network
+        self._topic: str | None = None
         self._parts = list(running.parts())
         self._asked = list(asked)
         self._targets = {id(fault): self._choose(fault) for fault in asked if fault.target is not None}
@@ -52,8 +62,13 @@ class FaultLeg:
 
     def _choose(self, fault: FaultAsked) -> list[Part]:
         assert fault.target is not None
+        if fault.target in (LEADER, FOLLOWERS):
+            self._require_leaders(fault)
+            return []
         try:
             parts = parts_of.choose(self._parts, fault.target)
+            if fault.action in ON_NETWORK:
+                parts = parts_of.on_same_nodes(self._parts, parts)
         except ValueError as error:
             raise SystemInputError(f"--fault {describe(fault)}: {error}") from None
         if fault.action in ("fsync-delay", "disk-full") and not any(part.data for part in parts):
@@ -62,11 +77,36 @@ class FaultLeg:
             )
         return parts
 
-    def start(self, start_s: float, offset_s: float, watch: AckWatch, changed: Callable[[], None]) -> None:
-        """Begins. `start_s`: CLOCK_MONOTONIC at the schedule's start; `offset_s`: where on its axis the measured
-        phase begins. `changed` is called when processes have been started again.
+    def _require_leaders(self, fault: FaultAsked) -> None:
+        """Refuses at once what will not be answered later."""
+        if not self._running.knows_leaders:
+            raise SystemInputError(
+                f"--fault {describe(fault)}: {self._running.name} does not tell which node leads a topic; expected a node's "
+                "number, a part's name or all"
+            )
+        if self._running.nodes == 1 and fault.target == FOLLOWERS:
+            raise SystemInputError(f"--fault {describe(fault)}: one node has no followers (--nodes 3)")
+
+    def _led(self, target: str) -> list[Part]:
+        """All parts of the node that leads the first partition of the trial's first topic, or of the others. Raises
+        SystemFailure when the system does not say.
         """
-        self._watch, self._changed = watch, changed
+        assert self._topic is not None, "set before the first fault is due"
+        leader = self._running.leader(self._topic)
+        if leader is None:
+            raise SystemFailure(f"{self._running.name} does not say which node leads {self._topic}")
+        parts = parts_of.choose(self._parts, leader)
+        if target == LEADER:
+            return parts
+        return [part for part in self._parts if part not in parts and parts_of.node_of(part) is not None]
+
+    def start(
+        self, start_s: float, offset_s: float, watch: AckWatch, changed: Callable[[], None], topic: str
+    ) -> None:
+        """Begins. `start_s`: CLOCK_MONOTONIC at the schedule's start; `offset_s`: where on its axis the measured
+        phase begins. `changed` is called when processes have been started again. `topic`: whose leader is meant.
+        """
+        self._watch, self._changed, self._topic = watch, changed, topic
         watch.start()
         self._spawn(lambda: self._run(start_s, offset_s))
 
@@ -101,8 +141,8 @@ class FaultLeg:
         return told
 
     def still_broken(self) -> list[str]:
-        """Names of parts that are down or stopped."""
-        down = {"kill", "power-cut", "stop"}
+        """Names of parts that are down, stopped or cut off."""
+        down = {"kill", "power-cut", "stop", "cut-network"}
         return sorted(name for name, faults in self._broken.items() if faults & down)
 
     def _spawn(self, work: Callable[[], None]) -> None:
@@ -122,7 +162,7 @@ class FaultLeg:
                 return
 
     def _make(self, fault: FaultAsked, start_s: float) -> None:
-        parts = self._targets.get(id(fault)) or self._suffering(fault.action)
+        parts = self._now(fault)
         began_s = time.monotonic() - start_s
         self._do(fault, parts)
         done = Fault(
@@ -138,6 +178,12 @@ class FaultLeg:
             self._changed()
             self._spawn(lambda: self._await(parts, done, start_s))
 
+    def _now(self, fault: FaultAsked) -> list[Part]:
+        """The parts that a fault hits at this moment."""
+        if fault.target in (LEADER, FOLLOWERS):
+            return self._led(fault.target)
+        return self._targets.get(id(fault)) or self._suffering(fault.action)
+
     def _suffering(self, action: FaultAction) -> list[Part]:
         """The parts whose faults this action ends."""
         ended = set(ENDS.get(action, ()))
@@ -147,6 +193,8 @@ class FaultLeg:
         action = fault.action
         if action in ON_STORAGE:
             self._do_on_disks(fault, parts)
+        elif action in ON_NETWORK:
+            self._do_on_network(fault, parts)
         elif action == "kill":
             parts_of.kill_together(parts)
         for part in parts:
@@ -162,6 +210,12 @@ class FaultLeg:
                 suffers.discard("stop")  # A process that is gone is not stopped any more.
             if action in BROKEN_BY:
                 suffers.add(action)
+
+    def _do_on_network(self, fault: FaultAsked, parts: Sequence[Part]) -> None:
+        assert self._network is not None, "a trial with faults of the network has one"
+        nodes = sorted({node for node in map(parts_of.node_of, parts) if node is not None})
+        change = self._network.cut if fault.action == "cut-network" else self._network.heal
+        change(nodes)
 
     def _do_on_disks(self, fault: FaultAsked, parts: Sequence[Part]) -> None:
         assert self._disks is not None, "a trial with faults of disks has disks"

@@ -227,13 +227,18 @@ def _put_in_order(directory: RunDirectory) -> set[int]:
         context = trial.read_context()
         if context is not None and context.data_directory is not None:
             shutil.rmtree(context.data_directory, ignore_errors=True)
-        aside = directory.path / SET_ASIDE
-        aside.mkdir(exist_ok=True)
-        number = 1
-        while (aside / f"{trial.path.name}-{number}").exists():
-            number += 1
-        trial.path.rename(aside / f"{trial.path.name}-{number}")
+        set_aside(directory.path, trial.path)
     return done
+
+
+def set_aside(directory: Path, path: Path) -> None:
+    """Moves what did not end out of the way, under a name of its own."""
+    aside = directory / SET_ASIDE
+    aside.mkdir(exist_ok=True)
+    number = 1
+    while (aside / f"{path.name}-{number}").exists():
+        number += 1
+    path.rename(aside / f"{path.name}-{number}")
 
 
 def shown(seconds: float) -> str:

@@ -22,7 +22,7 @@ from streamgauge.fleet.base import Fleet, FleetFailure, Worker
 from streamgauge.fleet.binary import find_gauge
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.messages import LaneStatus, TrialStatus
-from streamgauge.model.fault import ON_STORAGE
+from streamgauge.model.fault import ON_NETWORK, ON_STORAGE
 from streamgauge.model.result import Durability, Lane, Search, SystemMetric, TrialResult, WarmUpResult
 from streamgauge.model.units import format_duration
 from streamgauge.model.workload import Workload
@@ -46,6 +46,7 @@ from streamgauge.store.directory import ACKS_NAME, TrialDirectory
 from streamgauge.store.files import rescue_logs
 from streamgauge.store.measured import measured_level
 from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError, SystemRequest
+from streamgauge.systems.network import Namespaces, open_network
 from streamgauge.systems.powercut import Disks, open_disks
 
 READY_POLL_S = 0.1
@@ -80,6 +81,7 @@ class TrialRunner:
         self._load: Load | None = None
         self._faults: FaultLeg | None = None
         self._disks: Disks | None = None
+        self._network: Namespaces | None = None
         self._sampler: ResourceSampler | None = None
         self._workload = plan.workload
         """The plan's, at the rate that was found where one was to be found."""
@@ -150,7 +152,7 @@ class TrialRunner:
         self._provision()
         if self._workload.faults:
             assert self._running is not None
-            self._faults = FaultLeg(self._running, self._workload.faults, self._disks)
+            self._faults = FaultLeg(self._running, self._workload.faults, self._disks, self._network)
         self._settle()
         self._search()
         self._make_topics()
@@ -170,7 +172,8 @@ class TrialRunner:
             problem = machine.disk_problem(self._data)
             if problem:
                 raise SystemFailure(problem)
-            self._running = choice.system.start(self._on_disks(), self._data, self._observer.progress)
+            request = self._on_network(self._on_disks(choice.request))
+            self._running = choice.system.start(request, self._data, self._observer.progress)
         self._record.update(
             system_version=self._running.version,
             nodes=self._running.nodes,
@@ -178,9 +181,18 @@ class TrialRunner:
             configuration=self._running.configuration(),
         )
 
-    def _on_disks(self) -> SystemRequest:
-        """What is asked of the system; with faults of disks, its data is on disks that can have them."""
-        request = self._plan.choice.request
+    def _on_network(self, request: SystemRequest) -> SystemRequest:
+        """With faults of the network, each node has one of its own."""
+        if not any(fault.action in ON_NETWORK for fault in self._workload.faults):
+            return request
+        self._network = open_network(request.nodes)
+        self._record.note(
+            "each node was in a network namespace of its own, behind a bridge: that costs more CPU per packet than loopback"
+        )
+        return dataclasses.replace(request, placement=self._network)
+
+    def _on_disks(self, request: SystemRequest) -> SystemRequest:
+        """With faults of disks, the system's data is on disks that can have them."""
         if not any(fault.action in ON_STORAGE for fault in self._workload.faults):
             return request
         self._disks = open_disks(find_gauge(), self._data.parent / f"{self._data.name}-disks")
@@ -343,7 +355,13 @@ class TrialRunner:
         self._sampler = self._sample(self._phases.start_s)
         if self._faults is not None:
             watch = AckWatch(worker.only.address, trial, self._phases.start_s)
-            self._faults.start(self._phases.start_s, self._workload.warmup_s, watch, self._watch_again)
+            self._faults.start(
+                self._phases.start_s,
+                self._workload.warmup_s,
+                watch,
+                self._watch_again,
+                self._topics.all_names[0],
+            )
         ending = self._load.run()
         self._keep_faults()
         if leg is not None and ending.kind == "done":
@@ -532,6 +550,8 @@ class TrialRunner:
         self._phases.begin(phases.WIPE)
         if self._disks is not None:
             self._attempt("unmount the system's disks", self._disks.stop)
+        if self._network is not None:
+            self._attempt("remove the networks of the nodes", self._network.stop)
         if running is not None and not running.attached:
             self._attempt("wipe the system's data", running.wipe)
         shutil.rmtree(self._data, ignore_errors=True)

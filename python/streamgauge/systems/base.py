@@ -11,7 +11,7 @@ import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
     from streamgauge.systems.parts import Part
@@ -31,6 +31,20 @@ Describe = Callable[[Sequence[str]], Mapping[str, Any]]
 """Asks the live system about itself through a worker (docs/worker-api.md, /v1/admin/describe); takes topic
 names.
 """
+
+
+class Placement(Protocol):
+    """Where the nodes of a system are: their addresses, and how a process is started there (network.py)."""
+
+    @property
+    def shared_host(self) -> str:
+        """The address for a process that is of no node."""
+
+    def host(self, node: int) -> str:
+        """The address of a node (1, 2, ...), for its peers, the workers and the lab."""
+
+    def command(self, node: int, command: Sequence[str]) -> list[str]:
+        """A command as it is started on a node."""
 
 
 class SystemFailure(Exception):
@@ -60,6 +74,8 @@ class SystemRequest:
     """The system file's path, for error messages; None when given on the command line."""
     volume: Volume | None = None
     """Set by experiments on storage; None: data directories are plain directories."""
+    placement: Placement | None = None
+    """Set by experiments on the network, where `System.placed` allows; None: all nodes are on loopback."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +154,17 @@ class RunningSystem(abc.ABC):
         """
         return False
 
+    knows_leaders: ClassVar[bool] = False
+    """Whether `leader` can answer."""
+    leader_stores: ClassVar[bool] = True
+    """Whether who leads a topic keeps a copy itself."""
+
+    def leader(self, topic: str) -> str | None:  # noqa: ARG002
+        """The node ("node-2") that leads the first partition of a topic at this moment: the one that takes its messages
+        and acknowledges them. None when it cannot be told; never raises.
+        """
+        return None
+
     def parts(self) -> Sequence[Part]:
         """What of it can be killed, stopped and started again by itself. Empty when attached: it is not ours to
         break.
@@ -187,6 +214,9 @@ class System(abc.ABC):
     """Keys that a system file may hold besides the common ones (`name`, `system`, `version`, `nodes`,
     `durability`, `connect`).
     """
+
+    placed: ClassVar[bool] = False
+    """Whether it starts its nodes where `SystemRequest.placement` says."""
 
     @abc.abstractmethod
     def check(self, request: SystemRequest) -> None:

@@ -31,6 +31,7 @@ from streamgauge.systems.base import (
     TopicPlan,
 )
 from streamgauge.systems.kafka import parse_address
+from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.parts import Part
 
 PART = "node-1"
@@ -94,6 +95,7 @@ class GaugeLog(System):
     protocol: ClassVar[str] = "kafka"
     default_version: ClassVar[str] = version()
     option_keys: ClassVar[frozenset[str]] = frozenset({*OPTIONS, FAULT})
+    placed: ClassVar[bool] = True
 
     def check(self, request: SystemRequest) -> None:
         where = f"{request.source}: " if request.source else ""
@@ -152,7 +154,10 @@ class GaugeLog(System):
             request.volume(PART, data)
         # A port outside of the kernel's range of source ports: a client could take it while the log is down.
         port = processes.free_ports(1)[0]
-        command = [str(gauge), "log", "--listen", f"{processes.LOOPBACK}:{port}", "--data", str(data)]
+        placement = request.placement or ON_LOOPBACK
+        command = [str(gauge), "log", "--listen", f"{placement.host(1)}:{port}", "--data", str(data)]
+        if request.placement is not None:
+            command.append("--insecure")  # The network that is made for it has no one else on it.
         command += [
             "--durability",
             LEVELS[level],
@@ -160,7 +165,7 @@ class GaugeLog(System):
             "0",
             *flags(request.options, ""),
         ]
-        process = processes.start("reference log", command, directory / "gauge-log.log")
+        process = processes.start("reference log", placement.command(1, command), directory / "gauge-log.log")
         try:
             processes.wait_until(
                 lambda: None if _ready_address(process) else "the reference log to be ready",
@@ -219,6 +224,11 @@ class RunningGaugeLog(RunningSystem):
 
     def processes(self) -> list[SystemProcess]:
         return [] if self.process is None else [SystemProcess("gauge-log", self.process.pid)]
+
+    knows_leaders = True
+
+    def leader(self, topic: str) -> str | None:  # noqa: ARG002
+        return PART
 
     def parts(self) -> Sequence[Part]:
         if self.process is None or self.data is None:

@@ -33,6 +33,7 @@ from streamgauge.systems.cache import Installation
 from streamgauge.systems.java import Java, find_java
 from streamgauge.systems.java_system import JavaSystem
 from streamgauge.systems.kafka_cluster import Launch, start_cluster
+from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.options import check_free, where_of
 
 SCALA = "2.13"
@@ -63,6 +64,7 @@ class Kafka(JavaSystem):
     protocol: ClassVar[str] = "kafka"
     default_version: ClassVar[str] = "4.3.1"
     option_keys: ClassVar[frozenset[str]] = settings.OPTION_KEYS
+    placed: ClassVar[bool] = True
 
     def check(self, request: SystemRequest) -> None:
         where = where_of(request)
@@ -140,6 +142,7 @@ class Kafka(JavaSystem):
             java=java,
             installation=self._installation(version, java, progress),
             volume=request.volume,
+            placement=request.placement or ON_LOOPBACK,
         )
         return start_cluster(launch, progress)
 

@@ -31,6 +31,7 @@ from streamgauge.systems import processes
 from streamgauge.systems.base import (
     Describe,
     Level,
+    Placement,
     Progress,
     ReadBack,
     RunningSystem,
@@ -42,6 +43,7 @@ from streamgauge.systems.base import (
 from streamgauge.systems.cache import Installation
 from streamgauge.systems.java import Java
 from streamgauge.systems.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
+from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.parts import Part
 from streamgauge.systems.processes import ManagedProcess
 
@@ -72,6 +74,7 @@ class Launch:
     java: Java
     installation: Installation
     volume: Volume | None = None
+    placement: Placement = ON_LOOPBACK
 
     def home(self, node: int) -> Path:
         """The directory of a node (1, 2, ...)."""
@@ -177,7 +180,12 @@ def _lay_out(launch: Launch) -> Layout:
             (home / name).mkdir(parents=True, exist_ok=True)
         if launch.volume is not None:
             launch.volume(f"node-{node}", home / "data")
-        own = settings.node_settings(node, client_ports, controller_ports, str(home / "data"))
+        own = settings.node_settings(
+            node,
+            [f"{launch.placement.host(one)}:{port}" for one, port in enumerate(client_ports, start=1)],
+            [f"{launch.placement.host(one)}:{port}" for one, port in enumerate(controller_ports, start=1)],
+            str(home / "data"),
+        )
         heading = f"Kafka {launch.version}, node {node} of {launch.nodes}, written by streamgauge"
         files[f"node-{node}/server.properties"] = settings.properties_text(own | broker_settings, heading)
         files[f"node-{node}/{logging.name}"] = logging.text
@@ -224,7 +232,13 @@ def _start_process(
 ) -> processes.ManagedProcess:
     home = launch.home(node)
     environment = {key: value for key, value in os.environ.items() if key not in JVM_ENVIRONMENT}
-    return processes.start(name, command, home / "logs" / log_name, environment=environment, directory=home)
+    return processes.start(
+        name,
+        launch.placement.command(node, command),
+        home / "logs" / log_name,
+        environment=environment,
+        directory=home,
+    )
 
 
 def _format(launch: Launch, cluster_id: str) -> None:
@@ -278,14 +292,15 @@ def _node_missing(launch: Launch, node: int, port: int) -> str | None:
     log = launch.home(node) / "logs" / "server.log"
     if not log.exists() or "Kafka Server started" not in log.read_text(errors="replace"):
         return "say in its log that it has started"
-    return _unserved(launch, port)
+    return _unserved(launch, node, port)
 
 
-def _unserved(launch: Launch, port: int) -> str | None:
+def _unserved(launch: Launch, node: int, port: int) -> str | None:
     """As `_node_missing`, by its answers alone."""
+    host = launch.placement.host(node)
     try:
-        wire.api_versions(processes.LOOPBACK, port)
-        known = len(wire.metadata(processes.LOOPBACK, port).brokers)
+        wire.api_versions(host, port)
+        known = len(wire.metadata(host, port).brokers)
     except wire.WireError as error:
         return f"answer ({error})"
     return None if known == launch.nodes else f"know all {launch.nodes} nodes (it knows {known})"
@@ -312,7 +327,8 @@ class RunningKafka(RunningSystem):
 
     @property
     def connection(self) -> dict[str, Any]:
-        bootstrap = [f"{processes.LOOPBACK}:{port}" for port in self.layout.client_ports]
+        ports = enumerate(self.layout.client_ports, start=1)
+        bootstrap = [f"{self.launch.placement.host(node)}:{port}" for node, port in ports]
         return {"protocol": "kafka", "bootstrap": bootstrap, "options": {}}
 
     @property
@@ -339,13 +355,28 @@ class RunningKafka(RunningSystem):
     def goes_on(self) -> bool:
         return processes.most_run(self.started)
 
+    knows_leaders = True
+
+    def leader(self, topic: str) -> str | None:
+        for node, process in enumerate(self.started, start=1):
+            if not process.running():
+                continue
+            try:
+                port = self.layout.client_ports[node - 1]
+                found = wire.leader(self.launch.placement.host(node), port, topic)
+            except wire.WireError:
+                continue  # Stopped, cut off or starting: another one may know.
+            if found is not None:
+                return f"node-{found}"
+        return None
+
     def parts(self) -> Sequence[Part]:
         return [self._part(node, process) for node, process in enumerate(self.started, start=1)]
 
     def _part(self, node: int, process: ManagedProcess) -> Part:
         def waits_for() -> str | None:
             # Others may be down at the same time; that it knows itself and answers is what it owes.
-            missing = _unserved(self.launch, self.layout.client_ports[node - 1])
+            missing = _unserved(self.launch, node, self.layout.client_ports[node - 1])
             return f"Kafka node {node} to {missing}" if missing else None
 
         return Part(f"node-{node}", process, waits_for, (self.launch.home(node) / "data",))

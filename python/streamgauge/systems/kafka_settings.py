@@ -220,17 +220,15 @@ def cluster_settings(nodes: int, line: tuple[int, int], options: Options) -> dic
     return settings | dict(options.broker)
 
 
-def node_settings(
-    node: int, client_ports: Sequence[int], controller_ports: Sequence[int], data: str
-) -> dict[str, str]:
-    """Settings of one node (1, 2, ...) in KRaft's combined mode."""
-    voters = ",".join(f"{index}@127.0.0.1:{port}" for index, port in enumerate(controller_ports, start=1))
-    client = f"PLAINTEXT://127.0.0.1:{client_ports[node - 1]}"
+def node_settings(node: int, clients: Sequence[str], controllers: Sequence[str], data: str) -> dict[str, str]:
+    """Settings of one node (1, 2, ...) in KRaft's combined mode; addresses (host:port) of all nodes in their order."""
+    voters = ",".join(f"{index}@{address}" for index, address in enumerate(controllers, start=1))
+    client = f"PLAINTEXT://{clients[node - 1]}"
     return {
         "process.roles": "broker,controller",
         "node.id": str(node),
         "controller.quorum.voters": voters,
-        "listeners": f"{client},CONTROLLER://127.0.0.1:{controller_ports[node - 1]}",
+        "listeners": f"{client},CONTROLLER://{controllers[node - 1]}",
         "advertised.listeners": client,
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",

@@ -1,4 +1,4 @@
-"""Two requests of the Kafka protocol, enough to ask a broker whether it serves and who else is there.
+"""Two requests of the Kafka protocol, enough to ask a broker whether it serves, who else is there and who leads a topic.
 
 The lab never touches a message; workers speak the protocol for real. But readiness must be proven over the
 socket before a worker exists, and an attached cluster must be looked at before anything is planned. Formats:
@@ -108,6 +108,34 @@ def metadata(host: str, port: int, timeout_s: float = TIMEOUT_S) -> ClusterMetad
         reader.string()  # rack
         brokers.append(Broker(broker_id, name, broker_port))
     return ClusterMetadata(reader.string(), tuple(sorted(brokers, key=lambda broker: broker.id)))
+
+
+def leader(host: str, port: int, topic: str, timeout_s: float = TIMEOUT_S) -> int | None:
+    """The node that leads the first partition of a topic, as one broker sees it; None when there is none at the moment.
+    Raises WireError.
+    """
+    header = struct.pack(">hhi", API_METADATA, METADATA_VERSION, _CORRELATION) + _string(CLIENT)
+    reader = _Reader(_exchange(host, port, header + struct.pack(">i", 1) + _string(topic) + b"\0", timeout_s))
+    reader.number(">i")  # throttle time
+    for _ in range(reader.number(">i")):
+        reader.number(">i")
+        reader.string()
+        reader.number(">i")
+        reader.string()
+    reader.string()  # cluster id
+    reader.number(">i")  # controller
+    for _ in range(reader.number(">i")):
+        reader.number(">h")
+        reader.string()
+        reader.take(1)  # internal or not
+        for _ in range(reader.number(">i")):
+            reader.number(">h")
+            partition, led_by = reader.number(">i"), reader.number(">i")
+            for _ in range(2):  # replicas, and those in sync
+                reader.take(4 * max(0, reader.number(">i")))
+            if partition == 0:
+                return led_by if led_by >= 0 else None
+    return None
 
 
 def _line_of(level: int | None) -> str | None:

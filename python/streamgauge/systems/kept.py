@@ -37,6 +37,7 @@ class KeptRunning(RunningSystem):
         self.name, self.version = running.name, running.version
         self.nodes, self.attached = running.nodes, running.attached
         self.level: Level | None = running.level
+        object.__setattr__(self, "knows_leaders", running.knows_leaders)
 
     @property
     def connection(self) -> dict[str, Any]:
@@ -67,6 +68,10 @@ class KeptRunning(RunningSystem):
     def parts(self) -> Sequence[Part]:
         """See RunningSystem."""
         return self._running.parts()
+
+    def leader(self, topic: str) -> str | None:
+        """See RunningSystem."""
+        return self._running.leader(topic)
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         """See RunningSystem."""
@@ -99,7 +104,7 @@ class KeptSystem(System):
         self._directory = directory
         self._running: RunningSystem | None = None
         # These are the system's own; ClassVars of the base are shadowed by the instance's.
-        for attribute in ("name", "title", "protocol", "default_version", "option_keys"):
+        for attribute in ("name", "title", "protocol", "default_version", "option_keys", "placed"):
             object.__setattr__(self, attribute, getattr(system, attribute))
 
     def check(self, request: SystemRequest) -> None:

@@ -38,6 +38,7 @@ from streamgauge.systems.nats_server import (
     compare,
     start_cluster,
 )
+from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.options import check_free, known, mapping, where_of
 
 MODULE = "github.com/nats-io/nats-server/v2"
@@ -134,6 +135,7 @@ class Nats(System):
     protocol: ClassVar[str] = "nats"
     default_version: ClassVar[str] = "2.15.2"
     option_keys: ClassVar[frozenset[str]] = OPTION_KEYS
+    placed: ClassVar[bool] = True
 
     def __init__(self, cache: Cache | None = None) -> None:
         self._cache = cache
@@ -237,6 +239,7 @@ class Nats(System):
             client=options.client,
             stream=options.stream,
             volume=request.volume,
+            placement=request.placement or ON_LOOPBACK,
         )
         return start_cluster(launch, progress)
 

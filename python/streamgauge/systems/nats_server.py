@@ -22,6 +22,7 @@ from streamgauge.systems import processes
 from streamgauge.systems.base import (
     Describe,
     Level,
+    Placement,
     Progress,
     ReadBack,
     RunningSystem,
@@ -30,6 +31,7 @@ from streamgauge.systems.base import (
     TopicPlan,
     Volume,
 )
+from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.parts import Part
 from streamgauge.systems.processes import ManagedProcess
 
@@ -68,6 +70,7 @@ class Launch:
     stream: Mapping[str, str]
     """Settings of streams besides those that the level needs."""
     volume: Volume | None = None
+    placement: Placement = ON_LOOPBACK
 
     @property
     def replicas(self) -> int:
@@ -91,14 +94,14 @@ class Ports:
 
 def configuration_file(launch: Launch, node: int, ports: Sequence[Ports], file_bytes_max: int) -> str:
     """The configuration file of a node (1, 2, ...)."""
-    own = ports[node - 1]
+    own, host = ports[node - 1], launch.placement.host(node)
     store = launch.directory / f"node-{node}" / "data"
     sync = "  sync_interval: always\n" if launch.sync_always else ""
     text = (
         f"# NATS {launch.version}, node {node} of {launch.nodes}, written by streamgauge\n"
         f"server_name: node-{node}\n"
-        f"listen: {processes.LOOPBACK}:{own.client}\n"
-        f"http: {processes.LOOPBACK}:{own.monitor}\n"
+        f"listen: {host}:{own.client}\n"
+        f"http: {host}:{own.monitor}\n"
         "jetstream {\n"
         f"  store_dir: {json.dumps(str(store))}\n"
         f"  max_mem: {MEMORY_MB_MAX}MB\n"
@@ -108,13 +111,11 @@ def configuration_file(launch: Launch, node: int, ports: Sequence[Ports], file_b
         "}\n"
     )
     if launch.nodes > 1:
-        routes = ", ".join(f"nats-route://{processes.LOOPBACK}:{one.cluster}" for one in ports)
+        routes = ", ".join(
+            f"nats-route://{launch.placement.host(at)}:{one.cluster}" for at, one in enumerate(ports, start=1)
+        )
         text += (
-            "cluster {\n"
-            f"  name: {CLUSTER_NAME}\n"
-            f"  listen: {processes.LOOPBACK}:{own.cluster}\n"
-            f"  routes: [{routes}]\n"
-            "}\n"
+            f"cluster {{\n  name: {CLUSTER_NAME}\n  listen: {host}:{own.cluster}\n  routes: [{routes}]\n}}\n"
         )
     return text
 
@@ -125,11 +126,10 @@ def _buffered_limit(version: str) -> str:
     return f"  max_buffered_msgs: {BUFFERED_MSGS_MAX}\n" if numbers >= (2, 11) else ""
 
 
-def monitor(port: int, path: str) -> Any:
-    """What a node's monitoring endpoint answers. Raises httpx.HTTPError or ValueError."""
-    answer = httpx.get(
-        f"http://{processes.LOOPBACK}:{port}{path}", timeout=MONITOR_TIMEOUT_S, trust_env=False
-    )
+def monitor(launch: Launch, node: int, ports: Sequence[Ports], path: str) -> Any:
+    """What the monitoring endpoint of a node (1, 2, ...) answers. Raises httpx.HTTPError or ValueError."""
+    address = f"{launch.placement.host(node)}:{ports[node - 1].monitor}"
+    answer = httpx.get(f"http://{address}{path}", timeout=MONITOR_TIMEOUT_S, trust_env=False)
     answer.raise_for_status()
     return answer.json()
 
@@ -182,6 +182,7 @@ def _start_once(launch: Launch) -> RunningNats:
             path.write_text(files[name], encoding="utf-8")
             command = [str(launch.server), "--config", str(path)]
             log = home / "logs" / "server.log"
+            command = launch.placement.command(node, command)
             started.append(processes.start(f"NATS node {node}", command, log, directory=home))
         processes.wait_until(
             lambda: _missing(launch, ports), started, START_TIMEOUT_S, lambda process: explain(process.log)
@@ -195,14 +196,26 @@ def _start_once(launch: Launch) -> RunningNats:
 
 def _missing(launch: Launch, ports: Sequence[Ports]) -> str | None:
     """What the cluster still has to do, as the rest of a sentence; None when it is ready."""
-    for node, own in enumerate(ports, start=1):
+    for node in range(1, launch.nodes + 1):
         try:
-            monitor(own.monitor, "/healthz")
-            cluster = monitor(own.monitor, "/jsz").get("meta_cluster") or {}
+            monitor(launch, node, ports, "/healthz")
+            cluster = monitor(launch, node, ports, "/jsz").get("meta_cluster") or {}
         except (httpx.HTTPError, ValueError) as error:
             return f"NATS node {node} to be healthy ({error})"
         if launch.nodes > 1 and not (cluster.get("leader") and cluster.get("cluster_size") == launch.nodes):
             return f"NATS node {node} to know a leader and {launch.nodes} nodes"
+    return None
+
+
+def leader_of(told: Mapping[str, Any], stream: str) -> str | None:
+    """Who leads a stream, from what /jsz answers with `streams=true`; "" for a stream that is not clustered. None when
+    the node does not know the stream or a leader of it.
+    """
+    for account in told.get("account_details") or []:
+        for detail in account.get("stream_detail") or []:
+            if detail.get("name") == stream:
+                cluster = detail.get("cluster") or {}
+                return str(cluster.get("leader") or "") or ("" if not cluster else None)
     return None
 
 
@@ -345,7 +358,8 @@ class RunningNats(RunningSystem):
 
     @property
     def connection(self) -> dict[str, Any]:
-        bootstrap = [f"{processes.LOOPBACK}:{own.client}" for own in self.ports]
+        hosts = self.launch.placement
+        bootstrap = [f"{hosts.host(node)}:{own.client}" for node, own in enumerate(self.ports, start=1)]
         return {"protocol": "nats", "bootstrap": bootstrap, "options": dict(self.launch.client)}
 
     @property
@@ -372,13 +386,28 @@ class RunningNats(RunningSystem):
     def goes_on(self) -> bool:
         return processes.most_run(self.started)
 
+    knows_leaders = True
+
+    def leader(self, topic: str) -> str | None:
+        for node, process in enumerate(self.started, start=1):
+            if not process.running():
+                continue
+            try:
+                told = monitor(self.launch, node, self.ports, "/jsz?streams=true&raft=true")
+            except (httpx.HTTPError, ValueError):
+                continue  # Stopped, cut off or starting: another one may know.
+            found = leader_of(told, topic)
+            if found is not None:
+                return found if self.nodes > 1 else f"node-{node}"
+        return None
+
     def parts(self) -> Sequence[Part]:
         return [self._part(node, process) for node, process in enumerate(self.started, start=1)]
 
     def _part(self, node: int, process: ManagedProcess) -> Part:
         def waits_for() -> str | None:
             try:
-                monitor(self.ports[node - 1].monitor, "/healthz")
+                monitor(self.launch, node, self.ports, "/healthz")
             except (httpx.HTTPError, ValueError) as error:
                 return f"NATS node {node} to be healthy ({error})"
             return None
@@ -388,9 +417,9 @@ class RunningNats(RunningSystem):
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         servers: dict[str, Mapping[str, Any]] = {}
         trouble = []
-        for node, own in enumerate(self.ports, start=1):
+        for node in range(1, self.nodes + 1):
             try:
-                servers[f"node-{node}"] = monitor(own.monitor, "/varz")
+                servers[f"node-{node}"] = monitor(self.launch, node, self.ports, "/varz")
             except (httpx.HTTPError, ValueError) as error:
                 trouble.append(f"the settings of NATS node {node} could not be read back: {error}")
         expected = Expectation(self.nodes, self.level, self.launch.replicas, self.launch.stream)

@@ -68,15 +68,36 @@ def _kind(part: Part) -> str:
     return part.name.rpartition("-")[0] or part.name
 
 
+def node_of(part: Part) -> int | None:
+    """The number of the node that a part belongs to; None for what all nodes share."""
+    number = part.name.rpartition("-")[2]
+    return int(number) if number.isdigit() else None
+
+
+def on_same_nodes(parts: Sequence[Part], chosen: Sequence[Part]) -> list[Part]:
+    """All parts of the nodes on which those chosen are: what their network is cut for.
+
+    Raises ValueError when one of them belongs to no node.
+    """
+    lost = [part.name for part in chosen if node_of(part) is None]
+    if lost and len(chosen) == len(lost):
+        raise ValueError(
+            f"{', '.join(lost)} is on no node of its own, so that it has no network that could be cut"
+        )
+    nodes = {node_of(part) for part in chosen} - {None}
+    return [part for part in parts if node_of(part) in nodes]
+
+
 def choose(parts: Sequence[Part], target: str) -> list[Part]:
-    """The parts that a target means: "all", a part's name, or a number, which is a node: all parts of it.
+    """The parts that a target means: "all", a part's name, or a number (or "node-" and a number), which is a node: all parts of it.
 
     Raises ValueError that says what there is.
     """
     if target == ALL:
         chosen = list(parts)
-    elif target.isdigit():
-        chosen = [part for part in parts if part.name.rpartition("-")[2] == target]
+    elif target.removeprefix("node-").isdigit():
+        number = int(target.removeprefix("node-"))
+        chosen = [part for part in parts if node_of(part) == number]
     else:
         chosen = [part for part in parts if target in (part.name, part.name.rpartition("-")[0])]
     if not chosen:

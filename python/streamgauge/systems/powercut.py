@@ -8,11 +8,13 @@ next start.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
@@ -20,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from streamgauge.systems import privileges
 from streamgauge.systems.base import SystemFailure, SystemInputError
 from streamgauge.systems.parts import Part, kill_together
 
@@ -43,10 +46,27 @@ def missing() -> str | None:
             f"there is no {FUSE}: file systems in user space are not available here (modprobe fuse, or start the "
             "container with --device /dev/fuse and the capability SYS_ADMIN)"
         )
-    if not os.access(FUSE, os.R_OK | os.W_OK):
-        return f"{FUSE} may not be opened by this user"
-    if os.geteuid() != 0 and shutil.which("fusermount3") is None:
-        return "mounting without root needs fusermount3 (apt-get install fuse3)"
+    try:
+        os.close(os.open(FUSE, os.O_RDWR | os.O_CLOEXEC))
+    except PermissionError as error:
+        if error.errno == errno.EPERM:
+            return f"{FUSE} is there but may not be used in this container (start it with --device /dev/fuse)"
+        mode = FUSE.stat().st_mode & 0o777
+        return (
+            f"{FUSE} may not be opened by this user (its mode is {mode:o}; chmod 666 {FUSE}, or run as root)"
+        )
+    except OSError as error:
+        return f"{FUSE} cannot be opened: {error.strerror} (modprobe fuse)"
+    if os.geteuid() == 0 and privileges.has(privileges.SYS_ADMIN[1]):
+        return None
+    helper = shutil.which("fusermount3")
+    if helper is None:
+        who = "root without the capability SYS_ADMIN" if os.geteuid() == 0 else "a user who is not root"
+        return f"mounting as {who} needs fusermount3 (apt-get install fuse3)"
+    if os.geteuid() != 0 and not Path(helper).stat().st_mode & stat.S_ISUID:
+        return f"{helper} is not setuid root, so that it cannot mount for this user (chmod u+s {helper})"
+    if os.geteuid() == 0:
+        return "mounting needs the capability SYS_ADMIN, which this root does not have (start the container with --cap-add SYS_ADMIN)"
     return None
 
 
@@ -177,6 +197,13 @@ class Disks:
         for disk in self._disks.values():
             _sync_mount(disk.mount)
             disk.ask("sync")
+
+    def written_bytes(self, names: Sequence[str]) -> int:
+        """What has been written to these disks since they were mounted, synced or not; also while they have no power."""
+        answers = self.ask(names, "accounts").values()
+        return sum(
+            int(one.get("bytes_written", 0)) for answer in answers for one in answer["classes"].values()
+        )
 
     def delay_syncs(self, names: Sequence[str], delay_s: float) -> None:
         """From now on every sync on these disks takes so much longer; on the others as long as it takes."""

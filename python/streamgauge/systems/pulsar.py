@@ -33,6 +33,7 @@ from streamgauge.systems.base import (
 from streamgauge.systems.cache import Installation
 from streamgauge.systems.java import Java, find_java
 from streamgauge.systems.java_system import JavaSystem
+from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.options import check_free, where_of
 from streamgauge.systems.pulsar_cluster import Launch, start_cluster
 from streamgauge.systems.pulsar_durability import Expectation, compare
@@ -54,6 +55,7 @@ class Pulsar(JavaSystem):
     protocol: ClassVar[str] = "pulsar"
     default_version: ClassVar[str] = "4.0.8"
     option_keys: ClassVar[frozenset[str]] = settings.OPTION_KEYS
+    placed: ClassVar[bool] = True
 
     def check(self, request: SystemRequest) -> None:
         where = where_of(request)
@@ -130,6 +132,7 @@ class Pulsar(JavaSystem):
             java=java,
             installation=self._installation(version, java, progress),
             volume=request.volume,
+            placement=request.placement or ON_LOOPBACK,
         )
         return start_cluster(launch, progress)
 

@@ -57,7 +57,7 @@ def is_healthy(web: Web) -> str | None:
     try:
         answer = web.get("/admin/v2/brokers/health").text.strip()
     except httpx.HTTPError as error:
-        return str(error)
+        return str(error).partition("\n")[0]
     return None if answer == "ok" else f"it says {answer!r}"
 
 
@@ -65,6 +65,15 @@ def bookies(web: Web) -> list[str]:
     """Addresses of all bookies that a broker knows. Raises httpx.HTTPError or ValueError."""
     known = web.get("/admin/v2/bookies/all").json().get("bookies") or []
     return [str(one.get("bookieId")) for one in known]
+
+
+def owner(web: Web, namespace: str, topic: str) -> str | None:
+    """host:port of the broker that owns a topic; None when this broker does not say."""
+    try:
+        url = web.get(f"/lookup/v2/topic/persistent/{namespace}/{topic}").json().get("brokerUrl")
+    except (httpx.HTTPError, ValueError, AttributeError):
+        return None
+    return str(url).removeprefix("pulsar://") if url else None
 
 
 def create_namespace(

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from streamgauge.systems import processes
 from streamgauge.systems.pulsar_admin import Web
 
 METRICS: Mapping[str, str] = {
@@ -35,18 +36,18 @@ _LINE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)$")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
-def configuration(port: int) -> Mapping[str, Any]:
+def configuration(port: int, host: str = processes.LOOPBACK) -> Mapping[str, Any]:
     """Settings of the running bookie. Raises httpx.HTTPError or ValueError."""
-    answer = Web(port).get("/api/v1/config/server_config").json()
+    answer = Web(port, host).get("/api/v1/config/server_config").json()
     if not isinstance(answer, Mapping):
         raise ValueError(f"expected settings, got {type(answer).__name__}")
     return answer
 
 
-def metrics(port: int) -> Mapping[str, float]:
+def metrics(port: int, host: str = processes.LOOPBACK) -> Mapping[str, float]:
     """Journal and ledger metrics by the lab's names; empty when the bookie does not answer."""
     try:
-        text = Web(port, timeout_s=METRICS_TIMEOUT_S).get("/metrics").text
+        text = Web(port, host, timeout_s=METRICS_TIMEOUT_S).get("/metrics").text
     except httpx.HTTPError:
         return {}
     return select(text)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,10 +26,12 @@ import psutil
 from streamgauge.systems import processes
 from streamgauge.systems import pulsar_admin as admin
 from streamgauge.systems import pulsar_bookies as bookies
+from streamgauge.systems import pulsar_ready as ready
 from streamgauge.systems import pulsar_settings as settings
 from streamgauge.systems.base import (
     Describe,
     Level,
+    Placement,
     Progress,
     ReadBack,
     RunningSystem,
@@ -42,6 +43,7 @@ from streamgauge.systems.base import (
 from streamgauge.systems.cache import Installation
 from streamgauge.systems.java import Java
 from streamgauge.systems.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
+from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.parts import Part
 from streamgauge.systems.processes import ManagedProcess
 from streamgauge.systems.pulsar_durability import Expectation, compare
@@ -49,7 +51,10 @@ from streamgauge.systems.pulsar_durability import Expectation, compare
 START_TIMEOUT_S = 240.0
 """Far above the usual 30 s: a busy machine starts seven JVMs slowly, and a real failure ends the wait at once anyway."""
 SETUP_TIMEOUT_S = 120.0
-PROBE_TIMEOUT_S = 2.0
+LOG_EVERY_S = 1.0
+"""Whoever waits asks many times a second; a log is read this often."""
+PLACE_TAKEN = "MetadataStoreException$LockBusyException: Resource at /ledgers/available/"
+"""What a bookie says in its log when it gives up because it is registered still."""
 ATTEMPTS = 3
 """Starts with fresh ports when another program has taken one between choosing and binding."""
 STOP_WAIT_S = 60.0
@@ -81,6 +86,7 @@ class Launch:
     java: Java
     installation: Installation
     volume: Volume | None = None
+    placement: Placement = ON_LOOPBACK
 
     def all_nodes(self) -> range:
         """The nodes' numbers."""
@@ -92,6 +98,7 @@ class Layout:
     """What a launch has been given: ports, and what was written into the configuration files."""
 
     zookeeper: int
+    zookeeper_host: str
     ports: Sequence[settings.NodePorts]
     settings: Mapping[str, Mapping[str, str]]
     """Process -> its settings that differ from the distribution's file."""
@@ -140,17 +147,17 @@ def _start_once(launch: Launch, progress: Progress) -> RunningPulsar:
     started: list[processes.ManagedProcess] = []
     try:
         started.append(_start(launch, "zookeeper", [ZOOKEEPER_CLASS, "conf/zookeeper.conf"]))
-        _wait(started, lambda: _zookeeper_missing(layout.zookeeper))
+        _wait(started, lambda: ready.zookeeper_missing(layout))
         _set_up(launch, layout)
         for node in launch.all_nodes():
             command = [BOOKIE_CLASS, "--conf", "conf/bookie.conf"]
             started.append(_start(launch, f"bookie-{node}", command))
-        _wait(started, lambda: _bookies_missing(layout))
+        _wait(started, lambda: ready.bookies_missing(layout))
         progress("the bookies are up; starting the brokers")
         for node in launch.all_nodes():
             command = [BROKER_CLASS, "--broker-conf", "conf/broker.conf"]
             started.append(_start(launch, f"broker-{node}", command))
-        _wait(started, lambda: _brokers_missing(launch, layout))
+        _wait(started, lambda: ready.brokers_missing(launch, layout))
         plan = launch.plan
         quorums = {
             "bookkeeperEnsemble": plan.ensemble,
@@ -158,7 +165,7 @@ def _start_once(launch: Launch, progress: Progress) -> RunningPulsar:
             "bookkeeperAckQuorum": plan.ack_quorum,
         }
         namespace = str(launch.options.client.get("namespace", settings.NAMESPACE))
-        web = admin.Web(layout.ports[0].web)
+        web = admin.Web(layout.ports[0].web, layout.ports[0].host)
         admin.create_namespace(web, settings.CLUSTER, namespace, quorums, BUNDLES_PER_NODE * launch.nodes)
     except BaseException:
         # Whatever the reason (Ctrl-C too) nothing stays behind, and data nobody has used needs no orderly shutdown.
@@ -174,16 +181,19 @@ def _lay_out(launch: Launch) -> Layout:
     ports = []
     for node in launch.all_nodes():
         given = launch.options.ports[node - 1] if launch.options.ports else free.pop()
-        ports.append(settings.NodePorts(given, free.pop(), free.pop(), free.pop()))
+        host = launch.placement.host(node)
+        ports.append(settings.NodePorts(given, free.pop(), free.pop(), free.pop(), host))
+    zookeeper_host = launch.placement.shared_host
+    address = f"{zookeeper_host}:{zookeeper}"
     written: dict[str, Mapping[str, str]] = {
-        "zookeeper": settings.zookeeper_settings(zookeeper, str(launch.directory / "zookeeper" / "data"))
+        "zookeeper": settings.zookeeper_settings(
+            zookeeper, str(launch.directory / "zookeeper" / "data"), zookeeper_host
+        )
     }
     for node, own in enumerate(ports, start=1):
         data = str(launch.directory / f"bookie-{node}" / "data")
-        written[f"bookie-{node}"] = settings.bookie_settings(
-            launch.plan, launch.options, zookeeper, own, data
-        )
-        written[f"broker-{node}"] = settings.broker_settings(launch.plan, launch.options, zookeeper, own)
+        written[f"bookie-{node}"] = settings.bookie_settings(launch.plan, launch.options, address, own, data)
+        written[f"broker-{node}"] = settings.broker_settings(launch.plan, launch.options, address, own)
     for name in (*written, SETUP):
         for part in PARTS:
             (launch.directory / name / part).mkdir(parents=True, exist_ok=True)
@@ -196,7 +206,7 @@ def _lay_out(launch: Launch) -> Layout:
         shipped = "" if kind == "zookeeper" else _shipped(launch, kind)
         text = settings.overlaid(shipped, own_settings)
         (launch.directory / name / "conf" / f"{kind}.conf").write_text(text, encoding="utf-8")
-    return Layout(zookeeper, ports, written)
+    return Layout(zookeeper, zookeeper_host, ports, written)
 
 
 def _shipped(launch: Launch, kind: str) -> str:
@@ -230,10 +240,11 @@ def process_command(launch: Launch, name: str, command: Sequence[str]) -> list[s
 
 def _start(launch: Launch, name: str, command: Sequence[str]) -> processes.ManagedProcess:
     home = launch.directory / name
+    argv, number = process_command(launch, name, command), name.rpartition("-")[2]
     environment = {key: value for key, value in os.environ.items() if key not in JVM_ENVIRONMENT}
     return processes.start(
         f"Pulsar {name}",
-        process_command(launch, name, command),
+        launch.placement.command(int(number), argv) if number.isdigit() else argv,
         home / "logs" / "console.log",
         environment=environment,
         directory=home,
@@ -242,12 +253,12 @@ def _start(launch: Launch, name: str, command: Sequence[str]) -> processes.Manag
 
 def _set_up(launch: Launch, layout: Layout) -> None:
     """Writes the cluster's metadata into ZooKeeper, which is done once before the first bookie."""
-    store = f"zk:{processes.LOOPBACK}:{layout.zookeeper}"
+    store = f"zk:{layout.zookeeper_host}:{layout.zookeeper}"
     first = layout.ports[0]
     command = [SETUP_CLASS, "--cluster", settings.CLUSTER, "--metadata-store", store]
     command += ["--configuration-metadata-store", store]
-    command += ["--web-service-url", f"http://{processes.LOOPBACK}:{first.web}"]
-    command += ["--broker-service-url", f"pulsar://{processes.LOOPBACK}:{first.broker}"]
+    command += ["--web-service-url", f"http://{first.host}:{first.web}"]
+    command += ["--broker-service-url", f"pulsar://{first.host}:{first.broker}"]
     process = _start(launch, SETUP, command)
     try:
         if not process.wait(time.monotonic() + SETUP_TIMEOUT_S):
@@ -274,58 +285,9 @@ def _wait(started: Sequence[processes.ManagedProcess], waiting_for: Any) -> None
         raise
 
 
-def _zookeeper_missing(port: int) -> str | None:
-    """Asked by its four-letter word, as its own documentation tells."""
-    try:
-        with socket.create_connection((processes.LOOPBACK, port), PROBE_TIMEOUT_S) as connection:
-            connection.settimeout(PROBE_TIMEOUT_S)
-            connection.sendall(b"ruok")
-            answer = connection.recv(16)
-    except OSError as error:
-        return f"ZooKeeper to answer ({error})"
-    return None if answer == b"imok" else f"ZooKeeper to be ready (it says {answer!r})"
-
-
 def _keeps_data(name: str) -> bool:
     """Whether a process has data that a crash can harm: brokers keep nothing."""
     return name.startswith(("bookie", "zookeeper"))
-
-
-def _bookies_missing(layout: Layout) -> str | None:
-    for node, own in enumerate(layout.ports, start=1):
-        missing = _bookie_missing(node, own)
-        if missing is not None:
-            return missing
-    return None
-
-
-def _bookie_missing(node: int, own: settings.NodePorts) -> str | None:
-    web = admin.Web(own.bookie_http, timeout_s=PROBE_TIMEOUT_S)
-    try:
-        web.get("/api/v1/bookie/is_ready")
-    except httpx.HTTPError as error:
-        return f"bookie {node} to be ready ({error})"
-    return None
-
-
-def _broker_missing(node: int, own: settings.NodePorts) -> str | None:
-    fault = admin.is_healthy(admin.Web(own.web))
-    return None if fault is None else f"broker {node} to be healthy ({fault})"
-
-
-def _brokers_missing(launch: Launch, layout: Layout) -> str | None:
-    for node, own in enumerate(layout.ports, start=1):
-        missing = _broker_missing(node, own)
-        if missing is not None:
-            return missing
-        web = admin.Web(own.web)
-        try:
-            known = len(admin.bookies(web))
-        except (httpx.HTTPError, ValueError) as error:
-            return f"broker {node} to know the bookies ({error})"
-        if known != launch.nodes:
-            return f"broker {node} to know {launch.nodes} bookies (it knows {known})"
-    return None
 
 
 # ---------------------------------------------------------------------- running
@@ -347,16 +309,19 @@ class RunningPulsar(RunningSystem):
         self.level: Level | None = self.launch.plan.level
         self.attached = False
         self._stopped = False
+        self._refusals: dict[str, int] = {}
+        """Bookie -> how often its log said, when it was started last, that its place was taken."""
+        self._looked_s: dict[str, float] = {}
+        """Bookie -> when its log was looked at."""
 
     @property
     def connection(self) -> dict[str, Any]:
-        host = processes.LOOPBACK
         options = {
-            "admin": [f"{host}:{own.web}" for own in self.layout.ports],
+            "admin": [f"{own.host}:{own.web}" for own in self.layout.ports],
             "namespace": settings.NAMESPACE,
             **self.launch.options.client,
         }
-        bootstrap = [f"{host}:{own.broker}" for own in self.layout.ports]
+        bootstrap = [f"{own.host}:{own.broker}" for own in self.layout.ports]
         return {"protocol": "pulsar", "bootstrap": bootstrap, "options": options}
 
     @property
@@ -385,6 +350,21 @@ class RunningPulsar(RunningSystem):
         lost = [process.name for process in self.started if not process.running()]
         return len(lost) < self.nodes and all("broker" in name for name in lost)
 
+    knows_leaders = True
+    leader_stores = False
+
+    def leader(self, topic: str) -> str | None:
+        """The node of the broker that owns the topic. Of its bookies none leads."""
+        namespace = str(self.launch.options.client.get("namespace", settings.NAMESPACE))
+        for own in self.layout.ports:
+            web = admin.Web(own.web, own.host, timeout_s=ready.PROBE_TIMEOUT_S)
+            for name in (f"{topic}-partition-0", topic):
+                address = admin.owner(web, namespace, name)
+                for node, other in enumerate(self.layout.ports, start=1):
+                    if address is not None and address == f"{other.host}:{other.broker}":
+                        return f"node-{node}"
+        return None
+
     def parts(self) -> Sequence[Part]:
         return [self._part(process) for process in self.started]
 
@@ -394,20 +374,50 @@ class RunningPulsar(RunningSystem):
 
         def waits_for() -> str | None:
             if kind == "zookeeper":
-                return _zookeeper_missing(self.layout.zookeeper)
+                return ready.zookeeper_missing(self.layout)
             node = int(number)
             own = self.layout.ports[node - 1]
-            return _bookie_missing(node, own) if kind == "bookie" else _broker_missing(node, own)
+            if kind == "broker":
+                return ready.broker_missing(node, own)
+            missing = ready.bookie_missing(node, own)
+            return missing if missing is None else self._insist(name, process) or missing
 
         data = (self.launch.directory / name / "data",) if _keeps_data(name) else ()
-        return Part(name, process, waits_for, data)
+        return Part(
+            name,
+            process,
+            waits_for,
+            data,
+            lambda: self._refusals.update({name: self._refused(name)}),
+        )
+
+    def _refused(self, name: str) -> int:
+        """How often a bookie has found its place taken: what it had registered before it died is in ZooKeeper until the
+        session ends (30 s).
+        """
+        log = self.launch.directory / name / "logs" / "server.log"
+        return log.read_text(errors="replace").count(PLACE_TAKEN) if log.exists() else 0
+
+    def _insist(self, name: str, process: ManagedProcess) -> str | None:
+        """Starts a bookie again that has given up because its place was taken, as whoever looks after one does: its
+        process stays, and would never serve. What it waits for then; None when it has not given up.
+        """
+        if time.monotonic() < self._looked_s.get(name, 0.0) + LOG_EVERY_S:
+            return None
+        self._looked_s[name] = time.monotonic()
+        refused = self._refused(name)
+        if process.down_on_purpose or refused <= self._refusals.get(name, 0):
+            return None
+        self._refusals[name] = refused
+        process.respawn()
+        return f"{name} to be started again: its registration of before was still there"
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         read: dict[str, Mapping[str, Any]] = {}
         trouble = []
         for node, own in enumerate(self.layout.ports, start=1):
             try:
-                read[f"bookie-{node}"] = bookies.configuration(own.bookie_http)
+                read[f"bookie-{node}"] = bookies.configuration(own.bookie_http, own.host)
             except (httpx.HTTPError, ValueError) as error:
                 trouble.append(f"the settings of bookie {node} could not be read back: {error}")
         expected = Expectation(self.nodes, self.level, self.launch.plan, self.layout.settings)
@@ -417,7 +427,7 @@ class RunningPulsar(RunningSystem):
     def metrics(self) -> Mapping[str, float]:
         found: dict[str, float] = {}
         for node, own in enumerate(self.layout.ports, start=1):
-            for name, value in bookies.metrics(own.bookie_http).items():
+            for name, value in bookies.metrics(own.bookie_http, own.host).items():
                 found[f"bookie-{node}.{name}"] = value
         return found
 

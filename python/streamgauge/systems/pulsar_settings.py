@@ -306,15 +306,17 @@ class NodePorts:
     web: int
     bookie: int
     bookie_http: int
+    host: str = "127.0.0.1"
+    """The node's address."""
 
 
-def zookeeper_settings(port: int, data: str) -> dict[str, str]:
+def zookeeper_settings(port: int, data: str, host: str) -> dict[str, str]:
     """The single ZooKeeper: it keeps the cluster's metadata, and no message passes through it."""
     return {
         "tickTime": "2000",
         "dataDir": data,
         "clientPort": str(port),
-        "clientPortAddress": "127.0.0.1",
+        "clientPortAddress": host,
         "maxClientCnxns": "0",
         "admin.enableServer": "false",
         "4lw.commands.whitelist": "srvr, ruok",
@@ -322,13 +324,13 @@ def zookeeper_settings(port: int, data: str) -> dict[str, str]:
 
 
 def bookie_settings(
-    plan: Plan, options: Options, zookeeper: int, ports: NodePorts, data: str
+    plan: Plan, options: Options, zookeeper: str, ports: NodePorts, data: str
 ) -> dict[str, str]:
     """What differs from the distribution's bookkeeper.conf."""
     direct_mib = options.memory_mib["bookie_direct"]
     return {
-        "metadataServiceUri": f"metadata-store:zk:127.0.0.1:{zookeeper}",
-        "advertisedAddress": "127.0.0.1",
+        "metadataServiceUri": f"metadata-store:zk:{zookeeper}",
+        "advertisedAddress": ports.host,
         "allowLoopback": "true",
         "bookiePort": str(ports.bookie),
         "journalDirectory": f"{data}/journal",
@@ -336,7 +338,7 @@ def bookie_settings(
         "indexDirectories": f"{data}/ledgers",
         # Settings and metrics are read there.
         "httpServerEnabled": "true",
-        "httpServerHost": "127.0.0.1",
+        "httpServerHost": ports.host,
         "httpServerPort": str(ports.bookie_http),
         "prometheusStatsHttpEnable": "false",
         # Quantiles are those of the last whole stretch of this length; a minute is longer than most trials.
@@ -354,14 +356,14 @@ def bookie_settings(
     }
 
 
-def broker_settings(plan: Plan, options: Options, zookeeper: int, ports: NodePorts) -> dict[str, str]:
+def broker_settings(plan: Plan, options: Options, zookeeper: str, ports: NodePorts) -> dict[str, str]:
     """What differs from the distribution's broker.conf."""
     return {
         "clusterName": CLUSTER,
-        "metadataStoreUrl": f"zk:127.0.0.1:{zookeeper}",
-        "configurationMetadataStoreUrl": f"zk:127.0.0.1:{zookeeper}",
-        "bindAddress": "127.0.0.1",
-        "advertisedAddress": "127.0.0.1",
+        "metadataStoreUrl": f"zk:{zookeeper}",
+        "configurationMetadataStoreUrl": f"zk:{zookeeper}",
+        "bindAddress": ports.host,
+        "advertisedAddress": ports.host,
         "brokerServicePort": str(ports.broker),
         "webServicePort": str(ports.web),
         "managedLedgerDefaultEnsembleSize": str(plan.ensemble),

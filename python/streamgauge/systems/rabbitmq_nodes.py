@@ -367,6 +367,23 @@ class RunningRabbitMq(RunningSystem):
     def goes_on(self) -> bool:
         return processes.most_run(self.node_processes)
 
+    knows_leaders = True
+
+    def leader(self, topic: str) -> str | None:
+        first = {topic, f"{topic}-0", f"{topic}.0"}
+        try:
+            listed = json.loads(self._tool("list_queues", "--formatter", "json", "name", "leader", "pid"))
+        except (SystemFailure, ValueError):
+            return None
+        for queue in listed:
+            if queue.get("name") in first:
+                # A classic queue has a process alone, whose name begins with its node's.
+                told = str(queue.get("leader") or queue.get("pid") or "")
+                return next(
+                    (f"node-{node}" for node in self.launch.all_nodes() if node_name(node) in told), None
+                )
+        return None
+
     def parts(self) -> Sequence[Part]:
         return [self._part(node, process) for node, process in enumerate(self.node_processes, start=1)]
 

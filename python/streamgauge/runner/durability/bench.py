@@ -65,8 +65,10 @@ def workload(rate_msgs_s: float, partitions: int, *, size_bytes: int = 128) -> W
 class Load:
     """One load that runs on the bench. Times are seconds on its schedule's axis."""
 
-    def __init__(self, client: WorkerClient, trial: str, start_s: float) -> None:
+    def __init__(self, client: WorkerClient, trial: str, start_s: float, topic: str) -> None:
         self.client = client
+        self.topic = topic
+        """Its first topic."""
         self.trial = trial
         self.start_s = start_s
         self.watch = AckWatch(client.address, trial, start_s)
@@ -123,6 +125,14 @@ class Bench:
                 found.setdefault(f"node-{number}", []).append(part)
         return dict(sorted(found.items()))
 
+    def leader(self, load: Load) -> str | None:
+        """The node that leads a load's first partition, where leading and keeping go together; None where they do not, or
+        when the system does not say.
+        """
+        if not (self.running.knows_leaders and self.running.leader_stores):
+            return None
+        return self.running.leader(load.topic)
+
     def begin(self, load: Workload) -> Load:
         """Makes topics, waits until producers and the reader are ready, settles the disks and starts a load."""
         self.loads += 1
@@ -157,7 +167,7 @@ class Bench:
         self.disks.settle()
         started = self.client.start(status.id, START_DELAY_MS)
         start_s = started.start_ns / 1e9 if started.start_ns else time.monotonic() + START_DELAY_MS / 1000
-        return Load(self.client, status.id, start_s)
+        return Load(self.client, status.id, start_s, names[0])
 
     def _read_back(self, names: Sequence[str]) -> None:
         found = self.running.read_back(

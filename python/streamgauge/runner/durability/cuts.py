@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from streamgauge.analysis.acks import Acks
-from streamgauge.model.durability import Cut, Kind, LostRange, Scope
+from streamgauge.model.durability import FLOWING_S, Cut, Kind, LostRange, Scope
 from streamgauge.runner.durability.bench import Bench, Load, workload
 from streamgauge.systems import parts as parts_of
 from streamgauge.systems.base import SystemFailure
@@ -114,16 +114,19 @@ def _cut(
 ) -> Cut:
     bench.disks.delay_syncs((), 0.0)
     load = bench.begin(workload(rate_msgs_s, max(1, len(bench.nodes()))))
+    names = [part.name for part in parts]
+    written_before = bench.disks.written_bytes(names)
     try:
         bench.disks.delay_syncs(bench.disks.names, SYNC_DELAY_S)
         bench.wait(chance.uniform(*BEFORE_S) + load.start_s - time.monotonic())
-        cut = Cut(number=number, kind=kind, scope=scope, parts=[part.name for part in parts], at_s=load.now_s)
+        cut = Cut(number=number, kind=kind, scope=scope, parts=names, at_s=load.now_s)
         cut.read_early = sum(one.received_msgs for one in load.client.counters(load.trial).subscriptions)
         cut.at_s = load.now_s
         if kind == "stop":
             _stop(bench, parts)
         else:
             _take_down(bench, kind, cut, parts)
+            cut.written_bytes = bench.disks.written_bytes(names) - written_before
             bench.disks.delay_syncs((), 0.0)
             cut.failure = _bring_up(bench, parts)
         if cut.failure is None:
@@ -131,6 +134,7 @@ def _cut(
             cut.acks_back_s = _acks_again(bench, load, cut.serving_s)
             bench.wait(AFTER_S)
         seen = load.watch.seen()
+        cut.acked_before = seen.acked_between(cut.at_s - FLOWING_S, cut.at_s)
         gap = seen.gap(cut.at_s, seen.at_s[-1] if seen.at_s else cut.at_s)
         cut.unavailable_s = gap[1] - gap[0] if gap else None
         cut.acks = _thinned(seen)

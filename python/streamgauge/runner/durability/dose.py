@@ -35,8 +35,11 @@ STOP_RATE_MSGS_S = 100.0
 def dose_response(bench: Bench, *, quick: bool) -> DoseResponse:
     """Both halves of the experiment."""
     sets = {nodes: _stateful(bench, nodes) for nodes in node_sets(list(bench.nodes()))}
-    doses = _doses(bench, sets, QUICK_DOSES_MS if quick else DOSES_MS, QUICK_PHASE_S if quick else PHASE_S)
+    doses, leader = _doses(
+        bench, sets, QUICK_DOSES_MS if quick else DOSES_MS, QUICK_PHASE_S if quick else PHASE_S
+    )
     response = DoseResponse(
+        leader=leader,
         doses=doses,
         slopes=slopes(doses, {nodes: [part.name for part in parts] for nodes, parts in sets.items()}),
     )
@@ -52,10 +55,12 @@ def _stateful(bench: Bench, nodes: Sequence[str]) -> list[Part]:
 
 def _doses(
     bench: Bench, sets: dict[tuple[str, ...], list[Part]], delays_ms: Sequence[float], phase_s: float
-) -> list[Dose]:
+) -> tuple[list[Dose], str | None]:
+    """The doses, and who led the load's partition before and after."""
     load = bench.begin(workload(RATE_MSGS_S, 1))
     try:
         bench.wait(LEAD_S)
+        leader = bench.leader(load) if len(bench.nodes()) > 1 else None
         plans: list[tuple[list[str], float]] = [([], 0.0)]
         for parts in sets.values():
             plans += [([part.name for part in parts], delay_ms) for delay_ms in delays_ms if delay_ms]
@@ -72,12 +77,15 @@ def _doses(
         load.client.begin_phase(load.trial, "after")
         bench.disks.delay_syncs((), 0.0)
         bench.wait(1.2)
+        if leader is not None and bench.leader(load) != leader:
+            leader = None  # It moved: some doses are of the one, some of the other.
         load.finish()
         latencies = _publish_by_phase(load.client, load.trial)
     finally:
         load.close()
         bench.disks.delay_syncs((), 0.0)
-    return [_dose(names, delay_ms, latencies.get(phase)) for phase, (names, delay_ms) in phases.items()]
+    doses = [_dose(names, delay_ms, latencies.get(phase)) for phase, (names, delay_ms) in phases.items()]
+    return doses, leader
 
 
 def _dose(names: list[str], delay_ms: float, found: Histogram | None) -> Dose:

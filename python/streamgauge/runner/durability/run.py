@@ -4,11 +4,13 @@ every step.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from streamgauge.analysis.durability import judged
+from streamgauge.analysis.limits import limits
 from streamgauge.fleet.binary import find_gauge
 from streamgauge.fleet.local import LocalFleet
 from streamgauge.model.durability import (
@@ -17,6 +19,7 @@ from streamgauge.model.durability import (
     DurabilityReport,
     DurabilityResult,
     Experiment,
+    StudyAsked,
 )
 from streamgauge.model.result import Durability
 from streamgauge.model.system_file import SystemChoice
@@ -30,10 +33,13 @@ from streamgauge.runner.interrupts import Interrupted, Interrupts
 from streamgauge.runner.manifest import claim, new_manifest
 from streamgauge.runner.observer import Observer, TrialStart
 from streamgauge.runner.run import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID
+from streamgauge.runner.study import set_aside
 from streamgauge.runner.trial import FAILURES as TRIAL_FAILURES
 from streamgauge.store.directory import RunDirectory
+from streamgauge.store.recover import KILLED_EXPERIMENTS
 
 METADATA = "ordered"
+DATA = "data"
 FAILURES = (*TRIAL_FAILURES, OSError)
 
 
@@ -51,18 +57,45 @@ class DurabilityPlan:
     seed: int
     out: Path
     data: Path | None
+    study: StudyAsked | None = None
 
 
 class DurabilityRun:
-    """Executes a plan."""
+    """Executes a plan, or what is left of it."""
 
-    def __init__(self, plan: DurabilityPlan, observer: Observer, gauge: Path | None = None) -> None:
+    def __init__(
+        self,
+        plan: DurabilityPlan,
+        observer: Observer,
+        gauge: Path | None = None,
+        directory: RunDirectory | None = None,
+    ) -> None:
+        """`directory`: that of a study which is resumed."""
         self._plan = plan
         self._observer = observer
         self._gauge = gauge or find_gauge()
-        self.directory = RunDirectory.create(plan.out, plan.name)
-        self.report = DurabilityReport()
+        resumed = directory is not None
+        self.directory = directory or RunDirectory.create(plan.out, plan.name)
+        self.report = DurabilityReport(study=plan.study)
         self._manifest = new_manifest(self.directory, plan.command, plan.seed)
+        if resumed:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Takes over what has ended; what has not is set aside: its logs may say why."""
+        before = self.directory.read_durability() or DurabilityReport()
+        self.report.results = [one for one in before.results if ended(one)]
+        done = {one.name for one in self.report.results}
+        for number, choice in enumerate(self._plan.choices, start=1):
+            left = self._directory_of(number, choice)
+            if choice.name not in done and left.exists():
+                shutil.rmtree(left / DATA, ignore_errors=True)
+                set_aside(self.directory.path, left)
+        manifest = self.directory.read_manifest()
+        self._manifest = manifest.model_copy(update={"status": "running", "ended_unix_ms": None})
+        self._manifest.notes.append(
+            f"the study was resumed with {len(done)} of {len(self._plan.choices)} cells done"
+        )
 
     def execute(self) -> int:
         """Runs all experiments; the exit status. Ctrl-C keeps what was found and leaves out the rest."""
@@ -72,15 +105,19 @@ class DurabilityRun:
         with Interrupts() as interrupts:
             try:
                 self._probe(interrupts)
+                done = {result.name for result in self.report.results}
                 for number, choice in enumerate(self._plan.choices, start=1):
                     interrupts.check()
-                    self._one(number, choice, interrupts)
+                    if choice.name not in done:
+                        self._one(number, choice, interrupts)
             except Interrupted:
                 self._observer.problem("stopped by the user")
             with interrupts.shielded():
                 return self._end(interrupts)
 
     def _probe(self, interrupts: Interrupts) -> None:
+        if self._manifest.probes:
+            return  # A study that is resumed.
         try:
             with interrupts.raising():
                 found = machine.probe(self._gauge, self.directory.path, "before")
@@ -132,10 +169,13 @@ class DurabilityRun:
                     bench.close()
                 self._conclude(result)
 
+    def _directory_of(self, number: int, choice: SystemChoice) -> Path:
+        return self.directory.path / f"{number:03d}-{choice.name}"
+
     def _open(self, number: int, choice: SystemChoice, interrupts: Interrupts) -> Bench:
-        directory = self.directory.path / f"{number:03d}-{choice.name}"
+        directory = self._directory_of(number, choice)
         base = directory if self._plan.data is None else self._plan.data
-        name = "data" if self._plan.data is None else f"{self.directory.run_id}-{number:03d}"
+        name = DATA if self._plan.data is None else f"{self.directory.run_id}-{number:03d}"
         options = ["--metadata", METADATA]
         if self._plan.write_back is not None:
             options += ["--write-back", self._plan.write_back]
@@ -160,7 +200,7 @@ class DurabilityRun:
             self._keep(bench, result)
         if "accounting" in plan.experiments:
             self._observer.phase_started("accounting", None)
-            result.accounts = accounts(bench, quick=plan.quick)
+            result.accounts, result.pace = accounts(bench, quick=plan.quick, sync_delay_ms=self._sync_ms())
             self._keep(bench, result)
         if "cuts" in plan.experiments:
             self._observer.phase_started("cuts", None)
@@ -174,6 +214,11 @@ class DurabilityRun:
                 result.conditions = result.conditions.model_copy(update={"rate_msgs_s": rate_msgs_s})
 
             cuts.make_cuts(bench, plan.cuts, quick=plan.quick, keep=keep, learn=learn)
+
+    def _sync_ms(self) -> float:
+        """What a sync takes on the disk of this machine, in the median; 0 when it was not probed."""
+        found = limits(self._manifest.probes).fsync_ms_p50
+        return 0.0 if found is None else found
 
     def _keep(self, bench: Bench, result: DurabilityResult) -> None:
         result.durability = bench.durability
@@ -189,7 +234,7 @@ class DurabilityRun:
         self._manifest.status = "complete"
         if interrupts.requested or "interrupted" in statuses:
             self._manifest.status = "interrupted"
-        elif "failed" in statuses:
+        elif "failed" in statuses and (self._plan.study is None or "complete" not in statuses):
             self._manifest.status = "failed"
         self._manifest.ended_unix_ms = machine.unix_ms()
         self._save()
@@ -197,6 +242,8 @@ class DurabilityRun:
         self._observer.run_ended(self.directory.path, self._manifest.status)
         if self._manifest.status == "interrupted":
             return EXIT_INTERRUPTED
+        if self._plan.study is not None:
+            return _study_status([result.status for result in self.report.results])
         if self._manifest.status == "failed":
             return EXIT_FAILED
         wrong = [result for result in self.report.results if result.finding.agrees is False]
@@ -205,6 +252,18 @@ class DurabilityRun:
     def _save(self) -> None:
         self.directory.write_durability(self.report)
         self.directory.write_manifest(self._manifest)
+
+
+def ended(result: DurabilityResult) -> bool:
+    """Whether experiments came to an end of their own: not interrupted, and their lab was not killed."""
+    return result.status == "complete" or (result.status == "failed" and result.failure != KILLED_EXPERIMENTS)
+
+
+def _study_status(statuses: Sequence[str]) -> int:
+    """A cell that fails is a result of a study, as is a level that is not the declared one."""
+    if "complete" not in statuses:
+        return EXIT_FAILED
+    return EXIT_DONE if set(statuses) == {"complete"} else EXIT_INVALID
 
 
 def _conditions(plan: DurabilityPlan, nodes: int) -> Conditions:
@@ -222,13 +281,8 @@ def _conditions(plan: DurabilityPlan, nodes: int) -> Conditions:
 def _told(cut: Cut) -> str:
     """One line on a cut."""
     what = f"{cut.kind} of {cut.scope} at {cut.at_s:.3f} s"
-    if cut.failure is not None:
-        return f"{what}: it did not come back: {cut.failure}"
     if not cut.conclusive:
-        reason = cut.imbalance or f"{cut.censored:,} messages were not read"
-        if cut.read_early:
-            reason = f"{cut.read_early:,} messages had been sent to the reader before"
-        return f"{what}: it cannot be told what was lost ({reason})"
+        return f"{what}: it tells nothing: {cut.inconclusive}"
     window = "" if cut.window_ms is None else f" over {cut.window_ms:,.0f} ms"
     others = "".join(
         f", {count:,} {name}"
