@@ -328,7 +328,7 @@ class TrialRunner:
             interrupts=self._interrupts,
             observer=self._observer,
             phases=self._phases,
-            health=Health(self._fleet.failure, self._system_problem, self._disk_problem),
+            health=Health(self._worker_problem, self._system_problem, self._disk_problem),
             keep=lambda intervals: self._directory.append_intervals(worker.name, intervals),
             learn_warm_up=self._warmed_up,
         )
@@ -359,12 +359,19 @@ class TrialRunner:
         if ending.kind != "worker":
             self._finish(ending)
 
+    def _worker_problem(self) -> str | None:
+        """Why the load must end for the workers' sake. Of several some may be lost while the others go on: the trial is
+        not valid then, and that is said when it is noticed."""
+        problem = self._fleet.failure()
+        if problem is None:
+            self._keep_losses()
+        return problem
+
     def _keep_losses(self) -> None:
-        """Of several workers some may have been lost while the others went on."""
-        texts = [f"worker lost: {loss}; the others took over its rate" for loss in self._fleet.losses()]
-        self._record.update(
-            fatal=[*self.context.fatal, *(one for one in texts if one not in self.context.fatal)]
-        )
+        for loss in self._fleet.losses():
+            text = f"worker lost: {loss}; the others took over its rate"
+            if text not in self.context.fatal:
+                self._record.fail(text)
 
     def _warmed_up(self, workload: Workload, found: WarmUpResult) -> None:
         """The warm-up is over whose length was not fixed."""
