@@ -132,9 +132,9 @@ def test_options_that_cannot_be_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "hosts.yaml"
     file.write_text("hosts:\n  - {name: a, address: '127.0.0.1:1', roles: producers}\n")
     with pytest.raises(InputError, match="no host has the role consumers"):
-        choose_fleet(file, None, "same", "end")
+        choose_fleet(str(file), None, "same", "end")
     with pytest.raises(InputError, match="lists 1 hosts"):
-        choose_fleet(file, 2, "same", "end")
+        choose_fleet(str(file), 2, "same", "end")
 
 
 @pytest.mark.parametrize("drift_ppm", [-100.0, 0.0, 100.0])

@@ -188,6 +188,7 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
         if workload.consumes_only and not all(choice.request.connect for choice in choices)
     )
     problems.extend(_faults_of_others(workloads, choices))
+    problems.extend(_out_of_reach(request.fleet, choices))
     if problems:
         raise InputError(problems)
     return workloads, choices
@@ -202,6 +203,18 @@ def _faults_of_others(workloads: list[Workload], choices: list[SystemChoice]) ->
         )
         for choice in choices
         if broken and choice.request.connect
+    ]
+
+
+def _out_of_reach(fleet: FleetChoice, choices: list[SystemChoice]) -> list[Problem]:
+    """A system that the lab starts listens where no pod can reach it."""
+    return [
+        Problem(
+            f"--fleet kubernetes: {choice.name} would be started here on loopback, where pods cannot reach it: "
+            "expected a cluster that runs, --connect HOST:PORT with an address that the pods reach"
+        )
+        for choice in choices
+        if fleet.kubernetes is not None and not choice.request.connect
     ]
 
 
