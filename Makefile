@@ -54,7 +54,7 @@ test-kubernetes: machine-build $(VENV)/.package $(VENV)/.tools
 	STREAMGAUGE_KUBERNETES=1 $(BIN)/python -m pytest -m kubernetes tests/test_kubernetes_real.py $(ARGS)
 
 chart:
-	helm lint --strict --values tests/data/chart-values.yaml deploy/helm/streamgauge
+	helm lint --strict --kube-version 1.34.0 --values tests/data/chart-values.yaml deploy/helm/streamgauge
 	tools/render-chart.sh render > tests/data/chart-rendered.yaml.new
 	mv tests/data/chart-rendered.yaml.new tests/data/chart-rendered.yaml
 

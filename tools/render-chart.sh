@@ -12,7 +12,7 @@ case ${1:-} in
   render)
     command -v helm >/dev/null || { echo "render-chart.sh: helm is not on the PATH (https://helm.sh, version 3)" >&2; exit 2; }
     echo "# Made by make chart; of the chart $(digest)"
-    helm template load "$chart" --namespace load --values "$values"
+    helm template load "$chart" --namespace load --kube-version 1.34.0 --values "$values"
     ;;
   *) sed -n '2,3s/^# //p' "$0" >&2; exit 2 ;;
 esac
