@@ -124,6 +124,11 @@ class Crew:
         return [member.lost for member in self.members if member.lost is not None]
 
     @property
+    def answers(self) -> bool:
+        """Whether any worker is left."""
+        return any(member.lost is None for member in self.members)
+
+    @property
     def goes_on(self) -> bool:
         """Whether the others go on when a worker is lost."""
         return self._on_loss == "go-on"
@@ -379,6 +384,10 @@ class CrewFleet(Fleet):
     def __init__(self) -> None:
         self._crew: Crew | None = None
         """None before they are started, when they were left, and where there is only one."""
+
+    def answers(self) -> bool:
+        """As Fleet."""
+        return self._crew.answers if self._crew is not None else self.failure() is None
 
     def notes(self) -> list[str]:
         """As Fleet."""

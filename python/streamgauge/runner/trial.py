@@ -547,8 +547,8 @@ class TrialRunner:
     def _delete_topics(self) -> None:
         assert self._running is not None
         assert self._worker is not None
-        if self._fleet.failure() is not None:
-            # The load's worker is gone; the topics must go all the same.
+        if not self._fleet.answers():
+            # The load's workers are gone; the topics must go all the same.
             self._worker = self._fleet.start(self._directory.logs)
         self._worker.client.delete_topics(self._running.connection, self._topics.created)
 
