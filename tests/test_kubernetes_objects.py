@@ -36,6 +36,14 @@ labels: {team: messaging}
 annotations: {sidecar.istio.io/inject: "false"}
 lab_addresses: [10.0.0.5, 10.1.0.0/16]
 """
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters: [{name: local, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: user, user: {token: none}}]
+contexts: [{name: local, context: {cluster: local, user: user}}]
+current-context: local
+"""
 SECRET = objects.Identity("t0ken-of-the-test", "certificate", "private", "sha256:0")
 
 
@@ -161,6 +169,8 @@ def test_settings_are_refused_with_lines(tmp_path: Path) -> None:
 def test_options_that_cannot_be_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     official_client()
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     with pytest.raises(
         InputError, match=r"kubernetes\.yaml is not here: expected a file with at least 'image"
     ):
@@ -170,11 +180,17 @@ def test_options_that_cannot_be_are_refused(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(InputError, match=r"other\.yaml: no such file"):
         choose_fleet("kubernetes:other.yaml", 3, "same", "end")
     (tmp_path / "kubernetes.yaml").write_text("image: worker:1\n")
+    with pytest.raises(InputError, match=r"no cluster to be found: .*; expected KUBECONFIG"):
+        choose_fleet("kubernetes", 3, "same", "end")
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
     with pytest.raises(InputError, match="--topology split needs two workers or more"):
         choose_fleet("kubernetes", None, "split", "end")
     chosen = choose_fleet("kubernetes", 3, "split", "go-on")
     assert chosen.kubernetes is not None
     assert chosen.kubernetes.workers == 3
+    (tmp_path / "kubernetes.yaml").write_text("image: worker:1\ncontext: another\n")
+    with pytest.raises(InputError, match="there is no context 'another', but local"):
+        choose_fleet("kubernetes", 3, "same", "end")
 
 
 def test_a_missing_client_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from streamgauge.fleet.base import Fleet
 from streamgauge.fleet.crew import OnLoss
 from streamgauge.fleet.hosts import Hosts, HostsFleet, read_hosts
-from streamgauge.fleet.kubernetes.api import official_client
+from streamgauge.fleet.kubernetes.api import Cluster
 from streamgauge.fleet.kubernetes.settings import KubernetesSettings, read_settings
 from streamgauge.fleet.local import LocalFleet
 from streamgauge.fleet.split import Topology
@@ -81,9 +81,10 @@ def in_kubernetes(fleet: str, workers: int | None = None) -> KubernetesSettings 
         return None
     if colon and not file:
         raise InputError(f"--fleet {fleet}: expected a file behind the colon, as in kubernetes:FILE")
-    # Without the client nothing can come of it, and that is said before anything is started.
-    official_client()
-    return read_settings(Path(file) if file else None, workers)
+    settings = read_settings(Path(file) if file else None, workers)
+    # Without the client, or a cluster to ask, nothing can come of it, and that is said before anything is started.
+    Cluster(settings.written.context, settings.written.namespace)
+    return settings
 
 
 def _one_of(option: str, value: str, known: tuple[Choice, ...]) -> Choice:

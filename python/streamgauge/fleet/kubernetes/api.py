@@ -89,9 +89,11 @@ class Cluster:
                 config.load_incluster_config(client_configuration=configuration)
                 namespace = (SERVICE_ACCOUNT / "namespace").read_text("utf-8").strip()
             else:
-                contexts, active = config.list_kube_config_contexts()
+                # The client looks at the environment when it is imported, which may have been before.
+                file = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+                contexts, active = config.list_kube_config_contexts(config_file=file)
                 chosen = active if context is None else _named(contexts, context)
-                config.load_kube_config(context=chosen["name"], client_configuration=configuration)
+                config.load_kube_config(file, chosen["name"], client_configuration=configuration)
                 namespace = chosen["context"].get("namespace") or "default"
         except (config.ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(

@@ -65,15 +65,19 @@ class KubernetesFleet(CrewFleet):
         self._logs = log_directory
         written = self._settings.written
         cluster = self._cluster = Cluster(written.context, written.namespace)
+        members: list[Member] = []
         try:
             if written.release is None:
                 service, identity, count = self._place(cluster)
             else:
                 service, identity, count = self._adopt(cluster, written.release)
             self._found = self._await_endpoints(cluster, service, count)
-            members = [self._reach(one, identity) for one in self._found]
+            for endpoint in self._found:
+                members.append(self._reach(endpoint, identity))
             self._crew = Crew(members, self._topology, self._on_loss, one_clock=False)
         except BaseException as error:
+            for member in members:
+                member.client.close()
             if self._crew is None and isinstance(error, FleetFailure):
                 self._keep_logs()
             self.stop(at_once=not isinstance(error, Exception))
