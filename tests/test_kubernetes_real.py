@@ -217,7 +217,9 @@ def test_a_node_that_is_cut_off_is_noticed_within_3_s(
         found = lab.result()
         assert not found["validity"]["valid"]
         assert found["status"] == ("failed" if on_loss == "end" else "complete")
-        assert "worker lost: worker-" in " ".join(found["validity"]["reasons"])
+        reasons = " ".join(found["validity"]["reasons"])
+        assert "worker lost: worker-" in reasons
+        assert "(pod streamgauge-" in reasons, "it says on which node the worker was"
     finally:
         if heal:
             subprocess.run(shlex.split(heal), check=True, stdout=subprocess.DEVNULL)

@@ -113,7 +113,9 @@ class Crew:
                 raise WorkerLost(member.lost)
 
     def check(self) -> None:
-        """Looks at the heartbeats. Raises WorkerLost as `lose`."""
+        """Looks at the heartbeats. Raises WorkerLost as `lose`, and again when a loss has ended the trial."""
+        if self.losses and not self.goes_on:
+            raise WorkerLost(self.losses[0])
         for member in self._active:
             if member.beat is not None and member.beat.failure:
                 self.lose(member, member.beat.failure)
