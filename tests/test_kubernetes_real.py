@@ -3,7 +3,7 @@
     KUBECONFIG          the cluster; its pods and this machine must reach each other
     KUBERNETES_IMAGE    the workers' image, which the nodes have or can pull (deploy/Containerfile)
     KUBERNETES_HOST     this machine's address as pods reach it; default: the one that leads to the API server
-    KUBERNETES_CUT      optional: a command that cuts off a node on which a worker runs ({node} stands for its name)
+    KUBERNETES_CUT      optional: a command that cuts off a node; {node} in it stands for the name of one with a worker
     KUBERNETES_HEAL     optional: the command that undoes it
 
 Everything is made in the context's namespace, and nothing is left there.
@@ -203,9 +203,11 @@ def test_a_node_that_is_cut_off_is_noticed_within_3_s(
         pytest.skip("KUBERNETES_CUT is not set: a command that cuts off a node")
     options = ("--workers", "3", "--on-worker-loss", on_loss, "--duration", "20s")
     lab = Lab(tmp_path, settings(image), broker, *options)
+    node = ""
     try:
         lab.await_event('"interval"', 90)
-        subprocess.run(shlex.split(cut), check=True, stdout=subprocess.DEVNULL)
+        node = cluster.pods(MANAGED_BY)[0][-1].spec.node_name
+        subprocess.run(shlex.split(cut.replace("{node}", node)), check=True, stdout=subprocess.DEVNULL)
         cut_s = time.monotonic()
         lab.await_event("worker lost", 10)
         noticed_s = time.monotonic() - cut_s
@@ -222,7 +224,7 @@ def test_a_node_that_is_cut_off_is_noticed_within_3_s(
         assert "(pod streamgauge-" in reasons, "it says on which node the worker was"
     finally:
         if heal:
-            subprocess.run(shlex.split(heal), check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(shlex.split(heal.replace("{node}", node)), check=True, stdout=subprocess.DEVNULL)
             await_that(lambda: all_nodes_ready(cluster), 120)
 
 
