@@ -3,6 +3,8 @@
 # make lint     formatting, lints and types
 # make format   format the sources
 # make build    set up .venv with both programs, streamgauge and gauge, and nothing else
+# make chart    check the Helm chart and render it for its tests; needs helm
+# make test-kubernetes  tests on the cluster of KUBECONFIG (tests/test_kubernetes_real.py says what it needs); not part of make test
 # make clean    remove what make made (runs/ holds your measurements and stays)
 #
 # Variables: PYTHON (the Python that .venv is made with), ARGS (more arguments: make bench ARGS="--help", make test-python ARGS="-k packaging")
@@ -29,7 +31,7 @@ export PIP_USER := 0
 RUST_SOURCES := Cargo.toml Cargo.lock .cargo/config.toml $(shell find crates)
 PACKAGE_SOURCES := pyproject.toml README.md $(shell find streamgauge.data)
 
-.PHONY: help bench build test test-rust test-python lint format clean machine-build machine-lint machine-bench machine-test
+.PHONY: help bench build test test-rust test-python test-kubernetes chart lint format clean machine-build machine-lint machine-bench machine-test
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -47,6 +49,14 @@ test-rust: machine-test
 
 test-python: machine-test $(VENV)/.package $(VENV)/.tools
 	$(BIN)/python -m pytest $(ARGS)
+
+test-kubernetes: machine-build $(VENV)/.package $(VENV)/.tools
+	STREAMGAUGE_KUBERNETES=1 $(BIN)/python -m pytest -m kubernetes tests/test_kubernetes_real.py $(ARGS)
+
+chart:
+	helm lint --strict --kube-version 1.34.0 --values tests/data/chart-values.yaml deploy/helm/streamgauge
+	tools/render-chart.sh render > tests/data/chart-rendered.yaml.new
+	mv tests/data/chart-rendered.yaml.new tests/data/chart-rendered.yaml
 
 lint: machine-lint $(VENV)/.package $(VENV)/.tools
 	cargo fmt --all --check

@@ -128,6 +128,27 @@ def test_a_lost_worker_is_noticed_and_marked(tmp_path: Path, on_loss: str) -> No
         assert found["status"] == "complete"
 
 
+def test_a_worker_that_answers_nothing_is_noticed_while_its_answer_is_waited_for(tmp_path: Path) -> None:
+    """As a host that was cut off: connections stay open and nothing comes, not even an error."""
+    events = tmp_path / "events.jsonl"
+    process = lab(tmp_path, "--workers", "2", "--events", str(events), "--duration", "20s")
+    deadline = time.monotonic() + 60
+    while '"interval"' not in (events.read_text() if events.exists() else ""):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    workers = [one for one in psutil.Process(process.pid).children() if "worker" in one.cmdline()[1:2]]
+    stopped = max(workers, key=lambda one: one.pid)
+    stopped.suspend()
+    stopped_s = time.monotonic()
+    while "worker lost" not in events.read_text():
+        assert time.monotonic() - stopped_s < 3.0
+        time.sleep(0.02)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 3, out
+    assert "worker lost: worker-1" in " ".join(result(tmp_path)["validity"]["reasons"])
+    assert not stopped.is_running()
+
+
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[Path]:
     """Two workers with TLS and a token, one with a clock that is 50 ms ahead and gains 100 ppm."""

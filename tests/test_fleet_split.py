@@ -146,13 +146,13 @@ def test_options_that_cannot_be_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "hosts.yaml"
     file.write_text("hosts:\n  - {name: a, address: '127.0.0.1:1', roles: producers}\n")
     with pytest.raises(InputError, match="no host has the role consumers"):
-        choose_fleet(file, None, "same", "end")
+        choose_fleet(str(file), None, "same", "end")
     file.write_text(file.read_text() + "  - {name: b, address: '127.0.0.1:2'}\n")
     with pytest.raises(InputError, match="swarm needs hosts with the role both"):
-        choose_fleet(file, None, "swarm", "end")
+        choose_fleet(str(file), None, "swarm", "end")
     file.write_text("hosts:\n  - {name: a, address: '127.0.0.1:1'}\n")
     with pytest.raises(InputError, match="lists 1 hosts"):
-        choose_fleet(file, 2, "same", "end")
+        choose_fleet(str(file), 2, "same", "end")
 
 
 @pytest.mark.parametrize("drift_ppm", [-100.0, 0.0, 100.0])

@@ -14,6 +14,7 @@ from streamgauge.cli import (
     compare,
     durability,
     export,
+    fleet,
     history,
     importing,
     probe,
@@ -48,6 +49,7 @@ app.command("export")(export.export)
 app.command("import")(importing.import_)
 app.command("probe", context_settings=probe.PASS_ON)(probe.probe)
 app.add_typer(systems.app, name="systems")
+app.add_typer(fleet.app, name="fleet")
 app.command("worker", context_settings=probe.PASS_ON)(worker.worker)
 app.command("list")(runs.list_)
 app.command("show")(runs.show)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from streamgauge.cli.impossible import impossible
 from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.overrides import Overrides
@@ -191,67 +192,10 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
         for workload in workloads
         if workload.consumes_only and not all(choice.request.connect for choice in choices)
     )
-    problems.extend(_faults_of_others(workloads, choices))
-    problems.extend(
-        Problem(
-            f"{workload.name}: a backlog is read by the subscriptions of the workload: --topology same or split"
-        )
-        for workload in workloads
-        if workload.backlog is not None and request.fleet.topology == "swarm"
-    )
-    problems.extend(_impossible_faults(workloads, choices))
+    problems.extend(impossible(request.fleet, workloads, choices))
     if problems:
         raise InputError(problems)
     return workloads, choices
-
-
-def _faults_of_others(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
-    """A cluster that was running already is not ours to break."""
-    broken = [workload.name for workload in workloads if workload.faults]
-    return [
-        Problem(
-            f"{choice.name}: faults ({', '.join(broken)}) cannot be made in a cluster that already runs (connect)"
-        )
-        for choice in choices
-        if broken and choice.request.connect
-    ]
-
-
-def _impossible_faults(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
-    """What this machine lacks for faults, and what a system does not support: told before anything starts."""
-    from streamgauge.model.fault import ON_NETWORK, ON_STORAGE
-    from streamgauge.systems import network, powercut
-
-    asked = {fault.action for workload in workloads for fault in workload.faults}
-    problems = []
-    for actions, missing in ((ON_STORAGE, powercut.missing), (ON_NETWORK, network.missing)):
-        wanted = sorted(asked & actions)
-        lacking = missing() if wanted else None
-        if lacking is not None:
-            problems.append(Problem(f"--fault {wanted[0]} cannot be made here: {lacking}"))
-    if asked & ON_NETWORK:
-        problems += [
-            Problem(
-                f"--fault cut-network: {choice.system.title} is started on loopback alone, where no node has a network that "
-                f"could be cut; systems that can be started in networks of their own: {_placed()}"
-            )
-            for choice in choices
-            if not choice.system.placed
-        ]
-        problems += [
-            Problem(
-                f"--fault cut-network: {choice.name}: its ports (key 'ports') are on loopback; leave them out"
-            )
-            for choice in choices
-            if choice.system.placed and choice.request.options.get("ports")
-        ]
-    return problems
-
-
-def _placed() -> str:
-    from streamgauge.systems.registry import systems
-
-    return ", ".join(name for name, system in systems().items() if system.placed)
 
 
 def _name(workloads: list[Workload], choices: list[SystemChoice]) -> str:

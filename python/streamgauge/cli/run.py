@@ -59,15 +59,20 @@ EventsOption = Annotated[
 ]
 
 FleetOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        "--fleet", metavar="FILE", help="Load workers on other machines: a hosts file (docs/fleet.md)."
+        "--fleet",
+        metavar="FILE|kubernetes[:FILE]",
+        help="Load workers on other machines: a hosts file, or a cluster as kubernetes.yaml says (docs/fleet.md).",
     ),
 ]
 WorkersOption = Annotated[
     int | None,
     typer.Option(
-        "--workers", min=1, max=64, help="Load workers that share the load [default: 1, or all hosts]."
+        "--workers",
+        min=1,
+        max=64,
+        help="Load workers that share the load [default: 1, or all of the fleet's].",
     ),
 ]
 TopologyOption = Annotated[

@@ -104,6 +104,10 @@ class Fleet(abc.ABC):
     def failure(self) -> str | None:
         """One sentence when the worker is gone unasked, with the last line of its log; None while it runs."""
 
+    def answers(self) -> bool:
+        """Whether a worker is left for calls that any of them can answer, whatever became of the trial."""
+        return self.failure() is None
+
     def notes(self) -> list[str]:
         """What a reader of the figures should know of where the load came from."""
         return []

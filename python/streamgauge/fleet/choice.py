@@ -1,4 +1,7 @@
-"""Where a run's workers are: what was asked for on the command line, checked."""
+"""Where a run's workers are: what was asked for on the command line, checked.
+
+`--fleet` names a hosts file, or `kubernetes` (settings in kubernetes.yaml) or `kubernetes:FILE`.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,15 @@ from typing import TypeVar
 from streamgauge.fleet.base import Fleet
 from streamgauge.fleet.crew import OnLoss
 from streamgauge.fleet.hosts import Hosts, HostsFleet, read_hosts
+from streamgauge.fleet.kubernetes.api import Cluster
+from streamgauge.fleet.kubernetes.settings import KubernetesSettings, read_settings
 from streamgauge.fleet.local import LocalFleet
 from streamgauge.fleet.split import Topology
 from streamgauge.model.errors import InputError, nearest
 
 Choice = TypeVar("Choice", bound=str)
+
+KUBERNETES = "kubernetes"
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,7 @@ class FleetChoice:
     """One worker on this machine, unless something else is asked for."""
 
     hosts: Hosts | None = None
+    kubernetes: KubernetesSettings | None = None
     workers: int = 1
     topology: Topology = "same"
     on_loss: OnLoss = "end"
@@ -29,28 +37,54 @@ class FleetChoice:
         """The fleet; nothing is started yet."""
         if self.hosts is not None:
             return HostsFleet(self.hosts, topology=self.topology, on_loss=self.on_loss)
+        if self.kubernetes is not None:
+            # Imported when it is needed: nobody else starts slower for it.
+            from streamgauge.fleet.kubernetes.placed import KubernetesFleet
+
+            return KubernetesFleet(self.kubernetes, gauge=gauge, topology=self.topology, on_loss=self.on_loss)
         return LocalFleet(gauge, count=self.workers, topology=self.topology, on_loss=self.on_loss)
 
 
 THIS_MACHINE = FleetChoice()
 
 
-def choose_fleet(hosts: Path | None, workers: int | None, topology: str, on_loss: str) -> FleetChoice:
+def choose_fleet(fleet: str | None, workers: int | None, topology: str, on_loss: str) -> FleetChoice:
     """Raises InputError with what was expected."""
     topologies: tuple[Topology, ...] = ("same", "split", "swarm")
     chosen_topology = _one_of("--topology", topology, topologies)
     endings: tuple[OnLoss, ...] = ("end", "go-on")
     chosen_on_loss = _one_of("--on-worker-loss", on_loss, endings)
     listed = None
-    if hosts is not None:
-        listed = read_hosts(hosts)
+    if fleet is not None:
+        settings = in_kubernetes(fleet, workers)
+        if settings is not None:
+            alone = settings.workers == 1 or (settings.workers is None and settings.written.release is None)
+            if chosen_topology == "split" and alone:
+                raise InputError(
+                    "--topology split needs two workers or more (--workers, or workers in the file)"
+                )
+            return FleetChoice(None, settings, settings.workers or 1, chosen_topology, chosen_on_loss)
+        listed = read_hosts(Path(fleet))
         if workers is not None:
             listed = listed.first(workers)
         listed.check(chosen_topology)
     count = workers or 1
     if listed is None and chosen_topology == "split" and count < 2:
         raise InputError("--topology split needs --workers 2 or more: one for producers, one for consumers")
-    return FleetChoice(listed, count, chosen_topology, chosen_on_loss)
+    return FleetChoice(listed, None, count, chosen_topology, chosen_on_loss)
+
+
+def in_kubernetes(fleet: str, workers: int | None = None) -> KubernetesSettings | None:
+    """The settings where `--fleet` means a cluster; None where it names a hosts file. Raises InputError."""
+    word, colon, file = fleet.partition(":")
+    if word != KUBERNETES:
+        return None
+    if colon and not file:
+        raise InputError(f"--fleet {fleet}: expected a file behind the colon, as in kubernetes:FILE")
+    settings = read_settings(Path(file) if file else None, workers)
+    # Without the client, or a cluster to ask, nothing can come of it, and that is said before anything is started.
+    Cluster(settings.written.context, settings.written.namespace)
+    return settings
 
 
 def _one_of(option: str, value: str, known: tuple[Choice, ...]) -> Choice:

@@ -128,6 +128,7 @@ class Station:
     used: dict[str, list[tuple[int, Line]]] = field(default_factory=dict)
     """Peer -> lines with which latencies were corrected, each from a time of this worker's clock on."""
     next: int = 0
+    lost: bool = False
 
 
 class ClockWatch:
@@ -184,6 +185,12 @@ class ClockWatch:
                     return line.at(time_ns) if line is not None else None
         return None
 
+    def drop(self, name: str) -> None:
+        """A worker is lost: nobody waits for its answers any more. What it told before still counts."""
+        for station in self.stations:
+            if station.name == name:
+                station.lost = True
+
     def end(self) -> None:
         """Stops comparing."""
         self._stop.set()
@@ -192,7 +199,7 @@ class ClockWatch:
 
     def _run(self) -> None:
         while not self._stop.wait(LOOK_EVERY_S):
-            for station in self.stations:
+            for station in [one for one in self.stations if not one.lost]:
                 # Whoever drives the trial notices a lost worker; the others' clocks are looked at further.
                 with contextlib.suppress(WorkerLost, WorkerRefused):
                     self._fetch(station)

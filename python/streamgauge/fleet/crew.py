@@ -12,7 +12,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -29,6 +29,7 @@ BEAT_S = 0.6
 START_EXTRA_NS_PER_WORKER = 20_000_000
 CALLS_MAX = 32
 WAITING_POLL_S = 0.05
+ANSWER_POLL_S = 0.1
 CLOCKS_WITHIN_S = 8.0
 
 OnLoss = Literal["end", "go-on"]
@@ -105,6 +106,8 @@ class Crew:
             if member.lost is None:
                 member.lost = f"{member.name}: {reason}"
                 self._lineup.drop(member.name)
+                if self._watch is not None:
+                    self._watch.drop(member.name)
                 left = [one for one in self._active if one.part is not None and one.part.producers]
                 if self._on_loss == "go-on" and left:
                     self._share_rate(left)
@@ -112,7 +115,9 @@ class Crew:
                 raise WorkerLost(member.lost)
 
     def check(self) -> None:
-        """Looks at the heartbeats. Raises WorkerLost as `lose`."""
+        """Looks at the heartbeats. Raises WorkerLost as `lose`, and again when a loss has ended the trial."""
+        if self.losses and not self.goes_on:
+            raise WorkerLost(self.losses[0])
         for member in self._active:
             if member.beat is not None and member.beat.failure:
                 self.lose(member, member.beat.failure)
@@ -121,6 +126,16 @@ class Crew:
     def losses(self) -> list[str]:
         """A sentence for each worker that was lost."""
         return [member.lost for member in self.members if member.lost is not None]
+
+    @property
+    def answers(self) -> bool:
+        """Whether any worker is left."""
+        return any(member.lost is None for member in self.members)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the others go on when a worker is lost."""
+        return self._on_loss == "go-on"
 
     def _share_rate(self, left: list[Member]) -> None:
         """Those that are left send what the whole was to send."""
@@ -146,7 +161,7 @@ class Crew:
         answers = []
         for member, future in futures:
             try:
-                answers.append((member, future.result()))
+                answers.append((member, _await(member, future)))
             except WorkerLost as error:
                 self.lose(member, str(error))
             except WorkerRefused as error:
@@ -353,6 +368,16 @@ class Crew:
                 member.beat = None
 
 
+def _await(member: Member, future: Future[Answer]) -> Answer:
+    """The answer of one worker. A host that was cut off answers nothing at all, not even with an error: then the
+    heartbeat says sooner than the call itself that the worker is lost. Raises WorkerLost and WorkerRefused."""
+    while not wait([future], ANSWER_POLL_S).done:
+        beat = member.beat
+        if beat is not None and beat.failure:
+            raise WorkerLost(beat.failure)
+    return future.result()
+
+
 def _station(member: Member) -> Station:
     request = member.part.request if member.part is not None else None
     assert request is not None, "a worker without a part takes no part in the comparison of clocks"
@@ -372,10 +397,14 @@ class CrewFleet(Fleet):
         self._crew: Crew | None = None
         """None before they are started, when they were left, and where there is only one."""
 
+    def answers(self) -> bool:
+        """As Fleet."""
+        return self._crew.answers if self._crew is not None else self.failure() is None
+
     def notes(self) -> list[str]:
         """As Fleet."""
         return self._crew.notes if self._crew is not None else []
 
     def losses(self) -> list[str]:
         """As Fleet."""
-        return self._crew.losses if self._crew is not None else []
+        return self._crew.losses if self._crew is not None and self._crew.goes_on else []

@@ -212,7 +212,7 @@ class HostsFleet(CrewFleet):
             info = client.info()
             check_version(info, f"the worker {host.name} ({host.address})")
             capacity = Capacity(host.name, host.weight or float(info.cores), host.roles)
-            return Member(capacity, client, ahead_ns=_ahead_ns(client))
+            return Member(capacity, client, ahead_ns=ahead_ns(client))
         except (trust.NotTrusted, WorkerLost, WorkerRefused, FleetFailure) as error:
             if client is not None:
                 client.close()
@@ -249,7 +249,7 @@ def _encryption(host: Host) -> ssl.SSLContext | None:
     return None if host.ca is None else trust.authority(host.ca)
 
 
-def _ahead_ns(client: WorkerClient) -> int:
+def ahead_ns(client: WorkerClient) -> int:
     """How far a worker's CLOCK_MONOTONIC is ahead of the lab's: from the exchange with the shortest round trip, as
     if both ways took half of it (RFC 5905, clock filter). Good to half of that round trip."""
     best: tuple[int, int] | None = None

@@ -340,7 +340,7 @@ class TrialRunner:
             interrupts=self._interrupts,
             observer=self._observer,
             phases=self._phases,
-            health=Health(self._fleet.failure, self._system_problem, self._disk_problem),
+            health=Health(self._worker_problem, self._system_problem, self._disk_problem),
             keep=lambda intervals: self._directory.append_intervals(worker.name, intervals),
             learn_warm_up=self._warmed_up,
         )
@@ -377,12 +377,19 @@ class TrialRunner:
         if ending.kind != "worker":
             self._finish(ending)
 
+    def _worker_problem(self) -> str | None:
+        """Why the load must end for the workers' sake. Of several some may be lost while the others go on: the trial is
+        not valid then, and that is said when it is noticed."""
+        problem = self._fleet.failure()
+        if problem is None:
+            self._keep_losses()
+        return problem
+
     def _keep_losses(self) -> None:
-        """Of several workers some may have been lost while the others went on."""
-        texts = [f"worker lost: {loss}; the others took over its rate" for loss in self._fleet.losses()]
-        self._record.update(
-            fatal=[*self.context.fatal, *(one for one in texts if one not in self.context.fatal)]
-        )
+        for loss in self._fleet.losses():
+            text = f"worker lost: {loss}; the others took over its rate"
+            if text not in self.context.fatal:
+                self._record.fail(text)
 
     def _warmed_up(self, workload: Workload, found: WarmUpResult) -> None:
         """The warm-up is over whose length was not fixed."""
@@ -560,8 +567,8 @@ class TrialRunner:
     def _delete_topics(self) -> None:
         assert self._running is not None
         assert self._worker is not None
-        if self._fleet.failure() is not None:
-            # The load's worker is gone; the topics must go all the same.
+        if not self._fleet.answers():
+            # The load's workers are gone; the topics must go all the same.
             self._worker = self._fleet.start(self._directory.logs)
         self._worker.client.delete_topics(self._running.connection, self._topics.created)
 

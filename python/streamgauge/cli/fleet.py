@@ -1,0 +1,64 @@
+"""`streamgauge fleet`: what labs have placed in a cluster."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamgauge.model.errors import InputError
+
+app = typer.Typer(
+    help="Workers that labs have placed in a cluster (docs/fleet.md).",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+FleetArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="kubernetes[:FILE]", help="The cluster, as for --fleet; without FILE kubernetes.yaml."
+    ),
+]
+
+
+@app.callback()
+def _commands() -> None:
+    pass
+
+
+@app.command("clean")
+def clean(
+    fleet: FleetArgument = "kubernetes",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Remove the workers of labs that are still at work, too.")
+    ] = False,
+) -> None:
+    """Remove what labs have left in the cluster's namespace that were killed.
+
+    The next run with --fleet kubernetes does the same by itself. Status 3: something could not be removed.
+    """
+    from streamgauge.fleet.choice import in_kubernetes
+    from streamgauge.fleet.kubernetes.api import Cluster
+    from streamgauge.fleet.kubernetes.leftovers import sweep
+
+    settings = in_kubernetes(fleet)
+    if settings is None:
+        raise InputError(
+            f"fleet clean {fleet}: expected kubernetes or kubernetes:FILE; hosts are left running"
+        )
+    cluster = Cluster(settings.written.context, settings.written.namespace)
+    swept = sweep(cluster, everything=everything)
+    where = f"namespace {cluster.namespace} of {cluster.server}"
+    if not swept:
+        typer.echo(f"nothing is left in {where}")
+    for one in swept:
+        if not one.removed:
+            typer.echo(f"{one.placed.name}: left, {one.placed.whose} works with it (--all removes it)")
+        elif one.left:
+            typer.echo(f"{one.placed.name}: could not be removed: {', '.join(one.left)}", err=True)
+        else:
+            typer.echo(f"{one.placed.name}: removed from {where} ({one.placed.whose} had left it)")
+    if any(one.left for one in swept):
+        raise typer.Exit(3)

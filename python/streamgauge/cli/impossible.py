@@ -1,0 +1,90 @@
+"""What does not go together: told with all other problems of the input, before anything is fetched or started."""
+
+from __future__ import annotations
+
+from streamgauge.fleet.choice import FleetChoice
+from streamgauge.model.errors import Problem
+from streamgauge.model.system_file import SystemChoice
+from streamgauge.model.workload import Workload
+
+
+def impossible(fleet: FleetChoice, workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+    """A problem for each workload, system and fleet that cannot be together here."""
+    return [
+        *_faults_of_others(workloads, choices),
+        *_impossible_faults(workloads, choices),
+        *_out_of_reach(fleet, choices),
+        *_backlogs_of_swarms(fleet, workloads),
+    ]
+
+
+def _faults_of_others(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+    """A cluster that was running already is not ours to break."""
+    broken = [workload.name for workload in workloads if workload.faults]
+    return [
+        Problem(
+            f"{choice.name}: faults ({', '.join(broken)}) cannot be made in a cluster that already runs (connect)"
+        )
+        for choice in choices
+        if broken and choice.request.connect
+    ]
+
+
+def _impossible_faults(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+    """What this machine lacks for faults, and what a system does not support: told before anything starts."""
+    from streamgauge.model.fault import ON_NETWORK, ON_STORAGE
+    from streamgauge.systems import network, powercut
+
+    asked = {fault.action for workload in workloads for fault in workload.faults}
+    problems = []
+    for actions, missing in ((ON_STORAGE, powercut.missing), (ON_NETWORK, network.missing)):
+        wanted = sorted(asked & actions)
+        lacking = missing() if wanted else None
+        if lacking is not None:
+            problems.append(Problem(f"--fault {wanted[0]} cannot be made here: {lacking}"))
+    if asked & ON_NETWORK:
+        problems += [
+            Problem(
+                f"--fault cut-network: {choice.system.title} is started on loopback alone, where no node has a network that "
+                f"could be cut; systems that can be started in networks of their own: {_placed()}"
+            )
+            for choice in choices
+            if not choice.system.placed
+        ]
+        problems += [
+            Problem(
+                f"--fault cut-network: {choice.name}: its ports (key 'ports') are on loopback; leave them out"
+            )
+            for choice in choices
+            if choice.system.placed and choice.request.options.get("ports")
+        ]
+    return problems
+
+
+def _placed() -> str:
+    from streamgauge.systems.registry import systems
+
+    return ", ".join(name for name, system in systems().items() if system.placed)
+
+
+def _out_of_reach(fleet: FleetChoice, choices: list[SystemChoice]) -> list[Problem]:
+    """A system that the lab starts listens where no pod can reach it."""
+    return [
+        Problem(
+            f"--fleet kubernetes: {choice.name} would be started here on loopback, where pods cannot reach it: "
+            "expected a cluster that runs, --connect HOST:PORT with an address that the pods reach"
+        )
+        for choice in choices
+        if fleet.kubernetes is not None and not choice.request.connect
+    ]
+
+
+def _backlogs_of_swarms(fleet: FleetChoice, workloads: list[Workload]) -> list[Problem]:
+    """In a swarm every worker has subscriptions of its own."""
+    return [
+        Problem(
+            f"{workload.name}: a backlog is read by the subscriptions of the workload: --topology same or split"
+        )
+        for workload in workloads
+        if workload.backlog is not None and fleet.topology == "swarm"
+    ]
