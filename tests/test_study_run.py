@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from lab_support import lab
 from streamgauge.fleet.binary import find_gauge
@@ -106,6 +108,36 @@ def test_a_study_is_killed_resumed_and_reported(tmp_path: Path) -> None:
     ):
         assert text in page
     assert "http" not in page.replace("http-equiv", "")
+
+
+@pytest.mark.server
+def test_a_trial_in_which_the_generator_was_late_is_repeated_once(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(STUDY, encoding="utf-8")
+    process = lab(
+        find_gauge(), tmp_path, "study", "tiny.yaml", "--quick", "--only", "log-1", "--repeats", "1"
+    )
+    run = tmp_path / "runs" / "latest"
+    deadline_s = time.monotonic() + 90
+    # The first trial warms the system up.
+    while not (run / "repeated").exists():
+        assert time.monotonic() < deadline_s
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        if (run / "trials" / "002").exists():
+            with contextlib.suppress(psutil.Error):
+                for worker in psutil.Process(process.pid).children():
+                    if "worker" in worker.cmdline()[1:2]:
+                        worker.suspend()
+                        time.sleep(0.1)
+                        worker.resume()
+        time.sleep(0.05)
+    _, stderr = process.communicate(timeout=100)
+    assert process.returncode in (0, 1), stderr
+    assert "trial 2 (log-1) was repeated: The generator was late" in stderr
+    spoiled = json.loads((run / "repeated" / "002-1" / "result.json").read_text("utf-8"))
+    assert spoiled["validity"]["disturbed"]
+    assert sorted(trials(run)) == [1, 2]
+    assert len(list((run / "repeated").iterdir())) == 1
+    assert "trial 2 (log-1) was repeated" in (run / "report.html").read_text("utf-8")
 
 
 def test_what_cannot_be_resumed_is_said(tmp_path: Path) -> None:

@@ -84,16 +84,23 @@ def judge(evidence: Evidence) -> Validity:
     """Every reason and every warning, in the order of METHOD: what broke, the generator, the books, the
     system's settings.
     """
+    of_generator = _generator(evidence)
     reasons = [
         *_broken(evidence),
-        *_generator(evidence),
+        *of_generator,
+        *_too_little(evidence),
         *_soak(evidence),
         *_books(evidence),
         *evidence.durability.mismatches,
         *_level(evidence),
     ]
     reasons = list(dict.fromkeys(reasons))
-    return Validity(valid=not reasons, reasons=reasons, warnings=list(dict.fromkeys(_warnings(evidence))))
+    return Validity(
+        valid=not reasons,
+        reasons=reasons,
+        warnings=list(dict.fromkeys(_warnings(evidence))),
+        disturbed=bool(reasons) and reasons == of_generator,
+    )
 
 
 def _broken(evidence: Evidence) -> list[str]:
@@ -127,16 +134,6 @@ def _generator(evidence: Evidence) -> list[str]:
                 f"The generator was late: p99 of send delay is {delay:.3g} ms, allowed are {bound:.3g} ms "
                 f"(5 % of the publish p99, at least 1 ms)."
             )
-    target = target_msgs(evidence.workload, evidence.window_s)
-    short = target and evidence.acked_msgs < ACHIEVED_SHARE_MIN * target - allowance_msgs(
-        evidence.workload, target
-    )
-    if target and short and not evidence.has_faults:
-        reasons.append(
-            f"Achieved {100 * evidence.acked_msgs / target:.1f} % of the target rate; at least 99 % "
-            "is needed: "
-            "at this rate the system or the generator cannot keep up, so latencies describe an overload."
-        )
     for worker, share in sorted(evidence.worker_cpu_shares.items()):
         if share > WORKER_CPU_SHARE_MAX:
             reasons.append(
@@ -144,6 +141,20 @@ def _generator(evidence: Evidence) -> list[str]:
                 "sets the figures."
             )
     return reasons
+
+
+def _too_little(evidence: Evidence) -> list[str]:
+    target = target_msgs(evidence.workload, evidence.window_s)
+    short = target and evidence.acked_msgs < ACHIEVED_SHARE_MIN * target - allowance_msgs(
+        evidence.workload, target
+    )
+    if target and short and not evidence.has_faults:
+        return [
+            f"Achieved {100 * evidence.acked_msgs / target:.1f} % of the target rate; at least 99 % "
+            "is needed: "
+            "at this rate the system or the generator cannot keep up, so latencies describe an overload."
+        ]
+    return []
 
 
 def _soak(evidence: Evidence) -> list[str]:

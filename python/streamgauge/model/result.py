@@ -162,6 +162,8 @@ class Validity(Model):
     valid: bool
     reasons: list[str] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
+    disturbed: bool = False
+    """Invalid, and the generator alone is to blame: what else the machine did was in its way."""
 
 
 class Steadiness(Model):

@@ -118,7 +118,8 @@ def _notices(outcome: StudyOutcome) -> list[str]:
             f"{plural(len(invalid), 'trial')} of {plural(len(names), 'cell')} failed or were invalid and enter no claim: "
             f"{joined(names[:6])}{' ...' if len(names) > 6 else ''}. The reasons are with each cell."
         )
-    return found
+    # A resumed study, a trial that was repeated, a probe that could not be made.
+    return found + outcome.manifest.notes
 
 
 def _claims(outcome: StudyOutcome) -> str:

@@ -28,8 +28,10 @@ from streamgauge.store.study import write_plan
 from streamgauge.systems.base import System, SystemInputError, SystemRequest
 from streamgauge.systems.kept import CheckedSystem, KeptSystem
 
-SET_ASIDE = "unfinished"
+UNFINISHED = "unfinished"
 """Trials that did not end are moved here when a study is resumed: their logs may say why."""
+REPEATED = "repeated"
+"""Trials that were repeated are moved here."""
 
 
 def finished(result: TrialResult) -> bool:
@@ -129,14 +131,33 @@ class StudyRun(Run):
             return
         trial = self._study.trials[plan.number - 1]
         cell = self._study.cell(trial.cell)
+        self._attempt(plan, cell, trial.block, interrupts)
+        found = self._results[-1]
+        if found.validity.disturbed and not cell.heats and not interrupts.requested:
+            # Whatever it has measured: a trial that the generator has spoiled says nothing of the system.
+            with interrupts.shielded():
+                self._take_back(found)
+            self._attempt(plan, cell, trial.block, interrupts)
+        self._say_remaining()
+
+    def _attempt(self, plan: TrialPlan, cell: PlannedCell, block: int, interrupts: Interrupts) -> None:
         with interrupts.shielded():
-            plan = self._on_system(plan, cell, trial.block)
+            plan = self._on_system(plan, cell, block)
         super()._trial(plan, interrupts)
         if self._results[-1].status != "complete":
             # What a failed trial leaves behind is no ground for the next one.
             with interrupts.shielded():
                 self._end_kept()
-        self._say_remaining()
+
+    def _take_back(self, result: TrialResult) -> None:
+        """Makes room for another try of a trial."""
+        self._results.pop()
+        self._manifest.trials.pop()
+        set_aside(self._directory.path, self._directory.trial(result.trial).path, REPEATED)
+        note = f"trial {result.trial} ({result.workload.name}) was repeated: {result.validity.reasons[0]}"
+        self._manifest.notes.append(note)
+        self._observer.note(note)
+        self._save()
 
     def _on_system(self, plan: TrialPlan, cell: PlannedCell, block: int) -> TrialPlan:
         """The trial on its block's system, or on one of its own."""
@@ -227,13 +248,13 @@ def _put_in_order(directory: RunDirectory) -> set[int]:
         context = trial.read_context()
         if context is not None and context.data_directory is not None:
             shutil.rmtree(context.data_directory, ignore_errors=True)
-        set_aside(directory.path, trial.path)
+        set_aside(directory.path, trial.path, UNFINISHED)
     return done
 
 
-def set_aside(directory: Path, path: Path) -> None:
-    """Moves what did not end out of the way, under a name of its own."""
-    aside = directory / SET_ASIDE
+def set_aside(directory: Path, path: Path, where: str) -> None:
+    """Moves a trial that does not count out of the way, under a name of its own."""
+    aside = directory / where
     aside.mkdir(exist_ok=True)
     number = 1
     while (aside / f"{path.name}-{number}").exists():

@@ -33,7 +33,7 @@ from streamgauge.runner.interrupts import Interrupted, Interrupts
 from streamgauge.runner.manifest import claim, new_manifest
 from streamgauge.runner.observer import Observer, TrialStart
 from streamgauge.runner.run import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID
-from streamgauge.runner.study import set_aside
+from streamgauge.runner.study import UNFINISHED, set_aside
 from streamgauge.runner.trial import FAILURES as TRIAL_FAILURES
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.recover import KILLED_EXPERIMENTS
@@ -90,7 +90,7 @@ class DurabilityRun:
             left = self._directory_of(number, choice)
             if choice.name not in done and left.exists():
                 shutil.rmtree(left / DATA, ignore_errors=True)
-                set_aside(self.directory.path, left)
+                set_aside(self.directory.path, left, UNFINISHED)
         manifest = self.directory.read_manifest()
         self._manifest = manifest.model_copy(update={"status": "running", "ended_unix_ms": None})
         self._manifest.notes.append(
