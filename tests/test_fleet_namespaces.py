@@ -84,7 +84,7 @@ def network() -> Iterator[list[str]]:
 def log(gauge: Path, network: list[str], tmp_path: Path) -> Iterator[str]:
     """The address of a reference log on the bridge."""
     assert network
-    command = [gauge, "log", "--listen", f"{HERE}:0", "--data", tmp_path / "log", "--insecure"]
+    command = [str(gauge), "log", "--listen", f"{HERE}:0", "--data", str(tmp_path / "log"), "--insecure"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

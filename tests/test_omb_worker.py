@@ -74,7 +74,7 @@ def histogram(figures: dict[str, Any], name: str) -> HdrHistogram:
 @pytest.fixture
 def log(gauge: Path, tmp_path: Path) -> Iterator[str]:
     """The address of a reference log."""
-    command = [gauge, "log", "--listen", "127.0.0.1:0", "--data", tmp_path / "log"]
+    command = [str(gauge), "log", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -196,7 +196,7 @@ def test_what_cannot_be_is_refused_and_the_worker_goes_on(gauge: Path, log: str)
 
 
 def test_open_addresses_need_a_word(gauge: Path) -> None:
-    command = [gauge, "worker", "--omb", "--listen", "0.0.0.0:0"]
+    command = [str(gauge), "worker", "--omb", "--listen", "0.0.0.0:0"]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert refused.returncode == 2
     assert "binds to loopback only" in refused.stderr
