@@ -192,6 +192,24 @@ def test_slopes_are_of_the_median_on_the_dose() -> None:
     assert slope.waits
 
 
+@pytest.mark.parametrize(
+    ("without_ms", "with_ms", "waits"),
+    [(2.0, 23.0, True), (4.4, 4.3, False), (42.0, 7.0, False), (31.6, 28.4, None)],
+)
+def test_doses_tell_only_where_latencies_can(without_ms: float, with_ms: float, waits: bool | None) -> None:
+    doses = [
+        Dose(parts=[], delay_ms=0, publish_ms_p50=without_ms),
+        Dose(parts=["node-1"], delay_ms=20.0, publish_ms_p50=with_ms),
+    ]
+    (slope,) = slopes(doses, {("node-1",): ["node-1"]})
+    assert slope.waits is waits
+    response = conclude(DoseResponse(slopes=[slope]), 1)
+    assert response.disks == {True: 1, False: 0, None: None}[waits]
+    told = finding("L3", 1, response, [], [])
+    assert told.measured == (None if waits is not False else "L4")
+    assert any("was not told by the doses" in one for one in told.sentences) == (waits is None)
+
+
 def power_cut(number: int, lost: int = 0, **others: object) -> Cut:
     return Cut.model_validate(
         {

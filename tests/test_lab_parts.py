@@ -209,6 +209,9 @@ def test_topic_names_differ_between_runs_and_trials_and_are_bounded() -> None:
     assert one != other
     assert len(one) < 200
     assert topic_names(workload, "r", 1) != topic_names(workload, "r", 2)
+    # Pulsar refuses names with "-partition-", also where a name that was cut ends so.
+    for run in ("kafka-1-topic-1-partition-1kb", "x" * 50 + "-partition"):
+        assert "-partition-" not in topic_names(workload, run, 1)[0]
 
 
 def test_phases_lie_on_the_axis_of_the_schedule() -> None:

@@ -58,8 +58,19 @@ def slopes(doses: Iterable[Dose], parts_of_nodes: Mapping[tuple[str, ...], Seque
         delays = np.array([delay for delay, _ in points])
         latencies = np.array([latency for _, latency in points], dtype=np.float64)
         slope = float(np.polyfit(delays, latencies, 1)[0])
-        found.append(Slope(nodes=list(nodes), parts=list(parts), slope=slope, waits=slope >= WAITS_SLOPE_MIN))
+        found.append(Slope(nodes=list(nodes), parts=list(parts), slope=slope, waits=_waits(slope, points)))
     return found
+
+
+def _waits(slope: float, points: Sequence[tuple[float, float | None]]) -> bool | None:
+    """Whether an acknowledgement waits for syncs that were slowed: its latency follows the delay. It does not when half of
+    the messages were acknowledged in less time than the longest delay, which no message that waits can be. Where neither
+    is so, something else took longer than the syncs.
+    """
+    if slope >= WAITS_SLOPE_MIN:
+        return True
+    delay_ms, latency_ms = max(points, key=lambda point: point[0])
+    return False if latency_ms is not None and latency_ms < delay_ms else None
 
 
 def needed(blocks: Mapping[Nodes, bool], count: int) -> int | None:
@@ -87,7 +98,7 @@ def leader(blocks: Mapping[Nodes, bool]) -> str | None:
 
 def conclude(response: DoseResponse, count: int) -> DoseResponse:
     """Puts numbers and words to what doses and stops have shown."""
-    by_disk = {frozenset(one.nodes): one.waits for one in response.slopes}
+    by_disk = {frozenset(one.nodes): one.waits for one in response.slopes if one.waits is not None}
     by_stop = {frozenset(one.nodes): one.waits for one in response.stops}
     disks = needed(by_disk, count) if by_disk else None
     copies = needed(by_stop, count) if by_stop else (1 if count == 1 else None)
@@ -189,6 +200,7 @@ def finding(
     if response is not None:
         sentences.append(f"An acknowledgement {response.disks_told}; {response.copies_told}.")
         sentences += _leader_told(response)
+        sentences += _unsteady_told(response)
     sentences += _accounts_told(accounts, disks)
     cut = {(one.kind, one.scope): one for one in found}
     sentences += [told for one in found for told in _cut_told(one)]
@@ -263,6 +275,17 @@ def _level(replicated: bool | None, synced: bool | None) -> Level | None:
     if replicated:
         return "L1" if synced else "L2"
     return "L3" if synced else "L4"
+
+
+def _unsteady_told(response: DoseResponse) -> list[str]:
+    """Of which disks doses did not tell whether they are waited for."""
+    unclear = [", ".join(one.nodes) for one in response.slopes if one.waits is None]
+    if not unclear:
+        return []
+    return [
+        f"Whether it waits for the disks of {' or of '.join(unclear)} was not told by the doses: latencies were longer than the "
+        "delay and did not follow it, as on a machine that is busy with something else."
+    ]
 
 
 def _leader_told(response: DoseResponse) -> list[str]:

@@ -41,7 +41,8 @@ class Slope(Model):
     parts: list[str]
     slope: float
     """ms of publish p50 per ms of delay: about 1 when an acknowledgement waits for one such sync, 0 when for none."""
-    waits: bool
+    waits: bool | None
+    """None when it does not tell: latencies were longer than the delay, and did not follow it."""
 
 
 class Stop(Model):

@@ -22,6 +22,7 @@ from streamgauge.store.files import write_atomically
 
 REPORT_NAME = "report.html"
 TIMELINES_MAX = 4
+WAITS = {True: "yes", False: "no", None: "not told"}
 SIGNS = {True: "as declared", False: "NOT as declared", None: "not told"}
 
 
@@ -193,7 +194,7 @@ def _grids(result: DurabilityResult) -> list[Grid]:
                 "Response: ms of publish p50 per ms of delay",
                 ("nodes", "slope", "waits"),
                 [
-                    (_nodes(response, one.nodes), f"{one.slope:.2f}", "yes" if one.waits else "no")
+                    (_nodes(response, one.nodes), f"{one.slope:.2f}", WAITS[one.waits])
                     for one in response.slopes
                 ],
             )

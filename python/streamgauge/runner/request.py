@@ -28,6 +28,8 @@ def topic_names(workload: Workload, run_id: str, trial: int, probe: int | None =
     stem = f"{NAME_PREFIX}-{run[:60].strip('-')}-{zlib.crc32(run_id.encode()):08x}-{trial}"
     if probe is not None:
         stem += f"-p{probe}"
+    # Pulsar keeps this for the parts of a topic, and names of workloads have it ("1-topic-1-partition-100b").
+    stem = stem.replace("-partition-", "-part-")
     return [f"{stem}-{number}" for number in range(workload.topics)]
 
 

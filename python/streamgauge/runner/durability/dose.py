@@ -26,7 +26,8 @@ DOSES_MS = (0.0, 5.0, 10.0, 20.0)
 QUICK_DOSES_MS = (0.0, 20.0)
 PHASE_S = 4.0
 QUICK_PHASE_S = 3.0
-LEAD_S = 2.0
+LEAD_S = 5.0
+"""A system that has just been started is slow at first, and the doses are compared with what comes first."""
 STOP_S = 1.5
 REST_S = 2.0
 STOP_RATE_MSGS_S = 100.0
