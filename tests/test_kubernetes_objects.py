@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import base64
 import copy
+import http.server
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ import pytest
 from kubernetes_support import official_client, through_the_models
 from streamgauge.fleet.choice import choose_fleet
 from streamgauge.fleet.kubernetes import leftovers, objects
+from streamgauge.fleet.kubernetes.api import Cluster, ClusterError
 from streamgauge.fleet.kubernetes.placed import identity_in, make_identity
 from streamgauge.fleet.kubernetes.pods import PodState
 from streamgauge.fleet.kubernetes.settings import read_settings
@@ -263,6 +268,43 @@ def test_an_identity_is_found_again_in_its_secret(gauge: Path) -> None:
         identity_in({"token": b"t"}, "s")
     with pytest.raises(Exception, match="expected a token in one line and a PEM certificate"):
         identity_in({"token": b"t", "tls.crt": b"\xff"}, "s")
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    """What a cluster may say: nothing at all to one question, no to all others."""
+
+    def do_GET(self) -> None:
+        empty = self.path.partition("?")[0].endswith("/log")
+        body = b"" if empty else json.dumps({"message": "lab may not list jobs"}).encode()
+        self.send_response(200 if empty else 403)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Nothing is logged."""
+
+
+@pytest.fixture
+def grumpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    official_client()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        (tmp_path / "kubeconfig").write_text(KUBECONFIG.replace("https://127.0.0.1:1", address))
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        yield Cluster(None, "load")
+        server.shutdown()
+
+
+def test_what_the_cluster_says_is_said_in_words(grumpy: Cluster) -> None:
+    assert grumpy.log("w-1") == "", "a pod that has not said anything yet"
+    with pytest.raises(ClusterError) as refused:
+        leftovers.sweep(grumpy)
+    assert refused.value.status == 403
+    assert "refused to list Jobs in namespace load: lab may not list jobs (see 'What the lab needs" in str(
+        refused.value
+    )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a pid namespace needs root")

@@ -189,10 +189,13 @@ class Cluster:
         return [one for part in slices for one in _endpoints(part)]
 
     def log(self, pod: str) -> str:
-        """The last lines of a pod's log. Raises ClusterError."""
+        """The last lines of a pod's log; empty before it has said anything. Raises ClusterError."""
         read = self._core.read_namespaced_pod_log
-        text: str = self._call(f"read the log of {pod}", read, pod, self.namespace, tail_lines=LOG_LINES)
-        return text
+        text: str | None = self._call(
+            f"read the log of {pod}", read, pod, self.namespace, tail_lines=LOG_LINES
+        )
+        # The client says None for an answer without a body.
+        return text or ""
 
     def secret(self, name: str) -> dict[str, bytes]:
         """The contents of a Secret. Raises ClusterError, never with any of it."""

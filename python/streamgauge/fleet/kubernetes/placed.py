@@ -78,9 +78,11 @@ class KubernetesFleet(CrewFleet):
         except BaseException as error:
             for member in members:
                 member.client.close()
-            if self._crew is None and isinstance(error, FleetFailure):
-                self._keep_logs()
-            self.stop(at_once=not isinstance(error, Exception))
+            try:
+                if self._crew is None and isinstance(error, FleetFailure):
+                    self._keep_logs()
+            finally:
+                self.stop(at_once=not isinstance(error, Exception))
             raise
         where = ", ".join(f"{_name_of(one)} on {one.node or 'a node without a name'}" for one in self._found)
         self._crew.notes = [*self._remarks, f"workers ran in Kubernetes: {where}"]
@@ -169,7 +171,14 @@ class KubernetesFleet(CrewFleet):
         states = self._watch.states() if self._watch is not None else []
         if not states:
             return ": the cluster has made no pod (kubectl describe job says why)"
-        waiting = [f"; pod {one.name}: {one.waiting}" for one in states if one.waiting is not None]
+        by_reason: dict[str, list[str]] = {}
+        for state in states:
+            if state.waiting is not None:
+                by_reason.setdefault(state.waiting, []).append(state.name)
+        waiting = [
+            f"; pod {names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}: {reason}"
+            for reason, names in by_reason.items()
+        ]
         return "".join(waiting[:3]) or (
             ": the pods run, but nothing connects to them (is the readiness probe's way open?)"
         )
@@ -240,7 +249,8 @@ class KubernetesFleet(CrewFleet):
                 with contextlib.suppress(Exception):
                     if self._job is None:
                         self._crew.abort("")
-                self._keep_logs()
+                with contextlib.suppress(Exception):
+                    self._keep_logs()
             with contextlib.suppress(Exception):
                 self._crew.close()
             self._crew = None
