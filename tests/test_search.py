@@ -149,6 +149,27 @@ def test_a_generator_that_is_late_where_it_has_coped_was_disturbed_and_gets_more
     assert found.next() != (14_100, 8), "there is an end to it"
 
 
+def test_what_holds_for_a_short_time_only_is_searched_anew_with_long_probes() -> None:
+    """A cache takes 100,000 messages at any rate, and the disk behind it 30,000 per second."""
+    found = Hunt(ASKED, soak_s=20)
+    tried: list[tuple[float, float]] = []
+    while (wanted := found.next()) is not None:
+        rate, seconds = wanted
+        tried.append(wanted)
+        sustained = max(30_000.0, min(rate, 30_000 + 100_000 / seconds))
+        found.add(judge(seen(rate, sustained, seconds))[0])
+    outcome = found.outcome()
+    assert outcome.low_msgs_s is not None
+    assert outcome.high_msgs_s is not None
+    # 30,000, and what the cache adds over 20 s.
+    assert outcome.low_msgs_s <= 35_000 <= 1.01 * outcome.high_msgs_s
+    assert outcome.high_msgs_s <= 1.06 * outcome.low_msgs_s
+    first = next(number for number, (_, seconds) in enumerate(tried) if seconds == 20)
+    assert all(seconds == 20 for _, seconds in tried[first:]), (
+        "once it did not hold, short probes say nothing"
+    )
+
+
 def test_a_search_whose_time_is_over_ends_with_the_bracket_that_it_has() -> None:
     found = Hunt(ASKED.model_copy(update={"within_s": 30.0}))
     found.add(probe(10_000, passed=True))

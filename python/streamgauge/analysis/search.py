@@ -33,6 +33,8 @@ LANE_SHARE_MAX = 0.97
 CONFIDENCE = 0.95
 REPEAT_ABOVE_SHARE = 0.75
 """A failure that achieved more than this may be an accident: it is tried once more."""
+GUESS_SHARE = 0.8
+"""Of what was achieved at a rate that did not hold for longer: where the search goes on."""
 DISTURBED_TRIES_MAX = 5
 """Tries of a rate at which the generator was late although it has sent as much before: something else on the machine was in its way."""
 PROBES_MAX = 60
@@ -159,10 +161,18 @@ def _generator(seen: Seen) -> list[str]:
 
 class Hunt:
     """Which rate is tried next: doubling until one fails, then bisecting until the bracket is narrow, then once
-    more the lower edge for twice the time."""
+    more the lower edge for longer, `soak_s`.
 
-    def __init__(self, asked: SearchAsked) -> None:
+    What a system takes for two seconds it may not take for twenty: caches fill up. When the lower edge does not hold for longer, no
+    short probe says anything any more, and the rest of the search is made with long ones."""
+
+    def __init__(self, asked: SearchAsked, soak_s: float | None = None) -> None:
+        """`soak_s`: default, and least, twice the time of a probe."""
         self._asked = asked
+        self._soak_s = max(2 * asked.probe_s, soak_s or 0.0)
+        self._is_long = False
+        self._guess: float | None = None
+        """Where long probes begin."""
         self._passed: list[float] = []
         self._high: float | None = None
         self._again: float | None = None
@@ -181,15 +191,17 @@ class Hunt:
         """Rate and measured seconds of the next probe; None when the search is over. `elapsed_s`: since it began."""
         if len(self.probes) >= PROBES_MAX:
             return None
-        seconds, low, high = self._asked.probe_s, self.low, self._high
+        seconds = self._soak_s if self._is_long else self._asked.probe_s
+        low, high = self.low, self._high
         within_s = self._asked.within_s
         if within_s is not None and elapsed_s >= within_s and low is not None and high is not None:
             self._ended_early = True
             return None
         if self._again is not None:
-            return self._again, seconds
+            return self._again, self._soak_s if self._again == low else seconds
         if low is None:
-            rate = self._asked.first_msgs_s if high is None else high / 2
+            guess, self._guess = self._guess, None
+            rate = self._asked.first_msgs_s if high is None else guess or high / 2
             if rate < max(self._asked.first_msgs_s * RATE_FLOOR_SHARE, 1.0):
                 return None
             return _round(rate), seconds
@@ -202,7 +214,7 @@ class Hunt:
             if low < middle < high:
                 return middle, seconds
         if self._confirmed != low:
-            return low, 2 * seconds
+            return low, self._soak_s
         return None
 
     def add(self, probe: Probe) -> None:
@@ -211,7 +223,7 @@ class Hunt:
         confirming = rate == self.low
         self.probes.append(probe)
         if probe.passed:
-            if confirming:
+            if confirming or self._is_long:
                 self._confirmed = rate
             self._passed.append(rate)
             return
@@ -226,6 +238,9 @@ class Hunt:
             self._system.append(rate)
         self._high = rate
         self._passed = [one for one in self._passed if one < rate]
+        if confirming and not self._is_long and not probe.by_generator:
+            self._is_long, self._passed = True, []
+            self._guess = _round(GUESS_SHARE * probe.achieved_share * rate)
 
     def _failures_in_a_row(self) -> int:
         """How often the last rate was tried."""

@@ -30,6 +30,7 @@ INTERVAL_MS = 100
 """Shorter than a trial's: the slope of what is outstanding needs many points in little time."""
 EXTEND_TIMES = 3
 """A probe that is not conclusive goes on until it is so many times as long."""
+SOAK_S_MAX = 30.0
 POLL_S = 0.5
 READY_POLL_S = 0.05
 REST_S = 1.0
@@ -60,7 +61,8 @@ def search(bench: Bench, asked: SearchAsked, observer: Observer, keep: Callable[
     """
     from streamgauge.analysis.search import Hunt
 
-    hunt = Hunt(asked)
+    # As long as what is measured afterwards, within reason: a maximum that does not hold that long is none.
+    hunt = Hunt(asked, min(bench.workload.duration_s, SOAK_S_MAX))
     began_s = time.monotonic()
     while (wanted := hunt.next(time.monotonic() - began_s)) is not None:
         rate_msgs_s, seconds = wanted
@@ -131,7 +133,9 @@ def _watch(bench: Bench, trial: str, rate_msgs_s: float, seconds: float, asked: 
     from streamgauge.analysis.search import judge
 
     intervals: list[Interval] = []
-    until_s, at_most_s = LEAD_S + seconds, LEAD_S + EXTEND_TIMES * seconds
+    until_s = LEAD_S + seconds
+    # A long probe has had its time.
+    at_most_s = LEAD_S + max(EXTEND_TIMES * asked.probe_s, seconds)
     moved_s = time.monotonic()
     while True:
         found = bench.client.intervals(trial, len(intervals))
