@@ -141,16 +141,20 @@ fn kafka(file: &Yaml) -> Result<Driver, String> {
     Ok(found)
 }
 
-/// `scheme://[user:password@]host[:port][,host[:port]][/path]` as its parts.
-fn address(
-    url: &str,
-    scheme: &str,
-    port: u16,
-) -> Result<(Option<(String, String)>, Vec<String>, String), String> {
-    let rest = url
+/// The parts of a URL.
+struct Url {
+    user: Option<(String, String)>,
+    /// `host:port` each.
+    hosts: Vec<String>,
+    path: String,
+}
+
+/// Reads `scheme://[user:password@]host[:port][,host[:port]][/path]`.
+fn url(text: &str, scheme: &str, port: u16) -> Result<Url, String> {
+    let rest = text
         .strip_prefix(scheme)
         .and_then(|rest| rest.strip_prefix("://"))
-        .ok_or_else(|| format!("{url}: expected {scheme}://HOST:PORT"))?;
+        .ok_or_else(|| format!("{text}: expected {scheme}://HOST:PORT"))?;
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (user, hosts) = match authority.rsplit_once('@') {
         Some((user, hosts)) => {
@@ -163,17 +167,21 @@ fn address(
         Some(_) => host.to_owned(),
         None => format!("{host}:{port}"),
     };
-    Ok((user, hosts.split(',').map(with_port).collect(), path.to_owned()))
+    Ok(Url {
+        user,
+        hosts: hosts.split(',').map(with_port).collect(),
+        path: path.to_owned(),
+    })
 }
 
 fn pulsar(file: &Yaml) -> Result<Driver, String> {
     let (client, producer, consumer) = (&file["client"], &file["producer"], &file["consumer"]);
     let service = client["serviceUrl"].as_str().ok_or("client has no serviceUrl")?;
-    let (_, bootstrap, _) = address(service, "pulsar", 6650)?;
+    let bootstrap = url(service, "pulsar", 6650)?.hosts;
     let namespace = client["namespacePrefix"].as_str().unwrap_or("public/default");
     let mut options = Map::from_iter([("namespace".to_owned(), json!(namespace))]);
     if let Some(http) = client["httpUrl"].as_str() {
-        options.insert("admin".into(), json!(address(http, "http", 8080)?.1));
+        options.insert("admin".into(), json!(url(http, "http", 8080)?.hosts));
     }
     let mut ignored = Vec::new();
     if client["authentication"]["plugin"]
@@ -256,7 +264,7 @@ fn rabbitmq(file: &Yaml) -> Result<Driver, String> {
     }
     let (mut bootstrap, mut options) = (Vec::new(), Map::new());
     for uri in uris {
-        let (user, hosts, path) = address(uri, "amqp", 5672)?;
+        let Url { user, hosts, path } = url(uri, "amqp", 5672)?;
         bootstrap.extend(hosts);
         if let Some((name, password)) = user {
             options.insert("user".into(), json!(name));
