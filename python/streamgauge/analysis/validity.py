@@ -84,11 +84,11 @@ def judge(evidence: Evidence) -> Validity:
     """Every reason and every warning, in the order of METHOD: what broke, the generator, the books, the
     system's settings.
     """
-    of_generator = _generator(evidence)
+    of_generator, too_little = _generator(evidence), _too_little(evidence)
     reasons = [
         *_broken(evidence),
         *of_generator,
-        *_too_little(evidence),
+        *too_little,
         *_soak(evidence),
         *_books(evidence),
         *evidence.durability.mismatches,
@@ -99,7 +99,8 @@ def judge(evidence: Evidence) -> Validity:
         valid=not reasons,
         reasons=reasons,
         warnings=list(dict.fromkeys(_warnings(evidence))),
-        disturbed=bool(reasons) and reasons == of_generator,
+        # Who is late has sent less within the window, too.
+        disturbed=bool(of_generator) and set(reasons) <= {*of_generator, *too_little},
     )
 
 
