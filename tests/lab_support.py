@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,3 +26,15 @@ def lab(
         cwd=directory,
         env={**os.environ, "GAUGE": str(gauge), "PYTHONPATH": path},
     )
+
+
+@contextlib.contextmanager
+def reference_log(gauge: Path, data: Path, *arguments: str, host: str = "127.0.0.1") -> Iterator[str]:
+    """The address of a reference log on a free port, which ends with the context."""
+    command = [str(gauge), "log", "--listen", f"{host}:0", "--data", str(data), *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().removeprefix("ready ").split()[0]
+        finally:
+            process.terminate()

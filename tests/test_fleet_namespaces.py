@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab_support import lab
+from lab_support import lab, reference_log
 from streamgauge.systems import gauge_log
 
 HERE = "10.213.7.1"
@@ -84,13 +84,8 @@ def network() -> Iterator[list[str]]:
 def log(gauge: Path, network: list[str], tmp_path: Path) -> Iterator[str]:
     """The address of a reference log on the bridge."""
     assert network
-    command = [str(gauge), "log", "--listen", f"{HERE}:0", "--data", str(tmp_path / "log"), "--insecure"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().removeprefix("ready ").split()[0]
-        finally:
-            process.terminate()
+    with reference_log(gauge, tmp_path / "log", "--insecure", host=HERE) as address:
+        yield address
 
 
 @pytest.fixture

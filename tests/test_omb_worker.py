@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from hdrh.histogram import HdrHistogram
+from lab_support import reference_log
 
 DRIVER = """\
 name: Kafka
@@ -74,13 +75,8 @@ def histogram(figures: dict[str, Any], name: str) -> HdrHistogram:
 @pytest.fixture
 def log(gauge: Path, tmp_path: Path) -> Iterator[str]:
     """The address of a reference log."""
-    command = [str(gauge), "log", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "log")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().removeprefix("ready ").split()[0]
-        finally:
-            process.terminate()
+    with reference_log(gauge, tmp_path / "log") as address:
+        yield address
 
 
 @pytest.fixture(params=[1, 2], ids=["one worker", "two workers"])

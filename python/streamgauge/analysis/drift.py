@@ -1,8 +1,8 @@
 """Was the machine the same machine at the end? The probes before and after a run, compared.
 
-Virtual disks vary by tens of percent from minute to minute, and so does loopback, with the cores that the kernel puts its two ends on; one
-core's arithmetic varies by a few percent. Beyond the bounds below, cells
-that ran early and cells that ran late were not measured on the same machine, however they were interleaved.
+Virtual disks vary by tens of percent from minute to minute, and so does loopback, with the cores that the kernel
+puts its two ends on; one core's arithmetic varies by a few percent. Beyond the bounds below, cells that ran early and
+cells that ran late were not measured on the same machine, however they were interleaved.
 """
 
 from __future__ import annotations

@@ -204,12 +204,12 @@ def finding(
     sentences += _accounts_told(accounts, disks)
     cut = {(one.kind, one.scope): one for one in found}
     sentences += [told for one in found for told in _cut_told(one)]
-    synced = _synced(disks, _survived(cut.get(("power cut", "all"))), majority)
+    survives = _survived(cut.get(("power cut", "all")))
+    synced = _synced(disks, survives, majority)
     one_lost = any(one.with_loss for one in found if one.scope == "one" and one.kind != "stop")
     replicated = _replicated(copies, _survived(cut.get(("power cut", "one"))), one_lost, count, majority)
     sentences += _not_shown(disks, copies, synced, replicated)
     measured = _level(replicated, synced)
-    survives = _survived(cut.get(("power cut", "all")))
     if disks is not None and disks > 0 and survives is False:
         sentences.append(
             "It waits for syncs and loses messages all the same: what it syncs is not all that it needs to find them again."
