@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from sample_run import Shape, raw_trial, workload, write_run, write_table
 from streamgauge.analysis.bottleneck import bottleneck, fsync_limit, threads, window_limit
+from streamgauge.analysis.intervals import Series, Window
+from streamgauge.analysis.lateness import lateness
 from streamgauge.analysis.tail import stops
 from streamgauge.analysis.trial import analyse
 from streamgauge.model.errors import InputError
@@ -154,6 +156,24 @@ def _slow_seconds(raw: Any, above_ms: float) -> set[int]:
     slow = {number: one.share_above(above_ms * 1e6) * one.count for number, one in histograms.items()}
     worst = sorted(slow, key=lambda number: -slow[number])[:6]
     return {number - int(raw.measure_from_s) for number in worst}
+
+
+def test_steal_explains_a_late_generator_only_where_both_fall_together() -> None:
+    def told(send_delay_ms: list[float], steal_s: list[float]) -> str:
+        count = len(steal_s)
+        lined_up = Series(
+            interval=np.arange(count),
+            start_s=np.arange(count, dtype=float),
+            duration_s=np.ones(count),
+            values={"send_delay_ms_p99": np.array(send_delay_ms), "steal_s": np.array(steal_s)},
+        )
+        return lateness(lined_up, Window(from_s=1.0, until_s=float(count))).explanation
+
+    assert told([0.2, 0.2, 22.0, 0.2, 0.2, 17.0], [0.0, 0.0, 0.11, 0.0, 0.08, 0.01]) == (
+        "The host of this machine took CPU time away (steal) in 2 of the 2 intervals in which it was late, and in 2 of all 5."
+    )
+    assert told([0.2, 0.2, 22.0, 17.0, 18.0], [0.1, 0.0, 0.0, 0.0, 0.0]) == ""
+    assert told([0.2, 0.2, 0.3], [0.0, 0.1, float("nan")]) == ""
 
 
 def test_stops_are_read_from_the_logs_of_all_nodes(tmp_path: Path) -> None:

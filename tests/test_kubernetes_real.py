@@ -2,7 +2,8 @@
 
     KUBECONFIG          the cluster; its pods and this machine must reach each other
     KUBERNETES_IMAGE    the workers' image, which the nodes have or can pull (deploy/Containerfile)
-    KUBERNETES_HOST     this machine's address as pods reach it; default: the one that leads to the API server
+    KUBERNETES_HOST     this machine's address as pods reach it; default: the one that leads to the API server. The reference
+                        log and Kafka are started there
     KUBERNETES_CUT      optional: a command that cuts off a node; {node} in it stands for the name of one with a worker
     KUBERNETES_HEAL     optional: the command that undoes it
 
@@ -72,9 +73,14 @@ def cluster(image: str) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def broker(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def host(cluster: Cluster) -> str:
+    """This machine's address as pods reach it."""
+    return os.environ.get("KUBERNETES_HOST") or own_address(cluster.server)
+
+
+@pytest.fixture(scope="module")
+def broker(host: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A reference log on this machine that pods reach."""
-    host = os.environ.get("KUBERNETES_HOST") or own_address(cluster.server)
     with socket.create_server((host, 0)) as probe:
         address = f"{host}:{probe.getsockname()[1]}"
     data = tmp_path_factory.mktemp("log")
@@ -125,13 +131,14 @@ class Lab:
     """A run in a directory of its own."""
 
     def __init__(
-        self, directory: Path, settings: str, broker: str, *arguments: str, workload: str = SHARED
+        self, directory: Path, settings: str, broker: str | None, *arguments: str, workload: str = SHARED
     ) -> None:
+        """`broker`: the reference log that is measured; None: `arguments` say what is."""
         (directory / "kubernetes.yaml").write_text(settings)
         (directory / "shared.yaml").write_text(workload)
         self.directory = directory
         self.events_file = directory / "events.jsonl"
-        system = ("--system", "gauge-log", "--connect", broker)
+        system = ("--system", "gauge-log", "--connect", broker) if broker else ()
         fleet = ("--fleet", "kubernetes", "--events", str(self.events_file))
         what = (
             arguments if arguments[:1] and not arguments[0].startswith("-") else ("shared.yaml", *arguments)
@@ -191,6 +198,19 @@ def test_a_workload_that_ships_runs_as_it_is(
     out = lab.out()
     assert lab.process.returncode in (0, 1), out
     assert lab.result()["audit"]["clean"]
+    assert left(cluster) == []
+
+
+@pytest.mark.timeout(400)
+def test_kafka_that_the_lab_starts_is_measured_from_pods(
+    tmp_path: Path, image: str, cluster: Cluster, host: str
+) -> None:
+    what = ("1-topic-16-partitions-1kb", "--rate", "3000", "--duration", "8s", "--warmup", "2s")
+    lab = Lab(tmp_path, settings(image), None, *what, "--workers", "3", "--system", "kafka", "--at", host)
+    out = lab.out()
+    assert lab.process.returncode in (0, 1), out
+    check_books(lab)
+    assert lab.result()["system"] == "kafka"
     assert left(cluster) == []
 
 

@@ -36,6 +36,7 @@ from streamgauge.analysis.intervals import (
     total,
     total_s,
 )
+from streamgauge.analysis.lateness import lateness
 from streamgauge.analysis.percentiles import latency
 from streamgauge.model.result import (
     Audit,
@@ -210,6 +211,7 @@ def analyse(raw: RawTrial) -> TrialResult:
         has_faults=bool(raw.faults),
         publish=latencies["publish"],
         send_delay=latencies["send_delay"],
+        lateness=lateness(lined_up, window),
         acked_msgs=counted.acked_msgs,
         received_msgs=counted.received_msgs,
         window_s=counted.duration_s,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from streamgauge.analysis.lateness import Lateness
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
 from streamgauge.analysis.search import GROWTH_SHARE_MAX
 from streamgauge.model.result import (
@@ -48,6 +49,7 @@ class Evidence:
     workload: WorkloadResult
     publish: Latency
     send_delay: Latency
+    lateness: Lateness
     acked_msgs: int
     """Acknowledged within the measured window."""
     received_msgs: int
@@ -130,10 +132,11 @@ def _generator(evidence: Evidence) -> list[str]:
     delay, publish = evidence.send_delay.p99, evidence.publish.p99
     if evidence.workload.arrival != "closed" and delay is not None:
         bound = max(SEND_DELAY_SHARE_MAX * (publish or 0.0), SEND_DELAY_MS_FLOOR)
+        why = evidence.lateness.explanation
         if delay > bound:
             reasons.append(
                 f"The generator was late: p99 of send delay is {delay:.3g} ms, allowed are {bound:.3g} ms "
-                f"(5 % of the publish p99, at least 1 ms)."
+                f"(5 % of the publish p99, at least 1 ms)." + (f" {why}" if why else "")
             )
     for worker, share in sorted(evidence.worker_cpu_shares.items()):
         if share > WORKER_CPU_SHARE_MAX:

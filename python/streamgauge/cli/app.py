@@ -111,6 +111,10 @@ def _explain(error: Exception) -> int | None:
     if isinstance(error, (SystemFailure, FleetFailure, WorkerLost, WorkerRefused)):
         print(f"error: {error}", file=sys.stderr)
         return 3
+    if isinstance(error, OSError) and error.filename is not None:
+        # A run's directory that somebody deletes while it runs, a full disk, a path that may not be written.
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 3
     return None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from streamgauge.cli.impossible import impossible
+from streamgauge.cli.impossible import impossible, started_at
 from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.overrides import Overrides
@@ -39,6 +39,8 @@ class Request:
     fleet: FleetChoice = THIS_MACHINE
     fail_if: tuple[str, ...] = ()
     baseline: str | None = None
+    at: str | None = None
+    """Where systems are started that are started here."""
 
 
 def execute(request: Request) -> int:
@@ -183,6 +185,8 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
     try:
         wanted = SystemOverrides(nodes=request.nodes, level=request.durability, connect=request.connect)
         choices = choose_systems(request.systems, wanted, systems())
+        if request.at is not None:
+            choices = started_at(request.at, choices)
     except InputError as error:
         problems.extend(error.problems)
     problems.extend(

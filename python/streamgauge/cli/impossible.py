@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from streamgauge.fleet.choice import FleetChoice
-from streamgauge.model.errors import Problem
+from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.workload import Workload
 
@@ -16,6 +18,36 @@ def impossible(fleet: FleetChoice, workloads: list[Workload], choices: list[Syst
         *_out_of_reach(fleet, choices),
         *_backlogs_of_swarms(fleet, workloads),
     ]
+
+
+def started_at(address: str, choices: list[SystemChoice]) -> list[SystemChoice]:
+    """Systems that are started on another address of this machine than loopback. Raises InputError."""
+    from streamgauge.systems.network import own_address
+
+    try:
+        placement = own_address(address)
+    except ValueError as error:
+        raise InputError(f"--at {address}: {error}; expected an address of this machine") from None
+    problems = [
+        Problem(f"--at {address}: {choice.name} {reason}")
+        for choice in choices
+        for reason in (_why_not_there(choice),)
+        if reason
+    ]
+    if problems:
+        raise InputError(problems)
+    return [
+        dataclasses.replace(choice, request=dataclasses.replace(choice.request, placement=placement))
+        for choice in choices
+    ]
+
+
+def _why_not_there(choice: SystemChoice) -> str | None:
+    if choice.request.connect:
+        return "is not started, it runs already (connect); leave one of the two out"
+    if not choice.system.placed:
+        return f"is started on loopback alone; those that can be elsewhere: {_placed()}"
+    return None
 
 
 def _faults_of_others(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
@@ -58,6 +90,13 @@ def _impossible_faults(workloads: list[Workload], choices: list[SystemChoice]) -
             for choice in choices
             if choice.system.placed and choice.request.options.get("ports")
         ]
+        problems += [
+            Problem(
+                f"--fault cut-network: {choice.name}: its nodes get networks of their own; leave --at out"
+            )
+            for choice in choices
+            if choice.request.placement is not None
+        ]
     return problems
 
 
@@ -68,15 +107,32 @@ def _placed() -> str:
 
 
 def _out_of_reach(fleet: FleetChoice, choices: list[SystemChoice]) -> list[Problem]:
-    """A system that the lab starts listens where no pod can reach it."""
+    """A system that the lab starts listens where workers elsewhere cannot reach it."""
+    if fleet.kubernetes is not None:
+        who = "--fleet kubernetes", "pods"
+    elif fleet.hosts is not None and any(_is_elsewhere(host.host) for host in fleet.hosts.hosts):
+        who = "--fleet", "workers on other machines"
+    else:
+        return []
     return [
         Problem(
-            f"--fleet kubernetes: {choice.name} would be started here on loopback, where pods cannot reach it: "
-            "expected a cluster that runs, --connect HOST:PORT with an address that the pods reach"
+            f"{who[0]}: {choice.name} would be started here on loopback, where {who[1]} cannot reach it: "
+            "expected --at ADDRESS with an address of this machine that they reach, or a cluster that runs: --connect HOST:PORT"
         )
         for choice in choices
-        if fleet.kubernetes is not None and not choice.request.connect
+        if not choice.request.connect and choice.request.placement is None
     ]
+
+
+def _is_elsewhere(host: str) -> bool:
+    """Whether a worker's host is another machine, as far as the address tells; a name is taken for one."""
+    from streamgauge.systems.network import own_address
+
+    try:
+        own_address(host)
+    except ValueError:
+        return host != "localhost"
+    return False
 
 
 def _backlogs_of_swarms(fleet: FleetChoice, workloads: list[Workload]) -> list[Problem]:

@@ -116,6 +116,14 @@ def run(
             help="Measure a cluster that runs already; it is left running.",
         ),
     ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="ADDRESS",
+            help="Address of this machine on which systems are started, for workers elsewhere [default: 127.0.0.1]; no one else should reach it.",
+        ),
+    ] = None,
     events: EventsOption = None,
     size: Annotated[
         str | None, typer.Option("--size", metavar="BYTES", help="Message size: 100, 1kB, 1KiB.")
@@ -195,6 +203,7 @@ def run(
         nodes=nodes,
         durability=durability,
         connect=tuple(connect.split(",")) if connect else (),
+        at=at,
         overrides=overrides,
         repeat=repeat,
         seed=seed,

@@ -22,16 +22,12 @@ from streamgauge.runner.interrupts import Interrupts
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.plan import RunPlan, TrialPlan
 from streamgauge.runner.run import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID, Run, Status
+from streamgauge.store.aside import REPEATED, UNFINISHED, set_aside
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.recover import KILLED
 from streamgauge.store.study import write_plan
 from streamgauge.systems.base import System, SystemInputError, SystemRequest
 from streamgauge.systems.kept import CheckedSystem, KeptSystem
-
-UNFINISHED = "unfinished"
-"""Trials that did not end are moved here when a study is resumed: their logs may say why."""
-REPEATED = "repeated"
-"""Trials that were repeated are moved here."""
 
 
 def finished(result: TrialResult) -> bool:
@@ -250,16 +246,6 @@ def _put_in_order(directory: RunDirectory) -> set[int]:
             shutil.rmtree(context.data_directory, ignore_errors=True)
         set_aside(directory.path, trial.path, UNFINISHED)
     return done
-
-
-def set_aside(directory: Path, path: Path, where: str) -> None:
-    """Moves a trial that does not count out of the way, under a name of its own."""
-    aside = directory / where
-    aside.mkdir(exist_ok=True)
-    number = 1
-    while (aside / f"{path.name}-{number}").exists():
-        number += 1
-    path.rename(aside / f"{path.name}-{number}")
 
 
 def shown(seconds: float) -> str:

@@ -344,13 +344,7 @@ class RunningKafka(RunningSystem):
         ]
 
     def failure(self) -> str | None:
-        if self._stopped:
-            return None
-        for process in self.started:
-            ending = process.unasked_ending()
-            if ending is not None:
-                return f"{process.name} (pid {process.pid}) {ending}: {why_it_died(process)}"
-        return None
+        return None if self._stopped else processes.first_failure(self.started, why_it_died)
 
     def goes_on(self) -> bool:
         return processes.most_run(self.started)
@@ -358,17 +352,12 @@ class RunningKafka(RunningSystem):
     knows_leaders = True
 
     def leader(self, topic: str) -> str | None:
-        for node, process in enumerate(self.started, start=1):
-            if not process.running():
-                continue
-            try:
-                port = self.layout.client_ports[node - 1]
-                found = wire.leader(self.launch.placement.host(node), port, topic)
-            except wire.WireError:
-                continue  # Stopped, cut off or starting: another one may know.
-            if found is not None:
-                return f"node-{found}"
-        return None
+        def ask(node: int) -> str | None:
+            port = self.layout.client_ports[node - 1]
+            found = wire.leader(self.launch.placement.host(node), port, topic)
+            return None if found is None else f"node-{found}"
+
+        return processes.first_answer(self.started, ask, (wire.WireError,))
 
     def parts(self) -> Sequence[Part]:
         return [self._part(node, process) for node, process in enumerate(self.started, start=1)]

@@ -375,13 +375,9 @@ class RunningNats(RunningSystem):
         ]
 
     def failure(self) -> str | None:
-        if self._stopped:
-            return None
-        for process in self.started:
-            ending = process.unasked_ending()
-            if ending is not None:
-                return f"{process.name} (pid {process.pid}) {ending}: {explain(process.log)}"
-        return None
+        return (
+            None if self._stopped else processes.first_failure(self.started, lambda node: explain(node.log))
+        )
 
     def goes_on(self) -> bool:
         return processes.most_run(self.started)
@@ -389,17 +385,12 @@ class RunningNats(RunningSystem):
     knows_leaders = True
 
     def leader(self, topic: str) -> str | None:
-        for node, process in enumerate(self.started, start=1):
-            if not process.running():
-                continue
-            try:
-                told = monitor(self.launch, node, self.ports, "/jsz?streams=true&raft=true")
-            except (httpx.HTTPError, ValueError):
-                continue  # Stopped, cut off or starting: another one may know.
+        def ask(node: int) -> str | None:
+            told = monitor(self.launch, node, self.ports, "/jsz?streams=true&raft=true")
             found = leader_of(told, topic)
-            if found is not None:
-                return found if self.nodes > 1 else f"node-{node}"
-        return None
+            return found if found is None or self.nodes > 1 else f"node-{node}"
+
+        return processes.first_answer(self.started, ask, (httpx.HTTPError, ValueError))
 
     def parts(self) -> Sequence[Part]:
         return [self._part(node, process) for node, process in enumerate(self.started, start=1)]

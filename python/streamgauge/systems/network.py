@@ -16,11 +16,14 @@ devices and so the other half, when no process is in it any more.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import random
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from streamgauge.systems import privileges
@@ -40,24 +43,45 @@ HOLD = "echo ready; read -r _"
 """What a process does that holds a namespace: it waits for the end of its standard input."""
 
 
-class OnLoopback:
-    """All nodes on this machine's loopback: there is no network to cut."""
+@dataclass(frozen=True)
+class OnAddress:
+    """All nodes on one address of this machine: there is no network to cut."""
+
+    address: str
 
     @property
     def shared_host(self) -> str:
         """See Placement."""
-        return LOOPBACK
+        return self.address
 
     def host(self, node: int) -> str:  # noqa: ARG002
         """The address of a node (1, 2, ...)."""
-        return LOOPBACK
+        return self.address
 
     def command(self, node: int, command: Sequence[str]) -> list[str]:  # noqa: ARG002
         """A command as it is started on a node."""
         return list(command)
 
 
-ON_LOOPBACK = OnLoopback()
+ON_LOOPBACK = OnAddress(LOOPBACK)
+
+
+def own_address(text: str) -> OnAddress:
+    """An address of this machine on which systems can listen. Raises ValueError with what it is instead."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise ValueError("is no IP address") from None
+    if address.is_unspecified:
+        # Clients are told where the nodes are: that must be somewhere.
+        raise ValueError("is every address and so none that clients could be told")
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((text, 0))
+        except OSError:
+            raise ValueError("is no address of this machine (ip address show)") from None
+    return OnAddress(text)
 
 
 def missing() -> str | None:

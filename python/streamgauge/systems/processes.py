@@ -112,6 +112,31 @@ def most_run(nodes: Sequence[ManagedProcess]) -> bool:
     return 2 * sum(node.running() for node in nodes) > len(nodes)
 
 
+def first_failure(nodes: Iterable[ManagedProcess], why: Callable[[ManagedProcess], str]) -> str | None:
+    """One sentence on the first node that ended unasked, with `why` it did; None when none has."""
+    for node in nodes:
+        ending = node.unasked_ending()
+        if ending is not None:
+            return f"{node.name} (pid {node.pid}) {ending}: {why(node)}"
+    return None
+
+
+def first_answer(
+    nodes: Sequence[ManagedProcess], ask: Callable[[int], str | None], silences: tuple[type[Exception], ...]
+) -> str | None:
+    """What the first running node knows. `ask` gets its number, from 1; what it raises of `silences` (stopped, cut off,
+    starting) means that another one may know.
+    """
+    for number, node in enumerate(nodes, start=1):
+        if not node.running():
+            continue
+        with contextlib.suppress(*silences):
+            found = ask(number)
+            if found is not None:
+                return found
+    return None
+
+
 class _Guard:
     """The lab's side of guard.py; started with the first process, restarted if somebody killed it."""
 

@@ -335,13 +335,7 @@ class RunningPulsar(RunningSystem):
         return [SystemProcess(process.name.removeprefix("Pulsar "), process.pid) for process in self.started]
 
     def failure(self) -> str | None:
-        if self._stopped:
-            return None
-        for process in self.started:
-            ending = process.unasked_ending()
-            if ending is not None:
-                return f"{process.name} (pid {process.pid}) {ending}: {why_it_died(process)}"
-        return None
+        return None if self._stopped else processes.first_failure(self.started, why_it_died)
 
     def goes_on(self) -> bool:
         """Brokers keep nothing, so that one of them takes over what the others had. A ledger needs as many bookies as it has

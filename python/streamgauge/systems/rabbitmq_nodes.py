@@ -356,13 +356,11 @@ class RunningRabbitMq(RunningSystem):
         return found
 
     def failure(self) -> str | None:
-        if self._stopped:
-            return None
-        for process in self.node_processes:
-            ending = process.unasked_ending()
-            if ending is not None:
-                return f"{process.name} (pid {process.pid}) {ending}: {explain(process.log)}"
-        return None
+        return (
+            None
+            if self._stopped
+            else processes.first_failure(self.node_processes, lambda node: explain(node.log))
+        )
 
     def goes_on(self) -> bool:
         return processes.most_run(self.node_processes)

@@ -33,8 +33,8 @@ from streamgauge.runner.interrupts import Interrupted, Interrupts
 from streamgauge.runner.manifest import claim, new_manifest
 from streamgauge.runner.observer import Observer, TrialStart
 from streamgauge.runner.run import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID
-from streamgauge.runner.study import UNFINISHED, set_aside
 from streamgauge.runner.trial import FAILURES as TRIAL_FAILURES
+from streamgauge.store.aside import UNFINISHED, set_aside
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.recover import KILLED_EXPERIMENTS
 

@@ -1,0 +1,20 @@
+"""Trials that do not count: they are moved aside and never deleted, because their logs may say why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+UNFINISHED = "unfinished"
+"""Trials that did not end are moved here when a study is resumed."""
+REPEATED = "repeated"
+"""Trials that were repeated are moved here."""
+
+
+def set_aside(directory: Path, path: Path, where: str) -> None:
+    """Moves a trial that does not count out of the way, under a name of its own."""
+    aside = directory / where
+    aside.mkdir(exist_ok=True)
+    number = 1
+    while (aside / f"{path.name}-{number}").exists():
+        number += 1
+    path.rename(aside / f"{path.name}-{number}")
