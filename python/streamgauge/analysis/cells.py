@@ -7,6 +7,7 @@ about the system.
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ class Cell:
 
 def key_of(trial: TrialResult) -> Key:
     """What makes two trials repeats of each other."""
-    asked = trial.workload.model_dump_json(exclude={"file"})
+    asked = json.dumps(trial.workload.asked)
     return (
         trial.system,
         trial.system_version,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +70,7 @@ def histories(out: Path, workload: str, name: str, system: str | None = None) ->
             point = _point(cell, name)
             if point is not None and system in (None, cell.first.system):
                 # A workload that was run at another rate, or for another time, is another one.
-                asked = cell.first.workload.model_dump_json(exclude={"file"})
+                asked = json.dumps(cell.first.workload.asked)
                 groups[_title(cell), asked].append(point)
     if not groups:
         _explain(out, workload, name, system, seen, systems)

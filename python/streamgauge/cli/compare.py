@@ -160,7 +160,7 @@ def print_comparison(found: Comparison, console: object) -> None:
         notes.append(
             f"they differ in durability: {base.first.durability.declared} and {other.first.durability.declared}"
         )
-    asked = [cell.first.workload.model_dump(exclude={"file"}) for cell in (base, other)]
+    asked = [cell.first.workload.asked for cell in (base, other)]
     if asked[0] != asked[1]:
         keys = ", ".join(key for key in asked[0] if asked[0][key] != asked[1][key])
         notes.append(f"the workloads have one name and are not the same ({keys})")

@@ -472,6 +472,11 @@ class WorkloadResult(Model):
         """Whether the rate changes on the way."""
         return bool(self.extra.get("ramp_to_msgs_s") or self.steps)
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What makes two workloads the same, whatever file they came from and wherever the search for their rate began."""
+        return self.model_dump(mode="json", exclude={"file": True, "search": {"first_msgs_s"}})
+
 
 class SubscriptionFigures(Model):
     """One subscription in the measured phase."""

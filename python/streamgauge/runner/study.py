@@ -17,6 +17,7 @@ from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.study_plan import PlannedCell, PlannedTrial, StudyPlan, workload_of
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.units import format_duration
+from streamgauge.model.workload import Workload
 from streamgauge.runner import machine
 from streamgauge.runner.interrupts import Interrupts
 from streamgauge.runner.observer import Observer
@@ -28,6 +29,8 @@ from streamgauge.store.recover import KILLED
 from streamgauge.store.study import write_plan
 from streamgauge.systems.base import System, SystemInputError, SystemRequest
 from streamgauge.systems.kept import CheckedSystem, KeptSystem
+
+SEARCH_BEGINS_SHARE = 0.6
 
 
 def finished(result: TrialResult) -> bool:
@@ -127,6 +130,7 @@ class StudyRun(Run):
             return
         trial = self._study.trials[plan.number - 1]
         cell = self._study.cell(trial.cell)
+        plan = dataclasses.replace(plan, workload=self._searched_before(plan.workload))
         self._attempt(plan, cell, trial.block, interrupts)
         found = self._results[-1]
         if found.validity.disturbed and not cell.heats and not interrupts.requested:
@@ -135,6 +139,21 @@ class StudyRun(Run):
                 self._take_back(found)
             self._attempt(plan, cell, trial.block, interrupts)
         self._say_remaining()
+
+    def _searched_before(self, workload: Workload) -> Workload:
+        """A later repeat's search begins below what the cell's last one found, so that its time goes into a narrow bracket
+        instead of into doubling. Where it begins says nothing of where it ends: each repeat probes both sides itself."""
+        found = [
+            result.search.low_msgs_s
+            for result in self._results
+            if result.workload.name == workload.name and result.search is not None
+        ]
+        if workload.search is None or not found or found[-1] is None:
+            return workload
+        first = float(f"{SEARCH_BEGINS_SHARE * found[-1]:.4g}")
+        return dataclasses.replace(
+            workload, search=workload.search.model_copy(update={"first_msgs_s": first})
+        )
 
     def _attempt(self, plan: TrialPlan, cell: PlannedCell, block: int, interrupts: Interrupts) -> None:
         with interrupts.shielded():

@@ -1,0 +1,79 @@
+"""The examples below deploy/: as far as they can be looked at without machines."""
+
+from __future__ import annotations
+
+import configparser
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from lab_support import ROOT
+from ruamel.yaml import YAML
+from streamgauge.fleet.hosts import read_hosts
+
+ANSIBLE = ROOT / "deploy" / "ansible"
+FINGERPRINT = ":".join(["AB"] * 32)
+
+
+def inventory() -> dict[str, dict[str, Any]]:
+    """The example's hosts with their variables, and `groups`."""
+    parser = configparser.ConfigParser(allow_no_value=True, delimiters=("\n",))
+    parser.read(ANSIBLE / "inventory.example.ini")
+    groups: dict[str, list[str]] = {}
+    hosts: dict[str, dict[str, Any]] = {}
+    for group in ("brokers", "load"):
+        groups[group] = []
+        for line in parser[group]:
+            name, *pairs = line.split()
+            groups[group].append(name)
+            hosts[name] = dict(pair.split("=", 1) for pair in pairs)
+            hosts[name]["fingerprint"] = {"stdout": f"sha256 Fingerprint={FINGERPRINT}"}
+    return {"groups": groups, "hosts": hosts}
+
+
+def rendered(name: str, **variables: Any) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(ANSIBLE / "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        autoescape=False,
+    )
+    environment.filters["extract"] = lambda item, container, key: container[item][key]
+    environment.filters["regex_replace"] = lambda text, _pattern, added: text + added
+    found = inventory()
+    return environment.get_template(name).render(groups=found["groups"], hostvars=found["hosts"], **variables)
+
+
+def test_every_template_and_file_of_the_playbook_is_there() -> None:
+    plays = YAML(typ="safe").load(ANSIBLE / "site.yaml")
+    assert [play["hosts"] for play in plays] == ["brokers", "load", "localhost"]
+    for play in plays:
+        handlers = {handler["name"] for handler in play.get("handlers", [])}
+        for task in play["tasks"]:
+            assert task.get("notify", next(iter(handlers), None)) in (handlers or {None})
+            template = task.get("ansible.builtin.template")
+            if template:
+                assert (ANSIBLE / "templates" / template["src"]).is_file()
+            copied = task.get("ansible.builtin.copy", {}).get("src", "")
+            if copied.startswith(".."):
+                assert (ANSIBLE / copied).is_file()
+
+
+def test_the_hosts_file_that_it_writes_is_one_for_the_lab(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("x" * 32)
+    (tmp_path / "token").chmod(0o600)
+    text = rendered("hosts.yaml.j2")
+    (tmp_path / "hosts.yaml").write_text(text)
+    hosts = read_hosts(tmp_path / "hosts.yaml")
+    assert [host.name for host in hosts.hosts] == ["load-1", "load-2", "load-3", "load-4"]
+    assert hosts.hosts[0].address == "10.0.0.21:7400"
+    assert hosts.hosts[0].fingerprint == "sha256:" + "ab" * 32
+    assert "--connect 10.0.0.11:9092,10.0.0.12:9092,10.0.0.13:9092" in text
+
+
+def test_a_brokers_settings_name_all_of_them() -> None:
+    text = rendered("server.properties.j2", node="2", inside="10.0.0.12", kafka_data=["/mnt/a", "/mnt/b"])
+    settings = dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
+    assert settings["controller.quorum.voters"] == "1@10.0.0.11:9093,2@10.0.0.12:9093,3@10.0.0.13:9093"
+    assert settings["log.dirs"] == "/mnt/a/kafka,/mnt/b/kafka"
+    assert settings["advertised.listeners"] == "PLAINTEXT://10.0.0.12:9092"
