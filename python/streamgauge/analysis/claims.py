@@ -29,6 +29,8 @@ class Sample:
     values: tuple[float, ...]
     why: str | None = None
     """Why values are missing: the cell was left out, failed, or was invalid."""
+    ran: int = 0
+    """How many trials of the cell ran, whatever became of them."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,12 @@ def _test(check: CheckFile, sample: SampleOf, printed: PrintedOf) -> Tested:
     measured = estimate(check, [one.values for one in samples])
     if measured is None:
         return Tested(check, _text(check), as_printed, None, "not shown", "a figure is zero: no ratio")
-    verdict, why = _verdict(check, measured, min(len(one.values) for one in samples))
+    few = [
+        _how_few(cell, one)
+        for (cell, _), one in zip(named, samples, strict=True)
+        if len(one.values) < TRIALS_MIN
+    ]
+    verdict, why = _verdict(check, measured, "; ".join(dict.fromkeys(few)))
     return Tested(check, _text(check), as_printed, measured, verdict, why)
 
 
@@ -158,11 +165,18 @@ def estimate(check: CheckFile, samples: Sequence[Sequence[float]]) -> Estimate |
     return Estimate(found.value, (found.low, found.high) if shown else None)  # type: ignore[arg-type]
 
 
-def _verdict(check: CheckFile, measured: Estimate, trials: int) -> tuple[Verdict, str]:
+def _how_few(cell: str, sample: Sample) -> str:
+    count = len(sample.values)
+    if sample.ran > count:
+        return f"{count} of {sample.ran} trials of {cell} gave it"
+    return f"{cell} ran {'once' if count == 1 else f'{count} times'}"
+
+
+def _verdict(check: CheckFile, measured: Estimate, few: str) -> tuple[Verdict, str]:
+    """`few`: which cells have too few values for an interval."""
     lowest, highest = bounds(check)
     if measured.interval is None:
-        times = "once" if trials == 1 else f"{trials} times"
-        return "not shown", f"ran {times}: no interval ({TRIALS_MIN} trials are needed)"
+        return "not shown", f"no interval ({TRIALS_MIN} trials are needed): {few}"
     low, high = measured.interval
     if low > lowest and high < highest:
         return "holds", ""

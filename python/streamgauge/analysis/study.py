@@ -82,7 +82,8 @@ class StudyOutcome:
             return Sample((), self.why_none(cell))
         found = [value(one, figure) for one in trials]
         known = tuple(one for one in found if one is not None)
-        return Sample(known, None if known else _why_no_figure(figure, trials))
+        why = None if known else _why_no_figure(figure, trials)
+        return Sample(known, why, len(self.of(cell)))
 
     def why_no_figure(self, cell: str, figure: str) -> str:
         """Why a cell has no such figure, in one phrase."""
