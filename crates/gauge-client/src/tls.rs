@@ -354,7 +354,8 @@ impl Session {
 fn told(error: &Error, name: &str) -> io::Error {
     let words = match error {
         Error::InvalidCertificate(reason) => match reason {
-            CertificateError::UnknownIssuer => {
+            // A signature is bad when the CA was made again under the same name.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 "the server's certificate is not signed by the given CA: pass the certificate of its own CA as system.security.tls.ca_pem"
                     .to_owned()
             }

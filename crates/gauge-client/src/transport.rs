@@ -442,3 +442,6 @@ impl Blocking {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
