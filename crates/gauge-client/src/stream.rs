@@ -12,6 +12,7 @@
 //! 4. Any [`Lost`] ends the stream: [`ByteStream::into_unwritten`] gives back what was queued; dropping it closes the socket.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 
@@ -36,7 +37,6 @@ pub(crate) struct InputBytes {
 
 /// A byte stream. `P` is what is queued for writing: anything that lends its bytes. Dropping the stream closes the socket, which also
 /// takes it out of the poller.
-#[derive(Debug)]
 pub(crate) struct ByteStream<P> {
     transport: Transport,
     queue: VecDeque<P>,
@@ -47,6 +47,18 @@ pub(crate) struct ByteStream<P> {
     /// The part of `input` that was read and not consumed.
     filled: Range<usize>,
     input_bytes_max: usize,
+}
+
+impl<P> fmt::Debug for ByteStream<P> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not what is queued or was read: logins are among it.
+        formatter
+            .debug_struct("ByteStream")
+            .field("transport", &self.transport)
+            .field("queued_bytes", &self.queued_bytes)
+            .field("filled", &self.filled)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<P: AsRef<[u8]>> ByteStream<P> {

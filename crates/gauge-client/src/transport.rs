@@ -422,7 +422,9 @@ impl Blocking {
             match self.transport.read(into) {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.transport.settle(&self.poller, false)?;
+                    // TLS may have something to say of its own.
+                    let blocked = self.transport.flush()?;
+                    self.transport.settle(&self.poller, blocked)?;
                     self.wait(deadline_ns)?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -6,7 +6,7 @@
 //! is kept up), `cluster` (leaders), `commit`, `compress`, `buffers` and `batch` (memory that is used again). `lane` puts it together
 //! behind [`LaneClient`](crate::LaneClient), and `admin` creates and describes topics with blocking calls.
 //!
-//! `sasl` logs in before a connection's first request; TLS is the transport's business.
+//! `sasl` (with `scram`) logs in before a connection's first request; TLS is the transport's business.
 
 mod admin;
 mod batch;
@@ -25,6 +25,7 @@ mod producer;
 mod receiver;
 mod record_batch;
 mod sasl;
+mod scram;
 mod sender;
 mod settle;
 mod shared;
