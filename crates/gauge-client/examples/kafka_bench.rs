@@ -126,6 +126,7 @@ fn run(arguments: &Arguments) -> Result<(), ClientError> {
     let endpoint = Endpoint {
         bootstrap: vec![arguments.bootstrap.clone()],
         options: serde_json::Map::new(),
+        security: gauge_client::Security::default(),
     };
     let name = arguments
         .topic

@@ -1,13 +1,12 @@
 //! A lane's client: the producers and consumers of one thread, their sockets, and the order in which they get their turn. The same for
 //! every protocol that brings a [`Source`] and a [`Sink`].
 
-use std::net::SocketAddr;
-
 use gauge_load::clock::monotonic_ns;
 use gauge_load::{Emitter, Observer};
 
-use crate::stream::resolve;
-use crate::{ClientError, LaneClient, LaneSpec, Offer, Poller, Ready, Waker};
+use crate::stream::{Peer, resolve};
+use crate::tls::Tls;
+use crate::{ClientError, Endpoint, LaneClient, LaneSpec, Offer, Poller, Ready, Waker};
 
 /// Received messages are looked at for this long per call of `drive`.
 const DRIVE_NS: i64 = 1_000_000;
@@ -19,7 +18,9 @@ pub(crate) struct Shared {
     pub spec: LaneSpec,
     pub poller: Poller,
     /// The servers that were named, resolved by `prepare`.
-    pub servers: Vec<SocketAddr>,
+    pub servers: Vec<Peer>,
+    /// How the servers are spoken to, if in TLS: those that were named and those that answers name.
+    pub tls: Option<Tls>,
     /// Bytes that wait or travel, over all producers.
     pub buffered_bytes: usize,
     /// The lane is connected: from now on what is missing may come back.
@@ -124,7 +125,7 @@ impl<P: Source, C: Sink> Lane<P, C> {
     /// connect and find its queues".
     pub fn new(
         failure: &'static str,
-        bootstrap: &[String],
+        endpoint: &Endpoint,
         spec: LaneSpec,
         producer: impl Fn(usize, &LaneSpec) -> P,
         consumer: impl Fn(usize, &LaneSpec) -> C,
@@ -138,11 +139,12 @@ impl<P: Source, C: Sink> Lane<P, C> {
                 spec,
                 poller,
                 servers: Vec::new(),
+                tls: endpoint.security.tls.clone(),
                 buffered_bytes: 0,
                 is_prepared: false,
                 trouble: None,
             },
-            bootstrap: bootstrap.to_vec(),
+            bootstrap: endpoint.bootstrap.clone(),
             failure,
             ready: Vec::new(),
             handled: 0,
@@ -189,8 +191,8 @@ impl<P: Source, C: Sink> Lane<P, C> {
     fn resolve(&mut self) -> Result<(), ClientError> {
         let mut errors = Vec::new();
         for server in &self.bootstrap {
-            match resolve(server) {
-                Ok(addresses) => self.shared.servers.extend(addresses.first()),
+            match resolve(server, self.shared.tls.as_ref()) {
+                Ok(peers) => self.shared.servers.extend(peers.into_iter().next()),
                 Err(error) => errors.push(error),
             }
         }

@@ -33,23 +33,42 @@ pub mod nats;
 mod poller;
 pub mod pulsar;
 pub mod rabbitmq;
+mod security;
 #[allow(dead_code, reason = "each protocol uses what it needs of it")]
 mod stream;
+mod tls;
+mod transport;
 
 pub use error::ClientError;
 pub use poller::{Interest, Poller, Ready};
+pub use security::Security;
 
 use std::sync::Arc;
 
 use gauge_load::{Emitter, Observer};
 
 /// How to reach a system: the `system` object of the worker API without its protocol.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Endpoint {
     /// `host:port` of some of the system's nodes.
     pub bootstrap: Vec<String>,
     /// The protocol's own options; an unknown one is an error.
     pub options: serde_json::Map<String, serde_json::Value>,
+    /// How connections are protected, and who speaks on them.
+    pub security: Security,
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Passwords and tokens may be among the options: their names are enough.
+        let options: Vec<&String> = self.options.keys().collect();
+        formatter
+            .debug_struct("Endpoint")
+            .field("bootstrap", &self.bootstrap)
+            .field("options", &options)
+            .field("security", &self.security)
+            .finish()
+    }
 }
 
 /// A topic that exists.

@@ -13,109 +13,18 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::{self, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::os::fd::{AsRawFd, RawFd};
 
-use socket2::{Domain, Protocol, Socket, Type};
-
-use crate::{Interest, Poller, Ready};
+use crate::transport::Transport;
+pub(crate) use crate::transport::{Lost, Peer, kind, resolve};
+use crate::{Poller, Ready};
 
 /// Pieces handed to the kernel in one write.
 const SLICES_MAX: usize = 64;
-/// How long a connection may take to come about.
-const CONNECT_TIMEOUT_NS: i64 = 5_000_000_000;
 /// Pause before the first attempt to connect again; doubles up to a second.
 const RECONNECT_PAUSE_NS: i64 = 20_000_000;
 const RECONNECT_PAUSE_NS_MAX: i64 = 1_000_000_000;
-
-/// Kinds under which the ends of connections are counted; the same for every protocol.
-pub(crate) mod kind {
-    /// A connection did not come about.
-    pub const CONNECT_FAILED: &str = "CONNECT_FAILED";
-    /// A connection broke or was closed by the server.
-    pub const CONNECTION_LOST: &str = "CONNECTION_LOST";
-    /// An answer took too long.
-    pub const REQUEST_TIMEOUT: &str = "REQUEST_TIMEOUT";
-    /// The server does not follow the protocol.
-    pub const MALFORMED_ANSWER: &str = "MALFORMED_ANSWER";
-    /// A message waited for longer than it may be retried.
-    pub const RETRY_TIME_OVER: &str = "RETRY_TIME_OVER";
-}
-
-/// Why a connection ended.
-#[derive(Debug)]
-pub(crate) enum Lost {
-    /// It never came about.
-    Connect(io::Error),
-    /// It ended; without an error: the server closed it.
-    Closed(Option<io::Error>),
-    /// An answer took too long.
-    Timeout,
-    /// The server does not follow the protocol: what was wrong.
-    Malformed(String),
-    /// The server has ended the connection and said why: a kind to count it under, and its words.
-    Refused(&'static str, String),
-}
-
-impl Lost {
-    /// The kind under which it is counted.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Lost::Connect(_) => kind::CONNECT_FAILED,
-            Lost::Closed(_) => kind::CONNECTION_LOST,
-            Lost::Timeout => kind::REQUEST_TIMEOUT,
-            Lost::Malformed(_) => kind::MALFORMED_ANSWER,
-            Lost::Refused(kind, _) => kind,
-        }
-    }
-}
-
-impl fmt::Display for Lost {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Lost::Connect(error) => write!(formatter, "cannot connect: {error}"),
-            Lost::Closed(Some(error)) => write!(formatter, "the connection broke: {error}"),
-            Lost::Closed(None) => formatter.write_str("the server closed the connection"),
-            Lost::Timeout => formatter.write_str("no answer in time"),
-            Lost::Malformed(what) => write!(formatter, "the server does not follow the protocol: {what}"),
-            Lost::Refused(_, words) => write!(formatter, "the server ended the connection: {words}"),
-        }
-    }
-}
-
-/// The transport under a stream. TLS becomes a second variant.
-#[derive(Debug)]
-enum Transport {
-    Plain(TcpStream),
-}
-
-impl Transport {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Transport::Plain(socket) => socket.read(into),
-        }
-    }
-
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Transport::Plain(socket) => socket.write_vectored(slices),
-        }
-    }
-
-    fn socket(&self) -> &TcpStream {
-        match self {
-            Transport::Plain(socket) => socket,
-        }
-    }
-}
-
-impl AsRawFd for Transport {
-    fn as_raw_fd(&self) -> RawFd {
-        self.socket().as_raw_fd()
-    }
-}
 
 /// Sizes of the buffer for what is read.
 #[derive(Clone, Copy, Debug)]
@@ -128,13 +37,8 @@ pub(crate) struct InputBytes {
 
 /// A byte stream. `P` is what is queued for writing: anything that lends its bytes. Dropping the stream closes the socket, which also
 /// takes it out of the poller.
-#[derive(Debug)]
 pub(crate) struct ByteStream<P> {
     transport: Transport,
-    token: u64,
-    is_open: bool,
-    wants_write: bool,
-    connect_deadline_ns: i64,
     queue: VecDeque<P>,
     /// Bytes written of the first piece in the queue.
     written_bytes: usize,
@@ -145,42 +49,67 @@ pub(crate) struct ByteStream<P> {
     input_bytes_max: usize,
 }
 
+impl<P> fmt::Debug for ByteStream<P> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not what is queued or was read: logins are among it.
+        formatter
+            .debug_struct("ByteStream")
+            .field("transport", &self.transport)
+            .field("queued_bytes", &self.queued_bytes)
+            .field("filled", &self.filled)
+            .finish_non_exhaustive()
+    }
+}
+
 impl<P: AsRef<[u8]>> ByteStream<P> {
-    /// Begins to connect.
+    /// Begins to connect, in TLS if the peer is spoken to in it.
     pub fn connect(
-        address: SocketAddr,
+        peer: &Peer,
         poller: &Poller,
         token: u64,
         input: InputBytes,
         now_ns: i64,
     ) -> Result<ByteStream<P>, Lost> {
-        let begin = || -> io::Result<TcpStream> {
-            let domain = Domain::for_address(address);
-            let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
-            socket.set_nonblocking(true)?;
-            socket.set_tcp_nodelay(true)?;
-            match socket.connect(&address.into()) {
-                Ok(()) => {}
-                Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
-                Err(error) => return Err(error),
-            }
-            let stream = TcpStream::from(socket);
-            poller.add(&stream, token, Interest::ReadWrite)?;
-            Ok(stream)
-        };
-        Ok(ByteStream {
-            transport: Transport::Plain(begin().map_err(Lost::Connect)?),
-            token,
-            is_open: false,
-            wants_write: true,
-            connect_deadline_ns: now_ns.saturating_add(CONNECT_TIMEOUT_NS),
+        Ok(ByteStream::over(
+            Transport::connect(peer, poller, token, now_ns)?,
+            input,
+        ))
+    }
+
+    /// Begins to connect without TLS, which may begin later ([`ByteStream::start_tls`]).
+    pub fn connect_plain(
+        peer: &Peer,
+        poller: &Poller,
+        token: u64,
+        input: InputBytes,
+        now_ns: i64,
+    ) -> Result<ByteStream<P>, Lost> {
+        Ok(ByteStream::over(
+            Transport::connect_plain(peer, poller, token, now_ns)?,
+            input,
+        ))
+    }
+
+    fn over(transport: Transport, input: InputBytes) -> ByteStream<P> {
+        ByteStream {
+            transport,
             queue: VecDeque::new(),
             written_bytes: 0,
             queued_bytes: 0,
             input: vec![0; input.first.max(64)],
             filled: 0..0,
             input_bytes_max: input.max.max(input.first),
-        })
+        }
+    }
+
+    /// Begins TLS on an open stream that has none and on which nothing is queued. The stream is open again when `advance` says so.
+    pub fn start_tls(&mut self, peer: &Peer, poller: &Poller, now_ns: i64) -> Result<(), Lost> {
+        if !self.filled.is_empty() {
+            // What came before the handshake could be anybody's.
+            let words = "it sends more before TLS has begun".to_owned();
+            return Err(Lost::Malformed(words));
+        }
+        self.transport.start_tls(peer, poller, now_ns)
     }
 
     /// Whether bytes can be written and read.
@@ -189,45 +118,23 @@ impl<P: AsRef<[u8]>> ByteStream<P> {
         reason = "part of what a stream tells; not every protocol asks for it"
     )]
     pub fn is_open(&self) -> bool {
-        self.is_open
+        self.transport.is_open()
     }
 
     /// When the connection counts as lost if it has not come about; `i64::MAX` once it has.
     pub fn connect_deadline_ns(&self) -> i64 {
-        if self.is_open {
-            i64::MAX
-        } else {
-            self.connect_deadline_ns
-        }
+        self.transport.connect_deadline_ns()
     }
 
     /// Looks whether connecting takes too long.
     pub fn check_deadline(&self, now_ns: i64) -> Result<(), Lost> {
-        if now_ns < self.connect_deadline_ns() {
-            Ok(())
-        } else {
-            Err(Lost::Connect(io::ErrorKind::TimedOut.into()))
-        }
+        self.transport.check_deadline(now_ns)
     }
 
     /// To be called when the poller says that the socket is ready: completes the connection. True: it has just become open.
-    pub fn advance(&mut self, ready: &Ready) -> Result<bool, Lost> {
-        if self.is_open || !(ready.writable || ready.readable) {
-            return Ok(false);
-        }
-        let socket = self.transport.socket();
-        if let Some(error) = socket.take_error().map_err(Lost::Connect)? {
-            return Err(Lost::Connect(error));
-        }
-        match socket.peer_addr() {
-            Ok(_) => {
-                self.is_open = true;
-                Ok(true)
-            }
-            // A stale event of an earlier connection with the same token.
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
-            Err(error) => Err(Lost::Connect(error)),
-        }
+    #[inline]
+    pub fn advance(&mut self, ready: &Ready, poller: &Poller) -> Result<bool, Lost> {
+        self.transport.advance(ready, poller)
     }
 
     /// Queues a piece; `write` sends it.
@@ -247,8 +154,8 @@ impl<P: AsRef<[u8]>> ByteStream<P> {
 
     /// Writes as much as the socket takes. Each piece that is written whole goes to `done`, in order.
     pub fn write(&mut self, poller: &Poller, mut done: impl FnMut(P)) -> Result<(), Lost> {
-        let mut blocked = false;
-        while self.is_open && !blocked && !self.queue.is_empty() {
+        let mut blocked = self.transport.flush()?;
+        while self.transport.is_open() && !blocked && !self.queue.is_empty() {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let count = gather(&self.queue, self.written_bytes, &mut slices);
             let is_nothing = slices[..count].iter().all(|slice| slice.is_empty());
@@ -257,22 +164,10 @@ impl<P: AsRef<[u8]>> ByteStream<P> {
                 Ok(bytes) => self.wrote(bytes, &mut done),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => blocked = true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Lost::Closed(Some(error))),
+                Err(error) => return Err(Lost::broken(error)),
             }
         }
-        let wants_write = blocked || !self.is_open;
-        if wants_write != self.wants_write {
-            let interest = if wants_write {
-                Interest::ReadWrite
-            } else {
-                Interest::Read
-            };
-            poller
-                .modify(&self.transport, self.token, interest)
-                .map_err(|error| Lost::Closed(Some(error)))?;
-            self.wants_write = wants_write;
-        }
-        Ok(())
+        self.transport.settle(poller, blocked)
     }
 
     fn wrote(&mut self, bytes: usize, done: &mut impl FnMut(P)) {
@@ -294,7 +189,7 @@ impl<P: AsRef<[u8]>> ByteStream<P> {
     /// Reads once. True: there may be more to read. An error when the buffer is full and may not grow: what was read must be consumed
     /// first, unless one frame is larger than the protocol's connection believes.
     pub fn read(&mut self) -> Result<bool, Lost> {
-        if !self.is_open {
+        if !self.transport.is_open() {
             return Ok(false);
         }
         self.make_room()?;
@@ -308,7 +203,7 @@ impl<P: AsRef<[u8]>> ByteStream<P> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => Err(Lost::Closed(Some(error))),
+                Err(error) => Err(Lost::broken(error)),
             };
         }
     }
@@ -406,32 +301,26 @@ impl Backoff {
     }
 }
 
-/// The addresses of a `host:port`; blocks while a name is looked up.
-///
-/// # Errors
-/// One sentence when it is not of this form, or the name has no address.
-pub(crate) fn resolve(server: &str) -> Result<Vec<SocketAddr>, String> {
-    if let Ok(address) = server.parse() {
-        return Ok(vec![address]);
-    }
-    match server.to_socket_addrs() {
-        Ok(addresses) => Ok(addresses.collect()),
-        Err(error) => Err(format!("{server:?} has no address: {error}; expected host:port")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use gauge_load::clock::monotonic_ns;
-    use std::net::TcpListener;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
 
     const INPUT: InputBytes = InputBytes { first: 64, max: 256 };
+
+    fn peer_at(address: std::net::SocketAddr) -> Peer {
+        resolve(&address.to_string(), None)
+            .expect("it is an address")
+            .remove(0)
+    }
 
     fn open(listener: &TcpListener, poller: &mut Poller) -> (ByteStream<Vec<u8>>, TcpStream) {
         let address = listener.local_addr().expect("a bound socket has an address");
         let now_ns = monotonic_ns();
-        let mut stream = ByteStream::connect(address, poller, 7, INPUT, now_ns).expect("loopback takes it");
+        let mut stream =
+            ByteStream::connect(&peer_at(address), poller, 7, INPUT, now_ns).expect("loopback takes it");
         let (peer, _) = listener.accept().expect("somebody connects");
         while !stream.is_open() {
             let mut ready = Vec::new();
@@ -439,7 +328,7 @@ mod tests {
                 .wait(monotonic_ns() + 1_000_000_000, &mut ready)
                 .expect("epoll works");
             assert!(!ready.is_empty(), "a connection on loopback comes about in time");
-            stream.advance(&ready[0]).expect("it comes about");
+            stream.advance(&ready[0], poller).expect("it comes about");
         }
         (stream, peer)
     }
@@ -540,12 +429,12 @@ mod tests {
         drop(listener);
         let mut poller = Poller::new().expect("epoll works");
         let mut stream: ByteStream<Vec<u8>> =
-            ByteStream::connect(address, &poller, 7, INPUT, monotonic_ns()).expect("it begins");
+            ByteStream::connect(&peer_at(address), &poller, 7, INPUT, monotonic_ns()).expect("it begins");
         let mut ready = Vec::new();
         poller
             .wait(monotonic_ns() + 1_000_000_000, &mut ready)
             .expect("epoll works");
-        let lost = stream.advance(&ready[0]).expect_err("nobody listens");
+        let lost = stream.advance(&ready[0], &poller).expect_err("nobody listens");
         assert_eq!(lost.kind(), kind::CONNECT_FAILED);
     }
 

@@ -86,6 +86,7 @@ fn producing_allocates_nothing_once_the_pools_are_filled() {
     let endpoint = Endpoint {
         bootstrap: vec![server.address.to_string()],
         options: serde_json::Map::new(),
+        security: gauge_client::Security::default(),
     };
     let mut observer = Observer::new(1, true, &[0], 0, 4);
     let mut client = Kafka.lane(&endpoint, spec).unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use gauge_client::{Endpoint, NewTopic};
+use gauge_client::{Endpoint, NewTopic, Security};
 
 use crate::error::ApiError;
 use crate::request;
@@ -81,7 +81,7 @@ pub fn name(field: &str, name: &str) -> Result<(), ApiError> {
 /// The endpoint of a request's `system`.
 ///
 /// # Errors
-/// A bad request when an address is not `host:port`.
+/// A bad request when an address is not `host:port`, or the security is not what it must be.
 pub fn endpoint(system: &request::System) -> Result<Endpoint, ApiError> {
     count("system.bootstrap", system.bootstrap.len(), 1, BOOTSTRAP_MAX)?;
     for (at, address) in system.bootstrap.iter().enumerate() {
@@ -98,6 +98,7 @@ pub fn endpoint(system: &request::System) -> Result<Endpoint, ApiError> {
     Ok(Endpoint {
         bootstrap: system.bootstrap.clone(),
         options: system.options.clone(),
+        security: Security::read(&system.security)?,
     })
 }
 

@@ -27,14 +27,27 @@ pub fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
     Ok(value)
 }
 
-/// The system under test.
-#[derive(Clone, Debug, Deserialize)]
+/// The system under test. Of its options and its security nothing is printed: passwords may be among them.
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct System {
     pub protocol: String,
     pub bootstrap: Vec<String>,
     #[serde(default)]
     pub options: serde_json::Map<String, serde_json::Value>,
+    /// Read by `gauge_client::Security`, whose errors repeat nothing of it.
+    #[serde(default)]
+    pub security: serde_json::Value,
+}
+
+impl std::fmt::Debug for System {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("System")
+            .field("protocol", &self.protocol)
+            .field("bootstrap", &self.bootstrap)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -50,6 +50,17 @@ fn every_field_is_looked_at() {
             "system.bootstrap[0]",
         ),
         ("/system/options", json!({"colour": 1}), "system.options.colour"),
+        ("/system/security", json!("geheim"), "system.security"),
+        (
+            "/system/security",
+            json!({"tls": {"ca_pem": "geheim"}}),
+            "system.security.tls.ca_pem",
+        ),
+        (
+            "/system/security",
+            json!({"auth": {"mechanism": "plain", "username": "u", "password": 5}}),
+            "system.security.auth.password",
+        ),
         ("/topics", json!([]), "topics"),
         (
             "/topics",

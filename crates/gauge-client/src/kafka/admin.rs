@@ -1,21 +1,23 @@
 //! Administration: topics are created, deleted and described with blocking calls, outside of any lane.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use gauge_load::clock::monotonic_ns;
 use serde_json::{Map, Value, json};
 
-use super::cluster::{NO_BROKER, bracketed, require_versions, resolve};
+use super::Access;
+use super::cluster::{NO_BROKER, bracketed, require_versions};
 use super::connection::ANSWER_BYTES_MAX;
 use super::errors::{Code, Remedy};
 use super::messages::{self, ConfigRow, Metadata, RESOURCE_BROKER, RESOURCE_TOPIC};
+use super::sasl::Conversation;
 use super::wire::{self, Api, Malformed, begin_request, finish_request};
+use crate::transport::{Blocking, Lost, Peer, resolve};
 use crate::{Admin, ClientError, NewTopic};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connecting and logging in may take this long per server.
+const CONNECT_NS: i64 = 10_000_000_000;
 /// An answer takes this long at most, unless the caller's deadline comes first.
 const ANSWER_TIMEOUT_NS: i64 = 30_000_000_000;
 /// A controller refuses a request that makes more than 10,000 records (KRaft's limit of a batch): a topic is one, each of its
@@ -28,91 +30,84 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// A blocking connection to one broker.
 struct Caller {
-    stream: TcpStream,
-    address: SocketAddr,
+    transport: Blocking,
+    peer: Peer,
     client_id: String,
     correlation: i32,
 }
 
 impl Caller {
-    fn connect(address: SocketAddr, client_id: &str) -> Result<Caller, String> {
-        let connect = || -> std::io::Result<TcpStream> {
-            let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
-            stream.set_nodelay(true)?;
-            Ok(stream)
-        };
-        Ok(Caller {
-            stream: connect().map_err(|error| format!("cannot connect to {address}: {error}"))?,
-            address,
-            client_id: client_id.to_owned(),
+    /// Connects, and logs in where that is asked for.
+    fn connect(peer: &Peer, access: &Access) -> Result<Caller, Lost> {
+        let deadline_ns = monotonic_ns() + CONNECT_NS;
+        let mut caller = Caller {
+            transport: Blocking::connect(peer, deadline_ns)?,
+            peer: peer.clone(),
+            client_id: access.client_id.clone(),
             correlation: 0,
-        })
+        };
+        if let Some(credentials) = &access.credentials {
+            let mut conversation = Conversation::new(credentials);
+            let mut next = Some(conversation.begin());
+            while let Some((api, body)) = next {
+                let answer = caller.exchange(api, deadline_ns, |out| out.extend_from_slice(&body))?;
+                next = conversation.answered(&answer)?;
+            }
+        }
+        Ok(caller)
     }
 
-    /// Sends a request and waits for its answer's body.
+    /// Sends a request and waits for its answer's body. The error is for people.
     fn call(
         &mut self,
         api: Api,
         deadline_ns: i64,
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Vec<u8>, String> {
+        self.exchange(api, deadline_ns, body).map_err(|lost| match lost {
+            Lost::Timeout => format!("{} did not answer {} in time", self.peer, api.name),
+            lost => format!("{}, asked for {}: {lost}", self.peer, api.name),
+        })
+    }
+
+    fn exchange(
+        &mut self,
+        api: Api,
+        deadline_ns: i64,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Vec<u8>, Lost> {
         self.correlation += 1;
         let mut request = Vec::new();
         begin_request(&mut request, api, self.correlation, &self.client_id);
         body(&mut request);
         finish_request(&mut request, 0);
         let deadline_ns = deadline_ns.min(monotonic_ns() + ANSWER_TIMEOUT_NS);
-        let address = self.address;
-        let told = |error: std::io::Error| match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                format!("{address} did not answer {} in time", api.name)
-            }
-            _ => format!("{address}: the connection broke during {}: {error}", api.name),
-        };
-        let malformed = |reason: &'static str| format!("{address} sent {}", Malformed(reason));
-        self.stream.write_all(&request).map_err(told)?;
+        self.transport.write_all(&request, deadline_ns)?;
         let mut head = [0u8; 8];
-        self.read_exact(&mut head, deadline_ns).map_err(told)?;
+        self.transport.read_exact(&mut head, deadline_ns)?;
         let [l0, l1, l2, l3, c0, c1, c2, c3] = head;
         let length = usize::try_from(i32::from_be_bytes([l0, l1, l2, l3])).unwrap_or(0);
         if !(4..=ANSWER_BYTES_MAX).contains(&length) {
-            return Err(malformed("its length is below 4 bytes or above 128 MiB"));
+            return Err(Malformed("its length is below 4 bytes or above 128 MiB").into());
         }
         if i32::from_be_bytes([c0, c1, c2, c3]) != self.correlation {
-            return Err(malformed("it answers another request"));
+            return Err(Malformed("it answers another request").into());
         }
         // Grows with what arrives, not with what is announced.
         let mut answer = Vec::new();
         while answer.len() < length - 4 {
             let from = answer.len();
             answer.resize((length - 4).min(from + (64 << 10)), 0);
-            self.read_exact(&mut answer[from..], deadline_ns).map_err(told)?;
+            self.transport.read_exact(&mut answer[from..], deadline_ns)?;
         }
         Ok(answer)
-    }
-
-    fn read_exact(&mut self, mut into: &mut [u8], deadline_ns: i64) -> std::io::Result<()> {
-        while !into.is_empty() {
-            let left_ns = u64::try_from(deadline_ns - monotonic_ns())
-                .unwrap_or(0)
-                .max(1_000);
-            self.stream
-                .set_read_timeout(Some(Duration::from_nanos(left_ns)))?;
-            match self.stream.read(into) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(bytes) => into = &mut into[bytes..],
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
     }
 }
 
 /// Administration of a Kafka cluster.
 pub(super) struct KafkaAdmin {
     bootstrap: Vec<String>,
-    client_id: String,
+    access: Access,
     /// The connection to one of the bootstrap servers.
     caller: Caller,
     features: Vec<(String, i16)>,
@@ -120,25 +115,32 @@ pub(super) struct KafkaAdmin {
 
 impl KafkaAdmin {
     /// Connects to the first bootstrap server that answers.
-    pub fn connect(bootstrap: &[String], client_id: &str) -> Result<KafkaAdmin, ClientError> {
+    pub fn connect(bootstrap: &[String], access: &Access) -> Result<KafkaAdmin, ClientError> {
         let mut troubles = Vec::new();
         for server in bootstrap {
-            let addresses = match resolve(server) {
-                Ok(addresses) => addresses,
+            let peers = match resolve(server, access.tls.as_ref()) {
+                Ok(peers) => peers,
                 Err(trouble) => {
                     troubles.push(trouble);
                     continue;
                 }
             };
-            for address in addresses {
-                let reached = Caller::connect(address, client_id).and_then(|caller| greet(caller, client_id));
+            for peer in peers {
+                let reached = match Caller::connect(&peer, access) {
+                    Ok(caller) => greet(caller, access),
+                    // The others have the same users.
+                    Err(lost @ Lost::Refused(_, _)) => {
+                        return Err(ClientError::system(format!("{peer}: {lost}")));
+                    }
+                    Err(lost) => Err(format!("{peer}: {lost}")),
+                };
                 match reached {
                     Ok((caller, versions)) => {
                         let needed = [wire::METADATA, wire::CREATE_TOPICS, wire::DELETE_TOPICS];
                         require_versions(&versions.ranges, &needed)?;
                         return Ok(KafkaAdmin {
                             bootstrap: bootstrap.to_vec(),
-                            client_id: client_id.to_owned(),
+                            access: access.clone(),
                             caller,
                             features: versions.features,
                         });
@@ -171,14 +173,14 @@ impl KafkaAdmin {
         if let Ok(answer) = self.caller.call(api, deadline_ns, &body) {
             return Ok(answer);
         }
-        *self = KafkaAdmin::connect(&self.bootstrap, &self.client_id)?;
+        *self = KafkaAdmin::connect(&self.bootstrap, &self.access.clone())?;
         self.caller
             .call(api, deadline_ns, &body)
             .map_err(ClientError::System)
     }
 
     fn malformed(&self, error: Malformed) -> ClientError {
-        ClientError::system(format!("{} sent {error}", self.caller.address))
+        ClientError::system(format!("{} sent {error}", self.caller.peer))
     }
 
     /// A connection to a broker.
@@ -187,12 +189,12 @@ impl KafkaAdmin {
         let row =
             row.ok_or_else(|| ClientError::system(format!("the cluster does not say where broker {id} is")))?;
         let server = format!("{}:{}", bracketed(&row.host), row.port);
-        let addresses = resolve(&server).map_err(ClientError::System)?;
+        let peers = resolve(&server, self.access.tls.as_ref()).map_err(ClientError::System)?;
         let mut trouble = format!("{server} has no address");
-        for address in addresses {
-            match Caller::connect(address, &self.client_id) {
+        for peer in peers {
+            match Caller::connect(&peer, &self.access) {
                 Ok(caller) => return Ok(caller),
-                Err(text) => trouble = text,
+                Err(lost) => trouble = format!("{peer}: {lost}"),
             }
         }
         Err(ClientError::System(trouble))
@@ -267,7 +269,7 @@ impl KafkaAdmin {
             })
             .map_err(ClientError::System)?;
         let rows = messages::read_describe_configs(&body)
-            .map_err(|error| ClientError::system(format!("{} sent {error}", caller.address)))?;
+            .map_err(|error| ClientError::system(format!("{} sent {error}", caller.peer)))?;
         for row in &rows {
             if !Code(row.code).is_none() {
                 return Err(ClientError::system(format!(
@@ -292,11 +294,11 @@ fn told(code: i16, message: &str) -> String {
 }
 
 /// Asks for the API versions, in version 3 of that API, and in version 0 where that is not known.
-fn greet(mut caller: Caller, client_id: &str) -> Result<(Caller, messages::ApiVersions), String> {
-    let deadline_ns = monotonic_ns() + CONNECT_TIMEOUT.as_nanos() as i64;
-    let address = caller.address;
+fn greet(mut caller: Caller, access: &Access) -> Result<(Caller, messages::ApiVersions), String> {
+    let deadline_ns = monotonic_ns() + CONNECT_NS;
+    let peer = caller.peer.clone();
     let read = |body: &[u8], version| {
-        messages::read_api_versions(body, version).map_err(|error| format!("{address} sent {error}"))
+        messages::read_api_versions(body, version).map_err(|error| format!("{peer} sent {error}"))
     };
     // A server that dislikes version 3 either answers so or closes the connection.
     let modern = caller
@@ -307,13 +309,13 @@ fn greet(mut caller: Caller, client_id: &str) -> Result<(Caller, messages::ApiVe
     {
         return modern.map(|versions| (caller, versions));
     }
-    let mut caller = Caller::connect(address, client_id)?;
+    let mut caller = Caller::connect(&peer, access).map_err(|lost| format!("{peer}: {lost}"))?;
     let body = caller.call(wire::API_VERSIONS_OLD, deadline_ns, |_| {})?;
     let versions = read(&body, wire::API_VERSIONS_OLD.version)?;
     if Code(versions.code).is_none() {
         Ok((caller, versions))
     } else {
-        Err(format!("{address}: {}", told(versions.code, "")))
+        Err(format!("{peer}: {}", told(versions.code, "")))
     }
 }
 

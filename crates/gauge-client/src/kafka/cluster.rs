@@ -3,13 +3,14 @@
 //! Knowledge is refreshed when an answer shows that it is stale, with a growing pause between attempts, and from whichever broker
 //! can be reached.
 
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
+use super::Access;
 use super::connection::{Cargo, Connection, Lost, Request};
 use super::errors::{Code, Remedy};
 use super::messages::{self, BrokerRow, Metadata};
 use super::wire::{self, Api, begin_request, finish_request};
+use crate::transport::{Peer, resolve};
 use crate::{ClientError, Poller, Ready, Topic};
 
 /// The cluster does not name a leader at the moment.
@@ -62,15 +63,15 @@ struct Broker {
     id: i32,
     host: String,
     port: u16,
-    address: Option<SocketAddr>,
+    peer: Option<Peer>,
 }
 
 /// What a lane knows of the cluster.
 pub(crate) struct Cluster {
-    client_id: String,
+    pub access: Access,
     bootstrap: Vec<String>,
-    addresses: Vec<SocketAddr>,
-    next_address: usize,
+    peers: Vec<Peer>,
+    next_peer: usize,
     topics: Arc<[Topic]>,
     groups: Vec<String>,
     brokers: Vec<Broker>,
@@ -89,23 +90,9 @@ pub(crate) struct Cluster {
     token: u64,
 }
 
-/// Addresses of "host:port".
-///
-/// # Errors
-/// When it is not of this form, or the name has no address.
-pub(crate) fn resolve(server: &str) -> Result<Vec<SocketAddr>, String> {
-    if let Ok(address) = server.parse() {
-        return Ok(vec![address]);
-    }
-    match server.to_socket_addrs() {
-        Ok(addresses) => Ok(addresses.collect()),
-        Err(error) => Err(format!("{server:?} has no address: {error}")),
-    }
-}
-
 impl Cluster {
     pub fn new(
-        client_id: &str,
+        access: Access,
         bootstrap: &[String],
         topics: &Arc<[Topic]>,
         groups: Vec<String>,
@@ -116,10 +103,10 @@ impl Cluster {
             .map(|topic| topic.first_slot + topic.partitions as usize)
             .max();
         Cluster {
-            client_id: client_id.to_owned(),
+            access,
             bootstrap: bootstrap.to_vec(),
-            addresses: Vec::new(),
-            next_address: 0,
+            peers: Vec::new(),
+            next_peer: 0,
             topics: Arc::clone(topics),
             groups,
             brokers: Vec::new(),
@@ -141,12 +128,12 @@ impl Cluster {
     pub fn resolve_bootstrap(&mut self) -> Result<(), ClientError> {
         let mut trouble = Vec::new();
         for server in &self.bootstrap {
-            match resolve(server) {
-                Ok(addresses) => self.addresses.extend(addresses),
+            match resolve(server, self.access.tls.as_ref()) {
+                Ok(peers) => self.peers.extend(peers),
                 Err(error) => trouble.push(error),
             }
         }
-        if self.addresses.is_empty() {
+        if self.peers.is_empty() {
             return Err(ClientError::system(format!(
                 "no bootstrap server can be found: {}",
                 trouble.join("; ")
@@ -161,8 +148,23 @@ impl Cluster {
     }
 
     /// Where a broker listens.
-    pub fn address(&self, broker: i32) -> Option<SocketAddr> {
-        self.brokers.iter().find(|known| known.id == broker)?.address
+    pub fn peer(&self, broker: i32) -> Option<&Peer> {
+        self.brokers
+            .iter()
+            .find(|known| known.id == broker)?
+            .peer
+            .as_ref()
+    }
+
+    /// A broker that does not let us in makes the trial pointless; `lost` is the end of a connection that was told of as the latest
+    /// trouble.
+    pub fn check_refused(&self, lost: &Lost) -> Result<(), ClientError> {
+        match lost {
+            Lost::Refused(_, words) => Err(ClientError::system(
+                self.trouble.clone().unwrap_or_else(|| words.clone()),
+            )),
+            _ => Ok(()),
+        }
     }
 
     pub fn trouble(&self) -> Option<&str> {
@@ -245,24 +247,23 @@ impl Cluster {
 
     /// Known brokers first, then the bootstrap servers, in turn.
     fn connect(&mut self, poller: &Poller, now_ns: i64) -> Result<(), Lost> {
-        let known = self.brokers.iter().filter_map(|broker| broker.address);
-        let choices: Vec<SocketAddr> = known.chain(self.addresses.iter().copied()).collect();
-        let Some(address) = choices.get(self.next_address % choices.len().max(1)) else {
+        let Some(peer) = self.choice(self.next_peer).cloned() else {
             return Ok(());
         };
-        self.next_address = self.next_address.wrapping_add(1);
+        self.next_peer = self.next_peer.wrapping_add(1);
         self.trouble
-            .get_or_insert_with(|| format!("{address} does not answer"));
-        let connection = Connection::connect(*address, poller, self.token, INPUT_BYTES, now_ns)?;
+            .get_or_insert_with(|| format!("{peer} does not answer"));
+        let login = self.access.login();
+        let connection = Connection::connect(&peer, login, poller, self.token, INPUT_BYTES, now_ns)?;
         self.connection = Some(connection);
         Ok(())
     }
 
     fn lose(&mut self, lost: &Lost, now_ns: i64) {
-        let address = self.connection.as_ref().map(|_| self.last_address());
-        self.trouble = Some(match address {
-            Some(Some(address)) => format!("{address}: {lost}"),
-            _ => lost.to_string(),
+        let peer = self.choice(self.next_peer.wrapping_sub(1));
+        self.trouble = Some(match peer {
+            Some(peer) => format!("{peer}: {lost}"),
+            None => lost.to_string(),
         });
         if let Some(connection) = self.connection.take() {
             for request in connection.into_requests() {
@@ -273,12 +274,10 @@ impl Cluster {
         self.pause_ns = (self.pause_ns * 2).min(REFRESH_PAUSE_NS_MAX);
     }
 
-    fn last_address(&self) -> Option<SocketAddr> {
-        let known = self.brokers.iter().filter_map(|broker| broker.address);
-        let choices: Vec<SocketAddr> = known.chain(self.addresses.iter().copied()).collect();
-        choices
-            .get(self.next_address.wrapping_sub(1) % choices.len().max(1))
-            .copied()
+    fn choice(&self, turn: usize) -> Option<&Peer> {
+        let known = self.brokers.iter().filter_map(|broker| broker.peer.as_ref());
+        let choices: Vec<&Peer> = known.chain(&self.peers).collect();
+        choices.get(turn % choices.len().max(1)).copied()
     }
 
     fn send(&mut self, poller: &Poller, now_ns: i64) -> Result<(), Lost> {
@@ -298,7 +297,7 @@ impl Cluster {
         };
         let correlation = connection.next_correlation();
         let mut head = Vec::with_capacity(256);
-        begin_request(&mut head, api_of(question), correlation, &self.client_id);
+        begin_request(&mut head, api_of(question), correlation, &self.access.client_id);
         match question {
             Question::Versions => {}
             Question::Metadata => {
@@ -328,7 +327,7 @@ impl Cluster {
             Ok(()) => Ok(()),
             Err(Trouble::Lost(lost)) => {
                 self.lose(&lost, now_ns);
-                Ok(())
+                self.check_refused(&lost)
             }
             Err(Trouble::Fatal(error)) => Err(error),
         }
@@ -338,7 +337,7 @@ impl Cluster {
         let Some(connection) = &mut self.connection else {
             return Ok(());
         };
-        connection.advance(ready)?;
+        connection.advance(ready, poller)?;
         connection.write(poller)?;
         if !ready.readable {
             return Ok(());
@@ -356,11 +355,11 @@ impl Cluster {
         match question {
             Question::Versions => self.check_versions(body)?,
             Question::Metadata => {
-                let metadata = messages::read_metadata(body).map_err(Lost::Malformed)?;
+                let metadata = messages::read_metadata(body).map_err(Lost::from)?;
                 self.learn(metadata, now_ns).map_err(Trouble::Fatal)?;
             }
             Question::ProducerId(producer) => {
-                let (code, id, epoch) = messages::read_init_producer_id(body).map_err(Lost::Malformed)?;
+                let (code, id, epoch) = messages::read_init_producer_id(body).map_err(Lost::from)?;
                 self.answers.push(Answer::ProducerId {
                     producer,
                     code: Code(code),
@@ -369,7 +368,7 @@ impl Cluster {
                 });
             }
             Question::Coordinator(consumer) => {
-                let (code, broker) = messages::read_find_coordinator(body).map_err(Lost::Malformed)?;
+                let (code, broker) = messages::read_find_coordinator(body).map_err(Lost::from)?;
                 if Code(code).is_none() {
                     self.learn_broker(&broker);
                 }
@@ -385,7 +384,7 @@ impl Cluster {
 
     fn check_versions(&mut self, body: &[u8]) -> Result<(), Trouble> {
         let versions =
-            messages::read_api_versions(body, wire::API_VERSIONS_OLD.version).map_err(Lost::Malformed)?;
+            messages::read_api_versions(body, wire::API_VERSIONS_OLD.version).map_err(Lost::from)?;
         require_versions(&versions.ranges, &[wire::PRODUCE, wire::FETCH, wire::METADATA])
             .map_err(Trouble::Fatal)?;
         self.versions_checked = true;
@@ -398,18 +397,19 @@ impl Cluster {
         if let Some(known) = &known
             && known.host == row.host
             && known.port == port
-            && known.address.is_some()
+            && known.peer.is_some()
         {
             return;
         }
-        let address = resolve(&format!("{}:{port}", bracketed(&row.host)))
+        let server = format!("{}:{port}", bracketed(&row.host));
+        let peer = resolve(&server, self.access.tls.as_ref())
             .ok()
-            .and_then(|addresses| addresses.first().copied());
+            .and_then(|peers| peers.into_iter().next());
         let broker = Broker {
             id: row.id,
             host: row.host.clone(),
             port,
-            address,
+            peer,
         };
         match known {
             Some(known) => *known = broker,

@@ -211,7 +211,7 @@ impl Committer {
         let Some(connection) = &mut link.connection else {
             return Ok(());
         };
-        connection.advance(ready)?;
+        connection.advance(ready, &shared.poller)?;
         if ready.writable {
             connection.write(&shared.poller)?;
         }

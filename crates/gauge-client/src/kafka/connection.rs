@@ -5,56 +5,21 @@
 //! writes; answers are parsed where they were read.
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::io::{self, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::os::fd::{AsRawFd, RawFd};
 
-use socket2::{Domain, Protocol, Socket, Type};
+use gauge_load::clock::monotonic_ns;
 
-use super::errors::kind;
+use super::sasl::Login;
 use super::wire::{Malformed, Reader};
-use crate::{Interest, Poller, Ready};
+pub(crate) use crate::transport::Lost;
+use crate::transport::{Peer, Transport};
+use crate::{Poller, Ready};
 
 /// An answer longer than this is not believed. A fetch is limited to far less, but one batch is always sent whole.
 pub(crate) const ANSWER_BYTES_MAX: usize = 128 << 20;
 /// Buffers handed to the kernel in one write.
 const SLICES_MAX: usize = 64;
-/// How long a connection may take to come about.
-const CONNECT_TIMEOUT_NS: i64 = 5_000_000_000;
-
-/// The byte stream under a connection. TLS becomes a second variant.
-#[derive(Debug)]
-enum Stream {
-    Plain(TcpStream),
-}
-
-impl Stream {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Plain(socket) => socket.read(into),
-        }
-    }
-
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Stream::Plain(socket) => socket.write_vectored(slices),
-        }
-    }
-
-    fn socket(&self) -> &TcpStream {
-        match self {
-            Stream::Plain(socket) => socket,
-        }
-    }
-}
-
-impl AsRawFd for Stream {
-    fn as_raw_fd(&self) -> RawFd {
-        self.socket().as_raw_fd()
-    }
-}
 
 /// What travels with a request: what its answer is for, and bytes that are sent from where they are.
 pub(crate) trait Cargo {
@@ -82,57 +47,18 @@ pub(crate) struct Request<C> {
     pub cargo: C,
 }
 
-/// Why a connection ended.
-#[derive(Debug)]
-pub(crate) enum Lost {
-    /// It never came about.
-    Connect(io::Error),
-    /// It ended.
-    Closed(Option<io::Error>),
-    /// An answer, or the connection, took too long.
-    Timeout,
-    /// The server does not follow the protocol.
-    Malformed(Malformed),
-}
-
-impl Lost {
-    /// The kind under which it is counted.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Lost::Connect(_) => kind::CONNECT_FAILED,
-            Lost::Closed(_) => kind::CONNECTION_LOST,
-            Lost::Timeout => kind::REQUEST_TIMEOUT,
-            Lost::Malformed(_) => kind::MALFORMED_ANSWER,
-        }
-    }
-}
-
 impl From<Malformed> for Lost {
     fn from(malformed: Malformed) -> Lost {
-        Lost::Malformed(malformed)
-    }
-}
-
-impl fmt::Display for Lost {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Lost::Connect(error) => write!(formatter, "cannot connect: {error}"),
-            Lost::Closed(Some(error)) => write!(formatter, "the connection broke: {error}"),
-            Lost::Closed(None) => formatter.write_str("the server closed the connection"),
-            Lost::Timeout => formatter.write_str("no answer in time"),
-            Lost::Malformed(malformed) => malformed.fmt(formatter),
-        }
+        Lost::Malformed(format!("a faulty answer ({})", malformed.0))
     }
 }
 
 /// A connection. Dropping it closes the socket, which also takes it out of the poller.
 #[derive(Debug)]
 pub(crate) struct Connection<C> {
-    stream: Stream,
-    token: u64,
-    is_open: bool,
-    wants_write: bool,
-    connect_deadline_ns: i64,
+    transport: Transport,
+    /// What must be done before the first request; None: done, or nothing.
+    login: Option<Box<Login>>,
     next_correlation: i32,
     requests: VecDeque<Request<C>>,
     /// Requests at the front of the queue that are written whole.
@@ -145,33 +71,19 @@ pub(crate) struct Connection<C> {
 }
 
 impl<C: Cargo> Connection<C> {
-    /// Begins to connect. `input_bytes`: first size of the buffer for answers, which grows with what arrives.
+    /// Begins to connect, and to log in where that is asked for. `input_bytes`: first size of the buffer for answers, which grows with
+    /// what arrives.
     pub fn connect(
-        address: SocketAddr,
+        peer: &Peer,
+        login: Option<Box<Login>>,
         poller: &Poller,
         token: u64,
         input_bytes: usize,
         now_ns: i64,
     ) -> Result<Connection<C>, Lost> {
-        let begin = || -> io::Result<TcpStream> {
-            let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-            socket.set_nonblocking(true)?;
-            socket.set_tcp_nodelay(true)?;
-            match socket.connect(&address.into()) {
-                Ok(()) => {}
-                Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
-                Err(error) => return Err(error),
-            }
-            let stream = TcpStream::from(socket);
-            poller.add(&stream, token, Interest::ReadWrite)?;
-            Ok(stream)
-        };
         Ok(Connection {
-            stream: Stream::Plain(begin().map_err(Lost::Connect)?),
-            token,
-            is_open: false,
-            wants_write: true,
-            connect_deadline_ns: now_ns + CONNECT_TIMEOUT_NS,
+            transport: Transport::connect(peer, poller, token, now_ns)?,
+            login,
             next_correlation: 1,
             requests: VecDeque::new(),
             written: 0,
@@ -182,8 +94,9 @@ impl<C: Cargo> Connection<C> {
     }
 
     /// Whether requests can be written.
+    #[inline]
     pub fn is_open(&self) -> bool {
-        self.is_open
+        self.transport.is_open() && self.login.is_none()
     }
 
     /// Requests that wait, travel, or are being answered.
@@ -205,8 +118,11 @@ impl<C: Cargo> Connection<C> {
 
     /// The earliest time at which something is overdue.
     pub fn deadline_ns(&self) -> i64 {
-        if !self.is_open {
-            return self.connect_deadline_ns;
+        if !self.transport.is_open() {
+            return self.transport.connect_deadline_ns();
+        }
+        if let Some(login) = &self.login {
+            return login.deadline_ns();
         }
         self.requests
             .front()
@@ -215,62 +131,97 @@ impl<C: Cargo> Connection<C> {
 
     /// Looks whether something is overdue.
     pub fn check_deadline(&self, now_ns: i64) -> Result<(), Lost> {
+        self.transport.check_deadline(now_ns)?;
         if now_ns < self.deadline_ns() {
             Ok(())
-        } else if self.is_open {
-            Err(Lost::Timeout)
         } else {
-            Err(Lost::Connect(io::ErrorKind::TimedOut.into()))
+            Err(Lost::Timeout)
         }
     }
 
     /// To be called when the poller says that the socket is ready: completes the connection. True: it has just become open.
-    pub fn advance(&mut self, ready: &Ready) -> Result<bool, Lost> {
-        if self.is_open || !(ready.writable || ready.readable) {
+    #[inline]
+    pub fn advance(&mut self, ready: &Ready, poller: &Poller) -> Result<bool, Lost> {
+        if self.is_open() {
             return Ok(false);
         }
-        let socket = self.stream.socket();
-        if let Some(error) = socket.take_error().map_err(Lost::Connect)? {
-            return Err(Lost::Connect(error));
+        self.come_about(ready, poller)
+    }
+
+    fn come_about(&mut self, ready: &Ready, poller: &Poller) -> Result<bool, Lost> {
+        let has_opened = self.transport.advance(ready, poller)?;
+        if !self.transport.is_open() {
+            return Ok(false);
         }
-        match socket.peer_addr() {
-            Ok(_) => {
-                self.is_open = true;
-                Ok(true)
+        let Some(mut login) = self.login.take() else {
+            return Ok(has_opened);
+        };
+        if has_opened {
+            login.begin(monotonic_ns());
+        }
+        let is_done = self.log_in(&mut login, ready.readable, poller)?;
+        if !is_done {
+            self.login = Some(login);
+        }
+        Ok(is_done)
+    }
+
+    /// Goes on with the login as far as the socket allows. True: it is done.
+    fn log_in(&mut self, login: &mut Login, may_read: bool, poller: &Poller) -> Result<bool, Lost> {
+        loop {
+            let mut blocked = self.transport.flush()?;
+            while !blocked && !login.unwritten().is_empty() {
+                match self.transport.write_vectored(&[IoSlice::new(login.unwritten())]) {
+                    Ok(0) => return Err(Lost::Closed(None)),
+                    Ok(bytes) => login.wrote(bytes),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => blocked = true,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(Lost::broken(error)),
+                }
             }
-            // A stale event of an earlier connection with the same token.
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
-            Err(error) => Err(Lost::Connect(error)),
+            self.transport.settle(poller, blocked)?;
+            if !may_read {
+                return Ok(false);
+            }
+            while !self.has_answer()? {
+                if !self.read()? && !self.has_answer()? {
+                    return Ok(false);
+                }
+            }
+            let Some(length) = self.announced()? else {
+                return Ok(false);
+            };
+            let from = self.filled.start + 4;
+            let answer = &self.input[from..from + length];
+            let correlation = Reader::new(answer).i32()?;
+            self.filled.start = from + length;
+            if login.answered(correlation, &answer[4..])? {
+                return Ok(true);
+            }
         }
     }
 
     /// Writes as much as the socket takes.
     pub fn write(&mut self, poller: &Poller) -> Result<(), Lost> {
-        let mut blocked = false;
-        while self.is_open && !blocked && self.written < self.requests.len() {
+        let mut blocked = self.transport.flush()?;
+        while self.is_open() && !blocked && self.written < self.requests.len() {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let count = gather(&self.requests, self.written, self.written_bytes, &mut slices);
-            match self.stream.write_vectored(&slices[..count]) {
+            match self.transport.write_vectored(&slices[..count]) {
                 Ok(0) => return Err(Lost::Closed(None)),
                 Ok(bytes) => self.wrote(bytes),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => blocked = true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Lost::Closed(Some(error))),
+                Err(error) => return Err(Lost::broken(error)),
             }
         }
-        let wants_write = blocked || !self.is_open;
-        if wants_write != self.wants_write {
-            let interest = if wants_write {
-                Interest::ReadWrite
-            } else {
-                Interest::Read
-            };
-            poller
-                .modify(&self.stream, self.token, interest)
-                .map_err(|error| Lost::Closed(Some(error)))?;
-            self.wants_write = wants_write;
-        }
-        Ok(())
+        self.transport.settle(poller, blocked || self.is_login_blocked())
+    }
+
+    fn is_login_blocked(&self) -> bool {
+        self.login
+            .as_ref()
+            .is_some_and(|login| !login.unwritten().is_empty())
     }
 
     fn wrote(&mut self, mut bytes: usize) {
@@ -297,13 +248,13 @@ impl<C: Cargo> Connection<C> {
 
     /// Reads once. True: there may be more to read.
     pub fn read(&mut self) -> Result<bool, Lost> {
-        if !self.is_open {
+        if !self.is_open() {
             return Ok(false);
         }
         self.make_room()?;
         let room = self.input.len() - self.filled.end;
         loop {
-            return match self.stream.read(&mut self.input[self.filled.end..]) {
+            return match self.transport.read(&mut self.input[self.filled.end..]) {
                 Ok(0) => Err(Lost::Closed(None)),
                 Ok(bytes) => {
                     self.filled.end += bytes;
@@ -311,7 +262,7 @@ impl<C: Cargo> Connection<C> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => Err(Lost::Closed(Some(error))),
+                Err(error) => Err(Lost::broken(error)),
             };
         }
     }
@@ -348,9 +299,7 @@ impl<C: Cargo> Connection<C> {
         };
         match usize::try_from(i32::from_be_bytes(*head)) {
             Ok(length) if (4..=ANSWER_BYTES_MAX).contains(&length) => Ok(Some(length)),
-            _ => Err(Lost::Malformed(Malformed(
-                "its length is below 4 bytes or above 128 MiB",
-            ))),
+            _ => Err(Malformed("its length is below 4 bytes or above 128 MiB").into()),
         }
     }
 
@@ -372,11 +321,11 @@ impl<C: Cargo> Connection<C> {
         let from = self.filled.start + 4;
         let correlation = Reader::new(&self.input[from..from + 4]).i32()?;
         if self.written == 0 {
-            return Err(Lost::Malformed(Malformed("it answers nothing that was asked")));
+            return Err(Malformed("it answers nothing that was asked").into());
         }
         match self.requests.front() {
             Some(request) if request.correlation == correlation && request.has_answer => {}
-            _ => return Err(Lost::Malformed(Malformed("it answers another request"))),
+            _ => return Err(Malformed("it answers another request").into()),
         }
         let Some(request) = self.requests.pop_front() else {
             return Ok(None);

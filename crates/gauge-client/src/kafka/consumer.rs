@@ -402,8 +402,8 @@ impl Consumer {
         self.work_off(at, observer, i64::MAX);
         let outlet = &mut self.outlets[at];
         let broker = outlet.link.broker;
-        shared.cluster.set_trouble(match shared.cluster.address(broker) {
-            Some(address) => format!("{address}: {lost}"),
+        shared.cluster.set_trouble(match shared.cluster.peer(broker) {
+            Some(peer) => format!("{peer}: {lost}"),
             None => lost.to_string(),
         });
         shared.cluster.refresh();

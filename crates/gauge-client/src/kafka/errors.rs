@@ -109,11 +109,14 @@ const CODES: &[(i16, &str, Remedy)] = {
 impl Code {
     pub const OFFSET_OUT_OF_RANGE: Code = Code(1);
     pub const UNKNOWN_TOPIC_OR_PARTITION: Code = Code(3);
+    pub const UNSUPPORTED_SASL_MECHANISM: Code = Code(33);
+    pub const ILLEGAL_SASL_STATE: Code = Code(34);
     pub const UNSUPPORTED_VERSION: Code = Code(35);
     pub const OUT_OF_ORDER_SEQUENCE_NUMBER: Code = Code(45);
     pub const DUPLICATE_SEQUENCE_NUMBER: Code = Code(46);
     pub const INVALID_PRODUCER_EPOCH: Code = Code(47);
     pub const INVALID_PRODUCER_ID_MAPPING: Code = Code(49);
+    pub const SASL_AUTHENTICATION_FAILED: Code = Code(58);
     pub const UNKNOWN_PRODUCER_ID: Code = Code(59);
 
     pub fn is_none(self) -> bool {
@@ -135,15 +138,11 @@ impl Code {
     }
 }
 
-/// Kinds of errors that no server sends: the connection's own.
+/// Kinds of errors that no server sends: the connection's own, and those of batches.
 pub(crate) mod kind {
-    pub const CONNECT_FAILED: &str = "CONNECT_FAILED";
-    pub const CONNECTION_LOST: &str = "CONNECTION_LOST";
-    pub const REQUEST_TIMEOUT: &str = "REQUEST_TIMEOUT";
-    pub const MALFORMED_ANSWER: &str = "MALFORMED_ANSWER";
+    pub use crate::transport::kind::{CONNECTION_LOST, MALFORMED_ANSWER, RETRY_TIME_OVER};
+
     pub const COMPRESSION_FAILED: &str = "COMPRESSION_FAILED";
-    /// A batch waited for longer than it may be retried.
-    pub const RETRY_TIME_OVER: &str = "RETRY_TIME_OVER";
     /// A fetched batch whose CRC is wrong, or which cannot be parsed or decompressed.
     pub const CORRUPT_BATCH: &str = "CORRUPT_BATCH";
     /// A fetched batch in the format of Kafka before 0.11.

@@ -3,6 +3,7 @@
 use gauge_load::clock::monotonic_ns;
 use gauge_load::{Emitter, Observer};
 
+use super::Access;
 use super::cluster::{Answer, Cluster};
 use super::commit::Committer;
 use super::consumer::Consumer;
@@ -70,7 +71,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub fn new(bootstrap: &[String], client_id: &str, spec: LaneSpec) -> Result<Lane, ClientError> {
+    pub fn new(bootstrap: &[String], access: Access, spec: LaneSpec) -> Result<Lane, ClientError> {
         let poller = Poller::new()
             .map_err(|error| ClientError::system(format!("cannot make an epoll instance: {error}")))?;
         let groups = spec
@@ -78,8 +79,9 @@ impl Lane {
             .iter()
             .map(|consumer| consumer.name.clone())
             .collect();
-        let cluster = Cluster::new(client_id, bootstrap, &spec.topics, groups, Owner::Cluster.token());
-        let shared = Shared::new(spec, client_id.to_owned(), poller, cluster);
+        let client_id = access.client_id.clone();
+        let cluster = Cluster::new(access, bootstrap, &spec.topics, groups, Owner::Cluster.token());
+        let shared = Shared::new(spec, client_id, poller, cluster);
         let producers = shared.spec.producers.iter().enumerate();
         let producers = producers
             .map(|(at, spec)| Producer::new(at, spec, &shared))

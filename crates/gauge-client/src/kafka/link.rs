@@ -46,10 +46,11 @@ impl<C: Cargo> Link<C> {
         if self.connection.is_some() || self.members == 0 || !self.backoff.is_over(now_ns) {
             return Ok(());
         }
-        match cluster.address(self.broker) {
-            Some(address) => {
+        match cluster.peer(self.broker) {
+            Some(peer) => {
                 self.connection = Some(Connection::connect(
-                    address,
+                    peer,
+                    cluster.access.login(),
                     poller,
                     self.token,
                     input_bytes,

@@ -6,7 +6,7 @@
 //! is kept up), `cluster` (leaders), `commit`, `compress`, `buffers` and `batch` (memory that is used again). `lane` puts it together
 //! behind [`LaneClient`](crate::LaneClient), and `admin` creates and describes topics with blocking calls.
 //!
-//! To add TLS or SASL: a variant of the byte stream in `connection` (and `admin`), and a handshake before its first request.
+//! `sasl` (with `scram`) logs in before a connection's first request; TLS is the transport's business.
 
 mod admin;
 mod batch;
@@ -24,6 +24,8 @@ mod messages;
 mod producer;
 mod receiver;
 mod record_batch;
+mod sasl;
+mod scram;
 mod sender;
 mod settle;
 mod shared;
@@ -31,6 +33,8 @@ mod shared;
 mod tests;
 mod wire;
 
+use self::sasl::{Credentials, Login};
+use crate::tls::Tls;
 use crate::{Acks, Admin, ClientError, Compression, Endpoint, LaneClient, LaneSpec, Protocol};
 
 /// The Kafka protocol.
@@ -42,15 +46,31 @@ const CLIENT_ID: &str = "streamgauge";
 /// Longest string that the protocol carries.
 const STRING_BYTES_MAX: usize = i16::MAX as usize;
 
-/// The protocol's options.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Options {
+/// The mechanisms of authentication that this client has.
+const MECHANISMS: &[&str] = &["plain", "scram-sha-256", "scram-sha-512"];
+
+/// How this client introduces itself, and how it speaks to brokers.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
     client_id: String,
+    tls: Option<Tls>,
+    credentials: Option<Credentials>,
 }
 
-fn options(endpoint: &Endpoint) -> Result<Options, ClientError> {
-    let mut options = Options {
+impl Access {
+    /// The login of a new connection, where there is one.
+    fn login(&self) -> Option<Box<Login>> {
+        let credentials = self.credentials.as_ref()?;
+        Some(Box::new(Login::new(credentials, &self.client_id)))
+    }
+}
+
+fn access(endpoint: &Endpoint) -> Result<Access, ClientError> {
+    endpoint.security.check("kafka", MECHANISMS)?;
+    let mut options = Access {
         client_id: CLIENT_ID.to_owned(),
+        tls: endpoint.security.tls.clone(),
+        credentials: Credentials::of(&endpoint.security),
     };
     for (name, value) in &endpoint.options {
         match (name.as_str(), value) {
@@ -142,8 +162,14 @@ fn check_spec(spec: &LaneSpec) -> Result<(), ClientError> {
 }
 
 /// One sentence for each thing that is done otherwise than asked.
-fn cannot(spec: &LaneSpec) -> Vec<String> {
-    let mut sentences = Vec::new();
+fn cannot(endpoint: &Endpoint, spec: &LaneSpec) -> Vec<String> {
+    let mut sentences: Vec<String> = endpoint.security.cannot().collect();
+    if endpoint.security.auth.is_some() {
+        sentences.push(
+            "kafka: a connection logs in once; where brokers set connections.max.reauth.ms, they end it after that time and it is made again"
+                .to_owned(),
+        );
+    }
     if spec.compression != Compression::None {
         sentences.push("kafka: batch.bytes limits a batch before it is compressed".to_owned());
     }
@@ -170,26 +196,22 @@ impl Protocol for Kafka {
     }
 
     fn check(&self, endpoint: &Endpoint, spec: &LaneSpec) -> Result<Vec<String>, ClientError> {
-        options(endpoint)?;
+        access(endpoint)?;
         check_spec(spec)?;
-        Ok(cannot(spec))
+        Ok(cannot(endpoint, spec))
     }
 
     fn lane(&self, endpoint: &Endpoint, spec: LaneSpec) -> Result<Box<dyn LaneClient>, ClientError> {
-        let options = options(endpoint)?;
+        let access = access(endpoint)?;
         check_spec(&spec)?;
-        Ok(Box::new(lane::Lane::new(
-            &endpoint.bootstrap,
-            &options.client_id,
-            spec,
-        )?))
+        Ok(Box::new(lane::Lane::new(&endpoint.bootstrap, access, spec)?))
     }
 
     fn admin(&self, endpoint: &Endpoint) -> Result<Box<dyn Admin>, ClientError> {
-        let options = options(endpoint)?;
+        let access = access(endpoint)?;
         Ok(Box::new(admin::KafkaAdmin::connect(
             &endpoint.bootstrap,
-            &options.client_id,
+            &access,
         )?))
     }
 }

@@ -30,7 +30,7 @@ impl Consumer {
             Ok(()) => Ok(()),
             Err(Trouble::Lost(lost)) => {
                 self.lose(at, &lost, shared, observer, monotonic_ns());
-                Ok(())
+                shared.cluster.check_refused(&lost)
             }
             Err(Trouble::Fatal(error)) => Err(error),
         }
@@ -51,7 +51,7 @@ impl Consumer {
         let Some(connection) = &mut outlet.link.connection else {
             return Ok(());
         };
-        connection.advance(ready)?;
+        connection.advance(ready, &shared.poller)?;
         if ready.writable {
             connection.write(&shared.poller)?;
         }

@@ -35,7 +35,7 @@ impl From<Lost> for Trouble {
 
 impl From<Malformed> for Trouble {
     fn from(malformed: Malformed) -> Trouble {
-        Trouble::Lost(Lost::Malformed(malformed))
+        Trouble::Lost(malformed.into())
     }
 }
 
@@ -313,7 +313,7 @@ impl Producer {
             Ok(()) => Ok(()),
             Err(Trouble::Lost(lost)) => {
                 self.lose(at, &lost, shared, observer, monotonic_ns());
-                Ok(())
+                shared.cluster.check_refused(&lost)
             }
             Err(Trouble::Fatal(error)) => Err(error),
         }
@@ -332,7 +332,7 @@ impl Producer {
         let Some(connection) = &mut outlet.link.connection else {
             return Ok(());
         };
-        connection.advance(ready)?;
+        connection.advance(ready, &shared.poller)?;
         if ready.writable {
             connection.write(&shared.poller)?;
             if shared.spec.acks == Acks::None {
@@ -439,8 +439,8 @@ impl Producer {
         now_ns: i64,
     ) {
         let broker = self.outlets[at].link.broker;
-        shared.cluster.set_trouble(match shared.cluster.address(broker) {
-            Some(address) => format!("{address}: {lost}"),
+        shared.cluster.set_trouble(match shared.cluster.peer(broker) {
+            Some(peer) => format!("{peer}: {lost}"),
             None => lost.to_string(),
         });
         shared.cluster.refresh();

@@ -1,7 +1,5 @@
 //! Administration: streams by JetStream's API, with blocking calls.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use gauge_load::clock::monotonic_ns;
@@ -12,11 +10,9 @@ use super::connection::{connect_line, read_info, refusal};
 use super::names;
 use super::options::Options;
 use super::wire::{self, Operation};
-use crate::stream::resolve;
+use crate::transport::{Blocking, Lost, Peer, resolve};
 use crate::{Admin, ClientError, Endpoint, NewTopic};
 
-/// How long connecting to one server may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between looks whether a stream has a leader.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
 /// Pause before a request is made again that nobody answered.
@@ -30,7 +26,7 @@ const PARTITIONS_KEY: &str = "streamgauge.partitions";
 
 /// A connection for administration.
 pub(crate) struct NatsAdmin {
-    socket: TcpStream,
+    transport: Blocking,
     input: Vec<u8>,
     inbox: String,
     requests: u64,
@@ -42,20 +38,17 @@ impl NatsAdmin {
     pub fn connect(endpoint: &Endpoint, options: &Options) -> Result<NatsAdmin, ClientError> {
         let mut trouble = Vec::new();
         for server in &endpoint.bootstrap {
-            let addresses = match resolve(server) {
-                Ok(addresses) => addresses,
+            let peers = match resolve(server, endpoint.security.tls.as_ref()) {
+                Ok(peers) => peers,
                 Err(error) => {
                     trouble.push(error);
                     continue;
                 }
             };
-            for address in addresses {
-                match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
-                    Ok(socket) => match NatsAdmin::greet(socket, options) {
-                        Ok(admin) => return Ok(admin),
-                        Err(error) => trouble.push(format!("{address}: {error}")),
-                    },
-                    Err(error) => trouble.push(format!("{address}: {error}")),
+            for peer in peers {
+                match NatsAdmin::greet(&peer, options) {
+                    Ok(admin) => return Ok(admin),
+                    Err(error) => trouble.push(format!("{peer}: {error}")),
                 }
             }
         }
@@ -65,29 +58,38 @@ impl NatsAdmin {
         )))
     }
 
-    fn greet(socket: TcpStream, options: &Options) -> Result<NatsAdmin, String> {
+    fn greet(peer: &Peer, options: &Options) -> Result<NatsAdmin, String> {
+        let deadline_ns = monotonic_ns() + REQUEST_NS;
+        let words = |lost: Lost| lost.to_string();
         let mut admin = NatsAdmin {
-            socket,
+            transport: Blocking::connect_plain(peer, deadline_ns).map_err(words)?,
             input: Vec::new(),
             inbox: format!("_INBOX.{}", names::unique()),
             requests: 0,
             info: Value::Null,
         };
-        let deadline_ns = monotonic_ns() + REQUEST_NS;
         let take_info = |operation: &Operation<'_>| match operation {
-            Operation::Info(info) => Some(
-                read_info(info)
-                    .map_err(|lost| lost.to_string())
-                    .map(|_| serde_json::from_slice::<Value>(info).unwrap_or(Value::Null)),
-            ),
+            Operation::Info(info) => {
+                let told = serde_json::from_slice::<Value>(info).unwrap_or(Value::Null);
+                Some(read_info(info, peer.has_tls()).map(|info| (info, told)))
+            }
             _ => None,
         };
-        admin.info = admin
+        let info = admin
             .read_until(deadline_ns, take_info)?
-            .ok_or("it says nothing")??;
-        let mut words = connect_line(&format!("{}-admin", options.client_name));
-        words.extend_from_slice(format!("SUB {}.* 1\r\nPING\r\n", admin.inbox).as_bytes());
-        admin.send(&words)?;
+            .ok_or("it says nothing")?;
+        let (info, told) = info.map_err(words)?;
+        admin.info = told;
+        if peer.has_tls() {
+            if !admin.input.is_empty() {
+                return Err("it sends more before TLS has begun".to_owned());
+            }
+            admin.transport.start_tls(peer, deadline_ns).map_err(words)?;
+        }
+        let name = format!("{}-admin", options.client_name);
+        let mut greeting = connect_line(&name, &options.login, &info, peer.has_tls()).map_err(words)?;
+        greeting.extend_from_slice(format!("SUB {}.* 1\r\nPING\r\n", admin.inbox).as_bytes());
+        admin.send(&greeting)?;
         let is_pong = |operation: &Operation<'_>| matches!(operation, Operation::Pong).then_some(());
         admin
             .read_until(deadline_ns, is_pong)?
@@ -96,9 +98,9 @@ impl NatsAdmin {
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.socket
-            .write_all(bytes)
-            .map_err(|error| format!("the connection broke: {error}"))
+        self.transport
+            .write_all(bytes, monotonic_ns() + REQUEST_NS)
+            .map_err(|lost| lost.to_string())
     }
 
     /// Reads operations until one of them is what is looked for; None: the time is over.
@@ -137,32 +139,15 @@ impl NatsAdmin {
 
     /// Reads some bytes. False: the time is over.
     fn fill(&mut self, deadline_ns: i64) -> Result<bool, String> {
-        let left_ns = deadline_ns - monotonic_ns();
-        if left_ns <= 0 {
-            return Ok(false);
-        }
-        let timeout = Duration::from_nanos(left_ns.unsigned_abs()).max(Duration::from_millis(1));
-        self.socket
-            .set_read_timeout(Some(timeout))
-            .map_err(|error| error.to_string())?;
         let mut buffer = [0; 16 << 10];
-        match self.socket.read(&mut buffer) {
-            Ok(0) => Err("the server closed the connection".to_owned()),
+        match self.transport.read(&mut buffer, deadline_ns) {
+            Ok(0) => Err(Lost::Closed(None).to_string()),
             Ok(bytes) => {
                 self.input.extend_from_slice(&buffer[..bytes]);
                 Ok(true)
             }
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    std::io::ErrorKind::WouldBlock
-                        | std::io::ErrorKind::TimedOut
-                        | std::io::ErrorKind::Interrupted
-                ) =>
-            {
-                Ok(true)
-            }
-            Err(error) => Err(format!("the connection broke: {error}")),
+            Err(Lost::Timeout) => Ok(false),
+            Err(lost) => Err(lost.to_string()),
         }
     }
 

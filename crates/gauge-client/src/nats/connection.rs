@@ -1,11 +1,12 @@
 //! A connection to one of the servers: made when it is needed, made again to the next server when it is lost.
 //!
-//! After INFO the client says CONNECT, then whatever its owner always says first (its subscriptions), then PING; the PONG proves that all of
+//! After INFO, and after the handshake of TLS where that is spoken, the client says CONNECT, then whatever its owner always says first (its subscriptions), then PING; the PONG proves that all of
 //! it was accepted. PINGs of the server are answered here; messages go to the owner.
 
 use gauge_load::clock::monotonic_ns;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use super::login::Login;
 use super::wire::{self, Message, Operation};
 use crate::lane::Shared;
 use crate::stream::{Backoff, ByteStream, InputBytes, Lost};
@@ -51,6 +52,8 @@ impl AsRef<[u8]> for Piece {
 enum State {
     /// INFO is waited for.
     Silent,
+    /// The handshake of TLS is under way.
+    Shaking,
     /// PONG is waited for.
     Greeted,
     /// Everything was said.
@@ -62,6 +65,8 @@ enum State {
 pub(crate) struct Info {
     /// Longest message with its headers.
     pub max_payload_bytes: usize,
+    /// What an nkey is to sign.
+    pub nonce: Option<String>,
 }
 
 /// A place for a connection.
@@ -75,6 +80,7 @@ pub(crate) struct Connection {
     token: u64,
     backoff: Backoff,
     client_name: String,
+    login: Login,
     /// What is always said first.
     greeting: Vec<u8>,
     /// The latest server's own words.
@@ -83,7 +89,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// A place for a connection to one of the servers, beginning with number `first` of them.
-    pub fn new(first: usize, token: u64, client_name: &str, greeting: Vec<u8>) -> Connection {
+    pub fn new(first: usize, token: u64, client_name: &str, login: &Login, greeting: Vec<u8>) -> Connection {
         Connection {
             stream: None,
             state: State::Silent,
@@ -92,6 +98,7 @@ impl Connection {
             token,
             backoff: Backoff::default(),
             client_name: client_name.to_owned(),
+            login: login.clone(),
             greeting,
             info: Info::default(),
         }
@@ -114,11 +121,12 @@ impl Connection {
         if !self.backoff.is_over(now_ns) {
             return Ok(());
         }
-        let address = shared.servers[self.attempts % shared.servers.len()];
+        let peer = &shared.servers[self.attempts % shared.servers.len()];
         self.state = State::Silent;
         self.deadline_ns = now_ns.saturating_add(GREETING_NS);
-        self.stream = Some(ByteStream::connect(
-            address,
+        // TLS begins after the server's INFO.
+        self.stream = Some(ByteStream::connect_plain(
+            peer,
             &shared.poller,
             self.token,
             INPUT,
@@ -164,11 +172,25 @@ impl Connection {
     }
 
     /// The poller says that the socket is ready: completes the connection.
-    pub fn advance(&mut self, ready: &Ready) -> Result<(), Lost> {
-        match &mut self.stream {
-            Some(stream) => stream.advance(ready).map(|_| ()),
-            None => Ok(()),
+    pub fn advance(&mut self, ready: &Ready, shared: &Shared) -> Result<(), Lost> {
+        let Some(stream) = &mut self.stream else {
+            return Ok(());
+        };
+        if stream.advance(ready, &shared.poller)? && self.state == State::Shaking {
+            return self.greet(shared, true);
         }
+        Ok(())
+    }
+
+    /// Says who we are, what is always said first, and PING.
+    fn greet(&mut self, shared: &Shared, has_tls: bool) -> Result<(), Lost> {
+        let mut words = connect_line(&self.client_name, &self.login, &self.info, has_tls)?;
+        words.extend_from_slice(&self.greeting);
+        words.extend_from_slice(b"PING\r\n");
+        self.state = State::Greeted;
+        self.push_bytes(words);
+        // Chunks come back from the owner's own writes; none can be queued before the greeting.
+        self.write(&shared.poller, |_| {})
     }
 
     /// Reads once and hands the messages that are there whole to `handle`, with the time at which they were read. True: there may be more.
@@ -183,6 +205,7 @@ impl Connection {
         let more = stream.read()?;
         let now_ns = monotonic_ns();
         let mut used = 0;
+        let mut is_introduced = false;
         let mut answers = Vec::new();
         let input = stream.input();
         let outcome = loop {
@@ -200,14 +223,12 @@ impl Connection {
                     self.backoff.works();
                     shared.trouble = None;
                 }
-                Operation::Info(info) => match read_info(info) {
+                Operation::Info(info) => match read_info(info, shared.tls.is_some()) {
                     Ok(info) => {
                         self.info = info;
-                        if self.state == State::Silent {
-                            self.state = State::Greeted;
-                            answers.extend_from_slice(&connect_line(&self.client_name));
-                            answers.extend_from_slice(&self.greeting);
-                            answers.extend_from_slice(b"PING\r\n");
+                        is_introduced = self.state == State::Silent;
+                        if is_introduced {
+                            break Ok(());
                         }
                     }
                     Err(lost) => break Err(lost),
@@ -226,9 +247,18 @@ impl Connection {
                 bytes: answers,
                 chunk: NO_CHUNK,
             });
-            // Chunks come back from the owner's own writes; none can be queued behind a greeting, and after it the owner writes next.
+            // As in `greet`; once it is answered, the owner writes next.
             if self.state == State::Greeted {
                 stream.write(&shared.poller, |_| {})?;
+            }
+        }
+        if is_introduced {
+            let peer = &shared.servers[self.attempts % shared.servers.len()];
+            if peer.has_tls() {
+                stream.start_tls(peer, &shared.poller, now_ns)?;
+                self.state = State::Shaking;
+            } else {
+                self.greet(shared, false)?;
             }
         }
         Ok(more)
@@ -241,8 +271,8 @@ impl Connection {
         shared: &mut Shared,
         now_ns: i64,
     ) -> impl Iterator<Item = Piece> + use<> {
-        let address = shared.servers[self.attempts % shared.servers.len()];
-        shared.trouble = Some(format!("{address}: {lost}"));
+        let peer = &shared.servers[self.attempts % shared.servers.len()];
+        shared.trouble = Some(format!("{peer}: {lost}"));
         self.backoff.pause(now_ns);
         self.attempts += 1;
         self.state = State::Silent;
@@ -269,39 +299,52 @@ impl Connection {
 pub(crate) fn fatal(lost: &Lost) -> Option<ClientError> {
     match lost {
         Lost::Refused(kind::NOT_AUTHORIZED, words) => Some(ClientError::system(format!(
-            "the NATS server refuses this client: {words}; streamgauge connects without credentials, so the server must allow that"
+            "the NATS server refuses this client: {words} (TLS and credentials are given in system.security)"
         ))),
         _ => None,
     }
 }
 
 /// The CONNECT line.
-pub(crate) fn connect_line(client_name: &str) -> Vec<u8> {
-    let options = json!({
-        "verbose": false,
-        "pedantic": false,
-        "tls_required": false,
-        "headers": true,
-        "no_responders": true,
-        "protocol": 1,
-        "lang": "rust",
-        "version": env!("CARGO_PKG_VERSION"),
-        "name": client_name,
-    });
-    format!("CONNECT {options}\r\n").into_bytes()
+pub(crate) fn connect_line(
+    client_name: &str,
+    login: &Login,
+    info: &Info,
+    has_tls: bool,
+) -> Result<Vec<u8>, Lost> {
+    let mut options = Map::from_iter([
+        ("verbose".to_owned(), json!(false)),
+        ("pedantic".to_owned(), json!(false)),
+        ("tls_required".to_owned(), json!(has_tls)),
+        ("headers".to_owned(), json!(true)),
+        ("no_responders".to_owned(), json!(true)),
+        ("protocol".to_owned(), json!(1)),
+        ("lang".to_owned(), json!("rust")),
+        ("version".to_owned(), json!(env!("CARGO_PKG_VERSION"))),
+        ("name".to_owned(), json!(client_name)),
+    ]);
+    login
+        .put(&mut options, info.nonce.as_deref())
+        .map_err(|words| Lost::Refused(kind::NOT_AUTHORIZED, words))?;
+    Ok(format!("CONNECT {}\r\n", Value::Object(options)).into_bytes())
 }
 
 /// Reads an INFO, and refuses a server that cannot be used.
-pub(crate) fn read_info(info: &[u8]) -> Result<Info, Lost> {
+pub(crate) fn read_info(info: &[u8], has_tls: bool) -> Result<Info, Lost> {
     let info: Value = serde_json::from_slice(info)
         .map_err(|error| Lost::Malformed(format!("its INFO is no JSON: {error}")))?;
-    if info["tls_required"] == true {
-        let words = "it requires TLS, which this client does not speak yet".to_owned();
-        return Err(Lost::Refused(kind::NOT_AUTHORIZED, words));
+    let refused = |words: &str| Err(Lost::Refused(kind::NOT_AUTHORIZED, words.to_owned()));
+    let (requires_tls, offers_tls) = (info["tls_required"] == true, info["tls_available"] == true);
+    if requires_tls && !has_tls {
+        return refused("it requires TLS: expected system.security.tls");
+    }
+    if has_tls && !requires_tls && !offers_tls {
+        return refused("it does not offer TLS, which system.security.tls asks for");
     }
     let max_payload = info["max_payload"].as_u64().unwrap_or(1 << 20);
     Ok(Info {
         max_payload_bytes: usize::try_from(max_payload).unwrap_or(usize::MAX),
+        nonce: info["nonce"].as_str().map(str::to_owned),
     })
 }
 

@@ -145,6 +145,7 @@ impl Consumer {
                 index,
                 Shared::consumer_token(index, 0),
                 &format!("{}-consumer-{index}", options.client_name),
+                &options.login,
                 greeting,
             ),
             inbox,
@@ -412,7 +413,7 @@ impl Sink for Consumer {
         observer: &mut Observer,
         until_ns: i64,
     ) -> Result<bool, ClientError> {
-        let advanced = self.connection.advance(ready);
+        let advanced = self.connection.advance(ready, shared);
         let outcome = match advanced {
             Ok(()) if ready.readable && !self.has_more => self.receive(shared, observer, until_ns),
             outcome => outcome,

@@ -4,7 +4,7 @@
 //! reference" (docs.nats.io), the architecture decision records ADR-1, 4, 6, 13, 15 and 17 (nats-io/nats-architecture-and-design).
 //!
 //! - `wire`: operations as bytes; `answer`: what the server says of a publication; `names`: subjects, streams, the hash of keys.
-//! - `connection`: one connection with its greeting; `window`: chunks of messages under way.
+//! - `login`: who the client says it is; `connection`: one connection with its greeting; `window`: chunks of messages under way.
 //! - `producer`, `consumer`, `chunks`: the hot path; `admin`: streams; `options`: `system.options`.
 
 mod admin;
@@ -12,6 +12,7 @@ mod answer;
 mod chunks;
 mod connection;
 mod consumer;
+mod login;
 mod names;
 mod options;
 mod producer;
@@ -44,7 +45,7 @@ impl Protocol for Nats {
         for consumer in &spec.consumers {
             names::check("subscriptions", &consumer.name)?;
         }
-        let mut cannot = Vec::new();
+        let mut cannot: Vec<String> = endpoint.security.cannot().collect();
         if !spec.producers.is_empty() {
             cannot.extend(cannot_produce(spec, &options));
         }
@@ -78,7 +79,7 @@ impl Protocol for Nats {
         let options = options::read(endpoint)?;
         Ok(Box::new(Lane::new(
             "the NATS client could not connect and find its streams",
-            &endpoint.bootstrap,
+            endpoint,
             spec,
             |at, spec| Producer::new(at, &options, spec),
             |at, spec| Consumer::new(at, &options, spec),

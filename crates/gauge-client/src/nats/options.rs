@@ -1,5 +1,6 @@
 //! The `system.options` of NATS.
 
+use super::login::Login;
 use crate::{ClientError, Endpoint};
 
 /// Messages of a producer without an acknowledgement: what the official Go client allows (`PublishAsyncMaxPending`).
@@ -30,7 +31,7 @@ impl AckPolicy {
 }
 
 /// The options, with defaults.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Options {
     /// What connections call themselves.
     pub client_name: String,
@@ -38,6 +39,8 @@ pub(crate) struct Options {
     pub ack_policy: AckPolicy,
     /// Messages of a producer without an acknowledgement.
     pub window_msgs: usize,
+    /// Who connections say they are.
+    pub login: Login,
 }
 
 /// Reads an endpoint's options.
@@ -49,6 +52,7 @@ pub(crate) fn read(endpoint: &Endpoint) -> Result<Options, ClientError> {
         client_name: CLIENT_NAME.to_owned(),
         ack_policy: AckPolicy::Explicit,
         window_msgs: WINDOW_MSGS,
+        login: Login::of(&endpoint.security)?,
     };
     for (key, value) in &endpoint.options {
         let field = format!("system.options.{key}");
@@ -90,6 +94,7 @@ mod tests {
         Endpoint {
             bootstrap: vec!["127.0.0.1:4222".to_owned()],
             options: options.as_object().cloned().unwrap_or_default(),
+            security: crate::Security::default(),
         }
     }
 

@@ -186,6 +186,7 @@ impl Producer {
                 spec.id as usize,
                 Shared::producer_token(index, 0),
                 &format!("{}-producer-{index}", options.client_name),
+                &options.login,
                 greeting,
             ),
             window: Window {
@@ -435,7 +436,7 @@ impl Producer {
     }
 
     fn receive(&mut self, ready: &Ready, shared: &mut Shared, observer: &mut Observer) -> Result<(), Lost> {
-        self.connection.advance(ready)?;
+        self.connection.advance(ready, shared)?;
         let mut more = ready.readable;
         while more {
             let mut read_ns = 0;

@@ -27,12 +27,7 @@ impl PulsarAdmin {
         body: Option<&str>,
         deadline_ns: i64,
     ) -> Result<Answer, ClientError> {
-        let request = Request {
-            method,
-            path,
-            body,
-            token: self.options.token.as_deref(),
-        };
+        let request = self.request(method, path, body);
         let mut faults = Vec::new();
         for server in &self.options.admin {
             match http::send(server, &request, deadline_ns) {
@@ -44,6 +39,33 @@ impl PulsarAdmin {
             "Pulsar's web service cannot be reached: {} (option admin names the brokers' web addresses)",
             faults.join("; ")
         )))
+    }
+
+    fn request<'a>(&'a self, method: &'a str, path: &'a str, body: Option<&'a str>) -> Request<'a> {
+        Request {
+            method,
+            path,
+            body,
+            token: self.options.token(),
+            tls: self.options.tls.as_ref(),
+        }
+    }
+
+    /// Where the web service of a broker in the cluster's list may be. The list has one address of each broker: that without TLS, if
+    /// there is one. With TLS, another web service of the same host that the options name is asked next, if it is the only one.
+    fn web_addresses<'a>(&'a self, listed: &'a str) -> Vec<&'a str> {
+        let host = |server: &str| server.rsplit_once(':').map(|(host, _)| host.to_owned());
+        let mut addresses = vec![listed];
+        if self.options.tls.is_some() {
+            let named = self.options.admin.iter().map(String::as_str);
+            let same: Vec<&str> = named
+                .filter(|server| *server != listed && host(server) == host(listed))
+                .collect();
+            if let [only] = same[..] {
+                addresses.push(only);
+            }
+        }
+        addresses
     }
 
     /// A JSON answer; None where there is nothing.
@@ -89,17 +111,15 @@ impl PulsarAdmin {
         for (at, address) in addresses.iter().enumerate() {
             let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
             nodes.push(json!({"id": at + 1, "host": host, "port": port.parse::<u16>().ok()}));
-            let request = Request {
-                method: "GET",
-                path: "/admin/v2/brokers/configuration/runtime",
-                body: None,
-                token: self.options.token.as_deref(),
-            };
+            let request = self.request("GET", "/admin/v2/brokers/configuration/runtime", None);
             // A broker that has just gone is left out; the caller sees that its settings are missing.
-            if let Ok(answer) = http::send(address, &request, deadline_ns)
-                && let Ok(read @ Value::Object(_)) = serde_json::from_slice(&answer.body)
-            {
-                settings.insert((at + 1).to_string(), read);
+            for server in self.web_addresses(address) {
+                if let Ok(answer) = http::send(server, &request, deadline_ns)
+                    && let Ok(read @ Value::Object(_)) = serde_json::from_slice(&answer.body)
+                {
+                    settings.insert((at + 1).to_string(), read);
+                    break;
+                }
             }
         }
         Ok((nodes, settings))

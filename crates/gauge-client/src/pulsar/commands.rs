@@ -4,6 +4,7 @@
 //! length, a command with its own length, and for messages the payload behind it (module `message`).
 
 use super::wire::{Fields, Malformed, Put};
+use crate::security::Auth;
 
 /// Numbers of the commands; a command's body is the field of the same number.
 mod kind {
@@ -96,13 +97,20 @@ impl SubscriptionType {
     }
 }
 
+/// Where a broker listens: without and with TLS; "": not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Urls<'a> {
+    pub plain: &'a str,
+    pub tls: &'a str,
+}
+
 /// Answer to a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found<'a> {
     /// Ask this broker.
-    Redirect { url: &'a str, is_authoritative: bool },
+    Redirect { urls: Urls<'a>, is_authoritative: bool },
     /// This broker has the topic.
-    Connect { url: &'a str },
+    Connect { urls: Urls<'a> },
     /// It could not be told.
     Failed { error: u64, words: &'a str },
 }
@@ -195,6 +203,13 @@ impl<'a> Body<'a> {
         self.present & 1 << field != 0
     }
 
+    fn urls(&self) -> Result<Urls<'a>, Malformed> {
+        Ok(Urls {
+            plain: self.text(1)?,
+            tls: self.text(2)?,
+        })
+    }
+
     fn text(&self, field: usize) -> Result<&'a str, Malformed> {
         std::str::from_utf8(self.texts[field]).map_err(|_| Malformed("a text that is not UTF-8"))
     }
@@ -249,10 +264,10 @@ pub(super) fn read(command: &[u8]) -> Result<Command<'_>, Malformed> {
             request: number(4),
             found: match number(3) {
                 0 => Found::Redirect {
-                    url: body.text(1)?,
+                    urls: body.urls()?,
                     is_authoritative: number(5) != 0,
                 },
-                1 => Found::Connect { url: body.text(1)? },
+                1 => Found::Connect { urls: body.urls()? },
                 _ => Found::Failed {
                     error: number(6),
                     words: body.text(7)?,
@@ -294,13 +309,20 @@ fn frame(kind: u32, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     bytes
 }
 
-/// Says who we are. `token`: a JSON web token, where the cluster wants one.
-pub(super) fn connect(token: Option<&str>) -> Vec<u8> {
+/// Says who we are: by a JSON web token, by the certificate that TLS has shown, or not at all.
+pub(super) fn connect(auth: Option<&Auth>) -> Vec<u8> {
     frame(kind::CONNECT, |body| {
         body.put_bytes(1, concat!("streamgauge-", env!("CARGO_PKG_VERSION")).as_bytes());
-        if let Some(token) = token {
-            body.put_bytes(3, token.as_bytes());
-            body.put_bytes(5, b"token");
+        match auth {
+            Some(Auth::Token(token)) => {
+                body.put_bytes(3, token.reveal().as_bytes());
+                body.put_bytes(5, b"token");
+            }
+            Some(Auth::External) => {
+                body.put_bytes(3, b"");
+                body.put_bytes(5, b"tls");
+            }
+            _ => {}
         }
         body.put_number(4, PROTOCOL_VERSION);
     })
@@ -472,7 +494,10 @@ mod tests {
             body.put_number(5, 1);
         });
         let found = Found::Redirect {
-            url: "pulsar://b:6650",
+            urls: Urls {
+                plain: "pulsar://b:6650",
+                tls: "",
+            },
             is_authoritative: true,
         };
         assert_eq!(read(&redirect), Ok(Command::Found { request: 9, found }));

@@ -113,7 +113,7 @@ impl Consumer {
             ),
             kind: options.subscription_type,
             start: consumer.start,
-            routes: Routes::new(names.into_iter(), token, INPUT, options.token.clone(), index),
+            routes: Routes::new(names.into_iter(), token, INPUT, options.auth.clone(), index),
             window: Window::new(
                 options.receive_bytes,
                 positions.len(),
@@ -261,7 +261,7 @@ impl Consumer {
         else {
             return Ok(false);
         };
-        session.advance(ready, now_ns)?;
+        session.advance(ready, &shared.poller, now_ns)?;
         if ready.writable {
             session.write(&shared.poller, |_| {})?;
         }

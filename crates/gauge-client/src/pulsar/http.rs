@@ -3,13 +3,9 @@
 //!
 //! Source: RFC 9112 (messages, chunked bodies) and RFC 9110 (redirections).
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
-
-use gauge_load::clock::monotonic_ns;
-
-use crate::stream::resolve;
+use crate::security::Secret;
+use crate::tls::Tls;
+use crate::transport::{Blocking, Lost, resolve};
 
 /// A longer answer is not believed.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
@@ -45,7 +41,9 @@ pub(super) struct Request<'a> {
     pub path: &'a str,
     /// JSON.
     pub body: Option<&'a str>,
-    pub token: Option<&'a str>,
+    pub token: Option<&'a Secret>,
+    /// Given: HTTPS.
+    pub tls: Option<&'a Tls>,
 }
 
 /// Sends a request and follows redirections.
@@ -53,6 +51,11 @@ pub(super) struct Request<'a> {
 /// # Errors
 /// One sentence when no answer could be had by `deadline_ns`.
 pub(super) fn send(server: &str, request: &Request<'_>, deadline_ns: i64) -> Result<Answer, String> {
+    let scheme = if request.tls.is_some() {
+        "https://"
+    } else {
+        "http://"
+    };
     let (mut server, mut path) = (server.to_owned(), request.path.to_owned());
     for _ in 0..=REDIRECTS_MAX {
         let asked = Request {
@@ -63,8 +66,8 @@ pub(super) fn send(server: &str, request: &Request<'_>, deadline_ns: i64) -> Res
         match (answer.status, &answer.location) {
             (301 | 302 | 307 | 308, Some(location)) => {
                 let target = location
-                    .strip_prefix("http://")
-                    .ok_or_else(|| format!("{server}: it redirects to {location:?}, expected http://"))?;
+                    .strip_prefix(scheme)
+                    .ok_or_else(|| format!("{server}: it redirects to {location:?}, expected {scheme}"))?;
                 let at = target.find('/').unwrap_or(target.len());
                 let (host, rest) = target.split_at(at);
                 (server, path) = (
@@ -79,27 +82,17 @@ pub(super) fn send(server: &str, request: &Request<'_>, deadline_ns: i64) -> Res
 }
 
 fn send_once(server: &str, request: &Request<'_>, deadline_ns: i64) -> Result<Answer, String> {
-    let left = || {
-        let left_ns = deadline_ns - monotonic_ns();
-        match u64::try_from(left_ns) {
-            Ok(left_ns @ 1..) => Ok(Duration::from_nanos(left_ns)),
-            _ => Err("no answer in time".to_owned()),
-        }
-    };
-    let addresses = resolve(server)?;
-    let address = addresses.first().ok_or("the name has no address")?;
-    let words = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => "no answer in time".to_owned(),
-        _ => error.to_string(),
-    };
-    let mut stream = TcpStream::connect_timeout(address, left()?).map_err(words)?;
-    stream.set_write_timeout(Some(left()?)).map_err(words)?;
-    stream.write_all(&text(server, request)).map_err(words)?;
+    let peers = resolve(server, request.tls)?;
+    let peer = peers.first().ok_or("the name has no address")?;
+    let words = |lost: Lost| lost.to_string();
+    let mut connection = Blocking::connect(peer, deadline_ns).map_err(words)?;
+    connection
+        .write_all(&text(server, request), deadline_ns)
+        .map_err(words)?;
     let mut bytes = Vec::new();
     let mut chunk = [0; 16 << 10];
     loop {
-        stream.set_read_timeout(Some(left()?)).map_err(words)?;
-        match stream.read(&mut chunk).map_err(words)? {
+        match connection.read(&mut chunk, deadline_ns).map_err(words)? {
             0 => break,
             read => bytes.extend_from_slice(&chunk[..read]),
         }
@@ -116,7 +109,7 @@ fn text(server: &str, request: &Request<'_>) -> Vec<u8> {
         request.method, request.path
     );
     if let Some(token) = request.token {
-        text.push_str(&format!("Authorization: Bearer {token}\r\n"));
+        text.push_str(&format!("Authorization: Bearer {}\r\n", token.reveal()));
     }
     if let Some(body) = request.body {
         text.push_str(&format!(

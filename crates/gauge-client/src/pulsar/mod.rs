@@ -62,8 +62,8 @@ fn check_spec(spec: &LaneSpec) -> Result<(), ClientError> {
 }
 
 /// One sentence for each thing that is done otherwise than asked.
-fn cannot(options: &Options, spec: &LaneSpec) -> Vec<String> {
-    let mut sentences = Vec::new();
+fn cannot(endpoint: &Endpoint, options: &Options, spec: &LaneSpec) -> Vec<String> {
+    let mut sentences: Vec<String> = endpoint.security.cannot().collect();
     let mut add = |sentence: &str| sentences.push(format!("pulsar: {sentence}"));
     if !spec.producers.is_empty() {
         add(
@@ -110,7 +110,7 @@ impl Protocol for Pulsar {
     fn check(&self, endpoint: &Endpoint, spec: &LaneSpec) -> Result<Vec<String>, ClientError> {
         let options = Options::read(endpoint)?;
         check_spec(spec)?;
-        Ok(cannot(&options, spec))
+        Ok(cannot(endpoint, &options, spec))
     }
 
     fn lane(&self, endpoint: &Endpoint, spec: LaneSpec) -> Result<Box<dyn LaneClient>, ClientError> {
@@ -118,7 +118,7 @@ impl Protocol for Pulsar {
         check_spec(&spec)?;
         let lane = Lane::new(
             "the Pulsar client could not connect and find its partitions",
-            &options.servers,
+            endpoint,
             spec,
             |at, spec| producer::Producer::new(at, spec, &options),
             |at, spec| consumer::Consumer::new(at, spec, &options),

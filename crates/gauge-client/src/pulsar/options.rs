@@ -3,27 +3,33 @@
 use serde_json::Value;
 
 use super::commands::SubscriptionType;
+use crate::security::{Auth, Secret};
+use crate::tls::Tls;
 use crate::{ClientError, Endpoint};
 
 /// Longest text of an option.
 const TEXT_BYTES_MAX: usize = 4096;
 /// Bytes of messages that a consumer lets the brokers send ahead, over all its partitions.
 const RECEIVE_BYTES: u64 = 32 << 20;
-/// The port of a broker's web service, where no other is named.
+/// The port of a broker's web service, where no other is named, and with TLS.
 const WEB_PORT: u16 = 8080;
+const WEB_PORT_TLS: u16 = 8443;
+/// The mechanisms of authentication that this client has.
+const MECHANISMS: &[&str] = &["token", "external"];
 
 /// The protocol's options.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
-    /// `host:port` of brokers.
-    pub servers: Vec<String>,
+    /// TLS, with brokers and their web services alike.
+    pub tls: Option<Tls>,
     /// `host:port` of brokers' web services, for administration.
     pub admin: Vec<String>,
     /// `tenant/namespace` of the topics.
     pub namespace: String,
     pub subscription_type: SubscriptionType,
     pub receive_bytes: u64,
-    pub token: Option<String>,
+    /// A token, or the client's certificate.
+    pub auth: Option<Auth>,
 }
 
 const KNOWN: &str = "admin, namespace, subscription_type, receive_bytes, token";
@@ -32,17 +38,22 @@ impl Options {
     /// Reads the options of a request.
     pub fn read(endpoint: &Endpoint) -> Result<Options, ClientError> {
         check_servers("system.bootstrap", &endpoint.bootstrap)?;
+        endpoint.security.check("pulsar", MECHANISMS)?;
+        let web_port = match &endpoint.security.tls {
+            None => WEB_PORT,
+            Some(_) => WEB_PORT_TLS,
+        };
         let web = |server: &String| {
             let host = server.rsplit_once(':').map_or(server.as_str(), |(host, _)| host);
-            format!("{host}:{WEB_PORT}")
+            format!("{host}:{web_port}")
         };
         let mut options = Options {
-            servers: endpoint.bootstrap.clone(),
+            tls: endpoint.security.tls.clone(),
             admin: endpoint.bootstrap.iter().map(web).collect(),
             namespace: "public/default".to_owned(),
             subscription_type: SubscriptionType::Exclusive,
             receive_bytes: RECEIVE_BYTES,
-            token: None,
+            auth: endpoint.security.auth.clone(),
         };
         for (name, value) in &endpoint.options {
             match name.as_str() {
@@ -50,7 +61,10 @@ impl Options {
                 "namespace" => options.namespace = namespace(name, value)?,
                 "subscription_type" => options.subscription_type = subscription_type(name, value)?,
                 "receive_bytes" => options.receive_bytes = bytes(name, value)?,
-                "token" => options.token = Some(text(name, value)?),
+                "token" => {
+                    endpoint.security.check_option(name)?;
+                    options.auth = Some(Auth::Token(Secret::new(text(name, value)?)));
+                }
                 _ => {
                     let message = format!("the pulsar protocol has no such option; it has {KNOWN}");
                     return Err(wrong(name, message));
@@ -58,6 +72,14 @@ impl Options {
             }
         }
         Ok(options)
+    }
+
+    /// The token, where there is one.
+    pub fn token(&self) -> Option<&Secret> {
+        match &self.auth {
+            Some(Auth::Token(token)) => Some(token),
+            _ => None,
+        }
     }
 
     /// A partition's full name.
@@ -162,6 +184,7 @@ mod tests {
         Options::read(&Endpoint {
             bootstrap: vec!["127.0.0.1:6650".to_owned()],
             options: options.as_object().cloned().unwrap_or_default(),
+            security: crate::Security::default(),
         })
     }
 

@@ -114,7 +114,7 @@ impl Producer {
             is_batch_by_key: producer.keys == Keys::Keyed
                 && options.subscription_type == commands::SubscriptionType::KeyShared,
             acks: spec.acks,
-            routes: Routes::new(names, token, INPUT, options.token.clone(), attempts),
+            routes: Routes::new(names, token, INPUT, options.auth.clone(), attempts),
             partitions: (0..topic.partitions).map(|_| Partition::default()).collect(),
             // Producers begin at different partitions, so that they do not all crowd the first.
             turn: (producer.id % topic.partitions.max(1)) as usize,

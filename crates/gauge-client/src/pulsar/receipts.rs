@@ -133,7 +133,7 @@ impl Producer {
         else {
             return Ok(());
         };
-        session.advance(ready, now_ns)?;
+        session.advance(ready, &shared.poller, now_ns)?;
         if ready.writable {
             self.write(link..link + 1, shared, observer)
                 .map_err(|(_, lost)| lost)?;

@@ -5,13 +5,13 @@
 //! lost or the broker closes it because the topic moves. Lookups go to one of the brokers that were named; their answers name the broker,
 //! and each broker that is needed has one connection.
 
-use std::net::SocketAddr;
 use std::ops::Range;
 
-use super::commands::{self, Command, Found};
+use super::commands::{self, Command, Found, Urls};
 use super::session::Session;
 use crate::lane::Shared;
-use crate::stream::{Backoff, InputBytes, Lost, resolve};
+use crate::security::Auth;
+use crate::stream::{Backoff, InputBytes, Lost, Peer, resolve};
 
 /// Lookups and openings under way at a time; brokers refuse more than a few thousand.
 const PENDING_MAX: usize = 500;
@@ -25,7 +25,7 @@ const REDIRECTS_MAX: u32 = 20;
 /// A broker, and the connection to it if there is one.
 #[derive(Debug)]
 pub(super) struct Link {
-    address: SocketAddr,
+    peer: Peer,
     pub session: Option<Session>,
     backoff: Backoff,
     /// Batches without a receipt, and when there was one last.
@@ -90,7 +90,7 @@ pub(super) struct Routes {
     /// The token of the first link; each link's own number stands above.
     token: u64,
     input: InputBytes,
-    auth_token: Option<String>,
+    auth: Option<Auth>,
     /// The link that lookups go to, and how many servers were tried.
     service: Option<usize>,
     attempts: usize,
@@ -108,7 +108,7 @@ impl Routes {
         topics: impl Iterator<Item = String>,
         token: u64,
         input: InputBytes,
-        auth_token: Option<String>,
+        auth: Option<Auth>,
         attempts: usize,
     ) -> Routes {
         let routes: Vec<Route> = topics
@@ -129,7 +129,7 @@ impl Routes {
             links: Vec::new(),
             token,
             input,
-            auth_token,
+            auth,
             service: None,
             attempts,
             requests: 0,
@@ -219,11 +219,11 @@ impl Routes {
     }
 
     /// The link to an address, a new one if need be.
-    fn link_to(&mut self, address: SocketAddr) -> usize {
-        let known = self.links.iter().position(|link| link.address == address);
+    fn link_to(&mut self, peer: &Peer) -> usize {
+        let known = self.links.iter().position(|link| link.peer == *peer);
         known.unwrap_or_else(|| {
             self.links.push(Link {
-                address,
+                peer: peer.clone(),
                 session: None,
                 backoff: Backoff::default(),
                 in_flight: 0,
@@ -233,15 +233,19 @@ impl Routes {
         })
     }
 
-    /// The link to a broker that an answer names: `pulsar://host:port`.
-    fn link_of(&mut self, url: &str) -> Result<usize, Lost> {
+    /// The link to a broker that an answer names: `pulsar://host:port`, or `pulsar+ssl://host:port` where TLS is spoken.
+    fn link_of(&mut self, urls: Urls<'_>, shared: &Shared) -> Result<usize, Lost> {
+        let (url, scheme) = match &shared.tls {
+            None => (urls.plain, "pulsar://"),
+            Some(_) => (urls.tls, "pulsar+ssl://"),
+        };
         let fault = |words: String| Lost::Malformed(format!("the broker's address {url:?}: {words}"));
         let server = url
-            .strip_prefix("pulsar://")
-            .ok_or_else(|| fault("expected pulsar://host:port".to_owned()))?;
-        let addresses = resolve(server.trim_end_matches('/')).map_err(fault)?;
-        match addresses.first() {
-            Some(address) => Ok(self.link_to(*address)),
+            .strip_prefix(scheme)
+            .ok_or_else(|| fault(format!("expected {scheme}host:port")))?;
+        let peers = resolve(server.trim_end_matches('/'), shared.tls.as_ref()).map_err(fault)?;
+        match peers.first() {
+            Some(peer) => Ok(self.link_to(peer)),
             None => Err(fault("the name has no address".to_owned())),
         }
     }
@@ -251,7 +255,7 @@ impl Routes {
         match self.service {
             Some(link) => link,
             None => {
-                let link = self.link_to(shared.servers[self.attempts % shared.servers.len()]);
+                let link = self.link_to(&shared.servers[self.attempts % shared.servers.len()]);
                 self.attempts += 1;
                 self.service = Some(link);
                 link
@@ -267,8 +271,8 @@ impl Routes {
             return Ok(session.is_ready());
         }
         if link.backoff.is_over(now_ns) {
-            let auth = self.auth_token.clone();
-            let session = Session::connect(link.address, &shared.poller, token, self.input, auth, now_ns);
+            let auth = self.auth.clone();
+            let session = Session::connect(&link.peer, &shared.poller, token, self.input, auth, now_ns);
             link.session = Some(session.map_err(|lost| (at, lost))?);
         }
         Ok(false)
@@ -418,17 +422,17 @@ impl Routes {
             return Ok(Event::Nothing);
         };
         match found {
-            Found::Connect { url } => {
-                let link = self.link_of(url)?;
+            Found::Connect { urls } => {
+                let link = self.link_of(urls, shared)?;
                 let route = &mut self.routes[at];
                 (route.link, route.redirects) = (link, 0);
                 self.set(at, Stage::Known);
             }
             Found::Redirect {
-                url,
+                urls,
                 is_authoritative,
             } => {
-                let link = self.link_of(url)?;
+                let link = self.link_of(urls, shared)?;
                 self.routes[at].redirects += 1;
                 // A broker that is not connected yet is asked once it is; a lookup begins anew then, which costs nothing but a redirect.
                 // The connection that is being read is never asked: a broker that sends a lookup back to itself does not know yet.

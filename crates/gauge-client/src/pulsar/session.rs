@@ -1,13 +1,13 @@
 //! One connection to a broker: handshake, frames, signs of life. What its frames say is handed to the owner.
 
-use std::net::SocketAddr;
 use std::ops::Range;
 
 use super::batch::Batch;
 use super::commands::{self, Command};
 use super::error;
 use super::wire::Malformed;
-use crate::stream::{ByteStream, InputBytes, Lost};
+use crate::security::Auth;
+use crate::stream::{ByteStream, InputBytes, Lost, Peer};
 use crate::{Poller, Ready};
 
 /// The handshake may take this long after the connection has come about. Slow: a broker under load answers late.
@@ -58,7 +58,7 @@ pub(super) struct Frame {
 pub(super) struct Session {
     stream: ByteStream<Piece>,
     stage: Stage,
-    token: Option<String>,
+    auth: Option<Auth>,
     handshake_deadline_ns: i64,
     /// Bytes of the input that were parsed and not consumed yet.
     parsed: usize,
@@ -71,17 +71,17 @@ pub(super) struct Session {
 
 impl Session {
     pub fn connect(
-        address: SocketAddr,
+        peer: &Peer,
         poller: &Poller,
         epoll_token: u64,
         input: InputBytes,
-        token: Option<String>,
+        auth: Option<Auth>,
         now_ns: i64,
     ) -> Result<Session, Lost> {
         Ok(Session {
-            stream: ByteStream::connect(address, poller, epoll_token, input, now_ns)?,
+            stream: ByteStream::connect(peer, poller, epoll_token, input, now_ns)?,
             stage: Stage::Connecting,
-            token,
+            auth,
             handshake_deadline_ns: i64::MAX,
             parsed: 0,
             read_ns: now_ns,
@@ -115,11 +115,13 @@ impl Session {
     }
 
     /// To be called when the poller says that the socket is ready.
-    pub fn advance(&mut self, ready: &Ready, now_ns: i64) -> Result<(), Lost> {
-        if self.stream.advance(ready)? {
+    pub fn advance(&mut self, ready: &Ready, poller: &Poller, now_ns: i64) -> Result<(), Lost> {
+        if self.stream.advance(ready, poller)? {
             self.stage = Stage::Greeting;
             self.handshake_deadline_ns = now_ns + HANDSHAKE_NS;
-            self.push(commands::connect(self.token.as_deref()));
+            self.push(commands::connect(self.auth.as_ref()));
+            // With TLS the event that opens the stream need not be one of room to write.
+            self.stream.write(poller, |_| {})?;
         }
         Ok(())
     }

@@ -62,12 +62,11 @@ impl RabbitAdmin {
     }
 
     fn connect_to(server: &str, options: &Options) -> Result<RabbitAdmin, String> {
-        let addresses = resolve(server)?;
-        let address = *addresses.first().ok_or("the name has no address")?;
+        let peers = resolve(server, options.tls.as_ref())?;
+        let peer = peers.first().ok_or("the name has no address")?;
         let poller = Poller::new().map_err(|error| format!("cannot make an epoll instance: {error}"))?;
         let now_ns = monotonic_ns();
-        let session =
-            Session::connect(address, &poller, 0, INPUT, now_ns).map_err(|lost| lost.to_string())?;
+        let session = Session::connect(peer, &poller, 0, INPUT, now_ns).map_err(|lost| lost.to_string())?;
         let mut admin = RabbitAdmin {
             options: options.clone(),
             poller,
@@ -96,7 +95,7 @@ impl RabbitAdmin {
         }
         let mut frames = Vec::new();
         for ready in std::mem::take(&mut self.ready) {
-            self.session.advance(&ready, now_ns)?;
+            self.session.advance(&ready, &self.poller, now_ns)?;
             let mut may_have_more = ready.readable;
             while may_have_more {
                 may_have_more = self.session.read(now_ns)?;

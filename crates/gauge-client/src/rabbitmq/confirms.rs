@@ -32,7 +32,7 @@ pub(super) struct Returning {
 
 impl Producer {
     pub(super) fn connect(&mut self, shared: &mut Shared, now_ns: i64) -> Result<(), Lost> {
-        let server = shared.servers[(self.id as usize + self.attempts) % shared.servers.len()];
+        let server = &shared.servers[(self.id as usize + self.attempts) % shared.servers.len()];
         self.attempts += 1;
         let token = Shared::producer_token(self.index, 0);
         self.session = Some(Session::connect(server, &shared.poller, token, INPUT, now_ns)?);
@@ -72,7 +72,7 @@ impl Producer {
         let Some(session) = &mut self.session else {
             return Ok(());
         };
-        session.advance(ready, now_ns)?;
+        session.advance(ready, &shared.poller, now_ns)?;
         if ready.writable {
             self.write(shared, observer)?;
         }

@@ -139,7 +139,7 @@ impl Consumer {
     }
 
     fn connect(&mut self, shared: &Shared, now_ns: i64) -> Result<(), Lost> {
-        let server = shared.servers[self.attempts % shared.servers.len()];
+        let server = &shared.servers[self.attempts % shared.servers.len()];
         self.attempts += 1;
         let token = Shared::consumer_token(self.index, 0);
         self.session = Some(Session::connect(server, &shared.poller, token, INPUT, now_ns)?);
@@ -300,7 +300,7 @@ impl Consumer {
         let Some(session) = &mut self.session else {
             return Ok(false);
         };
-        session.advance(ready, now_ns)?;
+        session.advance(ready, &shared.poller, now_ns)?;
         if ready.writable {
             self.write(shared, now_ns)?;
         }

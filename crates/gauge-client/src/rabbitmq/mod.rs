@@ -15,6 +15,7 @@ mod codec;
 mod confirms;
 mod consumer;
 mod hash;
+mod login;
 mod offering;
 mod options;
 mod producer;
@@ -85,11 +86,12 @@ fn check_spec(spec: &LaneSpec) -> Result<(), ClientError> {
 }
 
 /// One sentence for each thing that is done otherwise than asked.
-fn cannot(options: &Options, spec: &LaneSpec) -> Vec<String> {
-    let mut sentences = vec![
+fn cannot(endpoint: &Endpoint, options: &Options, spec: &LaneSpec) -> Vec<String> {
+    let mut sentences: Vec<String> = endpoint.security.cannot().collect();
+    sentences.push(
         "rabbitmq: AMQP has no batches; batch.bytes and linger decide what is written together, and batch.in_flight times batch.bytes what may be unconfirmed"
             .to_owned(),
-    ];
+    );
     let mut add = |sentence: &str| sentences.push(format!("rabbitmq: {sentence}"));
     if spec.acks == Acks::Leader {
         add(
@@ -153,7 +155,7 @@ impl Protocol for RabbitMq {
     fn check(&self, endpoint: &Endpoint, spec: &LaneSpec) -> Result<Vec<String>, ClientError> {
         let options = Options::read(endpoint)?;
         check_spec(spec)?;
-        Ok(cannot(&options, spec))
+        Ok(cannot(endpoint, &options, spec))
     }
 
     fn lane(&self, endpoint: &Endpoint, spec: LaneSpec) -> Result<Box<dyn LaneClient>, ClientError> {
@@ -161,7 +163,7 @@ impl Protocol for RabbitMq {
         check_spec(&spec)?;
         let lane = Lane::new(
             "the RabbitMQ client could not connect and find its queues",
-            &options.servers,
+            endpoint,
             spec,
             |at, spec| producer::Producer::new(at, spec, Rc::clone(&options)),
             |at, spec| consumer::Consumer::new(at, spec, Rc::clone(&options)),

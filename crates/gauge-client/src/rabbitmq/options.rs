@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use super::login::Login;
+use crate::tls::Tls;
 use crate::{ClientError, Endpoint};
 
 /// Longest name that AMQP carries.
@@ -26,8 +28,8 @@ pub(super) enum ConsumerAcks {
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     pub servers: Vec<String>,
-    pub user: String,
-    pub password: String,
+    pub tls: Option<Tls>,
+    pub login: Login,
     pub virtual_host: String,
     /// delivery-mode 2: the server writes the message to disk.
     pub persistent: bool,
@@ -45,10 +47,18 @@ const KNOWN: &str = "user, password, virtual_host, persistent, mandatory, consum
 impl Options {
     /// Reads the options of a request.
     pub fn read(endpoint: &Endpoint) -> Result<Options, ClientError> {
+        let (mut user, mut password) = (None, None);
+        for (name, value) in &endpoint.options {
+            match name.as_str() {
+                "user" => user = Some(text(name, value)?),
+                "password" => password = Some(text(name, value)?),
+                _ => {}
+            }
+        }
         let mut options = Options {
             servers: endpoint.bootstrap.clone(),
-            user: "guest".to_owned(),
-            password: "guest".to_owned(),
+            tls: endpoint.security.tls.clone(),
+            login: Login::of(&endpoint.security, user, password)?,
             virtual_host: "/".to_owned(),
             persistent: true,
             mandatory: true,
@@ -59,8 +69,8 @@ impl Options {
         };
         for (name, value) in &endpoint.options {
             match name.as_str() {
-                "user" => options.user = text(name, value)?,
-                "password" => options.password = text(name, value)?,
+                // Read above.
+                "user" | "password" => {}
                 "virtual_host" => options.virtual_host = text(name, value)?,
                 "persistent" => options.persistent = truth(name, value)?,
                 "mandatory" => options.mandatory = truth(name, value)?,
@@ -200,6 +210,7 @@ mod tests {
         Options::read(&Endpoint {
             bootstrap: vec!["127.0.0.1:5672".to_owned()],
             options: options.as_object().cloned().unwrap_or_default(),
+            security: crate::Security::default(),
         })
     }
 

@@ -1,11 +1,9 @@
 //! One AMQP connection: handshake, heartbeats, closing; everything that belongs to a channel is handed to the owner.
 
-use std::net::SocketAddr;
-
 use super::batch::Batch;
 use super::codec::{self, Frame, Malformed, Put, Reader, kind, method, method_frame};
 use super::options::Options;
-use crate::stream::{ByteStream, InputBytes, Lost};
+use crate::stream::{ByteStream, InputBytes, Lost, Peer};
 use crate::{Poller, Ready};
 
 /// The largest frame that is agreed to: what RabbitMQ offers by default.
@@ -98,14 +96,14 @@ pub(super) struct Session {
 
 impl Session {
     pub fn connect(
-        address: SocketAddr,
+        peer: &Peer,
         poller: &Poller,
         token: u64,
         input: InputBytes,
         now_ns: i64,
     ) -> Result<Session, Lost> {
         Ok(Session {
-            stream: ByteStream::connect(address, poller, token, input, now_ns)?,
+            stream: ByteStream::connect(peer, poller, token, input, now_ns)?,
             stage: Stage::Connecting,
             handshake_deadline_ns: i64::MAX,
             parsed: 0,
@@ -160,11 +158,13 @@ impl Session {
     }
 
     /// To be called when the poller says that the socket is ready.
-    pub fn advance(&mut self, ready: &Ready, now_ns: i64) -> Result<(), Lost> {
-        if self.stream.advance(ready)? {
+    pub fn advance(&mut self, ready: &Ready, poller: &Poller, now_ns: i64) -> Result<(), Lost> {
+        if self.stream.advance(ready, poller)? {
             self.stage = Stage::Start;
             self.handshake_deadline_ns = now_ns + HANDSHAKE_NS;
             self.push_control(codec::PROTOCOL_HEADER.to_vec(), now_ns);
+            // With TLS the event that opens the stream need not be one of room to write.
+            self.stream.write(poller, |_| {})?;
         }
         Ok(())
     }
@@ -247,13 +247,12 @@ impl Session {
                 reader.u16()?;
                 let server = reader.table_strings()?;
                 let mechanisms = reader.long_string()?;
-                if !mechanisms
-                    .split(|byte| *byte == b' ')
-                    .any(|name| name == b"PLAIN")
-                {
-                    let words = format!("it offers {:?}, not PLAIN", String::from_utf8_lossy(mechanisms));
-                    return Err(Lost::Refused(error::ACCESS_REFUSED, words));
-                }
+                let mechanisms = String::from_utf8_lossy(mechanisms);
+                let offered: Vec<&str> = mechanisms.split(' ').collect();
+                options
+                    .login
+                    .check_offer(&offered)
+                    .map_err(|words| Lost::Refused(error::ACCESS_REFUSED, words))?;
                 self.server = server;
                 self.stage = Stage::Tune;
                 self.push_control(start_ok(options), now_ns);
@@ -357,13 +356,12 @@ fn start_ok(options: &Options) -> Vec<u8> {
             "authentication_failure_close": true,
         },
     });
-    let response = [b"\0", options.user.as_bytes(), b"\0", options.password.as_bytes()].concat();
     method_frame(0, method::CONNECTION_START_OK, |arguments| {
         if let serde_json::Value::Object(fields) = &properties {
             arguments.put_table(fields);
         }
-        arguments.put_short_string("PLAIN");
-        arguments.put_long_string(&response);
+        arguments.put_short_string(options.login.mechanism());
+        arguments.put_long_string(&options.login.response());
         arguments.put_short_string("en_US");
     })
 }

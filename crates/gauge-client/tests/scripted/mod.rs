@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
@@ -30,6 +30,7 @@ use kafka_protocol::messages::offset_commit_response::{
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::{Decodable, Encodable, StrBytes, decode_request_header_from_buffer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// What happens to a Produce request. One is taken per request; none left: `Store`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,17 +77,32 @@ impl State {
     }
 }
 
+/// What clients must do before they are served.
+#[derive(Clone, Default)]
+pub struct Guard {
+    /// Speak TLS.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// Log in with PLAIN, by this message.
+    pub login: Option<&'static [u8]>,
+}
+
 #[derive(Clone)]
 pub struct Server {
     pub address: SocketAddr,
+    guard: Guard,
     state: Arc<Mutex<State>>,
 }
 
 impl Server {
     pub fn start(partitions: usize) -> Server {
+        Server::start_guarded(partitions, Guard::default())
+    }
+
+    pub fn start_guarded(partitions: usize, guard: Guard) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = Server {
             address: listener.local_addr().unwrap(),
+            guard,
             state: Arc::new(Mutex::new(State {
                 partitions: vec![Vec::new(); partitions],
                 next_offsets: vec![0; partitions],
@@ -98,7 +114,16 @@ impl Server {
             for stream in listener.incoming().flatten() {
                 let server = accepting.clone();
                 // The end of a connection is the end of its thread.
-                thread::spawn(move || drop(server.serve(stream)));
+                thread::spawn(move || {
+                    stream.set_nodelay(true)?;
+                    match &server.guard.tls {
+                        None => server.serve(stream),
+                        Some(config) => {
+                            let connection = ServerConnection::new(Arc::clone(config)).unwrap();
+                            server.serve(StreamOwned::new(connection, stream))
+                        }
+                    }
+                });
             }
         });
         server
@@ -112,8 +137,8 @@ impl Server {
         self.state().fates.extend(fates);
     }
 
-    fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
-        stream.set_nodelay(true)?;
+    fn serve(&self, mut stream: impl Read + Write) -> io::Result<()> {
+        let mut is_known = self.guard.login.is_none();
         loop {
             let mut length = [0; 4];
             stream.read_exact(&mut length)?;
@@ -128,7 +153,28 @@ impl Server {
                 .with_correlation_id(header.correlation_id)
                 .encode(&mut out, key.response_header_version(version))
                 .unwrap();
+            let is_open = matches!(
+                key,
+                ApiKey::ApiVersions | ApiKey::SaslHandshake | ApiKey::SaslAuthenticate
+            );
+            if !is_known && !is_open {
+                return Ok(());
+            }
             match key {
+                ApiKey::SaslHandshake => SaslHandshakeResponse::default()
+                    .with_mechanisms(vec![StrBytes::from_static_str("PLAIN")])
+                    .encode(&mut out, version)
+                    .unwrap(),
+                ApiKey::SaslAuthenticate => {
+                    let request: SaslAuthenticateRequest = read(&mut body, version);
+                    is_known = self.guard.login == Some(&request.auth_bytes[..]);
+                    let refusal = StrBytes::from_static_str("no such user or password");
+                    SaslAuthenticateResponse::default()
+                        .with_error_code(if is_known { 0 } else { 58 })
+                        .with_error_message((!is_known).then_some(refusal))
+                        .encode(&mut out, version)
+                        .unwrap();
+                }
                 ApiKey::ApiVersions => api_versions().encode(&mut out, version).unwrap(),
                 ApiKey::Metadata => self
                     .metadata(&read(&mut body, version))
@@ -170,6 +216,7 @@ impl Server {
             }
             stream.write_all(&(out.len() as u32).to_be_bytes())?;
             stream.write_all(&out)?;
+            stream.flush()?;
         }
     }
 
@@ -349,6 +396,8 @@ fn read<T: Decodable>(body: &mut Bytes, version: i16) -> T {
 
 fn api_versions() -> ApiVersionsResponse {
     let keys = [
+        ApiKey::CreateTopics,
+        ApiKey::DeleteTopics,
         ApiKey::Produce,
         ApiKey::Fetch,
         ApiKey::ListOffsets,

@@ -71,11 +71,11 @@ impl StreamAdmin {
     }
 
     fn connect_to(server: &str, options: &Options) -> Result<(Poller, Session), String> {
-        let addresses = resolve(server)?;
-        let address = *addresses.first().ok_or("the name has no address")?;
+        let peers = resolve(server, options.tls.as_ref())?;
+        let peer = peers.first().ok_or("the name has no address")?;
         let mut poller = Poller::new().map_err(|error| format!("cannot make an epoll instance: {error}"))?;
         let now_ns = monotonic_ns();
-        let mut session = Session::connect(address, &poller, 0, now_ns).map_err(|lost| lost.to_string())?;
+        let mut session = Session::connect(peer, &poller, 0, now_ns).map_err(|lost| lost.to_string())?;
         let mut ready = Vec::new();
         while !session.is_ready() {
             step(
@@ -263,7 +263,7 @@ fn step(
     }
     let mut frames = Vec::new();
     for ready in std::mem::take(ready) {
-        session.advance(&ready, now_ns)?;
+        session.advance(&ready, poller, now_ns)?;
         let mut may_have_more = ready.readable;
         while may_have_more {
             may_have_more = session.read(now_ns)?;

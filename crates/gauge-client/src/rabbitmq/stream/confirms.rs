@@ -14,7 +14,7 @@ use super::publish;
 use super::session::Session;
 use super::wire::{self, Frame, code, error, key};
 use crate::lane::Shared;
-use crate::stream::Lost;
+use crate::stream::{Lost, Peer};
 use crate::{ClientError, Ready};
 
 impl Producer {
@@ -58,20 +58,14 @@ impl Producer {
     }
 
     /// Gives a partition a publisher on a connection to its leader.
-    fn settle_down(
-        &mut self,
-        at: usize,
-        leader: std::net::SocketAddr,
-        shared: &mut Shared,
-        now_ns: i64,
-    ) -> Result<(), Lost> {
+    fn settle_down(&mut self, at: usize, leader: Peer, shared: &mut Shared, now_ns: i64) -> Result<(), Lost> {
         let has_room = |link: &Link, _: &Session| !link.is_declared && link.partitions.len() < PUBLISHERS_MAX;
-        let number = match self.links.find(leader, has_room) {
+        let number = match self.links.find(&leader, has_room) {
             Some(number) => number,
             None => {
                 let number = self.links.vacant();
                 let token = Shared::producer_token(self.index, number);
-                let session = Session::connect(leader, &shared.poller, token, now_ns)?;
+                let session = Session::connect(&leader, &shared.poller, token, now_ns)?;
                 self.links.put(number, leader, Link::default(), session);
                 number
             }
@@ -97,7 +91,7 @@ impl Producer {
         let Some((_, session)) = self.links.get_mut(at) else {
             return Ok(());
         };
-        session.advance(ready, now_ns)?;
+        session.advance(ready, &shared.poller, now_ns)?;
         if ready.writable {
             self.write(at, shared, observer)?;
         }

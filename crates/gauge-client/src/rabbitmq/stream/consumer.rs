@@ -192,24 +192,24 @@ impl Consumer {
     }
 
     fn settle_down(&mut self, at: usize, place: &Place, shared: &Shared, now_ns: i64) -> Result<(), Lost> {
-        let address = match place.replicas.len() {
-            0 => place.leader,
+        let peer = match place.replicas.len() {
+            0 => &place.leader,
             // The leader is tried last.
             count => match (at + self.attempts) % (count + 1) {
-                turn if turn < count => place.replicas[turn],
-                _ if self.attempts == 0 => place.replicas[0],
-                _ => place.leader,
+                turn if turn < count => &place.replicas[turn],
+                _ if self.attempts == 0 => &place.replicas[0],
+                _ => &place.leader,
             },
         };
         let count_max = usize::from(self.options.streams_per_connection);
         let has_room = |link: &Link, _: &Session| !link.is_subscribed && link.positions.len() < count_max;
-        let number = match self.links.find(address, has_room) {
+        let number = match self.links.find(peer, has_room) {
             Some(number) => number,
             None => {
                 let number = self.links.vacant();
                 let token = Shared::consumer_token(self.index, number);
-                let session = Session::connect(address, &shared.poller, token, now_ns)?;
-                self.links.put(number, address, Link::default(), session);
+                let session = Session::connect(peer, &shared.poller, token, now_ns)?;
+                self.links.put(number, peer.clone(), Link::default(), session);
                 number
             }
         };

@@ -1,12 +1,11 @@
 //! The connections of a producer or consumer, each to one node, numbered from 1.
 
-use std::net::SocketAddr;
-
 use super::session::Session;
+use crate::stream::Peer;
 
 #[derive(Debug)]
 struct Place<L> {
-    address: SocketAddr,
+    peer: Peer,
     link: L,
     session: Session,
 }
@@ -25,11 +24,11 @@ impl<L> Default for Links<L> {
 
 impl<L> Links<L> {
     /// The number of a connection to a node of which `has_room` is true.
-    pub fn find(&self, address: SocketAddr, has_room: impl Fn(&L, &Session) -> bool) -> Option<usize> {
+    pub fn find(&self, peer: &Peer, has_room: impl Fn(&L, &Session) -> bool) -> Option<usize> {
         let is_it = |place: &Option<Place<L>>| {
             place
                 .as_ref()
-                .is_some_and(|place| place.address == address && has_room(&place.link, &place.session))
+                .is_some_and(|place| place.peer == *peer && has_room(&place.link, &place.session))
         };
         self.places.iter().position(is_it).map(|at| at + 1)
     }
@@ -46,12 +45,8 @@ impl<L> Links<L> {
     }
 
     /// Puts a connection into a vacant place.
-    pub fn put(&mut self, number: usize, address: SocketAddr, link: L, session: Session) {
-        self.places[number - 1] = Some(Place {
-            address,
-            link,
-            session,
-        });
+    pub fn put(&mut self, number: usize, peer: Peer, link: L, session: Session) {
+        self.places[number - 1] = Some(Place { peer, link, session });
     }
 
     /// Takes a connection away.

@@ -4,7 +4,6 @@
 //! own that is closed when everything was found. The nodes that were named are asked in turn.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 use super::super::codec::Reader;
@@ -13,7 +12,7 @@ use super::options::Options;
 use super::session::Session;
 use super::wire::{self, code, key};
 use crate::lane::Shared;
-use crate::stream::{Backoff, Lost, resolve};
+use crate::stream::{Backoff, Lost, Peer, resolve};
 use crate::{ClientError, Ready};
 
 /// Pause before what was not found is asked for again: an election takes a few hundred milliseconds.
@@ -26,8 +25,8 @@ const STREAMS_MAX: usize = 1000;
 /// Where a stream is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    pub leader: SocketAddr,
-    pub replicas: Vec<SocketAddr>,
+    pub leader: Peer,
+    pub replicas: Vec<Peer>,
 }
 
 /// What was found about the stream with the owner's number.
@@ -47,7 +46,7 @@ pub(super) struct Locator {
     asked: usize,
     answer_by_ns: i64,
     ask_at_ns: i64,
-    addresses: HashMap<String, SocketAddr>,
+    peers: HashMap<String, Peer>,
 }
 
 impl Locator {
@@ -63,7 +62,7 @@ impl Locator {
             asked: 0,
             answer_by_ns: i64::MAX,
             ask_at_ns: i64::MIN,
-            addresses: HashMap::new(),
+            peers: HashMap::new(),
         }
     }
 
@@ -101,7 +100,7 @@ impl Locator {
             if !self.backoff.is_over(now_ns) || now_ns < self.ask_at_ns {
                 return Ok(());
             }
-            let server = shared.servers[self.attempts % shared.servers.len()];
+            let server = &shared.servers[self.attempts % shared.servers.len()];
             self.attempts += 1;
             self.session = Some(Session::connect(server, &shared.poller, self.token, now_ns)?);
         }
@@ -166,7 +165,7 @@ impl Locator {
         now_ns: i64,
         found: &mut Vec<Found>,
     ) -> Result<(), Lost> {
-        session.advance(ready, now_ns)?;
+        session.advance(ready, &shared.poller, now_ns)?;
         let options = Rc::clone(&self.options);
         let mut may_have_more = ready.readable;
         while may_have_more {
@@ -209,9 +208,9 @@ impl Locator {
     }
 
     fn place(&mut self, told: &wire::Whereabouts, shared: &mut Shared) -> Result<Place, u16> {
-        let leader = told.leader.as_deref().and_then(|node| self.address(node, shared));
+        let leader = told.leader.as_deref().and_then(|node| self.peer(node, shared));
         let leader = leader.ok_or(code::STREAM_NOT_AVAILABLE)?;
-        let replicas = told.replicas.iter().filter_map(|node| self.address(node, shared));
+        let replicas = told.replicas.iter().filter_map(|node| self.peer(node, shared));
         Ok(Place {
             replicas: replicas.collect(),
             leader,
@@ -219,14 +218,14 @@ impl Locator {
     }
 
     /// The address of a node by the name that it advertises. Names are looked up once.
-    fn address(&mut self, node: &str, shared: &mut Shared) -> Option<SocketAddr> {
-        if let Some(address) = self.addresses.get(node) {
-            return Some(*address);
+    fn peer(&mut self, node: &str, shared: &mut Shared) -> Option<Peer> {
+        if let Some(peer) = self.peers.get(node) {
+            return Some(peer.clone());
         }
-        match resolve(node).map(|addresses| addresses.first().copied()) {
-            Ok(Some(address)) => {
-                self.addresses.insert(node.to_owned(), address);
-                Some(address)
+        match resolve(node, shared.tls.as_ref()).map(|peers| peers.into_iter().next()) {
+            Ok(Some(peer)) => {
+                self.peers.insert(node.to_owned(), peer.clone());
+                Some(peer)
             }
             missing => {
                 shared.trouble = Some(format!(

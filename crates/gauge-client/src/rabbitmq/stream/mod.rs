@@ -53,11 +53,12 @@ fn check_spec(spec: &LaneSpec) -> Result<(), ClientError> {
 }
 
 /// One sentence for each thing that is done otherwise than asked.
-fn cannot(options: &Options, spec: &LaneSpec) -> Vec<String> {
-    let mut sentences = vec![
+fn cannot(endpoint: &Endpoint, options: &Options, spec: &LaneSpec) -> Vec<String> {
+    let mut sentences: Vec<String> = endpoint.security.cannot().collect();
+    sentences.push(
         "rabbitmq-stream: messages are confirmed one by one, so batch.in_flight times batch.bytes is what may be unconfirmed per connection"
             .to_owned(),
-    ];
+    );
     let mut add = |sentence: &str| sentences.push(format!("rabbitmq-stream: {sentence}"));
     if spec.acks == Acks::Leader {
         add(
@@ -90,7 +91,7 @@ impl Protocol for RabbitMqStream {
     fn check(&self, endpoint: &Endpoint, spec: &LaneSpec) -> Result<Vec<String>, ClientError> {
         let options = Options::read(endpoint)?;
         check_spec(spec)?;
-        Ok(cannot(&options, spec))
+        Ok(cannot(endpoint, &options, spec))
     }
 
     fn lane(&self, endpoint: &Endpoint, spec: LaneSpec) -> Result<Box<dyn LaneClient>, ClientError> {
@@ -98,7 +99,7 @@ impl Protocol for RabbitMqStream {
         check_spec(&spec)?;
         let lane = Lane::new(
             "the RabbitMQ stream client could not connect and find its streams",
-            &options.servers,
+            endpoint,
             spec,
             |at, spec| producer::Producer::new(at, spec, Rc::clone(&options)),
             |at, spec| consumer::Consumer::new(at, spec, Rc::clone(&options)),

@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value};
 
+use super::super::login::Login;
 use super::super::options::{self as amqp, check_servers, text, wrong};
+use crate::tls::Tls;
 use crate::{ClientError, Endpoint, Topic};
 
 /// Chunks that the server may send ahead: what RabbitMQ's Java client begins with.
@@ -20,8 +22,8 @@ pub(super) struct Options {
     pub servers: Vec<String>,
     /// Options of the AMQP listeners of the nodes: exchange and bindings of a super stream are made there. None: there are none.
     pub amqp: Option<amqp::Options>,
-    pub user: String,
-    pub password: String,
+    pub tls: Option<Tls>,
+    pub login: Login,
     pub virtual_host: String,
     pub heartbeat_s: u32,
     /// Chunks that the server may send ahead, per stream.
@@ -38,11 +40,19 @@ const KNOWN: &str =
 impl Options {
     /// Reads the options of a request.
     pub fn read(endpoint: &Endpoint) -> Result<Options, ClientError> {
+        let (mut user, mut password) = (None, None);
+        for (name, value) in &endpoint.options {
+            match name.as_str() {
+                "user" => user = Some(text(name, value)?),
+                "password" => password = Some(text(name, value)?),
+                _ => {}
+            }
+        }
         let mut options = Options {
             servers: endpoint.bootstrap.clone(),
             amqp: None,
-            user: "guest".to_owned(),
-            password: "guest".to_owned(),
+            tls: endpoint.security.tls.clone(),
+            login: Login::of(&endpoint.security, user, password)?,
             virtual_host: "/".to_owned(),
             heartbeat_s: HEARTBEAT_S,
             credits: CREDITS,
@@ -52,8 +62,8 @@ impl Options {
         let mut amqp_servers = Vec::new();
         for (name, value) in &endpoint.options {
             match name.as_str() {
-                "user" => options.user = text(name, value)?,
-                "password" => options.password = text(name, value)?,
+                // Read above.
+                "user" | "password" => {}
                 "virtual_host" => options.virtual_host = text(name, value)?,
                 "heartbeat_s" => options.heartbeat_s = number(name, value, 0, u16::MAX)?.into(),
                 "credits" => options.credits = number(name, value, 1, u16::MAX)?,
@@ -80,6 +90,7 @@ impl Options {
             options.amqp = Some(amqp::Options::read(&Endpoint {
                 bootstrap: amqp_servers,
                 options: given.map(|(name, value)| (name.clone(), value.clone())).collect(),
+                security: endpoint.security.clone(),
             })?);
         }
         Ok(options)
@@ -142,6 +153,7 @@ mod tests {
         Options::read(&Endpoint {
             bootstrap: vec!["127.0.0.1:5552".to_owned()],
             options: options.as_object().cloned().unwrap_or_default(),
+            security: crate::Security::default(),
         })
     }
 
@@ -152,7 +164,8 @@ mod tests {
         }))
         .unwrap();
         assert_eq!((options.credits, options.heartbeat_s), (3, HEARTBEAT_S));
-        assert_eq!(options.amqp.unwrap().user, "u");
+        assert_eq!(options.amqp.unwrap().login, options.login);
+        assert_eq!(options.login.response(), b"\0u\0guest");
         for (given, field) in [
             (
                 serde_json::json!({"prefetch_msgs": 1}),

@@ -28,7 +28,7 @@ impl Consumer {
         let Some((_, session)) = self.links.get_mut(at) else {
             return Ok(false);
         };
-        session.advance(ready, now_ns)?;
+        session.advance(ready, &shared.poller, now_ns)?;
         if ready.writable {
             self.write(at, shared, now_ns)?;
         }

@@ -1,13 +1,11 @@
 //! One connection of the stream protocol: handshake, heartbeats, closing; everything else is handed to the owner.
 
-use std::net::SocketAddr;
-
 use super::super::batch::Batch;
 use super::super::codec::{Malformed, Put, Reader};
 use super::super::session::error as amqp_error;
 use super::options::Options;
 use super::wire::{self, Frame, code, key};
-use crate::stream::{ByteStream, InputBytes, Lost};
+use crate::stream::{ByteStream, InputBytes, Lost, Peer};
 use crate::{Poller, Ready};
 
 /// The largest frame that is sent where the server sets no limit: what RabbitMQ offers by default.
@@ -69,9 +67,9 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub fn connect(address: SocketAddr, poller: &Poller, token: u64, now_ns: i64) -> Result<Session, Lost> {
+    pub fn connect(peer: &Peer, poller: &Poller, token: u64, now_ns: i64) -> Result<Session, Lost> {
         Ok(Session {
-            stream: ByteStream::connect(address, poller, token, INPUT, now_ns)?,
+            stream: ByteStream::connect(peer, poller, token, INPUT, now_ns)?,
             stage: Stage::Connecting,
             handshake_deadline_ns: i64::MAX,
             parsed: 0,
@@ -120,8 +118,8 @@ impl Session {
     }
 
     /// To be called when the poller says that the socket is ready.
-    pub fn advance(&mut self, ready: &Ready, now_ns: i64) -> Result<(), Lost> {
-        if self.stream.advance(ready)? {
+    pub fn advance(&mut self, ready: &Ready, poller: &Poller, now_ns: i64) -> Result<(), Lost> {
+        if self.stream.advance(ready, poller)? {
             self.stage = Stage::PeerProperties;
             self.handshake_deadline_ns = now_ns + HANDSHAKE_NS;
             let properties = [("product", "streamgauge"), ("version", env!("CARGO_PKG_VERSION"))];
@@ -129,6 +127,8 @@ impl Session {
                 wire::put_texts(fields, properties.into_iter());
             });
             self.push_control(hello, now_ns);
+            // With TLS the event that opens the stream need not be one of room to write.
+            self.stream.write(poller, |_| {})?;
         }
         Ok(())
     }
@@ -244,15 +244,15 @@ impl Session {
                 for _ in 0..wire::count(&mut reader)? {
                     offered.push(wire::text(&mut reader)?);
                 }
-                if !offered.iter().any(|name| name == "PLAIN") {
-                    let words = format!("it offers {}, not PLAIN", offered.join(", "));
-                    return Err(Lost::Refused(amqp_error::ACCESS_REFUSED, words));
-                }
+                let offered: Vec<&str> = offered.iter().map(String::as_str).collect();
+                options
+                    .login
+                    .check_offer(&offered)
+                    .map_err(|words| Lost::Refused(amqp_error::ACCESS_REFUSED, words))?;
                 self.stage = Stage::Authenticate;
-                let login = [b"\0", options.user.as_bytes(), b"\0", options.password.as_bytes()].concat();
                 wire::request(key::SASL_AUTHENTICATE, 0, |fields| {
-                    wire::put_text(fields, "PLAIN");
-                    fields.put_long_string(&login);
+                    wire::put_text(fields, options.login.mechanism());
+                    fields.put_long_string(&options.login.response());
                 })
             }
             Stage::Authenticate => {
