@@ -335,7 +335,7 @@ mod tests {
 
     const FIRST: &[u8] = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO";
     const SERVER_NONCE: &str = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0";
-    const FINAL: &str = "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIK4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
+    const FINAL: &str = "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
 
     fn verifier(password: &str) -> Arc<Verifier> {
         let salt = BASE64.decode("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();
