@@ -4,10 +4,14 @@ use std::io::Write;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
 
+use crate::access::Access;
+use crate::access::certificate;
+use crate::access::users::{self, Users};
 use crate::settings::{MEMORY_BYTES_MIN, Settings};
 use crate::start::{self, Running};
 use crate::storage::segment::Durability;
@@ -42,6 +46,19 @@ pub struct Args {
     /// The host name or address that clients are told (default: the listening address).
     #[arg(long, value_name = "HOST")]
     advertise: Option<String>,
+    /// PEM file with a certificate (chain) for the host that clients are told: connections are encrypted (TLS 1.2 and 1.3).
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// PEM file with the certificate's private key.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// File with a line NAME:PASSWORD (or what --make-user prints) for each user, readable by its owner only: clients have to log in (SCRAM-SHA-256,
+    /// SCRAM-SHA-512, with --certificate also PLAIN).
+    #[arg(long, value_name = "FILE")]
+    users: Option<PathBuf>,
+    /// Ask for a password on standard input, print lines for the file of --users that recognise it without showing it, and end.
+    #[arg(long, value_name = "NAME", exclusive = true)]
+    make_user: Option<String>,
     /// Where the journal is; created if it is not there.
     #[arg(long, value_name = "DIR", default_value = "gauge-log-data")]
     data: PathBuf,
@@ -75,7 +92,7 @@ pub struct Args {
     /// Append events to this file, one JSON object per line.
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
-    /// Allow addresses that other machines can reach. There is no authentication and no encryption: anyone who reaches the port can read and write everything.
+    /// Allow addresses that other machines can reach without --certificate and --users: anyone who reaches the port can then read and write everything.
     #[arg(long)]
     insecure: bool,
     /// Break a promise on purpose, for tests of what is to find that out.
@@ -85,31 +102,36 @@ pub struct Args {
 
 /// Runs the log until it is told to stop (SIGTERM, SIGINT).
 pub fn run(args: Args) -> ExitCode {
+    if let Some(name) = &args.make_user {
+        return match users::make_user(name) {
+            Ok(lines) => {
+                print!("{lines}");
+                ExitCode::SUCCESS
+            }
+            Err(message) => complain(EXIT_INPUT, &message),
+        };
+    }
     let settings = match settings(args) {
         Ok(settings) => settings,
-        Err(message) => {
-            eprintln!("gauge log: {message}");
-            return ExitCode::from(EXIT_INPUT);
-        }
+        Err(message) => return complain(EXIT_INPUT, &message),
     };
     // Threads inherit the mask, so that signals only arrive where they are waited for.
     let signals = block_signals();
     let running = match start::start(settings) {
         Ok(running) => running,
-        Err(message) => {
-            eprintln!("gauge log: {message}");
-            return ExitCode::from(EXIT_FAILED);
-        }
+        Err(message) => return complain(EXIT_FAILED, &message),
     };
     announce(&running);
     stop_on_signal(signals, &running);
     match running.wait() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("gauge log: {message}");
-            ExitCode::from(EXIT_FAILED)
-        }
+        Err(message) => complain(EXIT_FAILED, &message),
     }
+}
+
+fn complain(status: u8, message: &str) -> ExitCode {
+    eprintln!("gauge log: {message}");
+    ExitCode::from(status)
 }
 
 fn announce(running: &Running) {
@@ -118,9 +140,10 @@ fn announce(running: &Running) {
     let _ = writeln!(out, "ready {}", running.address).and_then(|()| out.flush());
     let durability = running.shared.settings.durability.name();
     let address = running.address.to_string();
+    let security = running.shared.settings.access.security_protocol();
     running.shared.events.write(
         "ready",
-        serde_json::json!({"address": address, "durability": durability}),
+        serde_json::json!({"address": address, "durability": durability, "security_protocol": security}),
     );
 }
 
@@ -154,23 +177,51 @@ fn resolve(option: &str, text: &str) -> Result<SocketAddr, String> {
     addresses.next().ok_or(expected)
 }
 
-fn check_reach(option: &str, address: &SocketAddr, insecure: bool) -> Result<(), String> {
-    let loopback = match address.ip() {
+fn is_loopback(address: &SocketAddr) -> bool {
+    match address.ip() {
         IpAddr::V4(ip) => ip.is_loopback(),
         IpAddr::V6(ip) => ip.is_loopback(),
-    };
-    if loopback || insecure {
+    }
+}
+
+/// Refuses an address that other machines can reach while something is missing that would protect it.
+fn check_reach(option: &str, address: &SocketAddr, insecure: bool, missing: &str) -> Result<(), String> {
+    if is_loopback(address) || insecure || missing.is_empty() {
         return Ok(());
     }
     Err(format!(
-        "{option} {address} can be reached from other machines, and this log has neither authentication nor encryption. \
-         Use a loopback address (127.0.0.1), or add --insecure if the network is yours alone"
+        "{option} {address} can be reached from other machines: {missing}, use a loopback address (127.0.0.1), \
+         or add --insecure if the network is yours alone"
     ))
+}
+
+fn access(args: &Args) -> Result<Access, String> {
+    let tls = match (&args.certificate, &args.key) {
+        (Some(certificate), Some(key)) => Some(certificate::read(certificate, key)?),
+        _ => None,
+    };
+    let users = args.users.as_deref().map(Users::read).transpose()?;
+    Ok(Access {
+        tls,
+        users: users.map(Arc::new),
+    })
+}
+
+fn missing_protection(access: &Access) -> &'static str {
+    match (&access.tls, &access.users) {
+        (None, None) => {
+            "encrypt connections with --certificate FILE and --key FILE and let clients log in with --users FILE"
+        }
+        (None, Some(_)) => "encrypt connections with --certificate FILE and --key FILE",
+        (Some(_), None) => "let clients log in with --users FILE",
+        (Some(_), Some(_)) => "",
+    }
 }
 
 fn settings(args: Args) -> Result<Settings, String> {
     let listen = resolve("--listen", &args.listen)?;
-    check_reach("--listen", &listen, args.insecure)?;
+    let access = access(&args)?;
+    check_reach("--listen", &listen, args.insecure, missing_protection(&access))?;
     if listen.ip().is_unspecified() && args.advertise.is_none() {
         return Err(format!(
             "--listen {listen} stands for every address; say which one clients should use with --advertise HOST"
@@ -182,7 +233,9 @@ fn settings(args: Args) -> Result<Settings, String> {
         .map(|text| resolve("--metrics", text))
         .transpose()?;
     if let Some(metrics) = &metrics {
-        check_reach("--metrics", metrics, args.insecure)?;
+        // Metrics are served as they are to whoever asks, whatever protects the log.
+        let missing = "its metrics are shown to anyone";
+        check_reach("--metrics", metrics, args.insecure, missing)?;
     }
     let in_range = |option: &str, value: u64, min: u64, max: u64| {
         if (min..=max).contains(&value) {
@@ -222,6 +275,7 @@ fn settings(args: Args) -> Result<Settings, String> {
         .transpose()?;
     Ok(Settings {
         listen,
+        access,
         advertise: args.advertise,
         data: args.data,
         durability: match args.durability {

@@ -3,11 +3,12 @@
 //! See `docs/reference-log.md` for what it is for, how it stores data, and what it measures. The parts:
 //!
 //! - `cli`: the command `gauge log`; `settings`: what it was told; `start`: threads and their end.
-//! - `net`: sockets; `api`: requests and responses; `wire` and `batch`: the formats.
+//! - `access`: who may speak to it; `net`: sockets; `api`: requests and responses; `wire` and `batch`: the formats.
 //! - `broker`: topics, groups, producers, behind one lock and without I/O.
 //! - `storage`: the journal; `commit`, `write_back`, `prepare`, `load`, `maintain`: the threads that touch the disk; `recovery`: what happens before them.
 //! - `scheduling`: what threads ask of the kernel.
 
+pub mod access;
 pub mod api;
 pub mod batch;
 pub mod broker;

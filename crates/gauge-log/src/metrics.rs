@@ -71,6 +71,10 @@ pub struct Metrics {
     pub memory_waits: Counter,
     /// Connections closed because their client did not read and memory was short.
     pub evicted: Counter,
+    /// Attempts to log in that failed.
+    pub failed_logins: Counter,
+    /// Connections closed because their clients had not logged in when their time was over, or when others needed their place.
+    pub strangers_closed: Counter,
     /// Connections open now.
     pub connections: Gauge,
 }
@@ -144,6 +148,16 @@ impl Metrics {
                 "evicted_connections",
                 "Connections closed because their client did not read.",
                 &self.evicted,
+            ),
+            (
+                "failed_logins",
+                "Attempts to log in that failed.",
+                &self.failed_logins,
+            ),
+            (
+                "strangers_closed",
+                "Connections closed because their client had not logged in.",
+                &self.strangers_closed,
             ),
         ];
         let gauges = [

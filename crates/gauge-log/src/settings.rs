@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::access::Access;
 use crate::storage::chunk::CHUNK_BYTES;
 use crate::storage::segment::Durability;
 
@@ -19,6 +20,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// The host name or address that clients are told; the listening address by default.
     pub advertise: Option<String>,
+    /// Who may ask, and how connections are protected.
+    pub access: Access,
     /// Where the journal is.
     pub data: PathBuf,
     /// What an acknowledgement promises.

@@ -158,6 +158,12 @@ fn broker_configs(shared: &Shared) -> Vec<Config> {
             Kind::String,
         ),
         config(
+            "streamgauge.security.protocol",
+            settings.access.security_protocol(),
+            Source::Static,
+            Kind::String,
+        ),
+        config(
             "streamgauge.memory.bytes",
             settings.memory_bytes,
             Source::Static,

@@ -11,8 +11,10 @@ pub mod groups;
 pub mod metadata;
 pub mod offsets;
 pub mod produce;
+pub mod sasl;
 pub mod topics;
 
+use crate::access::exchange::Exchange;
 use crate::broker::topics::ConnectionId;
 use crate::shared::Shared;
 use crate::wire::{Malformed, Read, Reader, Writer};
@@ -38,6 +40,10 @@ pub enum Outcome {
     Fetch(Box<fetch::FetchRequest>),
     /// The group coordinator answers, now or later.
     Group,
+    /// Its response, now: the client has logged in.
+    LoggedIn(Vec<u8>),
+    /// Its response, if there is one, and then the connection ends: the client could not log in.
+    Refused(Option<Vec<u8>>),
     /// There is no memory for its data until earlier data is written: handle it again later.
     NoMemory,
 }
@@ -64,7 +70,7 @@ const fn api(key: i16, min: i16, max: i16, flexible: i16) -> Api {
     }
 }
 
-/// Everything that is understood. Topic ids in Produce (13) and Fetch (13) are left out: names say the same, and every client falls back.
+/// Everything that is understood once a client may ask. Topic ids in Produce (13) and Fetch (13) are left out: names say the same, and every client falls back.
 pub const APIS: [Api; 24] = [
     api(0, 3, 12, 9),  // Produce
     api(1, 4, 12, 12), // Fetch
@@ -92,7 +98,26 @@ pub const APIS: [Api; 24] = [
     api(60, 0, 1, 0),  // DescribeCluster
 ];
 
+/// What is understood besides where there are users.
+pub const SASL_APIS: [Api; 2] = [
+    api(SASL_HANDSHAKE, 0, 1, i16::MAX), // SaslHandshake
+    api(SASL_AUTHENTICATE, 0, 2, 2),     // SaslAuthenticate
+];
+
+const SASL_HANDSHAKE: i16 = 17;
 const API_VERSIONS: i16 = 18;
+const SASL_AUTHENTICATE: i16 = 36;
+
+/// What this log understands.
+fn offered(shared: &Shared) -> impl Iterator<Item = &'static Api> {
+    let (always, login): (&'static [Api], &'static [Api]) = (&APIS, &SASL_APIS);
+    let login = if shared.settings.access.users.is_some() {
+        login
+    } else {
+        &[]
+    };
+    always.iter().chain(login)
+}
 
 /// One request and the way to its response.
 #[derive(Debug)]
@@ -150,17 +175,57 @@ pub fn api_of(key: i16) -> Api {
 
 /// Handles one request frame (without its length field).
 pub fn handle(shared: &Shared, connection: ConnectionId, frame: &[u8]) -> Read<Outcome> {
+    match open(shared, connection, frame)? {
+        Opened::Request(request) => dispatch(request),
+        Opened::Answered(response) => Ok(Outcome::Answer(response)),
+    }
+}
+
+/// Handles one request frame of a client that has not logged in.
+pub fn handle_stranger(
+    shared: &Shared,
+    connection: ConnectionId,
+    exchange: &mut Exchange,
+    frame: &[u8],
+) -> Read<Outcome> {
+    let Some(users) = &shared.settings.access.users else {
+        return Err(Malformed("a login where there are no users"));
+    };
+    if exchange.is_bare {
+        return sasl::bare(exchange, users, frame);
+    }
+    let request = match open(shared, connection, frame)? {
+        Opened::Request(request) => request,
+        Opened::Answered(response) => return Ok(Outcome::Answer(response)),
+    };
+    match request.api.key {
+        API_VERSIONS => dispatch(request),
+        SASL_HANDSHAKE => sasl::handshake(request, Some(exchange)),
+        SASL_AUTHENTICATE => sasl::authenticate(request, Some(exchange), users),
+        _ => Err(Malformed("a request before the login")),
+    }
+}
+
+/// A frame whose header was read.
+enum Opened<'a> {
+    Request(Request<'a>),
+    /// There is nothing to do for it but to send this.
+    Answered(Vec<u8>),
+}
+
+fn open<'a>(shared: &'a Shared, connection: ConnectionId, frame: &'a [u8]) -> Read<Opened<'a>> {
     let mut body = Reader::new(frame, false);
     let key = body.i16()?;
     let version = body.i16()?;
     let correlation_id = body.i32()?;
-    let Some(&api) = APIS.iter().find(|api| api.key == key) else {
+    let Some(&api) = offered(shared).find(|api| api.key == key) else {
         return Err(Malformed("an API that is not offered"));
     };
     if version < api.min || version > api.max {
         return match key {
             // KIP-511: whoever asks for versions in a version that is not known gets them in version 0.
-            API_VERSIONS => Ok(Outcome::Answer(versions(
+            API_VERSIONS => Ok(Opened::Answered(versions(
+                shared,
                 api,
                 0,
                 correlation_id,
@@ -172,7 +237,7 @@ pub fn handle(shared: &Shared, connection: ConnectionId, frame: &[u8]) -> Read<O
     let client_id = body.nullable_string()?.unwrap_or_default();
     body.set_flexible(version >= api.flexible);
     body.tags()?;
-    let request = Request {
+    Ok(Opened::Request(Request {
         shared,
         connection,
         client_id,
@@ -180,8 +245,7 @@ pub fn handle(shared: &Shared, connection: ConnectionId, frame: &[u8]) -> Read<O
         version,
         correlation_id,
         body,
-    };
-    dispatch(request)
+    }))
 }
 
 fn dispatch(request: Request<'_>) -> Read<Outcome> {
@@ -201,18 +265,21 @@ fn dispatch(request: Request<'_>) -> Read<Outcome> {
         16 => groups::list(request),
         API_VERSIONS => {
             let Request {
+                shared,
                 api,
                 version,
                 correlation_id,
                 ..
             } = request;
             Ok(Outcome::Answer(versions(
+                shared,
                 api,
                 version,
                 correlation_id,
                 ErrorCode::None,
             )))
         }
+        SASL_HANDSHAKE => sasl::handshake(request, None),
         19 => topics::create(request),
         20 => topics::delete(request),
         21 => offsets::delete_records(request),
@@ -220,6 +287,10 @@ fn dispatch(request: Request<'_>) -> Read<Outcome> {
         23 => offsets::offset_for_leader_epoch(request),
         32 => configs::describe(request),
         35 => metadata::describe_log_dirs(request),
+        SASL_AUTHENTICATE => match &request.shared.settings.access.users {
+            Some(users) => sasl::authenticate(request, None, users),
+            None => Err(Malformed("an API that is not offered")),
+        },
         37 => topics::create_partitions(request),
         42 => groups::delete(request),
         60 => metadata::describe_cluster(request),
@@ -227,11 +298,11 @@ fn dispatch(request: Request<'_>) -> Read<Outcome> {
     }
 }
 
-fn versions(api: Api, version: i16, correlation_id: i32, error: ErrorCode) -> Vec<u8> {
+fn versions(shared: &Shared, api: Api, version: i16, correlation_id: i32, error: ErrorCode) -> Vec<u8> {
     let mut out = begin(api, version, correlation_id);
     out.i16(error as i16);
-    out.array(APIS.len());
-    for api in APIS {
+    out.array(offered(shared).count());
+    for api in offered(shared) {
         out.i16(api.key);
         out.i16(api.min);
         out.i16(api.max);

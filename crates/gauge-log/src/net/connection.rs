@@ -5,7 +5,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Instant;
 
 use super::output::Response;
+use super::transport::Transport;
+use crate::access::exchange::Exchange;
 use crate::api::fetch::FetchRequest;
+use crate::settings::FRAME_BYTES_MAX;
 
 /// What the last request waits for. Later requests of the connection wait with it, as in Kafka.
 #[derive(Debug)]
@@ -21,7 +24,7 @@ pub enum Parked {
     Group,
     /// A request that is still in `input` and waits for memory.
     Memory,
-    /// The byte rate limit.
+    /// The byte rate limit, or the one of attempts to log in.
     Limit {
         /// When the connection may go on.
         until: Instant,
@@ -42,6 +45,14 @@ pub struct Waiting {
 pub struct Connection {
     /// The socket.
     pub socket: OwnedFd,
+    /// How bytes go over it.
+    pub transport: Transport,
+    /// How far the client is with showing who it is; None: its requests are answered.
+    pub exchange: Option<Exchange>,
+    /// Whether nothing that it sent was allowed yet: see `server::strangers`.
+    pub is_stranger: bool,
+    /// Whether it is closed once everything is sent.
+    pub is_ending: bool,
     /// Number in its thread.
     pub number: u64,
     /// Received bytes that are not handled yet: the beginning of a request, or requests that wait behind a parked one.
@@ -54,8 +65,10 @@ pub struct Connection {
     pub ready: VecDeque<Response>,
     /// Responses whose data is not durable yet, in order.
     pub held: VecDeque<Waiting>,
-    /// Memory that `ready` and `held` take.
+    /// Memory that `ready`, `held` and `encrypted_charged` take.
     pub unread_bytes: usize,
+    /// Of that, what is encrypted and not sent.
+    pub encrypted_charged: usize,
     /// What the last request waits for.
     pub parked: Option<Parked>,
     /// Whether the socket may have something to read.
@@ -77,10 +90,14 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A new connection.
-    pub fn new(socket: OwnedFd, number: u64, now: Instant) -> Self {
+    /// A new connection, whose client may ask at once.
+    pub fn new(socket: OwnedFd, transport: Transport, number: u64, now: Instant) -> Self {
         Self {
             socket,
+            transport,
+            exchange: None,
+            is_stranger: false,
+            is_ending: false,
             number,
             input: Vec::new(),
             input_done: 0,
@@ -88,6 +105,7 @@ impl Connection {
             ready: VecDeque::new(),
             held: VecDeque::new(),
             unread_bytes: 0,
+            encrypted_charged: 0,
             parked: None,
             readable: true,
             writable: true,
@@ -133,14 +151,30 @@ impl Connection {
         &self.input[self.input_done..]
     }
 
+    /// Bytes that a request may have.
+    pub fn frame_bytes_max(&self) -> usize {
+        match self.exchange {
+            None => FRAME_BYTES_MAX,
+            Some(_) => FRAME_BYTES_MAX_BEFORE_LOGIN,
+        }
+    }
+
+    /// Whether there is something to send.
+    pub fn has_output(&self) -> bool {
+        !self.ready.is_empty() || self.transport.has_unsent()
+    }
+
     /// Whether the next request may be handled.
     /// `unread_bytes_max`: memory of responses that may wait for the client to read them.
     pub fn may_handle(&self, unread_bytes_max: usize) -> bool {
         self.parked.is_none()
+            && !self.is_ending
             && self.unread_bytes < unread_bytes_max
             && self.ready.len() + self.held.len() < RESPONSES_MAX
     }
 }
 
+/// Bytes of a request from a client that has not logged in.
+const FRAME_BYTES_MAX_BEFORE_LOGIN: usize = 8 << 10;
 /// Requests of one connection that may be in work at once.
 const RESPONSES_MAX: usize = 64;

@@ -4,3 +4,4 @@ pub mod connection;
 pub mod output;
 pub mod poll;
 pub mod server;
+pub mod transport;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::transport::Transport;
 use crate::broker::Extent;
 use crate::storage::cache::ChunkCache;
 use crate::storage::chunk::Chunk;
@@ -107,9 +108,10 @@ pub enum Sent {
     Broken,
 }
 
-/// Sends as much of `responses` (all of them ready) as the socket takes in one turn; returns how it ended and how many bytes went out.
+/// Sends as much of `responses` (all of them ready) as the socket takes in one turn; returns how it ended and how many of their bytes went out.
 /// Complete responses are removed, and `freed` is told the memory they held.
 pub fn send(
+    transport: &mut Transport,
     descriptor: i32,
     responses: &mut VecDeque<Response>,
     ready: usize,
@@ -119,6 +121,9 @@ pub fn send(
     let mut total = 0;
     let mut done = 0;
     loop {
+        if let Err(ended) = transport.push(descriptor) {
+            return (ended, total, done);
+        }
         if done == ready {
             return (Sent::All, total, done);
         }
@@ -134,12 +139,13 @@ pub fn send(
         if gathered.vectors.is_empty() {
             return (gathered.missing.map_or(Sent::Broken, Sent::Missing), total, done);
         }
-        let mut count = match gathered.send(descriptor) {
+        let mut count = match gathered.send(transport, descriptor) {
             Ok(count) => count,
             Err(ended) => return (ended, total, done),
         };
         total += count;
-        let complete = count == gathered.bytes;
+        // A part of them may be all that TLS encrypts at once.
+        let is_full = count < gathered.bytes && !transport.is_encrypted();
         while let Some(first) = responses.front_mut() {
             count = first.advance(count);
             if !first.is_sent() {
@@ -152,7 +158,7 @@ pub fn send(
                 break;
             }
         }
-        if !complete {
+        if is_full {
             return (Sent::Full, total, done);
         }
     }
@@ -216,23 +222,8 @@ impl Gathered {
         }
     }
 
-    fn send(&mut self, descriptor: i32) -> Result<usize, Sent> {
-        // SAFETY: all-zero is a valid msghdr.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        message.msg_iov = self.vectors.as_mut_ptr();
-        message.msg_iovlen = self.vectors.len();
-        loop {
-            // SAFETY: the vectors point to memory that lives during the call: responses and held chunks.
-            let sent =
-                unsafe { libc::sendmsg(descriptor, &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
-            if sent >= 0 {
-                return Ok(sent as usize);
-            }
-            match std::io::Error::last_os_error().raw_os_error() {
-                Some(libc::EINTR) => {}
-                Some(libc::EAGAIN) => return Err(Sent::Full),
-                _ => return Err(Sent::Broken),
-            }
-        }
+    fn send(&mut self, transport: &mut Transport, descriptor: i32) -> Result<usize, Sent> {
+        // SAFETY: the vectors point to memory that lives during the call and does not change: responses and held chunks.
+        unsafe { transport.send(descriptor, &mut self.vectors) }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use gauge_log::access::Access;
 use gauge_log::settings::Settings;
 use gauge_log::start::{Running, start};
 use gauge_log::storage::segment::Durability;
@@ -45,6 +46,7 @@ impl Drop for Directory {
 pub fn settings(directory: &Path, durability: Durability) -> Settings {
     Settings {
         listen: "127.0.0.1:0".parse().unwrap(),
+        access: Access::default(),
         advertise: None,
         data: directory.join("data"),
         durability,
@@ -80,8 +82,8 @@ pub fn topic_name(text: &str) -> TopicName {
     TopicName(name(text))
 }
 
-pub struct Client {
-    pub stream: TcpStream,
+pub struct Client<S = TcpStream> {
+    pub stream: S,
     correlation_id: i32,
 }
 
@@ -90,6 +92,12 @@ impl Client {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Self::over(stream)
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    pub fn over(stream: S) -> Self {
         Self {
             stream,
             correlation_id: 0,

@@ -6,8 +6,10 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::Server;
+use crate::access::exchange::Exchange;
 use crate::broker::Broker;
 use crate::net::connection::{Connection, Parked};
+use crate::net::transport::Transport;
 use crate::shared::lock;
 
 impl Server<'_> {
@@ -66,17 +68,32 @@ impl Server<'_> {
                 libc::fcntl(descriptor, libc::F_GETFL) | libc::O_NONBLOCK,
             );
         }
-        if self.poll.add_connection(descriptor, number).is_ok() {
-            self.connections
-                .insert(number, Connection::new(socket, number, Instant::now()));
-            self.shared.metrics.connections.add(1);
+        let access = &self.shared.settings.access;
+        let Ok(transport) = Transport::new(access.tls.as_ref()) else {
+            return;
+        };
+        if self.poll.add_connection(descriptor, number).is_err() {
+            return;
+        }
+        let now = Instant::now();
+        let mut connection = Connection::new(socket, transport, number, now);
+        connection.exchange = access.users.is_some().then(Exchange::default);
+        connection.is_stranger = access.is_guarded();
+        self.connections.insert(number, connection);
+        self.shared.metrics.connections.add(1);
+        if access.is_guarded() {
+            self.seat_stranger(number, now);
         }
     }
 
     pub(super) fn close(&mut self, number: u64) {
-        let Some(connection) = self.connections.remove(&number) else {
+        let Some(mut connection) = self.connections.remove(&number) else {
             return;
         };
+        connection.transport.end(connection.socket.as_raw_fd());
+        if connection.is_stranger {
+            self.strangers.remove(number);
+        }
         self.shared.metrics.connections.add(-1);
         self.shared
             .input_bytes

@@ -24,7 +24,7 @@ impl Server<'_> {
             return;
         }
         let unread = |connection: &&Connection| {
-            let holds = short_of_output && !connection.ready.is_empty() && !connection.writable;
+            let holds = short_of_output && connection.has_output() && !connection.writable;
             holds && now.duration_since(connection.last_progress) > STALL_TIME
         };
         let numbers: Vec<u64> = self
@@ -108,6 +108,17 @@ pub(super) fn leave_turn(shared: &Shared, thread: u16, number: u64) {
         shared
             .input_turn
             .compare_exchange(turn_of(thread, number), 0, Ordering::AcqRel, Ordering::Acquire);
+}
+
+/// Keeps the account of the memory that a connection's encrypted and unsent output takes.
+pub(super) fn charge_encrypted(shared: &Shared, connection: &mut Connection) {
+    let now = connection.transport.unsent_bytes();
+    let before = std::mem::replace(&mut connection.encrypted_charged, now);
+    if now != before {
+        connection.unread_bytes = connection.unread_bytes + now - before;
+        shared.output_bytes.fetch_add(now, Ordering::Relaxed);
+        shared.output_bytes.fetch_sub(before, Ordering::Relaxed);
+    }
 }
 
 /// Keeps the account of the memory that a connection's input takes.

@@ -1,10 +1,12 @@
 //! A network thread: accepts, receives, hands requests to `api`, sends responses, and begins commits.
 //!
-//! `accept`: connections come and go; `receive`: from bytes to requests; `memory`: who has to wait or go when it is short; here: the loop, and what becomes of requests.
+//! `accept`: connections come and go; `strangers`: those whose clients have shown nothing yet; `receive`: from bytes to requests; `memory`: who has to wait or go when it
+//! is short; here: the loop, and what becomes of requests.
 
 mod accept;
 mod memory;
 mod receive;
+mod strangers;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
@@ -22,6 +24,8 @@ use crate::net::output::{self, Response, Sent};
 use crate::net::poll::{Poll, Ready};
 use crate::scheduling::prefer_short_slices;
 use crate::shared::{Mail, Shared, lock};
+use memory::charge_encrypted;
+use strangers::Strangers;
 
 /// Bytes received with one system call at most, into memory that all connections of the thread share.
 const SCRATCH_BYTES: usize = 256 << 10;
@@ -54,6 +58,7 @@ pub struct Server<'a> {
     scratch: Vec<u8>,
     appended: bool,
     next_sweep: Instant,
+    strangers: Strangers,
 }
 
 impl<'a> Server<'a> {
@@ -83,6 +88,7 @@ impl<'a> Server<'a> {
             scratch: vec![0; SCRATCH_BYTES],
             appended: false,
             next_sweep: Instant::now(),
+            strangers: Strangers::new(shared.settings.threads),
         })
     }
 
@@ -128,6 +134,7 @@ impl<'a> Server<'a> {
         if !self.waiting_for_memory.is_empty() {
             next = next.into_iter().chain([self.next_memory_look]).min();
         }
+        next = next.into_iter().chain(self.strangers.deadline()).min();
         let now = Instant::now();
         let sweep = (!self.connections.is_empty()).then_some(self.next_sweep);
         next.into_iter()
@@ -228,6 +235,7 @@ impl<'a> Server<'a> {
                 self.try_fetch(number, true);
             }
         }
+        self.send_away(now);
         if self.index == 0 {
             api::groups::tick(self.shared, now);
         }
@@ -245,9 +253,10 @@ impl<'a> Server<'a> {
         };
         connection.queued = false;
         self.flush(number);
-        if self.handle_buffered(number) && self.receive(number) {
-            self.flush(number);
+        if self.handle_buffered(number) {
+            self.receive(number);
         }
+        self.flush(number);
     }
 
     /// Adds a response, counting its memory.
@@ -271,7 +280,7 @@ impl<'a> Server<'a> {
         let Some(connection) = self.connections.get_mut(&number) else {
             return;
         };
-        if connection.ready.is_empty() || !connection.writable || connection.loading {
+        if !connection.has_output() || !connection.writable || connection.loading {
             return;
         }
         let ready = connection.ready.len();
@@ -282,6 +291,7 @@ impl<'a> Server<'a> {
             *unread_bytes -= bytes;
         };
         let (sent, bytes, _) = output::send(
+            &mut connection.transport,
             connection.socket.as_raw_fd(),
             &mut connection.ready,
             ready,
@@ -291,7 +301,11 @@ impl<'a> Server<'a> {
         if bytes > 0 {
             connection.last_progress = Instant::now();
         }
+        if connection.transport.is_encrypted() {
+            charge_encrypted(shared, connection);
+        }
         match sent {
+            Sent::All if connection.is_ending && connection.held.is_empty() => self.close(number),
             Sent::All => {
                 if connection.input_done < connection.input.len() || connection.readable {
                     self.enqueue(number);
@@ -320,7 +334,14 @@ impl<'a> Server<'a> {
     /// Handles one request; false when it has to be handled again later because there is no memory for it now.
     fn handle(&mut self, number: u64, frame: &[u8]) -> bool {
         let id = self.id(number);
-        match api::handle(self.shared, id, frame) {
+        let outcome = match self.shared.settings.access.users {
+            None => api::handle(self.shared, id, frame),
+            Some(_) => match self.handle_guarded(number, frame) {
+                Some(outcome) => outcome,
+                None => return false,
+            },
+        };
+        match outcome {
             Err(_malformed) => self.reject(number),
             Ok(Outcome::Answer(response)) => self.answer(number, Response::plain(response), 0),
             Ok(Outcome::AnswerAfter(response, position)) => {
@@ -352,6 +373,8 @@ impl<'a> Server<'a> {
                 }
                 api::groups::deliver(self.shared, id);
             }
+            Ok(Outcome::LoggedIn(response)) => self.log_in(number, response),
+            Ok(Outcome::Refused(response)) => self.refuse(number, response),
             Ok(Outcome::NoMemory) => {
                 self.shared.metrics.memory_waits.add(1);
                 self.appended = true;

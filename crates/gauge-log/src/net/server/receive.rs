@@ -1,13 +1,13 @@
 //! From bytes to requests.
 
-use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::Server;
 use super::memory::{charge_input, leave_turn, take_turn};
-use crate::settings::FRAME_BYTES_MAX;
+use crate::net::transport::Received;
 
 /// Bytes received from one connection before others have their turn.
 const TURN_BYTES: usize = 1 << 20;
@@ -29,7 +29,7 @@ impl Server<'_> {
             if !connection.may_handle(room) {
                 return false;
             }
-            let frame = match frame_in(connection.pending_input()) {
+            let frame = match frame_in(connection.pending_input(), connection.frame_bytes_max()) {
                 Err(()) => {
                     self.reject(number);
                     return false;
@@ -110,7 +110,7 @@ impl Server<'_> {
         loop {
             let room = self.shared.unread_bytes_max();
             let connection = self.connections.get_mut(&number)?;
-            let frame = match frame_in(rest) {
+            let frame = match frame_in(rest, connection.frame_bytes_max()) {
                 Err(()) => {
                     self.reject(number);
                     return None;
@@ -174,33 +174,26 @@ impl Server<'_> {
         self.handle_buffered(number).then_some(count)
     }
 
-    /// One system call that fills the front of `buffer`; None when there is nothing more for now, or the connection is gone.
+    /// Fills the front of `buffer`; None when there is nothing more for now, or the connection is gone.
     pub(super) fn receive_into(&mut self, number: u64, buffer: &mut [MaybeUninit<u8>]) -> Option<usize> {
         let connection = self.connections.get_mut(&number)?;
-        // SAFETY: the buffer lives during the call and is as long as the call is told.
-        let count = unsafe {
-            libc::recv(
-                connection.descriptor(),
-                buffer.as_mut_ptr().cast(),
-                buffer.len(),
-                0,
-            )
-        };
-        if count > 0 {
-            connection.last_progress = Instant::now();
-            return Some(count as usize);
-        }
-        connection.readable = false;
-        let again = count < 0
-            && matches!(
-                io::Error::last_os_error().raw_os_error(),
-                Some(libc::EAGAIN | libc::EINTR)
-            );
-        if count < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {
-            connection.readable = true;
-        }
-        if !again {
-            self.close(number);
+        match connection
+            .transport
+            .receive(connection.socket.as_raw_fd(), buffer)
+        {
+            Received::Bytes(count) => {
+                connection.last_progress = Instant::now();
+                if connection.is_stranger && connection.exchange.is_none() {
+                    self.welcome(number);
+                }
+                return Some(count);
+            }
+            Received::Nothing => connection.readable = false,
+            Received::Turn => self.enqueue(number),
+            // The end of the turn sends, and waits for the socket.
+            Received::Full => {}
+            Received::Ended => self.close(number),
+            Received::Malformed => self.reject(number),
         }
         None
     }
@@ -213,12 +206,12 @@ impl Server<'_> {
 }
 
 /// The size of the request at the front of `bytes`, its length field included; None when it is not complete, an error when it is too large to be one.
-pub(super) fn frame_in(bytes: &[u8]) -> Result<Option<usize>, ()> {
+pub(super) fn frame_in(bytes: &[u8], bytes_max: usize) -> Result<Option<usize>, ()> {
     let Some(length) = bytes.first_chunk::<4>() else {
         return Ok(None);
     };
     let length = u32::from_be_bytes(*length) as usize;
-    if length > FRAME_BYTES_MAX {
+    if length > bytes_max {
         return Err(());
     }
     Ok((bytes.len() >= length + 4).then_some(length + 4))
