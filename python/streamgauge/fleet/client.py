@@ -19,6 +19,7 @@ from streamgauge.fleet.messages import (
     PhaseBegin,
     TrialStatus,
 )
+from streamgauge.fleet.redaction import redacted
 
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 15.0
@@ -185,7 +186,7 @@ class WorkerClient:
             raise WorkerLost(f"worker {self.address} is gone ({error or type(error).__name__})") from None
         if answer.is_success:
             return self._object(answer, path)
-        raise self._refusal(answer)
+        raise self._refusal(answer, body)
 
     def _object(self, answer: httpx.Response, path: str) -> dict[str, Any]:
         try:
@@ -197,7 +198,7 @@ class WorkerClient:
         return value
 
     @staticmethod
-    def _refusal(answer: httpx.Response) -> WorkerRefused:
+    def _refusal(answer: httpx.Response, body: Mapping[str, Any] | None) -> WorkerRefused:
         if answer.status_code == httpx.codes.UNAUTHORIZED:
             # A worker says no more than that to those it does not know.
             return WorkerRefused(
@@ -205,11 +206,10 @@ class WorkerClient:
             )
         try:
             error = answer.json()["error"]
-            return WorkerRefused(
-                answer.status_code, str(error["code"]), str(error["message"]), error.get("field")
-            )
+            told = redacted(str(error["message"]), body)
+            return WorkerRefused(answer.status_code, str(error["code"]), told, error.get("field"))
         except (ValueError, KeyError, TypeError, AttributeError):
-            text = answer.text[:200].strip() or "no explanation"
+            text = redacted(answer.text, body)[:200].strip() or "no explanation"
             return WorkerRefused(answer.status_code, "unknown", text, None)
 
     def _read(self, model: type[MessageType], value: Mapping[str, Any]) -> MessageType:
