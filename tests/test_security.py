@@ -256,7 +256,7 @@ def test_secrets_come_from_the_environment_too(write: Write, monkeypatch: pytest
     [
         ("  {}\n", r"cluster.yaml:\d: security: says nothing: expected ca_file"),
         ("  verify: true\n", r"cluster.yaml:\d: security: ca_file is missing: no authorities come with"),
-        ("  ca: ca.pem\n", r"cluster.yaml:4: unknown key 'ca'; did you mean 'ca_file'"),
+        ("  cafile: ca.pem\n", r"cluster.yaml:4: unknown key 'cafile'; did you mean 'ca_file'"),
         ("  ca_file: none.pem\n", r"cluster.yaml:4: security.ca_file: no such file: .*none.pem"),
         ("  ca_file: password\n", "security.ca_file: password holds no certificate in PEM"),
         ("  ca_file: ca.pem\n  verify: false\n", "security.ca_file: has no meaning with verify: false"),
@@ -270,7 +270,10 @@ def test_secrets_come_from_the_environment_too(write: Write, monkeypatch: pytest
             "the certificates cannot be used",
         ),
         ("  auth: {mechanism: kerberos}\n", "expected one of 'plain', 'scram-sha-256'"),
-        ("  auth: {mechanism: plain, username: u, password: p}\n", "secrets are not written into system files"),
+        (
+            "  auth: {mechanism: plain, username: u, password: p}\n",
+            "secrets are not written into system files",
+        ),
         ("  auth: {mechanism: plain, password_file: password}\n", "username is missing"),
         ("  auth: {mechanism: plain, username: u}\n", "expected one of password_file and password_env"),
         (
@@ -281,7 +284,10 @@ def test_secrets_come_from_the_environment_too(write: Write, monkeypatch: pytest
             "  auth: {mechanism: plain, username: u, password_env: NOT_THERE}\n",
             "the environment variable NOT_THERE is not set: set it to the password",
         ),
-        ("  auth: {mechanism: plain, username: u, password_file: empty}\n", "the password alone, in one line"),
+        (
+            "  auth: {mechanism: plain, username: u, password_file: empty}\n",
+            "the password alone, in one line",
+        ),
         (
             "  auth: {mechanism: plain, username: u, password_file: open}\n",
             r"security.auth.password_file: open can be read by everybody \(mode 0644\): chmod 600",
@@ -291,7 +297,10 @@ def test_secrets_come_from_the_environment_too(write: Write, monkeypatch: pytest
             "auth.token_file: has no meaning with mechanism: plain",
         ),
         ("  auth: {mechanism: external}\n", "give certificate_file and key_file"),
-        ("  auth: {mechanism: token, token_file: password}\n", "Kafka does not know token; expected one of: plain"),
+        (
+            "  auth: {mechanism: token, token_file: password}\n",
+            "Kafka does not know token; expected one of: plain",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_section_is_told_and_no_secret_with_it(
@@ -323,7 +332,9 @@ def test_all_problems_of_a_section_are_told_at_once(write: Write) -> None:
 def test_a_mechanism_that_a_system_does_not_know_is_refused(
     system: str, mechanism: security.Mechanism, possible: str
 ) -> None:
-    request = SystemRequest(connect=("h:1",), security=Security(auth=Auth(mechanism, "u", SECRET)), source="f")
+    request = SystemRequest(
+        connect=("h:1",), security=Security(auth=Auth(mechanism, "u", SECRET)), source="f"
+    )
     with pytest.raises(SystemInputError) as raised:
         security.check(systems()[system], request)
     assert str(raised.value).startswith("f: security.auth.mechanism: ")
@@ -402,9 +413,7 @@ def test_a_worker_that_repeats_a_secret_is_not_quoted(monkeypatch: pytest.Monkey
 def test_scram_as_in_rfc_7677() -> None:
     scram = Scram("sha256", "user", "pencil", nonce="rOprNGfwEbeRWgbNEkqO")
     assert scram.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
-    server_first = (
-        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
-    )
+    server_first = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     assert scram.answer(server_first) == (
         b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
         b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="

@@ -10,7 +10,9 @@ SYSTEMS = {"kafka": "kafka", "pulsar": "pulsar", "rabbitmq": "rabbitmq", "nats":
 SECURITY_KEY = re.compile(
     r"^\s*((?:ssl|sasl|security)\.[\w.]+|tls\w*|authPlugin\w*|authParam\w*|amqps\S*)\s*[=:]", re.IGNORECASE
 )
-SASL_MECHANISM = re.compile(r"^\s*sasl\.mechanism\s*=\s*(PLAIN|SCRAM-SHA-256|SCRAM-SHA-512)\s*$", re.MULTILINE)
+SASL_MECHANISM = re.compile(
+    r"^\s*sasl\.mechanism\s*=\s*(PLAIN|SCRAM-SHA-256|SCRAM-SHA-512)\s*$", re.MULTILINE
+)
 
 
 def advice(values: Mapping[str, Any]) -> str:

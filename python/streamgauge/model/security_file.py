@@ -191,7 +191,9 @@ class _Reader:
             if not found:
                 state = "is not set" if found is None else "is empty"
                 self._problem(
-                    f"the environment variable {variable} {state}: set it to the {kind}", "auth", f"{kind}_env"
+                    f"the environment variable {variable} {state}: set it to the {kind}",
+                    "auth",
+                    f"{kind}_env",
                 )
             return found
         assert file is not None, "one of the two is given"

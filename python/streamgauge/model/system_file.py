@@ -58,7 +58,13 @@ class SystemOverrides:
 
 def parse_tls(text: str | None) -> tuple[bool, ...] | None:
     """`--tls on|off|both`; None where it was not given. Raises InputError."""
-    known = {"on": (True,), "off": (False,), "both": (False, True), "off,on": (False, True), "on,off": (False, True)}
+    known = {
+        "on": (True,),
+        "off": (False,),
+        "both": (False, True),
+        "off,on": (False, True),
+        "on,off": (False, True),
+    }
     if text is None:
         return None
     if text not in known:

@@ -65,7 +65,9 @@ class Scram:
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise SaslError("the server answers another SCRAM exchange than ours")
         if not 1 <= iterations <= ITERATIONS_MAX:
-            raise SaslError(f"the server asks for {iterations} iterations of SCRAM; {ITERATIONS_MAX} at most are made")
+            raise SaslError(
+                f"the server asks for {iterations} iterations of SCRAM; {ITERATIONS_MAX} at most are made"
+            )
         salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, iterations)
         without_proof = f"c=biws,r={nonce}"
         signed = ",".join((self._bare, text, without_proof)).encode()

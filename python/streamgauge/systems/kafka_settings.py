@@ -253,7 +253,11 @@ def node_settings(node: int, listeners: Listeners, data: str) -> dict[str, str]:
         brokers = f"SSL://{listeners.clients[node - 1]},INTERNAL://{listeners.between[node - 1]}"
         between, kinds = "INTERNAL", "SSL:SSL,INTERNAL:PLAINTEXT"
     else:
-        brokers, between, kinds = f"PLAINTEXT://{listeners.clients[node - 1]}", "PLAINTEXT", "PLAINTEXT:PLAINTEXT"
+        brokers, between, kinds = (
+            f"PLAINTEXT://{listeners.clients[node - 1]}",
+            "PLAINTEXT",
+            "PLAINTEXT:PLAINTEXT",
+        )
     return {
         "process.roles": "broker,controller",
         "node.id": str(node),

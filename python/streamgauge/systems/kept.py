@@ -105,7 +105,16 @@ class KeptSystem(System):
         self._directory = directory
         self._running: RunningSystem | None = None
         # These are the system's own; ClassVars of the base are shadowed by the instance's.
-        taken_over = ("name", "title", "protocol", "default_version", "option_keys", "placed", "encrypts", "mechanisms")
+        taken_over = (
+            "name",
+            "title",
+            "protocol",
+            "default_version",
+            "option_keys",
+            "placed",
+            "encrypts",
+            "mechanisms",
+        )
         for attribute in taken_over:
             object.__setattr__(self, attribute, getattr(system, attribute))
 

@@ -291,7 +291,9 @@ def configuration_file(
     speak TLS on both; what nodes send each other stays in plain text.
     """
     lines = {
-        **(_plain_listeners(port, stream_port) if certificates is None else _tls_listeners(port, stream_port)),
+        **(
+            _plain_listeners(port, stream_port) if certificates is None else _tls_listeners(port, stream_port)
+        ),
         "loopback_users": "none",
         "vm_memory_high_watermark.absolute": f"{options.memory_mb}MB",
         "disk_free_limit.absolute": f"{DISK_FREE_MB}MB",
