@@ -19,8 +19,12 @@ from streamgauge.analysis.encryption import costs, figures_of
 from streamgauge.fleet.client import WorkerClient, WorkerRefused
 from streamgauge.model.errors import InputError
 from streamgauge.model.omb_driver import advice
+from streamgauge.model.scaling import Machine
+from streamgauge.model.study import parse_study
+from streamgauge.model.study_plan import Wishes, plan_study
 from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems, parse_tls
 from streamgauge.report import encryption
+from streamgauge.runner.study import choice_of
 from streamgauge.systems import kafka_settings, nats_server, pulsar_settings, rabbitmq_settings, security
 from streamgauge.systems.base import SystemInputError, SystemRequest
 from streamgauge.systems.certificates import Certificates, forget, make_certificates
@@ -343,7 +347,7 @@ def test_a_mechanism_that_a_system_does_not_know_is_refused(
 
 def test_credentials_are_given_once(write: Write) -> None:
     section = "  auth: {mechanism: plain, username: u, password_file: password}\n"
-    with pytest.raises(InputError, match="user and security.auth both say who the client is"):
+    with pytest.raises(InputError, match=r"user and security\.auth both say who the client is"):
         chosen(str(write(section, system="rabbitmq", more="user: bench\n")))
     section = "  auth: {mechanism: token, token_file: password}\n"
     with pytest.raises(InputError, match=r"client\.token and security\.auth both say"):
@@ -455,3 +459,46 @@ def test_what_tls_costs_is_told_for_each_pair(tmp_path: Path) -> None:
     assert encryption.section(found[:2]) == ""
     free = found[1].first.model_copy(update={"workload": workload(rate=None)})
     assert "publish_rate_msgs_s" in figures_of(cells([free])[0])
+
+
+# ---------------------------------------------------------------------- studies
+
+STUDY = """\
+study: small
+title: TLS
+source: {publisher: me, published: "2026"}
+systems:
+  log: {system: gauge-log, title: Log, level: L4, nodes: 1}
+workload: {rate: 1000, duration: 2s, warmup: 0s}
+cells:
+  - cell: "log-{tls}"
+    each: {tls: ["off", "on"]}
+    system: log
+    tls: "{tls}"
+  - cell: log-always
+    system: log
+    tls: true
+scales:
+  laptop: {}
+  quick: {restart: block}
+"""
+MACHINE = Machine(2, 8 << 30, 1000.0)
+
+
+def test_a_cell_of_a_study_says_whether_tls_is_on() -> None:
+    study = parse_study(STUDY, "small.yaml")
+    assert {cell.name: cell.tls for cell in study.cells} == {"log-off": False, "log-on": True, "log-always": True}
+    plan = plan_study(study, Wishes(scale="quick", seed=1), MACHINE)
+    assert choice_of(plan.cell("log-on")).request.tls
+    assert not choice_of(plan.cell("log-off")).request.tls
+    blocks = {trial.block: plan.cell(trial.cell).tls for trial in plan.trials}
+    assert sorted(blocks.values()) == [False, True], "with TLS it is another instance than without"
+    assert all(plan.cell(trial.cell).tls == blocks[trial.block] for trial in plan.trials)
+
+
+def test_what_a_study_cannot_encrypt_is_told_at_its_line() -> None:
+    with pytest.raises(InputError, match=r"small.yaml:13: tls: expected true, false, on or off, found often"):
+        parse_study(STUDY.replace("tls: true", "tls: often"), "small.yaml")
+    study = parse_study(STUDY, "small.yaml")
+    with pytest.raises(InputError, match=r"cell 'log-always': tls is for systems that streamgauge starts"):
+        plan_study(study, Wishes(scale="quick", seed=1, connect={"gauge-log": ("h:1",)}), MACHINE)
