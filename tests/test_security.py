@@ -487,7 +487,11 @@ MACHINE = Machine(2, 8 << 30, 1000.0)
 
 def test_a_cell_of_a_study_says_whether_tls_is_on() -> None:
     study = parse_study(STUDY, "small.yaml")
-    assert {cell.name: cell.tls for cell in study.cells} == {"log-off": False, "log-on": True, "log-always": True}
+    assert {cell.name: cell.tls for cell in study.cells} == {
+        "log-off": False,
+        "log-on": True,
+        "log-always": True,
+    }
     plan = plan_study(study, Wishes(scale="quick", seed=1), MACHINE)
     assert choice_of(plan.cell("log-on")).request.tls
     assert not choice_of(plan.cell("log-off")).request.tls

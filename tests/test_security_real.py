@@ -4,6 +4,8 @@ where a name and a password are asked for."""
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,14 +19,14 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from lab_support import lab, reference_log
-from streamgauge.systems import kafka_cluster, kafka_settings, nats_server
+from streamgauge.systems import kafka_cluster, kafka_settings, nats_server, standalone
 from streamgauge.systems import kafka_wire as wire
 from streamgauge.systems.base import RunningSystem, SystemRequest
 from streamgauge.systems.certificates import Certificates, make_certificates
 from streamgauge.systems.kafka import Kafka, parse_address
 from streamgauge.systems.nats import Nats
 from streamgauge.systems.rabbitmq import installed_version
-from streamgauge.systems.security import Auth, Security
+from streamgauge.systems.security import Auth, Security, Tls
 
 pytestmark = pytest.mark.timeout(400)
 SECRET = "tr0ub4dor-and-three"
@@ -91,6 +93,25 @@ def test_three_nodes_of_nats_are_measured_over_tls(gauge: Path, tmp_path: Path) 
     assert any("in plain text" in warning for warning in found["validity"]["warnings"])
 
 
+@pytest.mark.server
+def test_keys_of_a_system_that_is_kept_up_go_with_it(
+    gauge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAMGAUGE_CACHE", str(tmp_path))
+    monkeypatch.setenv("GAUGE", str(gauge))
+    up = standalone.up("gauge-log", SystemRequest(tls=True), print)
+    try:
+        host, port = parse_address(up.connection["bootstrap"][0], "")
+        clients = Security(tls=Tls(ca_pem=up.connection["security"]["tls"]["ca_pem"]))
+        assert wire.api_versions(host, port, clients) > 0
+        assert up.supervisor is not None
+        # What a supervisor that was killed could not wipe, `down` does.
+        os.kill(up.supervisor[0], signal.SIGKILL)
+    finally:
+        standalone.down("gauge-log", print)
+    assert_without(tmp_path, "PRIVATE KEY")
+
+
 # ---------------------------------------------------------------------- systems that ask who it is
 
 
@@ -149,8 +170,8 @@ def test_the_lab_asks_a_guarded_broker_itself(guarded_log: str, certificates: Ce
         wire.metadata(host, port, Security(tls))
     with pytest.raises(wire.WireError):
         wire.api_versions(host, port)
+    other = make_certificates(certificates.directory.parent / "other", [])
     with pytest.raises(wire.WireError, match="a certificate that is not accepted"):
-        other = make_certificates(certificates.directory.parent / "other", [])
         wire.api_versions(host, port, other.security)
 
 
@@ -204,9 +225,7 @@ def attached_file(directory: Path, running: RunningSystem, auth: str) -> str:
 
 
 @pytest.mark.jvm
-def test_kafka_with_scram_is_measured(
-    gauge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kafka_with_scram_is_measured(gauge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     login = "org.apache.kafka.common.security"
     written = kafka_settings.node_settings
 

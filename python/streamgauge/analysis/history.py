@@ -85,7 +85,9 @@ def _title(cell: Cell) -> str:
         rate = "maximum sustainable rate"
     level = first.durability.declared or "level unknown"
     tls = ", TLS" if first.tls == "on" else ""
-    return f"{first.system}, {nodes}, {level}{tls}, {rate}, {asked.message_size_bytes} B, {asked.duration_s:g} s"
+    return (
+        f"{first.system}, {nodes}, {level}{tls}, {rate}, {asked.message_size_bytes} B, {asked.duration_s:g} s"
+    )
 
 
 def _point(cell: Cell, name: str) -> Point | None:

@@ -54,7 +54,7 @@ class WorkerClient:
     ) -> None:
         """`token` goes with every request; `encryption` says which certificates are trusted (fleet.trust)."""
         self.address = address
-        self._secrets: set[str] = set()
+        self._secrets: frozenset[str] = frozenset()
         """What the worker was sent in confidence: none of it is taken over from what it says."""
         self._http = httpx.Client(
             base_url=f"{'http' if encryption is None else 'https'}://{address}",
@@ -182,7 +182,7 @@ class WorkerClient:
     def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float | None = None
     ) -> dict[str, Any]:
-        self._secrets |= set(secrets_in(body))
+        self._secrets = self._secrets.union(secrets_in(body))
         within_s = timeout_s or REQUEST_TIMEOUT_S
         timeout = httpx.Timeout(within_s, connect=min(CONNECT_TIMEOUT_S, within_s))
         try:
