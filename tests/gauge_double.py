@@ -308,6 +308,9 @@ class Worker:
         if parts[0] != "trials":
             raise Refusal(404, "not_found", path)
         if method == "POST" and len(parts) == 1:
+            if os.environ.get("DOUBLE_TALKS"):
+                # No worker does; the lab must not rely on it.
+                raise Refusal(400, "bad_request", f"cannot use {json.dumps(body['system'])}", "system")
             if set(body) - {"lanes"} != {
                 *(
                     "run",

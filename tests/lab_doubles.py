@@ -27,6 +27,9 @@ from streamgauge.systems.base import (
     SystemRequest,
     TopicPlan,
 )
+from streamgauge.systems.certificates import Certificates, for_nodes, forget, security_of
+from streamgauge.systems.network import ON_LOOPBACK
+from streamgauge.systems.security import secured, told
 
 BROKER = """
 import socket, sys
@@ -60,10 +63,13 @@ class RunningDouble(RunningSystem):
         self._child, self._address = child, address
         self._goes_on = bool(request.options.get("goes_on", False))
         self._directory: Path | None = None
+        self._security = request.security
+        self._certificates: Certificates | None = None
 
     @property
     def connection(self) -> dict[str, Any]:
-        return {"protocol": "double", "bootstrap": [self._address], "options": {}}
+        plain: dict[str, Any] = {"protocol": "double", "bootstrap": [self._address], "options": {}}
+        return secured(plain, security_of(self._certificates) or self._security)
 
     @property
     def acks(self) -> Literal["all", "leader", "none"]:
@@ -88,7 +94,7 @@ class RunningDouble(RunningSystem):
         return ReadBack(self.level or "L4", {"topic.flush": "never"}, ())
 
     def configuration(self) -> dict[str, Any]:
-        return {"port": self._address}
+        return {"port": self._address, "security": told(self._security)}
 
     def collect_logs(self, into: Path) -> None:
         (into / "double.log").write_text("the double's log\n", encoding="utf-8")
@@ -100,6 +106,7 @@ class RunningDouble(RunningSystem):
     def wipe(self) -> None:
         if self._directory is not None:
             shutil.rmtree(self._directory / "log", ignore_errors=True)
+        forget(self._certificates)
 
 
 class DoubleSystem(System):
@@ -110,6 +117,8 @@ class DoubleSystem(System):
     protocol: ClassVar[str] = "double"
     default_version: ClassVar[str] = "1"
     option_keys: ClassVar[frozenset[str]] = frozenset({"fault", "goes_on", "start_s"})
+    encrypts: ClassVar[bool] = True
+    mechanisms: ClassVar[frozenset[str]] = frozenset({"plain"})
 
     def check(self, request: SystemRequest) -> None:
         if request.level in ("L1", "L2") and request.nodes < 3:
@@ -147,6 +156,7 @@ class DoubleSystem(System):
             raise
         running = RunningDouble(request, child, f"127.0.0.1:{port}")
         running._directory = directory
+        running._certificates = for_nodes(request.tls, directory, ON_LOOPBACK, request.nodes)
         return running
 
     def attach(self, request: SystemRequest) -> RunningSystem:

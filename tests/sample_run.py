@@ -28,6 +28,7 @@ from streamgauge.model.result import (
     Lane,
     Level,
     Manifest,
+    OnOff,
     Phase,
     TrialResult,
     WorkloadResult,
@@ -88,6 +89,7 @@ class Shape:
     written_per_byte: float = 1.1
     lost: int = 0
     send_delay_ms: float = 0.06
+    tls: OnOff = "off"
     settings: dict[str, Any] = field(
         default_factory=lambda: {
             "topic.flush.messages": "9223372036854775807",
@@ -390,6 +392,7 @@ def raw_trial(
         client="native kafka",
         nodes=shape.nodes,
         attached=False,
+        tls=shape.tls,
         durability=Durability(asked=shape.level, declared=shape.level, settings=shape.settings),
         workload=asked,
         seed=42 + trial,

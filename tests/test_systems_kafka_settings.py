@@ -171,8 +171,10 @@ def test_default_heaps() -> None:
 def test_the_settings_of_a_node() -> None:
     node = settings.node_settings(
         2,
-        [f"127.0.0.1:{port}" for port in (9001, 9002, 9003)],
-        [f"127.0.0.1:{port}" for port in (9011, 9012, 9013)],
+        settings.Listeners(
+            [f"127.0.0.1:{port}" for port in (9001, 9002, 9003)],
+            [f"127.0.0.1:{port}" for port in (9011, 9012, 9013)],
+        ),
         "/data",
     )
     assert node["process.roles"] == "broker,controller"

@@ -82,6 +82,8 @@ def key_of(trial: TrialResult) -> Key:
         trial.client,
         str(trial.nodes),
         trial.durability.declared or "",
+        trial.tls,
+        trial.authentication or "",
         asked,
     )
 

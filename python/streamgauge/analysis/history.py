@@ -85,7 +85,10 @@ def _title(cell: Cell) -> str:
     if asked.search is not None:
         rate = "maximum sustainable rate"
     level = first.durability.declared or "level unknown"
-    return f"{first.system}, {nodes}, {level}, {rate}, {asked.message_size_bytes} B, {asked.duration_s:g} s"
+    tls = ", TLS" if first.tls == "on" else ""
+    return (
+        f"{first.system}, {nodes}, {level}{tls}, {rate}, {asked.message_size_bytes} B, {asked.duration_s:g} s"
+    )
 
 
 def _point(cell: Cell, name: str) -> Point | None:

@@ -46,6 +46,7 @@ from streamgauge.model.result import (
     Fault,
     Lane,
     Latency,
+    OnOff,
     Pattern,
     Phase,
     Process,
@@ -109,6 +110,8 @@ class RawTrial:
     """Become warnings."""
     rate_msgs_s: float | None = None
     """The rate of the schedule: the workload's, or the one that was found."""
+    tls: OnOff = "off"
+    authentication: str | None = None
     search: Search | None = None
     backlog: BacklogFacts | None = None
     warm_up: WarmUpResult | None = None
@@ -246,6 +249,8 @@ def analyse(raw: RawTrial) -> TrialResult:
         client=raw.client,
         nodes=raw.nodes,
         attached=raw.attached,
+        tls=raw.tls,
+        authentication=raw.authentication,
         durability=raw.durability,
         workload=raw.workload,
         seed=raw.seed,

@@ -6,13 +6,15 @@ import sys
 
 import typer
 
-from streamgauge.cli.run import OUT, DataOption, EventsOption, OutOption
+from streamgauge.cli.run import OUT, DataOption, EventsOption, OutOption, TlsOption
 
 BENCH_SYSTEMS = ("gauge-log", "kafka")
 BENCH_WORKLOAD = "1-topic-16-partitions-100b"
 
 
-def bench(out: OutOption = OUT, data: DataOption = None, events: EventsOption = None) -> None:
+def bench(
+    out: OutOption = OUT, data: DataOption = None, events: EventsOption = None, tls: TlsOption = None
+) -> None:
     """Measure 50,000 messages of 100 bytes per second for 30 s on every default system that can run here.
 
     A system that cannot run here is left out with one line that says what to install.
@@ -20,7 +22,7 @@ def bench(out: OutOption = OUT, data: DataOption = None, events: EventsOption = 
     from streamgauge.cli.execute import Request, execute_chosen
     from streamgauge.model.overrides import Overrides
     from streamgauge.model.resolve import read_workload
-    from streamgauge.model.system_file import SystemOverrides, choose_systems
+    from streamgauge.model.system_file import SystemOverrides, choose_systems, parse_tls
     from streamgauge.systems.registry import systems
 
     known = systems()
@@ -47,6 +49,7 @@ def bench(out: OutOption = OUT, data: DataOption = None, events: EventsOption = 
         out=out,
         data=data,
         events=events,
+        tls=tls,
     )
-    choices = choose_systems(request.systems, SystemOverrides(), known)
+    choices = choose_systems(request.systems, SystemOverrides(tls=parse_tls(tls)), known)
     raise typer.Exit(execute_chosen(request, [read_workload(BENCH_WORKLOAD, overrides)], choices))

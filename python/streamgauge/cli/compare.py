@@ -132,7 +132,9 @@ def print_comparison(found: Comparison, console: object) -> None:
     assert isinstance(console, Console)
     base, other = found.base, found.other
     sides = [
-        f"{cell.first.system} {cell.first.system_version} ({cell.first.run_id})" for cell in (base, other)
+        f"{cell.first.system} {cell.first.system_version}{' with TLS' if cell.first.tls == 'on' else ''} "
+        f"({cell.first.run_id})"
+        for cell in (base, other)
     ]
     console.print(
         f"\n{base.first.workload.name}: {sides[1]}\n  against {sides[0]}", markup=False, highlight=False
@@ -160,6 +162,11 @@ def print_comparison(found: Comparison, console: object) -> None:
         notes.append(
             f"they differ in durability: {base.first.durability.declared} and {other.first.durability.declared}"
         )
+    if base.first.tls != other.first.tls:
+        notes.append(f"they differ in TLS: {base.first.tls} and {other.first.tls}")
+    if base.first.authentication != other.first.authentication:
+        ways = [cell.first.authentication or "none" for cell in (base, other)]
+        notes.append(f"they differ in authentication: {' and '.join(ways)}")
     asked = [cell.first.workload.asked for cell in (base, other)]
     if asked[0] != asked[1]:
         keys = ", ".join(key for key in asked[0] if asked[0][key] != asked[1][key])

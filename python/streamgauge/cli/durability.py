@@ -80,6 +80,8 @@ def durability(
     for choice in choices:
         if choice.request.connect:
             raise InputError(f"{choice.name}: a cluster that already runs (connect) is not ours to cut")
+        if choice.request.tls:
+            raise InputError(f"{choice.name}: tls: the experiments are made in plain text; leave it out")
         missing = choice.system.missing()
         if missing:
             raise SystemFailure(f"{choice.system.title} cannot run here: {missing}")

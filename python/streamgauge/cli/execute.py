@@ -13,7 +13,7 @@ from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
-from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems
+from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems, parse_tls
 from streamgauge.model.workload import Workload
 from streamgauge.systems.base import SystemFailure
 
@@ -41,6 +41,7 @@ class Request:
     baseline: str | None = None
     at: str | None = None
     """Where systems are started that are started here."""
+    tls: str | None = None
 
 
 def execute(request: Request) -> int:
@@ -183,7 +184,12 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
         for name in sorted({name for name in names if names.count(name) > 1})
     )
     try:
-        wanted = SystemOverrides(nodes=request.nodes, level=request.durability, connect=request.connect)
+        wanted = SystemOverrides(
+            nodes=request.nodes,
+            level=request.durability,
+            connect=request.connect,
+            tls=parse_tls(request.tls),
+        )
         choices = choose_systems(request.systems, wanted, systems())
         if request.at is not None:
             choices = started_at(request.at, choices)

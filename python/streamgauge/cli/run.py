@@ -22,6 +22,14 @@ NodesOption = Annotated[int | None, typer.Option("--nodes", min=1, help="Nodes o
 DurabilityOption = Annotated[
     str | None, typer.Option("--durability", metavar="L1..L4", help="Durability level (docs/method.md).")
 ]
+TlsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tls",
+        metavar="on|off|both",
+        help="Clients reach the system over TLS, with certificates made for it; both: trials without and with it (docs/security.md).",
+    ),
+]
 RateOption = Annotated[
     str | None,
     typer.Option(
@@ -101,6 +109,7 @@ def run(
     system: SystemOption = None,
     nodes: NodesOption = None,
     durability: DurabilityOption = None,
+    tls: TlsOption = None,
     rate: RateOption = None,
     duration: DurationOption = None,
     warmup: WarmupOption = None,
@@ -202,6 +211,7 @@ def run(
         systems=system or DEFAULT_SYSTEM,
         nodes=nodes,
         durability=durability,
+        tls=tls,
         connect=tuple(connect.split(",")) if connect else (),
         at=at,
         overrides=overrides,

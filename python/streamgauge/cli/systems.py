@@ -116,6 +116,8 @@ def _show(known: Standalone) -> None:
         line += (
             f" since {since}, version {known.version}, {nodes}, {known.level or 'level unknown'}, at {where}"
         )
+        if known.connection.get("security"):
+            line += f", TLS (authority: {known.directory / 'system' / 'tls' / 'keys' / 'authority.pem'})"
     elif known.message:
         line += f": {known.message}"
     typer.echo(line)

@@ -19,6 +19,7 @@ from streamgauge.fleet.messages import (
     PhaseBegin,
     TrialStatus,
 )
+from streamgauge.fleet.redaction import redacted, secrets_in
 
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 15.0
@@ -53,6 +54,8 @@ class WorkerClient:
     ) -> None:
         """`token` goes with every request; `encryption` says which certificates are trusted (fleet.trust)."""
         self.address = address
+        self._secrets: frozenset[str] = frozenset()
+        """What the worker was sent in confidence: none of it is taken over from what it says."""
         self._http = httpx.Client(
             base_url=f"{'http' if encryption is None else 'https'}://{address}",
             headers={} if token is None else {"authorization": f"Bearer {token}"},
@@ -89,11 +92,11 @@ class WorkerClient:
 
     def create_trial(self, trial: Mapping[str, Any]) -> TrialStatus:
         """Creates a trial; readiness is proven in the background."""
-        return self._read(TrialStatus, self._call("POST", "/v1/trials", trial, timeout_s=60.0))
+        return self._status(self._call("POST", "/v1/trials", trial, timeout_s=60.0))
 
     def status(self, trial: str) -> TrialStatus:
         """Where the trial is."""
-        return self._read(TrialStatus, self._call("GET", f"/v1/trials/{trial}"))
+        return self._status(self._call("GET", f"/v1/trials/{trial}"))
 
     def start(self, trial: str, delay_ms: int) -> TrialStatus:
         """Starts the schedule after a delay."""
@@ -104,7 +107,13 @@ class WorkerClient:
         return self._start(trial, {"at_ns": at_ns})
 
     def _start(self, trial: str, body: Mapping[str, Any]) -> TrialStatus:
-        return self._read(TrialStatus, self._call("POST", f"/v1/trials/{trial}/start", body))
+        return self._status(self._call("POST", f"/v1/trials/{trial}/start", body))
+
+    def _status(self, answer: Mapping[str, Any]) -> TrialStatus:
+        status = self._read(TrialStatus, answer)
+        if status.error is None:
+            return status
+        return status.model_copy(update={"error": redacted(status.error, self._secrets)})
 
     def set_rate(self, trial: str, rate_msgs_s: float) -> None:
         """Another rate of all the worker's producers together."""
@@ -173,6 +182,7 @@ class WorkerClient:
     def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float | None = None
     ) -> dict[str, Any]:
+        self._secrets = self._secrets.union(secrets_in(body))
         within_s = timeout_s or REQUEST_TIMEOUT_S
         timeout = httpx.Timeout(within_s, connect=min(CONNECT_TIMEOUT_S, within_s))
         try:
@@ -196,8 +206,7 @@ class WorkerClient:
             raise WorkerLost(f"worker {self.address} answered {path} with something that is no JSON object")
         return value
 
-    @staticmethod
-    def _refusal(answer: httpx.Response) -> WorkerRefused:
+    def _refusal(self, answer: httpx.Response) -> WorkerRefused:
         if answer.status_code == httpx.codes.UNAUTHORIZED:
             # A worker says no more than that to those it does not know.
             return WorkerRefused(
@@ -205,11 +214,10 @@ class WorkerClient:
             )
         try:
             error = answer.json()["error"]
-            return WorkerRefused(
-                answer.status_code, str(error["code"]), str(error["message"]), error.get("field")
-            )
+            told = redacted(str(error["message"]), self._secrets)
+            return WorkerRefused(answer.status_code, str(error["code"]), told, error.get("field"))
         except (ValueError, KeyError, TypeError, AttributeError):
-            text = answer.text[:200].strip() or "no explanation"
+            text = redacted(answer.text, self._secrets)[:200].strip() or "no explanation"
             return WorkerRefused(answer.status_code, "unknown", text, None)
 
     def _read(self, model: type[MessageType], value: Mapping[str, Any]) -> MessageType:

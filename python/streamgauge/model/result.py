@@ -21,6 +21,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Level = Literal["L1", "L2", "L3", "L4"]
+OnOff = Literal["on", "off"]
 RESULT_FORMAT = 1
 
 INTERVAL_COLUMNS: dict[str, str] = {
@@ -660,6 +661,10 @@ class TrialResult(Model):
     """"native kafka", "official java", ..."""
     nodes: int
     attached: bool
+    tls: OnOff = "off"
+    """Whether clients spoke TLS with the system. Between the nodes of one that streamgauge started everything is in plain text."""
+    authentication: str | None = None
+    """The mechanism by which clients said who they are, where a system file names one."""
     durability: Durability
     workload: WorkloadResult
     seed: int

@@ -45,6 +45,8 @@ class StudyCell:
     """Figure -> as printed; text where no number is printed."""
     location: Location
     """Where the cell stands in the file."""
+    tls: bool = False
+    """Whether clients speak TLS with the system."""
 
     @property
     def message_bytes(self) -> int:
@@ -164,6 +166,7 @@ def _expand(document: Document, written: StudyFile, problems: list[Problem]) -> 
                     workload={**written.workload, **_filled(template.workload, variables)},
                     published=_flat(written.published.get(name, {})),
                     location=location,
+                    tls=_switch(document, _filled(template.tls, variables), (*location, "tls"), problems),
                 )
             except KeyError as error:
                 known = ", ".join(template.each) or "none"
@@ -177,6 +180,14 @@ def _expand(document: Document, written: StudyFile, problems: list[Problem]) -> 
                 problems.append(document.problem(f"two cells are called '{name}'", (*location, "cell")))
             found[name] = cell
     return list(found.values())
+
+
+def _switch(document: Document, value: Any, location: Location, problems: list[Problem]) -> bool:
+    known = {True: True, False: False, "on": True, "off": False}
+    if value not in known:
+        problems.append(document.problem(f"tls: expected true, false, on or off, found {value}", location))
+        return False
+    return known[value]
 
 
 def _filled(value: Any, variables: Mapping[str, Any]) -> Any:
@@ -225,6 +236,11 @@ def _check_systems(study: Study, problems: list[Problem]) -> None:
             hint = nearest(cell.system, study.written.systems)
             message = f"cell '{cell.name}': no system '{cell.system}' under systems{hint}"
             problems.append(study.document.problem(message, (*cell.location, "system")))
+            continue
+        kind = known.get(study.written.systems[cell.system].system)
+        if cell.tls and kind is not None and not kind.encrypts:
+            message = f"cell '{cell.name}': {kind.title} cannot be measured over TLS"
+            problems.append(study.document.problem(message, (*cell.location, "tls")))
 
 
 def _check_workloads(study: Study, problems: list[Problem]) -> None:

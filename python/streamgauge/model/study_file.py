@@ -13,7 +13,7 @@ from streamgauge.model.document import FileModel
 from streamgauge.model.workload_file import DurationField, NumberField, SearchFile
 from streamgauge.systems.base import Level
 
-Scalar = str | int | float
+Scalar = bool | str | int | float
 Words = list[str]
 
 
@@ -50,6 +50,8 @@ class CellsFile(FileModel):
     title: str | None = None
     each: dict[str, list[Scalar]] = Field(default_factory=dict)
     workload: dict[str, Any] = Field(default_factory=dict)
+    tls: bool | str = False
+    """Whether clients speak TLS: true or false; with `each`, also on and off, for names such as `kafka-tls-{tls}`."""
 
 
 class CellScale(FileModel):

@@ -59,6 +59,7 @@ class PlannedCell(Model):
     nodes: int
     level: Level
     options: dict[str, Any]
+    tls: bool = False
     workload: dict[str, Any]
     """Keys of a workload file."""
     repeats: int
@@ -139,6 +140,13 @@ def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
     problems: list[Problem] = []
     cells = []
     for cell in wanted:
+        if cell.tls and study.written.systems[cell.system].system in (wishes.connect or {}):
+            message = (
+                f"cell '{cell.name}': tls is for systems that streamgauge starts, and --connect names a cluster that runs; "
+                "leave the cell out with --only"
+            )
+            problems.append(study.document.problem(message, cell.location))
+            continue
         try:
             cells.append(_planned(study, cell, scale, wishes, rates.get(cell.name)))
         except InputError as error:
@@ -265,6 +273,7 @@ def _planned(
         nodes=nodes,
         level=level,
         options=dict(system.options),
+        tls=cell.tls,
         workload=workload,
         repeats=wishes.repeats or own.repeats or scale.repeats,
         limit_s=own.limit or scale.limit,
@@ -381,7 +390,9 @@ def _ordered(
 
 def _instance(cell: PlannedCell) -> str:
     """What makes two cells meet the same system: L1 and L3 are one and the same on one node."""
-    return json.dumps([cell.kind, cell.version, cell.nodes, cell.level, cell.options], sort_keys=True)
+    return json.dumps(
+        [cell.kind, cell.version, cell.nodes, cell.level, cell.options, cell.tls], sort_keys=True
+    )
 
 
 def _effort(cell: PlannedCell) -> tuple[bool, int]:

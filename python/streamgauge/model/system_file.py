@@ -7,18 +7,27 @@ belongs to the system's module, which names its keys in `System.option_keys` and
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from streamgauge.model.document import Document, read_document
 from streamgauge.model.errors import InputError, Problem, nearest
+from streamgauge.model.omb_driver import advice
+from streamgauge.model.security_file import KEY as SECURITY
+from streamgauge.model.security_file import read_security
+from streamgauge.systems import security
 from streamgauge.systems.base import Level, System, SystemInputError, SystemRequest
+from streamgauge.systems.security import Security
 
-COMMON_KEYS = frozenset({"name", "system", "version", "nodes", "durability", "connect"})
+COMMON_KEYS = frozenset({"name", "system", "version", "nodes", "durability", "connect", "tls", SECURITY})
 LEVELS: tuple[Level, ...] = ("L1", "L2", "L3", "L4")
+WITH_TLS = "+tls"
+"""What --tls adds to the name of a system that it is on for."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,24 @@ class SystemOverrides:
     nodes: int | None = None
     level: str | None = None
     connect: tuple[str, ...] = ()
+    tls: tuple[bool, ...] | None = None
+    """With it, without it, or first without and then with it."""
+
+
+def parse_tls(text: str | None) -> tuple[bool, ...] | None:
+    """`--tls on|off|both`; None where it was not given. Raises InputError."""
+    known = {
+        "on": (True,),
+        "off": (False,),
+        "both": (False, True),
+        "off,on": (False, True),
+        "on,off": (False, True),
+    }
+    if text is None:
+        return None
+    if text not in known:
+        raise InputError(f"--tls {text}: expected on, off, or both (trials without it beside trials with it)")
+    return known[text]
 
 
 def choose_systems(text: str, overrides: SystemOverrides, known: Mapping[str, System]) -> list[SystemChoice]:
@@ -65,7 +92,7 @@ def choose_systems(text: str, overrides: SystemOverrides, known: Mapping[str, Sy
         )
     for item in items:
         try:
-            choices.append(_choose(item, overrides, known))
+            choices += _variants(_choose(item, overrides, known), overrides.tls)
         except InputError as error:
             problems.extend(error.problems)
     if problems:
@@ -82,6 +109,28 @@ def _distinct(choices: Sequence[SystemChoice]) -> list[SystemChoice]:
                 "--repeat"
             )
     return list(choices)
+
+
+def _variants(choice: SystemChoice, wanted: tuple[bool, ...] | None) -> list[SystemChoice]:
+    """The system as it was asked for, or without TLS, with it, or both. What is not possible is refused."""
+    if wanted is not None and choice.request.connect:
+        raise InputError(
+            f"--tls: {choice.name} already runs (connect), and how it is reached is for its system file to say "
+            "(section 'security', docs/security.md)"
+        )
+    found = [choice]
+    if wanted is not None:
+        found = [
+            dataclasses.replace(
+                choice,
+                name=choice.name + (WITH_TLS if tls else ""),
+                request=dataclasses.replace(choice.request, tls=tls),
+            )
+            for tls in wanted
+        ]
+    for one in found:
+        _refused_as_input(one.request, partial(security.check, one.system, one.request))
+    return found
 
 
 def _choose(item: str, overrides: SystemOverrides, known: Mapping[str, System]) -> SystemChoice:
@@ -115,14 +164,7 @@ def _from_file(path: Path, overrides: SystemOverrides, known: Mapping[str, Syste
     document = read_document(path)
     values = document.values
     if "driverClass" in values:
-        raise InputError(
-            document.problem(
-                "this is a driver file of the OpenMessaging Benchmark, which this version does not read; "
-                "write a system file instead: "
-                "'system: kafka' and 'connect: host:port' (from bootstrap.servers)",
-                ("driverClass",),
-            )
-        )
+        raise InputError(document.problem(advice(values), ("driverClass",)))
     system = _system_of(document, known)
     _check_keys(document, system)
     problems: list[Problem] = []
@@ -141,7 +183,12 @@ def _from_file(path: Path, overrides: SystemOverrides, known: Mapping[str, Syste
             document.problem(f"nodes: expected a whole number of 1 or more, found {nodes}", ("nodes",))
         )
         nodes = 1
+    tls = values.get("tls", False)
+    if not isinstance(tls, bool):
+        problems.append(document.problem(f"tls: expected true or false, found {tls}", ("tls",)))
+        tls = False
     name, version, level_text = text("name"), text("version"), text("durability")
+    reached: Security | None = None
     connect: tuple[str, ...] = ()
     level: Level | None = None
     try:
@@ -156,6 +203,10 @@ def _from_file(path: Path, overrides: SystemOverrides, known: Mapping[str, Syste
         )
     except InputError as error:
         problems.extend(error.problems)
+    try:
+        reached = read_security(document)
+    except InputError as error:
+        problems.extend(error.problems)
     if problems:
         raise InputError(problems)
     request = SystemRequest(
@@ -165,6 +216,8 @@ def _from_file(path: Path, overrides: SystemOverrides, known: Mapping[str, Syste
         connect=connect,
         options={key: value for key, value in values.items() if key not in COMMON_KEYS},
         source=str(path),
+        tls=tls,
+        security=reached,
     )
     return _checked(name or path.stem, system, request)
 
@@ -197,15 +250,20 @@ def _check_keys(document: Document, system: System) -> None:
 
 def _checked(name: str, system: System, request: SystemRequest) -> SystemChoice:
     """Asks the module whether the request can be met; its refusal becomes an input error."""
+    json.dumps(dict(request.options), default=str)
+    _refused_as_input(request, partial(system.check, request))
+    return SystemChoice(name=name, system=system, request=request)
+
+
+def _refused_as_input(request: SystemRequest, check: Callable[[], None]) -> None:
+    """A refusal of a system's module as an input error, at the file that it is about."""
     try:
-        json.dumps(dict(request.options), default=str)
-        system.check(request)
+        check()
     except SystemInputError as error:
         message = str(error)
         if request.source and not message.startswith(request.source):
             message = f"{request.source}: {message}"
         raise InputError(message) from None
-    return SystemChoice(name=name, system=system, request=request)
 
 
 def _nodes(override: int | None, value: int) -> int:

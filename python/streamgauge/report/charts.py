@@ -77,7 +77,7 @@ def label(cell: Cell, found: list[Cell]) -> str:
         for other in found
         if other.first.workload.name == trial.workload.name and other is not cell
     ]
-    name = trial.system_title
+    name = f"{trial.system_title}{words.tls(trial)}"
     if (
         any(peer.system == trial.system and peer.system_version != trial.system_version for peer in peers)
         or not peers

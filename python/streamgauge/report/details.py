@@ -194,20 +194,25 @@ def _subscriptions(found: list[SubscriptionFigures]) -> Grid:
 def print_details(trial: TrialResult, console: Console) -> None:
     """The tables of one trial on a terminal; long ones are cut, the report has all of it."""
     for grid in grids(trial):
-        wide = console.width >= WIDE_COLUMNS_MIN or not grid.narrow
-        shown = range(len(grid.head)) if wide else grid.narrow
-        table = Table(title=grid.title, title_justify="left", show_edge=False, pad_edge=False, box=None)
-        for place in shown:
-            justify: Literal["left", "right"] = "left" if place < grid.words else "right"
-            table.add_column(grid.head[place], justify=justify, overflow="fold")
-        limit = PROBES_IN_TERMINAL if grid.head[0] == "probe" else SUBSCRIPTIONS_IN_TERMINAL
-        left_out = max(len(grid.rows) - limit, 0)
-        for row in grid.rows[left_out:]:
-            table.add_row(*(Text(row[place]) for place in shown))
-        console.print(table)
-        if left_out:
-            console.print(f"({left_out} more above these in the report)", highlight=False)
-        console.print()
+        print_grid(grid, console)
+
+
+def print_grid(grid: Grid, console: Console) -> None:
+    """One table on a terminal."""
+    wide = console.width >= WIDE_COLUMNS_MIN or not grid.narrow
+    shown = range(len(grid.head)) if wide else grid.narrow
+    table = Table(title=grid.title, title_justify="left", show_edge=False, pad_edge=False, box=None)
+    for place in shown:
+        justify: Literal["left", "right"] = "left" if place < grid.words else "right"
+        table.add_column(grid.head[place], justify=justify, overflow="fold")
+    limit = PROBES_IN_TERMINAL if grid.head[0] == "probe" else SUBSCRIPTIONS_IN_TERMINAL
+    left_out = max(len(grid.rows) - limit, 0)
+    for row in grid.rows[left_out:]:
+        table.add_row(*(Text(row[place]) for place in shown))
+    console.print(table)
+    if left_out:
+        console.print(f"({left_out} more above these in the report)", highlight=False)
+    console.print()
 
 
 def section(trial: TrialResult) -> str:

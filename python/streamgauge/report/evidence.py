@@ -337,6 +337,7 @@ def _system(trial: TrialResult, *, unfold: bool) -> str:
         "version": trial.system_version,
         "nodes": "existing cluster" if trial.attached else trial.nodes,
         "client": trial.client,
+        "clients reach it by": words.security(trial),
         "durability asked": durability.asked or "the default",
         "durability declared": f"{durability.declared}: {words.LEVELS[durability.declared]}"
         if durability.declared

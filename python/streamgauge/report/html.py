@@ -14,7 +14,7 @@ from pathlib import Path
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.model.result import TrialResult
-from streamgauge.report import charts, evidence, tables, words
+from streamgauge.report import charts, encryption, evidence, tables, words
 from streamgauge.report.assets_of import asset
 from streamgauge.report.files import write_page
 from streamgauge.report.format import instant, joined, plural, seconds, significant, size, trimmed
@@ -44,7 +44,7 @@ def render(run: Run) -> str:
         css=asset("report.css"),
         masthead=masthead(run),
         hero=hero(run, labels),
-        summary=tables.summary(run, labels),
+        summary=tables.summary(run, labels) + encryption.section(run.cells),
         charts=charts_section(),
         limits=evidence.limits(run, labels),
         trials=evidence.trials(run),

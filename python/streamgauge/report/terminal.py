@@ -10,7 +10,7 @@ from rich.text import Text
 
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.model.result import Latency, TrialResult
-from streamgauge.report import details, words
+from streamgauge.report import details, encryption, words
 from streamgauge.report.format import count, milliseconds, percent, plural, rate, significant
 
 TABLE_COLUMNS_MIN = 136
@@ -43,6 +43,11 @@ def print_summary(results: Sequence[TrialResult], console: Console) -> None:
             if len(cell.trials) > 1:
                 who = f"{words.system_name(cell.first)}: "
                 console.print(Text.assemble((who, "bold"), words.spread(cell)))
+    pairs = list(encryption.grids(cells(results)))
+    if pairs:
+        console.print()
+    for grid in pairs:
+        details.print_grid(grid, console)
     _print_remarks(results, console)
     verdict = words.verdict(results)
     console.print(Text(verdict.sentence, style=STYLES[verdict.tone]))

@@ -43,9 +43,25 @@ LEVELS: dict[str, str] = {
 }
 
 
-def system_name(trial: TrialResult) -> str:
+def plain_name(trial: TrialResult) -> str:
     """`Apache Kafka 4.3.1`."""
     return f"{trial.system_title} {trial.system_version}".strip()
+
+
+def system_name(trial: TrialResult) -> str:
+    """`Apache Kafka 4.3.1`, and `with TLS` where clients spoke it."""
+    return f"{plain_name(trial)}{tls(trial)}"
+
+
+def tls(trial: TrialResult) -> str:
+    """What a system's name is followed by."""
+    return " with TLS" if trial.tls == "on" else ""
+
+
+def security(trial: TrialResult) -> str:
+    """How clients reached the system: `plain text`, `TLS, scram-sha-512`."""
+    way = "TLS" if trial.tls == "on" else "plain text"
+    return way if trial.authentication is None else f"{way}, {trial.authentication}"
 
 
 def level(trial: TrialResult) -> str:

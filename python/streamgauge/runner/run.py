@@ -202,6 +202,8 @@ def _with_system(systems: list[dict[str, Any]], context: TrialContext) -> list[d
         "version": context.system_version,
         "nodes": context.nodes,
         "attached": context.attached,
+        "tls": context.tls,
+        "authentication": context.authentication,
         "level": context.durability.declared or context.durability.asked,
         "configuration": context.configuration,
         "settings": context.durability.settings,

@@ -237,6 +237,7 @@ def choice_of(cell: PlannedCell, connect: Sequence[str] = ()) -> SystemChoice:
         level=cell.level,
         connect=tuple(connect),
         options=cell.options,
+        tls=cell.tls,
     )
     if connect:
         request = _attachable(system, request)

@@ -45,6 +45,7 @@ from streamgauge.store.context import TrialContext
 from streamgauge.store.directory import ACKS_NAME, TrialDirectory
 from streamgauge.store.files import rescue_logs
 from streamgauge.store.measured import measured_level
+from streamgauge.systems import security
 from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError, SystemRequest
 from streamgauge.systems.network import Namespaces, open_network
 from streamgauge.systems.powercut import Disks, open_disks
@@ -100,6 +101,8 @@ class TrialRunner:
             system_version=plan.choice.version,
             nodes=request.nodes,
             attached=bool(request.connect),
+            tls="on" if security.is_encrypted(request) else "off",
+            authentication=security.mechanism_of(request),
             durability=Durability(asked=request.level),
             workload=plan.workload.result(),
             seed=plan.seed,
@@ -180,6 +183,20 @@ class TrialRunner:
             attached=self._running.attached,
             configuration=self._running.configuration(),
         )
+        self._note_security()
+
+    def _note_security(self) -> None:
+        """What a reader must know of how far TLS went."""
+        assert self._running is not None
+        request = self._plan.choice.request
+        if request.tls and len(self._running.processes()) > 1:
+            self._record.note(
+                "TLS was between clients and nodes; what the system's processes sent each other was in plain text"
+            )
+        if request.security is not None and request.security.in_plain_sight():
+            self._record.note(
+                "the clients' password or token went over the network in plain text: there was no TLS (section security)"
+            )
 
     def _on_network(self, request: SystemRequest) -> SystemRequest:
         """With faults of the network, each node has one of its own."""

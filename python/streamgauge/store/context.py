@@ -16,6 +16,7 @@ from streamgauge.model.result import (
     Fault,
     Lane,
     Model,
+    OnOff,
     Phase,
     Search,
     SystemMetric,
@@ -69,6 +70,8 @@ class TrialContext(Model):
     client: str = ""
     nodes: int
     attached: bool
+    tls: OnOff = "off"
+    authentication: str | None = None
     durability: Durability
     configuration: dict[str, Any] = Field(default_factory=dict)
     """What the system's module configured (files as written, flags, ports)."""
@@ -114,6 +117,8 @@ class TrialContext(Model):
             client=self.client,
             nodes=self.nodes,
             attached=self.attached,
+            tls=self.tls,
+            authentication=self.authentication,
             durability=self.durability,
             workload=self.workload,
             seed=self.seed,

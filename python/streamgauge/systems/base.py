@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
     from streamgauge.systems.parts import Part
+    from streamgauge.systems.security import Security
 
 Level = Literal["L1", "L2", "L3", "L4"]
 """Durability level (docs/method.md): L1 replicated and fsynced before the ack, L2 replicated, L3 fsynced, L4
@@ -76,6 +77,10 @@ class SystemRequest:
     """Set by experiments on storage; None: data directories are plain directories."""
     placement: Placement | None = None
     """Set by experiments on the network, where `System.placed` allows; None: all nodes are on loopback."""
+    tls: bool = False
+    """Whether a system that is started takes clients over TLS alone, where `System.encrypts` allows."""
+    security: Security | None = None
+    """How clients reach a cluster that already runs (`connect`); None: in plain text, without credentials."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +222,10 @@ class System(abc.ABC):
 
     placed: ClassVar[bool] = False
     """Whether it starts its nodes where `SystemRequest.placement` says."""
+    encrypts: ClassVar[bool] = False
+    """Whether it can be measured over TLS: started so (`SystemRequest.tls`), or attached to."""
+    mechanisms: ClassVar[frozenset[str]] = frozenset()
+    """How its clients can authenticate (`security.Mechanism`)."""
 
     @abc.abstractmethod
     def check(self, request: SystemRequest) -> None:

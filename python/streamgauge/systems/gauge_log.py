@@ -30,9 +30,11 @@ from streamgauge.systems.base import (
     SystemRequest,
     TopicPlan,
 )
+from streamgauge.systems.certificates import Certificates, for_nodes, forget, security_of
 from streamgauge.systems.kafka import parse_address
 from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.parts import Part
+from streamgauge.systems.security import Security, secured, told
 
 PART = "node-1"
 READY_PREFIX = "ready "
@@ -96,6 +98,8 @@ class GaugeLog(System):
     default_version: ClassVar[str] = version()
     option_keys: ClassVar[frozenset[str]] = frozenset({*OPTIONS, FAULT})
     placed: ClassVar[bool] = True
+    encrypts: ClassVar[bool] = True
+    mechanisms: ClassVar[frozenset[str]] = wire.MECHANISMS
 
     def check(self, request: SystemRequest) -> None:
         where = f"{request.source}: " if request.source else ""
@@ -156,6 +160,9 @@ class GaugeLog(System):
         port = processes.free_ports(1)[0]
         placement = request.placement or ON_LOOPBACK
         command = [str(gauge), "log", "--listen", f"{placement.host(1)}:{port}", "--data", str(data)]
+        certificates = for_nodes(request.tls, directory, placement, request.nodes)
+        if certificates is not None:
+            command += ["--certificate", str(certificates.certificate), "--key", str(certificates.key)]
         if request.placement is not None:
             command.append("--insecure")  # The network that is made for it has no one else on it.
         command += [
@@ -176,14 +183,15 @@ class GaugeLog(System):
             )
         except BaseException:
             processes.kill([process])
+            forget(certificates)
             raise
         address = _ready_address(process)
         assert address is not None, "the wait above ends when there is one"
-        return RunningGaugeLog(level, (address,), data, process)
+        return RunningGaugeLog(level, (address,), data, process, certificates, security_of(certificates))
 
     def attach(self, request: SystemRequest) -> RunningSystem:
         self.check(request)
-        return RunningGaugeLog(request.level, request.connect, None, None)
+        return RunningGaugeLog(request.level, request.connect, None, None, security=request.security)
 
 
 def _ready_address(process: processes.ManagedProcess) -> str | None:
@@ -202,6 +210,8 @@ class RunningGaugeLog(RunningSystem):
     addresses: tuple[str, ...]
     data: Path | None
     process: processes.ManagedProcess | None
+    certificates: Certificates | None = field(default=None, repr=False)
+    security: Security | None = None
     _stopped: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -212,7 +222,8 @@ class RunningGaugeLog(RunningSystem):
 
     @property
     def connection(self) -> dict[str, Any]:
-        return {"protocol": GaugeLog.protocol, "bootstrap": list(self.addresses), "options": {}}
+        plain = {"protocol": GaugeLog.protocol, "bootstrap": list(self.addresses), "options": {}}
+        return secured(plain, self.security)
 
     @property
     def acks(self) -> Literal["all", "leader", "none"]:
@@ -238,7 +249,7 @@ class RunningGaugeLog(RunningSystem):
     def _waits_for(self) -> str | None:
         host, port = parse_address(self.addresses[0], "")
         try:
-            wire.api_versions(host, port)
+            wire.api_versions(host, port, self.security)
         except wire.WireError as error:
             return f"the reference log to answer ({error})"
         return None
@@ -274,8 +285,17 @@ class RunningGaugeLog(RunningSystem):
 
     def configuration(self) -> dict[str, Any]:
         if self.process is None:
-            return {"version": self.version, "connect": list(self.addresses)}
-        return {"version": self.version, "level": self.level, "command": list(self.process.command)}
+            return {
+                "version": self.version,
+                "connect": list(self.addresses),
+                "security": told(self.security),
+            }
+        return {
+            "version": self.version,
+            "level": self.level,
+            "tls": self.certificates is not None,
+            "command": list(self.process.command),
+        }
 
     def collect_logs(self, into: Path) -> None:
         if self.process is not None:
@@ -290,3 +310,4 @@ class RunningGaugeLog(RunningSystem):
         self.stop()
         if self.data is not None:
             shutil.rmtree(self.data, ignore_errors=True)
+        forget(self.certificates)

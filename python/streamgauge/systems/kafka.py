@@ -35,6 +35,7 @@ from streamgauge.systems.java_system import JavaSystem
 from streamgauge.systems.kafka_cluster import Launch, start_cluster
 from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.options import check_free, where_of
+from streamgauge.systems.security import is_encrypted, secured, told
 
 SCALA = "2.13"
 LOG4J = "2.25.4"
@@ -65,6 +66,8 @@ class Kafka(JavaSystem):
     default_version: ClassVar[str] = "4.3.1"
     option_keys: ClassVar[frozenset[str]] = settings.OPTION_KEYS
     placed: ClassVar[bool] = True
+    encrypts: ClassVar[bool] = True
+    mechanisms: ClassVar[frozenset[str]] = wire.MECHANISMS
 
     def check(self, request: SystemRequest) -> None:
         where = where_of(request)
@@ -143,6 +146,7 @@ class Kafka(JavaSystem):
             installation=self._installation(version, java, progress),
             volume=request.volume,
             placement=request.placement or ON_LOOPBACK,
+            tls=request.tls,
         )
         return start_cluster(launch, progress)
 
@@ -153,9 +157,9 @@ class Kafka(JavaSystem):
         for address in request.connect:
             host, port = parse_address(address, where)
             try:
-                wire.api_versions(host, port)
-                found = wire.metadata(host, port)
-                line = wire.release_line(host, port)
+                wire.api_versions(host, port, request.security)
+                found = wire.metadata(host, port, request.security)
+                line = wire.release_line(host, port, request.security)
             except wire.WireError as error:
                 faults.append(str(error))
                 continue
@@ -167,9 +171,14 @@ class Kafka(JavaSystem):
             version = request.version or (f"{line}.x" if line else "unknown")
             return AttachedKafka(version, nodes, found.cluster_id, plan, request)
         raise SystemFailure(
-            f"cannot attach to Kafka: {'; '.join(faults)}. Is it running there, with a listener in plain "
-            "text?"
+            f"cannot attach to Kafka: {'; '.join(faults)}. Is it running there, with a listener {_listener(request)}?"
         )
+
+
+def _listener(request: SystemRequest) -> str:
+    if is_encrypted(request):
+        return "for TLS"
+    return "in plain text (for TLS or SASL, a system file says so: docs/security.md)"
 
 
 def parse_address(address: str, where: str) -> tuple[str, int]:
@@ -197,10 +206,12 @@ class AttachedKafka(RunningSystem):
         self._cluster_id = cluster_id
         self._plan = plan
         self._connect = request.connect
+        self._security = request.security
 
     @property
     def connection(self) -> dict[str, Any]:
-        return {"protocol": Kafka.protocol, "bootstrap": list(self._connect), "options": {}}
+        plain = {"protocol": Kafka.protocol, "bootstrap": list(self._connect), "options": {}}
+        return secured(plain, self._security)
 
     @property
     def acks(self) -> durability.Acks:
@@ -226,6 +237,7 @@ class AttachedKafka(RunningSystem):
             "version": self.version,
             "cluster_id": self._cluster_id,
             "connect": list(self._connect),
+            "security": told(self._security),
             "nodes": self.nodes,
             "acks": self.acks,
             "topic": self._plan.topic_as_json(),

@@ -5,6 +5,7 @@ Below the directory of a cluster:
     node-1/server.properties, log4j2.properties     as written for the node
     node-1/logs/{server,console,format,gc}.log      kept when the data is wiped
     node-1/data, node-1/tmp                         wiped
+    tls/keys                                        with TLS: certificates and the nodes' key, wiped
 
 Each node is `java -cp 'jars/*' kafka.Kafka server.properties`, run in its own directory, without Kafka's
 shell scripts.
@@ -41,11 +42,13 @@ from streamgauge.systems.base import (
     Volume,
 )
 from streamgauge.systems.cache import Installation
+from streamgauge.systems.certificates import Certificates, for_nodes, forget, security_of
 from streamgauge.systems.java import Java
 from streamgauge.systems.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
 from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.parts import Part
 from streamgauge.systems.processes import ManagedProcess
+from streamgauge.systems.security import Security, secured
 
 START_TIMEOUT_S = 180.0
 """Far above the usual 5 s: a busy machine starts three JVMs slowly, and a real failure ends the wait at once
@@ -75,6 +78,7 @@ class Launch:
     installation: Installation
     volume: Volume | None = None
     placement: Placement = ON_LOOPBACK
+    tls: bool = False
 
     def home(self, node: int) -> Path:
         """The directory of a node (1, 2, ...)."""
@@ -95,6 +99,13 @@ class Layout:
     broker_settings: Mapping[str, str]
     files: Mapping[str, str]
     """Relative path -> text."""
+    certificates: Certificates | None = None
+    """With TLS."""
+
+    @property
+    def security(self) -> Security | None:
+        """How clients reach the nodes."""
+        return security_of(self.certificates)
 
 
 def start_cluster(launch: Launch, progress: Progress) -> RunningKafka:
@@ -150,9 +161,9 @@ def _require_memory(launch: Launch) -> None:
 
 def _start_once(launch: Launch) -> RunningKafka:
     layout = _lay_out(launch)
-    _format(launch, layout.cluster_id)
     started: list[processes.ManagedProcess] = []
     try:
+        _format(launch, layout.cluster_id)
         for node in launch.all_nodes():
             started.append(
                 _start_process(launch, node, f"Kafka node {node}", node_command(launch, node), "console.log")
@@ -162,15 +173,23 @@ def _start_once(launch: Launch) -> RunningKafka:
         # Whatever the reason (Ctrl-C too) nothing stays behind, and data nobody has used needs no orderly
         # shutdown.
         processes.kill(started)
+        forget(layout.certificates)
         raise
     return RunningKafka(launch, layout, started)
 
 
 def _lay_out(launch: Launch) -> Layout:
     """Chooses ports and writes the nodes' directories."""
-    free = processes.free_ports(2 * launch.nodes, avoid=launch.options.ports)
+    free = processes.free_ports(3 * launch.nodes, avoid=launch.options.ports)
     client_ports = list(launch.options.ports) or free[: launch.nodes]
-    controller_ports = free[launch.nodes :]
+    controller_ports = free[launch.nodes : 2 * launch.nodes]
+    between_ports = free[2 * launch.nodes :] if launch.tls else []
+    certificates = for_nodes(launch.tls, launch.directory, launch.placement, launch.nodes)
+    clients, controllers, between = (
+        [f"{launch.placement.host(node)}:{port}" for node, port in enumerate(ports, start=1)]
+        for ports in (client_ports, controller_ports, between_ports)
+    )
+    listeners = settings.Listeners(clients, controllers, between)
     broker_settings = settings.cluster_settings(launch.nodes, launch.line, launch.options)
     logging = settings.logging_file(launch.line)
     files = {}
@@ -180,18 +199,15 @@ def _lay_out(launch: Launch) -> Layout:
             (home / name).mkdir(parents=True, exist_ok=True)
         if launch.volume is not None:
             launch.volume(f"node-{node}", home / "data")
-        own = settings.node_settings(
-            node,
-            [f"{launch.placement.host(one)}:{port}" for one, port in enumerate(client_ports, start=1)],
-            [f"{launch.placement.host(one)}:{port}" for one, port in enumerate(controller_ports, start=1)],
-            str(home / "data"),
-        )
+        own = settings.node_settings(node, listeners, str(home / "data"))
+        if certificates is not None:
+            own |= settings.tls_settings(str(certificates.both))
         heading = f"Kafka {launch.version}, node {node} of {launch.nodes}, written by streamgauge"
         files[f"node-{node}/server.properties"] = settings.properties_text(own | broker_settings, heading)
         files[f"node-{node}/{logging.name}"] = logging.text
     for name, text in files.items():
         (launch.directory / name).write_text(text, encoding="ascii")
-    return Layout(client_ports, controller_ports, new_cluster_id(), broker_settings, files)
+    return Layout(client_ports, controller_ports, new_cluster_id(), broker_settings, files, certificates)
 
 
 def new_cluster_id() -> str:
@@ -271,7 +287,7 @@ def _wait(launch: Launch, layout: Layout, started: Sequence[processes.ManagedPro
     def waiting_for() -> str | None:
         for node in launch.all_nodes():
             if node not in ready:
-                missing = _node_missing(launch, node, layout.client_ports[node - 1])
+                missing = _node_missing(launch, layout, node)
                 if missing is not None:
                     return f"Kafka node {node} to {missing}"
                 ready.add(node)
@@ -287,20 +303,20 @@ def _wait(launch: Launch, layout: Layout, started: Sequence[processes.ManagedPro
         raise
 
 
-def _node_missing(launch: Launch, node: int, port: int) -> str | None:
+def _node_missing(launch: Launch, layout: Layout, node: int) -> str | None:
     """What a node still has to do, as the end of a sentence; None when it is ready."""
     log = launch.home(node) / "logs" / "server.log"
     if not log.exists() or "Kafka Server started" not in log.read_text(errors="replace"):
         return "say in its log that it has started"
-    return _unserved(launch, node, port)
+    return _unserved(launch, layout, node)
 
 
-def _unserved(launch: Launch, node: int, port: int) -> str | None:
+def _unserved(launch: Launch, layout: Layout, node: int) -> str | None:
     """As `_node_missing`, by its answers alone."""
-    host = launch.placement.host(node)
+    host, port = launch.placement.host(node), layout.client_ports[node - 1]
     try:
-        wire.api_versions(host, port)
-        known = len(wire.metadata(host, port).brokers)
+        wire.api_versions(host, port, layout.security)
+        known = len(wire.metadata(host, port, layout.security).brokers)
     except wire.WireError as error:
         return f"answer ({error})"
     return None if known == launch.nodes else f"know all {launch.nodes} nodes (it knows {known})"
@@ -329,7 +345,7 @@ class RunningKafka(RunningSystem):
     def connection(self) -> dict[str, Any]:
         ports = enumerate(self.layout.client_ports, start=1)
         bootstrap = [f"{self.launch.placement.host(node)}:{port}" for node, port in ports]
-        return {"protocol": "kafka", "bootstrap": bootstrap, "options": {}}
+        return secured({"protocol": "kafka", "bootstrap": bootstrap, "options": {}}, self.layout.security)
 
     @property
     def acks(self) -> durability.Acks:
@@ -354,7 +370,7 @@ class RunningKafka(RunningSystem):
     def leader(self, topic: str) -> str | None:
         def ask(node: int) -> str | None:
             port = self.layout.client_ports[node - 1]
-            found = wire.leader(self.launch.placement.host(node), port, topic)
+            found = wire.leader(self.launch.placement.host(node), port, topic, self.layout.security)
             return None if found is None else f"node-{found}"
 
         return processes.first_answer(self.started, ask, (wire.WireError,))
@@ -365,7 +381,7 @@ class RunningKafka(RunningSystem):
     def _part(self, node: int, process: ManagedProcess) -> Part:
         def waits_for() -> str | None:
             # Others may be down at the same time; that it knows itself and answers is what it owes.
-            missing = _unserved(self.launch, node, self.layout.client_ports[node - 1])
+            missing = _unserved(self.launch, self.layout, node)
             return f"Kafka node {node} to {missing}" if missing else None
 
         return Part(f"node-{node}", process, waits_for, (self.launch.home(node) / "data",))
@@ -393,6 +409,7 @@ class RunningKafka(RunningSystem):
             "commands": {f"node-{node}": node_command(launch, node) for node in launch.all_nodes()},
             "client_ports": list(self.layout.client_ports),
             "controller_ports": list(self.layout.controller_ports),
+            "tls": self.launch.tls,
             "files": dict(self.layout.files),
             "package": {**launch.installation.source, "sha256": dict(launch.installation.sha256)},
         }
@@ -413,3 +430,4 @@ class RunningKafka(RunningSystem):
         for node in self.launch.all_nodes():
             for name in ("data", "tmp"):
                 shutil.rmtree(self.launch.home(node) / name, ignore_errors=True)
+        forget(self.layout.certificates)

@@ -55,6 +55,11 @@ RESERVED_BROKER_KEYS = {
     ),
     "zookeeper.connect": "the lab runs Kafka in KRaft mode only",
 }
+RESERVED_BROKER_PREFIXES = {
+    "ssl.keystore.": "the lab makes the certificates; use `tls`",
+    "ssl.client.auth": "clients of the lab show no certificate",
+    "listener.name.": "the lab lays out the listeners itself; use `ports` and `tls`",
+}
 RESERVED_TOPIC_KEYS = {
     "replication.factor": "the number of copies follows from `nodes` and the durability level",
     "partitions": "the number of partitions belongs to the workload",
@@ -142,12 +147,22 @@ def _settings(value: object, key: str, reserved: Mapping[str, str], where: str) 
         raise SystemInputError(f"{where}{key}: expected settings such as num.io.threads: 8")
     settings = {}
     for name, setting in value.items():
-        if name in reserved:
-            raise SystemInputError(f"{where}{key}.{name} cannot be set: {reserved[name]}")
+        reason = reserved.get(name) or _reserved_by_prefix(key, str(name))
+        if reason is not None:
+            raise SystemInputError(f"{where}{key}.{name} cannot be set: {reason}")
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]+", name):
             raise SystemInputError(f"{where}{key}: '{name}' is no name of a Kafka setting")
         settings[name] = _text(setting, f"{where}{key}.{name}")
     return settings
+
+
+def _reserved_by_prefix(key: str, name: str) -> str | None:
+    if key != "broker":
+        return None
+    return next(
+        (why for prefix, why in RESERVED_BROKER_PREFIXES.items() if name.startswith(prefix)),
+        None,
+    )
 
 
 def _text(value: object, what: str) -> str:
@@ -220,20 +235,48 @@ def cluster_settings(nodes: int, line: tuple[int, int], options: Options) -> dic
     return settings | dict(options.broker)
 
 
-def node_settings(node: int, clients: Sequence[str], controllers: Sequence[str], data: str) -> dict[str, str]:
-    """Settings of one node (1, 2, ...) in KRaft's combined mode; addresses (host:port) of all nodes in their order."""
-    voters = ",".join(f"{index}@{address}" for index, address in enumerate(controllers, start=1))
-    client = f"PLAINTEXT://{clients[node - 1]}"
+@dataclass(frozen=True)
+class Listeners:
+    """Where the nodes listen: host:port of each node, in their order."""
+
+    clients: Sequence[str]
+    controllers: Sequence[str]
+    between: Sequence[str] = ()
+    """Where brokers listen for each other when clients speak TLS; empty: at the clients' addresses."""
+
+
+def node_settings(node: int, listeners: Listeners, data: str) -> dict[str, str]:
+    """Settings of one node (1, 2, ...) in KRaft's combined mode."""
+    voters = ",".join(f"{index}@{address}" for index, address in enumerate(listeners.controllers, start=1))
+    if listeners.between:
+        # What nodes send each other stays in plain text: what is measured is the encryption of clients.
+        brokers = f"SSL://{listeners.clients[node - 1]},INTERNAL://{listeners.between[node - 1]}"
+        between, kinds = "INTERNAL", "SSL:SSL,INTERNAL:PLAINTEXT"
+    else:
+        brokers, between, kinds = (
+            f"PLAINTEXT://{listeners.clients[node - 1]}",
+            "PLAINTEXT",
+            "PLAINTEXT:PLAINTEXT",
+        )
     return {
         "process.roles": "broker,controller",
         "node.id": str(node),
         "controller.quorum.voters": voters,
-        "listeners": f"{client},CONTROLLER://{controllers[node - 1]}",
-        "advertised.listeners": client,
-        "inter.broker.listener.name": "PLAINTEXT",
+        "listeners": f"{brokers},CONTROLLER://{listeners.controllers[node - 1]}",
+        "advertised.listeners": brokers,
+        "inter.broker.listener.name": between,
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": f"{kinds},CONTROLLER:PLAINTEXT",
         "log.dirs": data,
+    }
+
+
+def tls_settings(key_and_certificate: str) -> dict[str, str]:
+    """Settings of the clients' listener; the path of a PEM file with both (KIP-651)."""
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": key_and_certificate,
+        "ssl.client.auth": "none",
     }
 
 

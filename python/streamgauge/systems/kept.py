@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streamgauge.store.files import rescue_logs
+from streamgauge.systems import security
 from streamgauge.systems.base import (
     Describe,
     Level,
@@ -104,7 +105,17 @@ class KeptSystem(System):
         self._directory = directory
         self._running: RunningSystem | None = None
         # These are the system's own; ClassVars of the base are shadowed by the instance's.
-        for attribute in ("name", "title", "protocol", "default_version", "option_keys", "placed"):
+        taken_over = (
+            "name",
+            "title",
+            "protocol",
+            "default_version",
+            "option_keys",
+            "placed",
+            "encrypts",
+            "mechanisms",
+        )
+        for attribute in taken_over:
             object.__setattr__(self, attribute, getattr(system, attribute))
 
     def check(self, request: SystemRequest) -> None:
@@ -168,4 +179,5 @@ def require(system: System, request: SystemRequest) -> None:
     missing = system.missing()
     if missing:
         raise SystemFailure(f"{system.title} cannot run here: {missing}")
+    security.check(system, request)
     system.check(request)

@@ -40,6 +40,7 @@ from streamgauge.systems.nats_server import (
 )
 from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.options import check_free, known, mapping, where_of
+from streamgauge.systems.security import secured, told
 
 MODULE = "github.com/nats-io/nats-server/v2"
 PROGRAM = "nats-server"
@@ -136,6 +137,8 @@ class Nats(System):
     default_version: ClassVar[str] = "2.15.2"
     option_keys: ClassVar[frozenset[str]] = OPTION_KEYS
     placed: ClassVar[bool] = True
+    encrypts: ClassVar[bool] = True
+    mechanisms: ClassVar[frozenset[str]] = frozenset({"plain", "token", "nkey"})
 
     def __init__(self, cache: Cache | None = None) -> None:
         self._cache = cache
@@ -240,6 +243,7 @@ class Nats(System):
             stream=options.stream,
             volume=request.volume,
             placement=request.placement or ON_LOOPBACK,
+            tls=request.tls,
         )
         return start_cluster(launch, progress)
 
@@ -308,16 +312,18 @@ class AttachedNats(RunningSystem):
         self.attached = True
         self._connect = request.connect
         self._options = options
+        self._security = request.security
         replicated = request.level in REPLICATED_LEVELS if request.level else len(request.connect) >= 3
         self._replicas = 3 if replicated else 1
 
     @property
     def connection(self) -> dict[str, Any]:
-        return {
+        plain = {
             "protocol": Nats.protocol,
             "bootstrap": list(self._connect),
             "options": dict(self._options.client),
         }
+        return secured(plain, self._security)
 
     @property
     def acks(self) -> Literal["all", "leader", "none"]:
@@ -339,6 +345,7 @@ class AttachedNats(RunningSystem):
     def configuration(self) -> dict[str, Any]:
         return {
             "connect": list(self._connect),
+            "security": told(self._security),
             "client_options": dict(self._options.client),
             "topic": {"replication_factor": self._replicas, "configs": dict(self._options.stream)},
         }

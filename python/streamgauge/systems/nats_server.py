@@ -5,6 +5,7 @@ Below the directory of a cluster:
     node-1/nats-server.conf     as written for the node
     node-1/logs/server.log      kept when the data is wiped
     node-1/data                 JetStream's store, wiped
+    tls/keys                    with TLS: certificates and the nodes' key, wiped
 """
 
 from __future__ import annotations
@@ -31,15 +32,19 @@ from streamgauge.systems.base import (
     TopicPlan,
     Volume,
 )
+from streamgauge.systems.certificates import Certificates, for_nodes, forget, security_of
 from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.parts import Part
 from streamgauge.systems.processes import ManagedProcess
+from streamgauge.systems.security import secured
 
 START_TIMEOUT_S = 60.0
 """Far above the usual half second; a real failure ends the wait at once anyway."""
 ATTEMPTS = 3
 """Starts with fresh ports when another program has taken one between choosing and binding."""
 MONITOR_TIMEOUT_S = 5.0
+TLS_TIMEOUT_S = 10
+"""For a handshake. The default of 2 s is short when hundreds of clients come at once to a busy machine."""
 CLUSTER_NAME = "streamgauge"
 MEMORY_MB_MAX = 256
 """JetStream's memory storage, which the lab does not use."""
@@ -71,6 +76,7 @@ class Launch:
     """Settings of streams besides those that the level needs."""
     volume: Volume | None = None
     placement: Placement = ON_LOOPBACK
+    tls: bool = False
 
     @property
     def replicas(self) -> int:
@@ -92,8 +98,16 @@ class Ports:
     cluster: int
 
 
-def configuration_file(launch: Launch, node: int, ports: Sequence[Ports], file_bytes_max: int) -> str:
-    """The configuration file of a node (1, 2, ...)."""
+def configuration_file(
+    launch: Launch,
+    node: int,
+    ports: Sequence[Ports],
+    file_bytes_max: int,
+    certificates: Certificates | None = None,
+) -> str:
+    """The configuration file of a node (1, 2, ...). With certificates its clients must speak TLS; what nodes send each other
+    stays in plain text.
+    """
     own, host = ports[node - 1], launch.placement.host(node)
     store = launch.directory / f"node-{node}" / "data"
     sync = "  sync_interval: always\n" if launch.sync_always else ""
@@ -110,6 +124,11 @@ def configuration_file(launch: Launch, node: int, ports: Sequence[Ports], file_b
         f"{_buffered_limit(launch.version)}"
         "}\n"
     )
+    if certificates is not None:
+        text += (
+            f"tls {{\n  cert_file: {json.dumps(str(certificates.certificate))}\n"
+            f"  key_file: {json.dumps(str(certificates.key))}\n  timeout: {TLS_TIMEOUT_S}\n}}\n"
+        )
     if launch.nodes > 1:
         routes = ", ".join(
             f"nats-route://{launch.placement.host(at)}:{one.cluster}" for at, one in enumerate(ports, start=1)
@@ -170,6 +189,7 @@ def _start_once(launch: Launch) -> RunningNats:
     file_bytes_max = int(shutil.disk_usage(launch.directory).free * FREE_SHARE / launch.nodes)
     files: dict[str, str] = {}
     started: list[processes.ManagedProcess] = []
+    certificates = for_nodes(launch.tls, launch.directory, launch.placement, launch.nodes)
     try:
         for node in range(1, launch.nodes + 1):
             home = launch.directory / f"node-{node}"
@@ -177,7 +197,7 @@ def _start_once(launch: Launch) -> RunningNats:
             if launch.volume is not None:
                 launch.volume(f"node-{node}", home / "data")
             name = f"node-{node}/nats-server.conf"
-            files[name] = configuration_file(launch, node, ports, file_bytes_max)
+            files[name] = configuration_file(launch, node, ports, file_bytes_max, certificates)
             path = launch.directory / name
             path.write_text(files[name], encoding="utf-8")
             command = [str(launch.server), "--config", str(path)]
@@ -190,8 +210,9 @@ def _start_once(launch: Launch) -> RunningNats:
     except BaseException:
         # Whatever the reason (Ctrl-C too) nothing stays behind.
         processes.kill(started)
+        forget(certificates)
         raise
-    return RunningNats(launch, ports, files, started)
+    return RunningNats(launch, ports, files, started, certificates)
 
 
 def _missing(launch: Launch, ports: Sequence[Ports]) -> str | None:
@@ -347,6 +368,7 @@ class RunningNats(RunningSystem):
     ports: Sequence[Ports] = field(repr=False)
     files: Mapping[str, str] = field(repr=False)
     started: Sequence[processes.ManagedProcess]
+    certificates: Certificates | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.name = "nats"
@@ -360,7 +382,8 @@ class RunningNats(RunningSystem):
     def connection(self) -> dict[str, Any]:
         hosts = self.launch.placement
         bootstrap = [f"{hosts.host(node)}:{own.client}" for node, own in enumerate(self.ports, start=1)]
-        return {"protocol": "nats", "bootstrap": bootstrap, "options": dict(self.launch.client)}
+        plain = {"protocol": "nats", "bootstrap": bootstrap, "options": dict(self.launch.client)}
+        return secured(plain, security_of(self.certificates))
 
     @property
     def acks(self) -> Literal["all", "leader", "none"]:
@@ -426,6 +449,7 @@ class RunningNats(RunningSystem):
             "nodes": self.nodes,
             "client_ports": [own.client for own in self.ports],
             "client_options": dict(launch.client),
+            "tls": launch.tls,
             "topic": {"replication_factor": launch.replicas, "configs": dict(launch.stream)},
             "files": dict(self.files),
             "package": dict(launch.source),
@@ -442,3 +466,4 @@ class RunningNats(RunningSystem):
     def wipe(self) -> None:
         for node in range(1, self.nodes + 1):
             shutil.rmtree(self.launch.directory / f"node-{node}" / "data", ignore_errors=True)
+        forget(self.certificates)

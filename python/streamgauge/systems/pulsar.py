@@ -37,6 +37,7 @@ from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.options import check_free, where_of
 from streamgauge.systems.pulsar_cluster import Launch, start_cluster
 from streamgauge.systems.pulsar_durability import Expectation, compare
+from streamgauge.systems.security import refuse_both, secured, told
 
 KEPT = ("lib", "conf", "LICENSE", "NOTICE")
 """What is kept of the distribution: the shell scripts, examples and functions' runtimes are not used."""
@@ -56,6 +57,8 @@ class Pulsar(JavaSystem):
     default_version: ClassVar[str] = "4.0.8"
     option_keys: ClassVar[frozenset[str]] = settings.OPTION_KEYS
     placed: ClassVar[bool] = True
+    encrypts: ClassVar[bool] = True
+    mechanisms: ClassVar[frozenset[str]] = frozenset({"token", "external"})
 
     def check(self, request: SystemRequest) -> None:
         where = where_of(request)
@@ -97,6 +100,7 @@ class Pulsar(JavaSystem):
                 raise SystemInputError(
                     f"{where}{key} cannot be set for a cluster that already runs (connect)"
                 )
+        refuse_both(request, options.client, ("token",), "client.")
         if options.profile is not None:
             raise SystemInputError(f"{where}profile cannot be set for a cluster that already runs (connect)")
 
@@ -133,6 +137,7 @@ class Pulsar(JavaSystem):
             installation=self._installation(version, java, progress),
             volume=request.volume,
             placement=request.placement or ON_LOOPBACK,
+            tls=request.tls,
         )
         return start_cluster(launch, progress)
 
@@ -175,13 +180,15 @@ class AttachedPulsar(RunningSystem):
         self.attached = True
         self._connect = request.connect
         self._options = options
+        self._security = request.security
 
     @property
     def connection(self) -> dict[str, Any]:
         options = dict(self._options.client)
         if self._options.admin:
             options["admin"] = list(self._options.admin)
-        return {"protocol": Pulsar.protocol, "bootstrap": list(self._connect), "options": options}
+        plain = {"protocol": Pulsar.protocol, "bootstrap": list(self._connect), "options": options}
+        return secured(plain, self._security)
 
     @property
     def acks(self) -> Literal["all", "leader", "none"]:
@@ -201,7 +208,12 @@ class AttachedPulsar(RunningSystem):
 
     def configuration(self) -> dict[str, Any]:
         hidden = {key: value for key, value in self._options.client.items() if key != "token"}
-        return {"connect": list(self._connect), "admin": list(self._options.admin), "client": hidden}
+        return {
+            "connect": list(self._connect),
+            "security": told(self._security),
+            "admin": list(self._options.admin),
+            "client": hidden,
+        }
 
     def collect_logs(self, into: Path) -> None:
         """Its logs are where its owner keeps them."""

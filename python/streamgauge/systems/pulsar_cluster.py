@@ -6,12 +6,14 @@ Below the directory of a cluster:
     setup/logs                                        of the process that writes the cluster's metadata
     */logs/{server,console,gc}.log                    kept when the data is wiped
     */data, */tmp                                     wiped
+    tls/keys                                          with TLS: certificates and the brokers' key, wiped
 
 Each process is `java -cp 'lib/*' MAIN-CLASS`, run in its own directory, without Pulsar's shell scripts.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import time
@@ -41,12 +43,14 @@ from streamgauge.systems.base import (
     Volume,
 )
 from streamgauge.systems.cache import Installation
+from streamgauge.systems.certificates import Certificates, for_nodes, forget, security_of
 from streamgauge.systems.java import Java
 from streamgauge.systems.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
 from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.parts import Part
 from streamgauge.systems.processes import ManagedProcess
 from streamgauge.systems.pulsar_durability import Expectation, compare
+from streamgauge.systems.security import secured
 
 START_TIMEOUT_S = 240.0
 """Far above the usual 30 s: a busy machine starts seven JVMs slowly, and a real failure ends the wait at once anyway."""
@@ -87,6 +91,7 @@ class Launch:
     installation: Installation
     volume: Volume | None = None
     placement: Placement = ON_LOOPBACK
+    tls: bool = False
 
     def all_nodes(self) -> range:
         """The nodes' numbers."""
@@ -102,6 +107,8 @@ class Layout:
     ports: Sequence[settings.NodePorts]
     settings: Mapping[str, Mapping[str, str]]
     """Process -> its settings that differ from the distribution's file."""
+    certificates: Certificates | None = None
+    """With TLS."""
 
 
 def start_cluster(launch: Launch, progress: Progress) -> RunningPulsar:
@@ -170,19 +177,25 @@ def _start_once(launch: Launch, progress: Progress) -> RunningPulsar:
     except BaseException:
         # Whatever the reason (Ctrl-C too) nothing stays behind, and data nobody has used needs no orderly shutdown.
         processes.kill(started)
+        forget(layout.certificates)
         raise
     return RunningPulsar(launch, layout, started)
 
 
 def _lay_out(launch: Launch) -> Layout:
     """Chooses ports and writes the processes' directories."""
-    free = processes.free_ports(1 + 4 * launch.nodes, avoid=launch.options.ports)
+    free = processes.free_ports(1 + 6 * launch.nodes, avoid=launch.options.ports)
     zookeeper = free.pop()
+    certificates = for_nodes(launch.tls, launch.directory, launch.placement, launch.nodes)
     ports = []
     for node in launch.all_nodes():
         given = launch.options.ports[node - 1] if launch.options.ports else free.pop()
         host = launch.placement.host(node)
-        ports.append(settings.NodePorts(given, free.pop(), free.pop(), free.pop(), host))
+        own = settings.NodePorts(given, free.pop(), free.pop(), free.pop(), host)
+        if launch.tls:
+            # The ports of the system file are those of the clients.
+            own = dataclasses.replace(own, broker=free.pop(), broker_tls=given, web_tls=free.pop())
+        ports.append(own)
     zookeeper_host = launch.placement.shared_host
     address = f"{zookeeper_host}:{zookeeper}"
     written: dict[str, Mapping[str, str]] = {
@@ -193,7 +206,8 @@ def _lay_out(launch: Launch) -> Layout:
     for node, own in enumerate(ports, start=1):
         data = str(launch.directory / f"bookie-{node}" / "data")
         written[f"bookie-{node}"] = settings.bookie_settings(launch.plan, launch.options, address, own, data)
-        written[f"broker-{node}"] = settings.broker_settings(launch.plan, launch.options, address, own)
+        broker = settings.broker_settings(launch.plan, launch.options, address, own)
+        written[f"broker-{node}"] = broker | settings.tls_settings(own, certificates)
     for name in (*written, SETUP):
         for part in PARTS:
             (launch.directory / name / part).mkdir(parents=True, exist_ok=True)
@@ -206,7 +220,7 @@ def _lay_out(launch: Launch) -> Layout:
         shipped = "" if kind == "zookeeper" else _shipped(launch, kind)
         text = settings.overlaid(shipped, own_settings)
         (launch.directory / name / "conf" / f"{kind}.conf").write_text(text, encoding="utf-8")
-    return Layout(zookeeper, zookeeper_host, ports, written)
+    return Layout(zookeeper, zookeeper_host, ports, written, certificates)
 
 
 def _shipped(launch: Launch, kind: str) -> str:
@@ -259,6 +273,9 @@ def _set_up(launch: Launch, layout: Layout) -> None:
     command += ["--configuration-metadata-store", store]
     command += ["--web-service-url", f"http://{first.host}:{first.web}"]
     command += ["--broker-service-url", f"pulsar://{first.host}:{first.broker}"]
+    if launch.tls:
+        command += ["--web-service-url-tls", f"https://{first.host}:{first.web_tls}"]
+        command += ["--broker-service-url-tls", f"pulsar+ssl://{first.host}:{first.broker_tls}"]
     process = _start(launch, SETUP, command)
     try:
         if not process.wait(time.monotonic() + SETUP_TIMEOUT_S):
@@ -317,12 +334,13 @@ class RunningPulsar(RunningSystem):
     @property
     def connection(self) -> dict[str, Any]:
         options = {
-            "admin": [f"{own.host}:{own.web}" for own in self.layout.ports],
+            "admin": [f"{own.host}:{own.web_tls or own.web}" for own in self.layout.ports],
             "namespace": settings.NAMESPACE,
             **self.launch.options.client,
         }
-        bootstrap = [f"{own.host}:{own.broker}" for own in self.layout.ports]
-        return {"protocol": "pulsar", "bootstrap": bootstrap, "options": options}
+        bootstrap = [f"{own.host}:{own.broker_tls or own.broker}" for own in self.layout.ports]
+        plain = {"protocol": "pulsar", "bootstrap": bootstrap, "options": options}
+        return secured(plain, security_of(self.layout.certificates))
 
     @property
     def acks(self) -> Literal["all", "leader", "none"]:
@@ -434,6 +452,7 @@ class RunningPulsar(RunningSystem):
             "acks": self.acks,
             "journal": launch.plan.journal,
             "profile": launch.options.profile,
+            "tls": launch.tls,
             "quorums": {
                 "ensemble": launch.plan.ensemble,
                 "write": launch.plan.write_quorum,
@@ -475,3 +494,4 @@ class RunningPulsar(RunningSystem):
         for name in (*self.layout.settings, SETUP):
             for part in ("data", "tmp"):
                 shutil.rmtree(self.launch.directory / name / part, ignore_errors=True)
+        forget(self.layout.certificates)

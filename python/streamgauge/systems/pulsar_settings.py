@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, Literal, cast
 
 from streamgauge.systems.base import Level, SystemInputError, SystemRequest
+from streamgauge.systems.certificates import Certificates
 from streamgauge.systems.options import extra_jvm_flags, known, mapping, ports, where_of
 
 Journal = Literal["sync", "async_journal", "async_bypass"]
@@ -88,7 +89,11 @@ RESERVED_BROKER_KEYS = frozenset(
         "advertisedAddress",
         "bindAddress",
         "brokerServicePort",
+        "brokerServicePortTls",
         "webServicePort",
+        "webServicePortTls",
+        "tlsCertificateFilePath",
+        "tlsKeyFilePath",
         "managedLedgerDefaultEnsembleSize",
         "managedLedgerDefaultWriteQuorum",
         "managedLedgerDefaultAckQuorum",
@@ -308,6 +313,9 @@ class NodePorts:
     bookie_http: int
     host: str = "127.0.0.1"
     """The node's address."""
+    broker_tls: int | None = None
+    web_tls: int | None = None
+    """With TLS: where clients connect. Brokers reach each other at the other two, in plain text."""
 
 
 def zookeeper_settings(port: int, data: str, host: str) -> dict[str, str]:
@@ -353,6 +361,19 @@ def bookie_settings(
         "journalMaxBackups": "0",
         **JOURNALS[plan.journal],
         **options.bookie,
+    }
+
+
+def tls_settings(ports: NodePorts, certificates: Certificates | None) -> dict[str, str]:
+    """The listeners of a broker for clients that speak TLS; none without certificates."""
+    if certificates is None:
+        return {}
+    return {
+        "brokerServicePortTls": str(ports.broker_tls),
+        "webServicePortTls": str(ports.web_tls),
+        "tlsCertificateFilePath": str(certificates.certificate),
+        "tlsKeyFilePath": str(certificates.key),
+        "tlsTrustCertsFilePath": str(certificates.authority),
     }
 
 

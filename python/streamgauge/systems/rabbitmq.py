@@ -28,6 +28,7 @@ from streamgauge.systems.base import (
 )
 from streamgauge.systems.options import check_free, where_of
 from streamgauge.systems.rabbitmq_nodes import LIBRARY, Launch, start_cluster
+from streamgauge.systems.security import refuse_both, secured, told
 
 BESIDE_MIB = 256
 """What a node needs beside the memory at which it stops publishers."""
@@ -49,6 +50,8 @@ class RabbitMq(System):
     protocol: ClassVar[str] = "rabbitmq"
     default_version: ClassVar[str] = "3.10.8"
     option_keys: ClassVar[frozenset[str]] = settings.OPTION_KEYS
+    encrypts: ClassVar[bool] = True
+    mechanisms: ClassVar[frozenset[str]] = frozenset({"plain", "external"})
 
     def check(self, request: SystemRequest) -> None:
         where = where_of(request)
@@ -89,6 +92,7 @@ class RabbitMq(System):
             raise SystemInputError(
                 f"{where}queue: mirrored is a policy of the broker; set it there and use queue: classic"
             )
+        refuse_both(request, request.options, ("user", "password"), "")
         for key in ("memory_mb", "schedulers", "ports", "stream_ports", "config"):
             if key in request.options:
                 raise SystemInputError(f"{where}{key} cannot be set for a broker that already runs (connect)")
@@ -127,6 +131,7 @@ class RabbitMq(System):
             plan=settings.plan(request.level, request.nodes, options, where_of(request)),
             directory=directory.absolute(),
             volume=request.volume,
+            tls=request.tls,
         )
         return start_cluster(launch, progress)
 
@@ -150,18 +155,21 @@ class AttachedRabbitMq(RunningSystem):
         self._connect = request.connect
         self._options = options
         self._queue = options.queue or "classic"
+        self._security = request.security
 
     @property
     def connection(self) -> dict[str, Any]:
         if self._options.protocol == "stream":
             own = {"amqp": list(self._options.amqp)}
             options = dict(self._options.client) | own
-            return {"protocol": "rabbitmq-stream", "bootstrap": list(self._connect), "options": options}
+            plain = {"protocol": "rabbitmq-stream", "bootstrap": list(self._connect), "options": options}
+            return secured(plain, self._security)
         options = dict(self._options.client) | {
             "persistent": self._options.persistent is not False,
             "queue_arguments": {"x-queue-type": self._queue},
         }
-        return {"protocol": RabbitMq.protocol, "bootstrap": list(self._connect), "options": options}
+        plain = {"protocol": RabbitMq.protocol, "bootstrap": list(self._connect), "options": options}
+        return secured(plain, self._security)
 
     @property
     def acks(self) -> Literal["all", "leader", "none"]:
@@ -192,7 +200,12 @@ class AttachedRabbitMq(RunningSystem):
 
     def configuration(self) -> dict[str, Any]:
         hidden = {key: value for key, value in self._options.client.items() if key != "password"}
-        return {"connect": list(self._connect), "queue": self._queue, "client": hidden}
+        return {
+            "connect": list(self._connect),
+            "security": told(self._security),
+            "queue": self._queue,
+            "client": hidden,
+        }
 
     def collect_logs(self, into: Path) -> None:
         """Its logs are where its owner keeps them."""

@@ -6,6 +6,7 @@ Below the directory of a cluster:
     node-1/rabbitmq.conf, advanced.config, ...           as written for the node
     node-1/logs/{rabbit,console}.log                     kept when the data is wiped
     node-1/data                                          wiped
+    tls/keys                                             with TLS: certificates and the nodes' key, wiped
 
 Nodes are called gauge1@localhost and find each other through an epmd of our own (Erlang's port mapper), which is a
 child process like the nodes: the machine's epmd, if there is one, is left alone. Nodes are started by the scripts in
@@ -40,8 +41,11 @@ from streamgauge.systems.base import (
     TopicPlan,
     Volume,
 )
+from streamgauge.systems.certificates import Certificates, for_nodes, forget, security_of
+from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.parts import Part
 from streamgauge.systems.processes import ManagedProcess
+from streamgauge.systems.security import secured
 
 LIBRARY = Path("/usr/lib/rabbitmq")
 START_TIMEOUT_S = 120.0
@@ -71,6 +75,7 @@ class Launch:
     plan: settings.Plan
     directory: Path
     volume: Volume | None = None
+    tls: bool = False
 
     def home(self, node: int) -> Path:
         """The directory of a node (1, 2, ...)."""
@@ -91,6 +96,8 @@ class Layout:
     distribution_ports: Sequence[int]
     epmd_port: int
     files: Mapping[str, str]
+    certificates: Certificates | None = None
+    """With TLS."""
 
 
 def node_name(node: int) -> str:
@@ -151,6 +158,7 @@ def _start_once(launch: Launch, progress: Progress) -> RunningRabbitMq:
     except BaseException:
         # Whatever the reason (Ctrl-C too) nothing stays behind.
         processes.kill(started)
+        forget(layout.certificates)
         raise
     return running
 
@@ -166,6 +174,7 @@ def _lay_out(launch: Launch) -> Layout:
     if has_streams:
         stream_ports = list(launch.options.stream_ports) or list(islice(free, launch.nodes))
     names = [node_name(node) for node in launch.all_nodes()]
+    certificates = for_nodes(launch.tls, launch.directory, ON_LOOPBACK, launch.nodes)
     files = {}
     for node in launch.all_nodes():
         for name in ("logs", "data", "generated", "schema"):
@@ -174,7 +183,7 @@ def _lay_out(launch: Launch) -> Layout:
             launch.volume(f"node-{node}", launch.home(node) / "data")
         port, stream_port = client_ports[node - 1], stream_ports[node - 1] if has_streams else None
         files[f"node-{node}/rabbitmq.conf"] = settings.configuration_file(
-            port, names, launch.options, stream_port
+            port, names, launch.options, stream_port, certificates
         )
         files[f"node-{node}/advanced.config"] = settings.advanced_file(launch.plan)
         files[f"node-{node}/enabled_plugins"] = settings.plugins_file(launch.plan)
@@ -185,7 +194,8 @@ def _lay_out(launch: Launch) -> Layout:
     cookie = home / ".erlang.cookie"
     cookie.write_text(secrets.token_hex(20), encoding="ascii")
     cookie.chmod(0o400)
-    return Layout(client_ports, stream_ports, list(islice(free, launch.nodes)), next(free), files)
+    distribution_ports = list(islice(free, launch.nodes))
+    return Layout(client_ports, stream_ports, distribution_ports, next(free), files, certificates)
 
 
 def _base_environment(launch: Launch, layout: Layout) -> dict[str, str]:
@@ -330,12 +340,14 @@ class RunningRabbitMq(RunningSystem):
             bootstrap = [f"{processes.LOOPBACK}:{port}" for port in self.layout.stream_ports]
             own = {"amqp": amqp, "stream_arguments": plan.stream_arguments(self.nodes)}
             options = dict(self.launch.options.client) | own
-            return {"protocol": "rabbitmq-stream", "bootstrap": bootstrap, "options": options}
+            plain = {"protocol": "rabbitmq-stream", "bootstrap": bootstrap, "options": options}
+            return secured(plain, security_of(self.layout.certificates))
         options = dict(self.launch.options.client) | {
             "persistent": plan.persistent,
             "queue_arguments": plan.queue_arguments(self.nodes),
         }
-        return {"protocol": "rabbitmq", "bootstrap": amqp, "options": options}
+        plain = {"protocol": "rabbitmq", "bootstrap": amqp, "options": options}
+        return secured(plain, security_of(self.layout.certificates))
 
     @property
     def acks(self) -> Literal["all", "leader", "none"]:
@@ -416,6 +428,7 @@ class RunningRabbitMq(RunningSystem):
             "schedulers": launch.options.schedulers,
             "client_ports": list(self.layout.client_ports),
             "stream_ports": list(self.layout.stream_ports),
+            "tls": launch.tls,
             "files": dict(self.layout.files),
         }
 
@@ -435,6 +448,7 @@ class RunningRabbitMq(RunningSystem):
         self.stop()  # Data that is in use cannot be wiped.
         for node in self.launch.all_nodes():
             shutil.rmtree(self.launch.home(node) / "data", ignore_errors=True)
+        forget(self.layout.certificates)
 
 
 def _json_of_eval(text: str) -> dict[str, dict[str, Any]]:

@@ -19,7 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from streamgauge.systems.base import Level, SystemInputError, SystemRequest
+from streamgauge.systems.certificates import Certificates
 from streamgauge.systems.options import where_of
+from streamgauge.systems.processes import LOOPBACK
 
 Queue = Literal["classic", "mirrored", "quorum", "stream"]
 QUEUES: tuple[Queue, ...] = ("classic", "mirrored", "quorum", "stream")
@@ -279,26 +281,61 @@ def _refusal(level: Level, nodes: int, options: Options, where: str) -> str:
 
 
 def configuration_file(
-    port: int, node_names: Sequence[str], options: Options, stream_port: int | None = None
+    port: int,
+    node_names: Sequence[str],
+    options: Options,
+    stream_port: int | None = None,
+    certificates: Certificates | None = None,
 ) -> str:
-    """rabbitmq.conf of a node. `stream_port`: where its stream plugin listens, if it has one."""
+    """rabbitmq.conf of a node. `stream_port`: where its stream plugin listens, if it has one. With certificates clients must
+    speak TLS on both; what nodes send each other stays in plain text.
+    """
     lines = {
-        "listeners.tcp.default": f"127.0.0.1:{port}",
+        **(
+            _plain_listeners(port, stream_port) if certificates is None else _tls_listeners(port, stream_port)
+        ),
         "loopback_users": "none",
         "vm_memory_high_watermark.absolute": f"{options.memory_mb}MB",
         "disk_free_limit.absolute": f"{DISK_FREE_MB}MB",
         "log.file.level": "info",
     }
-    if stream_port is not None:
-        lines["stream.listeners.tcp.1"] = f"127.0.0.1:{stream_port}"
-        # What clients are told to connect to: the default is the machine's name, where nothing listens.
-        lines["stream.advertised_host"] = "127.0.0.1"
-        lines["stream.advertised_port"] = str(stream_port)
+    if certificates is not None:
+        lines |= {
+            "ssl_options.cacertfile": str(certificates.authority),
+            "ssl_options.certfile": str(certificates.certificate),
+            "ssl_options.keyfile": str(certificates.key),
+            "ssl_options.verify": "verify_none",
+            "ssl_options.fail_if_no_peer_cert": "false",
+        }
     if len(node_names) > 1:
         lines["cluster_formation.peer_discovery_backend"] = "classic_config"
         for number, name in enumerate(node_names, start=1):
             lines[f"cluster_formation.classic_config.nodes.{number}"] = name
     return "".join(f"{key} = {value}\n" for key, value in (lines | dict(options.config)).items())
+
+
+def _plain_listeners(port: int, stream_port: int | None) -> dict[str, str]:
+    lines = {"listeners.tcp.default": f"{LOOPBACK}:{port}"}
+    if stream_port is not None:
+        lines |= {
+            "stream.listeners.tcp.1": f"{LOOPBACK}:{stream_port}",
+            # What clients are told to connect to: the default is the machine's name, where nothing listens.
+            "stream.advertised_host": LOOPBACK,
+            "stream.advertised_port": str(stream_port),
+        }
+    return lines
+
+
+def _tls_listeners(port: int, stream_port: int | None) -> dict[str, str]:
+    lines = {"listeners.tcp": "none", "listeners.ssl.default": f"{LOOPBACK}:{port}"}
+    if stream_port is not None:
+        lines |= {
+            "stream.listeners.tcp": "none",
+            "stream.listeners.ssl.1": f"{LOOPBACK}:{stream_port}",
+            "stream.advertised_tls_host": LOOPBACK,
+            "stream.advertised_tls_port": str(stream_port),
+        }
+    return lines
 
 
 def advanced_file(found: Plan) -> str:

@@ -271,6 +271,7 @@ def _request_as_json(request: SystemRequest) -> dict[str, Any]:
         "level": request.level,
         "options": _plain(request.options),
         "source": request.source,
+        "tls": request.tls,
     }
 
 

@@ -1,0 +1,277 @@
+"""TLS and credentials with real systems and the real gauge: started with certificates that the lab makes, and attached to
+where a name and a password are asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from lab_support import lab, reference_log
+from streamgauge.systems import kafka_cluster, kafka_settings, nats_server, standalone
+from streamgauge.systems import kafka_wire as wire
+from streamgauge.systems.base import RunningSystem, SystemRequest
+from streamgauge.systems.certificates import Certificates, make_certificates
+from streamgauge.systems.kafka import Kafka, parse_address
+from streamgauge.systems.nats import Nats
+from streamgauge.systems.rabbitmq import installed_version
+from streamgauge.systems.security import Auth, Security, Tls
+
+pytestmark = pytest.mark.timeout(400)
+SECRET = "tr0ub4dor-and-three"
+SMALL = ("--rate", "2000", "--duration", "3s", "--warmup", "1s", "--size", "100", "--partitions", "4")
+needs_rabbitmq = pytest.mark.skipif(installed_version() is None, reason="rabbitmq-server is not installed")
+
+
+def measured(gauge: Path, directory: Path, *arguments: str) -> list[dict[str, Any]]:
+    """The results of a run, which may be invalid on a crowded machine, and must be complete and clean."""
+    process = lab(
+        gauge, directory, "run", "1-topic-1-partition-100b", *SMALL, *arguments, stderr=subprocess.STDOUT
+    )
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode in (0, 1), out
+    results = [
+        json.loads(path.read_text("utf-8"))
+        for path in sorted((directory / "runs/latest").resolve().glob("trials/*/result.json"))
+    ]
+    for found in results:
+        assert found["status"] == "complete", out
+        assert found["audit"]["clean"], found["audit"]
+        assert found["durability"]["mismatches"] == [], out
+    assert_without(directory / "runs", "PRIVATE KEY")
+    return results
+
+
+def assert_without(directory: Path, secret: str) -> None:
+    for path in directory.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            assert secret.encode() not in path.read_bytes(), path
+
+
+# ---------------------------------------------------------------------- systems that are started
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        pytest.param("gauge-log", marks=pytest.mark.server),
+        pytest.param("nats", marks=pytest.mark.server),
+        pytest.param("kafka", marks=pytest.mark.jvm),
+        pytest.param("pulsar", marks=pytest.mark.jvm),
+        pytest.param("rabbitmq", marks=[pytest.mark.server, needs_rabbitmq]),
+    ],
+)
+def test_a_started_system_is_measured_over_tls(gauge: Path, tmp_path: Path, system: str) -> None:
+    (found,) = measured(gauge, tmp_path, "--system", system, "--tls", "on")
+    assert (found["system"], found["tls"]) == (f"{system}+tls", "on")
+    assert found["cannot"] == [one for one in found["cannot"] if "tls" not in one.lower()]
+
+
+@pytest.mark.server
+@needs_rabbitmq
+def test_streams_are_measured_over_tls(gauge: Path, tmp_path: Path) -> None:
+    (tmp_path / "streams.yaml").write_text("system: rabbitmq\nqueue: stream\ntls: true\n")
+    (found,) = measured(gauge, tmp_path, "--system", "streams.yaml")
+    assert (found["system"], found["tls"]) == ("streams", "on")
+
+
+@pytest.mark.server
+def test_three_nodes_of_nats_are_measured_over_tls(gauge: Path, tmp_path: Path) -> None:
+    (found,) = measured(gauge, tmp_path, "--system", "nats", "--tls", "on", "--nodes", "3")
+    assert (found["tls"], found["nodes"]) == ("on", 3)
+    assert any("in plain text" in warning for warning in found["validity"]["warnings"])
+
+
+@pytest.mark.server
+def test_keys_of_a_system_that_is_kept_up_go_with_it(
+    gauge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAMGAUGE_CACHE", str(tmp_path))
+    monkeypatch.setenv("GAUGE", str(gauge))
+    up = standalone.up("gauge-log", SystemRequest(tls=True), print)
+    try:
+        host, port = parse_address(up.connection["bootstrap"][0], "")
+        clients = Security(tls=Tls(ca_pem=up.connection["security"]["tls"]["ca_pem"]))
+        assert wire.api_versions(host, port, clients) > 0
+        assert up.supervisor is not None
+        # What a supervisor that was killed could not wipe, `down` does.
+        os.kill(up.supervisor[0], signal.SIGKILL)
+    finally:
+        standalone.down("gauge-log", print)
+    assert_without(tmp_path, "PRIVATE KEY")
+
+
+# ---------------------------------------------------------------------- systems that ask who it is
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    return make_certificates(tmp_path / "keys", [])
+
+
+def system_file(directory: Path, system: str, running: Sequence[str], authority: Path, auth: str) -> str:
+    secret = directory / "secret"
+    secret.write_text(SECRET + "\n")
+    secret.chmod(0o600)
+    path = directory / "theirs.yaml"
+    path.write_text(
+        f"system: {system}\nconnect: {json.dumps(list(running))}\n"
+        f"security:\n  ca_file: {authority}\n  auth: {{{auth}}}\n"
+    )
+    return str(path)
+
+
+@pytest.fixture
+def guarded_log(gauge: Path, tmp_path: Path, certificates: Certificates) -> Iterator[str]:
+    """The address of a reference log that encrypts and knows one user."""
+    users = tmp_path / "users"
+    users.write_text(f"bench:{SECRET}\n")
+    users.chmod(0o600)
+    arguments = ["--certificate", str(certificates.certificate), "--key", str(certificates.key)]
+    with reference_log(gauge, tmp_path / "log-data", *arguments, "--users", str(users)) as address:
+        yield address
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("mechanism", ["scram-sha-512", "scram-sha-256", "plain"])
+def test_a_log_with_users_is_measured(
+    gauge: Path, tmp_path: Path, guarded_log: str, certificates: Certificates, mechanism: str
+) -> None:
+    auth = f"mechanism: {mechanism}, username: bench, password_file: secret"
+    file = system_file(tmp_path, "gauge-log", [guarded_log], certificates.authority, auth)
+    (found,) = measured(gauge, tmp_path, "--system", file)
+    assert (found["tls"], found["authentication"], found["attached"]) == ("on", mechanism, True)
+    assert_without(tmp_path / "runs", SECRET)
+
+
+@pytest.mark.server
+def test_the_lab_asks_a_guarded_broker_itself(guarded_log: str, certificates: Certificates) -> None:
+    host, port = parse_address(guarded_log, "")
+    tls = certificates.security.tls
+    for mechanism in ("scram-sha-512", "scram-sha-256", "plain"):
+        known = Security(tls, Auth(mechanism, "bench", SECRET))  # type: ignore[arg-type]
+        assert wire.api_versions(host, port, known) > 0
+        assert len(wire.metadata(host, port, known).brokers) == 1
+    with pytest.raises(wire.WireError, match="does not let 'bench' in: ") as raised:
+        wire.metadata(host, port, Security(tls, Auth("scram-sha-512", "bench", "another-" + SECRET)))
+    assert SECRET not in str(raised.value)
+    with pytest.raises(wire.WireError, match="credentials"):
+        wire.metadata(host, port, Security(tls))
+    with pytest.raises(wire.WireError):
+        wire.api_versions(host, port)
+    other = make_certificates(certificates.directory.parent / "other", [])
+    with pytest.raises(wire.WireError, match="a certificate that is not accepted"):
+        wire.api_versions(host, port, other.security)
+
+
+@pytest.mark.server
+def test_a_wrong_password_fails_the_trial_and_is_not_told(
+    gauge: Path, tmp_path: Path, guarded_log: str, certificates: Certificates
+) -> None:
+    auth = "mechanism: scram-sha-256, username: bench, password_file: secret"
+    file = system_file(tmp_path, "gauge-log", [guarded_log], certificates.authority, auth)
+    (tmp_path / "secret").write_text("another-" + SECRET)
+    process = lab(gauge, tmp_path, "run", *SMALL, "--system", file, stderr=subprocess.STDOUT)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 3, out
+    assert "wrong password" in out
+    assert SECRET not in out
+    assert_without(tmp_path / "runs", SECRET)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("server", "auth"),
+    [
+        (
+            f'authorization {{ user: bench, password: "{SECRET}" }}\n',
+            "mechanism: plain, username: bench, password_file: secret",
+        ),
+        (f'authorization {{ token: "{SECRET}" }}\n', "mechanism: token, token_file: secret"),
+    ],
+)
+def test_a_nats_server_with_credentials_is_measured(
+    gauge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str, auth: str
+) -> None:
+    written = nats_server.configuration_file
+    monkeypatch.setattr(nats_server, "configuration_file", lambda *args: written(*args) + server)
+    running = Nats().start(SystemRequest(tls=True), tmp_path / "nats", print)
+    try:
+        file = attached_file(tmp_path, running, auth)
+        (found,) = measured(gauge, tmp_path, "--system", file)
+    finally:
+        running.stop()
+    assert found["authentication"] == auth.split(",")[0].removeprefix("mechanism: ")
+    assert_without(tmp_path / "runs", SECRET)
+
+
+def attached_file(directory: Path, running: RunningSystem, auth: str) -> str:
+    """A system file for a running system, as if somebody else had started it."""
+    connection = running.connection
+    authority = directory / "authority.pem"
+    authority.write_text(connection["security"]["tls"]["ca_pem"])
+    return system_file(directory, running.name, connection["bootstrap"], authority, auth)
+
+
+@pytest.mark.jvm
+def test_kafka_with_scram_is_measured(gauge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    login = "org.apache.kafka.common.security"
+    written = kafka_settings.node_settings
+
+    def with_users(*args: Any) -> Mapping[str, str]:
+        """Clients must say who they are; of two users one is in the file, the other in the cluster's metadata."""
+        node = {key: value.replace("SSL:", "SASL_SSL:") for key, value in written(*args).items()}
+        node["listener.security.protocol.map"] = "SASL_SSL:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
+        return node | {
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{login}.plain.PlainLoginModule required user_admin="{SECRET}";',
+            "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{login}.scram.ScramLoginModule required;",
+        }
+
+    def as_admin(certificates: Certificates | None) -> Security | None:
+        assert certificates is not None
+        return Security(certificates.security.tls, Auth("plain", "admin", SECRET))
+
+    monkeypatch.setattr(kafka_settings, "node_settings", with_users)
+    monkeypatch.setattr(kafka_cluster, "security_of", as_admin)
+    running = Kafka().start(SystemRequest(tls=True), tmp_path / "kafka", print)
+    try:
+        auth = "mechanism: scram-sha-512, username: bench, password_file: secret"
+        file = attached_file(tmp_path, running, auth)
+        add_user(running, tmp_path / "authority.pem")
+        (found,) = measured(gauge, tmp_path, "--system", file)
+    finally:
+        running.stop()
+        running.wipe()
+    assert (found["tls"], found["authentication"], found["attached"]) == ("on", "scram-sha-512", True)
+    assert_without(tmp_path / "runs", SECRET)
+
+
+def add_user(running: RunningSystem, authority: Path) -> None:
+    """Makes `bench` known to Kafka, through librdkafka."""
+    admin = AdminClient(
+        {
+            "bootstrap.servers": ",".join(running.connection["bootstrap"]),
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(authority),
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "admin",
+            "sasl.password": SECRET,
+        }
+    )
+    user = UserScramCredentialUpsertion(
+        "bench", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), SECRET.encode()
+    )
+    for done in admin.alter_user_scram_credentials([user]).values():
+        done.result(30)
