@@ -15,6 +15,7 @@ def impossible(fleet: FleetChoice, workloads: list[Workload], choices: list[Syst
         *_impossible_faults(workloads, choices),
         *_out_of_reach(fleet, choices),
         *_backlogs_of_swarms(fleet, workloads),
+        *_of_omb(fleet, workloads, choices),
     ]
 
 
@@ -77,6 +78,15 @@ def _out_of_reach(fleet: FleetChoice, choices: list[SystemChoice]) -> list[Probl
         for choice in choices
         if fleet.kubernetes is not None and not choice.request.connect
     ]
+
+
+def _of_omb(fleet: FleetChoice, workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+    """OMB's workers can do less than ours."""
+    if fleet.omb is None:
+        return []
+    from streamgauge.fleet.omb.refusals import refusals
+
+    return refusals(fleet.omb, workloads, choices)
 
 
 def _backlogs_of_swarms(fleet: FleetChoice, workloads: list[Workload]) -> list[Problem]:
