@@ -211,6 +211,8 @@ def find(series: Mapping[str, Values], start_s: Values) -> list[Pattern]:
     interval begins on the schedule's axis."""
     found: list[Pattern] = []
     for name, smallest in SMALLEST.items():
+        if name not in series:
+            continue
         values = known(series[name])
         if len(values) < INTERVALS_MIN:
             continue

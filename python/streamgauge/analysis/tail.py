@@ -48,7 +48,7 @@ def tail(
     cores: int,
     stops_ms: Mapping[int, float] | None,
 ) -> Tail | None:
-    """The tail of a metric (the headline of publishing) in a phase. `lined_up`: the series of the trial, interval by interval; `stops_ms`: interval -> time for which a
+    """The tail of a metric in a phase. `lined_up`: the series of the trial, interval by interval; `stops_ms`: interval -> time for which a
     JVM of the system stood still, None where there is none. None when there is too little to tell anything."""
     whole = intervals.histogram(metric, phase)
     above_ns = whole.percentile(99.9)
