@@ -114,7 +114,7 @@ def test_what_is_ombs_own_way_cannot_be_chosen(
         ("rate: 1000\narrival: poisson", "arrival poisson"),
         ("rate: 1000\nkeys: zipf\nkey_count: 10", "keys zipf"),
         ("rate: 1000\nramp: {to: 2000, over: 5s}", "a ramp"),
-        ("rate: 1000\nfaults: ["kill:1@1s"]", "faults"),
+        ('rate: 1000\nfaults: ["kill:1@1s"]', "faults"),
         ("rate: 1000\nsubscriptionsPerTopic: 2\nbacklog: {size: 10MB}", "a single subscription"),
     ],
 )
@@ -241,7 +241,8 @@ def histogram(*values_us: int) -> str:
     made = HdrHistogram(1, 43_200_000_000, 5)
     for value in values_us:
         made.record_value(value)
-    return made.encode().decode()
+    payload: bytes = made.encode()
+    return payload.decode()
 
 
 def period(**changes: Any) -> dict[str, Any]:
