@@ -18,6 +18,9 @@ from streamgauge.fleet.omb.ensemble import Ensemble
 from streamgauge.fleet.omb.figures import behind_msgs, together, totals_row
 
 LOOK_S = 0.2
+END_WITHIN_S = 20.0
+"""Longer than a worker may take for an answer."""
+GIVE_UP_WITHIN_S = 5.0
 LATE_S_MIN = 0.1
 """An answer that comes later than this is worth a remark."""
 
@@ -56,6 +59,8 @@ class OmbCalls(WorkerCalls):
         self._preparing: threading.Thread | None = None
         self._clockwork: Clockwork | None = None
         self._answer: dict[str, Any] | None = None
+        self._paused = False
+        """Whether consumers were paused at any time."""
 
     # Topics
 
@@ -88,6 +93,7 @@ class OmbCalls(WorkerCalls):
         self._driver = drivers.render(trial)
         self._work = works.plan(trial, self._driver.topic)
         self._clockwork = self._answer = self._error = None
+        self._paused = False
         self._state = "preparing"
         self._preparing = threading.Thread(target=self._prepare, name="omb-prepare", daemon=True)
         self._preparing.start()
@@ -98,13 +104,16 @@ class OmbCalls(WorkerCalls):
         assert self._work is not None
         within_s = float(self._request.get("ready_timeout_s", 60.0))
         try:
-            self.ensemble.prepare(self._driver, self._work)
-            self.ensemble.await_ready(self._work, within_s, lambda: self._state != "preparing")
+            self.ensemble.prepare(self._driver, self._work, self._is_given_up)
+            self.ensemble.await_ready(self._work, within_s, self._is_given_up)
             if self._state == "preparing":
                 self._state = "ready"
         except (WorkerLost, WorkerRefused) as error:
             if self._state == "preparing":
                 self._error, self._state = str(error), "failed"
+
+    def _is_given_up(self) -> bool:
+        return self._state != "preparing"
 
     def status(self, trial: str) -> TrialStatus:  # noqa: ARG002
         """As WorkerCalls."""
@@ -185,6 +194,7 @@ class OmbCalls(WorkerCalls):
 
     def pause(self, trial: str, subscription: str) -> None:  # noqa: ARG002
         """All subscriptions: with several of them, a pause of one is refused before the trial."""
+        self._paused = True
         self.ensemble.pause()
 
     def resume(self, trial: str, subscription: str) -> None:  # noqa: ARG002
@@ -241,10 +251,14 @@ class OmbCalls(WorkerCalls):
         clockwork.stop_now()
         drained = self._drain(clockwork, work, began_s + drain_s, quiet_s)
         drained_s = time.monotonic() - began_s
-        clockwork.end()
+        clockwork.end(END_WITHIN_S)
         clockwork.check()
         clockwork.take_rest()
         remarks = self._remarks(clockwork)
+        if self._paused:
+            remarks.append(
+                "OMB's consumers notice within a second that they may go on: the time in which the backlog was read has that in it"
+            )
         try:
             self.ensemble.stop_all()
         except (WorkerLost, WorkerRefused) as error:
@@ -319,18 +333,22 @@ class OmbCalls(WorkerCalls):
         """As WorkerCalls."""
         if self._state in ("none", "finished"):
             return
-        self._state = "aborted"
-        if self._clockwork is not None:
-            self._clockwork.end()
+        self._give_up(GIVE_UP_WITHIN_S)
         self.ensemble.stop_all()
+
+    def _give_up(self, within_s: float) -> None:
+        """Nobody sets anything up any more, or asks for intervals: when this returns, or soon after."""
+        self._state = "aborted"
+        if self._preparing is not None:
+            self._preparing.join(within_s)
+        if self._clockwork is not None:
+            self._clockwork.end(within_s)
 
     def leave(self, *, at_once: bool) -> None:
         """Stops whatever the workers still do. Never raises."""
-        running = self._state not in ("none", "finished")
-        self._state = "aborted" if running else self._state
+        if self._state in ("none", "finished"):
+            return
         with contextlib.suppress(Exception):
-            if self._clockwork is not None:
-                self._clockwork.end()
-        if running:
-            with contextlib.suppress(Exception):
-                self.ensemble.stop_all(at_once=at_once)
+            self._give_up(0.0 if at_once else GIVE_UP_WITHIN_S)
+        with contextlib.suppress(Exception):
+            self.ensemble.stop_all(at_once=at_once)

@@ -114,12 +114,11 @@ class Clockwork:
             time.sleep(0.01)
         self.check()
 
-    def end(self) -> None:
-        """No more intervals."""
+    def end(self, within_s: float) -> None:
+        """No more intervals: when this returns, or after the one that is asked for."""
         self._ended.set()
         self._wake.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join(STOP_WITHIN_S)
+        self._thread.join(within_s)
 
     def take_rest(self) -> None:
         """What came after the last interval, when the thread has ended: until rows and totals agree, which are not told at one instant."""

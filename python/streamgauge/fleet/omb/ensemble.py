@@ -85,15 +85,20 @@ class Ensemble:
         else:
             self.each(self.members, lambda member: member.client.stop_all())
 
-    def prepare(self, driver: Driver, work: Work) -> None:
-        """Consumers first, then producers."""
-        self.stop_all()
-        self.each(self.members, lambda member: member.client.initialize_driver(driver.text))
+    def prepare(self, driver: Driver, work: Work, ended: Callable[[], bool]) -> None:
+        """Driver, consumers, producers; nothing more as soon as it has `ended`."""
         receiving = list(zip(self.consuming, deal(work.consumers, len(self.consuming)), strict=True))
-        self._hand_out(receiving, OmbClient.create_consumers)
         sending = list(zip(self.producing, deal(work.producers, len(self.producing)), strict=True))
-        self._hand_out(sending, OmbClient.create_producers)
         self.sending = [member for member, topics in sending if topics]
+        steps: tuple[Callable[[], object], ...] = (
+            self.stop_all,
+            lambda: self.each(self.members, lambda member: member.client.initialize_driver(driver.text)),
+            lambda: self._hand_out(receiving, OmbClient.create_consumers),
+            lambda: self._hand_out(sending, OmbClient.create_producers),
+        )
+        for step in steps:
+            if not ended():
+                step()
 
     def _hand_out(
         self,
@@ -106,6 +111,8 @@ class Ensemble:
 
     def await_ready(self, work: Work, within_s: float, ended: Callable[[], bool]) -> None:
         """Every producer's probe is acknowledged, and received by every subscription. Raises WorkerLost after `within_s`."""
+        if ended():
+            return
         began_s = time.monotonic()
         probes = len(work.producers)
         self.each(self.sending, lambda member: member.client.probe_producers())
