@@ -17,6 +17,7 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from ruamel.yaml import YAML
 from streamgauge.analysis.histograms import decode, encode, recorded
+from streamgauge.analysis.percentiles import curve
 from streamgauge.cli.impossible import impossible
 from streamgauge.fleet.choice import choose_fleet
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
@@ -301,6 +302,14 @@ def test_samples_that_omb_throws_away_are_counted_as_the_smallest() -> None:
     rows(totals, ["s-0"], period(messagesReceived=3, endToEndLatency=histogram(*[2_000] * 4)))
     rows(totals, ["s-0"], period(messagesReceived=4, endToEndLatency=histogram(*[2_000] * 4)))
     assert totals.untimed_msgs == 1
+
+
+def test_curves_begin_behind_what_was_thrown_away() -> None:
+    found = recorded(np.array([2_000_000], dtype=np.int64), np.array([100], dtype=np.int64))
+    points = curve(found, below=100)
+    assert np.isnan(points[0]), "the median is among them"
+    assert points[-1] == pytest.approx(2.0, rel=2e-3)
+    assert curve(found)[0] == pytest.approx(2.0, rel=2e-3)
 
 
 def test_subscriptions_that_omb_does_not_tell_apart_are_one() -> None:

@@ -155,7 +155,12 @@ def _trial(run: Run, trial: TrialResult, subject: int, points: int, *, counted: 
         "time": _rounded(lined_up.start_s + lined_up.duration_s / 2),
         "series": _series(lined_up, trial.headline),
         "publish": [rounded(value) for value in curve(intervals.histogram(trial.headline, MEASURE))],
-        "end_to_end": [rounded(value) for value in curve(intervals.histogram("end_to_end", MEASURE))],
+        "end_to_end": [
+            rounded(value)
+            for value in curve(
+                intervals.histogram("end_to_end", MEASURE), intervals.beyond("end_to_end", MEASURE).negative
+            )
+        ],
     }
 
 
