@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from streamgauge.analysis.intervals import Intervals, Row, Window, total
 from streamgauge.analysis.percentiles import latency
-from streamgauge.model.result import BacklogAsked, CatchUp, Drain, PhaseFigures
+from streamgauge.model.result import BacklogAsked, CatchUp, Drain, Headline, PhaseFigures
 from streamgauge.store.context import BacklogFacts, ReadFacts
 
 MEASURE, BUILD, CATCH_UP, AFTER = "measure", "build backlog", "catch-up", "after"
@@ -21,9 +21,10 @@ def catch_up(
     measured: Window,
     rate_msgs_s: float | None,
     message_bytes: int,
+    headline: Headline = "publish",
 ) -> CatchUp:
     """Figures of every phase that was reached, and of every subscription that read. `rate_msgs_s`: the target over
-    all producers, None where it changes on the way."""
+    all producers, None where it changes on the way. `headline`: what stands for the latency of publishing."""
     ends = [float(row["start_s"]) + float(row["duration_s"]) for row in intervals.counters()]
     # A trial that was cut short ended with its last interval; the drain's come after the schedule's end.
     last_s = facts.end_s if facts.end_s is not None else max(ends, default=facts.build_from_s)
@@ -36,7 +37,7 @@ def catch_up(
     known = [(name, from_s) for name, from_s in starts if from_s is not None]
     untils = [from_s for _, from_s in known[1:]] + [last_s]
     phases = [
-        phase_figures(intervals, name, Window(from_s, until_s), rate_msgs_s, name)
+        phase_figures(intervals, name, Window(from_s, until_s), rate_msgs_s, name, headline)
         for (name, from_s), until_s in zip(known, untils, strict=True)
     ]
     drains = [_drain(intervals, read, message_bytes) for read in facts.reads]
@@ -58,7 +59,12 @@ def catch_up(
 
 
 def phase_figures(
-    intervals: Intervals, name: str, window: Window, rate_msgs_s: float | None, phase: str | None
+    intervals: Intervals,
+    name: str,
+    window: Window,
+    rate_msgs_s: float | None,
+    phase: str | None,
+    headline: Headline = "publish",
 ) -> PhaseFigures:
     """The figures of a window: latencies of the messages that were intended in a phase (any, if None)."""
     counters = [row for row in intervals.counters() if window.holds(row)]
@@ -76,6 +82,7 @@ def phase_figures(
         publish_rate_mb_s=acked_bytes / seconds / BYTES_PER_MB if seconds else 0.0,
         achieved_share=acked / (rate_msgs_s * seconds) if rate_msgs_s and seconds else None,
         publish_ms=latency(intervals.histogram("publish", phase), intervals.beyond("publish", phase)),
+        service_ms=latency(intervals.histogram("service", phase)) if headline == "service" else None,
         send_delay_ms=latency(
             intervals.histogram("send_delay", phase), intervals.beyond("send_delay", phase)
         ),

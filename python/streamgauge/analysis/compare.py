@@ -51,6 +51,8 @@ class Comparison:
     base: Cell
     other: Cell
     figures: tuple[Compared, ...]
+    missing: tuple[str, ...] = ()
+    """What is not compared because the workers of one side do not tell it, a sentence each."""
 
     @property
     def verdict(self) -> str:
@@ -64,7 +66,17 @@ class Comparison:
 
 
 def compare(base: Cell, other: Cell, figures: Sequence[str] = FIGURES) -> Comparison:
-    """`other` beside `base`. Figures that one of them does not have are left out."""
+    """`other` beside `base`. Figures that one of them does not have are left out. Where a side's workers do not tell publish latency, service time is
+    compared as well: both sides have it."""
+    untold = {name: why for cell in (base, other) for name, why in cell.first.untold.items()}
+    missing = tuple(
+        f"{name}: {why}"
+        for name, why in untold.items()
+        if any(one == name or one.startswith(f"{name}.") for one in figures)
+    )
+    if "publish_ms" in untold:
+        pairs = [(name, name.replace("publish_ms.", "service_ms.")) for name in figures]
+        figures = tuple(dict.fromkeys(name for pair in pairs for name in pair))
     found: list[tuple[str, list[float], list[float]]] = []
     for name in figures:
         values = [
@@ -79,7 +91,7 @@ def compare(base: Cell, other: Cell, figures: Sequence[str] = FIGURES) -> Compar
     compared = tuple(
         _compared(name, a, b, ratios[at], corrected.get(at)) for at, (name, a, b) in enumerate(found)
     )
-    return Comparison(base, other, compared)
+    return Comparison(base, other, compared, missing)
 
 
 def _compared(

@@ -77,6 +77,16 @@ class Layout:
         bucket = np.maximum((indices >> self.sub_bucket_half_count_magnitude) - 1, 0)
         return np.asarray(np.int64(1) << (bucket + self.unit_magnitude), dtype=np.int64)
 
+    def indices_of(self, values: Whole) -> Whole:
+        """The bucket of each value, which is from 0 to `highest` (at most 2^53)."""
+        half = self.sub_bucket_half_count_magnitude
+        # All values of the first bucket count as if they had its highest bit.
+        smallest = np.int64(1) << np.int64(self.unit_magnitude + half)
+        bits = np.frexp(np.maximum(values, smallest).astype(np.float64))[1].astype(np.int64)
+        bucket = np.maximum(bits - (self.unit_magnitude + half + 1), 0)
+        sub_bucket = values >> (bucket + self.unit_magnitude)
+        return np.asarray(((bucket + 1) << half) + sub_bucket - (np.int64(1) << half), dtype=np.int64)
+
 
 OURS = Layout(lowest=1, highest=3_600_000_000_000, digits=3)
 """The layout of the worker's recorders, in ns (docs/worker-api.md)."""
@@ -246,6 +256,42 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
         total[histogram.indices] += histogram.counts
     indices = np.flatnonzero(total).astype(np.int64)
     return Histogram(filled[0].layout, indices, total[indices])
+
+
+def recorded(values: Whole, counts: Whole) -> Histogram:
+    """`counts[i]` samples of `values[i]` ns in the worker's layout. Raises HistogramError for a value beyond it."""
+    if len(values) and (int(values.min()) < 0 or int(values.max()) > OURS.highest):
+        raise HistogramError(
+            f"values from {values.min()} to {values.max()} ns; 0 to {OURS.highest} can be kept"
+        )
+    indices, places = np.unique(OURS.indices_of(values), return_inverse=True)
+    sums: Whole = np.zeros(len(indices), dtype=np.int64)
+    np.add.at(sums, places, counts)
+    filled = sums > 0
+    return Histogram(OURS, indices[filled], sums[filled])
+
+
+def encode(histogram: Histogram) -> bytes:
+    """The HdrHistogram V2 compressed payload of a histogram, as workers write theirs."""
+    numbers: list[int] = []
+    behind = 0
+    for index, count in zip(histogram.indices.tolist(), histogram.counts.tolist(), strict=True):
+        if index > behind:
+            # A single empty bucket is written as what it is, several as a run.
+            numbers.append(0 if index - behind == 1 else behind - index)
+        numbers.append(count)
+        behind = index + 1
+    body = bytearray()
+    for number in numbers:
+        rest = -2 * number - 1 if number < 0 else 2 * number
+        while rest > 0x7F:
+            body.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        body.append(rest)
+    layout = histogram.layout
+    header = HEADER.pack(COOKIE_V2 | 0x10, len(body), 0, layout.digits, layout.lowest, layout.highest, 1.0)
+    packed = zlib.compress(header + bytes(body))
+    return struct.pack(">ii", COOKIE_COMPRESSED | 0x10, len(packed)) + packed
 
 
 def merge_encoded(payloads: Iterable[bytes | None]) -> Histogram:

@@ -178,7 +178,7 @@ SERIES_FIGURES: dict[str, tuple[str, ...]] = {
     "publish": ("p50", "p99", "max"),
     "end_to_end": ("p50", "p99", "max"),
     "send_delay": ("p99",),
-    "service": ("p99",),
+    "service": ("p50", "p99", "max"),
 }
 
 

@@ -51,7 +51,9 @@ def shares(
     attached: bool,
 ) -> list[Share]:
     """Every share that can be told, largest first; `payload_mb_s` is published plus consumed."""
-    found = [_cpu_share(cpu, host_cpu_s), _part("worker_cpu", cpu.workers_share, "the generator", cpu.cores)]
+    found = [_cpu_share(cpu, host_cpu_s)]
+    if cpu.workers_share is not None:
+        found.append(_part("worker_cpu", cpu.workers_share, "the generator", cpu.cores))
     if cpu.system_share is not None:
         found.append(_part("system_cpu", cpu.system_share, "the system under test", cpu.cores))
     if not attached:
@@ -93,7 +95,8 @@ def _cpu_share(cpu: Cpu, host_cpu_s: float | None) -> Share | None:
     if cpu.duration_s <= 0:
         return None
     available = cpu.cores * cpu.duration_s
-    used = cpu.workers_s + (cpu.system_s or 0.0) + (cpu.others_s or 0.0) if host_cpu_s is None else host_cpu_s
+    parts = (cpu.workers_s or 0.0) + (cpu.system_s or 0.0) + (cpu.others_s or 0.0)
+    used = parts if host_cpu_s is None else host_cpu_s
     return Share(
         name="cpu",
         value=used / available,

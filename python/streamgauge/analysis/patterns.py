@@ -24,7 +24,10 @@ from streamgauge.model.result import Pattern
 
 Values = npt.NDArray[np.float64]
 
-SMALLEST = {"publish_rate": 0.02, "publish_ms_p50": 0.1, "publish_ms_p99": 0.1, "publish_ms_max": 0.1}
+SMALLEST = {
+    "publish_rate": 0.02,
+    **{f"{metric}_ms_{figure}": 0.1 for metric in ("publish", "service") for figure in ("p50", "p99", "max")},
+}
 """Series that are looked at, and the smallest change (or swing) that matters, as a share of the level."""
 INTERVALS_MIN = 20
 POINTS_MAX = 1000
@@ -208,6 +211,8 @@ def find(series: Mapping[str, Values], start_s: Values) -> list[Pattern]:
     interval begins on the schedule's axis."""
     found: list[Pattern] = []
     for name, smallest in SMALLEST.items():
+        if name not in series:
+            continue
         values = known(series[name])
         if len(values) < INTERVALS_MIN:
             continue

@@ -59,21 +59,22 @@ CURVE_STEPS_PER_DECADE = 24
 """Points of a curve per factor of ten in 1 - share."""
 
 
-def curve(histogram: Histogram) -> list[float]:
+def curve(histogram: Histogram, below: int = 0) -> list[float]:
     """Latency by percentile for a chart: value k, in ms, is that of share 1 - 10^(-k /
     CURVE_STEPS_PER_DECADE).
 
     The same grid for every histogram, so that curves of repeats can be compared point by point. It ends with
     the first point beyond the share of a single sample, which is the maximum: finer than that the data says
-    nothing.
+    nothing. `below` samples are smaller than all in the histogram: points among them are NaN.
     """
     if not histogram.count:
         return []
-    steps = math.ceil(math.log10(histogram.count) * CURVE_STEPS_PER_DECADE - 1e-9)
+    total = histogram.count + below
+    steps = math.ceil(math.log10(total) * CURVE_STEPS_PER_DECADE - 1e-9)
     shares = [1.0 - 10.0 ** (-step / CURVE_STEPS_PER_DECADE) for step in range(steps + 1)]
     shares[-1] = 1.0
-    found = (histogram.percentile(share * 100.0) for share in shares)
-    return [value / NS_PER_MS for value in found if value is not None]
+    found = (_percentile(histogram, share * 100.0, Beyond(negative=below)) for share in shares)
+    return [math.nan if value is None else value / NS_PER_MS for value in found]
 
 
 def _percentile(histogram: Histogram, percent: float, beyond: Beyond) -> float | None:

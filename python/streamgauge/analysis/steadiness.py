@@ -62,6 +62,8 @@ KINDS: dict[str, Kind] = {
     "publish_rate": Kind("publish rate", 0.10, 0.02),
     "publish_p50": Kind("publish p50", 1.0, 0.2),
     "publish_p99": Kind("publish p99", 4.0, 0.5),
+    "service_p50": Kind("service p50", 1.0, 0.2),
+    "service_p99": Kind("service p99", 4.0, 0.5),
     "cpu": Kind("CPU", 0.5, 0.2),
 }
 

@@ -156,11 +156,11 @@ class StudyOutcome:
             near = "" if most.value >= NEAR_LIMIT_SHARE else ": no limit of the machine was near"
             sentences.append(f"{what} used up to {100 * most.value:.0f} %{near}")
         systems = [result.cpu.system_share for result in results if result.cpu.system_share is not None]
-        if systems:
-            generator = statistics.median(result.cpu.workers_share for result in results)
+        generators = [result.cpu.workers_share for result in results if result.cpu.workers_share is not None]
+        if systems and generators:
             sentences.append(
                 f"of all cores the system had {100 * statistics.median(systems):.0f} %, "
-                f"the generator {100 * generator:.0f} % (medians)"
+                f"the generator {100 * statistics.median(generators):.0f} % (medians)"
             )
         return sentences
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from streamgauge.analysis.intervals import Intervals, Series, Window
 from streamgauge.analysis.percentiles import NS_PER_MS
-from streamgauge.model.result import Coincidence, Tail
+from streamgauge.model.result import Coincidence, Headline, Tail
 
 INTERVALS_MIN = 20
 CHANCE_MAX = 0.05
@@ -43,20 +43,21 @@ def tail(
     lined_up: Series,
     window: Window,
     *,
+    metric: Headline,
     phase: str,
     cores: int,
     stops_ms: Mapping[int, float] | None,
 ) -> Tail | None:
-    """The tail of the publish latency of a phase. `lined_up`: the series of the trial, interval by interval; `stops_ms`: interval -> time for which a
+    """The tail of a metric in a phase. `lined_up`: the series of the trial, interval by interval; `stops_ms`: interval -> time for which a
     JVM of the system stood still, None where there is none. None when there is too little to tell anything."""
-    whole = intervals.histogram("publish", phase)
+    whole = intervals.histogram(metric, phase)
     above_ns = whole.percentile(99.9)
     inside = lined_up.within(window)
     if above_ns is None or int(inside.sum()) < INTERVALS_MIN:
         return None
     slow = np.zeros(len(lined_up))
     place = {int(interval): at for at, interval in enumerate(lined_up.interval)}
-    for interval, histogram in intervals.histograms_by_interval("publish", phase).items():
+    for interval, histogram in intervals.histograms_by_interval(metric, phase).items():
         if interval in place:
             slow[place[interval]] = round(histogram.share_above(above_ns) * histogram.count)
     weights = slow[inside]
@@ -69,6 +70,7 @@ def tail(
     ]
     found.sort(key=lambda one: -one.lift)
     return Tail(
+        metric=metric,
         above_ms=above_ns / NS_PER_MS,
         msgs=int(weights.sum()),
         intervals=int(np.count_nonzero(weights)),

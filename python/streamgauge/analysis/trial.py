@@ -38,12 +38,14 @@ from streamgauge.analysis.intervals import (
 )
 from streamgauge.analysis.lateness import lateness
 from streamgauge.analysis.percentiles import latency
+from streamgauge.analysis.untold import remarks, told, told_max, told_total
 from streamgauge.model.result import (
     Audit,
     CatchUp,
     Cpu,
     Durability,
     Fault,
+    Headline,
     Lane,
     Latency,
     OnOff,
@@ -59,6 +61,7 @@ from streamgauge.model.result import (
     WarmUpResult,
     WorkloadResult,
 )
+from streamgauge.model.result import headline as headline_of
 from streamgauge.store.context import BacklogFacts
 from streamgauge.store.directory import ACKS_NAME
 
@@ -120,6 +123,8 @@ class RawTrial:
     """When the schedule began, for what logs tell."""
     fatal: list[str] = field(default_factory=list)
     """Become reasons of invalidity."""
+    untold: dict[str, str] = field(default_factory=dict)
+    """Figures that the workers cannot tell, and why."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,7 @@ class Counted:
     received_msgs: int
     received_bytes: int
     backlog_msgs_max: int
-    waiting_msgs_max: int
+    waiting_msgs_max: int | None
 
     def per_second(self, amount: float) -> float:
         """A rate over the window; 0 when nothing was measured."""
@@ -152,6 +157,7 @@ def analyse(raw: RawTrial) -> TrialResult:
     resources = read_resources(raw.directory)
     window = _window(raw, intervals)
     counted = _count(intervals, window)
+    headline = headline_of(raw.untold)
     latencies = {
         metric: latency(intervals.histogram(metric, MEASURE), intervals.beyond(metric, MEASURE))
         for metric in METRICS
@@ -180,7 +186,7 @@ def analyse(raw: RawTrial) -> TrialResult:
     search = _soaked(raw, intervals, window, counted, latencies, cpu)
     caught = _caught_up(raw, everything, window)
     lined_up = series(intervals, resources, MEASURE)
-    steady = _steadiness(lined_up, window, counted)
+    steady = _steadiness(lined_up, window, counted, headline)
     amplification = _write_amplification(processes, counted)
     busiest = bottleneck.threads(used)
     bottle = bottleneck.bottleneck(
@@ -194,7 +200,9 @@ def analyse(raw: RawTrial) -> TrialResult:
         busiest=busiest,
         others=[
             bottleneck.fsync_limit(used, machine),
-            bottleneck.window_limit(
+            None
+            if "backpressure_ms" in raw.untold
+            else bottleneck.window_limit(
                 asked,
                 latencies["service"],
                 counted.per_second(counted.acked_bytes) / BYTES_PER_MB,
@@ -208,25 +216,28 @@ def analyse(raw: RawTrial) -> TrialResult:
         status=raw.status,
         failure=raw.failure,
         fatal=_fatal(raw),
-        notes=[*_clock_notes(raw), *raw.notes, *_late_in(caught)],
+        notes=[*_clock_notes(raw), *raw.notes, *remarks(raw.finish), *_late_in(caught)],
         workload=asked,
         search=search,
         has_faults=bool(raw.faults),
-        publish=latencies["publish"],
+        headline=headline,
+        publish=latencies[headline],
         send_delay=latencies["send_delay"],
         lateness=lateness(lined_up, window),
         acked_msgs=counted.acked_msgs,
         received_msgs=counted.received_msgs,
         window_s=counted.duration_s,
         failed_msgs=total(whole, "failed_msgs"),
-        retries=total(whole, "retries"),
+        retries=told_total(whole, "retries"),
         errors=_errors(whole),
         worker_cpu_shares=_worker_shares(intervals, window, raw.cores),
         lanes=raw.lanes,
         load_s=_load_s(intervals, raw),
         audit=audit,
         audit_expected=raw.finish is not None,
-        books=_books(intervals, audit) if raw.finish is not None and raw.status == "complete" else [],
+        books=_books(intervals, audit, headline)
+        if raw.finish is not None and raw.status == "complete"
+        else [],
         durability=raw.durability,
         steadiness=steady,
         cpu=cpu,
@@ -288,12 +299,13 @@ def analyse(raw: RawTrial) -> TrialResult:
         limits=machine,
         share_of_limit=evidence.share_of_limit,
         shares=shares,
-        patterns=_patterns(lined_up, window),
+        patterns=_patterns(lined_up, window, headline),
         bottleneck=bottle,
         tail=tail_module.tail(
             intervals,
             lined_up,
             window,
+            metric=headline,
             phase=MEASURE,
             cores=raw.cores,
             stops_ms=tail_module.stops(raw.directory / "logs", raw.schedule_start_unix_ms, INTERVAL_S),
@@ -302,7 +314,8 @@ def analyse(raw: RawTrial) -> TrialResult:
         write_amplification=amplification,
         lanes=raw.lanes,
         cannot=raw.cannot,
-        worker_rss_bytes_max=max((int(row["rss_bytes"] or 0) for row in whole), default=0),
+        untold=raw.untold,
+        worker_rss_bytes_max=told_max(whole, "rss_bytes"),
         end_to_end_bound_ms=_clocks(raw).get("bound_ms"),
     )
 
@@ -338,7 +351,9 @@ def _count(intervals: Intervals, window: Window) -> Counted:
         received_msgs=total(receipts, "received_msgs"),
         received_bytes=total(receipts, "received_bytes"),
         backlog_msgs_max=max(intervals.level("backlog_msgs", receipts).values(), default=0),
-        waiting_msgs_max=max(intervals.level("waiting_msgs", counters).values(), default=0),
+        waiting_msgs_max=max(intervals.level("waiting_msgs", counters).values(), default=0)
+        if told(counters, "waiting_msgs")
+        else None,
     )
 
 
@@ -386,6 +401,7 @@ def _caught_up(raw: RawTrial, intervals: Intervals, window: Window) -> CatchUp |
         measured=window,
         rate_msgs_s=None if raw.workload.rate_changes else raw.rate_msgs_s,
         message_bytes=raw.workload.message_size_bytes,
+        headline=headline_of(raw.untold),
     )
 
 
@@ -393,7 +409,7 @@ def _late_in(caught: CatchUp | None) -> list[str]:
     """The measured phase is judged with the trial; the phases after it have figures, too."""
     notes = []
     for phase in caught.phases[1:] if caught is not None else []:
-        delay, publish = phase.send_delay_ms.p99, phase.publish_ms.p99
+        delay, publish = phase.send_delay_ms.p99, (phase.service_ms or phase.publish_ms).p99
         bound = max(
             validity.SEND_DELAY_SHARE_MAX * (publish or 0.0),
             validity.SEND_DELAY_MS_FLOOR,
@@ -463,7 +479,7 @@ def _soaked(
         publish_ms_p99=latencies["publish"].p99,
         send_delay_ms_p99=latencies["send_delay"].p99,
         backpressured_share=counted.per_second(total_s(counters, "backpressured_s")) / producers,
-        workers_share=cpu.workers_share,
+        workers_share=cpu.workers_share or 0.0,
         busiest_lane_share=0.0,
         failed_msgs=total(counters, "failed_msgs"),
         errors=_errors(counters),
@@ -482,7 +498,8 @@ def _received(intervals: Intervals, name: str, order: npt.NDArray[np.int64]) -> 
 
 
 def _cpu(raw: RawTrial, intervals: Intervals, window: Window, used: list[Row], counted: Counted) -> Cpu:
-    workers_s = total_s((row for row in intervals.counters() if window.holds(row)), "cpu_s")
+    counters = [row for row in intervals.counters() if window.holds(row)]
+    workers_s = total_s(counters, "cpu_s") if told(counters, "cpu_s") else None
     system_s = None if raw.attached else _scope_cpu(used, "system")
     others = [value for value in (_scope_cpu(used, "others"), _scope_cpu(used, "lab")) if value is not None]
     others_s = sum(others) if others else None
@@ -504,7 +521,7 @@ def _cpu(raw: RawTrial, intervals: Intervals, window: Window, used: list[Row], c
         steal_s=total_s(hosts, "steal_s") if hosts else None,
         workers_us_per_msg=us_per_msg(workers_s),
         system_us_per_msg=us_per_msg(system_s),
-        workers_share=share(workers_s) or 0.0,
+        workers_share=None if workers_s is None else share(workers_s) or 0.0,
         system_share=share(system_s),
         others_share=share(others_s),
     )
@@ -551,8 +568,8 @@ def _worker_shares(intervals: Intervals, window: Window, cores: int) -> dict[str
     cpu: dict[str, float] = defaultdict(float)
     duration: dict[str, float] = defaultdict(float)
     for row in intervals.counters():
-        if window.holds(row):
-            cpu[row["worker"]] += float(row["cpu_s"] or 0.0)
+        if window.holds(row) and row["cpu_s"] is not None:
+            cpu[row["worker"]] += float(row["cpu_s"])
             duration[row["worker"]] += float(row["duration_s"])
     return {worker: cpu[worker] / (cores * duration[worker]) for worker in cpu if duration[worker] > 0}
 
@@ -595,6 +612,7 @@ def _audit(finish: Mapping[str, Any] | None) -> Audit:
         **sums,
         balanced=bool(told.get("balanced", False)),
         imbalance=told.get("imbalance"),
+        missing=told.get("missing"),
         subscriptions=subscriptions,
     )
     wrong = _check_sums(audit)
@@ -631,7 +649,7 @@ def _check_sums(audit: Audit) -> str | None:
     return None
 
 
-def _books(intervals: Intervals, audit: Audit) -> list[str]:
+def _books(intervals: Intervals, audit: Audit, headline: Headline) -> list[str]:
     """Compares the intervals, from which the figures come, with the audit's totals."""
     found: list[str] = []
     counters = intervals.counters()
@@ -645,12 +663,12 @@ def _books(intervals: Intervals, audit: Audit) -> list[str]:
                 f"The intervals hold {counted:,} {name} messages, the books {expected:,}: the "
                 "figures leave something out."
             )
-    recorded = intervals.histogram("publish", None).count
-    beyond = intervals.beyond("publish", None)
+    recorded = intervals.histogram(headline, None).count
+    beyond = intervals.beyond(headline, None)
     recorded += beyond.overflow + beyond.negative
     if audit.acked and recorded != audit.acked:
         found.append(
-            f"The publish histograms hold {recorded:,} samples for {audit.acked:,} acknowledged messages: "
+            f"The {headline} histograms hold {recorded:,} samples for {audit.acked:,} acknowledged messages: "
             "the percentiles leave something out."
         )
     return found
@@ -664,16 +682,16 @@ def _held_share(intervals: Intervals, window: Window, raw: RawTrial) -> float:
     return total_s(rows, "backpressured_s") / (producers * seconds) if producers and seconds else 0.0
 
 
-def _patterns(lined_up: Series, window: Window) -> list[Pattern]:
+def _patterns(lined_up: Series, window: Window, headline: Headline) -> list[Pattern]:
     inside = lined_up.within(window)
-    names = ("publish_ms_p50", "publish_ms_p99", "publish_ms_max")
+    names = (f"{headline}_ms_p50", f"{headline}_ms_p99", f"{headline}_ms_max")
     judged = {name: lined_up.values[name][inside] for name in names}
     with np.errstate(invalid="ignore", divide="ignore"):
         judged["publish_rate"] = (lined_up.values["acked_msgs"] / lined_up.duration_s)[inside]
     return patterns.find(judged, lined_up.start_s[inside])
 
 
-def _steadiness(lined_up: Series, window: Window, counted: Counted) -> Steadiness:
+def _steadiness(lined_up: Series, window: Window, counted: Counted, headline: Headline) -> Steadiness:
     inside = lined_up.within(window)
     values = lined_up.values
     duration = lined_up.duration_s
@@ -682,8 +700,8 @@ def _steadiness(lined_up: Series, window: Window, counted: Counted) -> Steadines
     with np.errstate(invalid="ignore", divide="ignore"):
         judged = {
             "publish_rate": (values["acked_msgs"] / duration)[inside],
-            "publish_p50": values["publish_ms_p50"][inside],
-            "publish_p99": values["publish_ms_p99"][inside],
+            f"{headline}_p50": values[f"{headline}_ms_p50"][inside],
+            f"{headline}_p99": values[f"{headline}_ms_p99"][inside],
             "cpu": (cpu / duration)[inside],
         }
     count = int(inside.sum())

@@ -18,6 +18,7 @@ from streamgauge.model.result import (
     Audit,
     Cpu,
     Durability,
+    Headline,
     Lane,
     Latency,
     Search,
@@ -36,6 +37,7 @@ STEAL_SHARE_MAX = 0.02
 OTHERS_SHARE_MAX = 0.10
 CAUGHT_UP_SHARE_MIN = 1.02
 POISSON_DEVIATIONS = 3.0
+BACKPRESSURE_IN_IT = " Back-pressure is in it: these workers do not tell the two apart."
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Evidence:
     notes: list[str]
     workload: WorkloadResult
     publish: Latency
+    """Publish latency, or what stands for it."""
     send_delay: Latency
     lateness: Lateness
     acked_msgs: int
@@ -56,7 +59,7 @@ class Evidence:
     """Received within it."""
     window_s: float
     failed_msgs: int
-    retries: int
+    retries: int | None
     errors: dict[str, int]
     worker_cpu_shares: dict[str, float]
     """Worker -> share of its cores in the window."""
@@ -78,6 +81,8 @@ class Evidence:
     """The limit that binds, of whatever kind (analysis/bottleneck.py)."""
     cannot: list[str] = field(default_factory=list)
     search: Search | None = None
+    headline: Headline = "publish"
+    """What `publish` is."""
     has_faults: bool = False
     """The system was broken on purpose: what it failed to do then is the finding, and no fault of the trial."""
 
@@ -136,7 +141,9 @@ def _generator(evidence: Evidence) -> list[str]:
         if delay > bound:
             reasons.append(
                 f"The generator was late: p99 of send delay is {delay:.3g} ms, allowed are {bound:.3g} ms "
-                f"(5 % of the publish p99, at least 1 ms)." + (f" {why}" if why else "")
+                f"(5 % of the {evidence.headline} p99, at least 1 ms)."
+                + (BACKPRESSURE_IN_IT if evidence.headline == "service" else "")
+                + (f" {why}" if why else "")
             )
     for worker, share in sorted(evidence.worker_cpu_shares.items()):
         if share > WORKER_CPU_SHARE_MAX:
@@ -242,7 +249,7 @@ def _trial_warnings(evidence: Evidence) -> list[str]:
             "Topics were read that existed before: what was sent to them is not known, so there is no audit and no "
             "end-to-end latency."
         )
-    elif not evidence.audit.enabled and evidence.audit_expected:
+    elif not evidence.audit.enabled and evidence.audit_expected and evidence.audit.missing is None:
         warnings.append("The audit is off: messages below 32 bytes have no room for the stamp.")
     target = target_msgs(evidence.workload, evidence.window_s)
     if target and evidence.acked_msgs > CAUGHT_UP_SHARE_MIN * target + allowance_msgs(

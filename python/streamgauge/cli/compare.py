@@ -171,6 +171,13 @@ def print_comparison(found: Comparison, console: object) -> None:
     if asked[0] != asked[1]:
         keys = ", ".join(key for key in asked[0] if asked[0][key] != asked[1][key])
         notes.append(f"the workloads have one name and are not the same ({keys})")
+    if base.first.client != other.first.client:
+        notes.append(f"different clients drove them: {base.first.client} and {other.first.client}")
+    notes += [f"not compared: {text}" for text in found.missing]
+    if base.first.headline != other.first.headline:
+        notes.append(
+            "end-to-end latency begins when a message was due on one side, and with its send, in whole ms, on the other"
+        )
     for note in notes:
         console.print(f"warning: {note}", markup=False, highlight=False)
 

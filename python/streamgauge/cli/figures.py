@@ -28,16 +28,17 @@ def verdict(result: TrialResult) -> str:
     """One line on a trial that is over."""
     if result.status == "failed":
         return f"failed: {result.failure}"
-    if result.status == "interrupted" and not result.publish_ms.count:
+    headline = result.headline_ms
+    if result.status == "interrupted" and not headline.count:
         return "interrupted before anything was measured"
     figures = (
-        f"{rate(result.publish_rate_msgs_s)} msg/s, publish p50 {ms(result.publish_ms.p50)} "
-        f"p99 {ms(result.publish_ms.p99)} ms, end-to-end p99 {ms(result.end_to_end_ms.p99)} ms"
+        f"{rate(result.publish_rate_msgs_s)} msg/s, {result.headline} p50 {ms(headline.p50)} "
+        f"p99 {ms(headline.p99)} ms, end-to-end p99 {ms(result.end_to_end_ms.p99)} ms"
     )
     if result.status == "interrupted":
         return f"interrupted: {figures}"
     audit = (
-        "audit off"
+        ("no audit" if result.audit.missing else "audit off")
         if not result.audit.enabled
         else ("audit clean" if result.audit.clean else "audit NOT clean")
     )

@@ -17,6 +17,7 @@ def impossible(fleet: FleetChoice, workloads: list[Workload], choices: list[Syst
         *_impossible_faults(workloads, choices),
         *_out_of_reach(fleet, choices),
         *_backlogs_of_swarms(fleet, workloads),
+        *_of_omb(fleet, workloads, choices),
     ]
 
 
@@ -133,6 +134,15 @@ def _is_elsewhere(host: str) -> bool:
     except ValueError:
         return host != "localhost"
     return False
+
+
+def _of_omb(fleet: FleetChoice, workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+    """OMB's workers can do less than ours."""
+    if fleet.omb is None:
+        return []
+    from streamgauge.fleet.omb.refusals import refusals
+
+    return refusals(fleet.omb, workloads, choices)
 
 
 def _backlogs_of_swarms(fleet: FleetChoice, workloads: list[Workload]) -> list[Problem]:

@@ -70,8 +70,9 @@ FleetOption = Annotated[
     str | None,
     typer.Option(
         "--fleet",
-        metavar="FILE|kubernetes[:FILE]",
-        help="Load workers on other machines: a hosts file, or a cluster as kubernetes.yaml says (docs/fleet.md).",
+        metavar="FILE|kubernetes[:FILE]|omb:URL[,URL]",
+        help="Load workers on other machines: a hosts file, or a cluster as kubernetes.yaml says (docs/fleet.md); or workers of the "
+        "OpenMessaging Benchmark (docs/omb-fleet.md).",
     ),
 ]
 WorkersOption = Annotated[

@@ -71,7 +71,9 @@ class EventsObserver(Observer):
             status=result.status,
             valid=result.validity.valid,
             reasons=result.validity.reasons,
-            result=result.model_dump(include={"publish_ms", "end_to_end_ms", "publish_rate_msgs_s", "audit"}),
+            result=result.model_dump(
+                include={f"{result.headline}_ms", "end_to_end_ms", "publish_rate_msgs_s", "audit"}
+            ),
         )
 
     def run_ended(self, directory: Path, status: str) -> None:

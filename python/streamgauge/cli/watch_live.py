@@ -68,8 +68,9 @@ class LiveObserver(Observer):
     def interval(self, snapshot: Snapshot) -> None:
         """See Observer."""
         self._snapshot = snapshot
-        if snapshot.publish_ms_p99 is not None:
-            self._p99.append(snapshot.publish_ms_p99)
+        p99 = snapshot.headline_ms[1]
+        if p99 is not None:
+            self._p99.append(p99)
 
     def note(self, text: str) -> None:
         """See Observer."""
@@ -133,9 +134,9 @@ class LiveObserver(Observer):
         )
         table.add_row("", Text("p50", dim), Text("p99", dim), "", Text("p99 over time", dim))
         table.add_row(
-            Text("publish ms", dim),
-            figures.ms(snapshot.publish_ms_p50),
-            Text(figures.ms(snapshot.publish_ms_p99), "bold"),
+            Text(f"{snapshot.headline} ms", dim),
+            figures.ms(snapshot.headline_ms[0]),
+            Text(figures.ms(snapshot.headline_ms[1]), "bold"),
             "",
             Text(sparkline(list(self._p99)), "cyan"),
         )
@@ -144,7 +145,8 @@ class LiveObserver(Observer):
             figures.ms(snapshot.end_to_end_ms_p50),
             Text(figures.ms(snapshot.end_to_end_ms_p99), "bold"),
             "",
-            f"backlog {snapshot.backlog_msgs:,}   waiting {snapshot.waiting_msgs:,}",
+            f"backlog {snapshot.backlog_msgs:,}"
+            + ("" if snapshot.waiting_msgs is None else f"   waiting {snapshot.waiting_msgs:,}"),
         )
         if snapshot.failed_msgs or snapshot.errors:
             trouble = f"failed {snapshot.failed_msgs:,}  {figures.errors(snapshot.errors)}"

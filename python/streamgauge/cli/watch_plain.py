@@ -60,13 +60,14 @@ class PlainObserver(Observer):
         if snapshot.elapsed_s - self._interval_s < LINE_EVERY_S:
             return
         self._interval_s = snapshot.elapsed_s
+        p50, p99 = snapshot.headline_ms
         trouble = f"  failed {snapshot.failed_msgs:,}" if snapshot.failed_msgs else ""
         if snapshot.errors:
             trouble += f"  errors {figures.errors(snapshot.errors)}"
         self._say(
             f"  {snapshot.elapsed_s:.0f}/{snapshot.total_s:.0f} s  {figures.rate(snapshot.acked_msgs_s)} "
             "msg/s"
-            f"  publish p50 {figures.ms(snapshot.publish_ms_p50)} p99 {figures.ms(snapshot.publish_ms_p99)} "
+            f"  {snapshot.headline} p50 {figures.ms(p50)} p99 {figures.ms(p99)} "
             "ms"
             f"  end-to-end p50 {figures.ms(snapshot.end_to_end_ms_p50)}"
             f" p99 {figures.ms(snapshot.end_to_end_ms_p99)} ms"

@@ -1,6 +1,7 @@
 """Where a run's workers are: what was asked for on the command line, checked.
 
-`--fleet` names a hosts file, or `kubernetes` (settings in kubernetes.yaml) or `kubernetes:FILE`.
+`--fleet` names a hosts file, or `kubernetes` (settings in kubernetes.yaml) or `kubernetes:FILE`, or lists workers of the OpenMessaging
+Benchmark: `omb:URL,URL`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from streamgauge.fleet.hosts import Hosts, HostsFleet, read_hosts
 from streamgauge.fleet.kubernetes.api import Cluster
 from streamgauge.fleet.kubernetes.settings import KubernetesSettings, read_settings
 from streamgauge.fleet.local import LocalFleet
+from streamgauge.fleet.omb.addresses import OmbWorkers, read_addresses
 from streamgauge.fleet.split import Topology
 from streamgauge.model.errors import InputError, nearest
 
@@ -32,6 +34,7 @@ class FleetChoice:
     workers: int = 1
     topology: Topology = "same"
     on_loss: OnLoss = "end"
+    omb: OmbWorkers | None = None
 
     def make(self, gauge: Path | None) -> Fleet:
         """The fleet; nothing is started yet."""
@@ -42,6 +45,11 @@ class FleetChoice:
             from streamgauge.fleet.kubernetes.placed import KubernetesFleet
 
             return KubernetesFleet(self.kubernetes, gauge=gauge, topology=self.topology, on_loss=self.on_loss)
+        if self.omb is not None:
+            # Imported when it is needed, as above.
+            from streamgauge.fleet.omb.placed import OmbFleet
+
+            return OmbFleet(self.omb, gauge)
         return LocalFleet(gauge, count=self.workers, topology=self.topology, on_loss=self.on_loss)
 
 
@@ -56,6 +64,9 @@ def choose_fleet(fleet: str | None, workers: int | None, topology: str, on_loss:
     chosen_on_loss = _one_of("--on-worker-loss", on_loss, endings)
     listed = None
     if fleet is not None:
+        theirs = read_addresses(fleet)
+        if theirs is not None:
+            return _of_omb(theirs, workers, chosen_topology, chosen_on_loss)
         settings = in_kubernetes(fleet, workers)
         if settings is not None:
             alone = settings.workers == 1 or (settings.workers is None and settings.written.release is None)
@@ -72,6 +83,20 @@ def choose_fleet(fleet: str | None, workers: int | None, topology: str, on_loss:
     if listed is None and chosen_topology == "split" and count < 2:
         raise InputError("--topology split needs --workers 2 or more: one for producers, one for consumers")
     return FleetChoice(listed, None, count, chosen_topology, chosen_on_loss)
+
+
+def _of_omb(theirs: OmbWorkers, workers: int | None, topology: Topology, on_loss: OnLoss) -> FleetChoice:
+    """Raises InputError for what is OMB's own way."""
+    if topology != "same":
+        raise InputError(
+            f"--topology {topology}: of OMB's workers the first half produces and the others consume (one does both): leave it out"
+        )
+    if on_loss != "end":
+        raise InputError(
+            "--on-worker-loss go-on: the consumers and counters of one of OMB's workers cannot be taken over by another: leave it out"
+        )
+    chosen = theirs if workers is None else theirs.first(workers)
+    return FleetChoice(workers=len(chosen.urls), omb=chosen)
 
 
 def in_kubernetes(fleet: str, workers: int | None = None) -> KubernetesSettings | None:

@@ -66,7 +66,7 @@ def merge_counters(counters: Sequence[Counters]) -> Counters:
                 name=name,
                 received_msgs=sum(one.received_msgs for one in mine),
                 received_bytes=sum(one.received_bytes for one in mine),
-                fetches=sum(one.fetches for one in mine),
+                fetches=sum(one.fetches or 0 for one in mine),
                 backlog_msgs=max(acked - sum(one.received_msgs for one in mine), 0),
             )
             for name, mine in received.items()

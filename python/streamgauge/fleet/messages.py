@@ -10,6 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from streamgauge.model.result import Headline
+
 
 class Message(BaseModel):
     """Base of everything received: tolerant of additions."""
@@ -62,6 +64,8 @@ class TrialStatus(Message):
     audit_enabled: bool = True
     client: str = ""
     cannot: list[str] = Field(default_factory=list)
+    untold: dict[str, str] = Field(default_factory=dict)
+    """Figures that workers which are not ours cannot tell, by their names in result.json, and why."""
     lanes: list[LaneStatus] = Field(default_factory=list)
 
     @property
@@ -92,12 +96,12 @@ class SubscriptionCounters(Message):
     name: str
     received_msgs: int = 0
     received_bytes: int = 0
-    fetches: int = 0
+    fetches: int | None = 0
     backlog_msgs: int = 0
 
 
 class Interval(Message):
-    """One complete interval."""
+    """One complete interval. Our workers tell everything; what others cannot tell is None, and not 0."""
 
     index: int
     start_s: float
@@ -107,22 +111,27 @@ class Interval(Message):
     acked_msgs: int = 0
     acked_bytes: int = 0
     failed_msgs: int = 0
-    retries: int = 0
+    retries: int | None = 0
     errors: dict[str, int] = Field(default_factory=dict)
-    waiting_msgs: int = 0
-    requests: int = 0
-    batches: int = 0
+    waiting_msgs: int | None = 0
+    requests: int | None = 0
+    batches: int | None = 0
     subscriptions: list[SubscriptionCounters] = Field(default_factory=list)
-    cpu_s: float = 0.0
+    cpu_s: float | None = 0.0
     lanes_cpu_s: list[float] = Field(default_factory=list)
-    rss_bytes: int = 0
-    backpressured_s: float = 0.0
+    rss_bytes: int | None = 0
+    backpressured_s: float | None = 0.0
     latencies: list[LatencyEntry] = Field(default_factory=list)
 
     def latency(self, metric: str) -> LatencyEntry | None:
         """The entry of a metric with the most samples: at a phase's boundary an interval has several."""
         entries = [entry for entry in self.latencies if entry.metric == metric]
         return max(entries, key=lambda entry: entry.count, default=None)
+
+    @property
+    def headline(self) -> Headline:
+        """What stands for the latency of publishing: publish latency, and service time where workers do not tell it."""
+        return "service" if self.latency("publish") is None and self.latency("service") else "publish"
 
 
 class Counters(Message):

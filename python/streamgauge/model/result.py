@@ -16,12 +16,15 @@ Units are the last word of a name: `_ms`, `_s`, `_msgs`, `_msgs_s`, `_mb_s` (MB 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 Level = Literal["L1", "L2", "L3", "L4"]
 OnOff = Literal["on", "off"]
+Headline = Literal["publish", "service"]
+"""What stands for the latency of publishing: publish latency, and service time where it is not told (`TrialResult.untold`)."""
 RESULT_FORMAT = 1
 
 INTERVAL_COLUMNS: dict[str, str] = {
@@ -154,6 +157,8 @@ class Audit(Model):
     imbalance: str | None = None
     clean: bool = True
     """Nothing lost, duplicated, reordered, corrupted, unexpected, unknown or censored, and the books balance."""
+    missing: str | None = None
+    """Why there is none, where the workers that made the load keep no books."""
     subscriptions: list[SubscriptionAudit] = Field(default_factory=list)
 
 
@@ -201,14 +206,15 @@ class Cpu(Model):
 
     cores: int
     duration_s: float
-    workers_s: float
+    workers_s: float | None
+    """None where the workers are not ours and not on this machine."""
     system_s: float | None = None
     others_s: float | None = None
     steal_s: float | None = None
     workers_us_per_msg: float | None = None
     """Worker CPU per message sent; producing and all consuming together."""
     system_us_per_msg: float | None = None
-    workers_share: float
+    workers_share: float | None
     """Share of all cores."""
     system_share: float | None = None
     others_share: float | None = None
@@ -511,6 +517,8 @@ class PhaseFigures(Model):
     publish_rate_mb_s: float
     achieved_share: float | None = None
     publish_ms: Latency
+    service_ms: Latency | None = None
+    """Where it stands for publish latency (`TrialResult.untold`)."""
     send_delay_ms: Latency
     end_to_end_by_subscription_ms: dict[str, Latency] = Field(default_factory=dict)
     consume_rate_by_subscription_msgs_s: dict[str, float] = Field(default_factory=dict)
@@ -561,7 +569,7 @@ class Pattern(Model):
 
     kind: Literal["change", "period"]
     series: str
-    """publish_rate (messages per second), publish_ms_p50, publish_ms_p99, publish_ms_max."""
+    """publish_rate (messages per second), publish_ms_p50, publish_ms_p99, publish_ms_max (or service_ms_...)."""
     at_s: float | None = None
     """Of a change: where, on the schedule's axis."""
     before: float | None = None
@@ -616,7 +624,7 @@ class Coincidence(Model):
 class Tail(Model):
     """The slowest messages, and what coincided with them."""
 
-    metric: Literal["publish"] = "publish"
+    metric: Headline = "publish"
     above_ms: float
     """p99.9: what is slower than this is the tail."""
     msgs: int
@@ -694,11 +702,11 @@ class TrialResult(Model):
     achieved_share: float | None = None
     """Acknowledged rate over target rate within the measured phase."""
     backlog_msgs_max: int
-    waiting_msgs_max: int
+    waiting_msgs_max: int | None
     errors: dict[str, int] = Field(default_factory=dict)
     """Kind -> count, over the whole trial."""
     failed_msgs: int = 0
-    retries: int = 0
+    retries: int | None = 0
 
     audit: Audit
     validity: Validity
@@ -724,9 +732,26 @@ class TrialResult(Model):
     lanes: list[Lane] = Field(default_factory=list)
     cannot: list[str] = Field(default_factory=list)
     """What of the workload the protocol could not do."""
-    worker_rss_bytes_max: int = 0
+    untold: dict[str, str] = Field(default_factory=dict)
+    """Figures that the workers could not tell, by their names here, and why: they are absent, and not 0."""
+    worker_rss_bytes_max: int | None = 0
     end_to_end_bound_ms: float | None = None
     """How wrong an end-to-end latency can be because it was measured between two clocks; None with one clock."""
+
+    @property
+    def headline(self) -> Headline:
+        """What stands for the latency of publishing."""
+        return headline(self.untold)
+
+    @property
+    def headline_ms(self) -> Latency:
+        """The figures of it."""
+        return self.publish_ms if self.headline == "publish" else self.service_ms
+
+
+def headline(untold: Mapping[str, str]) -> Headline:
+    """What stands for the latency of publishing where these figures are not told."""
+    return "service" if "publish_ms" in untold else "publish"
 
 
 class Manifest(Model):

@@ -16,13 +16,15 @@ from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.intervals import Intervals, Series, Values, read_resources, series
 from streamgauge.analysis.percentiles import CURVE_STEPS_PER_DECADE, curve
 from streamgauge.analysis.trial import EXTRA_READER, MEASURE, has_extra_reader
-from streamgauge.model.result import TrialResult
+from streamgauge.model.result import Headline, TrialResult
 from streamgauge.report import words
 from streamgauge.report.foreign import PERIOD_S, ForeignResult
 from streamgauge.report.format import plural
 from streamgauge.report.run import Run
 
 LATER_PHASES = ("build backlog", "catch-up", "after")
+FROM_THE_SEND = ", service time from the actual send"
+"""Where publish latency is not told, the charts of it show this, and the legend says so."""
 POINTS_PER_TRIAL_MAX = 900
 POINTS_MAX = 18_000
 """Points in time over all trials of a page; a point is about 20 numbers of 5 characters."""
@@ -91,6 +93,8 @@ def label(cell: Cell, found: list[Cell]) -> str:
     if any(peer.nodes != trial.nodes for peer in same):
         name += f", {plural(trial.nodes, 'node')}"
     name += f" ({words.level(trial)})"
+    if trial.headline == "service":
+        name += FROM_THE_SEND
     asked = trial.workload
     for key, unit in (
         ("rate_msgs_s", "msg/s"),
@@ -108,7 +112,7 @@ def _subject(cell: Cell, found: list[Cell], workload: int, first: int) -> dict[s
     trial = cell.first
     order = sorted(
         (index for index, one in enumerate(cell.trials) if any(one is counted for counted in cell.counted)),
-        key=lambda index: cell.trials[index].publish_ms.p99 or math.inf,
+        key=lambda index: cell.trials[index].headline_ms.p99 or math.inf,
     )
     return {
         "label": label(cell, found),
@@ -149,13 +153,18 @@ def _trial(run: Run, trial: TrialResult, subject: int, points: int, *, counted: 
         "faults": [] if trial.faults is None else words.fault_bands(trial.faults, window),
         "measure": None if window is None else [window.from_s, later[-1][2] if later else window.until_s],
         "time": _rounded(lined_up.start_s + lined_up.duration_s / 2),
-        "series": _series(lined_up),
-        "publish": [rounded(value) for value in curve(intervals.histogram("publish", MEASURE))],
-        "end_to_end": [rounded(value) for value in curve(intervals.histogram("end_to_end", MEASURE))],
+        "series": _series(lined_up, trial.headline),
+        "publish": [rounded(value) for value in curve(intervals.histogram(trial.headline, MEASURE))],
+        "end_to_end": [
+            rounded(value)
+            for value in curve(
+                intervals.histogram("end_to_end", MEASURE), intervals.beyond("end_to_end", MEASURE).negative
+            )
+        ],
     }
 
 
-def _series(lined_up: Series) -> dict[str, list[float | None]]:
+def _series(lined_up: Series, headline: Headline) -> dict[str, list[float | None]]:
     values, duration = lined_up.values, lined_up.duration_s
     found = {
         "rate": values["acked_msgs"] / duration,
@@ -169,9 +178,9 @@ def _series(lined_up: Series) -> dict[str, list[float | None]]:
         "memory": values["system_rss_bytes"] / 1e6,
         "written": values["system_disk_write_bytes"] / duration / 1e6,
     }
-    for metric in ("publish", "end_to_end"):
+    for name, metric in (("publish", headline), ("end_to_end", "end_to_end")):
         for figure in ("p50", "p99", "max"):
-            found[f"{metric}_{figure}"] = values[f"{metric}_ms_{figure}"]
+            found[f"{name}_{figure}"] = values[f"{metric}_ms_{figure}"]
     kept = {name: _rounded(series_values) for name, series_values in found.items()}
     return {name: points for name, points in kept.items() if any(point is not None for point in points)}
 

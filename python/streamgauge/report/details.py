@@ -86,18 +86,20 @@ def _probe_row(name: str, probe: Probe) -> tuple[str, ...]:
 
 def _phases(found: CatchUp) -> Grid:
     names = sorted({name for phase in found.phases for name in phase.end_to_end_by_subscription_ms})
-    head = ["phase", "seconds", "rate msg/s", "publish p50 ms", "p99", "p99.9"]
+    headline = "service" if any(phase.service_ms for phase in found.phases) else "publish"
+    head = ["phase", "seconds", "rate msg/s", f"{headline} p50 ms", "p99", "p99.9"]
     for name in names:
         head += [f"{name} end-to-end p50 ms", "p99", "received msg/s"]
     rows = []
     for phase in found.phases:
+        publish = phase.service_ms or phase.publish_ms
         row = [
             {"measure": "before (measure)"}.get(phase.name, phase.name),
             seconds(phase.until_s - phase.from_s),
             rate(phase.publish_rate_msgs_s),
-            significant(phase.publish_ms.p50),
-            significant(phase.publish_ms.p99),
-            significant(phase.publish_ms.p99_9),
+            significant(publish.p50),
+            significant(publish.p99),
+            significant(publish.p99_9),
         ]
         for name in names:
             through = phase.end_to_end_by_subscription_ms.get(name)

@@ -168,7 +168,7 @@ def _trial(trial: TrialResult, *, unfold: bool) -> str:
         items = (
             '<li class="good"><b>Valid:</b> the generator was on time '
             f'(p99 of <a href="#term-send_delay">send delay</a> {significant(trial.send_delay_ms.p99)} ms), '
-            f"{_rate_words(trial)} and used {percent(trial.cpu.workers_share)} of the CPU.</li>"
+            f"{_rate_words(trial)}{_cpu_words(trial)}.</li>"
         )
     items += f'<li class="{audit.tone}"><b>Audit:</b> {escape(audit.sentence)}</li>'
     steady_tone = "good" if trial.steadiness.label in ("steady", "too short") else "warn"
@@ -186,8 +186,11 @@ def _trial(trial: TrialResult, *, unfold: bool) -> str:
     if trial.catch_up is not None:
         tone_of = "good" if trial.catch_up.caught_up else "warn"
         items += f'<li class="{tone_of}"><b>Backlog:</b> {escape(words.catch_up(trial.catch_up))}</li>'
+    by = "with these workers" if trial.untold else "with this protocol"
     for missing in trial.cannot:
-        items += f'<li class="warn"><b>Not possible with this protocol:</b> {escape(missing)}</li>'
+        items += f'<li class="warn"><b>Not possible {by}:</b> {escape(missing)}</li>'
+    for name, why in trial.untold.items():
+        items += f'<li class="warn"><b>Not told:</b> <code>{escape(name)}</code>: {escape(why)}</li>'
     for kind, number in trial.errors.items():
         items += f'<li class="warn"><b>Error {escape(kind)}:</b> {plural(number, "time")}</li>'
     examples = [example for one in trial.audit.subscriptions for example in one.examples]
@@ -202,6 +205,11 @@ def _trial(trial: TrialResult, *, unfold: bool) -> str:
         f"{escape(audit.word)}</em></span></summary>"
         f'<ul class="findings">{items}</ul>{details.section(trial)}{_books(trial)}{_latencies(trial)}</details>'
     )
+
+
+def _cpu_words(trial: TrialResult) -> str:
+    share = trial.cpu.workers_share
+    return "" if share is None else f" and used {percent(share)} of the CPU"
 
 
 def _rate_words(trial: TrialResult) -> str:
@@ -350,7 +358,9 @@ def _system(trial: TrialResult, *, unfold: bool) -> str:
         "generator threads": ", ".join(
             f"{lane.worker} {lane.name} ({lane.scheduling})" for lane in trial.lanes
         ),
-        "generator memory, max": size(trial.worker_rss_bytes_max),
+        "generator memory, max": "not told"
+        if trial.worker_rss_bytes_max is None
+        else size(trial.worker_rss_bytes_max),
         "started": instant(trial.started_unix_ms),
     }
     body = _mapping(rows)

@@ -12,6 +12,9 @@ SERIES = {
     "publish_ms_p50": ("publish p50", "ms"),
     "publish_ms_p99": ("publish p99", "ms"),
     "publish_ms_max": ("largest publish latency", "ms"),
+    "service_ms_p50": ("service p50", "ms"),
+    "service_ms_p99": ("service p99", "ms"),
+    "service_ms_max": ("largest service time", "ms"),
 }
 LIMIT_TITLES = {"fsync": "disk flushes (fsync)", "thread": "busiest thread", "client_window": "client window"}
 PATTERNS_MAX = 6
@@ -35,7 +38,7 @@ def sentences(trial: TrialResult) -> list[str]:
         ]
     if trial.tail is not None:
         found.append(
-            f"Tail ({trial.tail.msgs:,} messages above {significant(trial.tail.above_ms)} ms, the publish p99.9, in "
+            f"Tail ({trial.tail.msgs:,} messages above {significant(trial.tail.above_ms)} ms, the {trial.tail.metric} p99.9, in "
             f"{trial.tail.intervals} intervals): {trial.tail.explanation}"
         )
     found += [pattern_words(one) for one in trial.patterns[:PATTERNS_MAX]]

@@ -139,21 +139,24 @@ def hero(run: Run, labels: Sequence[str]) -> str:
     found = run.cells
     if not 1 <= len(found) <= HERO_CELLS_MAX or len({cell.first.workload.name for cell in found}) > 1:
         return ""
-    worst = max((cell.median(lambda trial: trial.publish_ms.p99) or 0.0 for cell in found), default=0.0)
+    worst = max((cell.median(lambda trial: trial.headline_ms.p99) or 0.0 for cell in found), default=0.0)
     cards = "".join(
         _card(cell, index, label, worst)
         for index, (cell, label) in enumerate(zip(found, labels, strict=False))
     )
     mixed = words.mixed_levels([cell.first for cell in found])
     doubt = words.doubtful_clocks([trial for cell in found for trial in cell.trials])
-    notice = "".join(f'<p class="notice warn">{escape(text)}</p>' for text in (doubt, mixed) if text)
+    missing = words.untold([trial for cell in found for trial in cell.trials])
+    notices = (doubt, mixed, missing)
+    notice = "".join(f'<p class="notice warn">{escape(text)}</p>' for text in notices if text)
     return f'{notice}<div class="cards">{cards}</div>'
 
 
 def _card(cell: Cell, index: int, label: str, worst: float) -> str:
     trial = cell.first
     validity, audit = words.cell_validity(cell), words.cell_audit(cell)
-    publish = cell.middle(lambda result: result.publish_ms.p99)
+    publish = cell.middle(lambda result: result.headline_ms.p99)
+    name = trial.headline
     share = 0.0 if publish is None or not worst else 100 * publish.median / worst
     spread = ""
     if publish is not None and publish.trials > 1:
@@ -162,8 +165,8 @@ def _card(cell: Cell, index: int, label: str, worst: float) -> str:
         f"{publish.trials} trials"
         spread = f'<span class="spread">{told}</span>'
     figures = [
-        ("publish p50", significant(cell.median(lambda result: result.publish_ms.p50)), "ms"),
-        ("publish p99.9", significant(cell.median(lambda result: result.publish_ms.p99_9)), "ms"),
+        (f"{name} p50", significant(cell.median(lambda result: result.headline_ms.p50)), "ms"),
+        (f"{name} p99.9", significant(cell.median(lambda result: result.headline_ms.p99_9)), "ms"),
         ("end-to-end p99", significant(cell.median(lambda result: result.end_to_end_ms.p99)), "ms"),
         ("throughput", significant(cell.median(lambda result: result.publish_rate_mb_s)), "MB/s"),
         ("memory", _memory(cell), ""),
@@ -182,7 +185,7 @@ def _card(cell: Cell, index: int, label: str, worst: float) -> str:
         f"{escape(label)}</h2>"
         f'<p class="version">{escape(words.system_name(trial))}, {escape(words.layout(trial))}</p>'
         f'<p class="big"><b>{escape(significant(None if publish is None else publish.median))}</b> <span>ms '
-        "publish p99 <small>lower is better</small></span></p>"
+        f"{name} p99 <small>lower is better</small></span></p>"
         f'<div class="bar" aria-hidden="true"><i style="width:{share:.1f}%"></i></div>{spread}'
         f"<dl>{rows}</dl>"
         f'<p class="state {tone}">{icon(tone)} {escape(word)}</p></article>'

@@ -89,6 +89,9 @@ def summary(run: Run, labels: Sequence[str]) -> str:
             "below each, the 95 % interval of the median (over trials; with fewer than three trials, "
             "the smallest and the largest).</p>"
         )
+    missing = words.untold(run.results)
+    if missing:
+        note += f'<p class="hint">{escape(missing)}</p>'
     if run.foreign:
         note += (
             '<p class="hint">Foreign results come from another tool: no audit, no validity. Their publish '

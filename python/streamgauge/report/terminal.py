@@ -114,6 +114,7 @@ def _cells_of(cell: Cell) -> list[Text]:
 
 
 def _latencies(cell: Cell) -> list[str]:
+    # A latency that is not told stays empty: what stands for it is another one, and said below.
     publish = [cell.median(lambda result, name=name: _figure(result.publish_ms, name)) for name in FIGURES]  # type: ignore[misc]
     through = [cell.median(lambda result, name=name: _figure(result.end_to_end_ms, name)) for name in FIGURES]  # type: ignore[misc]
     return [milliseconds(value) for value in publish + through]
@@ -157,6 +158,9 @@ def _print_remarks(results: Sequence[TrialResult], console: Console) -> None:
         audit = words.audit(trial.audit)
         if audit.tone in ("bad", "warn"):
             grid.add_row(Text("audit", style=STYLES[audit.tone]), Text(prefix + audit.sentence))
+    missing = words.untold(results)
+    if missing:
+        grid.add_row(Text("missing", style=STYLES["warn"]), Text(missing))
     mixed = words.mixed_levels(results)
     if mixed:
         grid.add_row(Text("note", style=STYLES["warn"]), Text(mixed))

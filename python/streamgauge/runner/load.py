@@ -295,6 +295,7 @@ class Load:
     def _snapshot(self, interval: Interval) -> Snapshot:
         per_s = 1.0 / interval.duration_s if interval.duration_s > 0 else 0.0
         publish, end_to_end = interval.latency("publish"), interval.latency("end_to_end")
+        service = interval.latency("service")
 
         def ms(value_ns: int | None) -> float | None:
             return None if value_ns is None else value_ns / 1e6
@@ -316,4 +317,7 @@ class Load:
             waiting_msgs=interval.waiting_msgs,
             failed_msgs=interval.failed_msgs,
             errors=interval.errors,
+            headline=interval.headline,
+            service_ms_p50=ms(service.p50_ns) if service else None,
+            service_ms_p99=ms(service.p99_ns) if service else None,
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streamgauge.model.result import TrialResult
+from streamgauge.model.result import Headline, TrialResult
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,20 @@ class Snapshot:
     end_to_end_ms_p50: float | None
     end_to_end_ms_p99: float | None
     backlog_msgs: int
-    waiting_msgs: int
+    waiting_msgs: int | None
     failed_msgs: int
     errors: dict[str, int] = field(default_factory=dict)
+    headline: Headline = "publish"
+    """What stands for the latency of publishing: service time where workers do not tell publish latency."""
+    service_ms_p50: float | None = None
+    service_ms_p99: float | None = None
+
+    @property
+    def headline_ms(self) -> tuple[float | None, float | None]:
+        """Its p50 and p99."""
+        if self.headline == "service":
+            return self.service_ms_p50, self.service_ms_p99
+        return self.publish_ms_p50, self.publish_ms_p99
 
 
 @dataclass(frozen=True)

@@ -634,7 +634,9 @@ class TrialRunner:
 
     def _learn(self, status: TrialStatus) -> None:
         lanes = [self._lane(lane) for lane in status.lanes]
-        self._record.update(client=status.client, cannot=list(status.cannot), lanes=lanes)
+        self._record.update(
+            client=status.client, cannot=list(status.cannot), untold=dict(status.untold), lanes=lanes
+        )
 
     def _lanes(self, told: Any) -> list[Lane]:
         if not isinstance(told, list):

@@ -13,6 +13,7 @@ import numpy as np
 
 from streamgauge.analysis import steadiness
 from streamgauge.fleet.messages import Interval
+from streamgauge.model.result import Headline
 
 WINDOW = 10
 """Intervals."""
@@ -23,28 +24,38 @@ class WarmUp:
 
     def __init__(self) -> None:
         self._seen: deque[dict[str, float]] = deque(maxlen=WINDOW)
+        self._headline: Headline = "publish"
         self.explanation = f"fewer than {WINDOW} intervals were seen"
         """Why it is not steady yet; empty when it is."""
 
     def add(self, interval: Interval) -> bool:
         """One more interval; whether the load is steady now."""
-        publish = interval.latency("publish")
+        self._headline = interval.headline
+        publish = interval.latency(self._headline)
         unknown = float("nan")
         self._seen.append(
             {
                 "publish_rate": interval.acked_msgs / interval.duration_s if interval.duration_s else unknown,
-                "publish_p50": float(publish.p50_ns) if publish and publish.p50_ns is not None else unknown,
-                "publish_p99": float(publish.p99_ns) if publish and publish.p99_ns is not None else unknown,
-                "cpu": interval.cpu_s / interval.duration_s if interval.duration_s else unknown,
+                "p50": float(publish.p50_ns) if publish and publish.p50_ns is not None else unknown,
+                "p99": float(publish.p99_ns) if publish and publish.p99_ns is not None else unknown,
             }
         )
+        if interval.cpu_s is not None:
+            # Workers that are not ours and run elsewhere do not tell it.
+            self._seen[-1]["cpu"] = interval.cpu_s / interval.duration_s if interval.duration_s else unknown
         self.explanation = self._problem()
         return not self.explanation
 
     def _problem(self) -> str:
         if len(self._seen) < WINDOW:
             return f"fewer than {WINDOW} intervals were seen"
-        series = {name: np.array([one[name] for one in self._seen]) for name in steadiness.KINDS}
+        series = {
+            f"{self._headline}_{name}" if name in ("p50", "p99") else name: np.array(
+                [one[name] for one in self._seen]
+            )
+            for name in self._seen[-1]
+            if all(name in one for one in self._seen)
+        }
         for name, values in series.items():
             known = values[~np.isnan(values)]
             if len(known) < WINDOW:

@@ -94,6 +94,8 @@ class TrialContext(Model):
     probes: list[dict[str, Any]] = Field(default_factory=list)
     lanes: list[Lane] = Field(default_factory=list)
     cannot: list[str] = Field(default_factory=list)
+    untold: dict[str, str] = Field(default_factory=dict)
+    """Figures that the workers cannot tell, and why."""
     system_metrics: list[SystemMetric] = Field(default_factory=list)
     cores: int
     notes: list[str] = Field(default_factory=list)
@@ -136,6 +138,7 @@ class TrialContext(Model):
             probes=self.probes,
             lanes=self.lanes,
             cannot=self.cannot,
+            untold=self.untold,
             system_metrics=self.system_metrics,
             cores=self.cores,
             notes=self.notes,
