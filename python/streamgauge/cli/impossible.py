@@ -113,6 +113,8 @@ def _out_of_reach(fleet: FleetChoice, choices: list[SystemChoice]) -> list[Probl
         who = "--fleet kubernetes", "pods"
     elif fleet.hosts is not None and any(_is_elsewhere(host.host) for host in fleet.hosts.hosts):
         who = "--fleet", "workers on other machines"
+    elif fleet.omb is not None and fleet.omb.elsewhere:
+        who = "--fleet omb", fleet.omb.elsewhere[0]
     else:
         return []
     return [
@@ -142,7 +144,7 @@ def _of_omb(fleet: FleetChoice, workloads: list[Workload], choices: list[SystemC
         return []
     from streamgauge.fleet.omb.refusals import refusals
 
-    return refusals(fleet.omb, workloads, choices)
+    return refusals(workloads, choices)
 
 
 def _backlogs_of_swarms(fleet: FleetChoice, workloads: list[Workload]) -> list[Problem]:

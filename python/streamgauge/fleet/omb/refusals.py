@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from streamgauge.fleet.omb.addresses import OmbWorkers
 from streamgauge.model.errors import Problem
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.workload import Workload
@@ -15,7 +14,7 @@ OTHERS = {
 SECRETS = ("token", "username", "password", "security")
 
 
-def refusals(workers: OmbWorkers, workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+def refusals(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
     """A problem for each workload and system that OMB's workers cannot drive, and what can be done instead."""
     return [
         *(
@@ -26,7 +25,7 @@ def refusals(workers: OmbWorkers, workloads: list[Workload], choices: list[Syste
         *(
             Problem(f"--fleet omb: {choice.name}: {text}")
             for choice in choices
-            for text in _system(workers, choice)
+            for text in _system(choice)
         ),
     ]
 
@@ -62,7 +61,7 @@ def _load(workload: Workload) -> list[str]:
     return found
 
 
-def _system(workers: OmbWorkers, choice: SystemChoice) -> list[str]:
+def _system(choice: SystemChoice) -> list[str]:
     found = []
     protocol = choice.system.protocol
     if protocol not in PROTOCOLS:
@@ -70,10 +69,6 @@ def _system(workers: OmbWorkers, choice: SystemChoice) -> list[str]:
             protocol, "OMB's workers can be given Kafka and Pulsar by this lab, and nothing else"
         )
         found.append(f"{choice.system.title}: {why}")
-    if workers.elsewhere and not choice.request.connect:
-        found.append(
-            f"would be started here on loopback, where {workers.elsewhere[0]} cannot reach it: expected a cluster that runs, --connect HOST:PORT"
-        )
     options = choice.request.options
     client = options.get("client")
     given = {*options, *(client if isinstance(client, dict) else ())}
