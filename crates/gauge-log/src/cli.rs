@@ -104,10 +104,10 @@ pub struct Args {
 pub fn run(args: Args) -> ExitCode {
     if let Some(name) = &args.make_user {
         return match users::make_user(name) {
-            Ok(lines) => {
-                print!("{lines}");
-                ExitCode::SUCCESS
-            }
+            Ok(lines) => match std::io::stdout().write_all(lines.as_bytes()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => complain(EXIT_FAILED, &format!("the lines could not be printed: {error}")),
+            },
             Err(message) => complain(EXIT_INPUT, &message),
         };
     }

@@ -127,3 +127,82 @@ fn plain(users: &Users, message: &[u8]) -> bool {
     let is_password = users.is_password(name, password);
     is_password && (other.is_empty() || other == name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FINAL: &str = "c=biws,r=nonce,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
+
+    #[test]
+    fn a_mechanism_is_chosen_once_and_passwords_are_only_shown_where_it_is_encrypted() {
+        assert!(!Exchange::default().choose("PLAIN", false));
+        assert!(!Exchange::default().choose("GSSAPI", true));
+        let mut exchange = Exchange::default();
+        assert!(exchange.choose("PLAIN", true));
+        assert!(!exchange.choose("SCRAM-SHA-256", true));
+    }
+
+    #[test]
+    fn a_failed_exchange_is_over() {
+        let users = Users::parse("alice:correct horse").unwrap();
+        let mut exchange = Exchange::default();
+        assert_eq!(
+            exchange.step(&users, b"\0alice\0correct horse"),
+            Step::Failed,
+            "nothing was chosen"
+        );
+        let mut exchange = Exchange::default();
+        assert!(exchange.choose("PLAIN", true));
+        assert_eq!(exchange.step(&users, b"\0alice\0correct house"), Step::Failed);
+        assert_eq!(exchange.step(&users, b"\0alice\0correct horse"), Step::Failed);
+        assert!(!exchange.awaits_message());
+    }
+
+    #[test]
+    fn who_acts_for_somebody_else_is_refused() {
+        let users = Users::parse("alice:correct horse").unwrap();
+        let tried = |message: &[u8]| {
+            let mut exchange = Exchange::default();
+            assert!(exchange.choose("PLAIN", true));
+            exchange.step(&users, message)
+        };
+        assert_eq!(tried(b"alice\0alice\0correct horse"), Step::Done(Vec::new()));
+        assert_eq!(tried(b"bob\0alice\0correct horse"), Step::Failed);
+        assert_eq!(tried(b"\0alice"), Step::Failed);
+        assert_eq!(tried(&[0, 0xff, 0]), Step::Failed);
+    }
+
+    #[test]
+    fn no_rubbish_gets_through() {
+        let users = Users::parse("alice:correct horse").unwrap();
+        let mut state = 88_172_645_463_325_252u64;
+        let mut below = |limit: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % limit as u64) as usize
+        };
+        for _ in 0..5_000 {
+            let mut exchange = Exchange::default();
+            assert!(exchange.choose("SCRAM-SHA-256", true));
+            for message in ["n,,n=alice,r=nonce", FINAL] {
+                let mut bytes = message.as_bytes().to_vec();
+                for _ in 0..below(3) {
+                    let at = below(bytes.len());
+                    match below(4) {
+                        0 => bytes[at] = below(256) as u8,
+                        1 => bytes.truncate(at + 1),
+                        2 => bytes.insert(at, b",=\0"[below(3)]),
+                        _ => bytes.extend_from_within(at..),
+                    }
+                }
+                if !matches!(exchange.step(&users, &bytes), Step::Continue(_)) {
+                    break;
+                }
+            }
+            let is_through = exchange.step(&users, FINAL.as_bytes());
+            assert_eq!(is_through, Step::Failed);
+        }
+    }
+}

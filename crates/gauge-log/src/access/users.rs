@@ -67,7 +67,7 @@ impl Users {
         Self::parse(&text).map_err(wrong)
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut verifiers: HashMap<(String, Mechanism), Arc<Verifier>> = HashMap::new();
         let mut names = 0;
         for (index, line) in text.lines().enumerate() {

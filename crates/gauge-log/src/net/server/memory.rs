@@ -110,8 +110,8 @@ pub(super) fn leave_turn(shared: &Shared, thread: u16, number: u64) {
             .compare_exchange(turn_of(thread, number), 0, Ordering::AcqRel, Ordering::Acquire);
 }
 
-/// Keeps the account of the memory that a connection's encrypted and unsent output takes.
-pub(super) fn charge_encrypted(shared: &Shared, connection: &mut Connection) {
+/// Keeps the account of the memory that a connection's encrypted and unsent output takes; returns by how much it has become less.
+pub(super) fn charge_encrypted(shared: &Shared, connection: &mut Connection) -> usize {
     let now = connection.transport.unsent_bytes();
     let before = std::mem::replace(&mut connection.encrypted_charged, now);
     if now != before {
@@ -119,6 +119,7 @@ pub(super) fn charge_encrypted(shared: &Shared, connection: &mut Connection) {
         shared.output_bytes.fetch_add(now, Ordering::Relaxed);
         shared.output_bytes.fetch_sub(before, Ordering::Relaxed);
     }
+    before.saturating_sub(now)
 }
 
 /// Keeps the account of the memory that a connection's input takes.

@@ -298,11 +298,12 @@ impl<'a> Server<'a> {
             &shared.cache,
             free,
         );
-        if bytes > 0 {
+        let taken = match connection.transport.is_encrypted() {
+            true => charge_encrypted(shared, connection),
+            false => 0,
+        };
+        if bytes > 0 || taken > 0 {
             connection.last_progress = Instant::now();
-        }
-        if connection.transport.is_encrypted() {
-            charge_encrypted(shared, connection);
         }
         match sent {
             Sent::All if connection.is_ending && connection.held.is_empty() => self.close(number),
