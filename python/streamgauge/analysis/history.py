@@ -84,7 +84,9 @@ def _title(cell: Cell) -> str:
     if asked.search is not None:
         rate = "maximum sustainable rate"
     level = first.durability.declared or "level unknown"
-    return f"{first.system}, {nodes}, {level}, {rate}, {asked.message_size_bytes} B, {asked.duration_s:g} s"
+    # Another tool's generator makes another history.
+    driven = f", {first.client}" if first.untold else ""
+    return f"{first.system}, {nodes}, {level}, {rate}, {asked.message_size_bytes} B, {asked.duration_s:g} s{driven}"
 
 
 def _point(cell: Cell, name: str) -> Point | None:
