@@ -86,8 +86,10 @@ def _title(cell: Cell) -> str:
         rate = "maximum sustainable rate"
     level = first.durability.declared or "level unknown"
     tls = ", TLS" if first.tls == "on" else ""
+    # Another tool's generator makes another history.
+    driven = f", {first.client}" if first.untold else ""
     return (
-        f"{first.system}, {nodes}, {level}{tls}, {rate}, {asked.message_size_bytes} B, {asked.duration_s:g} s"
+        f"{first.system}, {nodes}, {level}{tls}, {rate}, {asked.message_size_bytes} B, {asked.duration_s:g} s{driven}"
     )
 
 
