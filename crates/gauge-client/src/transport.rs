@@ -446,4 +446,4 @@ impl Blocking {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

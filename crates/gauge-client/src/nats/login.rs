@@ -155,7 +155,8 @@ fn decode(text: &str) -> Option<Vec<u8>> {
             bytes.push((bits >> held) as u8);
         }
     }
-    Some(bytes)
+    // What is left over of the last letter means nothing and is zero.
+    (held < 5 && bits & ((1 << held) - 1) == 0).then_some(bytes)
 }
 
 /// CRC-16/XMODEM: polynomial 0x1021, beginning with 0.

@@ -16,6 +16,8 @@ mod login;
 mod names;
 mod options;
 mod producer;
+#[cfg(test)]
+mod tests;
 mod window;
 mod wire;
 

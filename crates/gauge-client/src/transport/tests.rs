@@ -22,13 +22,13 @@ const INPUT: InputBytes = InputBytes {
 };
 
 /// A certificate that is its own CA, and its key, both PEM.
-struct Identity {
-    certificate: String,
-    key: String,
+pub(crate) struct Identity {
+    pub certificate: String,
+    pub key: String,
 }
 
 impl Identity {
-    fn of(name: &str) -> Identity {
+    pub fn of(name: &str) -> Identity {
         let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("a name");
         Identity {
             certificate: made.cert.pem(),
@@ -41,7 +41,7 @@ impl Identity {
     }
 
     /// A server with this certificate, which asks its clients for `client`'s.
-    fn server(&self, client: Option<&Identity>) -> Arc<ServerConfig> {
+    pub fn server(&self, client: Option<&Identity>) -> Arc<ServerConfig> {
         let provider = Arc::new(default_provider());
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("it was just made");
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
