@@ -501,7 +501,7 @@ def test_a_cell_of_a_study_says_whether_tls_is_on() -> None:
 
 
 def test_what_a_study_cannot_encrypt_is_told_at_its_line() -> None:
-    with pytest.raises(InputError, match=r"small.yaml:13: tls: expected true, false, on or off, found often"):
+    with pytest.raises(InputError, match=r"small.yaml:14: tls: expected true, false, on or off, found often"):
         parse_study(STUDY.replace("tls: true", "tls: often"), "small.yaml")
     study = parse_study(STUDY, "small.yaml")
     with pytest.raises(InputError, match=r"cell 'log-always': tls is for systems that streamgauge starts"):

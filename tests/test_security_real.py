@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import (
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -160,7 +160,7 @@ def test_the_lab_asks_a_guarded_broker_itself(guarded_log: str, certificates: Ce
     host, port = parse_address(guarded_log, "")
     tls = certificates.security.tls
     for mechanism in ("scram-sha-512", "scram-sha-256", "plain"):
-        known = Security(tls, Auth(mechanism, "bench", SECRET))  # type: ignore[arg-type]
+        known = Security(tls, Auth(mechanism, "bench", SECRET))
         assert wire.api_versions(host, port, known) > 0
         assert len(wire.metadata(host, port, known).brokers) == 1
     with pytest.raises(wire.WireError, match="does not let 'bench' in: ") as raised:
