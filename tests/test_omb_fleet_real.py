@@ -186,4 +186,4 @@ def test_a_trial_on_ombs_own_workers(gauge: Path, tmp_path: Path) -> None:
     urls = os.environ["STREAMGAUGE_OMB_WORKERS"].split(",")
     found, _ = run(gauge, tmp_path, urls, "--system", "kafka")
     check(found, 2000)
-    assert found["client"] == "OMB's worker, the official Java client of Kafka"
+    assert found["client"] == "OMB's worker, its Kafka driver"
