@@ -75,8 +75,9 @@ def check(found: dict[str, Any], rate: float) -> None:
     assert found["status"] == "complete", found["failure"]
     assert found["publish_rate_msgs_s"] == pytest.approx(rate, rel=0.02)
     assert found["consume_rate_msgs_s"] == pytest.approx(rate, rel=0.02)
-    assert found["service_ms"]["count"] == pytest.approx(5 * rate, rel=0.02)
-    assert found["end_to_end_ms"]["count"] == pytest.approx(5 * rate, rel=0.02)
+    # Workers of ours tell histograms 0.2 s after the counters.
+    assert found["service_ms"]["count"] == pytest.approx(5 * rate, rel=0.06)
+    assert found["end_to_end_ms"]["count"] == pytest.approx(5 * rate, rel=0.06)
     assert found["send_delay_ms"]["p99"] is not None
     assert (found["publish_ms"]["p99"], found["publish_ms"]["count"]) == (None, 0)
     assert (found["waiting_msgs_max"], found["retries"]) == (None, None)
@@ -185,4 +186,4 @@ def test_a_trial_on_ombs_own_workers(gauge: Path, tmp_path: Path) -> None:
     urls = os.environ["STREAMGAUGE_OMB_WORKERS"].split(",")
     found, _ = run(gauge, tmp_path, urls, "--system", "kafka")
     check(found, 2000)
-    assert found["client"] == "OMB's worker, the official Java client of Kafka"
+    assert found["client"] == "OMB's worker, its Kafka driver"

@@ -21,7 +21,7 @@ EDGE_S = 1e-6
 LEAD_S = 0.2
 """A phase begins at a whole interval that is at least so far away."""
 STOP_WITHIN_S = 20.0
-BALANCE_TIMES = 5
+BALANCE_TIMES = 8
 BALANCE_PAUSE_S = 0.05
 
 
@@ -121,10 +121,13 @@ class Clockwork:
         self._thread.join(within_s)
 
     def take_rest(self) -> None:
-        """What came after the last interval, when the thread has ended: until rows and totals agree, which are not told at one instant."""
-        for _ in range(BALANCE_TIMES):
+        """What came after the last interval, when the thread has ended: until rows, histograms and totals agree, which are not told at one
+        instant. Twice at least: what has no end-to-end sample is known one interval later."""
+        for time_of in range(BALANCE_TIMES):
             self._take(max(self.now_s - self._begun_s, EDGE_S))
-            if self.told_totals()[:2] == (self.totals.acked_msgs, self.totals.failed_msgs):
+            counted = (self.totals.acked_msgs, self.totals.failed_msgs, self.totals.served_msgs)
+            acked, failed, _ = self.told_totals()
+            if time_of > 0 and counted == (acked, failed, acked):
                 return
             time.sleep(BALANCE_PAUSE_S)
 

@@ -25,7 +25,7 @@ class Driver:
 
     text: str
     title: str
-    """For the result: which client it is."""
+    """For the result: which driver it is."""
     topic: str = "{}"
     """How a topic's name becomes what the client is given."""
     cannot: list[str] = field(default_factory=list)
@@ -87,7 +87,7 @@ def _kafka(request: Mapping[str, Any]) -> Driver:
             "consumerConfig": _properties(consumer),
         }
     )
-    return Driver(text, "the official Java client of Kafka", cannot=cannot)
+    return Driver(text, "its Kafka driver", cannot=cannot)
 
 
 def _pulsar(request: Mapping[str, Any]) -> Driver:
@@ -145,7 +145,7 @@ def _pulsar(request: Mapping[str, Any]) -> Driver:
             "consumer": {"receiverQueueSize": 10000, "subscriptionType": "Failover"},
         }
     )
-    return Driver(text, "the official Java client of Pulsar", f"persistent://{namespace}/{{}}", cannot)
+    return Driver(text, "its Pulsar driver", f"persistent://{namespace}/{{}}", cannot)
 
 
 def _commit_ms(request: Mapping[str, Any]) -> int | None:

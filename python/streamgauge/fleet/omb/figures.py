@@ -34,6 +34,17 @@ Row = dict[str, Any]
 
 
 @dataclass
+class Reader:
+    """What one worker has received since the start."""
+
+    received_msgs: int = 0
+    timed_msgs: int = 0
+    """With an end-to-end sample."""
+    untimed_msgs: int = 0
+    """Without one, as far as the rows say so."""
+
+
+@dataclass
 class Totals:
     """What came since the start, over all workers."""
 
@@ -42,12 +53,17 @@ class Totals:
     failed_msgs: int = 0
     received_msgs: int = 0
     received_bytes: int = 0
-    timed_msgs: int = 0
-    """Received and with an end-to-end sample."""
-    untimed_msgs: int = 0
-    """Received without one, as far as the rows say so."""
+    served_msgs: int = 0
+    """Acknowledged, as the histograms have them."""
+    readers: dict[str, Reader] = field(default_factory=dict)
+    """By worker."""
     clamped: int = 0
     """Samples of 60 s, which may have been longer."""
+
+    @property
+    def untimed_msgs(self) -> int:
+        """Received without an end-to-end sample."""
+        return sum(reader.untimed_msgs for reader in self.readers.values())
 
 
 @dataclass
@@ -161,9 +177,12 @@ def _latencies(told: Told, phase: str, name: str, totals: Totals) -> list[Row]:
         histogram, overflow, clamped = ours(getattr(told.period, attribute), told)
         untimed = 0
         if metric == "end_to_end":
-            untimed = _untimed(told.period.messages_received, histogram.count + overflow, totals)
+            reader = totals.readers.setdefault(told.worker, Reader())
+            untimed = _untimed(told.period.messages_received, histogram.count + overflow, reader)
         else:
             totals.clamped += clamped
+        if metric == "service":
+            totals.served_msgs += histogram.count + overflow
         if not histogram.count and not overflow and not untimed:
             continue
         figures = latency(histogram, Beyond(overflow=overflow, negative=untimed))
@@ -186,13 +205,13 @@ def _latencies(told: Told, phase: str, name: str, totals: Totals) -> list[Row]:
     return entries
 
 
-def _untimed(received: int, timed: int, totals: Totals) -> int:
-    """Messages that were received without a sample. A worker's counters and histograms are not read at one instant, so what is missing
-    now may come with the next interval: only what is missing over all is given out, once."""
-    totals.received_msgs += received
-    totals.timed_msgs += timed
-    missing = max(totals.received_msgs - totals.timed_msgs - totals.untimed_msgs, 0)
-    totals.untimed_msgs += missing
+def _untimed(received: int, timed: int, reader: Reader) -> int:
+    """Messages that were received without a sample. Counters and histograms are not read at one instant: what was received before this
+    interval and has no sample at its end has none, and is given out once."""
+    reader.timed_msgs += timed
+    missing = max(reader.received_msgs - reader.timed_msgs - reader.untimed_msgs, 0)
+    reader.untimed_msgs += missing
+    reader.received_msgs += received
     return missing
 
 
@@ -200,6 +219,7 @@ def _add(totals: Totals, period: OmbPeriod) -> None:
     totals.acked_msgs += period.messages_sent
     totals.acked_bytes += period.bytes_sent
     totals.failed_msgs += period.message_send_errors
+    totals.received_msgs += period.messages_received
     totals.received_bytes += period.bytes_received
 
 
