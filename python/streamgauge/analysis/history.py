@@ -88,9 +88,7 @@ def _title(cell: Cell) -> str:
     tls = ", TLS" if first.tls == "on" else ""
     # Another tool's generator makes another history.
     driven = f", {first.client}" if first.untold else ""
-    return (
-        f"{first.system}, {nodes}, {level}{tls}, {rate}, {asked.message_size_bytes} B, {asked.duration_s:g} s{driven}"
-    )
+    return f"{first.system}, {nodes}, {level}{tls}, {rate}, {asked.message_size_bytes} B, {asked.duration_s:g} s{driven}"
 
 
 def _point(cell: Cell, name: str) -> Point | None:

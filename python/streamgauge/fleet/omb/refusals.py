@@ -22,11 +22,7 @@ def refusals(workloads: list[Workload], choices: list[SystemChoice]) -> list[Pro
             for workload in workloads
             for text in _load(workload)
         ),
-        *(
-            Problem(f"--fleet omb: {choice.name}: {text}")
-            for choice in choices
-            for text in _system(choice)
-        ),
+        *(Problem(f"--fleet omb: {choice.name}: {text}") for choice in choices for text in _system(choice)),
     ]
 
 
