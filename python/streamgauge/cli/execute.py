@@ -131,6 +131,7 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
 
     from streamgauge.report import html, study, terminal, terminal_study
     from streamgauge.report.run import read_run
+    from streamgauge.store.aside import split_notes
     from streamgauge.store.directory import RunDirectory
     from streamgauge.store.study import is_study
 
@@ -147,7 +148,11 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
         report = html.write(directory)
         if results:
             terminal.print_summary(results, console)
-    for note in run.read_manifest().notes if run.ours else []:
+    repeated, notes = split_notes(run.read_manifest().notes if run.ours else [])
+    if repeated:
+        were = "trial was" if len(repeated) == 1 else "trials were"
+        notes.append(f"{len(repeated)} {were} repeated because the generator was late; the report says more")
+    for note in notes:
         console.print(f"note: {note}", markup=False, highlight=False)
     console.print(f"report: {shown(report)}", markup=False, highlight=False, soft_wrap=True)
 

@@ -21,10 +21,12 @@ from streamgauge.report.assets_of import asset
 from streamgauge.report.files import write_page
 from streamgauge.report.format import instant, joined, plural, significant, trimmed
 from streamgauge.report.run import ReportError, Run, read_run
+from streamgauge.store.aside import split_notes
 from streamgauge.store.study import read_plan
 
 TRIALS_NAME = "trials.html"
 TONES = {"holds": "good", "does not hold": "bad", "not shown": "warn"}
+SEVERAL = {"holds": "hold", "does not hold": "do not hold"}
 FIGURES = figures()
 
 
@@ -71,7 +73,7 @@ def _masthead(outcome: StudyOutcome) -> str:
     link = f'<a href="{escape(source.link)}" rel="noopener">{title}</a>' if source.link else title
     verdicts = [judged.verdict for judged in outcome.claims]
     counted = ", ".join(
-        f"{verdicts.count(verdict)} {'hold' if verdict == 'holds' and verdicts.count(verdict) != 1 else verdict}"
+        f"{verdicts.count(verdict)} {SEVERAL.get(verdict, verdict) if verdicts.count(verdict) != 1 else verdict}"
         for verdict in TONES
         if verdict in verdicts
     )
@@ -93,6 +95,7 @@ def _masthead(outcome: StudyOutcome) -> str:
         f"<strong>{escape(plural(len(verdicts), 'claim'))}: {escape(counted or 'none')}.</strong> "
         "Ratios and shapes are compared; absolute figures of another machine are shown, and prove nothing.</span></p>"
         + "".join(f'<p class="notice warn">{escape(notice)}</p>' for notice in notices)
+        + _repeated(outcome)
     )
 
 
@@ -118,8 +121,20 @@ def _notices(outcome: StudyOutcome) -> list[str]:
             f"{plural(len(invalid), 'trial')} of {plural(len(names), 'cell')} failed or were invalid and enter no claim: "
             f"{joined(names[:6])}{' ...' if len(names) > 6 else ''}. The reasons are with each cell."
         )
-    # A resumed study, a trial that was repeated, a probe that could not be made.
-    return found + outcome.manifest.notes
+    # A resumed study, a probe that could not be made.
+    return found + split_notes(outcome.manifest.notes)[1]
+
+
+def _repeated(outcome: StudyOutcome) -> str:
+    """Trials that were repeated: one line that unfolds, because there may be many."""
+    notes, _ = split_notes(outcome.manifest.notes)
+    if not notes:
+        return ""
+    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    return (
+        f'<details class="notice warn"><summary>{plural(len(notes), "trial")} repeated because the generator was late</summary>'
+        f"<ul>{items}</ul></details>"
+    )
 
 
 def _claims(outcome: StudyOutcome) -> str:

@@ -23,7 +23,7 @@ from streamgauge.runner.interrupts import Interrupts
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.plan import RunPlan, TrialPlan
 from streamgauge.runner.run import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID, Run, Status
-from streamgauge.store.aside import REPEATED, UNFINISHED, set_aside
+from streamgauge.store.aside import REPEATED, UNFINISHED, repeated_note, set_aside
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.recover import KILLED
 from streamgauge.store.study import write_plan
@@ -169,7 +169,7 @@ class StudyRun(Run):
         self._results.pop()
         self._manifest.trials.pop()
         set_aside(self._directory.path, self._directory.trial(result.trial).path, REPEATED)
-        note = f"trial {result.trial} ({result.workload.name}) was repeated: {result.validity.reasons[0]}"
+        note = repeated_note(result.trial, result.workload.name, result.validity.reasons[0])
         self._manifest.notes.append(note)
         self._observer.note(note)
         self._save()
