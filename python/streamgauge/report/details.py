@@ -199,8 +199,8 @@ def print_details(trial: TrialResult, console: Console) -> None:
         print_grid(grid, console)
 
 
-def print_grid(grid: Grid, console: Console) -> None:
-    """One table on a terminal."""
+def print_grid(grid: Grid, console: Console, *, whole: bool = False) -> None:
+    """One table on a terminal; of a long one the last rows, unless it is wanted `whole`."""
     wide = console.width >= WIDE_COLUMNS_MIN or not grid.narrow
     shown = range(len(grid.head)) if wide else grid.narrow
     table = Table(title=grid.title, title_justify="left", show_edge=False, pad_edge=False, box=None)
@@ -208,7 +208,7 @@ def print_grid(grid: Grid, console: Console) -> None:
         justify: Literal["left", "right"] = "left" if place < grid.words else "right"
         table.add_column(grid.head[place], justify=justify, overflow="fold")
     limit = PROBES_IN_TERMINAL if grid.head[0] == "probe" else SUBSCRIPTIONS_IN_TERMINAL
-    left_out = max(len(grid.rows) - limit, 0)
+    left_out = 0 if whole else max(len(grid.rows) - limit, 0)
     for row in grid.rows[left_out:]:
         table.add_row(*(Text(row[place]) for place in shown))
     console.print(table)

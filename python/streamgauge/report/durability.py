@@ -8,13 +8,12 @@ from html import escape
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from streamgauge.model.durability import Cut, DoseResponse, DurabilityReport, DurabilityResult
 from streamgauge.report import durability_answers
 from streamgauge.report.assets_of import asset
-from streamgauge.report.details import Grid, html_table
+from streamgauge.report.details import Grid, html_table, print_grid
 from streamgauge.report.format import count, seconds, significant
 from streamgauge.report.timeline import timeline
 from streamgauge.store.directory import RunDirectory
@@ -59,14 +58,8 @@ def print_report(found: DurabilityReport, console: Console | None = None) -> Non
         for sentence in result.finding.sentences:
             console.print(f"  {sentence}", markup=False, highlight=False)
     if len(found.results) > 1:
-        grid = verdicts(found.results)
-        table = Table(show_edge=False, pad_edge=False, box=None)
-        for place, head in enumerate(grid.head):
-            table.add_column(head, justify="left" if place < grid.words else "right", overflow="fold")
-        for row in grid.rows:
-            table.add_row(*(Text(value) for value in row))
         console.print()
-        console.print(table)
+        print_grid(verdicts(found.results), console, whole=True)
     durability_answers.print_answers(durability_answers.answered(found), console)
 
 
@@ -118,7 +111,7 @@ def verdicts(results: Sequence[DurabilityResult]) -> Grid:
                 significant(max((one.window_ms_max or 0.0 for one in power), default=0.0)) if told else "",
             )
         )
-    return Grid("Declared and measured", head, rows, words=5)
+    return Grid("Declared and measured", head, rows, words=5, narrow=(0, 2, 3, 4, 8, 9))
 
 
 def _number(value: int | None) -> str:
