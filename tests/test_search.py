@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from streamgauge.analysis.search import Hunt, Seen, judge, slope
@@ -225,3 +227,34 @@ def test_the_bounds_of_a_slope_hold_it_as_often_as_they_say() -> None:
     assert 30 <= above <= 70
     assert 30 <= below <= 70
     assert slope(times[:2], times[:2])[1:] == (-np.inf, np.inf)
+
+
+def test_a_saw_of_batches_that_beats_with_the_intervals_is_no_backlog() -> None:
+    """20 batches of 10 ms in 100 ms less a little: for 2 s what is outstanding seems to grow from nothing to a batch."""
+    rate, linger_s = 17_000.0, 0.010
+    end_s = 2.0 + np.arange(0, 2.05, 0.1)
+    outstanding = rate * linger_s * (0.03 + 0.96 * (end_s - 2.0) / 2.0)
+    base = seen(rate, rate, 2.0)
+    saw = replace(base, end_s=end_s, acked_msgs=rate * end_s, received_msgs=rate * end_s - outstanding)
+    without, _ = judge(saw)
+    assert not without.passed
+    assert "grows by 0.48 % of the rate" in without.reasons[0]
+    found, conclusive = judge(replace(saw, linger_s=linger_s))
+    assert found.passed
+    assert conclusive
+    # Over the length of a soak the same slope would be a backlog.
+    assert found.growth_share_max == pytest.approx(1.5 * linger_s / 2.0)
+    assert judge(replace(base, linger_s=0.001))[0].growth_share_max == pytest.approx(0.001, rel=0.3)
+
+
+def test_a_generator_that_was_late_while_the_host_took_the_cpu_is_tried_again() -> None:
+    def tries(steal_share: float) -> int:
+        found, count = Hunt(ASKED), 0
+        while (wanted := found.next()) is not None and wanted[0] == ASKED.first_msgs_s:
+            late = replace(seen(wanted[0], 1e9, send_delay_ms_p99=3.0), steal_share=steal_share)
+            found.add(judge(late)[0])
+            count += 1
+        return count
+
+    assert tries(0.002) == 2
+    assert tries(0.03) == 5

@@ -23,6 +23,11 @@ from streamgauge.model.units import RATE_MAX_MSGS_S, format_duration, format_rat
 
 GROWTH_SHARE_MAX = 0.001
 """METHOD: the upper 95 % bound of the slope may be this share of the rate."""
+BATCH_BEAT = 1.5
+"""What is outstanding is a saw as high as a batch: linger x rate. Where batches and intervals beat, the saw looks like a slope,
+steepest where it is a step in the middle of the window: 1.5 x its height over the window's length."""
+STEAL_SHARE_MIN = 0.01
+"""Of the cores' time: with so much taken away by the host, a late generator may have been kept from running."""
 GROWTH_MSGS_S_MIN = 1.0
 """A slope below one message per second cannot be told from the edges of intervals."""
 ACHIEVED_SHARE_MIN = 0.99
@@ -36,7 +41,8 @@ REPEAT_ABOVE_SHARE = 0.75
 GUESS_SHARE = 0.8
 """Of what was achieved at a rate that did not hold for longer: where the search goes on."""
 DISTURBED_TRIES_MAX = 5
-"""Tries of a rate at which the generator was late although it has sent as much before: something else on the machine was in its way."""
+"""Tries of a rate at which the generator was late although it has sent as much before, or while the host took CPU time away: something
+else was in its way."""
 PROBES_MAX = 60
 RATE_FLOOR_SHARE = 1 / 1024
 """Below this share of the first rate nothing is tried any more."""
@@ -63,6 +69,10 @@ class Seen:
     busiest_lane_share: float
     failed_msgs: int
     errors: dict[str, int]
+    linger_s: float = 0.0
+    """How long a batch may wait."""
+    steal_share: float = 0.0
+    """Share of all cores' time that the host took away; 0 where it is not known."""
 
 
 def slope(times_s: Values, values: Values) -> tuple[float, float, float]:
@@ -88,7 +98,7 @@ def judge(seen: Seen, publish_ms_p99_max: float | None = None) -> tuple[Probe, b
     achieved = acked / due_msgs if due_msgs else 0.0
     outstanding = rate * seen.end_s - seen.received_msgs
     growth, low, high = (value / rate for value in slope(seen.end_s, outstanding))
-    bound = max(GROWTH_SHARE_MAX, GROWTH_MSGS_S_MIN / rate)
+    bound = max(GROWTH_SHARE_MAX, GROWTH_MSGS_S_MIN / rate, BATCH_BEAT * seen.linger_s / max(seconds, 1e-9))
     reasons: list[str] = []
     # One message per producer for the edges of the window, as for every trial.
     if acked < ACHIEVED_SHARE_MIN * due_msgs - seen.producers:
@@ -125,12 +135,14 @@ def judge(seen: Seen, publish_ms_p99_max: float | None = None) -> tuple[Probe, b
         growth_share=growth,
         growth_share_low=_finite(low),
         growth_share_high=_finite(high),
+        growth_share_max=_finite(bound),
         outstanding_msgs=max(round(float(outstanding[-1])), 0) if len(outstanding) else 0,
         publish_ms_p99=p99,
         send_delay_ms_p99=seen.send_delay_ms_p99,
         backpressured_share=seen.backpressured_share,
         workers_share=seen.workers_share,
         busiest_lane_share=seen.busiest_lane_share,
+        steal_share=seen.steal_share,
         failed_msgs=seen.failed_msgs,
         errors=seen.errors,
     )
@@ -258,7 +270,8 @@ class Hunt:
                 and one.achieved_share * one.rate_msgs_s >= ACHIEVED_SHARE_MIN * failed.rate_msgs_s
                 for one in self.probes
             )
-            return DISTURBED_TRIES_MAX if coped else 2
+            was_stolen = failed.steal_share >= STEAL_SHARE_MIN
+            return DISTURBED_TRIES_MAX if coped or was_stolen else 2
         return 2 if failed.achieved_share > REPEAT_ABOVE_SHARE else 1
 
     def outcome(self) -> Search:

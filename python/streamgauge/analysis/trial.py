@@ -483,6 +483,7 @@ def _soaked(
         busiest_lane_share=0.0,
         failed_msgs=total(counters, "failed_msgs"),
         errors=_errors(counters),
+        linger_s=raw.workload.linger_ms / 1e3,
     )
     asked = raw.workload.search
     probe, _ = search_rules.judge(seen, asked.publish_ms_p99_max if asked else None)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from streamgauge.analysis.lateness import Lateness
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
-from streamgauge.analysis.search import GROWTH_SHARE_MAX
 from streamgauge.model.result import (
     Audit,
     Cpu,
@@ -171,7 +170,7 @@ def _too_little(evidence: Evidence) -> list[str]:
 def _soak(evidence: Evidence) -> list[str]:
     """A rate that was found must hold over the measured window, or it is not what it is called."""
     soak = evidence.search.soak if evidence.search is not None else None
-    if soak is None or soak.growth_share_low <= GROWTH_SHARE_MAX or evidence.status != "complete":
+    if soak is None or soak.growth_share_low <= soak.growth_share_max or evidence.status != "complete":
         return []
     return [
         f"The rate that was found did not hold: what was due and not received grew by "

@@ -382,6 +382,8 @@ class Probe(Model):
     growth_share_low: float
     growth_share_high: float
     """95 % bounds of the slope, one-sided each."""
+    growth_share_max: float = 0.001
+    """What was allowed (docs/method.md)."""
     outstanding_msgs: int
     """Due and not received by the slowest subscription, at the end."""
     publish_ms_p99: float | None = None
@@ -392,6 +394,8 @@ class Probe(Model):
     """CPU of the worker as a share of all cores."""
     busiest_lane_share: float = 0.0
     """CPU of the busiest thread of the worker as a share of a core."""
+    steal_share: float = 0.0
+    """Share of all cores' time that the host of the lab's machine took away."""
     failed_msgs: int = 0
     errors: dict[str, int] = Field(default_factory=dict)
 

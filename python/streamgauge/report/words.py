@@ -8,7 +8,7 @@ from typing import Literal
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.estimates import TRIALS_MIN
-from streamgauge.analysis.search import ACHIEVED_SHARE_MIN, GROWTH_SHARE_MAX
+from streamgauge.analysis.search import ACHIEVED_SHARE_MIN
 from streamgauge.model.fault import ENDS
 from streamgauge.model.result import Audit, CatchUp, Faults, Phase, Search, TrialResult, WorkloadResult
 from streamgauge.report.format import (
@@ -245,7 +245,10 @@ def search(found: Search) -> str:
         held = f"could not be shown to hold ({why})"
         if found.soak.passed:
             held = "held"
-        elif found.soak.growth_share_low > GROWTH_SHARE_MAX or found.soak.achieved_share < ACHIEVED_SHARE_MIN:
+        elif (
+            found.soak.growth_share_low > found.soak.growth_share_max
+            or found.soak.achieved_share < ACHIEVED_SHARE_MIN
+        ):
             held = f"did not hold ({why})"
         soak = f" The soak of {seconds(found.soak.seconds)} at the lower edge {held}."
     return f"between {rate(found.low_msgs_s)} msg/s and {high}{width}, by {tried}: {found.explanation}.{soak}"

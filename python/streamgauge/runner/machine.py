@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from streamgauge.fleet.children import last_lines, start_child, stop_child
 
 PROBE_WITHIN_S = 60.0
@@ -112,3 +114,8 @@ def cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:
         return os.cpu_count() or 1
+
+
+def stolen_s() -> float:
+    """CPU time that the host of this machine has taken away since it started, over all cores; 0 where it does not tell."""
+    return float(getattr(psutil.cpu_times(), "steal", 0.0))

@@ -19,6 +19,7 @@ from streamgauge.fleet.messages import Interval
 from streamgauge.model.result import Probe, Search, SearchAsked
 from streamgauge.model.units import format_rate
 from streamgauge.model.workload import Workload
+from streamgauge.runner import machine
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.phases import MEASURE
 from streamgauge.runner.request import LEASE_S
@@ -133,6 +134,7 @@ def _watch(bench: Bench, trial: str, rate_msgs_s: float, seconds: float, asked: 
     from streamgauge.analysis.search import judge
 
     intervals: list[Interval] = []
+    began_s, stolen_before_s = time.monotonic(), machine.stolen_s()
     until_s = LEAD_S + seconds
     # A long probe has had its time.
     at_most_s = LEAD_S + max(EXTEND_TIMES * asked.probe_s, seconds)
@@ -146,7 +148,10 @@ def _watch(bench: Bench, trial: str, rate_msgs_s: float, seconds: float, asked: 
             raise WorkerLost(f"the worker has had no new interval of a probe for {OVERDUE_S:g} s")
         reached_s = intervals[-1].start_s + intervals[-1].duration_s if intervals else 0.0
         if reached_s >= until_s:
-            probe, conclusive = judge(_seen(intervals, rate_msgs_s, bench), asked.publish_ms_p99_max)
+            cores_s = (time.monotonic() - began_s) * bench.cores
+            steal_share = (machine.stolen_s() - stolen_before_s) / max(cores_s, 1e-9)
+            seen = _seen(intervals, rate_msgs_s, steal_share, bench)
+            probe, conclusive = judge(seen, asked.publish_ms_p99_max)
             if conclusive or until_s >= at_most_s:
                 return probe
             until_s = min(until_s + seconds / 2, at_most_s)
@@ -157,7 +162,7 @@ def _watch(bench: Bench, trial: str, rate_msgs_s: float, seconds: float, asked: 
         time.sleep(min(POLL_S, max(until_s - reached_s, 0.05)))
 
 
-def _seen(intervals: list[Interval], rate_msgs_s: float, bench: Bench) -> Any:
+def _seen(intervals: list[Interval], rate_msgs_s: float, steal_share: float, bench: Bench) -> Any:
     import numpy as np
 
     from streamgauge.analysis.histograms import decode, merge
@@ -205,6 +210,8 @@ def _seen(intervals: list[Interval], rate_msgs_s: float, bench: Bench) -> Any:
         busiest_lane_share=max(lanes, default=0.0),
         failed_msgs=sum(one.failed_msgs for one in intervals),
         errors=errors,
+        linger_s=bench.workload.linger_ms / 1e3,
+        steal_share=steal_share,
     )
 
 
