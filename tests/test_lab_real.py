@@ -126,15 +126,16 @@ SEARCH_ATTEMPTS = 3
 @pytest.mark.timeout(600)
 def test_the_search_brackets_the_limit_of_a_throttled_log(gauge: Path, tmp_path: Path) -> None:
     (tmp_path / "slow.yaml").write_text("system: gauge-log\nlimit_mb_s: 8\n", encoding="utf-8")
-    text = "messageSize: 1000\nrate: sustainable\nsearch: {first: 4k, probe: 3s}\nduration: 4s\nwarmup: 1s\n"
+    text = "messageSize: 1000\nrate: sustainable\nsearch: {first: 4k, probe: 3s, within: 2m}\nduration: 4s\nwarmup: 1s\n"
     limit_msgs_s = 8e6 / 1000
     for attempt in range(SEARCH_ATTEMPTS):
         directory = tmp_path / str(attempt)
         directory.mkdir()
         result = measured(gauge, directory, text, "--system", str(tmp_path / "slow.yaml"))
         found = result["search"]
-        # A machine that was disturbed makes the generator late. That must be said, and no such figure may pass for the system's.
-        if found["bound"] != "generator":
+        # A machine that was disturbed makes the generator late, or the search long. That must be said, and no such figure may pass for the
+        # system's.
+        if found["bound"] != "generator" and "the search's time" not in found["explanation"]:
             break
         assert found["low_msgs_s"] is None or found["low_msgs_s"] <= limit_msgs_s
     assert found["bound"] == "system", found["explanation"]
