@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 MAIN = "from streamgauge.cli import main; main()"
@@ -26,6 +28,13 @@ def lab(
         cwd=directory,
         env={**os.environ, "GAUGE": str(gauge), "PYTHONPATH": path},
     )
+
+
+def result(directory: Path) -> dict[str, Any]:
+    """The result of the only trial of the latest run below a directory."""
+    path = directory / "runs/latest/trials/001/result.json"
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
 @contextlib.contextmanager

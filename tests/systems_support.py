@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
+from streamgauge.systems import nats_server
 from streamgauge.systems.base import Describe, RunningSystem
+
+NATS_LAUNCH = nats_server.Launch(
+    version="2.15.2",
+    server=Path("nats-server"),
+    source={},
+    nodes=1,
+    level="L4",
+    directory=Path("/data"),
+    ports=(),
+    client={},
+    stream={},
+)
+"""A node of NATS, for tests of what is written for it: nothing is started."""
 
 
 def eventually(condition: Callable[[], bool], timeout_s: float = 15.0) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 
@@ -23,10 +22,8 @@ def test_a_system_is_started_and_measured_where_it_was_asked_for(gauge: Path, tm
     what = ("--rate", "1000", "--duration", "2s", "--warmup", "1s", "--at", OTHER)
     status, out = run(gauge, tmp_path, *what)
     assert status in (0, 1), out
-    trial = tmp_path / "runs/latest/trials/001"
-    result = json.loads((trial / "result.json").read_text(encoding="utf-8"))
-    assert result["audit"]["clean"]
-    log = (trial / "logs/gauge-log.log").read_text(encoding="utf-8")
+    assert lab_support.result(tmp_path)["audit"]["clean"]
+    log = (tmp_path / "runs/latest/trials/001/logs/gauge-log.log").read_text(encoding="utf-8")
     assert f"ready {OTHER}:" in log
 
 

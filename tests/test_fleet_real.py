@@ -43,14 +43,7 @@ def run(directory: Path, *arguments: str) -> tuple[dict[str, Any], str]:
     process = lab(directory, *arguments)
     out, _ = process.communicate(timeout=150)
     assert process.returncode in (0, 1), out
-    return result(directory), out
-
-
-def result(directory: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        (directory / "runs/latest/trials/001/result.json").read_text(encoding="utf-8")
-    )
-    return found
+    return lab_support.result(directory), out
 
 
 def check_books(found: dict[str, Any]) -> None:
@@ -97,7 +90,7 @@ def test_64_workers_start_run_and_stop_as_one(tmp_path: Path) -> None:
             peak_bytes = max(peak_bytes, psutil.Process(process.pid).memory_info().rss)
         time.sleep(0.2)
     assert process.returncode in (0, 1), process.stdout and process.stdout.read()
-    check_books(result(tmp_path))
+    check_books(lab_support.result(tmp_path))
     assert 0 < peak_bytes < 500e6
 
 
@@ -119,7 +112,7 @@ def test_a_lost_worker_is_noticed_and_marked(tmp_path: Path, on_loss: str) -> No
             time.sleep(0.05)
     out, _ = process.communicate(timeout=120)
     assert process.returncode == (3 if on_loss == "end" else 1), out
-    found = result(tmp_path)
+    found = lab_support.result(tmp_path)
     assert not found["validity"]["valid"]
     reasons = " ".join(found["validity"]["reasons"])
     assert "worker lost: worker-0" in reasons or "worker lost: the worker" in reasons, reasons
@@ -145,7 +138,7 @@ def test_a_worker_that_answers_nothing_is_noticed_while_its_answer_is_waited_for
         time.sleep(0.02)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 3, out
-    assert "worker lost: worker-1" in " ".join(result(tmp_path)["validity"]["reasons"])
+    assert "worker lost: worker-1" in " ".join(lab_support.result(tmp_path)["validity"]["reasons"])
     assert not stopped.is_running()
 
 

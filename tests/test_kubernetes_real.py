@@ -160,9 +160,7 @@ class Lab:
         return text
 
     def result(self) -> dict[str, Any]:
-        path = self.directory / "runs/latest/trials/001/result.json"
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return found
+        return lab_support.result(self.directory)
 
 
 def settings(image: str, **others: Any) -> str:

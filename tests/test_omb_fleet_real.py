@@ -60,14 +60,7 @@ def run(
     process = lab(gauge, directory, "run", "shared.yaml", *fleet, *arguments)
     out, _ = process.communicate(timeout=200)
     assert process.returncode in (0, 1), out
-    return result(directory), out
-
-
-def result(directory: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        (directory / "runs/latest/trials/001/result.json").read_text(encoding="utf-8")
-    )
-    return found
+    return lab_support.result(directory), out
 
 
 def check(found: dict[str, Any], rate: float) -> None:
@@ -148,7 +141,7 @@ def test_a_worker_that_is_killed_ends_the_trial(gauge: Path, tmp_path: Path) -> 
             time.sleep(0.1)
         workers[1][1].kill()
         out, _ = process.communicate(timeout=60)
-    found = result(tmp_path)
+    found = lab_support.result(tmp_path)
     assert process.returncode == 3, out
     assert found["status"] == "failed"
     assert f"worker lost: OMB worker {workers[1][0]} is gone" in found["failure"]

@@ -31,6 +31,7 @@ from streamgauge.systems.certificates import Certificates, forget, make_certific
 from streamgauge.systems.kafka_sasl import SaslError, Scram
 from streamgauge.systems.registry import systems
 from streamgauge.systems.security import Auth, Security, Tls
+from systems_support import NATS_LAUNCH
 
 SECRET = "hunter2-of-the-night"
 
@@ -121,18 +122,7 @@ def test_kafkas_clients_get_a_listener_of_their_own(certificates: Certificates) 
 
 
 def test_the_other_systems_listen_with_tls_alone(certificates: Certificates) -> None:
-    launch = nats_server.Launch(
-        version="2.15.2",
-        server=Path("nats-server"),
-        source={},
-        nodes=1,
-        level="L4",
-        directory=Path("/data"),
-        ports=(),
-        client={},
-        stream={},
-        tls=True,
-    )
+    launch = replace(NATS_LAUNCH, tls=True)
     text = nats_server.configuration_file(launch, 1, [nats_server.Ports(1, 2, 3)], 1000, certificates)
     assert f'tls {{\n  cert_file: "{certificates.certificate}"\n  key_file: "{certificates.key}"\n' in text
     text = rabbitmq_settings.configuration_file(

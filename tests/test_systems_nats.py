@@ -24,18 +24,8 @@ from streamgauge.systems import nats_server as server
 from streamgauge.systems import processes
 from streamgauge.systems.base import Level, SystemFailure, SystemInputError, SystemRequest
 from streamgauge.systems.nats import Nats, build
+from systems_support import NATS_LAUNCH
 
-LAUNCH = server.Launch(
-    version="2.15.2",
-    server=Path("nats-server"),
-    source={},
-    nodes=1,
-    level="L4",
-    directory=Path("/data"),
-    ports=(),
-    client={},
-    stream={},
-)
 LEVELS: tuple[Level, ...] = ("L1", "L2", "L3", "L4")
 PORTS = [server.Ports(1, 2, 3), server.Ports(4, 5, 6), server.Ports(7, 8, 9)]
 
@@ -84,7 +74,7 @@ def test_every_level_of_the_table_can_be_had() -> None:
 
 def test_levels_are_written_and_judged_alike() -> None:
     for level in LEVELS:
-        launch = replace(LAUNCH, nodes=3, level=level)
+        launch = replace(NATS_LAUNCH, nodes=3, level=level)
         assert server.level_of(launch.replicas, launch.sync_always) == level
         text = server.configuration_file(launch, 2, PORTS, 1000)
         assert ("sync_interval: always" in text) == launch.sync_always
@@ -94,9 +84,9 @@ def test_levels_are_written_and_judged_alike() -> None:
         assert (
             "routes: [nats-route://127.0.0.1:3, nats-route://127.0.0.1:6, nats-route://127.0.0.1:9]" in text
         )
-    assert "cluster" not in server.configuration_file(LAUNCH, 1, PORTS[:1], 1000)
+    assert "cluster" not in server.configuration_file(NATS_LAUNCH, 1, PORTS[:1], 1000)
     assert "max_buffered_msgs" not in server.configuration_file(
-        replace(LAUNCH, version="2.9.10"), 1, PORTS[:1], 1000
+        replace(NATS_LAUNCH, version="2.9.10"), 1, PORTS[:1], 1000
     )
 
 

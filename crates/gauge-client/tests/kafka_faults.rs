@@ -14,13 +14,14 @@ use gauge_client::{
     Acks, BatchPolicy, ClientError, Compression, ConsumerSpec, Endpoint, Keys, LaneClient, LaneSpec, Offer,
     ProducerSpec, Protocol, StartAt, Topic,
 };
+use gauge_load::Observer;
 use gauge_load::audit::{SentVerdict, judge_sent};
 use gauge_load::clock::monotonic_ns;
-use gauge_load::{Arrival, Emitter, EmitterSpec, Observer, PayloadPool, ScheduleSpec};
-use scripted::{Fate, Server};
+use scripted::{Fate, Server, emitter};
 
 const SECOND_NS: i64 = 1_000_000_000;
 const MS_NS: i64 = 1_000_000;
+const PAYLOAD_BYTES: usize = 100;
 
 fn endpoint(bootstrap: impl ToString) -> Endpoint {
     Endpoint {
@@ -57,7 +58,7 @@ fn spec(partitions: u32) -> LaneSpec {
         compression: Compression::None,
         request_timeout_ns: 30 * SECOND_NS,
         retry_for_ns: 60 * SECOND_NS,
-        payload_bytes_max: 100,
+        payload_bytes_max: PAYLOAD_BYTES,
     }
 }
 
@@ -76,31 +77,9 @@ fn consumer_spec(partitions: u32, start: StartAt, commit_interval_ns: Option<i64
     }
 }
 
-fn emitter(messages: u64) -> Emitter {
-    let rate_msgs_s = 20_000.0;
-    let mut emitter = Emitter::new(&EmitterSpec {
-        run: 1,
-        producer: 0,
-        schedule: ScheduleSpec {
-            arrival: Arrival::Uniform,
-            rate_msgs_s,
-            ramp: None,
-            stagger: 0.0,
-            stop_ns: Some((messages as f64 / rate_msgs_s * 1e9) as i64),
-            seed: 1,
-        },
-        pool: Arc::new(PayloadPool::generate(100, 1.0, 4, 1)),
-        key_count: 0,
-        changes: Vec::new(),
-        skew: None,
-    });
-    emitter.start(monotonic_ns());
-    emitter
-}
-
 /// Sends `messages` and drives until every one has its end.
 fn send(client: &mut dyn LaneClient, observer: &mut Observer, messages: u64) -> SentVerdict {
-    let mut emitter = emitter(messages);
+    let mut emitter = emitter(messages, PAYLOAD_BYTES);
     let give_up_ns = monotonic_ns() + 30 * SECOND_NS;
     loop {
         let offer = client.offer(0, &mut emitter, observer, monotonic_ns());
@@ -193,7 +172,7 @@ fn retries_are_counted_by_kind_and_the_latency_begins_at_the_schedule() {
     let server = Server::start(1);
     let (mut client, mut observer) = prepared(&server, spec(1));
     server.script(&[Fate::Refuse(6)]);
-    let mut emitter = emitter(1);
+    let mut emitter = emitter(1, PAYLOAD_BYTES);
     while client.waiting_msgs() > 0 || emitter.next_due_ns().is_some() {
         client.offer(0, &mut emitter, &mut observer, monotonic_ns());
         client.drive(&mut observer, monotonic_ns()).unwrap();
@@ -223,7 +202,7 @@ fn an_authorisation_failure_ends_the_trial() {
     let server = Server::start(1);
     let (mut client, mut observer) = prepared(&server, spec(1));
     server.script(&[Fate::Refuse(29)]);
-    let mut emitter = emitter(10);
+    let mut emitter = emitter(10, PAYLOAD_BYTES);
     let error = loop {
         client.offer(0, &mut emitter, &mut observer, monotonic_ns());
         if let Err(error) = client.drive(&mut observer, monotonic_ns()) {
@@ -349,7 +328,7 @@ fn what_has_no_end_when_the_client_is_abandoned_is_censored() {
     let server = Server::start(1);
     let (mut client, mut observer) = prepared(&server, spec(1));
     server.script(&[Fate::Ignore; 1000]);
-    let mut emitter = emitter(500);
+    let mut emitter = emitter(500, PAYLOAD_BYTES);
     while emitter.next_due_ns().is_some() {
         client.offer(0, &mut emitter, &mut observer, monotonic_ns());
         client.drive(&mut observer, monotonic_ns()).unwrap();
@@ -371,7 +350,7 @@ fn a_client_without_room_holds_the_schedule_back() {
     spec.batch.buffer_bytes = 10_000;
     let (mut client, mut observer) = prepared(&server, spec);
     server.script(&[Fate::Ignore; 1000]);
-    let mut emitter = emitter(500);
+    let mut emitter = emitter(500, PAYLOAD_BYTES);
     let mut last = Offer::Taken;
     while last != Offer::Full {
         last = client.offer(0, &mut emitter, &mut observer, monotonic_ns());

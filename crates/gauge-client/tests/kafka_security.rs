@@ -11,13 +11,13 @@ use gauge_client::{
     Acks, BatchPolicy, ClientError, Compression, ConsumerSpec, Endpoint, Keys, LaneSpec, Offer, ProducerSpec,
     Protocol, Security, StartAt, Topic,
 };
+use gauge_load::Observer;
 use gauge_load::audit::judge_sent;
 use gauge_load::clock::monotonic_ns;
-use gauge_load::{Arrival, Emitter, EmitterSpec, Observer, PayloadPool, ScheduleSpec};
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::PrivateKeyDer;
-use scripted::{Guard, Server};
+use scripted::{Guard, Server, emitter};
 use serde_json::{Value, json};
 
 const SECOND_NS: i64 = 1_000_000_000;
@@ -89,28 +89,6 @@ fn spec(payload_bytes: usize) -> LaneSpec {
         retry_for_ns: 60 * SECOND_NS,
         payload_bytes_max: payload_bytes,
     }
-}
-
-fn emitter(messages: u64, payload_bytes: usize) -> Emitter {
-    let rate_msgs_s = 20_000.0;
-    let mut emitter = Emitter::new(&EmitterSpec {
-        run: 1,
-        producer: 0,
-        schedule: ScheduleSpec {
-            arrival: Arrival::Uniform,
-            rate_msgs_s,
-            ramp: None,
-            stagger: 0.0,
-            stop_ns: Some((messages as f64 / rate_msgs_s * 1e9) as i64),
-            seed: 1,
-        },
-        pool: Arc::new(PayloadPool::generate(payload_bytes, 1.0, 4, 1)),
-        key_count: 0,
-        changes: Vec::new(),
-        skew: None,
-    });
-    emitter.start(monotonic_ns());
-    emitter
 }
 
 /// Sends over TLS as a user who has logged in, and receives everything.

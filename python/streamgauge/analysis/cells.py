@@ -75,16 +75,19 @@ class Cell:
 
 def key_of(trial: TrialResult) -> Key:
     """What makes two trials repeats of each other."""
-    asked = json.dumps(trial.workload.asked)
+    return (trial.system, trial.tls, *key_but_for_tls(trial))
+
+
+def key_but_for_tls(trial: TrialResult) -> Key:
+    """What two trials have in common that differ at most in TLS, or in what their system is called (which may say so)."""
     return (
-        trial.system,
+        trial.system_title,
         trial.system_version,
         trial.client,
         str(trial.nodes),
         trial.durability.declared or "",
-        trial.tls,
         trial.authentication or "",
-        asked,
+        json.dumps(trial.workload.asked),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamgauge.analysis.cells import Cell, Key
+from streamgauge.analysis.cells import Cell, key_but_for_tls
 from streamgauge.analysis.compare import Comparison, compare
 
 RATE = "publish_rate_msgs_s"
@@ -25,11 +25,11 @@ FIGURES = (
 
 def costs(found: Sequence[Cell]) -> list[Comparison]:
     """A comparison (without TLS, with it) for each pair, in the order of the cells without."""
-    with_tls = {_but_for_tls(cell): cell for cell in found if cell.first.tls == "on"}
+    with_tls = {key_but_for_tls(cell.first): cell for cell in found if cell.first.tls == "on"}
     pairs = [
-        (cell, with_tls[_but_for_tls(cell)])
+        (cell, with_tls[key_but_for_tls(cell.first)])
         for cell in found
-        if cell.first.tls == "off" and _but_for_tls(cell) in with_tls
+        if cell.first.tls == "off" and key_but_for_tls(cell.first) in with_tls
     ]
     return [compare(off, on, figures_of(off)) for off, on in pairs]
 
@@ -40,16 +40,3 @@ def figures_of(cell: Cell) -> tuple[str, ...]:
     """
     given = cell.first.workload.rate_msgs_s is not None
     return tuple(name for name in FIGURES if name != RATE) if given else FIGURES
-
-
-def _but_for_tls(cell: Cell) -> Key:
-    """What two cells of a pair have in common. The system's name is not: it says whether TLS is on."""
-    trial = cell.first
-    return (
-        trial.system_title,
-        trial.system_version,
-        trial.client,
-        str(trial.nodes),
-        trial.durability.declared or "",
-        trial.workload.model_dump_json(exclude={"file"}),
-    )

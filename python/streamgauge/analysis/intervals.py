@@ -174,6 +174,11 @@ class Series:
         return np.asarray(inside, dtype=np.bool_)
 
 
+def felt(happened: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """The intervals in which something can be felt: what happened at the end of one is felt in the next one."""
+    return happened | np.concatenate(([False], happened[:-1]))
+
+
 SERIES_FIGURES: dict[str, tuple[str, ...]] = {
     "publish": ("p50", "p99", "max"),
     "end_to_end": ("p50", "p99", "max"),

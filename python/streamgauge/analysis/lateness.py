@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from streamgauge.analysis.intervals import Series, Window
+from streamgauge.analysis.intervals import Series, Window, felt
 
 LATE_MS_MIN = 1.0
 STEAL_S_MIN = 0.02
@@ -39,11 +37,10 @@ def lateness(lined_up: Series, window: Window) -> Lateness:
     """`lined_up`: the series of the trial, interval by interval."""
     late = lined_up.values["send_delay_ms_p99"] > LATE_MS_MIN
     steal = lined_up.values["steal_s"] >= STEAL_S_MIN
-    felt = steal | np.concatenate(([False], steal[:-1]))
     inside = lined_up.within(window)
     return Lateness(
         late=int((late & inside).sum()),
-        stolen=int((late & felt & inside).sum()),
+        stolen=int((late & felt(steal) & inside).sum()),
         intervals=int(inside.sum()),
         intervals_with_steal=int((steal & inside).sum()),
     )

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from streamgauge.model.result import Probe, Search, SearchAsked
-from streamgauge.model.units import RATE_MAX_MSGS_S, format_duration, format_rate
+from streamgauge.model.units import RATE_MAX_MSGS_S, format_duration, format_rate, round_rate
 
 GROWTH_SHARE_MAX = 0.001
 """METHOD: the upper 95 % bound of the slope may be this share of the rate."""
@@ -216,13 +216,13 @@ class Hunt:
             rate = self._asked.first_msgs_s if high is None else guess or high / 2
             if rate < max(self._asked.first_msgs_s * RATE_FLOOR_SHARE, 1.0):
                 return None
-            return _round(rate), seconds
+            return round_rate(rate), seconds
         if high is None:
             if low * 2 > RATE_MAX_MSGS_S:
                 return None
-            return _round(low * 2), seconds
+            return round_rate(low * 2), seconds
         if high / low > 1 + self._asked.width_percent / 100:
-            middle = _round(math.sqrt(low * high))
+            middle = round_rate(math.sqrt(low * high))
             if low < middle < high:
                 return middle, seconds
         if self._confirmed != low:
@@ -252,7 +252,7 @@ class Hunt:
         self._passed = [one for one in self._passed if one < rate]
         if confirming and not self._is_long and not probe.by_generator:
             self._is_long, self._passed = True, []
-            self._guess = _round(GUESS_SHARE * probe.achieved_share * rate)
+            self._guess = round_rate(GUESS_SHARE * probe.achieved_share * rate)
 
     def _failures_in_a_row(self) -> int:
         """How often the last rate was tried."""
@@ -322,11 +322,6 @@ class Hunt:
             return "the search ended before its first probe"
         last = self.probes[-1]
         return f"no rate was sustained, down to {format_rate(last.rate_msgs_s)}: {'; '.join(last.reasons)}"
-
-
-def _round(rate: float) -> float:
-    """Four significant digits: a rate that can be said and typed again."""
-    return float(f"{rate:.4g}")
 
 
 def slowest(received: Sequence[Values], acked: Values) -> Values:

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from streamgauge.analysis.intervals import Intervals, Series, Window
+from streamgauge.analysis.intervals import Intervals, Series, Window, felt
 from streamgauge.analysis.percentiles import NS_PER_MS
 from streamgauge.model.result import Coincidence, Headline, Tail
 
@@ -118,8 +118,7 @@ def _events(lined_up: Series, cores: int, stops_ms: Mapping[int, float] | None) 
         flags["other programs used CPU"] = others / (cores * seconds) > OTHERS_SHARE_MIN
         flags["all cores were busy"] = values["host_cpu_s"] / (cores * seconds) > BUSY_SHARE_MIN
         flags["the generator was late"] = values["send_delay_ms_p99"] > LATE_MS_MIN
-    # What happened at the end of an interval is felt in the next one.
-    return {name: found | np.concatenate(([False], found[:-1])) for name, found in flags.items()}
+    return {name: felt(found) for name, found in flags.items()}
 
 
 def _unusual(values: npt.NDArray[np.float64]) -> Flags:

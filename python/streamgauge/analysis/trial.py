@@ -22,6 +22,7 @@ from streamgauge.analysis import limits as limits_module
 from streamgauge.analysis import search as search_rules
 from streamgauge.analysis import tail as tail_module
 from streamgauge.analysis.acks import Acks
+from streamgauge.analysis.books import audit_of, disagreements
 from streamgauge.analysis.catch_up import catch_up
 from streamgauge.analysis.faults import faults as fault_figures
 from streamgauge.analysis.intervals import (
@@ -40,7 +41,6 @@ from streamgauge.analysis.lateness import lateness
 from streamgauge.analysis.percentiles import latency
 from streamgauge.analysis.untold import remarks, told, told_max, told_total
 from streamgauge.model.result import (
-    Audit,
     CatchUp,
     Cpu,
     Durability,
@@ -54,7 +54,6 @@ from streamgauge.model.result import (
     Process,
     Search,
     Steadiness,
-    SubscriptionAudit,
     SubscriptionFigures,
     SystemMetric,
     TrialResult,
@@ -175,7 +174,7 @@ def analyse(raw: RawTrial) -> TrialResult:
         host_cpu_s=_scope_cpu(used, "host"),
         attached=raw.attached,
     )
-    audit = _audit(raw.finish)
+    audit = audit_of(raw.finish)
     if raw.workload.consumes_only:
         # What was sent is not known: there is nothing to compare with.
         audit = audit.model_copy(update={"enabled": False, "clean": False})
@@ -235,7 +234,7 @@ def analyse(raw: RawTrial) -> TrialResult:
         load_s=_load_s(intervals, raw),
         audit=audit,
         audit_expected=raw.finish is not None,
-        books=_books(intervals, audit, headline)
+        books=disagreements(intervals, audit, headline)
         if raw.finish is not None and raw.status == "complete"
         else [],
         durability=raw.durability,
@@ -591,88 +590,6 @@ def _errors(counters: list[Row]) -> dict[str, int]:
         for kind, count in kinds.items():
             errors[kind] += int(count)
     return {kind: count for kind, count in sorted(errors.items()) if count}
-
-
-def _audit(finish: Mapping[str, Any] | None) -> Audit:
-    if not finish or not isinstance(finish.get("audit"), Mapping):
-        return Audit(enabled=False, clean=False, balanced=False, imbalance="no audit was made")
-    told = finish["audit"]
-    known = SubscriptionAudit.model_fields
-    subscriptions = [
-        SubscriptionAudit(**{key: value for key, value in entry.items() if key in known})
-        for entry in told.get("subscriptions", [])
-    ]
-    kinds = ("received", "lost", "duplicated", "reordered", "corrupted", "unexpected", "unknown", "recovered")
-    sums = {kind: sum(getattr(subscription, kind) for subscription in subscriptions) for kind in kinds}
-    audit = Audit(
-        enabled=bool(told.get("enabled")),
-        sent=int(told.get("sent", 0)),
-        acked=int(told.get("acked", 0)),
-        failed=int(told.get("failed", 0)),
-        censored=int(told.get("censored", 0)),
-        **sums,
-        balanced=bool(told.get("balanced", False)),
-        imbalance=told.get("imbalance"),
-        missing=told.get("missing"),
-        subscriptions=subscriptions,
-    )
-    wrong = _check_sums(audit)
-    if wrong and audit.balanced:
-        audit = audit.model_copy(update={"balanced": False, "imbalance": wrong})
-    blemishes = (
-        sum(sums[kind] for kind in kinds if kind not in ("received", "recovered"))
-        + audit.censored
-        + audit.failed
-    )
-    return audit.model_copy(update={"clean": audit.enabled and audit.balanced and blemishes == 0})
-
-
-def _check_sums(audit: Audit) -> str | None:
-    """The second half of the pair of assertions: the worker checked its sums, they are checked again after
-    the journey.
-    """
-    if audit.sent != audit.acked + audit.failed + audit.censored:
-        return (
-            f"sent {audit.sent:,} is not acked {audit.acked:,} + failed {audit.failed:,} + "
-            f"censored {audit.censored:,}"
-        )
-    if not audit.enabled:
-        return None
-    for one in audit.subscriptions:
-        if one.received != one.unique + one.duplicated + one.corrupted + one.unexpected:
-            return (
-                f"subscription {one.name} received {one.received:,}, which is not unique "
-                f"{one.unique:,} + duplicated "
-                f"{one.duplicated:,} + corrupted {one.corrupted:,} + unexpected {one.unexpected:,}"
-            )
-        if not one.balanced:
-            return f"subscription {one.name}: {one.imbalance or 'the worker gave no reason'}"
-    return None
-
-
-def _books(intervals: Intervals, audit: Audit, headline: Headline) -> list[str]:
-    """Compares the intervals, from which the figures come, with the audit's totals."""
-    found: list[str] = []
-    counters = intervals.counters()
-    for column, name, expected in (
-        ("sent_msgs", "sent", audit.sent),
-        ("acked_msgs", "acknowledged", audit.acked),
-    ):
-        counted = total(counters, column)
-        if counted != expected:
-            found.append(
-                f"The intervals hold {counted:,} {name} messages, the books {expected:,}: the "
-                "figures leave something out."
-            )
-    recorded = intervals.histogram(headline, None).count
-    beyond = intervals.beyond(headline, None)
-    recorded += beyond.overflow + beyond.negative
-    if audit.acked and recorded != audit.acked:
-        found.append(
-            f"The {headline} histograms hold {recorded:,} samples for {audit.acked:,} acknowledged messages: "
-            "the percentiles leave something out."
-        )
-    return found
 
 
 def _held_share(intervals: Intervals, window: Window, raw: RawTrial) -> float:

@@ -149,7 +149,7 @@ def _host(
     if entry.fingerprint is not None and entry.ca is not None:
         problem("ca: expected fingerprint or ca, not both", "ca")
     encrypted = entry.fingerprint is not None or entry.ca is not None
-    if not _is_loopback(host) and not (encrypted and token_file):
+    if not is_loopback(host) and not (encrypted and token_file):
         problem(
             f"'{entry.address}' is another machine: expected token_file and fingerprint (or ca); "
             "'gauge worker --make-identity DIR' makes them there",
@@ -176,7 +176,8 @@ def _host(
     )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host name or an IP address is this machine's loopback."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"

@@ -147,6 +147,11 @@ def format_duration(seconds: float) -> str:
     return "".join(f"{amount:g}{unit}" for amount, unit in parts if amount)
 
 
+def round_rate(rate_msgs_s: float) -> float:
+    """Four significant digits: a rate that can be said and typed again."""
+    return float(f"{rate_msgs_s:.4g}")
+
+
 def format_rate(rate_msgs_s: float | None) -> str:
     """`50k msg/s`, `1.5M msg/s`, `max`."""
     if rate_msgs_s is None:

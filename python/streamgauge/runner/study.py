@@ -16,7 +16,7 @@ from typing import Any
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.study_plan import PlannedCell, PlannedTrial, StudyPlan, workload_of
 from streamgauge.model.system_file import SystemChoice
-from streamgauge.model.units import format_duration
+from streamgauge.model.units import format_duration, round_rate
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine
 from streamgauge.runner.interrupts import Interrupts
@@ -150,7 +150,7 @@ class StudyRun(Run):
         ]
         if workload.search is None or not found or found[-1] is None:
             return workload
-        first = float(f"{SEARCH_BEGINS_SHARE * found[-1]:.4g}")
+        first = round_rate(SEARCH_BEGINS_SHARE * found[-1])
         return dataclasses.replace(
             workload, search=workload.search.model_copy(update={"first_msgs_s": first})
         )

@@ -32,4 +32,4 @@ def repeated_note(trial: int, cell: str, reason: str) -> str:
 def split_notes(notes: Sequence[str]) -> tuple[list[str], list[str]]:
     """Notes on trials that were repeated, which may be many, and the others."""
     repeated = [note for note in notes if _WAS_REPEATED in note]
-    return repeated, [note for note in notes if note not in repeated]
+    return repeated, [note for note in notes if _WAS_REPEATED not in note]

@@ -1,7 +1,8 @@
 //! Who a client says it is: the mechanisms of SASL that both of RabbitMQ's protocols have.
 
-use crate::ClientError;
-use crate::security::{Auth, Secret, Security};
+use super::options::text;
+use crate::security::{Auth, Secret};
+use crate::{ClientError, Endpoint};
 
 /// The mechanisms in the worker API.
 const MECHANISMS: &[&str] = &["plain", "external"];
@@ -20,11 +21,13 @@ impl Login {
     ///
     /// # Errors
     /// [`ClientError::Input`] when RabbitMQ has no such mechanism, or both are given.
-    pub fn of(
-        security: &Security,
-        user: Option<String>,
-        password: Option<String>,
-    ) -> Result<Login, ClientError> {
+    pub fn of(endpoint: &Endpoint) -> Result<Login, ClientError> {
+        let security = &endpoint.security;
+        let option = |name: &str| -> Result<Option<String>, ClientError> {
+            let value = endpoint.options.get(name);
+            value.map(|value| text(name, value)).transpose()
+        };
+        let (user, password) = (option("user")?, option("password")?);
         security.check("rabbitmq", MECHANISMS)?;
         for (name, option) in [("user", &user), ("password", &password)] {
             if option.is_some() {
@@ -82,32 +85,39 @@ impl Login {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::Security;
+    use serde_json::{Value, json};
+
+    fn login(options: Value, security: Value) -> Result<Login, ClientError> {
+        Login::of(&Endpoint {
+            bootstrap: Vec::new(),
+            options: options.as_object().cloned().unwrap_or_default(),
+            security: Security::read(&security)?,
+        })
+    }
 
     #[test]
     fn options_and_security_say_the_same_but_not_both() {
-        let none = Security::default();
-        let login = Login::of(&none, Some("u".into()), None).expect("it is right");
-        assert_eq!(login.response(), b"\0u\0guest");
-        assert!(!format!("{login:?}").contains("guest"));
+        let found = login(json!({"user": "u"}), json!({})).expect("it is right");
+        assert_eq!(found.response(), b"\0u\0guest");
+        assert!(!format!("{found:?}").contains("guest"));
         let auth = json!({"auth": {"mechanism": "plain", "username": "u", "password": "p"}});
-        let security = Security::read(&auth).expect("it is right");
-        let login = Login::of(&security, None, None).expect("it is right");
+        let found = login(json!({}), auth.clone()).expect("it is right");
         assert_eq!(
-            (login.mechanism(), login.response()),
+            (found.mechanism(), found.response()),
             ("PLAIN", b"\0u\0p".to_vec())
         );
-        match Login::of(&security, None, Some("p".into())) {
+        match login(json!({"password": "p"}), auth) {
             Err(ClientError::Input { field, .. }) => assert_eq!(field, "system.options.password"),
             other => panic!("expected an input error, got {other:?}"),
         }
-        let token = Security::read(&json!({"auth": {"mechanism": "token", "token": "t"}}));
-        assert!(Login::of(&token.expect("it is right"), None, None).is_err());
+        let token = json!({"auth": {"mechanism": "token", "token": "t"}});
+        assert!(login(json!({}), token).is_err());
     }
 
     #[test]
     fn what_is_not_offered_is_told() {
-        let plain = Login::of(&Security::default(), None, None).expect("it is right");
+        let plain = login(json!({}), json!({})).expect("it is right");
         assert!(plain.check_offer(&["AMQPLAIN", "PLAIN"]).is_ok());
         let error = Login::External
             .check_offer(&["PLAIN"])

@@ -47,18 +47,10 @@ const KNOWN: &str = "user, password, virtual_host, persistent, mandatory, consum
 impl Options {
     /// Reads the options of a request.
     pub fn read(endpoint: &Endpoint) -> Result<Options, ClientError> {
-        let (mut user, mut password) = (None, None);
-        for (name, value) in &endpoint.options {
-            match name.as_str() {
-                "user" => user = Some(text(name, value)?),
-                "password" => password = Some(text(name, value)?),
-                _ => {}
-            }
-        }
         let mut options = Options {
             servers: endpoint.bootstrap.clone(),
             tls: endpoint.security.tls.clone(),
-            login: Login::of(&endpoint.security, user, password)?,
+            login: Login::of(endpoint)?,
             virtual_host: "/".to_owned(),
             persistent: true,
             mandatory: true,

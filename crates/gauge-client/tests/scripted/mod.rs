@@ -16,6 +16,8 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use gauge_load::clock::monotonic_ns;
+use gauge_load::{Arrival, Emitter, EmitterSpec, PayloadPool, ScheduleSpec};
 use kafka_protocol::messages::api_versions_response::ApiVersion;
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::list_offsets_response::{
@@ -412,4 +414,27 @@ fn api_versions() -> ApiVersionsResponse {
             .with_max_version(range.max)
     });
     ApiVersionsResponse::default().with_api_keys(rows.to_vec())
+}
+
+/// A producer's schedule of so many messages, evenly paced, which has begun.
+pub fn emitter(messages: u64, payload_bytes: usize) -> Emitter {
+    let rate_msgs_s = 20_000.0;
+    let mut emitter = Emitter::new(&EmitterSpec {
+        run: 1,
+        producer: 0,
+        schedule: ScheduleSpec {
+            arrival: Arrival::Uniform,
+            rate_msgs_s,
+            ramp: None,
+            stagger: 0.0,
+            stop_ns: Some((messages as f64 / rate_msgs_s * 1e9) as i64),
+            seed: 1,
+        },
+        pool: Arc::new(PayloadPool::generate(payload_bytes, 1.0, 4, 1)),
+        key_count: 0,
+        changes: Vec::new(),
+        skew: None,
+    });
+    emitter.start(monotonic_ns());
+    emitter
 }

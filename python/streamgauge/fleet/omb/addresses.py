@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
+from streamgauge.fleet import hosts
 from streamgauge.model.errors import InputError
 
 OMB = "omb"
@@ -72,8 +72,4 @@ def _shown(url: str) -> str:
 
 def is_loopback(url: str) -> bool:
     """Whether the worker is on this machine's loopback."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return hosts.is_loopback(urlsplit(url).hostname or "")

@@ -40,19 +40,11 @@ const KNOWN: &str =
 impl Options {
     /// Reads the options of a request.
     pub fn read(endpoint: &Endpoint) -> Result<Options, ClientError> {
-        let (mut user, mut password) = (None, None);
-        for (name, value) in &endpoint.options {
-            match name.as_str() {
-                "user" => user = Some(text(name, value)?),
-                "password" => password = Some(text(name, value)?),
-                _ => {}
-            }
-        }
         let mut options = Options {
             servers: endpoint.bootstrap.clone(),
             amqp: None,
             tls: endpoint.security.tls.clone(),
-            login: Login::of(&endpoint.security, user, password)?,
+            login: Login::of(endpoint)?,
             virtual_host: "/".to_owned(),
             heartbeat_s: HEARTBEAT_S,
             credits: CREDITS,
