@@ -38,7 +38,7 @@ SHORT_DRAIN_S = 5.0
 SHORT_QUIET_S = 2.0
 FINISH_EXTRA_S = 70.0
 
-EndingKind = Literal["done", "interrupted", "system", "worker", "disk", "time"]
+EndingKind = Literal["done", "interrupted", "system", "worker", "fleet", "disk", "time"]
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from streamgauge.runner.acks import AckWatch
 from streamgauge.runner.backlog import BacklogLeg
 from streamgauge.runner.faults import FaultLeg
 from streamgauge.runner.interrupts import Interrupted, Interrupts, OutOfTime
-from streamgauge.runner.load import Ending, Health, Load
+from streamgauge.runner.load import Ending, EndingKind, Health, Load
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.phases import PhaseLog
 from streamgauge.runner.plan import TrialPlan
@@ -141,7 +141,8 @@ class TrialRunner:
         except FAILURES as error:
             self.input_error = isinstance(error, SystemInputError)
             died = self._running.failure() if self._running is not None else None
-            self._ended_by(Ending("system", died or str(error)))
+            kind = "system" if died else _kind_of(error)
+            self._ended_by(Ending(kind, died or str(error)))
         finally:
             with self._interrupts.shielded(self._kill):
                 self._tear_down()
@@ -534,6 +535,7 @@ class TrialRunner:
             return
         reason = {
             "worker": "worker lost",
+            "fleet": "fleet failed",
             "system": "system failed",
             "disk": "disk full",
             "time": "out of time",
@@ -657,3 +659,10 @@ class TrialRunner:
 def choice_name(plan: TrialPlan) -> str:
     """What the system is called in this run."""
     return plan.choice.name
+
+
+def _kind_of(error: Exception) -> EndingKind:
+    """Whose failure it is. A worker that refuses says what it met, which is the system's."""
+    if isinstance(error, WorkerLost):
+        return "worker"
+    return "fleet" if isinstance(error, FleetFailure) else "system"

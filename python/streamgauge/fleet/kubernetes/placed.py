@@ -187,7 +187,10 @@ class KubernetesFleet(CrewFleet):
         assert self._cluster is not None
         with contextlib.suppress(ClusterError):
             lines = [line for line in self._cluster.log(pod).splitlines() if line.strip()]
-            return f": {' | '.join(lines[-2:])}" if lines else ""
+            # A program that does not like its arguments says so first and ends with its usage.
+            errors = [line for line in lines[:-2] if line.lower().startswith("error")]
+            said = errors[-1:] + lines[-2:]
+            return f": {' | '.join(said)}" if said else ""
         return ""
 
     def _reach(self, endpoint: Endpoint, identity: objects.Identity) -> Member:
