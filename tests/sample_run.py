@@ -21,18 +21,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as parquet
 from streamgauge.analysis.trial import RawTrial, analyse
-from streamgauge.model.result import (
-    INTERVAL_COLUMNS,
-    RESOURCE_COLUMNS,
-    Durability,
-    Lane,
-    Level,
-    Manifest,
-    OnOff,
-    Phase,
-    TrialResult,
-    WorkloadResult,
-)
+from streamgauge.model.result import Durability, Manifest, OnOff, Phase, TrialResult
+from streamgauge.model.result_asked import WorkloadResult
+from streamgauge.model.result_base import Level
+from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
+from streamgauge.model.result_machine import Lane
 
 Samples = npt.NDArray[np.int64]
 STARTED_UNIX_MS = 1_790_000_000_000

@@ -18,7 +18,10 @@ from streamgauge.analysis.lateness import lateness
 from streamgauge.analysis.tail import stops
 from streamgauge.analysis.trial import analyse
 from streamgauge.model.errors import InputError
-from streamgauge.model.result import RESOURCE_COLUMNS, Latency, Limit, Limits, Share, Thread
+from streamgauge.model.result_base import Latency
+from streamgauge.model.result_columns import RESOURCE_COLUMNS
+from streamgauge.model.result_machine import Limits, Share, Thread
+from streamgauge.model.result_reasons import Limit
 from streamgauge.report.explain import sentences
 from streamgauge.runner.disk_stats import disk_name, read_disk
 from streamgauge.runner.thread_stats import busiest, read_threads

@@ -16,7 +16,7 @@ from streamgauge.model.errors import InputError
 from streamgauge.model.library import library_names, shipped_text
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
-from streamgauge.model.result import SearchAsked
+from streamgauge.model.result_asked import SearchAsked
 from streamgauge.model.system_file import SystemOverrides, choose_systems
 from streamgauge.model.units import format_duration, parse_duration, parse_rate, parse_size
 from streamgauge.model.workload import Workload

@@ -20,7 +20,7 @@ from streamgauge.fleet.binary import find_gauge
 from streamgauge.fleet.children import start_child, stop_child
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
-from streamgauge.model.result import INTERVAL_COLUMNS, RESOURCE_COLUMNS
+from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.phases import PhaseLog

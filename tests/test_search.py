@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from streamgauge.analysis.search import Hunt, Seen, judge, slope
-from streamgauge.model.result import Probe, SearchAsked
+from streamgauge.model.result_asked import SearchAsked
+from streamgauge.model.result_special import Probe
 
 ASKED = SearchAsked(first_msgs_s=10_000, width_percent=5, probe_s=8)
 

@@ -3,14 +3,20 @@ where a name and a password are asked for."""
 
 from __future__ import annotations
 
+import base64
+import datetime
+import functools
+import hmac
 import json
 import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._scram import (
@@ -18,14 +24,27 @@ from confluent_kafka.admin._scram import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from lab_support import lab, reference_log
-from streamgauge.systems import kafka_cluster, kafka_settings, nats_server, standalone
+from streamgauge.systems import (
+    kafka_cluster,
+    kafka_settings,
+    nats_server,
+    pulsar_settings,
+    rabbitmq_settings,
+    standalone,
+)
 from streamgauge.systems import kafka_wire as wire
 from streamgauge.systems.base import RunningSystem, SystemRequest
 from streamgauge.systems.certificates import Certificates, make_certificates
 from streamgauge.systems.kafka import Kafka, parse_address
 from streamgauge.systems.nats import Nats
-from streamgauge.systems.rabbitmq import installed_version
+from streamgauge.systems.pulsar import Pulsar
+from streamgauge.systems.rabbitmq import RabbitMq, installed_version
 from streamgauge.systems.security import Auth, Security, Tls
 
 pytestmark = pytest.mark.timeout(400)
@@ -120,14 +139,25 @@ def certificates(tmp_path: Path) -> Certificates:
     return make_certificates(tmp_path / "keys", [])
 
 
-def system_file(directory: Path, system: str, running: Sequence[str], authority: Path, auth: str) -> str:
-    secret = directory / "secret"
-    secret.write_text(SECRET + "\n")
-    secret.chmod(0o600)
+def system_file(
+    directory: Path,
+    system: str,
+    running: Sequence[str],
+    authority: Path,
+    auth: str,
+    *,
+    secret: str = SECRET,
+    more: str = "",
+    security: str = "",
+) -> str:
+    """A system file beside a file with a secret. `more` and `security`: further lines of it, and of its `security`."""
+    kept = directory / "secret"
+    kept.write_text(secret + "\n")
+    kept.chmod(0o600)
     path = directory / "theirs.yaml"
     path.write_text(
-        f"system: {system}\nconnect: {json.dumps(list(running))}\n"
-        f"security:\n  ca_file: {authority}\n  auth: {{{auth}}}\n"
+        f"system: {system}\nconnect: {json.dumps(list(running))}\n{more}"
+        f"security:\n  ca_file: {authority}\n  auth: {{{auth}}}\n{security}"
     )
     return str(path)
 
@@ -216,12 +246,12 @@ def test_a_nats_server_with_credentials_is_measured(
     assert_without(tmp_path / "runs", SECRET)
 
 
-def attached_file(directory: Path, running: RunningSystem, auth: str) -> str:
+def attached_file(directory: Path, running: RunningSystem, auth: str, **others: str) -> str:
     """A system file for a running system, as if somebody else had started it."""
     connection = running.connection
     authority = directory / "authority.pem"
     authority.write_text(connection["security"]["tls"]["ca_pem"])
-    return system_file(directory, running.name, connection["bootstrap"], authority, auth)
+    return system_file(directory, running.name, connection["bootstrap"], authority, auth, **others)
 
 
 @pytest.mark.jvm
@@ -275,3 +305,135 @@ def add_user(running: RunningSystem, authority: Path) -> None:
     )
     for done in admin.alter_user_scram_credentials([user]).values():
         done.result(30)
+
+
+# ---------------------------------------------------------------------- certificates of clients
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client's certificate, its key, and the authority that signed it."""
+
+    authority: Path
+    lines: str
+    """Of `security` in a system file."""
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Client:
+    """A certificate for `guest`, whom a new RabbitMQ knows."""
+
+    def signed(name: str, key: ec.EllipticCurvePrivateKey, ca: bool) -> x509.Certificate:
+        now = datetime.datetime.now(datetime.UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+            .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "clients")]))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(hours=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        )
+        return builder.sign(signer, hashes.SHA256())
+
+    signer, own = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    (tmp_path / "clients.pem").write_bytes(signed("clients", signer, ca=True).public_bytes(Encoding.PEM))
+    (tmp_path / "client.pem").write_bytes(signed("guest", own, ca=False).public_bytes(Encoding.PEM))
+    key = tmp_path / "client.key"
+    key.touch(mode=0o600)
+    key.write_bytes(own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return Client(tmp_path / "clients.pem", "  certificate_file: client.pem\n  key_file: client.key\n")
+
+
+@pytest.mark.server
+@needs_rabbitmq
+@pytest.mark.parametrize("queue", ["classic", "stream"])
+def test_rabbitmq_knows_a_client_by_its_certificate(
+    gauge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: Client, queue: str
+) -> None:
+    plugins = rabbitmq_settings.plugins_file
+    monkeypatch.setattr(
+        rabbitmq_settings,
+        "plugins_file",
+        lambda found: plugins(found).replace("[", "[rabbitmq_auth_mechanism_ssl,", 1).replace(",]", "]"),
+    )
+    theirs = {
+        "auth_mechanisms.1": "EXTERNAL",
+        "ssl_cert_login_from": "common_name",
+        "ssl_options.cacertfile": str(client.authority),
+        "ssl_options.verify": "verify_peer",
+        "ssl_options.fail_if_no_peer_cert": "true",
+    }
+    request = SystemRequest(tls=True, options={"queue": queue, "config": theirs})
+    running = RabbitMq().start(request, tmp_path / "rabbitmq", print)
+    try:
+        others = {"more": f"queue: {queue}\n", "security": client.lines}
+        if queue == "stream":
+            others["more"] += f"amqp: {json.dumps(running.connection['options']['amqp'])}\n"
+        file = attached_file(tmp_path, running, "mechanism: external", **others)
+        (found,) = measured(gauge, tmp_path, "--system", file)
+    finally:
+        running.stop()
+        running.wipe()
+    assert (found["tls"], found["authentication"], found["attached"]) == ("on", "external", True)
+    assert_without(tmp_path / "runs", "PRIVATE KEY")
+
+
+def web_token(secret: bytes, subject: str) -> str:
+    """A JSON web token (RFC 7519) with HMAC-SHA-256."""
+
+    def part(content: bytes) -> str:
+        return base64.urlsafe_b64encode(content).rstrip(b"=").decode("ascii")
+
+    said = part(b'{"alg":"HS256"}') + "." + part(json.dumps({"sub": subject}).encode())
+    return said + "." + part(hmac.digest(secret, said.encode("ascii"), "sha256"))
+
+
+@pytest.mark.jvm
+def test_pulsar_knows_a_client_by_its_token_or_its_certificate(
+    gauge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: Client
+) -> None:
+    secret = SECRET.ljust(32, "-").encode("ascii")
+    admin, bench = web_token(secret, "admin"), web_token(secret, "bench")
+    theirs = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
+    broker = {
+        "authenticationEnabled": "true",
+        "authenticationProviders": f"{theirs}Token,{theirs}Tls",
+        "tokenSecretKey": f"data:;base64,{base64.b64encode(secret).decode('ascii')}",
+        "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+        "brokerClientAuthenticationParameters": f"token:{admin}",
+    }
+    written = pulsar_settings.tls_settings
+    monkeypatch.setattr(
+        pulsar_settings,
+        "tls_settings",
+        lambda *args: written(*args) | {"tlsTrustCertsFilePath": str(client.authority)},
+    )
+    for name in ("get", "request"):
+        asked = functools.partial(getattr(httpx, name), headers={"Authorization": f"Bearer {admin}"})
+        monkeypatch.setattr(httpx, name, asked)
+    request = SystemRequest(tls=True, options={"broker": broker})
+    running = Pulsar().start(request, tmp_path / "pulsar", print)
+    try:
+        more = f"admin: {json.dumps(running.connection['options']['admin'])}\n"
+        file = attached_file(
+            tmp_path, running, "mechanism: token, token_file: secret", secret=bench, more=more
+        )
+        (by_token,) = measured(gauge, tmp_path, "--system", file)
+        file = attached_file(tmp_path, running, "mechanism: external", security=client.lines, more=more)
+        (by_certificate,) = measured(gauge, tmp_path, "--system", file)
+        file = attached_file(
+            tmp_path, running, "mechanism: token, token_file: secret", secret=bench[:-9], more=more
+        )
+        process = lab(gauge, tmp_path, "run", *SMALL, "--system", file, stderr=subprocess.STDOUT)
+        out, _ = process.communicate(timeout=120)
+    finally:
+        running.stop()
+        running.wipe()
+    assert (by_token["tls"], by_token["authentication"]) == ("on", "token")
+    assert (by_certificate["tls"], by_certificate["authentication"]) == ("on", "external")
+    assert process.returncode == 3, out
+    assert bench[:-9] not in out
+    for hidden in (bench, bench[:-9], "PRIVATE KEY"):
+        assert_without(tmp_path / "runs", hidden)

@@ -12,7 +12,9 @@ import pytest
 from sample_run import KAFKA, LOG, Shape, encode, finish_answer, probe, raw_trial, workload, write_table
 from streamgauge.analysis.cells import cells
 from streamgauge.analysis.trial import RawTrial, analyse
-from streamgauge.model.result import INTERVAL_COLUMNS, RESOURCE_COLUMNS, Durability, Lane
+from streamgauge.model.result import Durability
+from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
+from streamgauge.model.result_machine import Lane
 
 SMALL = workload(rate=2000, seconds=12)
 

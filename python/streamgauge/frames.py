@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamgauge.model.errors import InputError
-from streamgauge.model.result import INTERVAL_COLUMNS, RESOURCE_COLUMNS, Manifest, TrialResult
+from streamgauge.model.result import Manifest, TrialResult
+from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.store.directory import RunDirectory
 
 if TYPE_CHECKING:

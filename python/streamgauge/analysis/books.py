@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamgauge.analysis.intervals import Intervals, total
-from streamgauge.model.result import Audit, Headline, SubscriptionAudit
+from streamgauge.model.result import Audit, SubscriptionAudit
+from streamgauge.model.result_base import Headline
 
 
 def audit_of(finish: Mapping[str, Any] | None) -> Audit:

@@ -6,7 +6,9 @@ from collections import defaultdict
 
 from streamgauge.analysis.intervals import Intervals, Row, Window, total
 from streamgauge.analysis.percentiles import latency
-from streamgauge.model.result import BacklogAsked, CatchUp, Drain, Headline, PhaseFigures
+from streamgauge.model.result_asked import BacklogAsked
+from streamgauge.model.result_base import Headline, PhaseFigures
+from streamgauge.model.result_special import CatchUp, Drain
 from streamgauge.store.context import BacklogFacts, ReadFacts
 
 MEASURE, BUILD, CATCH_UP, AFTER = "measure", "build backlog", "catch-up", "after"

@@ -26,7 +26,7 @@ from streamgauge.model.durability import (
     Scope,
     Slope,
 )
-from streamgauge.model.result import Level
+from streamgauge.model.result_base import Level
 
 WAITS_SLOPE_MIN = 0.5
 WAITS_GAP_SHARE_MIN = 0.8

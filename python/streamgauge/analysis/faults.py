@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from streamgauge.analysis.acks import Acks
 from streamgauge.analysis.catch_up import phase_figures
 from streamgauge.analysis.intervals import Intervals, Window
-from streamgauge.model.result import Fault, Faults, PhaseFigures
+from streamgauge.model.result_base import PhaseFigures
+from streamgauge.model.result_special import Fault, Faults
 
 BEFORE, DURING, AFTER = "before", "during", "after"
 

@@ -1,6 +1,6 @@
 """A trial's intervals and resources as read from Parquet, with histograms merged on demand.
 
-Rows are one per interval, worker and role (columns: `model.result.INTERVAL_COLUMNS`). Workers are added up
+Rows are one per interval, worker and role (columns: `model.result_columns.INTERVAL_COLUMNS`). Workers are added up
 here; latencies are merged, never averaged. Levels (backlog, waiting) add up over workers, and of several
 subscriptions the one that lags most counts.
 """
@@ -20,7 +20,7 @@ import pyarrow.parquet as parquet
 
 from streamgauge.analysis.histograms import Histogram, decode, merge
 from streamgauge.analysis.percentiles import NS_PER_MS, Beyond
-from streamgauge.model.result import INTERVAL_COLUMNS, RESOURCE_COLUMNS
+from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 
 Row = dict[str, Any]
 Values = npt.NDArray[np.float64]

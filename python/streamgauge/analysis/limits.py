@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamgauge.model.result import Cpu, Limits, Share
+from streamgauge.model.result_machine import Cpu, Limits, Share
 
 NEAR_LIMIT_SHARE = 0.7
 """From here on a limit may explain a figure; below it for all limits, the bottleneck is unexplained."""

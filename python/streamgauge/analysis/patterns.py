@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from streamgauge.model.result import Pattern
+from streamgauge.model.result_reasons import Pattern
 
 Values = npt.NDArray[np.float64]
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from streamgauge.analysis.histograms import Histogram, rank_of
-from streamgauge.model.result import Latency
+from streamgauge.model.result_base import Latency
 
 NS_PER_MS = 1e6
 RANGE_MS = 3_600_000.0

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from streamgauge.model.result import Probe, Search, SearchAsked
+from streamgauge.model.result_asked import SearchAsked
+from streamgauge.model.result_special import Probe, Search
 from streamgauge.model.units import RATE_MAX_MSGS_S, format_duration, format_rate, round_rate
 
 GROWTH_SHARE_MAX = 0.001

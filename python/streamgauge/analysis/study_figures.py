@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from streamgauge.model.result import Drain, Latency, TrialResult
+from streamgauge.model.result import TrialResult
+from streamgauge.model.result_base import Latency
+from streamgauge.model.result_special import Drain
 
 Values = npt.NDArray[np.float64]
 

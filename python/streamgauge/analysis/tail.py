@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from streamgauge.analysis.intervals import Intervals, Series, Window, felt
 from streamgauge.analysis.percentiles import NS_PER_MS
-from streamgauge.model.result import Coincidence, Headline, Tail
+from streamgauge.model.result_base import Headline
+from streamgauge.model.result_reasons import Coincidence, Tail
 
 INTERVALS_MIN = 20
 CHANCE_MAX = 0.05

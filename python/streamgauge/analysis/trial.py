@@ -40,27 +40,13 @@ from streamgauge.analysis.intervals import (
 from streamgauge.analysis.lateness import lateness
 from streamgauge.analysis.percentiles import latency
 from streamgauge.analysis.untold import remarks, told, told_max, told_total
-from streamgauge.model.result import (
-    CatchUp,
-    Cpu,
-    Durability,
-    Fault,
-    Headline,
-    Lane,
-    Latency,
-    OnOff,
-    Pattern,
-    Phase,
-    Process,
-    Search,
-    Steadiness,
-    SubscriptionFigures,
-    SystemMetric,
-    TrialResult,
-    WarmUpResult,
-    WorkloadResult,
-)
+from streamgauge.model.result import Durability, OnOff, Phase, Steadiness, SubscriptionFigures, TrialResult
 from streamgauge.model.result import headline as headline_of
+from streamgauge.model.result_asked import WorkloadResult
+from streamgauge.model.result_base import Headline, Latency
+from streamgauge.model.result_machine import Cpu, Lane, Process, SystemMetric
+from streamgauge.model.result_reasons import Pattern
+from streamgauge.model.result_special import CatchUp, Fault, Search, WarmUpResult
 from streamgauge.store.context import BacklogFacts
 from streamgauge.store.directory import ACKS_NAME
 

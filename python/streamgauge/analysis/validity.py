@@ -13,19 +13,11 @@ from dataclasses import dataclass, field
 
 from streamgauge.analysis.lateness import Lateness
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
-from streamgauge.model.result import (
-    Audit,
-    Cpu,
-    Durability,
-    Headline,
-    Lane,
-    Latency,
-    Search,
-    Share,
-    Steadiness,
-    Validity,
-    WorkloadResult,
-)
+from streamgauge.model.result import Audit, Durability, Steadiness, Validity
+from streamgauge.model.result_asked import WorkloadResult
+from streamgauge.model.result_base import Headline, Latency
+from streamgauge.model.result_machine import Cpu, Lane, Share
+from streamgauge.model.result_special import Search
 
 SEND_DELAY_SHARE_MAX = 0.05
 SEND_DELAY_MS_FLOOR = 1.0

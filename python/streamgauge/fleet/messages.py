@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from streamgauge.model.result import Headline
+from streamgauge.model.result_base import Headline
 
 
 class Message(BaseModel):

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from streamgauge.model.result import Durability, Level, Model
+from streamgauge.model.result import Durability
+from streamgauge.model.result_base import Level, Model
 
 DURABILITY_FORMAT = 1
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.fault import read_faults
-from streamgauge.model.result import FaultAsked
+from streamgauge.model.result_asked import FaultAsked
 from streamgauge.model.units import parse_duration, parse_size, parse_warm_up
 from streamgauge.model.workload_file import Rate, read_rate
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from streamgauge.model.fault import describe
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.refusals import Refusals
-from streamgauge.model.result import BacklogAsked, FaultAsked, RateStep, SearchAsked
+from streamgauge.model.result_asked import BacklogAsked, FaultAsked, RateStep, SearchAsked
 from streamgauge.model.units import format_duration
 from streamgauge.model.workload_file import Rate, SearchFile, WorkloadFile
 

@@ -21,7 +21,7 @@ from streamgauge.model.document import parse_document
 from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import resolve_workload
-from streamgauge.model.result import Model
+from streamgauge.model.result_base import Model
 from streamgauge.model.scaling import Demand, Machine
 from streamgauge.model.study import Study, StudyCell
 from streamgauge.model.study_file import CellScale, ScaleFile, SystemOfStudy

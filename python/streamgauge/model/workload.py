@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streamgauge.model.fault import describe
-from streamgauge.model.result import (
+from streamgauge.model.result_asked import (
     BacklogAsked,
     FaultAsked,
     MessageSizes,

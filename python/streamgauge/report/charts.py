@@ -16,7 +16,8 @@ from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.intervals import Intervals, Series, Values, read_resources, series
 from streamgauge.analysis.percentiles import CURVE_STEPS_PER_DECADE, curve
 from streamgauge.analysis.trial import EXTRA_READER, MEASURE, has_extra_reader
-from streamgauge.model.result import Headline, TrialResult
+from streamgauge.model.result import TrialResult
+from streamgauge.model.result_base import Headline
 from streamgauge.report import words
 from streamgauge.report.foreign import PERIOD_S, ForeignResult
 from streamgauge.report.format import plural

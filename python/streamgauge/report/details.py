@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from streamgauge.model.result import CatchUp, Faults, Probe, Search, SubscriptionFigures, TrialResult
+from streamgauge.model.result import SubscriptionFigures, TrialResult
+from streamgauge.model.result_special import CatchUp, Faults, Probe, Search
 from streamgauge.report.format import count, percent, rate, seconds, significant
 
 PROBES_IN_TERMINAL = 12

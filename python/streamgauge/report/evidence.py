@@ -10,7 +10,8 @@ from html import escape
 from typing import Any
 
 from streamgauge.analysis.cells import Cell
-from streamgauge.model.result import Limits, Share, TrialResult
+from streamgauge.model.result import TrialResult
+from streamgauge.model.result_machine import Limits, Share
 from streamgauge.report import details, words
 from streamgauge.report.explain import explanation
 from streamgauge.report.format import (

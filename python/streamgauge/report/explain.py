@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from streamgauge.model.result import Pattern, TrialResult
+from streamgauge.model.result import TrialResult
+from streamgauge.model.result_reasons import Pattern
 from streamgauge.report.format import significant
 
 SERIES = {

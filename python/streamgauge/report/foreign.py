@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamgauge.model.result import Latency
+from streamgauge.model.result_base import Latency
 
 FILE_BYTES_MAX = 64 << 20
 PERIOD_S = 10.0

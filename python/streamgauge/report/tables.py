@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from html import escape
 
 from streamgauge.analysis.cells import Cell, cells
-from streamgauge.model.result import Latency, TrialResult
+from streamgauge.model.result import TrialResult
+from streamgauge.model.result_base import Latency
 from streamgauge.report import words
 from streamgauge.report.foreign import ForeignResult
 from streamgauge.report.format import percent, plural, rate, significant

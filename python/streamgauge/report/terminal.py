@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from streamgauge.analysis.cells import Cell, cells
-from streamgauge.model.result import Latency, TrialResult
+from streamgauge.model.result import TrialResult
+from streamgauge.model.result_base import Latency
 from streamgauge.report import details, encryption, words
 from streamgauge.report.format import count, milliseconds, percent, plural, rate, significant
 

@@ -10,7 +10,9 @@ from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.estimates import TRIALS_MIN
 from streamgauge.analysis.search import ACHIEVED_SHARE_MIN
 from streamgauge.model.fault import ENDS
-from streamgauge.model.result import Audit, CatchUp, Faults, Phase, Search, TrialResult, WorkloadResult
+from streamgauge.model.result import Audit, Phase, TrialResult
+from streamgauge.model.result_asked import WorkloadResult
+from streamgauge.model.result_special import CatchUp, Faults, Search
 from streamgauge.report.format import (
     count,
     exact_size,

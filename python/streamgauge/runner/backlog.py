@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
-from streamgauge.model.result import BacklogAsked
+from streamgauge.model.result_asked import BacklogAsked
 from streamgauge.runner import machine
 from streamgauge.runner.phases import AFTER, BUILD, CATCH_UP
 from streamgauge.runner.request import INTERVAL_S, catching_up, stop_s

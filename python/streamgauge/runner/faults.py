@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamgauge.model.fault import ENDS, FOLLOWERS, LEADER, ON_NETWORK, ON_STORAGE, describe
-from streamgauge.model.result import Fault, FaultAction, FaultAsked
+from streamgauge.model.result_asked import FaultAction, FaultAsked
+from streamgauge.model.result_special import Fault
 from streamgauge.runner.acks import AckWatch
 from streamgauge.systems import parts as parts_of
 from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError

@@ -18,7 +18,7 @@ from streamgauge.fleet.base import WorkerCalls
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.heartbeat import Heartbeat
 from streamgauge.fleet.messages import Interval, TrialStatus
-from streamgauge.model.result import WarmUpResult
+from streamgauge.model.result_special import WarmUpResult
 from streamgauge.model.workload import Workload
 from streamgauge.runner.interrupts import Interrupts
 from streamgauge.runner.observer import Observer, Snapshot

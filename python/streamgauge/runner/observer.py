@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streamgauge.model.result import Headline, TrialResult
+from streamgauge.model.result import TrialResult
+from streamgauge.model.result_base import Headline
 
 
 @dataclass(frozen=True)

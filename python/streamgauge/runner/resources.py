@@ -1,4 +1,4 @@
-"""Who used CPU, memory and disk in each interval (columns: model/result.py, RESOURCE_COLUMNS).
+"""Who used CPU, memory and disk in each interval (columns: model/result_columns.py, RESOURCE_COLUMNS).
 
 A thread of its own samples at the boundaries of the trial's intervals. What the host spent and none of the
 named processes did is charged to `others`.

@@ -16,7 +16,8 @@ from typing import Any
 from streamgauge.fleet.base import WorkerCalls
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.messages import Interval
-from streamgauge.model.result import Probe, Search, SearchAsked
+from streamgauge.model.result_asked import SearchAsked
+from streamgauge.model.result_special import Probe, Search
 from streamgauge.model.units import format_rate
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine

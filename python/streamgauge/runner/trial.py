@@ -23,7 +23,9 @@ from streamgauge.fleet.binary import find_gauge
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.messages import LaneStatus, TrialStatus
 from streamgauge.model.fault import ON_NETWORK, ON_STORAGE
-from streamgauge.model.result import Durability, Lane, Search, SystemMetric, TrialResult, WarmUpResult
+from streamgauge.model.result import Durability, TrialResult
+from streamgauge.model.result_machine import Lane, SystemMetric
+from streamgauge.model.result_special import Search, WarmUpResult
 from streamgauge.model.units import format_duration
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine, phases

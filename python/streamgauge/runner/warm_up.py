@@ -13,7 +13,7 @@ import numpy as np
 
 from streamgauge.analysis import steadiness
 from streamgauge.fleet.messages import Interval
-from streamgauge.model.result import Headline
+from streamgauge.model.result_base import Headline
 
 WINDOW = 10
 """Intervals."""

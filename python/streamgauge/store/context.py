@@ -11,18 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from streamgauge.model.result import (
-    Durability,
-    Fault,
-    Lane,
-    Model,
-    OnOff,
-    Phase,
-    Search,
-    SystemMetric,
-    WarmUpResult,
-    WorkloadResult,
-)
+from streamgauge.model.result import Durability, OnOff, Phase
+from streamgauge.model.result_asked import WorkloadResult
+from streamgauge.model.result_base import Model
+from streamgauge.model.result_machine import Lane, SystemMetric
+from streamgauge.model.result_special import Fault, Search, WarmUpResult
 
 if TYPE_CHECKING:
     from streamgauge.analysis.trial import RawTrial

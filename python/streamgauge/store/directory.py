@@ -15,7 +15,8 @@ from pydantic import ValidationError
 
 from streamgauge.model.durability import DurabilityReport
 from streamgauge.model.errors import InputError, Problem
-from streamgauge.model.result import Manifest, Model, TrialResult
+from streamgauge.model.result import Manifest, TrialResult
+from streamgauge.model.result_base import Model
 from streamgauge.store.context import TrialContext
 from streamgauge.store.files import LineWriter, write_atomically
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.model.errors import InputError
-from streamgauge.model.result import Level
+from streamgauge.model.result_base import Level
 from streamgauge.store.directory import list_runs
 
 

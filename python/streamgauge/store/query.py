@@ -2,7 +2,7 @@
 
 - `runs`: a row per run: run_id, started, status, streamgauge_version, command, trials, directory.
 - `trials`: a row per trial, with everything in `result.json`, nested names joined by `_`: publish_ms_p99, audit_lost; and started.
-- `intervals`, `resources`: the rows of the trials' Parquet files (model/result.py), with run_id and trial in front.
+- `intervals`, `resources`: the rows of the trials' Parquet files (model/result_columns.py), with run_id and trial in front.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamgauge.model.errors import InputError
-from streamgauge.model.result import INTERVAL_COLUMNS, RESOURCE_COLUMNS
+from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.model.result_figures import known_figures
 from streamgauge.store.directory import RunDirectory, list_runs
 from streamgauge.store.flat import flat

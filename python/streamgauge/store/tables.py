@@ -1,4 +1,4 @@
-"""Intervals and resources: from the lines written during a trial to Parquet (columns in model/result.py)."""
+"""Intervals and resources: from the lines written during a trial to Parquet (columns in model/result_columns.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet
 
 from streamgauge.fleet.messages import Interval, LatencyEntry
-from streamgauge.model.result import INTERVAL_COLUMNS, RESOURCE_COLUMNS
+from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.store.files import read_lines
 
 ROWS_PER_GROUP = 2000

@@ -18,7 +18,8 @@ from streamgauge.fleet.base import Fleet
 from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
-from streamgauge.model.result import BacklogAsked, Durability
+from streamgauge.model.result import Durability
+from streamgauge.model.result_asked import BacklogAsked
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.workload import Workload
 from streamgauge.runner.acks import AckWatch

@@ -1,0 +1,62 @@
+"""The columns of the tables beside a result: name -> type in Parquet."""
+
+from __future__ import annotations
+
+INTERVAL_COLUMNS: dict[str, str] = {
+    # Key.
+    "worker": "string",  # worker's name
+    "interval": "int32",  # index from the trial's start
+    "start_s": "float64",  # on the schedule's axis
+    "duration_s": "float64",
+    "role": "string",  # worker (counters), producer (publish, service, ... histograms), consumer (end-to-end)
+    "phase": "string",  # null for role worker: the phase in which the messages were intended
+    "subscription": "string",  # for consumer rows
+    # role worker: counters of what was seen in the interval, summed over subscriptions where they are per subscription.
+    "sent_msgs": "int64",
+    "sent_bytes": "int64",
+    "acked_msgs": "int64",
+    "acked_bytes": "int64",
+    "failed_msgs": "int64",
+    "retries": "int64",
+    "errors": "string",  # JSON object: kind -> count
+    "waiting_msgs": "int64",  # level at the end of the interval
+    "requests": "int64",
+    "batches": "int64",
+    "cpu_s": "float64",  # of the worker's process
+    "rss_bytes": "int64",
+    "backpressured_s": "float64",
+    # role consumer, one row per subscription with phase null for these counters; and per phase with the histogram.
+    "received_msgs": "int64",
+    "received_bytes": "int64",
+    "fetches": "int64",
+    "backlog_msgs": "int64",  # level at the end of the interval
+    # Histograms: HdrHistogram V2 deflate, raw bytes, ns; null where the row has none.
+    "publish": "binary",
+    "service": "binary",
+    "send_delay": "binary",
+    "backpressure": "binary",
+    "end_to_end": "binary",
+    "overflow": "int64",  # samples beyond 1 h, not in the histograms, summed over the row's metrics
+    "negative": "int64",  # samples below 0, not in the histograms
+    # Extremes of the row's headline metric (publish; end_to_end for role consumer) as the worker saw them, beyond the range included.
+    "min_ns": "int64",
+    "max_ns": "int64",
+}
+
+
+RESOURCE_COLUMNS: dict[str, str] = {
+    "interval": "int32",  # same index and axis as the intervals
+    "start_s": "float64",
+    "duration_s": "float64",
+    "scope": "string",  # system | worker | lab | others | host | thread (of the system: the busiest of each process, every 5 intervals)
+    "process": "string",  # name of the process for scopes system and worker; null otherwise
+    "cpu_s": "float64",  # user + system CPU spent in the interval; host: all cores together, steal excluded
+    "steal_s": "float64",  # host only
+    "rss_bytes": "int64",
+    "disk_write_bytes": "int64",
+    "disk_read_bytes": "int64",
+    # host only: the disk under the system's data, as the kernel counts it (/proc/diskstats).
+    "flushes": "int64",  # of its write cache: what an fsync waits for
+    "flush_s": "float64",  # time that they took, summed
+    "disk_busy_s": "float64",  # time with anything under way
+}
