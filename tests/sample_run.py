@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as parquet
-from streamgauge.analysis.trial import RawTrial, analyse
+from streamgauge.analysis.raw_trial import RawTrial
+from streamgauge.analysis.trial import analyse
 from streamgauge.model.result import Durability, Manifest, OnOff, Phase, TrialResult
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Level

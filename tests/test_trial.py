@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from sample_run import KAFKA, LOG, Shape, encode, finish_answer, probe, raw_trial, workload, write_table
 from streamgauge.analysis.cells import cells
-from streamgauge.analysis.trial import RawTrial, analyse
+from streamgauge.analysis.raw_trial import RawTrial
+from streamgauge.analysis.trial import analyse
 from streamgauge.model.result import Durability
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.model.result_machine import Lane

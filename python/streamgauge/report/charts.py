@@ -15,7 +15,7 @@ from typing import Any
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.intervals import Intervals, Series, Values, read_resources, series
 from streamgauge.analysis.percentiles import CURVE_STEPS_PER_DECADE, curve
-from streamgauge.analysis.trial import EXTRA_READER, MEASURE, has_extra_reader
+from streamgauge.analysis.raw_trial import EXTRA_READER, MEASURE, has_extra_reader
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Headline
 from streamgauge.report import words

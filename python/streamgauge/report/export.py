@@ -23,7 +23,7 @@ import pyarrow.parquet as parquet
 from streamgauge.analysis.histograms import Histogram, merge
 from streamgauge.analysis.intervals import Intervals, Row, Window, read_resources, series, total, total_s
 from streamgauge.analysis.percentiles import CURVE_STEPS_PER_DECADE, NS_PER_MS, curve
-from streamgauge.analysis.trial import MEASURE
+from streamgauge.analysis.raw_trial import MEASURE
 from streamgauge.model.result import TrialResult
 from streamgauge.report import words
 from streamgauge.report.foreign import PERIOD_S, ForeignError, ForeignResult, read_omb

@@ -18,7 +18,7 @@ from streamgauge.model.result_machine import Lane, SystemMetric
 from streamgauge.model.result_special import Fault, Search, WarmUpResult
 
 if TYPE_CHECKING:
-    from streamgauge.analysis.trial import RawTrial
+    from streamgauge.analysis.raw_trial import RawTrial
 
 TrialStatusName = Literal["running", "complete", "interrupted", "failed"]
 
@@ -96,7 +96,7 @@ class TrialContext(Model):
 
     def raw(self, directory: Path) -> RawTrial:
         """As the analysis wants it; the trial's tables are in `directory`."""
-        from streamgauge.analysis.trial import RawTrial
+        from streamgauge.analysis.raw_trial import RawTrial
 
         return RawTrial(
             run_id=self.run_id,

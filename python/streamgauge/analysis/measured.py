@@ -1,0 +1,160 @@
+"""A trial's data as the figures are computed from it: the intervals, the measured window, and the sums over it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamgauge.analysis.intervals import (
+    METRICS,
+    Intervals,
+    Row,
+    Series,
+    Window,
+    read_resources,
+    series,
+    total,
+    total_s,
+)
+from streamgauge.analysis.percentiles import latency
+from streamgauge.analysis.raw_trial import EXTRA_READER, MEASURE, RawTrial, has_extra_reader
+from streamgauge.analysis.untold import told
+from streamgauge.model.result import headline as headline_of
+from streamgauge.model.result_asked import WorkloadResult
+from streamgauge.model.result_base import Headline, Latency
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Sums over the measured window."""
+
+    duration_s: float
+    sent_msgs: int
+    acked_msgs: int
+    acked_bytes: int
+    received_msgs: int
+    received_bytes: int
+    backlog_msgs_max: int
+    waiting_msgs_max: int | None
+
+    def per_second(self, amount: float) -> float:
+        """A rate over the window; 0 when nothing was measured."""
+        return amount / self.duration_s if self.duration_s > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A trial's data, read and put in order."""
+
+    raw: RawTrial
+    everything: Intervals
+    intervals: Intervals
+    """Without what reads a backlog, which has figures of its own: the headline is of those that tail."""
+    window: Window
+    used: list[Row]
+    """Of the resources, what lies in the window."""
+    counted: Counted
+    headline: Headline
+    latencies: Mapping[str, Latency]
+    """Metric -> its distribution over the messages that were due in the measured phase."""
+    lined_up: Series
+    """Intervals and resources on one axis."""
+
+    @classmethod
+    def read(cls, raw: RawTrial) -> Measured:
+        """Reads the Parquet files in `raw.directory`. Raises HistogramError (a ValueError) for a damaged histogram."""
+        everything = Intervals.read(raw.directory)
+        intervals = everything.without(EXTRA_READER) if has_extra_reader(raw.workload) else everything
+        resources = read_resources(raw.directory)
+        window = _window(raw, intervals)
+        return cls(
+            raw=raw,
+            everything=everything,
+            intervals=intervals,
+            window=window,
+            used=[row for row in resources if window.holds(row)],
+            counted=_count(intervals, window),
+            headline=headline_of(raw.untold),
+            latencies={
+                metric: latency(intervals.histogram(metric, MEASURE), intervals.beyond(metric, MEASURE))
+                for metric in METRICS
+            },
+            lined_up=series(intervals, resources, MEASURE),
+        )
+
+    @property
+    def asked(self) -> WorkloadResult:
+        """The load that it was: at the rate that was found, where one was to be found."""
+        workload = self.raw.workload
+        return (
+            workload.model_copy(update={"rate_msgs_s": self.raw.rate_msgs_s}) if self.raw.search else workload
+        )
+
+    @property
+    def load_s(self) -> float:
+        """When the load ended, on the schedule's axis."""
+        ends = [float(row["start_s"]) + float(row["duration_s"]) for row in self.intervals.counters()]
+        return max(ends, default=self.raw.measure_until_s)
+
+    @property
+    def producers(self) -> int:
+        """Over all topics."""
+        return self.raw.workload.topics * self.raw.workload.producers_per_topic
+
+    def counters(self) -> list[Row]:
+        """The workers' counters in the window."""
+        return [row for row in self.intervals.counters() if self.window.holds(row)]
+
+    def held_share(self) -> float:
+        """Share of the time for which producers had something due and no room, the mean over producers."""
+        rows = self.counters()
+        seconds = total_s(rows, "duration_s")
+        held_s = total_s(rows, "backpressured_s")
+        return held_s / (self.producers * seconds) if self.producers and seconds else 0.0
+
+
+def _window(raw: RawTrial, intervals: Intervals) -> Window:
+    """The measured window. Where topics are only read, it ends with the last interval in which something came: there is an end to what
+    is there, and waiting behind it is no reading."""
+    if not raw.workload.consumes_only:
+        return Window(raw.measure_from_s, raw.measure_until_s)
+    ends = [
+        float(row["start_s"]) + float(row["duration_s"])
+        for row in intervals.receipts()
+        if row["received_msgs"]
+    ]
+    until_s = min(max(ends, default=raw.measure_until_s), raw.measure_until_s)
+    return Window(raw.measure_from_s, max(until_s, raw.measure_from_s))
+
+
+def _count(intervals: Intervals, window: Window) -> Counted:
+    counters = [row for row in intervals.counters() if window.holds(row)]
+    receipts = [row for row in intervals.receipts() if window.holds(row)]
+    durations = {int(row["interval"]): float(row["duration_s"]) for row in counters}
+    return Counted(
+        duration_s=sum(durations.values()),
+        sent_msgs=total(counters, "sent_msgs"),
+        acked_msgs=total(counters, "acked_msgs"),
+        acked_bytes=total(counters, "acked_bytes"),
+        received_msgs=total(receipts, "received_msgs"),
+        received_bytes=total(receipts, "received_bytes"),
+        backlog_msgs_max=max(intervals.level("backlog_msgs", receipts).values(), default=0),
+        waiting_msgs_max=max(intervals.level("waiting_msgs", counters).values(), default=0)
+        if told(counters, "waiting_msgs")
+        else None,
+    )
+
+
+def errors_of(counters: list[Row]) -> dict[str, int]:
+    """Kind -> count over the whole trial; the column holds a JSON object, or a mapping where the reader
+    decoded it.
+    """
+    errors: dict[str, int] = defaultdict(int)
+    for row in counters:
+        found = row["errors"]
+        kinds: Mapping[str, int] = json.loads(found) if isinstance(found, str) and found else (found or {})
+        for kind, count in kinds.items():
+            errors[kind] += int(count)
+    return {kind: count for kind, count in sorted(errors.items()) if count}

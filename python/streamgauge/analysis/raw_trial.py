@@ -1,0 +1,74 @@
+"""What the analysis of a trial begins with: what the runner collected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from streamgauge.model.result import Durability, OnOff, Phase
+from streamgauge.model.result_asked import WorkloadResult
+from streamgauge.model.result_machine import Lane, SystemMetric
+from streamgauge.model.result_special import Fault, Search, WarmUpResult
+from streamgauge.store.context import BacklogFacts
+
+MEASURE = "measure"
+"""The phase whose messages make the headline figures."""
+EXTRA_READER = "catch-up"
+"""The subscription that reads a backlog while others tail."""
+
+
+@dataclass
+class RawTrial:
+    """What the runner knows of a trial when its system is gone. Times are as in `TrialResult`."""
+
+    run_id: str
+    trial: int
+    repeat: int
+    started_unix_ms: int
+    ended_unix_ms: int
+    status: str
+    failure: str | None
+    system: str
+    system_title: str
+    system_version: str
+    client: str
+    nodes: int
+    attached: bool
+    durability: Durability
+    workload: WorkloadResult
+    seed: int
+    phases: list[Phase]
+    measure_from_s: float
+    """The measured window on the schedule's axis, at whole intervals."""
+    measure_until_s: float
+    directory: Path
+    """Holds intervals.parquet and resources.parquet (either may be missing when the trial ended early)."""
+    finish: dict[str, Any] | None
+    """The workers' /finish answers, merged; None when a worker was lost."""
+    probes: list[dict[str, Any]]
+    lanes: list[Lane]
+    cannot: list[str]
+    cores: int
+    system_metrics: list[SystemMetric] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Become warnings."""
+    rate_msgs_s: float | None = None
+    """The rate of the schedule: the workload's, or the one that was found."""
+    tls: OnOff = "off"
+    authentication: str | None = None
+    search: Search | None = None
+    backlog: BacklogFacts | None = None
+    warm_up: WarmUpResult | None = None
+    faults: list[Fault] = field(default_factory=list)
+    schedule_start_unix_ms: int | None = None
+    """When the schedule began, for what logs tell."""
+    fatal: list[str] = field(default_factory=list)
+    """Become reasons of invalidity."""
+    untold: dict[str, str] = field(default_factory=dict)
+    """Figures that the workers cannot tell, and why."""
+
+
+def has_extra_reader(workload: WorkloadResult) -> bool:
+    """Whether a further subscription reads the backlog while the others tail."""
+    return workload.backlog is not None and workload.backlog.reader == "extra"
