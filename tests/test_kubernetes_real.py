@@ -308,7 +308,7 @@ def test_an_image_that_is_not_there_is_said_at_once(tmp_path: Path, cluster: Clu
     lab = Lab(tmp_path, absent, broker, "--workers", "2")
     out = lab.out()
     assert lab.process.returncode == 3
-    assert "the workers could not be started: pod streamgauge-" in out.replace("\n", " ")
+    assert "fleet failed: the workers could not be started: pod streamgauge-" in out.replace("\n", " ")
     assert "ErrImageNeverPull" in out
     assert left(cluster) == []
 

@@ -305,6 +305,20 @@ def test_a_killed_worker_is_said_and_what_was_measured_is_kept(start_lab: StartL
     assert (lab.run / "trials" / "001" / "logs" / "double.log").is_file()
 
 
+def test_a_worker_that_does_not_start_is_not_blamed_on_the_system(
+    start_lab: StartLab, tmp_path: Path
+) -> None:
+    (tmp_path / "gauge").write_text(
+        "#!/bin/sh\n[ $1 = probe ] && exit 3\necho 'no room for a worker' >&2\nexit 2\n"
+    )
+    lab = start_lab("run", *SHORT)
+    status, _, stderr = lab.end(30)
+    assert status == 3, stderr
+    assert lab.result()["failure"].startswith(
+        "fleet failed: the worker ended with status 2: no room for a worker"
+    )
+
+
 def test_a_hanging_worker_is_lost(start_lab: StartLab) -> None:
     lab = start_lab("run", "--rate", "1000", "--duration", "60s", "--warmup", "1s")
     lab.await_measuring(3)
