@@ -87,7 +87,10 @@ def result(name: str, disks: int = 1, lost: int = 0, **others: object) -> Durabi
             metadata="ordered", sync_delay_ms=5, rate_msgs_s=1000, message_size_bytes=128, partitions=1
         ),
         response=DoseResponse(
-            slopes=[Slope(nodes=nodes, parts=nodes, slope=float(disks), waits=disks > 0)],
+            slopes=[
+                Slope(nodes=held, parts=held, slope=float(disks), waits=disks > 0)
+                for held in ([[node] for node in nodes] if count > 1 else []) + [nodes]
+            ],
             disks=disks,
             disks_told="waits for its disk" if disks else "waits for no disk",
             copies=2 if count == 3 else 1,
@@ -150,6 +153,12 @@ def test_a_statement_about_waiting_follows_the_response_of_every_cell() -> None:
     word, why = verdict(FLUSHES, ignores[0])
     assert word == "not shown"
     assert "3 nodes: not measured" in why
+
+
+def test_what_slow_syncs_add_is_told_of_one_node_and_of_all() -> None:
+    _, why = verdict(FLUSHES, result("kafka-flush-1"), result("kafka-flush-1-3", disks=3))
+    assert "(1.00 ms of publish p50 per ms that every sync takes longer)" in why
+    assert "grows by 3.00 to 3.00 ms when it is one node's, by 3.00 ms when it is all nodes')" in why
 
 
 def test_that_every_message_is_synced_needs_syncs_that_are_waited_for() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from streamgauge.model.durability import CutSummary, DurabilityResult, Pace, Scope
+from streamgauge.model.durability import CutSummary, DoseResponse, DurabilityResult, Pace, Scope
 from streamgauge.model.durability_study import DurabilityStudyFile, ShowsFile, StatementFile
 
 Word = Literal["holds", "does not hold", "not shown"]
@@ -131,9 +131,23 @@ def _waits(result: DurabilityResult, expected: bool) -> tuple[bool | None, str]:
     response = result.response
     if response is None or response.disks is None:
         return None, f"whether an acknowledgement waits for disks was not found out{_ended(result)}"
-    slope = next((one for one in response.slopes if len(one.nodes) == result.nodes), None)
-    figures = f" ({slope.slope:.2f} ms of publish p50 per ms that every sync takes longer)" if slope else ""
-    return (response.disks > 0) == expected, f"an acknowledgement {response.disks_told}{figures}"
+    return (
+        response.disks > 0
+    ) == expected, f"an acknowledgement {response.disks_told}{_growth(response, result.nodes)}"
+
+
+def _growth(response: DoseResponse, nodes: int) -> str:
+    """What a slower sync adds to the latency: of one node at a time, and of all together."""
+    alone = sorted(one.slope for one in response.slopes if len(one.nodes) == 1)
+    whole = next((one.slope for one in response.slopes if len(one.nodes) == nodes), None)
+    if whole is None:
+        return ""
+    if nodes == 1 or not alone:
+        return f" ({whole:.2f} ms of publish p50 per ms that every sync takes longer)"
+    return (
+        f" (per ms that syncs take longer, publish p50 grows by {alone[0]:.2f} to {alone[-1]:.2f} ms when it is "
+        f"one node's, by {whole:.2f} ms when it is all nodes')"
+    )
 
 
 def _syncs(result: DurabilityResult, expected: bool) -> tuple[bool | None, str]:
