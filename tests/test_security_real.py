@@ -348,10 +348,10 @@ def client(tmp_path: Path) -> Client:
 
 @pytest.mark.server
 @needs_rabbitmq
-@pytest.mark.parametrize("queue", ["classic", "stream"])
 def test_rabbitmq_knows_a_client_by_its_certificate(
-    gauge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: Client, queue: str
+    gauge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: Client
 ) -> None:
+    # Its plugin for streams does not, in the version that is tested with (docs/security.md).
     plugins = rabbitmq_settings.plugins_file
     monkeypatch.setattr(
         rabbitmq_settings,
@@ -365,13 +365,12 @@ def test_rabbitmq_knows_a_client_by_its_certificate(
         "ssl_options.verify": "verify_peer",
         "ssl_options.fail_if_no_peer_cert": "true",
     }
-    request = SystemRequest(tls=True, options={"queue": queue, "config": theirs})
+    request = SystemRequest(tls=True, options={"queue": "classic", "config": theirs})
     running = RabbitMq().start(request, tmp_path / "rabbitmq", print)
     try:
-        others = {"more": f"queue: {queue}\n", "security": client.lines}
-        if queue == "stream":
-            others["more"] += f"amqp: {json.dumps(running.connection['options']['amqp'])}\n"
-        file = attached_file(tmp_path, running, "mechanism: external", **others)
+        file = attached_file(
+            tmp_path, running, "mechanism: external", more="queue: classic\n", security=client.lines
+        )
         (found,) = measured(gauge, tmp_path, "--system", file)
     finally:
         running.stop()
