@@ -30,6 +30,7 @@ STALL_S = 1.0
 ABOVE_MS = (100, 500, 900)
 # The longest of a busy machine's moments is not the broker's: so often it is tried to see the stall alone.
 ATTEMPTS = 3
+pytestmark = pytest.mark.usefixtures("one_probe")
 LAB = [sys.executable, "-c", "from streamgauge.cli import main; main()"]
 
 

@@ -28,7 +28,7 @@ rate: 4000
 warmup: 1s
 duration: 5s
 """
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("one_probe")]
 
 
 def lab(directory: Path, *arguments: str, workload: str = WORKLOAD) -> subprocess.Popen[str]:

@@ -22,11 +22,11 @@ def call(gauge: Path, directory: Path, *arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def run(gauge: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(real_gauge: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run on the reference log; its directory."""
     directory = tmp_path_factory.mktemp("real")
     load = ("--rate", "5000", "--duration", "5s", "--warmup", "2s", "--seed", "1")
-    process = lab(gauge, directory, "run", "1-topic-16-partitions-100b", "--system", "gauge-log", *load)
+    process = lab(real_gauge, directory, "run", "1-topic-16-partitions-100b", "--system", "gauge-log", *load)
     _, stderr = process.communicate(timeout=120)
     # A crowded machine may make a trial invalid, and nothing else.
     assert process.returncode in (0, 1), stderr

@@ -234,6 +234,7 @@ def test_bookies_metrics_are_read_from_prometheus_text() -> None:
 
 @pytest.mark.jvm
 @pytest.mark.timeout(400)
+@pytest.mark.usefixtures("one_probe")
 def test_a_short_trial_is_valid_and_its_audit_clean(tmp_path: Path) -> None:
     command = [*LAB, "run", "1-topic-16-partitions-100b", "--system", "pulsar", "--durability", "L3"]
     command += ["--rate", "2000", "--duration", "3s", "--warmup", "2s", "--out", str(tmp_path)]

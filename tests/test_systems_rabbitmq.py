@@ -161,6 +161,7 @@ def test_the_stream_plugin_is_there_for_its_clients_alone() -> None:
     ],
     ids=["classic", "quorum", "stream", "stream over AMQP"],
 )
+@pytest.mark.usefixtures("one_probe")
 def test_a_short_trial_is_valid_and_its_audit_clean(
     tmp_path: Path, options: dict[str, str], level: str
 ) -> None:
