@@ -131,9 +131,8 @@ def _waits(result: DurabilityResult, expected: bool) -> tuple[bool | None, str]:
     response = result.response
     if response is None or response.disks is None:
         return None, f"whether an acknowledgement waits for disks was not found out{_ended(result)}"
-    return (
-        response.disks > 0
-    ) == expected, f"an acknowledgement {response.disks_told}{_growth(response, result.nodes)}"
+    told = f"an acknowledgement {response.disks_told}{_growth(response, result.nodes)}"
+    return (response.disks > 0) == expected, told
 
 
 def _growth(response: DoseResponse, nodes: int) -> str:

@@ -18,7 +18,7 @@ from streamgauge.analysis.acks import Acks
 from streamgauge.analysis.books import audit_of, disagreements
 from streamgauge.analysis.catch_up import catch_up
 from streamgauge.analysis.faults import faults as fault_figures
-from streamgauge.analysis.intervals import Intervals, total
+from streamgauge.analysis.intervals import total
 from streamgauge.analysis.lateness import lateness
 from streamgauge.analysis.measured import Measured, errors_of
 from streamgauge.analysis.notes import clock_notes, clocks, fatal, late_in
@@ -36,8 +36,7 @@ from streamgauge.analysis.usage import (
     write_amplification,
 )
 from streamgauge.model.result import Steadiness, SubscriptionFigures, TrialResult
-from streamgauge.model.result_base import Latency
-from streamgauge.model.result_machine import Cpu, Limits, Process, Share
+from streamgauge.model.result_machine import Cpu, Limits, Process, Share, Thread
 from streamgauge.model.result_reasons import Bottleneck, Pattern
 from streamgauge.model.result_special import CatchUp, Search
 from streamgauge.store.directory import ACKS_NAME
@@ -58,7 +57,9 @@ def analyse(raw: RawTrial) -> TrialResult:
     cpu, processes = cpu_of(measured), processes_of(measured)
     shares = _shares(measured, machine, cpu, processes)
     amplification = write_amplification(processes, counted)
-    bottle = _bottleneck(measured, machine, shares, amplification)
+    busiest = bottleneck.threads(measured.used)
+    bottle = _bottleneck(measured, machine, shares, busiest, amplification)
+    subscriptions = _subscriptions(measured)
     caught = _caught_up(measured)
     evidence = _evidence(
         measured, search=soaked(measured, cpu), caught=caught, cpu=cpu, shares=shares, binding=bottle.binding
@@ -85,8 +86,8 @@ def analyse(raw: RawTrial) -> TrialResult:
         seed=raw.seed,
         phases=raw.phases,
         **{f"{metric}_ms": figures for metric, figures in measured.latencies.items()},
-        end_to_end_by_subscription_ms=_by_subscription(measured.everything),
-        subscriptions=_subscriptions(measured),
+        end_to_end_by_subscription_ms={one.name: one.end_to_end_ms for one in subscriptions},
+        subscriptions=subscriptions,
         search=evidence.search,
         catch_up=caught,
         warm_up=raw.warm_up,
@@ -128,7 +129,7 @@ def analyse(raw: RawTrial) -> TrialResult:
             cores=raw.cores,
             stops_ms=tail_module.stops(raw.directory / "logs", raw.schedule_start_unix_ms, INTERVAL_S),
         ),
-        threads=bottleneck.threads(measured.used),
+        threads=busiest,
         write_amplification=amplification,
         lanes=raw.lanes,
         cannot=raw.cannot,
@@ -204,7 +205,11 @@ def _shares(measured: Measured, machine: Limits, cpu: Cpu, processes: list[Proce
 
 
 def _bottleneck(
-    measured: Measured, machine: Limits, shares: list[Share], amplification: float | None
+    measured: Measured,
+    machine: Limits,
+    shares: list[Share],
+    busiest: list[Thread],
+    amplification: float | None,
 ) -> Bottleneck:
     """Which limit binds, where the system was at its most."""
     raw, counted, asked = measured.raw, measured.counted, measured.asked
@@ -220,7 +225,7 @@ def _bottleneck(
         at_its_most=not raw.workload.consumes_only
         and (asked.arrival == "closed" or raw.search is not None or fell_short),
         shares=[] if raw.attached else shares,
-        busiest=bottleneck.threads(measured.used),
+        busiest=busiest,
         others=[
             bottleneck.fsync_limit(measured.used, machine),
             window_limit,
@@ -230,21 +235,10 @@ def _bottleneck(
     )
 
 
-def _by_subscription(intervals: Intervals) -> dict[str, Latency]:
-    return {
-        name: latency(
-            intervals.histogram("end_to_end", MEASURE, name),
-            intervals.beyond("end_to_end", MEASURE, name),
-        )
-        for name in intervals.subscriptions()
-    }
-
-
 def _subscriptions(measured: Measured) -> list[SubscriptionFigures]:
     intervals, counted = measured.everything, measured.counted
     rows = [row for row in intervals.receipts() if measured.window.holds(row)]
     extra = has_extra_reader(measured.raw.workload)
-    latencies = _by_subscription(intervals)
     figures = []
     for name in intervals.subscriptions():
         mine = [row for row in rows if row["subscription"] == name]
@@ -255,7 +249,10 @@ def _subscriptions(measured: Measured) -> list[SubscriptionFigures]:
                 consume_rate_msgs_s=counted.per_second(total(mine, "received_msgs")),
                 consume_rate_mb_s=counted.per_second(total(mine, "received_bytes")) / BYTES_PER_MB,
                 backlog_msgs_max=max(intervals.level("backlog_msgs", mine).values(), default=0),
-                end_to_end_ms=latencies[name],
+                end_to_end_ms=latency(
+                    intervals.histogram("end_to_end", MEASURE, name),
+                    intervals.beyond("end_to_end", MEASURE, name),
+                ),
             )
         )
     return figures
