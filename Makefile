@@ -1,8 +1,14 @@
 # make bench    measure a messaging system on this machine: sets everything up, runs, prints a table and names the report
-# make test     all tests
+# make test     all tests that a change must pass, Rust's and Python's (docs/testing.md)
+# make test-fast  those that start nothing, for the loop while writing: about a minute
+# make test-long  experiments and variants that take long; not part of make test
 # make lint     formatting, lints and types
 # make format   format the sources
 # make build    set up .venv with both programs, streamgauge and gauge, and nothing else
+# make fuzz     feed every parser of what others send or write with inputs that find their way by coverage, a few seconds each (fuzz/README.md)
+# make lock     write the locked Python packages (requirements/) anew; needs uv
+# make audit    known vulnerabilities and licences of everything that is locked; needs cargo-deny, pip-audit and the network (docs/dependencies.md)
+# make sbom     list what the gauge binary and the lab are made of: dist/streamgauge.cdx.json (CycloneDX)
 # make chart    check the Helm chart and render it for its tests; needs helm
 # make test-kubernetes  tests on the cluster of KUBECONFIG (tests/test_kubernetes_real.py says what it needs); not part of make test
 # make clean    remove what make made (runs/ holds your measurements and stays)
@@ -20,6 +26,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 ARGS ?=
+TARGET ?=
 
 # Where rustup puts cargo, for a shell that was started before Rust was installed. The user's own cargo goes first.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -31,7 +38,7 @@ export PIP_USER := 0
 RUST_SOURCES := Cargo.toml Cargo.lock .cargo/config.toml $(shell find crates)
 PACKAGE_SOURCES := pyproject.toml README.md $(shell find streamgauge.data)
 
-.PHONY: help bench build test test-rust test-python test-kubernetes chart lint format clean machine-build machine-lint machine-bench machine-test
+.PHONY: help bench build test test-rust test-python test-fast test-long test-kubernetes chart fuzz lock audit sbom lint format clean machine-build machine-lint machine-bench machine-test
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -41,29 +48,43 @@ bench: machine-bench $(VENV)/.package
 
 build: machine-build $(VENV)/.package
 
-test: test-rust test-python
+test: machine-test $(VENV)/.package $(VENV)/.tools
+	@$(BIN)/python tools/suite.py all $(ARGS)
 
-test-rust: machine-test
-	@started=$$SECONDS; set -x; cargo test --release --workspace; { set +x; } 2>/dev/null; \
-	echo "the Rust tests took $$((SECONDS - started)) s (building included)"
+test-rust: machine-test $(VENV)/.made
+	@$(BIN)/python tools/suite.py rust
 
-test-python: machine-test $(VENV)/.package $(VENV)/.tools
-	$(BIN)/python -m pytest $(ARGS)
+test-python test-fast test-long: test-%: machine-test $(VENV)/.package $(VENV)/.tools
+	@$(BIN)/python tools/suite.py $* $(ARGS)
 
 test-kubernetes: machine-build $(VENV)/.package $(VENV)/.tools
 	STREAMGAUGE_KUBERNETES=1 $(BIN)/python -m pytest -m kubernetes tests/test_kubernetes_real.py $(ARGS)
+
+fuzz: machine-build $(VENV)/.dependencies $(VENV)/.tools
+	tools/fuzz.sh $(TARGET)
 
 chart:
 	helm lint --strict --kube-version 1.34.0 --values tests/data/chart-values.yaml deploy/helm/streamgauge
 	tools/render-chart.sh render > tests/data/chart-rendered.yaml.new
 	mv tests/data/chart-rendered.yaml.new tests/data/chart-rendered.yaml
 
-lint: machine-lint $(VENV)/.package $(VENV)/.tools
-	cargo fmt --all --check
-	cargo clippy --release --workspace --all-targets -- -D warnings
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
+lock:
+	tools/lock-python.sh
+
+audit:
+	tools/audit.sh
+
+sbom: $(VENV)/.made
+	@mkdir -p dist
+	$(BIN)/python tools/sbom.py > dist/streamgauge.cdx.json
+
+# Nothing of ours is built for it: clippy and mypy need dependencies alone.
+lint: machine-lint $(VENV)/.dependencies $(VENV)/.tools
+	@tools/timed "cargo fmt" cargo fmt --all --check
+	@tools/timed "cargo clippy" cargo clippy --locked --release --workspace --all-targets -- -D warnings
+	@tools/timed "ruff format" $(BIN)/ruff format --check .
+	@tools/timed "ruff check" $(BIN)/ruff check .
+	@tools/timed "mypy" $(BIN)/mypy
 
 format: machine-lint $(VENV)/.tools
 	cargo fmt --all
@@ -71,33 +92,34 @@ format: machine-lint $(VENV)/.tools
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf target $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf target fuzz/target fuzz/corpus fuzz/seeds fuzz/artifacts $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find python tests benches -name __pycache__ -type d -prune -exec rm -rf {} +
 
 machine-build machine-lint machine-bench machine-test: machine-%:
 	@tools/prepare-machine.sh $*
 
-# requirements GROUP: what pyproject.toml asks for, one requirement a line.
-define requirements
-$(BIN)/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb")); print(*$(1), sep="\n")'
-endef
+# Versions and checksums are those of requirements/, which tools/lock-python.sh makes of pyproject.toml.
+INSTALL_LOCKED := $(PIP) install --quiet --require-hashes --requirement
 
 # The environment with what builds the package. Builds are not isolated from it: pip would fetch maturin for each of them.
-$(VENV)/.made: | machine-build
+$(VENV)/.made: requirements/build.txt | machine-build
 	@echo "making the virtual environment $(VENV)"
 	@"$$(tools/prepare-machine.sh python)" -m venv --clear $(VENV)
-	@$(call requirements,project["build-system"]["requires"]) > $(VENV)/build-requirements.txt
-	$(PIP) install --quiet --requirement $(VENV)/build-requirements.txt
+	$(INSTALL_LOCKED) requirements/build.txt
 	@touch $@
 
-# Both programs and the dependencies. cargo goes first because it shows its progress; maturin finds its work done.
+# What the Python package depends on.
+$(VENV)/.dependencies: $(VENV)/.made requirements/run.txt | machine-build
+	@tools/timed "pip: dependencies" $(INSTALL_LOCKED) requirements/run.txt
+	@touch $@
+
+# Both programs. cargo goes first because it shows its progress; maturin finds its work done.
 # The install is editable: a change in python/ counts at once, and one in crates/ with the next make.
-$(VENV)/.package: $(VENV)/.made $(RUST_SOURCES) $(PACKAGE_SOURCES) | machine-build
-	cargo build --release --package gauge
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --quiet --no-build-isolation --editable .
+$(VENV)/.package: $(VENV)/.dependencies $(RUST_SOURCES) $(PACKAGE_SOURCES) | machine-build
+	@tools/timed "cargo build" cargo build --locked --release --package gauge
+	@PATH="$(CURDIR)/$(BIN):$$PATH" tools/timed "pip: streamgauge" $(PIP) install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
 
-$(VENV)/.tools: $(VENV)/.made pyproject.toml | machine-build
-	@$(call requirements,project["project"]["optional-dependencies"]["dev"]) > $(VENV)/tool-requirements.txt
-	$(PIP) install --quiet --requirement $(VENV)/tool-requirements.txt
+$(VENV)/.tools: $(VENV)/.made requirements/dev.txt | machine-build
+	@tools/timed "pip: tools" $(INSTALL_LOCKED) requirements/dev.txt
 	@touch $@

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from lanes import pytest_collection_modifyitems as pytest_collection_modifyitems
+from lanes import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
+from quiet import Witness, note_disturbance
+from quiet import pytest_terminal_summary as pytest_terminal_summary
+from skips import pytest_configure as pytest_configure
 from streamgauge.fleet.base import FleetFailure
 from streamgauge.fleet.binary import find_gauge
+from streamgauge.systems.base import RunningSystem, SystemRequest
+from streamgauge.systems.rabbitmq import RabbitMq
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +51,57 @@ def gauge(real_gauge: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def one_probe(gauge: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for what finds its gauge itself."""
     monkeypatch.setenv("GAUGE", str(gauge))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_jvm(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Java without its optimising compiler, for every JVM that a test starts. No test asserts what that compiler gains after minutes, and
+    its work is most of what a start costs: 28 s of CPU for Pulsar, 12 s without it; 6.5 s and 2.5 s for Kafka. A JVM's command line
+    remains what the lab wrote.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin" if home else None)
+    if java is None:
+        return
+    wrapper = tmp_path_factory.mktemp("jdk") / "bin" / "java"
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        "#!/bin/bash\nexport JAVA_TOOL_OPTIONS=-XX:TieredStopAtLevel=1\n"
+        f'exec -a "$0" {shlex.quote(str(Path(java).resolve()))} "$@"\n',
+        encoding="utf-8",
+    )
+    wrapper.chmod(0o755)
+    os.environ["JAVA_HOME"] = str(wrapper.parent.parent)
+
+
+@pytest.fixture
+def disturbance(request: pytest.FixtureRequest) -> Iterator[Callable[[], str | None]]:
+    """Tells what has disturbed the machine since the test began, if anything has; a test that asks asserts less then, and is named in the
+    summary."""
+    witness = Witness()
+
+    def ask() -> str | None:
+        found = witness.disturbance()
+        if found is not None:
+            note_disturbance(request, found)
+        return found
+
+    yield ask
+    witness.end()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_streams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
+    """A RabbitMQ node with the stream plugin, for all tests that need no more than a node."""
+    directory = tmp_path_factory.mktemp("rabbitmq") / "data"
+    running = RabbitMq().start(SystemRequest(options={"queue": "stream"}), directory, print)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(rabbitmq_streams: RunningSystem) -> RunningSystem:
+    """The same node over AMQP, with classic queues and persistent messages."""
+    addresses = rabbitmq_streams.connection["options"]["amqp"]
+    options = {"queue": "classic", "persistent": True}
+    return RabbitMq().attach(SystemRequest(connect=tuple(addresses), options=options))

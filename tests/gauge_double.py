@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from hdrh.histogram import HdrHistogram
@@ -379,7 +380,7 @@ class Worker:
         return trial.status()
 
 
-def make_handler(worker: Worker) -> type[BaseHTTPRequestHandler]:
+def make_handler(worker: Worker, token: str) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -389,6 +390,8 @@ def make_handler(worker: Worker) -> type[BaseHTTPRequestHandler]:
             body = json.loads(self.rfile.read(length) or b"{}")
             options = dict(pair.split("=", 1) for pair in query.split("&") if "=" in pair)
             try:
+                if self.headers["Authorization"] != f"Bearer {token}":
+                    raise Refusal(401, "unauthorized", "expected the token")
                 status, value = 200, worker.call(self.command, path, options, body)
             except Refusal as refusal:
                 status, value = refusal.status, refusal.body
@@ -413,9 +416,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("command", choices=["worker"])
     parser.add_argument("--listen", required=True)
-    parser.parse_args()
+    parser.add_argument("--token-file", required=True)
+    token = Path(parser.parse_args().token_file).read_text()
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), make_handler(Worker()))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), make_handler(Worker(), token))
     server.daemon_threads = True
     print(f"ready 127.0.0.1:{server.server_address[1]}", flush=True)
     server.serve_forever()

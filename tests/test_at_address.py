@@ -19,9 +19,11 @@ def run(gauge: Path, directory: Path, *arguments: str) -> tuple[int, str]:
 
 
 def test_a_system_is_started_and_measured_where_it_was_asked_for(gauge: Path, tmp_path: Path) -> None:
-    what = ("--rate", "1000", "--duration", "2s", "--warmup", "1s", "--at", OTHER)
+    what = ("--rate", "1000", "--duration", "2s", "--warmup", "1s", "--at", OTHER, "--insecure")
     status, out = run(gauge, tmp_path, *what)
     assert status in (0, 1), out
+    told = f"note: gauge-log: clients are served at {OTHER} whoever they are, in plain text (--insecure)"
+    assert told in out
     assert lab_support.result(tmp_path)["audit"]["clean"]
     log = (tmp_path / "runs/latest/trials/001/logs/gauge-log.log").read_text(encoding="utf-8")
     assert f"ready {OTHER}:" in log
@@ -34,6 +36,20 @@ def test_a_system_is_started_and_measured_where_it_was_asked_for(gauge: Path, tm
         (("--at", "broker-1"), "--at broker-1: is no IP address"),
         (("--at", "0.0.0.0"), "is every address and so none that clients could be told"),
         (("--at", OTHER, "--system", "rabbitmq"), "rabbitmq is started on loopback alone"),
+        (
+            ("--at", OTHER),
+            "gauge-log would serve whoever reaches that address, in plain text: expected --tls on",
+        ),
+        (("--at", OTHER, "--tls", "off"), "or --insecure when the network is yours alone"),
+        (
+            ("--at", OTHER, "--tls", "both"),
+            "gauge-log would serve whoever reaches that address, in plain text",
+        ),
+        (("--insecure",), "--insecure: says who is served at an address (--at); leave it out"),
+        (
+            ("--at", OTHER, "--tls", "on", "--system", "kafka", "--fleet", "omb:http://127.0.0.1:1"),
+            "OMB's drivers are written here for plain text, without credentials",
+        ),
         (
             ("--at", OTHER, "--system", "kafka", "--connect", "127.0.0.1:9092"),
             "kafka is not started, it runs already",

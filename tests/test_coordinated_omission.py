@@ -23,13 +23,14 @@ import pyarrow.parquet as pq
 import pytest
 from streamgauge.analysis.histograms import Histogram, merge, merge_encoded
 
-RATE = 20_000
-DURATION_S = 20
+RATE = 5_000
+DURATION_S = 12
 STALL_S = 1.0
 # Latencies at which the shares of late messages are compared with the schedule.
 ABOVE_MS = (100, 500, 900)
-# The longest of a busy machine's moments is not the broker's: so often it is tried to see the stall alone.
-ATTEMPTS = 3
+# A broker that goes on works off what has waited at no less than this many times the rate at which more comes. That is little: it needs a
+# tenth of a core for the rate itself.
+CATCHES_UP = 2
 pytestmark = pytest.mark.usefixtures("one_probe")
 LAB = [sys.executable, "-c", "from streamgauge.cli import main; main()"]
 
@@ -76,11 +77,12 @@ def run_with_a_stall(
             if event["event"] == "phase" and event["name"] == "measure":
                 time.sleep(DURATION_S / 3)
                 broker = broker_of(lab, system)
-                began_s = time.monotonic()
                 os.kill(broker, signal.SIGSTOP)
+                began_s = time.monotonic()
                 time.sleep(STALL_S)
-                os.kill(broker, signal.SIGCONT)
+                # It stands for longer than this, never for less, however busy the machine is.
                 stalled_s = time.monotonic() - began_s
+                os.kill(broker, signal.SIGCONT)
     finally:
         if lab.poll() is None:
             lab.terminate()
@@ -98,72 +100,42 @@ def measured(trial: Path, metric: str) -> list[Histogram]:
     return [merge_encoded(row[metric] for row in rows if row["interval"] == number) for number in numbers]
 
 
-def around_the_stall(intervals: list[Histogram]) -> Histogram:
-    """What was seen in the intervals beside the longest latency: a busy machine has slow moments elsewhere too."""
-    worst = max(range(len(intervals)), key=lambda at: intervals[at].max or 0.0)
-    return merge(intervals[max(worst - 1, 0) : worst + 2])
-
-
-def check_what_always_holds(trial: Path, stalled_s: float) -> None:
-    """Nothing that was due may be missing, and nothing late may look early, however busy the machine was."""
+def check_late_messages(trial: Path, stalled_s: float) -> None:
+    """Within one run, on any machine: nothing that was due is missing, nothing that waited looks early, and no message is counted late
+    that was not. A busy machine makes more messages late than the broker did, but by no more than its longest wait explains.
+    """
     result = json.loads((trial / "result.json").read_text())
     scheduled = RATE * DURATION_S
     for metric in ("publish", "end_to_end"):
         intervals = measured(trial, metric)
-        # Every message that was due in the phase is in the distribution, however late it came.
+        # Every message that was due in the phase is in the distribution once, however late it came: a tool that makes up for
+        # omitted messages afterwards would have more.
         assert sum(interval.count for interval in intervals) == scheduled
         assert result[f"{metric}_ms"]["count"] == scheduled
-        assert stalled_s * 1000 <= result[f"{metric}_ms"]["max"] * 1.002
-        stalled = around_the_stall(intervals)
+        longest_ms = result[f"{metric}_ms"]["max"]
+        assert stalled_s * 1000 <= longest_ms * 1.002
+        whole = merge(intervals)
+        worst = max(range(len(intervals)), key=lambda at: intervals[at].max or 0.0)
+        beside = merge(intervals[max(worst - 1, 0) : worst + 2])
         for above_ms in ABOVE_MS:
-            least = RATE * (stalled_s - above_ms / 1000)
-            late = stalled.share_above(above_ms * 1e6) * stalled.count
-            assert late >= least * 0.95 - RATE * 0.02, f"{metric} above {above_ms} ms"
+            implied = RATE * (stalled_s - above_ms / 1000)
+            late = whole.share_above(above_ms * 1e6) * whole.count
+            assert late >= implied * 0.95 - RATE * 0.02, f"{metric} above {above_ms} ms"
+            # The longest wait is that of the first message that the broker did not take; each later one waits for less, the less the
+            # faster the broker catches up.
+            late = beside.share_above(above_ms * 1e6) * beside.count
+            explained = RATE * (longest_ms - above_ms) / 1000 * CATCHES_UP / (CATCHES_UP - 1)
+            assert late <= explained * 1.05, f"{metric} above {above_ms} ms"
     assert result["audit"]["clean"] is True
     assert result["audit"]["sent"] == result["audit"]["acked"] == result["audit"]["received"]
-
-
-def excess(trial: Path, stalled_s: float) -> str | None:
-    """What is later than the stall alone explains. A machine that is busy while the broker catches up makes messages late as well,
-    so this says nothing against the lab unless it is so every time."""
-    result = json.loads((trial / "result.json").read_text())
-    for metric in ("publish", "end_to_end"):
-        # The stall ends for the messages when the broker has answered them, which is a little after it goes on.
-        stall_ms = result[f"{metric}_ms"]["max"]
-        if stall_ms > stalled_s * 1000 + 400:
-            return f"{metric}: a stall of {stalled_s:.3f} s made a message {stall_ms:.0f} ms late"
-        stalled = around_the_stall(measured(trial, metric))
-        for above_ms in ABOVE_MS:
-            expected = RATE * (stall_ms - above_ms) / 1000
-            late = stalled.share_above(above_ms * 1e6) * stalled.count
-            if late > expected * 1.1:
-                return (
-                    f"{metric}: {late:.0f} messages above {above_ms} ms, where {expected:.0f} are explained"
-                )
-    return None
 
 
 @pytest.mark.parametrize("system", ["gauge-log", pytest.param("kafka", marks=pytest.mark.jvm)])
 def test_a_broker_that_stops_for_a_second_shows_a_second_of_late_messages(
     system: str, tmp_path: Path
 ) -> None:
-    excesses = []
-    for attempt in range(ATTEMPTS):
-        out = tmp_path / str(attempt)
-        out.mkdir()
-        directory, stalled_s = run_with_a_stall(system, out)
-        trial = directory / "trials" / "001"
-        check_what_always_holds(trial, stalled_s)
-        found = excess(trial, stalled_s)
-        if found is None:
-            return
-        excesses.append(found)
-    if system == "gauge-log":
-        pytest.fail("; ".join(excesses))
-    # A Java broker needs a core for its catching up, which a busy machine does not have.
-    pytest.skip(
-        f"late messages are complete, but the machine is too busy to say that none are too many: {excesses}"
-    )
+    directory, stalled_s = run_with_a_stall(system, tmp_path)
+    check_late_messages(directory / "trials" / "001", stalled_s)
 
 
 def test_a_client_without_room_shows_the_stall_as_publish_latency_and_not_as_service_time(
@@ -178,7 +150,7 @@ def test_a_client_without_room_shows_the_stall_as_publish_latency_and_not_as_ser
     )
     directory, stalled_s = run_with_a_stall("gauge-log", tmp_path, str(workload))
     trial = directory / "trials" / "001"
-    check_what_always_holds(trial, stalled_s)
+    check_late_messages(trial, stalled_s)
     due = RATE * (stalled_s - 0.5)
     room = 64 * 1024 / 100
     late = {

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import configparser
+import fnmatch
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +60,37 @@ def test_every_template_and_file_of_the_playbook_is_there() -> None:
             copied = task.get("ansible.builtin.copy", {}).get("src", "")
             if copied.startswith(".."):
                 assert (ANSIBLE / copied).is_file()
+
+
+def test_nothing_is_unpacked_that_was_not_checked() -> None:
+    """An archive that is fetched has a checksum in the playbook, and what is unpacked is that file."""
+    plays = YAML(typ="safe").load(ANSIBLE / "site.yaml")
+    fetched = set()
+    for play in plays:
+        for task in play["tasks"]:
+            if get := task.get("ansible.builtin.get_url"):
+                found = re.fullmatch(r"sha512:\{\{ (\w+) \}\}", get["checksum"])
+                assert found is not None
+                assert re.fullmatch(r"[0-9a-f]{128}", play["vars"][found.group(1)])
+                fetched.add(get["dest"])
+            if unpacked := task.get("ansible.builtin.unarchive"):
+                assert unpacked["src"] in fetched, f"{task['name']}: {unpacked['src']} was not checked"
+    assert fetched
+
+
+def test_what_the_playbook_leaves_is_kept_out_of_git_and_of_images() -> None:
+    """The token lets whoever has it start load on every worker."""
+    left = ["deploy/ansible/token", "deploy/ansible/hosts.yaml", "deploy/ansible/inventory.ini"]
+    left += ["identity/token", "secrets/password", "deploy/terraform/terraform.tfstate"]
+    done = subprocess.run(
+        ["git", "check-ignore", *left], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == left
+    ignored = (ROOT / ".containerignore").read_text().split()
+    for name in left:
+        assert any(fnmatch.fnmatch(name, pattern) or name.startswith(f"{pattern}/") for pattern in ignored), (
+            name
+        )
 
 
 def test_the_hosts_file_that_it_writes_is_one_for_the_lab(tmp_path: Path) -> None:

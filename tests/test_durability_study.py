@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from run_fuzz import mark_killed
 from streamgauge.analysis.durability import judged
 from streamgauge.analysis.statements import answers
 from streamgauge.cli import study_durability
@@ -24,10 +26,13 @@ from streamgauge.model.durability_study import disputed, parse_durability_study,
 from streamgauge.model.errors import InputError
 from streamgauge.model.result import Durability
 from streamgauge.model.study import experiment_study_names
+from streamgauge.model.trust import NOBODY, Trust
 from streamgauge.report import durability_answers
+from streamgauge.report.pages import render
 from streamgauge.runner.durability.run import DurabilityPlan, DurabilityRun
 from streamgauge.runner.observer import Observer
 from streamgauge.store.recover import KILLED_EXPERIMENTS
+from streamgauge.store.study import sealed
 from streamgauge.systems.registry import systems
 
 FLUSHES, COVERS, LOSES, FASTER, SLOW, AS_SAFE = 0, 4, 5, 3, 2, 6
@@ -233,7 +238,7 @@ def test_every_statement_is_answered_in_print_and_the_other_runs_answer_theirs()
     durability_answers.print_answers(told, Console(file=text, width=150))
     assert "(StreamNative, 2020)" in text.getvalue()
     assert "kafka-default: Kafka 1.0, 1 node; declared L4, measured L4" in text.getvalue()
-    page = durability_answers.html(told)
+    page = render("answers.html", answers=durability_answers.shown(told))
     assert "Kafka without fsync loses data on power failure" in page
 
 
@@ -284,7 +289,8 @@ def test_a_study_goes_on_with_the_cells_that_have_no_end(tmp_path: Path) -> None
     first.report.results = [result("gauge-log-fsync"), result("gauge-log-async").model_copy(update=killed)]
     first._save()
     (first.directory.path / "002-gauge-log-async" / "data").mkdir(parents=True)
-    found = study_durability.meant("durability", tmp_path, resume=True)
+    mark_killed(first.directory.path)
+    found = study_durability.meant("durability", tmp_path, NOBODY, resume=True)
     assert found is not None
     assert found.directory is not None
     assert found.asked == asked
@@ -292,4 +298,25 @@ def test_a_study_goes_on_with_the_cells_that_have_no_end(tmp_path: Path) -> None
     assert [one.name for one in again.report.results] == ["gauge-log-fsync"]
     assert (first.directory.path / "unfinished" / "002-gauge-log-async-1").is_dir()
     assert not (first.directory.path / "unfinished" / "002-gauge-log-async-1" / "data").exists()
-    assert study_durability.meant("kesque-2019", tmp_path, resume=True) is None
+    assert study_durability.meant("kesque-2019", tmp_path, NOBODY, resume=True) is None
+    # What a run says is carried out when this user's lab wrote it, and what of it runs code when that is trusted again.
+    flag = "-XX:OnError=touch /tmp/x"
+    file = first.directory.path / "durability.json"
+    report = json.loads(file.read_text("utf-8"))
+    hostile = (
+        "study: durability\ntitle: x\nsource: {publisher: x, published: '2026'}\nexperiments: [cuts]\ncells:\n"
+        f"  gauge-log-fsync: {{system: kafka, title: x, options: {{jvm_flags: ['{flag}']}}}}\n"
+    )
+    report["study"]["text"] = hostile
+    file.write_text(json.dumps(report), "utf-8")
+    with pytest.raises(InputError, match="not written by this user's lab"):
+        study_durability.meant("durability", tmp_path, Trust.parse([str(file)]), resume=True)
+    report["study"] = sealed(asked.model_copy(update={"text": hostile})).model_dump(mode="json")
+    file.write_text(json.dumps(report), "utf-8")
+    with pytest.raises(
+        InputError, match=rf"durability.json:6: jvm_flags\[0\]: '{flag}' .* --trust-file {file}"
+    ):
+        study_durability.meant("durability", tmp_path, NOBODY, resume=True)
+    trusted = study_durability.meant("durability", tmp_path, Trust.parse([str(file)]), resume=True)
+    assert trusted is not None
+    assert trusted.study.trusted

@@ -69,7 +69,7 @@ def test_limits_have_the_figures_as_evidence() -> None:
     found = fsync_limit(rows, Limits(fsync_ms_p50=1.9))
     assert found is not None
     assert found.share == pytest.approx(0.8)
-    assert "400 flushes per second of 2.00 ms" in found.evidence
+    assert "400 flushes of the disk's cache per second, 2.00 ms each" in found.evidence
     assert "1.90 ms" in found.evidence
     closed = workload(
         rate=None, arrival="closed", in_flight=5, batch_bytes=100_000, topics=1, producers_per_topic=1

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow.parquet as parquet
 import pytest
 from sample_run import KAFKA, LOG, workload, write_run
+from streamgauge.model.errors import InputError
 from streamgauge.model.result import TrialResult
 from streamgauge.report import export
-from streamgauge.report.foreign import ForeignError, read_omb
-from streamgauge.report.run import ReportError
+from streamgauge.report.foreign import read_omb
 
 OMB_SCALAR = {
     "workload",
@@ -109,7 +109,7 @@ def test_what_is_exported_for_omb_can_be_read_back_as_foreign(
 
 
 def test_one_file_for_several_trials_is_refused(run: tuple[Path, list[TrialResult]], tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match="give a directory"):
+    with pytest.raises(InputError, match="give a directory"):
         export.to_omb(run[0], tmp_path / "one.json")
 
 
@@ -117,7 +117,7 @@ def test_a_target_that_cannot_be_written_is_named(
     run: tuple[Path, list[TrialResult]], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ReportError, match="file"):
+    with pytest.raises(InputError, match="file"):
         export.to_csv(run[0], tmp_path / "file" / "x.csv")
 
 
@@ -141,7 +141,7 @@ def test_files_that_are_no_omb_results_are_refused_with_a_reason(
 ) -> None:
     path = tmp_path / "result.json"
     path.write_text(text)
-    with pytest.raises(ForeignError, match=complaint):
+    with pytest.raises(InputError, match=complaint):
         read_omb(path)
-    with pytest.raises(ForeignError, match="cannot be read"):
+    with pytest.raises(InputError, match="cannot be read"):
         read_omb(tmp_path / "missing.json")

@@ -257,7 +257,7 @@ def test_a_level_is_the_weakest_that_the_evidence_allows() -> None:
         ({"acked_before": 0}, "no message was acknowledged in the 1 s before it"),
         ({"acked_before": None}, "no message was acknowledged"),
         ({"dropped_bytes": 0, "written_bytes": 0}, "nothing had been written to the disks"),
-        ({"read_early": 100}, "100 messages had been sent to the reader before"),
+        ({"read_early": 100}, "sent to the reader before: 100 messages"),
     ],
 )
 def test_a_cut_that_hit_nothing_claims_no_durability(others: dict[str, object], told: str) -> None:

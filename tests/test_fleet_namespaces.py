@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +150,7 @@ def measure(gauge: Path, directory: Path, hosts: Path, log: str, topology: str) 
 
 
 def test_four_hosts_measure_the_same_in_every_topology(
-    gauge: Path, tmp_path: Path, hosts: Path, log: str
+    gauge: Path, tmp_path: Path, hosts: Path, log: str, disturbance: Callable[[], str | None]
 ) -> None:
     found: dict[str, dict[str, Any]] = {}
     for topology in ("same", "split", "swarm"):
@@ -174,8 +174,10 @@ def test_four_hosts_measure_the_same_in_every_topology(
         )
     rates = [one["publish_rate_msgs_s"] for one in found.values()]
     assert max(rates) <= 1.01 * min(rates)
+    # Three runs, one after the other, are alike only if the machine was. A neighbour makes one of them slower, by less than this.
+    differ_ms = 0.3 if disturbance() is None else 2.0
     publish_ms = [one["publish_ms"]["p50"] for one in found.values()]
-    assert max(publish_ms) - min(publish_ms) <= max(0.1 * min(publish_ms), 0.3), publish_ms
+    assert max(publish_ms) - min(publish_ms) <= max(0.1 * min(publish_ms), differ_ms), publish_ms
     bound_ms = max(one["end_to_end_bound_ms"] or 0.0 for one in found.values())
     end_to_end_ms = [one["end_to_end_ms"]["p50"] for one in found.values()]
-    assert max(end_to_end_ms) - min(end_to_end_ms) <= bound_ms + 0.5, end_to_end_ms
+    assert max(end_to_end_ms) - min(end_to_end_ms) <= bound_ms + differ_ms + 0.2, end_to_end_ms

@@ -29,6 +29,9 @@ warmup: 1s
 duration: 5s
 """
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("one_probe")]
+NOTICED_S = 10.0
+"""A lost worker is noticed within 3 s on a machine that does nothing else. Far more is allowed here, and far less than what remains of the trial,
+at whose end it would be noticed in any case."""
 
 
 def lab(directory: Path, *arguments: str, workload: str = WORKLOAD) -> subprocess.Popen[str]:
@@ -97,8 +100,8 @@ def test_64_workers_start_run_and_stop_as_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("on_loss", ["end", "go-on"])
 def test_a_lost_worker_is_noticed_and_marked(tmp_path: Path, on_loss: str) -> None:
     events = tmp_path / "events.jsonl"
-    arguments = ("--workers", "2", "--on-worker-loss", on_loss, "--events", str(events), "--duration", "8s")
-    process = lab(tmp_path, *arguments)
+    lasts = ("--duration", "40s" if on_loss == "end" else "8s")
+    process = lab(tmp_path, "--workers", "2", "--on-worker-loss", on_loss, "--events", str(events), *lasts)
     deadline = time.monotonic() + 60
     while '"interval"' not in (events.read_text() if events.exists() else ""):
         assert time.monotonic() < deadline
@@ -108,7 +111,7 @@ def test_a_lost_worker_is_noticed_and_marked(tmp_path: Path, on_loss: str) -> No
     killed_s = time.monotonic()
     if on_loss == "end":
         while "worker lost" not in events.read_text():
-            assert time.monotonic() - killed_s < 3.0
+            assert time.monotonic() - killed_s < NOTICED_S
             time.sleep(0.05)
     out, _ = process.communicate(timeout=120)
     assert process.returncode == (3 if on_loss == "end" else 1), out
@@ -124,7 +127,7 @@ def test_a_lost_worker_is_noticed_and_marked(tmp_path: Path, on_loss: str) -> No
 def test_a_worker_that_answers_nothing_is_noticed_while_its_answer_is_waited_for(tmp_path: Path) -> None:
     """As a host that was cut off: connections stay open and nothing comes, not even an error."""
     events = tmp_path / "events.jsonl"
-    process = lab(tmp_path, "--workers", "2", "--events", str(events), "--duration", "20s")
+    process = lab(tmp_path, "--workers", "2", "--events", str(events), "--duration", "40s")
     deadline = time.monotonic() + 60
     while '"interval"' not in (events.read_text() if events.exists() else ""):
         assert time.monotonic() < deadline
@@ -134,7 +137,7 @@ def test_a_worker_that_answers_nothing_is_noticed_while_its_answer_is_waited_for
     stopped.suspend()
     stopped_s = time.monotonic()
     while "worker lost" not in events.read_text():
-        assert time.monotonic() - stopped_s < 3.0
+        assert time.monotonic() - stopped_s < NOTICED_S
         time.sleep(0.02)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 3, out

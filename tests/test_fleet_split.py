@@ -151,7 +151,7 @@ def test_options_that_cannot_be_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="swarm needs hosts with the role both"):
         choose_fleet(str(file), None, "swarm", "end")
     file.write_text("hosts:\n  - {name: a, address: '127.0.0.1:1'}\n")
-    with pytest.raises(InputError, match="lists 1 hosts"):
+    with pytest.raises(InputError, match="lists 1 host"):
         choose_fleet(str(file), 2, "same", "end")
 
 

@@ -14,23 +14,12 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type:
 from streamgauge.systems.java import find_java
 from streamgauge.systems.kafka import Kafka
 
-ROOT = Path(__file__).resolve().parent.parent
-
-
-def gauge() -> str:
-    """The binary under test: on the PATH after an installation, else as cargo built it."""
-    built = ROOT / "target" / "release" / "gauge"
-    found = str(built) if built.exists() else shutil.which("gauge")
-    if found is None:
-        pytest.skip("the gauge binary is not built (cargo build --release -p gauge)")
-    return found
-
 
 @pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
+def address(tmp_path: Path, real_gauge: Path) -> Iterator[str]:
     """Where a fresh log in fsync mode listens."""
     command = [
-        gauge(),
+        str(real_gauge),
         "log",
         "--listen",
         "127.0.0.1:0",

@@ -10,22 +10,14 @@ import pytest
 from rabbitmq_support import BODY, PARTITIONS, run, trial
 from streamgauge.fleet.base import Worker
 from streamgauge.fleet.local import LocalFleet
-from streamgauge.systems.base import RunningSystem, SystemRequest
-from streamgauge.systems.rabbitmq import RabbitMq, installed_version
+from streamgauge.systems.base import RunningSystem
+from streamgauge.systems.rabbitmq import installed_version
 
 pika = pytest.importorskip("pika")
 pytestmark = [
     pytest.mark.server,
     pytest.mark.skipif(installed_version() is None, reason="rabbitmq-server is not installed"),
 ]
-
-
-@pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
-    """A RabbitMQ node."""
-    running = RabbitMq().start(SystemRequest(level="L3"), tmp_path_factory.mktemp("rabbitmq") / "data", print)
-    yield running
-    running.stop()
 
 
 @pytest.fixture
@@ -36,18 +28,18 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
     fleet.stop()
 
 
-def connect(system: RunningSystem) -> Any:
+def connect(rabbitmq: RunningSystem) -> Any:
     """pika's connection."""
-    host, port = system.connection["bootstrap"][0].rsplit(":", 1)
+    host, port = rabbitmq.connection["bootstrap"][0].rsplit(":", 1)
     return pika.BlockingConnection(pika.ConnectionParameters(host, int(port)))
 
 
-def test_pika_reads_what_the_native_client_wrote(system: RunningSystem, worker: Worker) -> None:
+def test_pika_reads_what_the_native_client_wrote(rabbitmq: RunningSystem, worker: Worker) -> None:
     topic = "from-gauge"
-    worker.client.create_topics(system.connection, [{"name": topic, "partitions": PARTITIONS}], 30.0)
-    answer = run(worker, trial(system, topic, producers=1, start="none"))
+    worker.client.create_topics(rabbitmq.connection, [{"name": topic, "partitions": PARTITIONS}], 30.0)
+    answer = run(worker, trial(rabbitmq, topic, producers=1, start="none"))
     assert answer["audit"]["sent"] == answer["audit"]["acked"] == 200
-    with connect(system) as connection:
+    with connect(rabbitmq) as connection:
         channel = connection.channel()
         bodies = []
         for partition in range(PARTITIONS):
@@ -63,15 +55,15 @@ def test_pika_reads_what_the_native_client_wrote(system: RunningSystem, worker: 
     assert len(ours) == 200
 
 
-def test_the_native_client_reads_what_pika_wrote(system: RunningSystem, worker: Worker) -> None:
+def test_the_native_client_reads_what_pika_wrote(rabbitmq: RunningSystem, worker: Worker) -> None:
     topic = "from-pika"
-    worker.client.create_topics(system.connection, [{"name": topic, "partitions": PARTITIONS}], 30.0)
-    with connect(system) as connection:
+    worker.client.create_topics(rabbitmq.connection, [{"name": topic, "partitions": PARTITIONS}], 30.0)
+    with connect(rabbitmq) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         for number in range(50):
             channel.basic_publish(topic, str(number % PARTITIONS), BODY, mandatory=True)
-    answer = run(worker, trial(system, topic, producers=1, start="earliest"))
+    answer = run(worker, trial(rabbitmq, topic, producers=1, start="earliest"))
     audit = answer["audit"]["subscriptions"][0]
     # pika's messages bear no stamp of this trial.
     assert (audit["unexpected"], audit["lost"], audit["corrupted"]) == (50, 0, 0)

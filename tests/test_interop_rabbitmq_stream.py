@@ -12,8 +12,8 @@ import pytest
 from rabbitmq_support import BODY, PARTITIONS, run, run_and_count, trial
 from streamgauge.fleet.base import Worker
 from streamgauge.fleet.local import LocalFleet
-from streamgauge.systems.base import RunningSystem, SystemRequest
-from streamgauge.systems.rabbitmq import RabbitMq, installed_version
+from streamgauge.systems.base import RunningSystem
+from streamgauge.systems.rabbitmq import installed_version
 
 pika = pytest.importorskip("pika")
 rstream = pytest.importorskip("rstream")
@@ -24,15 +24,6 @@ pytestmark = [
 LOGIN = {"username": "guest", "password": "guest"}
 
 
-@pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
-    """A RabbitMQ node with the stream plugin."""
-    request = SystemRequest(options={"queue": "stream"})
-    running = RabbitMq().start(request, tmp_path_factory.mktemp("rabbitmq") / "data", print)
-    yield running
-    running.stop()
-
-
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Worker]:
     """A load worker."""
@@ -41,15 +32,15 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
     fleet.stop()
 
 
-def address(system: RunningSystem) -> dict[str, Any]:
+def address(rabbitmq_streams: RunningSystem) -> dict[str, Any]:
     """Where rstream connects to."""
-    host, port = system.connection["bootstrap"][0].rsplit(":", 1)
+    host, port = rabbitmq_streams.connection["bootstrap"][0].rsplit(":", 1)
     return {"host": host, "port": int(port)} | LOGIN
 
 
-def connect(system: RunningSystem) -> Any:
+def connect(rabbitmq_streams: RunningSystem) -> Any:
     """pika's connection."""
-    host, port = system.connection["options"]["amqp"][0].rsplit(":", 1)
+    host, port = rabbitmq_streams.connection["options"]["amqp"][0].rsplit(":", 1)
     return pika.BlockingConnection(pika.ConnectionParameters(host, int(port)))
 
 
@@ -58,7 +49,7 @@ def is_ours(body: bytes) -> bool:
     return body[:4] == b"SGm1" and len(body) == 100
 
 
-async def read_streams(system: RunningSystem, streams: list[str], count: int) -> list[bytes]:
+async def read_streams(rabbitmq_streams: RunningSystem, streams: list[str], count: int) -> list[bytes]:
     """What rstream finds in streams, until there are that many messages of ours."""
     bodies: list[bytes] = []
     enough = asyncio.Event()
@@ -69,7 +60,7 @@ async def read_streams(system: RunningSystem, streams: list[str], count: int) ->
         if len(bodies) >= count:
             enough.set()
 
-    consumer = rstream.Consumer(**address(system))
+    consumer = rstream.Consumer(**address(rabbitmq_streams))
     await consumer.start()
     first = rstream.ConsumerOffsetSpecification(rstream.OffsetType.FIRST, None)
     for stream in streams:
@@ -85,33 +76,41 @@ async def read_streams(system: RunningSystem, streams: list[str], count: int) ->
     return bodies
 
 
-def test_rstream_reads_what_the_native_client_wrote(system: RunningSystem, worker: Worker) -> None:
+def test_rstream_reads_what_the_native_client_wrote(rabbitmq_streams: RunningSystem, worker: Worker) -> None:
     topic = "from-gauge"
-    worker.client.create_topics(system.connection, [{"name": topic, "partitions": PARTITIONS}], 30.0)
-    answer = run(worker, trial(system, topic, producers=1, start="none"))
+    worker.client.create_topics(
+        rabbitmq_streams.connection, [{"name": topic, "partitions": PARTITIONS}], 30.0
+    )
+    answer = run(worker, trial(rabbitmq_streams, topic, producers=1, start="none"))
     assert answer["audit"]["sent"] == answer["audit"]["acked"] == 200
     streams = [f"{topic}-{partition}" for partition in range(PARTITIONS)]
-    assert len(asyncio.run(read_streams(system, streams, 200))) == 200
+    assert len(asyncio.run(read_streams(rabbitmq_streams, streams, 200))) == 200
 
 
-def test_a_super_stream_routes_what_an_amqp_client_publishes(system: RunningSystem, worker: Worker) -> None:
+def test_a_super_stream_routes_what_an_amqp_client_publishes(
+    rabbitmq_streams: RunningSystem, worker: Worker
+) -> None:
     topic = "routed"
-    worker.client.create_topics(system.connection, [{"name": topic, "partitions": PARTITIONS}], 30.0)
-    with connect(system) as connection:
+    worker.client.create_topics(
+        rabbitmq_streams.connection, [{"name": topic, "partitions": PARTITIONS}], 30.0
+    )
+    with connect(rabbitmq_streams) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         for number in range(50):
             channel.basic_publish(topic, str(number % PARTITIONS), BODY, mandatory=True)
-    answer = run(worker, trial(system, topic, producers=1, start="earliest"))
+    answer = run(worker, trial(rabbitmq_streams, topic, producers=1, start="earliest"))
     assert answer["audit"]["subscriptions"][0]["unexpected"] == 50
 
 
-def test_the_native_client_reads_what_rstream_wrote(system: RunningSystem, worker: Worker) -> None:
+def test_the_native_client_reads_what_rstream_wrote(rabbitmq_streams: RunningSystem, worker: Worker) -> None:
     topic = "from-rstream"
-    worker.client.create_topics(system.connection, [{"name": topic, "partitions": PARTITIONS}], 30.0)
+    worker.client.create_topics(
+        rabbitmq_streams.connection, [{"name": topic, "partitions": PARTITIONS}], 30.0
+    )
 
     async def write() -> None:
-        async with rstream.Producer(**address(system)) as producer:
+        async with rstream.Producer(**address(rabbitmq_streams)) as producer:
             for number in range(50):
                 message = rstream.AMQPMessage(
                     body=BODY,
@@ -121,22 +120,24 @@ def test_the_native_client_reads_what_rstream_wrote(system: RunningSystem, worke
                 await producer.send_wait(stream=f"{topic}-{number % PARTITIONS}", message=message)
 
     asyncio.run(write())
-    answer = run(worker, trial(system, topic, producers=1, start="earliest"))
+    answer = run(worker, trial(rabbitmq_streams, topic, producers=1, start="earliest"))
     audit = answer["audit"]["subscriptions"][0]
     # rstream's messages bear no stamp of this trial.
     assert (audit["unexpected"], audit["lost"], audit["corrupted"]) == (50, 0, 0)
 
 
-def test_an_amqp_client_and_the_native_one_share_a_stream(system: RunningSystem, worker: Worker) -> None:
+def test_an_amqp_client_and_the_native_one_share_a_stream(
+    rabbitmq_streams: RunningSystem, worker: Worker
+) -> None:
     topic = "shared"
-    worker.client.create_topics(system.connection, [{"name": topic, "partitions": 1}], 30.0)
-    with connect(system) as connection:
+    worker.client.create_topics(rabbitmq_streams.connection, [{"name": topic, "partitions": 1}], 30.0)
+    with connect(rabbitmq_streams) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         properties = pika.BasicProperties(content_type="text/plain", headers={"number": 1})
         for _ in range(50):
             channel.basic_publish("", topic, BODY, properties, mandatory=True)
-        request = trial(system, topic, producers=1, start="earliest")
+        request = trial(rabbitmq_streams, topic, producers=1, start="earliest")
         request["topics"][0]["partitions"] = 1
         audit = run(worker, request)["audit"]["subscriptions"][0]
         assert (audit["unexpected"], audit["lost"], audit["corrupted"]) == (50, 0, 0)
@@ -153,15 +154,19 @@ def test_an_amqp_client_and_the_native_one_share_a_stream(system: RunningSystem,
     assert sum(map(is_ours, bodies)) == 200
 
 
-def test_a_stream_that_is_deleted_leaves_the_others_alone(system: RunningSystem, worker: Worker) -> None:
+def test_a_stream_that_is_deleted_leaves_the_others_alone(
+    rabbitmq_streams: RunningSystem, worker: Worker
+) -> None:
     topic = "deleted"
-    worker.client.create_topics(system.connection, [{"name": topic, "partitions": PARTITIONS}], 30.0)
+    worker.client.create_topics(
+        rabbitmq_streams.connection, [{"name": topic, "partitions": PARTITIONS}], 30.0
+    )
 
     def delete_one() -> None:
-        with connect(system) as connection:
+        with connect(rabbitmq_streams) as connection:
             connection.channel().queue_delete(f"{topic}-0")
 
-    request = trial(system, topic, producers=1, start="earliest")
+    request = trial(rabbitmq_streams, topic, producers=1, start="earliest")
     audit, errors = run_and_count(worker, request, delete_one)
     assert audit["sent"] == audit["acked"] + audit["censored"] == 200
     # One of two streams is missing for about half of the second; its messages wait for it until the trial gives up.
@@ -170,10 +175,10 @@ def test_a_stream_that_is_deleted_leaves_the_others_alone(system: RunningSystem,
     assert audit["subscriptions"][0]["corrupted"] == 0
 
 
-def test_an_idle_connection_is_kept_alive(system: RunningSystem, worker: Worker) -> None:
+def test_an_idle_connection_is_kept_alive(rabbitmq_streams: RunningSystem, worker: Worker) -> None:
     topic = "idle"
-    worker.client.create_topics(system.connection, [{"name": topic, "partitions": 1}], 30.0)
-    request = trial(system, topic, producers=1, start="earliest")
+    worker.client.create_topics(rabbitmq_streams.connection, [{"name": topic, "partitions": 1}], 30.0)
+    request = trial(rabbitmq_streams, topic, producers=1, start="earliest")
     request["topics"][0]["partitions"] = 1
     request["system"]["options"]["heartbeat_s"] = 1
     # Four seconds without a message end a connection that nobody keeps alive.
@@ -183,17 +188,19 @@ def test_an_idle_connection_is_kept_alive(system: RunningSystem, worker: Worker)
     assert not errors
 
 
-def test_positions_are_stored_in_the_subscriptions_name(system: RunningSystem, worker: Worker) -> None:
+def test_positions_are_stored_in_the_subscriptions_name(
+    rabbitmq_streams: RunningSystem, worker: Worker
+) -> None:
     topic = "stored"
-    worker.client.create_topics(system.connection, [{"name": topic, "partitions": 1}], 30.0)
-    request = trial(system, topic, producers=1, start="earliest")
+    worker.client.create_topics(rabbitmq_streams.connection, [{"name": topic, "partitions": 1}], 30.0)
+    request = trial(rabbitmq_streams, topic, producers=1, start="earliest")
     request["topics"][0]["partitions"] = 1
     request["subscriptions"][0]["commit_interval_ms"] = 200
     audit = run(worker, request)["audit"]["subscriptions"][0]
     assert audit["lost"] == 0
 
     async def stored() -> int:
-        async with rstream.Consumer(**address(system)) as consumer:
+        async with rstream.Consumer(**address(rabbitmq_streams)) as consumer:
             return int(await consumer.query_offset(stream=topic, subscriber_name="s"))
 
     # 200 messages and the probe before them; offsets begin with 0. Each storing takes an offset too.

@@ -105,6 +105,9 @@ def test_the_schema_takes_good_values_and_refuses_bad_ones() -> None:
         return "; ".join(error.message for error in check.iter_errors(values))
 
     assert problems() == ""
+    assert problems(image={"digest": ""}) == ""
+    assert "'sha256:short'" in problems(image={"digest": "sha256:short"})
+    assert "'latest'" in problems(lab={"image": {"repository": "x", "digest": "latest"}})
     # Neither an image nor an identity can be guessed.
     assert problems(image={"repository": ""}) != ""
     assert problems(identity={"existingSecret": ""}) != ""
@@ -129,6 +132,19 @@ def test_the_rendering_is_of_this_chart() -> None:
         assert again.stdout == RENDERED.read_text(encoding="utf-8")
 
 
+def test_an_image_is_taken_by_its_digest_where_one_is_given() -> None:
+    """The workers' of the rendering has a digest, the lab's has none."""
+    found = rendered()
+    images = {
+        name: found["Job", f"load-{name}"]["spec"]["template"]["spec"]["containers"][0]["image"]
+        for name in ("workers", "lab")
+    }
+    assert images == {
+        "workers": f"registry.example.org/streamgauge-worker@{read(VALUES)['image']['digest']}",
+        "lab": "registry.example.org/streamgauge-lab:0.1.0",
+    }
+
+
 def test_what_is_rendered_is_what_the_api_knows() -> None:
     found = rendered()
     kinds = sorted(kind for kind, _ in found)
@@ -150,7 +166,7 @@ def test_the_chart_and_the_lab_make_the_same_workers() -> None:
     """All but what must differ: labels, the name of the Secret, who starts a worker again, and who removes it."""
     settings = KubernetesFile.model_validate(
         {
-            "image": "registry.example.org/streamgauge-worker:0.1.0",
+            "image": "registry.example.org/streamgauge-worker@sha256:" + "0123456789abcdef" * 4,
             "port": 7500,
             "resources": {"cpu": "4", "memory": "2Gi"},
             "node_selector": {"pool": "load"},

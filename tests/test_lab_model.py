@@ -124,7 +124,9 @@ def test_every_shipped_workload_reads_and_asks_for_what_its_name_says() -> None:
     for name in names:
         workload = read_workload(name)
         assert workload.name == name
-        assert all("consumers of each subscription have nothing to do" in note for note in workload.notes)
+        assert all(
+            "consumers of each subscription will have nothing to do" in note for note in workload.notes
+        )
         if name.endswith(("100b", "1kb", "64kb")):
             size = name.rpartition("-")[2]
             assert workload.message_size_bytes == {"100b": 100, "1kb": 1024, "64kb": 65536}[size]
@@ -248,7 +250,7 @@ def test_omb_keys_that_mean_something_else_here_leave_a_note(tmp_path: Path) -> 
         ("topics: 1.5", ":1: topics: expected a whole number, found 1.5"),
         ("useRandomizedPayloads: 1", ":1: useRandomizedPayloads: expected true or false, found 1"),
         ("keyDistributor: KEY", ":1: keyDistributor: expected one of "),
-        ("rate: 0.5x", ":1: rate: '0.5x' is relative"),
+        ("rate: 0.5x", ":1: rate: '0.5x' is a multiple or a share"),
         ("rate: 0", ":1: rate: a rate of 0 sends nothing"),
         ("messageSize: 10", ":1: messageSize 10: a message below 32 bytes cannot carry its stamp"),
         ("rate: max\nconsumerBacklogSizeGB: 4", ":2: a backlog needs a rate"),

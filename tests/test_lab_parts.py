@@ -10,14 +10,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.parquet as parquet
 import pytest
 from gauge_double import entry
 from hdrh.histogram import HdrHistogram
 from lab_doubles import DoubleSystem
+from pydantic import BaseModel
 from streamgauge.fleet.base import FleetFailure
 from streamgauge.fleet.binary import find_gauge
 from streamgauge.fleet.children import start_child, stop_child
+from streamgauge.model.errors import InputError
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
@@ -109,6 +112,10 @@ def test_cpu_is_charged_to_whoever_used_it() -> None:
         )
         sampler.start()
         time.sleep(2.2)
+        # On a crowded machine it takes a while to be busy for a second.
+        process, deadline_s = psutil.Process(busy.pid), time.monotonic() + 15
+        while process.cpu_times().user < 1.0 and time.monotonic() < deadline_s:
+            time.sleep(0.1)
         sampler.stop()
     finally:
         busy.kill()
@@ -118,7 +125,7 @@ def test_cpu_is_charged_to_whoever_used_it() -> None:
     assert len(intervals) >= 3
     assert {row["scope"] for row in rows} == {"system", "worker", "lab", "others", "host"}
     assert all(set(row) <= set(RESOURCE_COLUMNS) for row in rows)
-    whole = [row for row in rows if row["interval"] in intervals[:3]]
+    whole = [row for row in rows if row["interval"] in intervals[:-1]]
     spent = {
         scope: sum(row["cpu_s"] for row in whole if row["scope"] == scope)
         for scope in ("system", "host", "others")
@@ -232,11 +239,18 @@ def test_phases_lie_on_the_axis_of_the_schedule() -> None:
     assert [facts["name"] for _, facts in kept] == ["provision", "measure"]
 
 
+class Line(BaseModel):
+    a: int
+
+
 def test_lines_that_are_torn_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"a":1}\n{"a":2}\n{"a":3', encoding="utf-8")
-    assert [line["a"] for line in read_lines(path)] == [1, 2]
-    assert list(read_lines(tmp_path / "none")) == []
+    assert [line.a for line in read_lines(path, Line)] == [1, 2]
+    assert list(read_lines(tmp_path / "none", Line)) == []
+    path.write_text('{"a":1}\n{"a":"x"}\n', encoding="utf-8")
+    with pytest.raises(InputError, match=r"x\.jsonl:2: is no line of this version of streamgauge: a: "):
+        list(read_lines(path, Line))
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:

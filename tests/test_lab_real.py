@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -120,24 +121,21 @@ def measured(gauge: Path, directory: Path, workload: str, *arguments: str) -> di
     return result_of((directory / "runs" / "latest").resolve())
 
 
-SEARCH_ATTEMPTS = 3
-
-
 @pytest.mark.timeout(600)
-def test_the_search_brackets_the_limit_of_a_throttled_log(gauge: Path, tmp_path: Path) -> None:
+def test_the_search_brackets_the_limit_of_a_throttled_log(
+    gauge: Path, tmp_path: Path, disturbance: Callable[[], str | None]
+) -> None:
     (tmp_path / "slow.yaml").write_text("system: gauge-log\nlimit_mb_s: 8\n", encoding="utf-8")
     text = "messageSize: 1000\nrate: sustainable\nsearch: {first: 4k, probe: 3s, within: 2m}\nduration: 4s\nwarmup: 1s\n"
     limit_msgs_s = 8e6 / 1000
-    for attempt in range(SEARCH_ATTEMPTS):
-        directory = tmp_path / str(attempt)
-        directory.mkdir()
-        result = measured(gauge, directory, text, "--system", str(tmp_path / "slow.yaml"))
-        found = result["search"]
-        # A machine that was disturbed makes the generator late, or the search long. That must be said, and no such figure may pass for the
-        # system's.
-        if found["bound"] != "generator" and "the search's time" not in found["explanation"]:
-            break
-        assert found["low_msgs_s"] is None or found["low_msgs_s"] <= limit_msgs_s
+    result = measured(gauge, tmp_path, text, "--system", "slow.yaml")
+    found = result["search"]
+    # On any machine: no rate above the limit passes for sustained.
+    assert found["low_msgs_s"] is None or found["low_msgs_s"] <= limit_msgs_s
+    if found["bound"] == "generator" or "the search's time" in found["explanation"]:
+        # A machine that was disturbed makes the generator late, or the search long, and that is said. It may not be said of a quiet one.
+        assert disturbance() is not None, found["explanation"]
+        return
     assert found["bound"] == "system", found["explanation"]
     # The limit counts whole requests: 1000 bytes of payload and what the protocol puts around them.
     assert 0.88 * limit_msgs_s <= found["low_msgs_s"] <= limit_msgs_s

@@ -97,7 +97,7 @@ def test_a_password_in_a_url_is_not_repeated() -> None:
     [
         (None, "split", "end", "--topology split"),
         (None, "same", "go-on", "--on-worker-loss go-on"),
-        (3, "same", "end", "lists 1 workers"),
+        (3, "same", "end", "lists 1 worker"),
     ],
 )
 def test_what_is_ombs_own_way_cannot_be_chosen(

@@ -109,7 +109,7 @@ def test_reports_comparisons_and_exports_say_what_is_missing(gauge: Path, tmp_pa
     out, _ = lab(gauge, tmp_path, "compare", str(theirs), "latest").communicate(timeout=60)
     assert "service_ms.p99" in out
     assert "not compared: publish_ms" in out
-    assert "different clients drove them" in out
+    assert "they differ in client: OMB's worker" in out
 
 
 def test_a_backlog_is_read_by_pausing_and_resuming(gauge: Path, tmp_path: Path) -> None:

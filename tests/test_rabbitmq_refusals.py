@@ -9,22 +9,14 @@ import pytest
 from rabbitmq_support import run_and_count, trial
 from streamgauge.fleet.base import Worker
 from streamgauge.fleet.local import LocalFleet
-from streamgauge.systems.base import RunningSystem, SystemRequest
-from streamgauge.systems.rabbitmq import RabbitMq, installed_version
+from streamgauge.systems.base import RunningSystem
+from streamgauge.systems.rabbitmq import installed_version
 
 pika = pytest.importorskip("pika")
 pytestmark = [
     pytest.mark.server,
     pytest.mark.skipif(installed_version() is None, reason="rabbitmq-server is not installed"),
 ]
-
-
-@pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
-    """A RabbitMQ node."""
-    running = RabbitMq().start(SystemRequest(level="L4"), tmp_path_factory.mktemp("rabbitmq") / "data", print)
-    yield running
-    running.stop()
 
 
 @pytest.fixture
@@ -35,20 +27,20 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
     fleet.stop()
 
 
-def delete_queue(system: RunningSystem, queue: str) -> None:
+def delete_queue(rabbitmq: RunningSystem, queue: str) -> None:
     """As an administrator would in the middle of a trial."""
-    host, port = system.connection["bootstrap"][0].rsplit(":", 1)
+    host, port = rabbitmq.connection["bootstrap"][0].rsplit(":", 1)
     with pika.BlockingConnection(pika.ConnectionParameters(host, int(port))) as connection:
         connection.channel().queue_delete(queue)
 
 
 def test_messages_for_a_queue_that_was_deleted_fail_as_unroutable(
-    system: RunningSystem, worker: Worker
+    rabbitmq: RunningSystem, worker: Worker
 ) -> None:
-    topic = "deleted"
-    worker.client.create_topics(system.connection, [{"name": topic, "partitions": 2}], 30.0)
-    request = trial(system, topic, producers=1, start="earliest")
-    audit, errors = run_and_count(worker, request, lambda: delete_queue(system, f"{topic}.0"))
+    topic = "deleted-queue"
+    worker.client.create_topics(rabbitmq.connection, [{"name": topic, "partitions": 2}], 30.0)
+    request = trial(rabbitmq, topic, producers=1, start="earliest")
+    audit, errors = run_and_count(worker, request, lambda: delete_queue(rabbitmq, f"{topic}.0"))
     assert audit["sent"] == audit["acked"] + audit["failed"] == 200
     # One of two queues is missing for about half of the second.
     assert 10 <= audit["failed"] <= 90
@@ -58,13 +50,13 @@ def test_messages_for_a_queue_that_was_deleted_fail_as_unroutable(
     assert audit["subscriptions"][0]["lost"] <= 10
 
 
-def test_messages_that_a_full_queue_refuses_fail(system: RunningSystem, worker: Worker) -> None:
+def test_messages_that_a_full_queue_refuses_fail(rabbitmq: RunningSystem, worker: Worker) -> None:
     topic = "full"
     limits = {"x-max-length": "50", "x-overflow": "reject-publish"}
     worker.client.create_topics(
-        system.connection, [{"name": topic, "partitions": 2, "configs": limits}], 30.0
+        rabbitmq.connection, [{"name": topic, "partitions": 2, "configs": limits}], 30.0
     )
-    audit, errors = run_and_count(worker, trial(system, topic, producers=1, start="none"), lambda: None)
+    audit, errors = run_and_count(worker, trial(rabbitmq, topic, producers=1, start="none"), lambda: None)
     assert audit["sent"] == audit["acked"] + audit["failed"] == 200
     # Two queues of 50 messages; RabbitMQ is not exact to the message.
     assert 90 <= audit["acked"] <= 110

@@ -77,6 +77,23 @@ def test_every_control_redraws_without_error(report: Path, page: Page) -> None:
     assert page.messages == []
 
 
+def test_levels_are_named_where_something_waits_for_them_and_bullets_stay_in_their_cards(
+    report: Path, page: Page
+) -> None:
+    page.open(report, 1280, 900)
+    marked = page.evaluate(
+        "[...document.querySelectorAll('.chart h3 em')].map((note) => note.closest('figure').querySelector('.plot').dataset.plot)"
+    )
+    assert "publish_percentiles" in marked
+    assert "rate" in marked
+    assert not {"memory", "written", "backlog"} & set(marked)
+    # A bullet hangs out by less than 1.1 em; its list must leave it that room.
+    room = page.evaluate(
+        "Math.min(...[...document.querySelectorAll('.why')].map((list) => parseFloat(getComputedStyle(list).paddingLeft)))"
+    )
+    assert room >= 14
+
+
 def test_nothing_chosen_is_said_instead_of_drawn(report: Path, page: Page) -> None:
     page.open(report, 1280, 900)
     page.evaluate(

@@ -23,9 +23,17 @@ from streamgauge.model.scaling import Machine
 from streamgauge.model.study import parse_study
 from streamgauge.model.study_plan import Wishes, plan_study
 from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems, parse_tls
+from streamgauge.model.trust import Trust
 from streamgauge.report import encryption
 from streamgauge.runner.study import choice_of
-from streamgauge.systems import kafka_settings, nats_server, pulsar_settings, rabbitmq_settings, security
+from streamgauge.systems import (
+    kafka_settings,
+    nats_server,
+    pulsar_settings,
+    pulsar_tls,
+    rabbitmq_settings,
+    security,
+)
 from streamgauge.systems.base import SystemInputError, SystemRequest
 from streamgauge.systems.certificates import Certificates, forget, make_certificates
 from streamgauge.systems.kafka_sasl import SaslError, Scram
@@ -106,7 +114,7 @@ def test_keys_are_private_and_go_with_the_data(certificates: Certificates, tmp_p
 
 
 def test_kafkas_clients_get_a_listener_of_their_own(certificates: Certificates) -> None:
-    listeners = kafka_settings.Listeners(["h:1", "h:2"], ["h:3", "h:4"], ["h:5", "h:6"])
+    listeners = kafka_settings.Listeners(["h:1", "h:2"], ["h:3", "h:4"], ["h:5", "h:6"], is_encrypted=True)
     node = kafka_settings.node_settings(2, listeners, "/data")
     assert node["listeners"] == "SSL://h:2,INTERNAL://h:6,CONTROLLER://h:4"
     assert node["advertised.listeners"] == "SSL://h:2,INTERNAL://h:6"
@@ -135,10 +143,10 @@ def test_the_other_systems_listen_with_tls_alone(certificates: Certificates) -> 
     assert lines["stream.advertised_tls_port"] == "5551"
     assert lines["ssl_options.keyfile"] == str(certificates.key)
     ports = pulsar_settings.NodePorts(1, 2, 3, 4, broker_tls=5, web_tls=6)
-    pulsar = pulsar_settings.tls_settings(ports, certificates)
+    pulsar = pulsar_tls.tls_settings(ports, certificates)
     assert (pulsar["brokerServicePortTls"], pulsar["webServicePortTls"]) == ("5", "6")
     assert pulsar["tlsKeyFilePath"] == str(certificates.key)
-    assert pulsar_settings.tls_settings(ports, None) == {}
+    assert pulsar_tls.tls_settings(ports, None) == {}
 
 
 # ---------------------------------------------------------------------- the option --tls
@@ -239,7 +247,7 @@ def test_a_system_file_says_how_a_cluster_is_reached(write: Write, certificates:
 def test_secrets_come_from_the_environment_too(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCH_TOKEN", SECRET)
     file = write("  auth: {mechanism: token, token_env: BENCH_TOKEN}\n", system="pulsar")
-    found = chosen(str(file))[0].request.security
+    found = chosen(str(file), trust=Trust.parse([str(file)]))[0].request.security
     assert found == Security(auth=Auth("token", secret=SECRET))
     assert found.in_plain_sight()
     assert not replace(found, tls=Tls(verify=False)).in_plain_sight()
@@ -445,8 +453,8 @@ def test_what_tls_costs_is_told_for_each_pair(tmp_path: Path) -> None:
     assert grid.title == "What TLS costs: Apache Kafka 4.3.1, L4, 1-topic-16-partitions-100b"
     assert grid.rows[0][0] == "publish p50 ms"
     assert "higher (worse)" in grid.rows[0][-1]
-    assert "What TLS costs" in encryption.section(found)
-    assert encryption.section(found[:2]) == ""
+    assert "What TLS costs" in grid.title
+    assert list(encryption.grids(found[:2])) == []
     free = found[1].first.model_copy(update={"workload": workload(rate=None)})
     assert "publish_rate_msgs_s" in figures_of(cells([free])[0])
 

@@ -34,7 +34,7 @@ from streamgauge.systems import (
     kafka_cluster,
     kafka_settings,
     nats_server,
-    pulsar_settings,
+    pulsar_tls,
     rabbitmq_settings,
     standalone,
 )
@@ -365,7 +365,7 @@ def test_rabbitmq_knows_a_client_by_its_certificate(
         "ssl_options.verify": "verify_peer",
         "ssl_options.fail_if_no_peer_cert": "true",
     }
-    request = SystemRequest(tls=True, options={"queue": "classic", "config": theirs})
+    request = SystemRequest(tls=True, options={"queue": "classic", "config": theirs}, trusted=True)
     running = RabbitMq().start(request, tmp_path / "rabbitmq", print)
     try:
         file = attached_file(
@@ -403,16 +403,16 @@ def test_pulsar_knows_a_client_by_its_token_or_its_certificate(
         "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
         "brokerClientAuthenticationParameters": f"token:{admin}",
     }
-    written = pulsar_settings.tls_settings
+    written = pulsar_tls.tls_settings
     monkeypatch.setattr(
-        pulsar_settings,
+        pulsar_tls,
         "tls_settings",
         lambda *args: written(*args) | {"tlsTrustCertsFilePath": str(client.authority)},
     )
     for name in ("get", "request"):
         asked = functools.partial(getattr(httpx, name), headers={"Authorization": f"Bearer {admin}"})
         monkeypatch.setattr(httpx, name, asked)
-    request = SystemRequest(tls=True, options={"broker": broker})
+    request = SystemRequest(tls=True, options={"broker": broker}, trusted=True)
     running = Pulsar().start(request, tmp_path / "pulsar", print)
     try:
         more = f"admin: {json.dumps(running.connection['options']['admin'])}\n"

@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 from sample_run import Shape, raw_trial, workload
 from streamgauge.analysis.cells import cells
-from streamgauge.analysis.compare import compare, judge_absolute, judge_ratio
+from streamgauge.analysis.compare import compare
 from streamgauge.analysis.estimates import holm, median_interval, ratio
 from streamgauge.analysis.patterns import changes, period
 from streamgauge.analysis.trial import analyse
-from streamgauge.model.errors import InputError
-from streamgauge.model.gate import read_gates
 from streamgauge.model.result import TrialResult
-from streamgauge.model.result_figures import known_figures
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -34,17 +31,27 @@ TRUTHS: dict[str, tuple[Draw, float]] = {
 }
 
 
-@pytest.mark.parametrize("trials", [3, 5, 10, 25])
+SAMPLES = 8000
+"""So many that 95 % comes out between 94.5 % and 95.5 %, twice the standard error, and a truth of 92.5 % cannot pass."""
+COVERS = (0.935, 0.965)
+
+
+def covers(held: int) -> bool:
+    """Whether intervals that call themselves 95 % held the truth as often as that."""
+    return COVERS[0] <= held / SAMPLES <= COVERS[1]
+
+
+@pytest.mark.parametrize("trials", [3, 5, 10, 11, 20, 40])
 @pytest.mark.parametrize("truth", TRUTHS)
 def test_the_interval_covers_the_median_as_often_as_it_says(truth: str, trials: int) -> None:
     draw, median = TRUTHS[truth]
     random = np.random.default_rng(trials)
     held = 0
-    for _ in range(1000):
+    for _ in range(SAMPLES):
         found = median_interval(draw(random, trials).tolist())
         assert found is not None
         held += found[0] <= median <= found[1]
-    assert 900 <= held <= 980, f"{held} of 1000"
+    assert covers(held), f"{held} of {SAMPLES}"
 
 
 def test_too_few_values_have_no_interval_and_zeroes_are_no_obstacle() -> None:
@@ -56,19 +63,29 @@ def test_too_few_values_have_no_interval_and_zeroes_are_no_obstacle() -> None:
 
 
 @pytest.mark.parametrize("trials", [3, 5, 10])
-def test_the_interval_of_a_ratio_covers_it_and_a_regression_is_found(trials: int) -> None:
+def test_the_interval_of_a_ratio_covers_it(trials: int) -> None:
     random = np.random.default_rng(10 + trials)
-    held = found = 0
-    for _ in range(1000):
-        one = ratio(random.normal(100, 2, trials).tolist(), random.normal(105, 2, trials).tolist())
+    held = 0
+    # Beside a spread of 20 % the resolution of histograms, by which every interval is wider, is nothing.
+    for _ in range(SAMPLES):
+        base, other = (np.exp(random.normal(middle, 0.2, trials)).tolist() for middle in (0.0, np.log(1.05)))
+        one = ratio(base, other)
         assert one is not None
         assert one.low is not None
         assert one.high is not None
         held += one.low <= 1.05 <= one.high
+    assert covers(held), f"{held} of {SAMPLES}"
+
+
+def test_a_regression_of_5_percent_is_found_in_ten_trials() -> None:
+    random = np.random.default_rng(20)
+    found = 0
+    for _ in range(1000):
+        one = ratio(random.normal(100, 2, 10).tolist(), random.normal(105, 2, 10).tolist())
+        assert one is not None
+        assert one.low is not None
         found += one.low > 1.0
-    assert 900 <= held <= 985
-    if trials == 10:
-        assert found >= 990, f"a regression of 5 % was found in {found} of 1000"
+    assert found >= 990, f"a regression of 5 % was found in {found} of 1000"
 
 
 def trials_of(
@@ -111,10 +128,9 @@ def test_a_system_compared_with_itself_shows_no_difference(
     )
 
 
-def test_gates_fail_for_a_regression_and_not_for_noise(sample: TrialResult) -> None:
+def test_a_regression_is_shown_with_its_size(sample: TrialResult) -> None:
     random = np.random.default_rng(5)
     [base] = cells(trials_of(sample, random, 10))
-    [same] = cells(trials_of(sample, random, 10))
     [slow] = cells(trials_of(sample, random, 10, slower=1.2))
     found = compare(base, slow)
     publish = {one.figure: one for one in found.figures}["publish_ms.p99"]
@@ -124,33 +140,6 @@ def test_gates_fail_for_a_regression_and_not_for_noise(sample: TrialResult) -> N
     assert publish.ratio.effect is not None
     assert publish.ratio.effect > 3
     assert "publish_ms.p99" in found.verdict
-    [gate] = read_gates(["publish_ms.p99 > 1.1"])
-    assert judge_ratio(gate, found).failed
-    assert not judge_ratio(gate, compare(base, same)).failed
-    [tight] = read_gates(["publish_ms.p99 > 1.0"])
-    result = judge_ratio(tight, compare(base, same))
-    assert not result.failed, result.explanation
-    [lost] = read_gates(["audit.lost > 0"])
-    assert not judge_absolute(lost, base).failed
-    [rate] = read_gates(["publish_rate_msgs_s < 1e12"])
-    assert judge_absolute(rate, base).failed
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("publish_ms.p98 > 1", "did you mean 'publish_ms.p9"),
-        ("publish_ms.p99 = 1", "expected FIGURE > NUMBER"),
-        ("publish_ms > 1", "no figure 'publish_ms'"),
-        ("steadiness.label > 1", "no figure"),
-    ],
-)
-def test_gates_that_make_no_sense_say_what_was_expected(text: str, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        read_gates([text])
-    assert {"publish_ms.p99", "audit.lost", "cpu.system_us_per_msg", "share_of_limit.value"} <= set(
-        known_figures()
-    )
 
 
 def test_holms_correction() -> None:

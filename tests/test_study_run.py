@@ -77,7 +77,7 @@ def test_a_study_is_killed_resumed_and_reported(tmp_path: Path) -> None:
     _, stderr = process.communicate(timeout=200)
     # A cell that cannot run and a crowded machine leave trials invalid; nothing else may go wrong.
     assert process.returncode == 1, stderr
-    assert f"{len(before)} of {len(plan['trials'])} trials are done" in stderr
+    assert f"{len(before)} of {len(plan['trials'])} trials done" in stderr
 
     results = trials(run)
     assert sorted(results) == [trial["number"] for trial in plan["trials"]]

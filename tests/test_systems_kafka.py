@@ -102,7 +102,7 @@ def test_a_bad_setting_is_the_reason_of_a_failed_start(tmp_path: Path) -> None:
 
 
 def test_a_jvm_that_cannot_begin_is_the_reason_of_a_failed_start(tmp_path: Path) -> None:
-    request = SystemRequest(options={"jvm_flags": ["-XX:NoSuchFlag=1"]})
+    request = SystemRequest(options={"jvm_flags": ["-XX:NoSuchFlag=1"]}, trusted=True)
     with pytest.raises(SystemFailure, match=r"Unrecognized VM option 'NoSuchFlag=1'"):
         Kafka().start(request, tmp_path / "kafka", quiet)
 

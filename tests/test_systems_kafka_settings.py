@@ -151,7 +151,7 @@ def test_what_can_be_had_is_accepted() -> None:
         "broker": {"num.io.threads": 4, "log.preallocate": True, "some.list": ["a", "b"]},
         "topic": {"segment.bytes": 1048576},
     }
-    request = SystemRequest(nodes=3, level="L1", options=options)
+    request = SystemRequest(nodes=3, level="L1", options=options, trusted=True)
     Kafka().check(request)
     parsed = settings.parse_options(request)
     assert parsed.heap_mib == 768

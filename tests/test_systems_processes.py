@@ -43,7 +43,9 @@ def test_a_command_that_does_not_exist_says_so(tmp_path: Path) -> None:
     with pytest.raises(
         SystemFailure, match=r"child exited with status 127 while starting: .*/no/such/program"
     ):
-        processes.wait_until(lambda: "ever", [child], 10.0, lambda process: processes.log_tail(process.log))
+        processes.await_started(
+            lambda: "ever", [child], 10.0, lambda process: processes.log_tail(process.log)
+        )
     processes.stop([child])
 
 
@@ -74,8 +76,8 @@ def test_stop_ends_grandchildren_of_a_leader_that_has_gone(tmp_path: Path) -> No
 def test_waiting_ends_with_what_is_missing(tmp_path: Path) -> None:
     child = shell(tmp_path, "echo working; exec sleep 60")
     assert eventually(lambda: child.log.read_text() != "")
-    with pytest.raises(SystemFailure, match=r"waited 0 s for it to answer\nchild: working"):
-        processes.wait_until(
+    with pytest.raises(SystemFailure, match=r"waited 0.2 s for it to answer\nchild: working"):
+        processes.await_started(
             lambda: "it to answer", [child], 0.2, lambda process: processes.log_tail(process.log)
         )
     processes.stop([child])
@@ -95,6 +97,8 @@ def start():
 thread = Thread(target=start)  # It ends long before the lab does, and its children must not end with it.
 thread.start()
 thread.join()
+while not all((Path(sys.argv[1]) / f"{index}.log").read_text() for index in range(2)):
+    time.sleep(0.01)  # Who ends before its children have begun shows nothing.
 print(*[child.pid for child in children], flush=True)
 {end}
 """
@@ -111,7 +115,6 @@ def run_lab(tmp_path: Path, end: str) -> tuple[subprocess.Popen[str], list[int]]
     pids = [int(word) for word in lab.stdout.readline().split()]
     assert len(pids) == 2
     logs = [tmp_path / "0.log", tmp_path / "1.log"]
-    assert eventually(lambda: all(log.read_text() for log in logs))
     pids += [int(log.read_text()) for log in logs]
     return lab, pids
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import subprocess
@@ -282,7 +283,7 @@ def test_a_bookie_that_gave_up_its_place_is_started_again(tmp_path: Path) -> Non
 
 
 def test_nodes_are_told_their_addresses() -> None:
-    ports = settings.NodePorts(1, 2, 3, 4, "198.18.7.2")
+    ports = settings.NodePorts(1, 2, 3, 4, "198.18.7.2", "198.18.7.2")
     asked = plan("L3", 1)
     bookie = settings.bookie_settings(asked, settings.Options(), "198.18.7.254:9", ports, "/d")
     broker = settings.broker_settings(asked, settings.Options(), "198.18.7.254:9", ports)
@@ -290,3 +291,17 @@ def test_nodes_are_told_their_addresses() -> None:
     assert bookie["metadataServiceUri"] == "metadata-store:zk:198.18.7.254:9"
     assert broker["metadataStoreUrl"] == "zk:198.18.7.254:9"
     assert settings.zookeeper_settings(9, "/d", "198.18.7.254")["clientPortAddress"] == "198.18.7.254"
+
+
+def test_what_clients_do_not_need_stays_on_loopback() -> None:
+    ports = settings.NodePorts(1, 2, 3, 4, "198.18.7.2")
+    asked = plan("L3", 1)
+    bookie = settings.bookie_settings(asked, settings.Options(), "127.0.0.1:9", ports, "/d")
+    assert bookie["advertisedAddress"] == bookie["httpServerHost"] == "127.0.0.1"
+    # Without the name of any interface a bookie listens on all of them.
+    assert bookie["listeningInterface"]
+    broker = settings.broker_settings(asked, settings.Options(), "127.0.0.1:9", ports)
+    assert (broker["bindAddress"], broker["metadataStoreUrl"]) == ("198.18.7.2", "zk:127.0.0.1:9")
+    assert not ports.is_plain_closed
+    assert dataclasses.replace(ports, broker_tls=5, web_tls=6).is_plain_closed
+    assert not dataclasses.replace(ports, host="127.0.0.1", broker_tls=5, web_tls=6).is_plain_closed

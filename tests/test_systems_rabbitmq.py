@@ -120,7 +120,7 @@ def test_settings_read_back_are_compared() -> None:
     assert "amount to L2" in found.mismatches[0]
     found = read_back([{"name": "t.0", "type": "rabbit_classic_queue"}], "datasync", "L1")
     assert found.level == "L3"
-    assert "classic with 1 copies instead of quorum with 3" in found.mismatches[0]
+    assert "classic with 1 copy instead of quorum with 3" in found.mismatches[0]
     assert "topic t is not there" in read_back([], "datasync", "L1").mismatches
 
 
@@ -135,7 +135,7 @@ def test_a_stream_is_judged_by_its_copies() -> None:
     read = compare([stream], nodes, description, ["t"], launch)
     assert (read.level, read.mismatches) == ("L2", ())
     read = compare([stream | {"members": ["a"]}], nodes, description, ["t"], launch)
-    assert "stream with 1 copies instead of stream with 3" in read.mismatches[0]
+    assert "stream with 1 copy instead of stream with 3" in read.mismatches[0]
 
 
 def test_the_stream_plugin_is_there_for_its_clients_alone() -> None:

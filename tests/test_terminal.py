@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 from sample_run import KAFKA, LOG, workload, write_run
+from streamgauge.model.format import significant, trimmed
 from streamgauge.model.result import TrialResult
-from streamgauge.report.format import significant, trimmed
 from streamgauge.report.terminal import print_summary
 
 
@@ -71,3 +71,18 @@ def test_figures_have_three_significant_digits() -> None:
     ]
     assert shown == ["-", "0", "<0.0001", "0.0456", "1.00", "10.0", "12.3", "100", "1,234"]
     assert [trimmed(value) for value in (30.0, 2.5, 100.0)] == ["30", "2.5", "100"]
+
+
+@pytest.mark.parametrize("width", range(128, 164, 4))
+def test_no_width_cuts_a_figure_or_the_verdict(results: list[TrialResult], width: int) -> None:
+    slow = [
+        result.model_copy(
+            update={"publish_ms": result.publish_ms.model_copy(update={"p99": 1844.9, "p99_9": 12_345.6})}
+        )
+        for result in results
+    ]
+    text = printed(slow, width)
+    assert "\u2026" not in text
+    assert "12,346" in text
+    assert text.count("2/2 valid") == 2
+    assert "100.0 %" in text

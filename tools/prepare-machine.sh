@@ -114,10 +114,28 @@ want_rabbitmq() {
     wanted+=("RabbitMQ, to be measured: apt-get install --no-install-recommends rabbitmq-server, and systemctl disable --now rabbitmq-server")
 }
 
-want_kcat() {
-    have kcat && return
-    packages+=(kcat)
-    wanted+=("kcat, with which tests read the reference log: apt-get install kcat")
+# Namespaces in which tests cut networks off, and a program that drops capabilities.
+want_namespaces() {
+    if ! have ip; then
+        packages+=(iproute2)
+        wanted+=("ip, with which tests make networks: apt-get install iproute2")
+    fi
+    if ! have unshare || ! have nsenter || ! have setpriv; then
+        packages+=(util-linux)
+        wanted+=("unshare, nsenter and setpriv, for tests with namespaces: apt-get install util-linux")
+    fi
+}
+
+# Clients that are not ours.
+want_clients() {
+    if ! have kcat; then
+        packages+=(kcat)
+        wanted+=("kcat, with which tests read the reference log: apt-get install kcat")
+    fi
+    if ! have curl; then
+        packages+=(curl)
+        wanted+=("curl, with which tests speak to a worker over TLS: apt-get install curl")
+    fi
 }
 
 want_chromium() {
@@ -138,7 +156,7 @@ look() {
     case $1 in
         lint) [ ${#missing[@]} -gt 0 ] || need_lint_tools ;;
         bench) want_java && want_rabbitmq ;;
-        test) want_java && want_rabbitmq && want_kcat && want_chromium ;;
+        test) want_java && want_rabbitmq && want_namespaces && want_clients && want_chromium ;;
     esac
 }
 

@@ -5,6 +5,7 @@ pandas is no dependency of streamgauge: `pip install pandas` (or `pip install st
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from streamgauge.model.errors import InputError
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.store.directory import RunDirectory
+from streamgauge.store.parquet import is_table
 
 if TYPE_CHECKING:
     from streamgauge.analysis.histograms import Histogram
@@ -46,12 +48,12 @@ class LoadedRun:
     @property
     def intervals(self) -> Any:
         """A frame of all intervals of all trials (columns: docs/results.md), `trial` in front. Histograms are bytes."""
-        return self._frame("intervals", list(INTERVAL_COLUMNS))
+        return self._frame("intervals", INTERVAL_COLUMNS)
 
     @property
     def resources(self) -> Any:
         """A frame of CPU, memory and disk per interval and process, `trial` in front."""
-        return self._frame("resources", list(RESOURCE_COLUMNS))
+        return self._frame("resources", RESOURCE_COLUMNS)
 
     @property
     def series(self) -> Any:
@@ -79,7 +81,7 @@ class LoadedRun:
     def _trials(self) -> list[tuple[int, Path]]:
         return [(int(one.path.name), one.path) for one in RunDirectory(self.directory).trials()]
 
-    def _frame(self, name: str, columns: list[str]) -> Any:
+    def _frame(self, name: str, columns: Mapping[str, str]) -> Any:
         import pyarrow
         from pyarrow import parquet
 
@@ -87,7 +89,9 @@ class LoadedRun:
         tables = []
         for number, path in self._trials():
             file = path / f"{name}.parquet"
-            if file.is_file():
+            if file.exists():
+                if not is_table(file, columns):
+                    raise InputError(f"{file}: is no table of this version of streamgauge")
                 table = parquet.read_table(file)
                 tables.append(
                     table.add_column(0, "trial", pyarrow.array([number] * len(table), pyarrow.int32()))

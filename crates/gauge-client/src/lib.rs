@@ -27,6 +27,8 @@
 //! - Each producer and each consumer has connections of its own, as an application's would.
 
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod kafka;
 mod lane;
 pub mod nats;

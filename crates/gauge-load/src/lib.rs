@@ -11,6 +11,8 @@ pub mod clock;
 mod clocks;
 pub mod crc;
 mod emitter;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod latency;
 mod ledger;
 mod observer;

@@ -112,8 +112,8 @@ pub fn place(batch: &mut [u8], base_offset: i64) {
     batch[12..16].copy_from_slice(&0i32.to_be_bytes());
 }
 
-/// A batch with `record_count` records of `payload_bytes` zero bytes each; for tests of the log (the records are not valid Kafka records).
-#[cfg(test)]
+/// A batch with `record_count` records of `payload_bytes` zero bytes in all; for tests of the log (the records are not valid Kafka records).
+#[doc(hidden)]
 pub fn for_test(record_count: i32, payload_bytes: usize, producer: (i64, i16, i32)) -> Vec<u8> {
     let mut batch = vec![0u8; HEADER_BYTES + payload_bytes];
     let length = (batch.len() - 12) as i32;

@@ -15,6 +15,8 @@ pub mod broker;
 pub mod cli;
 pub mod commit;
 pub mod events;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod load;
 pub mod maintain;
 pub mod metrics;

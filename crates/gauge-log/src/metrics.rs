@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::shared::Shared;
 
@@ -238,17 +238,46 @@ pub fn serve(shared: &Arc<Shared>, address: SocketAddr) -> Result<JoinHandle<()>
         .map_err(|error| format!("cannot start a thread: {error}"))
 }
 
+/// Whether a request names another host than this machine: a page reaches an address on loopback by a name that its own name server
+/// points there (DNS rebinding), and the name stands in Host.
+fn is_foreign(head: &[u8]) -> bool {
+    String::from_utf8_lossy(head)
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .filter(|(name, _)| name.eq_ignore_ascii_case("host"))
+        .any(|(_, host)| {
+            let is_loopback = |text: &str| {
+                text.parse::<SocketAddr>()
+                    .is_ok_and(|address| address.ip().is_loopback())
+            };
+            let host = host.trim().to_ascii_lowercase();
+            let is_local = host
+                .strip_prefix("localhost")
+                .is_some_and(|port| port.is_empty() || port.starts_with(':'));
+            !is_local && !is_loopback(&host) && !is_loopback(&format!("{host}:80"))
+        })
+}
+
 fn answer(shared: &Shared, mut stream: TcpStream) -> std::io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(SCRAPE_TIME))?;
+    let until = Instant::now() + SCRAPE_TIME;
     stream.set_write_timeout(Some(SCRAPE_TIME))?;
     let mut request = [0u8; REQUEST_BYTES_MAX];
     let mut length = 0;
     while length < request.len() && !request[..length].windows(4).any(|window| window == b"\r\n\r\n") {
+        // The time is that of the whole request: one byte now and then would hold up the next scrape for hours.
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        stream.set_read_timeout(Some(left))?;
         match stream.read(&mut request[length..])? {
             0 => return Ok(()),
             count => length += count,
         }
+    }
+    if stream.local_addr()?.ip().is_loopback() && is_foreign(&request[..length]) {
+        return stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     }
     let body = shared.metrics.render(&facts(shared));
     let head = format!(
@@ -283,5 +312,27 @@ mod tests {
         let text = metrics.render(&Facts::default());
         assert!(text.contains("\ngauge_log_commits_total 3\n"));
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn a_request_for_another_host_is_foreign() {
+        let head = |host: &str| format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes();
+        for host in [
+            "localhost",
+            "localhost:9",
+            "127.0.0.1:9",
+            "127.0.0.1",
+            "[::1]:9",
+            "[::1]",
+        ] {
+            assert!(!is_foreign(&head(host)), "{host}");
+        }
+        for host in ["evil.example", "localhost.evil.example:9", "10.0.0.1:9", ""] {
+            assert!(is_foreign(&head(host)), "{host}");
+        }
+        assert!(
+            !is_foreign(b"GET / HTTP/1.0\r\n\r\n"),
+            "no browser leaves Host out"
+        );
     }
 }

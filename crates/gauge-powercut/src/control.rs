@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use crate::disk::Disk;
 use crate::lock;
-use crate::rules::Rule;
+use crate::rules::{Rule, Rules};
 use crate::survive::Survive;
 use crate::syncs::Syncs;
 use crate::tree::ROOT;
@@ -143,6 +143,42 @@ fn refused(doing: &str, error: i32) -> String {
     }
 }
 
+fn parse_rules(rules: &[FaultRule]) -> Result<Vec<Rule>, String> {
+    rules
+        .iter()
+        .enumerate()
+        .map(|(index, rule)| rule.rule().map_err(|error| format!("rules[{index}]: {error}")))
+        .collect()
+}
+
+/// A command, and its rules as they were given.
+fn parse(line: &str) -> Result<(Command, Value), String> {
+    let given: Value =
+        serde_json::from_str(line).map_err(|error| format!("expected a JSON object on one line: {error}"))?;
+    let rules = given["rules"].clone();
+    let command = Command::deserialize(given).map_err(|error| error.to_string())?;
+    Ok((command, rules))
+}
+
+/// Reads a command and applies its rules to a path, for fuzzing.
+#[doc(hidden)]
+pub fn try_line(line: &str) -> Result<(), String> {
+    match parse(line)?.0 {
+        Command::Fault { rules } => {
+            let rules = Rules {
+                faults: parse_rules(&rules)?,
+                ..Rules::default()
+            };
+            std::hint::black_box(rules.label("data/00000000000000000000.log"));
+        }
+        Command::Cut {
+            survive, keep, seed, ..
+        } => drop(survival(survive, keep, seed)?),
+        _ => {}
+    }
+    Ok(())
+}
+
 impl Control {
     fn status(&self) -> Map<String, Value> {
         let (on, cuts) = self.disk.power();
@@ -201,21 +237,13 @@ impl Control {
     }
 
     fn faults(&self, rules: &[FaultRule], given: Value) -> Answer {
-        let parsed = rules
-            .iter()
-            .enumerate()
-            .map(|(index, rule)| rule.rule().map_err(|error| format!("rules[{index}]: {error}")))
-            .collect::<Result<Vec<_>, _>>()?;
-        self.disk.set_faults(parsed);
+        self.disk.set_faults(parse_rules(rules)?);
         *lock(&self.rules) = given;
         Ok(fields(json!({"rules": rules.len()})))
     }
 
     fn obey(&self, line: &str) -> Answer {
-        let given: Value = serde_json::from_str(line)
-            .map_err(|error| format!("expected a JSON object on one line: {error}"))?;
-        let rules = given["rules"].clone();
-        let command = Command::deserialize(given).map_err(|error| error.to_string())?;
+        let (command, rules) = parse(line)?;
         match command {
             Command::Status {} => Ok(self.status()),
             Command::Cut {

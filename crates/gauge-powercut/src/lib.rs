@@ -14,6 +14,8 @@ pub mod control;
 pub mod disk;
 pub mod extents;
 pub mod filesystem;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod mount;
 pub mod node;
 pub mod rules;

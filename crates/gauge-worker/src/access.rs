@@ -51,7 +51,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Everybody who can connect may ask, in plain text: for loopback.
+    /// Every program that can connect may ask, in plain text; browsers may not (`browser`): for loopback.
     pub fn open() -> Access {
         Access::default()
     }
@@ -122,7 +122,12 @@ impl Access {
         self.tls.as_ref()
     }
 
-    /// Whether a request with these headers may be answered.
+    /// Whether requests must carry a token.
+    pub(crate) fn wants_token(&self) -> bool {
+        self.token.is_some()
+    }
+
+    /// Whether these headers carry the token, where one is wanted.
     pub(crate) fn allows(&self, headers: &HeaderMap) -> bool {
         let Some(token) = &self.token else { return true };
         headers

@@ -2,13 +2,12 @@
 
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use axum::body::{Bytes, HttpBody};
+use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
@@ -33,16 +32,6 @@ use crate::request;
 use crate::scheduling;
 use crate::trial;
 
-/// Longest body of a request that creates a trial: it may carry templates.
-const TRIAL_BODY_BYTES_MAX: usize = 16 << 20;
-/// Longest body with the books of several workers.
-const BOOKS_BODY_BYTES_MAX: usize = 128 << 20;
-/// Longest body of the others.
-const BODY_BYTES_MAX: usize = 1 << 20;
-/// A longer body is read this far before the connection is cut.
-const DRAINED_BYTES_MAX: usize = 256 << 20;
-/// How long a client may take to send a body.
-const BODY_WITHIN: Duration = Duration::from_secs(60);
 /// Administration calls at once: each takes a thread.
 const ADMIN_CALLS_MAX: usize = 4;
 /// Lanes that may live at once, those of trials that were given up included.
@@ -61,6 +50,8 @@ pub struct App {
     next_id: AtomicU64,
     live_lanes: LiveLanes,
     admin_calls: Arc<Semaphore>,
+    /// Held by what `think` runs.
+    thinking: Arc<Semaphore>,
     shutdown: Notify,
     /// Where the API listens, once it does.
     pub(crate) address: OnceLock<IpAddr>,
@@ -80,6 +71,7 @@ impl App {
             next_id: AtomicU64::new(1),
             live_lanes: LiveLanes::default(),
             admin_calls: Arc::new(Semaphore::new(ADMIN_CALLS_MAX)),
+            thinking: Arc::new(Semaphore::new(1)),
             shutdown: Notify::new(),
             address: OnceLock::new(),
             clock: Mutex::new(None),
@@ -177,61 +169,16 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     guarded(routes)
 }
 
-/// Routes whose bodies are bounded and whose errors are all of one kind.
+/// Routes whose errors are all of one kind; their bodies were read by `body`.
 pub(crate) fn guarded(routes: Router) -> Router {
     routes
         .layer(DefaultBodyLimit::disable())
         .layer(axum::middleware::from_fn(guard))
 }
 
-/// Reads the whole body, in memory that is bounded. What is too long is read on and thrown away for a while, so that the
-/// sender is there to hear the answer: closing a socket with unread bytes resets the connection.
-async fn read_body(mut body: axum::body::Body, bytes_max: usize) -> Result<Bytes, ApiError> {
-    let mut bytes = Vec::new();
-    let mut length = 0;
-    while let Some(frame) = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let frame =
-            frame.map_err(|error| ApiError::bad_request(format!("the body could not be read: {error}")))?;
-        let Ok(data) = frame.into_data() else { continue };
-        length += data.len();
-        if length <= bytes_max {
-            bytes.extend_from_slice(&data);
-        } else {
-            bytes = Vec::new();
-        }
-        if length > DRAINED_BYTES_MAX {
-            break;
-        }
-    }
-    if length <= bytes_max {
-        return Ok(Bytes::from(bytes));
-    }
-    Err(ApiError::too_large(format!(
-        "the body is too long: expected at most {} MiB for a trial, {} MiB for books, {} MiB for other requests",
-        TRIAL_BODY_BYTES_MAX >> 20,
-        BOOKS_BODY_BYTES_MAX >> 20,
-        BODY_BYTES_MAX >> 20
-    )))
-}
-
-/// Reads the body whether the handler wants it or not, and turns panics and errors of the framework into errors of the API.
+/// Turns panics and errors of the framework into errors of the API.
 async fn guard(request: Request, next: Next) -> Response {
-    let (parts, body) = request.into_parts();
-    let bytes_max = match parts.uri.path() {
-        "/v1/trials" => TRIAL_BODY_BYTES_MAX,
-        // OMB sends all payloads of a load at once.
-        "/v1/judge" | "/start-load" => BOOKS_BODY_BYTES_MAX,
-        _ => BODY_BYTES_MAX,
-    };
-    let body = match tokio::time::timeout(BODY_WITHIN, read_body(body, bytes_max)).await {
-        Ok(Ok(bytes)) => axum::body::Body::from(bytes),
-        Ok(Err(error)) => return error.into_response(),
-        Err(_) => {
-            let slow = format!("the body did not come within {} s", BODY_WITHIN.as_secs());
-            return ApiError::bad_request(slow).into_response();
-        }
-    };
-    let mut future = Box::pin(next.run(Request::from_parts(parts, body)));
+    let mut future = Box::pin(next.run(request));
     let response = std::future::poll_fn(|context| {
         std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))).unwrap_or_else(|_| {
             let fault = "a fault of the worker, see its standard error; it goes on";
@@ -269,7 +216,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Body<T>, ApiError> {
-        // `guard` has read it and compared its length.
+        // `body` has read it and compared its length.
         let bytes = Bytes::from_request(request, state)
             .await
             .map_err(|rejection| ApiError::bad_request(rejection.body_text()))?;
@@ -388,18 +335,43 @@ async fn forget_old(app: &Arc<App>) -> Result<(), ApiError> {
     }
 }
 
-async fn create_trial(
-    State(app): Shared,
-    Body(body): Body<request::Trial>,
-) -> Result<(StatusCode, Json<Status>), ApiError> {
-    let handle = begin_trial(&app, body).await?;
+async fn create_trial(State(app): Shared, body: Bytes) -> Result<(StatusCode, Json<Status>), ApiError> {
+    let handle = begin_trial(&app, move || request::parse(&body)).await?;
     Ok((StatusCode::CREATED, Json(handle.ask(Ask::Status).await?)))
 }
 
+/// Runs what may take long beside the event loop, one call at a time, so that the others are answered meanwhile.
+async fn think<T: Send + 'static>(
+    app: &App,
+    call: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let permit = Arc::clone(&app.thinking)
+        .acquire_owned()
+        .await
+        .map_err(|_| ApiError::internal("the worker ends"))?;
+    // The permit goes along: when the caller hangs up, the thread is still at work.
+    let thought = tokio::task::spawn_blocking(move || {
+        let outcome = call();
+        drop(permit);
+        outcome
+    });
+    thought
+        .await
+        .map_err(|_| ApiError::internal("a fault of the worker, see its standard error; it goes on"))?
+}
+
 /// Creates a trial in the place of one that is over.
-pub(crate) async fn begin_trial(app: &Arc<App>, body: request::Trial) -> Result<Arc<Handle>, ApiError> {
-    let protocol = app.protocol(&body.system.protocol)?;
-    let plan = plan::plan(&body, scheduling::cores().len())?;
+pub(crate) async fn begin_trial(
+    app: &Arc<App>,
+    read: impl FnOnce() -> Result<request::Trial, ApiError> + Send + 'static,
+) -> Result<Arc<Handle>, ApiError> {
+    let (name, plan) = think(app, move || {
+        let body = read()?;
+        let plan = plan::plan(&body, scheduling::cores().len())?;
+        Ok((body.system.protocol, plan))
+    })
+    .await?;
+    let protocol = app.protocol(&name)?;
     let _changing = app.changing.lock().await;
     forget_old(app).await?;
     if app.live_lanes.count() + plan.lanes.len() > LIVE_LANES_MAX {
@@ -628,15 +600,10 @@ async fn finish(
     }
 }
 
-/// Judges the books of several workers. Touches no trial; in a thread, because there may be much to compare.
-async fn judge(State(app): Shared, Body(body): Body<books::Judge>) -> Answer<Value> {
-    let _permit = Arc::clone(&app.admin_calls)
-        .acquire_owned()
+/// Judges the books of several workers. Touches no trial.
+async fn judge(State(app): Shared, body: Bytes) -> Answer<Value> {
+    think(&app, move || books::judge(request::parse(&body)?))
         .await
-        .map_err(|_| ApiError::internal("the worker ends"))?;
-    tokio::task::spawn_blocking(move || books::judge(body))
-        .await
-        .map_err(|_| ApiError::internal("the books could not be judged"))?
         .map(Json)
 }
 

@@ -14,23 +14,43 @@ use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 use gauge_load::audit::{PRODUCERS_MAX, Receipts, SentBook};
 use gauge_load::{Books, RangeSet, SequenceSet};
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
+use crate::check;
 use crate::collector::Samples;
 use crate::error::ApiError;
 use crate::judgement::{self, SubscriptionEnd};
 
 /// Most bytes that the sequences of a request may take when they are unpacked: a bit for each of 4 billion messages.
 const UNPACKED_BYTES_MAX: u64 = 512 << 20;
+/// Workers of a trial, and its subscriptions.
+const WORKERS_MAX: usize = 1000;
+const SUBSCRIPTIONS_MAX: usize = 256;
+/// A count above this is none of messages; sums of those below do not overflow.
+const COUNT_MAX: u64 = 1 << 40;
+
+/// A number of messages, or a sequence.
+fn messages<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let count = u64::deserialize(deserializer)?;
+    if count > COUNT_MAX {
+        return Err(D::Error::custom(format!("expected at most {COUNT_MAX} messages")));
+    }
+    Ok(count)
+}
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Sent {
     producer: u32,
+    #[serde(deserialize_with = "messages")]
     sent: u64,
+    #[serde(deserialize_with = "messages")]
     acked: u64,
+    #[serde(deserialize_with = "messages")]
     failed: u64,
+    #[serde(deserialize_with = "messages")]
     censored: u64,
     /// Half-open ranges of sequences that failed or were censored.
     unknown: Vec<(u64, u64)>,
@@ -41,15 +61,23 @@ struct Sent {
 struct SubscriptionBook {
     name: String,
     gave_up: bool,
+    #[serde(deserialize_with = "messages")]
     received: u64,
+    #[serde(deserialize_with = "messages")]
     corrupted: u64,
+    #[serde(deserialize_with = "messages")]
     unexpected: u64,
+    #[serde(deserialize_with = "messages")]
     duplicated: u64,
+    #[serde(deserialize_with = "messages")]
     reordered: u64,
     /// End-to-end latencies that the senders of the messages record.
+    #[serde(deserialize_with = "messages")]
     left: u64,
     /// End-to-end latencies that were recorded, and those in the histograms that were handed out.
+    #[serde(deserialize_with = "messages")]
     recorded: u64,
+    #[serde(deserialize_with = "messages")]
     samples: u64,
     /// (producer, base64 of the deflated bytes of its sequences).
     sequences: Vec<(u32, String)>,
@@ -60,9 +88,13 @@ struct SubscriptionBook {
 #[serde(deny_unknown_fields)]
 pub struct WorkerBooks {
     stamped: bool,
+    #[serde(deserialize_with = "messages")]
     untaken: u64,
+    #[serde(deserialize_with = "messages")]
     publish_samples: u64,
+    #[serde(deserialize_with = "messages")]
     service_samples: u64,
+    #[serde(deserialize_with = "messages")]
     send_delay_samples: u64,
     sent: Vec<Sent>,
     subscriptions: Vec<SubscriptionBook>,
@@ -150,10 +182,17 @@ pub fn export(
 /// # Errors
 /// A bad request that names the field.
 pub fn judge(request: Judge) -> Result<Value, ApiError> {
+    check::count("books", request.books.len(), 0, WORKERS_MAX)?;
     let mut names: Vec<String> = Vec::new();
     for book in request.books.iter().flat_map(|books| &books.subscriptions) {
         if !names.contains(&book.name) {
             names.push(book.name.clone());
+            check::count(
+                "the subscriptions of all books",
+                names.len(),
+                0,
+                SUBSCRIPTIONS_MAX,
+            )?;
         }
     }
     let mut gave_up = vec![false; names.len()];
@@ -170,7 +209,11 @@ pub fn judge(request: Judge) -> Result<Value, ApiError> {
         untaken += theirs.untaken;
         stamped &= theirs.stamped;
         let mut books = Books {
-            sent: theirs.sent.into_iter().map(sent_book).collect(),
+            sent: theirs
+                .sent
+                .into_iter()
+                .map(|sent| sent_book(sent, at))
+                .collect::<Result<_, _>>()?,
             receipts: vec![Receipts::default(); names.len()],
             publish_samples: theirs.publish_samples,
             end_to_end_samples: vec![0; names.len()],
@@ -198,26 +241,38 @@ pub fn judge(request: Judge) -> Result<Value, ApiError> {
     Ok(judgement::audit(lanes, &samples, untaken, stamped, &ends))
 }
 
-fn sent_book(theirs: Sent) -> SentBook {
+fn sent_book(theirs: Sent, worker: usize) -> Result<SentBook, ApiError> {
     let mut unknown = RangeSet::new();
     for (from, until) in theirs.unknown {
+        if until > COUNT_MAX {
+            let what = format!("expected sequences of at most {COUNT_MAX}");
+            return Err(ApiError::field(format!("books[{worker}].sent"), what));
+        }
         unknown.insert(from, until);
     }
-    SentBook {
+    Ok(SentBook {
         producer: theirs.producer,
         sent: theirs.sent,
         acked: theirs.acked,
         failed: theirs.failed,
         censored: theirs.censored,
         unknown,
-    }
+    })
 }
 
 fn receipts(book: &SubscriptionBook, path: &str, left: &mut u64) -> Result<Receipts, ApiError> {
     let mut sequences: Vec<SequenceSet> = Vec::new();
     for (producer, text) in &book.sequences {
         let producer = *producer as usize;
-        let set = (producer < PRODUCERS_MAX).then(|| unpack(text, left)).flatten();
+        // The places of the producers before it are made, too.
+        let places = (producer + 1).saturating_sub(sequences.len()) * size_of::<SequenceSet>();
+        let set = (producer < PRODUCERS_MAX)
+            .then(|| left.checked_sub(places as u64))
+            .flatten()
+            .and_then(|rest| {
+                *left = rest;
+                unpack(text, left)
+            });
         let Some(set) = set else {
             return Err(ApiError::field(
                 path,

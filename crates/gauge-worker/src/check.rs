@@ -86,12 +86,16 @@ pub fn endpoint(system: &request::System) -> Result<Endpoint, ApiError> {
     count("system.bootstrap", system.bootstrap.len(), 1, BOOTSTRAP_MAX)?;
     for (at, address) in system.bootstrap.iter().enumerate() {
         let is_address = address.rsplit_once(':').is_some_and(|(host, port)| {
-            !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) && address.len() < 300
+            !host.is_empty()
+                && !host.contains('@')
+                && port.parse::<u16>().is_ok_and(|port| port > 0)
+                && address.len() < 300
         });
         if !is_address {
             return Err(ApiError::field(
                 format!("system.bootstrap[{at}]"),
-                format!("'{address}' is no address: expected host:port, for instance 127.0.0.1:9092"),
+                // Not repeated: somebody may have written a URL with a password in it.
+                "is no address: expected host:port, for instance 127.0.0.1:9092",
             ));
         }
     }

@@ -1,7 +1,7 @@
 //! Probe exchanges with other workers, from which the lab computes how far their clocks are apart (docs/fleet.md).
 //!
 //! One UDP socket beside the API, one thread: it asks each peer in turn and answers those who know the key that the lab gave to all
-//! workers of the trial. Question and answer have the same 48 bytes, so nobody can be flooded through it:
+//! workers of the trial, as long as the lab is heard. Question and answer have the same 48 bytes, so nobody can be flooded through it:
 //!
 //! ```text
 //! offset  size  field (little-endian)
@@ -39,6 +39,8 @@ const PEERS_MAX: usize = 256;
 const SAMPLES_MAX: usize = 32_768;
 /// Samples of one answer of the API.
 const ANSWER_MAX: usize = 4096;
+/// A lab that compares clocks asks for samples every second; one that has been silent for so long is gone, and so is what it set going.
+const SILENCE_NS: i64 = 5_000_000_000;
 /// How often the thread looks whether it is still needed when nobody is asked.
 const IDLE: Duration = Duration::from_millis(200);
 
@@ -47,7 +49,10 @@ pub type Sample = (usize, i64, i64, i64, i64);
 
 #[derive(Default)]
 struct State {
+    /// None: nobody compares clocks.
     key: Option<u64>,
+    /// When the lab was last heard.
+    heard_ns: i64,
     peers: Vec<SocketAddr>,
     period_ns: i64,
     samples: VecDeque<Sample>,
@@ -99,6 +104,7 @@ impl ClockProbe {
             state.samples.clear();
         }
         state.key = Some(request.key);
+        state.heard_ns = monotonic_ns();
         state.peers.clone_from(&request.peers);
         state.period_ns = period_ms as i64 * 1_000_000;
         Ok(())
@@ -106,7 +112,8 @@ impl ClockProbe {
 
     /// Samples from a number on, and the number after the last.
     pub fn since(&self, since: u64) -> (u64, Vec<Sample>) {
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
+        state.heard_ns = monotonic_ns();
         let first = state.next - state.samples.len() as u64;
         let skipped = since.saturating_sub(first) as usize;
         let samples: Vec<Sample> = state
@@ -182,7 +189,11 @@ impl Asker {
     /// How long nothing is to be asked.
     fn ask(&mut self, socket: &UdpSocket, state: &Mutex<State>) -> Duration {
         let (key, peers, period_ns) = {
-            let state = lock(state);
+            let mut state = lock(state);
+            if monotonic_ns() - state.heard_ns > SILENCE_NS {
+                state.key = None;
+                state.peers.clear();
+            }
             if state.peers.is_empty() {
                 return IDLE;
             }
@@ -253,5 +264,25 @@ mod tests {
         );
         let (_, rest) = one.since(next);
         assert!(rest.len() < samples.len());
+    }
+
+    #[test]
+    fn a_lab_that_is_silent_is_forgotten() {
+        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let (one, other) = (ClockProbe::start(here).unwrap(), ClockProbe::start(here).unwrap());
+        aim(&one, 7, vec![SocketAddr::new(here, other.port())]);
+        aim(&other, 7, vec![]);
+        // As if it had been silent for so long already.
+        for probe in [&one, &other] {
+            lock(&probe.state).heard_ns = monotonic_ns() - SILENCE_NS - 1;
+        }
+        std::thread::sleep(2 * IDLE);
+        for probe in [&one, &other] {
+            let state = lock(&probe.state);
+            assert!(state.key.is_none() && state.peers.is_empty());
+        }
+        let (next, _) = one.since(0);
+        std::thread::sleep(2 * IDLE);
+        assert_eq!(one.since(0).0, next, "nothing is asked any more");
     }
 }

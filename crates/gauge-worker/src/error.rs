@@ -11,6 +11,8 @@ use serde_json::json;
 pub enum Code {
     /// The request is wrong.
     BadRequest,
+    /// The request comes from where none may come from.
+    Forbidden,
     /// There is no such thing.
     NotFound,
     /// The trial is in the wrong state for it.
@@ -27,6 +29,7 @@ impl Code {
     fn name(self) -> &'static str {
         match self {
             Code::BadRequest => "bad_request",
+            Code::Forbidden => "forbidden",
             Code::NotFound => "not_found",
             Code::Conflict => "conflict",
             Code::TooLarge => "too_large",
@@ -38,6 +41,7 @@ impl Code {
     fn status(self) -> StatusCode {
         match self {
             Code::BadRequest => StatusCode::BAD_REQUEST,
+            Code::Forbidden => StatusCode::FORBIDDEN,
             Code::NotFound => StatusCode::NOT_FOUND,
             Code::Conflict => StatusCode::CONFLICT,
             Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -79,6 +83,11 @@ impl ApiError {
     /// The request is wrong as a whole.
     pub fn bad_request(message: impl Into<String>) -> ApiError {
         ApiError::plain(Code::BadRequest, message)
+    }
+
+    /// The request comes from where none may come from.
+    pub fn forbidden(message: impl Into<String>) -> ApiError {
+        ApiError::plain(Code::Forbidden, message)
     }
 
     /// There is no such thing.

@@ -1,6 +1,7 @@
 //! The load worker: one process that drives load and knows nothing of studies, files or reports.
 //!
-//! - `api`: the HTTP API of docs/worker-api.md; `request` are its bodies, `error` its errors, `server` its sockets, `access` who may use them.
+//! - `api`: the HTTP API of docs/worker-api.md; `request` are its bodies, `error` its errors, `server` its sockets, `seats` how many of them, `body` how
+//!   much is read, `access` and `browser` who may ask.
 //! - `plan`: from a request to a plan in which every value was looked at; `load`: its producers and schedule; `messages`: their bodies and keys;
 //!   `check`: single values.
 //! - `trial`: the trial's state machine, a thread; `handle`: how the API talks to it; `drain`: when everything is there; `judgement`: the audit;
@@ -17,13 +18,17 @@
 
 mod access;
 mod api;
+mod body;
 mod books;
+mod browser;
 mod check;
 pub mod cli;
 mod clock_probe;
 mod collector;
 mod drain;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handle;
 mod judgement;
 mod lane;
@@ -35,6 +40,7 @@ mod plan;
 mod processing;
 mod request;
 mod scheduling;
+mod seats;
 mod server;
 mod trial;
 

@@ -1,6 +1,6 @@
 //! The load of a trial: schedule, producers, phases, batches - each value looked at, the rate divided over the producers.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use gauge_client::{BatchPolicy, ProducerSpec, Topic};
@@ -16,6 +16,8 @@ use crate::request;
 const PRODUCERS_PER_WORKER_MAX: usize = 10_000;
 const PHASES_MAX: usize = 1000;
 const CHANGES_MAX: usize = 2000;
+/// Changes of the rate, each counted once for every producer, who all keep them.
+const KEPT_CHANGES_MAX: usize = 1_000_000;
 
 /// The schedule of all producers together.
 ///
@@ -176,6 +178,18 @@ pub fn producers(
     let mut ids = HashSet::new();
     let mut skew: Option<(KeyPlan, Arc<KeySkew>)> = None;
     let changes = changes(request)?;
+    if changes.len() * total > KEPT_CHANGES_MAX {
+        return Err(ApiError::field(
+            "schedule.changes",
+            format!(
+                "has {} changes for each of {total} producers: expected at most {KEPT_CHANGES_MAX} in all",
+                changes.len()
+            ),
+        ));
+    }
+    let numbers: HashMap<&str, usize> = (topics.iter().enumerate())
+        .map(|(number, topic)| (topic.name.as_str(), number))
+        .collect();
     let plan = |(at, producer): (usize, &request::Producer)| {
         let path = |field: &str| format!("producers[{at}].{field}");
         whole(
@@ -191,15 +205,12 @@ pub fn producers(
                 format!("{} is the number of another producer", producer.id),
             ));
         }
-        let topic = topics
-            .iter()
-            .position(|topic| topic.name == producer.topic)
-            .ok_or_else(|| {
-                ApiError::field(
-                    path("topic"),
-                    format!("'{}' is not among the topics", producer.topic),
-                )
-            })?;
+        let topic = *numbers.get(producer.topic.as_str()).ok_or_else(|| {
+            ApiError::field(
+                path("topic"),
+                format!("'{}' is not among the topics", producer.topic),
+            )
+        })?;
         let key_plan = key_plan(producer, path)?;
         let skew = match (key_plan.exponent, &skew) {
             (None, _) => None,

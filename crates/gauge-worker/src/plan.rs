@@ -16,7 +16,12 @@ use crate::processing::Pace;
 use crate::request;
 
 const SUBSCRIPTIONS_MAX: usize = 256;
+/// Consumers of one subscription.
 const CONSUMERS_MAX: u32 = 10_000;
+/// Consumers of all subscriptions on this worker.
+const CONSUMERS_PER_WORKER_MAX: usize = 50_000;
+/// Partitions, each counted once for every subscription that reads it: what this worker's consumers have to remember.
+const READ_PARTITIONS_MAX: usize = 1_000_000;
 const LANES_MAX: u32 = 256;
 
 /// What a lane is there for.
@@ -167,13 +172,22 @@ fn subscriptions(
     let mut names = HashSet::new();
     let mut plans = Vec::new();
     let mut consumers = Vec::new();
-    let is_probed = |topic: usize| {
-        request
-            .producers
-            .iter()
-            .any(|producer| producer.topic == topics[topic].name)
-    };
-    let probed: Vec<bool> = (0..topics.len()).map(is_probed).collect();
+    let sent_to: HashSet<&str> = request
+        .producers
+        .iter()
+        .map(|producer| producer.topic.as_str())
+        .collect();
+    let probed: Vec<bool> = topics
+        .iter()
+        .map(|topic| sent_to.contains(topic.name.as_str()))
+        .collect();
+    // By slot, which numbers the partitions of all topics through.
+    let slots: Vec<(usize, u32)> = topics
+        .iter()
+        .enumerate()
+        .flat_map(|(index, topic)| (0..topic.partitions).map(move |partition| (index, partition)))
+        .collect();
+    let mut read_partitions = 0;
     for (at, subscription) in request.subscriptions.iter().enumerate() {
         let path = |field: &str| format!("subscriptions[{at}].{field}");
         name(&path("name"), &subscription.name)?;
@@ -222,18 +236,31 @@ fn subscriptions(
             // What other workers send comes here as well, and is not counted among what was acknowledged here.
             is_whole: mine == all && !request.shared,
         };
+        if consumers.len() + mine as usize > CONSUMERS_PER_WORKER_MAX {
+            return Err(ApiError::field(
+                path("consumers"),
+                format!(
+                    "makes more than {CONSUMERS_PER_WORKER_MAX} consumers on this worker: expected fewer, or more workers"
+                ),
+            ));
+        }
+        read_partitions += slots.len().min((slots.len() / all as usize + 1) * mine as usize);
+        if read_partitions > READ_PARTITIONS_MAX {
+            return Err(ApiError::field(
+                path("consumers"),
+                format!(
+                    "the subscriptions read {read_partitions} partitions up to this one, each counted as often as it is read: \
+                     expected at most {READ_PARTITIONS_MAX}"
+                ),
+            ));
+        }
         for consumer in from..from + mine {
-            // By slot, which numbers the partitions of all topics through: many topics of one partition each are spread, too.
-            let partitions: Vec<(usize, u32)> = topics
+            // Many topics of one partition each are spread, too.
+            let partitions: Vec<(usize, u32)> = slots
                 .iter()
-                .enumerate()
-                .flat_map(|(index, topic)| {
-                    (0..topic.partitions).map(move |partition| (index, topic, partition))
-                })
-                .filter(|(_, topic, partition)| {
-                    (topic.first_slot + *partition as usize) % all as usize == consumer as usize
-                })
-                .map(|(index, _, partition)| (index, partition))
+                .skip(consumer as usize)
+                .step_by(all as usize)
+                .copied()
                 .collect();
             plan.partitions += partitions.len();
             plan.provable += partitions
@@ -495,11 +522,15 @@ fn set_paces(lanes: &mut [LanePlan], request: &request::Trial) {
 
 /// Each partition is probed by the first lane that has a producer of its topic.
 fn share_out_probes(lanes: &mut [LanePlan], topics: &[Topic]) {
-    for (index, topic) in topics.iter().enumerate() {
-        let sends = |lane: &&mut LanePlan| lane.spec.producers.iter().any(|producer| producer.topic == index);
-        if let Some(lane) = lanes.iter_mut().find(sends) {
-            lane.probe_slots
-                .extend(topic.first_slot..topic.first_slot + topic.partitions as usize);
+    let mut is_shared_out = vec![false; topics.len()];
+    for lane in lanes {
+        for producer in &lane.spec.producers {
+            if !std::mem::replace(&mut is_shared_out[producer.topic], true) {
+                let topic = &topics[producer.topic];
+                lane.probe_slots
+                    .extend(topic.first_slot..topic.first_slot + topic.partitions as usize);
+            }
         }
+        lane.probe_slots.sort_unstable();
     }
 }

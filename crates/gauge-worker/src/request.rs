@@ -15,7 +15,7 @@ pub fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
-        let message = format!("the body could not be read: {}", error.inner());
+        let message = unread(error.inner());
         match path.as_str() {
             "." => ApiError::bad_request(message),
             _ => ApiError::field(path, message),
@@ -25,6 +25,16 @@ pub fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
         .end()
         .map_err(|error| ApiError::bad_request(format!("there is more after the JSON value: {error}")))?;
     Ok(value)
+}
+
+/// Why a body could not be read, without the text that stood where something else was expected: it may be a password or a URL with one.
+pub fn unread(error: &serde_json::Error) -> String {
+    let said = error.to_string();
+    let without = match (said.find("string \""), said.rfind('"')) {
+        (Some(from), Some(to)) => format!("{}a string{}", &said[..from], &said[to + 1..]),
+        _ => said,
+    };
+    format!("the body could not be read: {without}")
 }
 
 /// The system under test. Of its options and its security nothing is printed: passwords may be among them.

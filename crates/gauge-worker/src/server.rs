@@ -1,16 +1,14 @@
-//! The worker's sockets: how many connections there may be, who may speak, and how they end.
+//! The worker's sockets: who may speak, and how connections end.
 //!
-//! A connection is a *stranger* until a request on it was allowed (docs/worker-api.md, "Who may ask"). Strangers have little time and few
-//! seats: when those are taken, the oldest stranger goes, so that a flood of half-open connections cannot keep the lab out. Every wait
-//! has an end: for the handshake, for a request's head and body, and for a client that does not read its answer.
+//! Who gets a seat is the business of `seats`. Every wait has an end: for the handshake, for a request's head and body, and for a client
+//! that does not read its answer.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,17 +21,16 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Sleep, sleep, timeout};
 
 use crate::access::Access;
 use crate::api::{self, App};
+use crate::body;
+use crate::browser;
 use crate::omb;
+use crate::seats::{Seat, Seats};
 
-/// Connections at once on which a request was allowed.
-const GUESTS_MAX: usize = 256;
-/// Connections at once on which none was allowed yet.
-const STRANGERS_MAX: usize = 128;
 /// How long a TLS handshake may take.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 /// How long the head of a request may take, the wait for the next request of a connection included.
@@ -47,59 +44,42 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Pause after an accept that failed, for instance because the process has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A connection's place.
-#[derive(Default)]
-struct Seat {
-    /// Held once a request was allowed.
-    guest: Mutex<Option<OwnedSemaphorePermit>>,
-    is_guest: AtomicBool,
-    /// Somebody else takes the place.
-    evicted: Notify,
-}
-
-impl Seat {
-    /// A request of this connection is allowed. False when there are too many guests.
-    fn welcome(&self, guests: &Arc<Semaphore>) -> bool {
-        if self.is_guest.load(Ordering::Relaxed) {
-            return true;
-        }
-        let Ok(permit) = Arc::clone(guests).try_acquire_owned() else {
-            return false;
-        };
-        *self.guest.lock().unwrap_or_else(PoisonError::into_inner) = Some(permit);
-        self.is_guest.store(true, Ordering::Relaxed);
-        true
-    }
-}
-
 /// What all connections share.
 struct Door {
     access: Access,
-    guests: Arc<Semaphore>,
+    language: Language,
+    listens: IpAddr,
+    seats: Seats,
     routes: TowerToHyperService<Router>,
     closing: watch::Receiver<bool>,
 }
 
+impl Door {
+    /// The answer to a request that is not let in.
+    fn refusal(&self, request: &hyper::Request<Incoming>, seat: &Seat) -> Option<Response> {
+        if !self.access.allows(request.headers()) {
+            return Some(refuse(StatusCode::UNAUTHORIZED.into_response()));
+        }
+        if !self.access.wants_token()
+            && let Err(error) = browser::check(request, self.listens, self.language)
+        {
+            return Some(refuse(error.into_response()));
+        }
+        (!seat.welcome()).then(|| refuse(StatusCode::SERVICE_UNAVAILABLE.into_response()))
+    }
+}
+
 /// Accepts connections until it is dropped. `alive` is held by every connection.
 async fn accept(listener: TcpListener, door: Arc<Door>, alive: mpsc::Sender<()>) {
-    let mut strangers: VecDeque<Arc<Seat>> = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        // A seat that nobody else holds belonged to a connection that has ended.
-        strangers.retain(|seat| Arc::strong_count(seat) > 1 && !seat.is_guest.load(Ordering::Relaxed));
-        if strangers.len() >= STRANGERS_MAX
-            && let Some(oldest) = strangers.pop_front()
-        {
-            oldest.evicted.notify_one();
-        }
-        let seat = Arc::new(Seat::default());
-        strangers.push_back(Arc::clone(&seat));
+        let seat = Arc::new(door.seats.take());
         let (door, alive) = (Arc::clone(&door), alive.clone());
         tokio::spawn(async move {
-            let mut evicted = pin!(seat.evicted.notified());
+            let mut evicted = pin!(seat.evicted());
             let mut talk = pin!(talk(stream, &door, &seat));
             poll_fn(|context| match evicted.as_mut().poll(context) {
                 Poll::Ready(()) => Poll::Ready(()),
@@ -128,19 +108,20 @@ async fn talk(stream: TcpStream, door: &Arc<Door>, seat: &Arc<Seat>) {
 /// Answers the requests of a connection.
 async fn answer<S: AsyncRead + AsyncWrite + Unpin>(stream: S, door: &Arc<Door>, seat: &Arc<Seat>) {
     let service = service_fn(|request: hyper::Request<Incoming>| {
-        let refusal = if !door.access.allows(request.headers()) {
-            Some(StatusCode::UNAUTHORIZED)
-        } else if !seat.welcome(&door.guests) {
-            Some(StatusCode::SERVICE_UNAVAILABLE)
-        } else {
-            None
-        };
-        let routes = door.routes.clone();
+        let refusal = door.refusal(&request, seat);
+        let (routes, seat) = (door.routes.clone(), Arc::clone(seat));
         async move {
-            match refusal {
-                Some(status) => Ok::<Response, Infallible>(refuse(status)),
-                None => routes.call(request).await,
-            }
+            let request = match refusal {
+                Some(refusal) => return Ok::<Response, Infallible>(refusal),
+                None => match body::receive(request).await {
+                    Ok(request) => request,
+                    Err(error) => return Ok(error.into_response()),
+                },
+            };
+            let working = seat.work();
+            let response = routes.call(request).await;
+            drop(working);
+            response
         }
     });
     let connection = hyper::server::conn::http1::Builder::new()
@@ -163,9 +144,9 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(stream: S, door: &Arc<Door>, 
     .await;
 }
 
-/// A status, and nothing that tells what is behind it.
-fn refuse(status: StatusCode) -> Response {
-    let mut response = status.into_response();
+/// A refusal, with which the connection ends.
+fn refuse(mut response: Response) -> Response {
+    let status = response.status();
     let headers = response.headers_mut();
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     if status == StatusCode::UNAUTHORIZED {
@@ -269,15 +250,18 @@ pub fn serve(
         .enable_time()
         .build()?;
     listener.set_nonblocking(true)?;
+    let listens = listener.local_addr()?.ip();
     // Set once: a worker has one socket.
-    let _ = app.address.set(listener.local_addr()?.ip());
+    let _ = app.address.set(listens);
     let result = runtime.block_on(async {
         let listener = TcpListener::from_std(listener)?;
         let (close, closing) = watch::channel(false);
         let (alive, mut ended) = mpsc::channel(1);
         let door = Arc::new(Door {
             access,
-            guests: Arc::new(Semaphore::new(GUESTS_MAX)),
+            language,
+            listens,
+            seats: Seats::default(),
             routes: TowerToHyperService::new(match language {
                 Language::Own => api::router(Arc::clone(app)),
                 Language::Omb => omb::router(Arc::clone(app)),

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::{Worker, distribution, trial};
-use gauge_worker::{Access, make_identity};
+use gauge_worker::{Access, Language, make_identity};
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -87,6 +87,167 @@ fn without_the_token_there_is_401_and_nothing_more() {
 }
 
 #[test]
+fn a_worker_without_a_token_answers_no_browser() {
+    for language in [Language::Own, Language::Omb] {
+        let worker = Worker::speaking(language, Access::open());
+        let ask = |head: &str| {
+            exchange(
+                worker.address,
+                format!("{head}connection: close\r\n\r\n").as_bytes(),
+            )
+        };
+        let paths: &[&str] = match language {
+            Language::Own => &[
+                "POST /v1/shutdown",
+                "POST /v1/admin/describe",
+                "POST /v1/trials",
+                "GET /v1/info",
+            ],
+            Language::Omb => &["POST /stop-all", "POST /initialize-driver", "GET /period-stats"],
+        };
+        for path in paths {
+            let plain = format!(
+                "{path} HTTP/1.1\r\nhost: {}\r\ncontent-length: 0\r\n",
+                worker.address
+            );
+            for refused in [
+                plain.replace(&worker.address.to_string(), "evil.example"),
+                format!("{plain}host: evil.example\r\n"),
+                plain.replace(" /", " http://evil.example/"),
+                format!("{plain}origin: http://evil.example\r\n"),
+                format!("{plain}origin: null\r\ncontent-type: application/json\r\n"),
+                format!("{plain}origin: http://{}\r\n", worker.address),
+                format!("{plain}sec-fetch-site: same-origin\r\n"),
+                format!("{plain}referer: http://evil.example/\r\n"),
+                format!("{plain}content-type: text/plain\r\n"),
+                format!("{plain}content-type: application/x-www-form-urlencoded\r\n"),
+                format!("{plain}content-type: application/json\r\ncontent-type: text/plain\r\n"),
+            ] {
+                let answer = ask(&refused);
+                assert!(answer.starts_with("HTTP/1.1 403 "), "{refused}{answer}");
+                assert!(answer.contains("a worker without a token"), "{answer}");
+            }
+        }
+        // An API that no page can ask has no need of CORS, and gives no leave.
+        let preflight = "OPTIONS / HTTP/1.1\r\nhost: localhost\r\norigin: http://evil.example\r\naccess-control-request-method: POST\r\n";
+        let answer = ask(preflight);
+        assert!(
+            answer.starts_with("HTTP/1.1 403 ") && !answer.contains("access-control-allow"),
+            "{answer}"
+        );
+    }
+    let worker = Worker::new();
+    let bare = format!(
+        "POST /v1/shutdown HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n",
+        worker.address
+    );
+    assert!(exchange(worker.address, bare.as_bytes()).contains("application/json"));
+    assert_eq!(worker.get("/v1/info")["api"], 1, "it goes on");
+    let omb = Worker::speaking(Language::Omb, Access::open());
+    let as_the_leader = format!(
+        "POST /stop-all HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+        omb.address
+    );
+    assert!(exchange(omb.address, as_the_leader.as_bytes()).starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn a_token_is_enough_whatever_else_a_request_has() {
+    let (worker, token) = guarded("named");
+    let request = format!(
+        "POST /v1/trials/current/abort HTTP/1.1\r\nhost: worker-7.example\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
+    );
+    let answer = exchange(worker.address, request.as_bytes());
+    assert!(
+        answer.starts_with("HTTP/1.1 404 ") && answer.contains("there is no trial"),
+        "{answer}"
+    );
+}
+
+/// Reads one answer of a connection that stays open.
+fn answered(stream: &mut TcpStream) -> bool {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut bytes = [0; 4096];
+    matches!(stream.read(&mut bytes), Ok(count) if bytes[..count].starts_with(b"HTTP/1.1 200 "))
+}
+
+#[test]
+fn connections_that_are_kept_open_keep_nobody_out() {
+    let (with_token, token) = guarded("seats");
+    let open = Worker::new();
+    for (worker, header) in [
+        (&open, String::new()),
+        (&with_token, format!("authorization: Bearer {token}\r\n")),
+    ] {
+        let whole = format!("GET /v1/info HTTP/1.1\r\nhost: localhost\r\n{header}\r\n");
+        let half = format!(
+            "POST /v1/judge HTTP/1.1\r\nhost: localhost\r\n{header}content-type: application/json\r\ncontent-length: 99\r\n\r\n{{"
+        );
+        for kind in [&whole, &half] {
+            let mut held = Vec::new();
+            for _ in 0..400 {
+                let mut stream = TcpStream::connect(worker.address).unwrap();
+                stream.write_all(kind.as_bytes()).unwrap();
+                if kind == &whole {
+                    assert!(answered(&mut stream), "connection {}", held.len());
+                }
+                held.push(stream);
+            }
+            let mut next = TcpStream::connect(worker.address).unwrap();
+            next.write_all(whole.as_bytes()).unwrap();
+            assert!(answered(&mut next), "{kind}");
+            // The newest are still served: who idles the longest goes.
+            if kind == &whole {
+                let last = held.last_mut().unwrap();
+                last.write_all(whole.as_bytes()).unwrap();
+                assert!(answered(last));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_small_request_to_an_omb_worker_takes_little() {
+    let worker = Worker::speaking(Language::Omb, Access::open());
+    let refusal = |path: &str, body: &str| {
+        let (status, answer) = worker.raw("POST", path, body.as_bytes());
+        assert_eq!(status, 400, "{answer}");
+        answer
+    };
+    let many = refusal(
+        "/create-topics",
+        r#"{"numberOfTopics":4000000000,"numberOfPartitionsPerTopic":1}"#,
+    );
+    assert!(
+        many.contains("numberOfTopics") && many.contains("expected 1 to 10000"),
+        "{many}"
+    );
+    let level = |number: usize| {
+        format!(
+            "l{number}: &l{number} [{}]\n",
+            vec![format!("*l{}", number - 1); 9].join(",")
+        )
+    };
+    let bomb = format!("l0: &l0 lol\n{}", (1..12).map(level).collect::<String>());
+    assert!(refusal("/initialize-driver", &bomb).contains("aliases are expanded"));
+    assert!(refusal("/initialize-driver", &"- ".repeat(30_000)).contains("nests deeper"));
+    let secret = refusal(
+        "/initialize-driver",
+        "driverClass: a.RabbitMqBenchmarkDriver\namqpUris: ['amqps://u:hunter2@h']",
+    );
+    assert!(!secret.contains("hunter2"), "{secret}");
+    let pairs = vec![serde_json::json!({"topic": "t", "subscription": "s"}); 10_001];
+    let many = refusal(
+        "/create-consumers",
+        &serde_json::json!({"topicsSubscriptions": pairs}).to_string(),
+    );
+    assert!(
+        many.contains("topicsSubscriptions") && many.contains("expected 0 to 10000"),
+        "{many}"
+    );
+}
+
+#[test]
 fn an_identity_is_made_once_and_its_secrets_are_the_owners() {
     use std::os::unix::fs::PermissionsExt;
     let path = directory("identity");
@@ -135,6 +296,8 @@ fn over_tls(address: SocketAddr, certificate: &std::path::Path, token: Option<&s
 #[test]
 fn beyond_loopback_it_is_tls() {
     if Command::new("curl").arg("--version").output().is_err() {
+        // In continuous integration nothing is left out in silence.
+        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "curl is not here");
         eprintln!("left out: curl is not here");
         return;
     }

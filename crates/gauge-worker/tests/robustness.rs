@@ -5,7 +5,7 @@
 mod common;
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Worker, sum, trial};
 use serde_json::{Value, json};
@@ -322,6 +322,92 @@ fn a_body_that_is_too_long_is_refused() {
     let template = "A".repeat(1 << 20);
     let long = with(body, "/payload", json!({"templates_base64": vec![template; 9]}));
     assert_eq!(worker.call("POST", "/v1/trials", &long).0, 201);
+}
+
+/// A trial that is as large as its limits allow.
+fn large(subscriptions: usize, consumers: u32, partitions: u32) -> Value {
+    let subscriptions: Vec<Value> = (0..subscriptions)
+        .map(|number| json!({"name": format!("s-{number}"), "consumers": consumers}))
+        .collect();
+    let mut request = trial();
+    request["topics"] = json!([{"name": "t", "partitions": partitions}]);
+    request["subscriptions"] = json!(subscriptions);
+    request
+}
+
+#[test]
+fn a_large_trial_is_looked_at_while_others_are_answered() {
+    let worker = Worker::new();
+    let (mut longest, mut turns) = (Duration::ZERO, 0);
+    std::thread::scope(|scope| {
+        let creating = scope.spawn(|| worker.call("POST", "/v1/trials", &large(3, 10_000, 100_000)));
+        while turns == 0 || !creating.is_finished() {
+            let asked = Instant::now();
+            worker.get("/v1/info");
+            longest = longest.max(asked.elapsed());
+            turns += 1;
+        }
+        let (status, answer) = creating.join().unwrap();
+        assert_eq!(status, 201, "{answer}");
+    });
+    // It was 9 s, which is longer than a lease; what is left is the copy of the plan for the lanes.
+    assert!(longest < Duration::from_secs(2), "an answer took {longest:?}");
+    worker.call("DELETE", "/v1/trials/current", &json!({}));
+}
+
+#[test]
+fn what_a_trial_takes_is_bounded_by_sums_too() {
+    let worker = Worker::new();
+    let refusal = |request: &Value, field: &str| {
+        let asked = Instant::now();
+        let (status, error) = worker.refused("POST", "/v1/trials", request);
+        assert_eq!((status, error["field"].as_str()), (400, Some(field)), "{error}");
+        assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+        error["message"].as_str().unwrap().to_owned()
+    };
+    let read = refusal(&large(256, 1, 100_000), "subscriptions[10].consumers");
+    assert!(read.contains("expected at most 1000000"), "{read}");
+    let consumers = refusal(&large(256, 10_000, 10), "subscriptions[5].consumers");
+    assert!(consumers.contains("more than 50000 consumers"), "{consumers}");
+    let mut changing = trial();
+    let producers: Vec<Value> = (0..10_000).map(|id| json!({"id": id, "topic": "t"})).collect();
+    let changes: Vec<Value> = (0..2000)
+        .map(|at| json!({"at_s": at, "rate_msgs_s": 1.0}))
+        .collect();
+    changing["producers"] = json!(producers);
+    changing["schedule"] = json!({"arrival": "uniform", "rate_msgs_s": 1.0, "changes": changes});
+    let kept = refusal(&changing, "schedule.changes");
+    assert!(
+        kept.contains("2000 changes for each of 10000 producers"),
+        "{kept}"
+    );
+    let huge = json!({"books": [{"stamped": true, "untaken": u64::MAX, "publish_samples": 0, "service_samples": 0,
+        "send_delay_samples": 0, "sent": [], "subscriptions": []}]});
+    assert_eq!(worker.refused("POST", "/v1/judge", &huge).0, 400);
+    let workers = vec![with(json!(huge["books"][0]), "/untaken", json!(0)); 1001];
+    assert_eq!(
+        worker.refused("POST", "/v1/judge", &json!({"books": workers})).0,
+        400
+    );
+}
+
+#[test]
+fn no_refusal_repeats_what_may_be_a_secret() {
+    let worker = Worker::new();
+    for (pointer, value) in [
+        ("/system", json!("amqp://u:hunter2@h")),
+        ("/system/bootstrap", json!(["u:hunter2@h:1"])),
+        ("/system/options", json!("hunter2")),
+        ("/system/security", json!({"auth": "hunter2"})),
+        (
+            "/system/security",
+            json!({"auth": {"mechanism": "plain", "username": 1, "password": "hunter2"}}),
+        ),
+        ("/topics", json!("hunter2")),
+    ] {
+        let (_, error) = worker.refused("POST", "/v1/trials", &with(trial(), pointer, value));
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
 }
 
 #[test]

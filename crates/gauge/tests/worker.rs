@@ -26,7 +26,7 @@ fn call(address: &str, head: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(
         stream,
-        "{head} HTTP/1.1\r\nhost: worker\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{{}}"
+        "{head} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{{}}"
     )
     .unwrap();
     let mut answer = String::new();

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import csv
+import itertools
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from streamgauge.model.errors import InputError, Problem
+from streamgauge.store.files import read_log
+
 COLUMNS = ("at_s", "acked_msgs")
+_LINE = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?),([0-9]{1,18})")
 RATE_BACK_SHARE = 0.9
 """The rate is back when this share of the rate before comes in over a window."""
 WINDOW_S = 0.5
@@ -38,12 +44,17 @@ class Acks:
 
     @classmethod
     def read(cls, path: Path) -> Acks:
-        """From CSV; empty where there is none."""
+        """From CSV; empty where there is none. Raises InputError when it is none that `write` has made."""
         acks = cls()
-        if path.is_file():
-            with path.open(newline="") as file:
-                for row in csv.DictReader(file):
-                    acks.add(float(row["at_s"]), int(row["acked_msgs"]))
+        if not path.exists():
+            return acks
+        for number, line in enumerate(itertools.islice(read_log(path), 1, None), start=2):
+            found = _LINE.fullmatch(line)
+            if found is None:
+                raise InputError(Problem("expected a time and a count", str(path), number))
+            acks.add(float(found[1]), int(found[2]))
+            if acks.at_s[-1] < acks.at_s[-2:][0]:
+                raise InputError(Problem("expected times that go up", str(path), number))
         return acks
 
     def resolution_s(self) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from streamgauge.analysis.intervals import Row, total, total_s
 from streamgauge.analysis.limits import BINDING, NEAR_LIMIT_SHARE
+from streamgauge.model.format import capital, trimmed
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Latency
 from streamgauge.model.result_machine import Lane, Limits, Share, Thread
@@ -51,9 +52,15 @@ def fsync_limit(used: Sequence[Row], machine: Limits) -> Limit | None:
     seconds, count, spent_s = total_s(rows, "duration_s"), total(rows, "flushes"), total_s(rows, "flush_s")
     if not seconds or not count:
         return None
-    evidence = f"{count / seconds:,.0f} flushes per second of {1e3 * spent_s / count:.2f} ms each"
+    evidence = (
+        f"{count / seconds:,.0f} flushes of the disk's cache per second, {1e3 * spent_s / count:.2f} ms each"
+    )
     if machine.fsync_ms_p50:
-        evidence += f"; an fsync of the idle disk takes {machine.fsync_ms_p50:.2f} ms"
+        # They are no two figures of one thing: the kernel times the flush alone, and the probe the call that a program waits for.
+        evidence += (
+            "; a whole fsync, which first writes data and the file system's journal, takes "
+            f"{machine.fsync_ms_p50:.2f} ms on the idle disk"
+        )
     return Limit(name="fsync", share=spent_s / seconds, evidence=evidence)
 
 
@@ -71,15 +78,15 @@ def window_limit(
             name="client_window",
             share=min(1.0, travelling / window),
             evidence=(
-                f"{travelling / 1e6:.2f} MB were on their way at a time (rate times mean service time of {service.mean:.3g} ms); "
+                f"{travelling / 1e6:.2f} MB were on their way at a time (rate times mean service time of {trimmed(service.mean)} ms); "
                 f"{workload.in_flight} requests of {workload.batch_bytes:,} bytes per producer are {window / 1e6:.2f} MB"
             ),
         )
-    return Limit(
-        name="client_window",
-        share=held_share,
-        evidence=f"producers were held back for {100 * held_share:.0f} % of the time, because their window was full",
-    )
+    held = "producers were never held back: their window was never full"
+    if held_share > 0:
+        told = "less than 1" if held_share < 0.01 else f"{100 * held_share:.0f}"
+        held = f"producers were held back for {told} % of the time, because their window was full"
+    return Limit(name="client_window", share=held_share, evidence=held)
 
 
 def lane_limit(lanes: Sequence[Lane], load_s: float) -> Limit | None:
@@ -127,7 +134,7 @@ def bottleneck(
             explanation=f"Nothing is near its limit: the bottleneck is unexplained.{nearest}",
             limits=found,
         )
-    sentence = f"{_capital(TITLES[binding.name])} binds ({_percent(binding)}): {binding.evidence}."
+    sentence = f"{capital(TITLES[binding.name])} binds ({_percent(binding)}): {binding.evidence}."
     also = [f"{TITLES[one.name]} ({_percent(one)})" for one in near if one is not binding]
     if also:
         sentence += f" Near its limit is also {', '.join(also)}."
@@ -143,7 +150,3 @@ def _of_share(share: Share, write_amplification: float | None) -> Limit:
 
 def _percent(limit: Limit) -> str:
     return f"{100 * limit.share:.0f} % of it"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -31,6 +31,16 @@ class Middle:
     interval: tuple[float, float] | None = None
     """95 % interval of the median over trials (analysis/estimates.py); None with too few of them."""
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """What is shown around the median: its interval, or the smallest and the largest where there is none."""
+        return self.interval or (self.low, self.high)
+
+    @property
+    def kind(self) -> str:
+        """What the bounds are called."""
+        return "smallest and largest" if self.interval is None else "95 % interval"
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -45,15 +55,29 @@ class Cell:
         return self.trials[0]
 
     @property
+    def valid(self) -> tuple[TrialResult, ...]:
+        """Trials on which something may be decided: what an invalid one shows is not the system."""
+        return tuple(trial for trial in self.trials if trial.validity.valid)
+
+    @property
     def counted(self) -> tuple[TrialResult, ...]:
-        """Trials whose figures enter the median: the valid ones, or all when none is."""
-        valid = tuple(trial for trial in self.trials if trial.validity.valid)
-        return valid or self.trials
+        """Trials whose figures enter the median: the valid ones, or, for tables that mark them as invalid, all when none is."""
+        return self.valid or self.trials
 
     @property
     def valid_count(self) -> int:
         """Number of valid trials."""
-        return sum(trial.validity.valid for trial in self.trials)
+        return len(self.valid)
+
+    @property
+    def lost(self) -> int:
+        """Messages that were acknowledged and never received, over all trials."""
+        return sum(trial.audit.shows_lost for trial in self.trials)
+
+    @property
+    def name(self) -> str:
+        """System and workload, for sentences."""
+        return f"{self.first.system}, {self.first.workload.name}"
 
     @property
     def clean(self) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamgauge.analysis.estimates import TRIALS_MIN, median_interval, ratio
+from streamgauge.model.format import plural
 from streamgauge.model.study_file import CheckFile, ClaimFile
 
 Verdict = Literal["holds", "does not hold", "not shown"]
@@ -168,7 +169,7 @@ def estimate(check: CheckFile, samples: Sequence[Sequence[float]]) -> Estimate |
 def _how_few(cell: str, sample: Sample) -> str:
     count = len(sample.values)
     if sample.ran > count:
-        return f"{count} of {sample.ran} trials of {cell} gave it"
+        return f"{count} of {plural(sample.ran, 'trial')} of {cell} gave it"
     return f"{cell} ran {'once' if count == 1 else f'{count} times'}"
 
 

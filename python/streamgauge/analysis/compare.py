@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.estimates import CONFIDENCE, TRIALS_MIN, Ratio, holm, ratio
-from streamgauge.model.gate import Gate
+from streamgauge.model.format import trimmed
 from streamgauge.model.result_figures import figure, higher_is_better
 
 FIGURES = (
@@ -27,6 +27,7 @@ FIGURES = (
 )
 """What is compared unless other figures are asked for."""
 NO_DIFFERENCE = "no difference shown"
+NO_VALID_TRIAL = "no valid trial"
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """One sentence over all figures."""
+        if not (self.base.valid and self.other.valid):
+            return f"{NO_VALID_TRIAL}: nothing can be said"
         shown = [one for one in self.figures if one.differs]
         if not any(one.ratio is not None and one.ratio.low is not None for one in self.figures):
             return f"too few trials to tell: at least {TRIALS_MIN} on each side are needed (--repeat)"
@@ -85,11 +88,13 @@ def compare(base: Cell, other: Cell, figures: Sequence[str] = FIGURES) -> Compar
         ]
         if all(values):
             found.append((name, values[0], values[1]))
-    ratios = [ratio(a, b) for _, a, b in found]
+    decides = bool(base.valid and other.valid)
+    ratios = [ratio(a, b) if decides else None for _, a, b in found]
     asked = [at for at, one in enumerate(ratios) if one is not None and one.chance is not None]
     corrected = dict(zip(asked, holm([ratios[at].chance or 0.0 for at in asked]), strict=True))  # type: ignore[union-attr]
     compared = tuple(
-        _compared(name, a, b, ratios[at], corrected.get(at)) for at, (name, a, b) in enumerate(found)
+        _compared(name, a, b, ratios[at], corrected.get(at)) if decides else _only_shown(name, a, b)
+        for at, (name, a, b) in enumerate(found)
     )
     return Comparison(base, other, compared, missing)
 
@@ -100,6 +105,12 @@ def _compared(
     verdict, differs = _verdict(name, found, corrected)
     middles = [statistics.median(values) for values in (base, other)]
     return Compared(name, middles[0], middles[1], (len(base), len(other)), found, verdict, differs)
+
+
+def _only_shown(name: str, base: list[float], other: list[float]) -> Compared:
+    """Figures of invalid trials may be looked at; they are not the system's, and nothing is concluded from them."""
+    middles = [statistics.median(values) for values in (base, other)]
+    return Compared(name, middles[0], middles[1], (len(base), len(other)), None, NO_VALID_TRIAL, False)
 
 
 def _verdict(name: str, found: Ratio | None, corrected: float | None) -> tuple[str, bool]:
@@ -114,47 +125,6 @@ def _verdict(name: str, found: Ratio | None, corrected: float | None) -> tuple[s
     percent = 100.0 * abs(found.value - 1.0)
     better = (found.value > 1.0) == higher_is_better(name)
     return (
-        f"{percent:.3g} % {'higher' if found.value > 1.0 else 'lower'} ({'better' if better else 'worse'})",
+        f"{trimmed(percent)} % {'higher' if found.value > 1.0 else 'lower'} ({'better' if better else 'worse'})",
         True,
     )
-
-
-@dataclass(frozen=True)
-class GateResult:
-    """What became of a gate."""
-
-    gate: Gate
-    failed: bool
-    explanation: str
-
-
-def judge_ratio(gate: Gate, comparison: Comparison) -> GateResult:
-    """A gate on the ratio to a baseline. Where there are trials enough for an interval, noise alone does not fail it: the ratio must be
-    beyond the bound, and a difference must be shown."""
-    name = f"{comparison.other.first.system}, {comparison.other.first.workload.name}: {gate.figure}"
-    found = next((one for one in comparison.figures if one.figure == gate.figure), None)
-    if found is None or found.ratio is None:
-        # A figure that is 0 on both sides (lost messages, say) has not changed; one that is not known cannot be vouched for.
-        if found is not None and found.base == found.other:
-            return GateResult(gate, gate.fails(1.0), f"{name} is {found.other:g} on both sides")
-        return GateResult(gate, True, f"{name} has no ratio: it is not known on both sides, or 0 on one")
-    value, low, high = found.ratio.value, found.ratio.low, found.ratio.high
-    text = f"{name} is {value:.3f} times the baseline"
-    if low is None or high is None:
-        return GateResult(
-            gate, gate.fails(value), f"{text} (too few trials for an interval: noise counts, too)"
-        )
-    shown = not low <= 1.0 <= high
-    text += f" (95 %: {low:.3f} to {high:.3f})"
-    if gate.fails(value) and not shown:
-        return GateResult(gate, gate.fails(1.0), f"{text}: beyond the bound, but no difference is shown")
-    return GateResult(gate, gate.fails(value), text)
-
-
-def judge_absolute(gate: Gate, cell: Cell) -> GateResult:
-    """A gate on the median over the trials of a cell, in the figure's own unit."""
-    name = f"{cell.first.system}, {cell.first.workload.name}: {gate.figure}"
-    value = cell.median(lambda trial: figure(trial, gate.figure))
-    if value is None:
-        return GateResult(gate, True, f"{name} is not known")
-    return GateResult(gate, gate.fails(value), f"{name} is {value:.4g}")

@@ -26,6 +26,7 @@ from streamgauge.model.durability import (
     Scope,
     Slope,
 )
+from streamgauge.model.format import plural, trimmed
 from streamgauge.model.result_base import Level
 
 WAITS_SLOPE_MIN = 0.5
@@ -136,7 +137,7 @@ def _copies_told(copies: int | None, count: int) -> str:
         return f"waits for all {count} copies that are in sync"
     if copies <= 1:
         return "waits for one copy"
-    return f"waits for {copies} of {count} copies"
+    return f"waits for {copies} of {plural(count, 'copy')}"
 
 
 def _choose(count: int, size: int) -> int:
@@ -263,7 +264,7 @@ def _not_shown(
         why = (
             "how many copies an acknowledgement waits for was not found out"
             if copies is None
-            else f"an acknowledgement waits for {copies} copies, but no power cut of one node was conclusive"
+            else f"an acknowledgement waits for {plural(copies, 'copy')}, but no power cut of one node was conclusive"
         )
         told.append(f"Not shown: that messages survive the loss of one node: {why}.")
     return told
@@ -310,7 +311,7 @@ def _accounts_told(accounts: Sequence[Account], disks: int | None) -> list[str]:
     told = []
     busiest = max(accounts, key=lambda account: account.bytes_written, default=None)
     if busiest is not None and busiest.acked_msgs:
-        syncs = f"{busiest.syncs_s:,.0f}" if busiest.syncs_s >= WHOLE_FROM else f"{busiest.syncs_s:.3g}"
+        syncs = f"{busiest.syncs_s:,.0f}" if busiest.syncs_s >= WHOLE_FROM else trimmed(busiest.syncs_s)
         rate = f"{syncs} syncs per second for {busiest.acked_msgs / busiest.seconds:,.0f} acknowledged messages per second"
         told.append(
             f"The disk of {busiest.part} saw {rate}; {busiest.unsynced_bytes:,} bytes were written and not synced when "
@@ -322,27 +323,27 @@ def _accounts_told(accounts: Sequence[Account], disks: int | None) -> list[str]:
 
 
 def _cut_told(one: CutSummary) -> list[str]:
-    plural = "" if one.conclusive == 1 else "s"
     detail = {"power cut": "", "kill": " (SIGKILL, disks kept)", "stop": " (SIGSTOP)"}[one.kind]
-    what = f"{one.kind}{plural}{detail}"
     where = {"one": "of one node", "majority": "of a majority", "all": "of all nodes"}[one.scope]
+
+    def cuts(number: int) -> str:
+        return f"{plural(number, one.kind)}{detail} {where}"
+
     told = []
     if one.conclusive and one.with_loss:
         window = "" if one.window_ms_max is None else f", over up to {one.window_ms_max:,.0f} ms"
         told.append(
-            f"{one.with_loss} of {one.conclusive} {what} {where} lost acknowledged messages: {one.lost:,} in all, "
+            f"{one.with_loss} of {cuts(one.conclusive)} lost acknowledged messages: {one.lost:,} in all, "
             f"{one.lost_max:,} at most{window}."
         )
     elif one.conclusive:
         bound = one.loss_probability_max or 1.0
         confident = (
-            f"; with 95 % confidence less than {100 * bound:.3g} % of such cuts do" if bound < 1 else ""
+            f"; with 95 % confidence less than {trimmed(100 * bound)} % of such cuts do" if bound < 1 else ""
         )
-        told.append(f"{one.conclusive} {what} {where} lost nothing that was acknowledged{confident}.")
+        told.append(f"{cuts(one.conclusive)} lost nothing that was acknowledged{confident}.")
     if one.cuts > one.conclusive:
-        told.append(
-            f"{one.cuts - one.conclusive} of {one.cuts} {what} {where} told nothing: {one.inconclusive}."
-        )
+        told.append(f"{one.cuts - one.conclusive} of {cuts(one.cuts)} told nothing: {one.inconclusive}.")
     return told
 
 

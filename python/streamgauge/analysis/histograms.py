@@ -23,6 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from streamgauge.model.errors import InputError
+
 COOKIE_COMPRESSED = 0x1C849304
 COOKIE_V2 = 0x1C849303
 COOKIE_WORD_SIZE_MASK = 0xF0
@@ -34,12 +36,15 @@ COUNTS_LEN_MAX = 1 << 23
 """More buckets than any sane configuration has (5 digits to 2^63 need 6 million; ours has 33,000): a bound on
 what is allocated.
 """
-PAYLOAD_BYTES_MAX = 64 << 20
+PAYLOAD_BYTES_MAX = COUNTS_LEN_MAX
+"""Inflated: a byte per bucket of the largest layout, and more than a worker's 33,000 buckets can need."""
+COUNT_MAX = 1 << 40
+"""Samples in one histogram: what a thousand histograms of a trial hold together stays within 64 bits."""
 
 Whole = npt.NDArray[np.int64]
 
 
-class HistogramError(ValueError):
+class HistogramError(InputError):
     """A payload is not a histogram that can be read; the message says what was found."""
 
 
@@ -61,6 +66,13 @@ class Layout:
         """Power of two of half the number of linear sub-buckets in each exponential bucket."""
         largest_single_unit = 2 * 10**self.digits
         return max(math.ceil(math.log2(largest_single_unit)), 1) - 1
+
+    @property
+    def buckets(self) -> int:
+        """How many there are: the last exponential bucket holds `highest`."""
+        half = self.sub_bucket_half_count_magnitude
+        doublings = max(self.highest.bit_length() - (self.unit_magnitude + half + 1), 0)
+        return (doublings + 2) << half
 
     def lower_ends(self, indices: Whole) -> Whole:
         """Lowest value of each bucket."""
@@ -199,7 +211,15 @@ def _decode_plain(plain: bytes) -> Histogram:
     body = plain[HEADER.size : HEADER.size + length]
     if len(body) != length:
         raise HistogramError(f"the header promises {length} bytes of counts, {len(body)} are there")
-    return Histogram(Layout(lowest, highest, digits), *_buckets(_zigzag_leb128(body)))
+    layout = Layout(lowest, highest, digits)
+    if layout.unit_magnitude + layout.sub_bucket_half_count_magnitude > 60 or layout.buckets > COUNTS_LEN_MAX:
+        raise HistogramError(f"unusable layout: {digits} digits, {lowest} to {highest}")
+    indices, counts = _buckets(_zigzag_leb128(body))
+    if len(indices) and int(indices[-1]) >= layout.buckets:
+        raise HistogramError(f"bucket {int(indices[-1])} is beyond the layout, which has {layout.buckets}")
+    if len(counts) and (int(counts.max()) > COUNT_MAX or int(counts.sum()) > COUNT_MAX):
+        raise HistogramError(f"more than {COUNT_MAX} samples, which no trial can reach")
+    return Histogram(layout, indices, counts)
 
 
 def _zigzag_leb128(body: bytes) -> Whole:

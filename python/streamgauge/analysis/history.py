@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.patterns import Change, changes
 from streamgauge.model.errors import InputError, nearest
+from streamgauge.model.format import plural, signed
 from streamgauge.model.result_figures import figure
 from streamgauge.store.directory import list_runs
 
@@ -41,15 +42,23 @@ class History:
     changes: tuple[Change, ...]
 
     @property
+    def enough(self) -> bool:
+        """Whether there are runs enough to tell a change from noise."""
+        return sum(point.valid for point in self.points) >= RUNS_MIN
+
+    @property
     def summary(self) -> str:
         """One sentence."""
-        if len(self.points) < RUNS_MIN:
-            return f"{len(self.points)} runs: at least {RUNS_MIN} are needed to tell a change from noise."
+        valid = sum(point.valid for point in self.points)
+        if not self.enough:
+            return (
+                f"{plural(valid, 'valid run')}: at least {RUNS_MIN} are needed to tell a change from noise."
+            )
         if not self.changes:
-            return f"No change of level shows in {len(self.points)} runs."
+            return f"No change of level shows in {valid} valid runs."
         last = self.changes[-1]
         percent = 100.0 * (last.after / last.before - 1.0)
-        return f"The level last changed with run {self.points[last.at].run_id}, by {percent:+.3g} %."
+        return f"The level last changed with run {self.points[last.at].run_id}, by {signed(percent)} %."
 
 
 def histories(out: Path, workload: str, name: str, system: str | None = None) -> list[History]:
@@ -79,7 +88,7 @@ def histories(out: Path, workload: str, name: str, system: str | None = None) ->
 
 def _title(cell: Cell) -> str:
     first = cell.first
-    nodes = f"{first.nodes} node" + ("" if first.nodes == 1 else "s")
+    nodes = plural(first.nodes, "node")
     asked = first.workload
     rate = "max rate" if asked.rate_msgs_s is None else f"{asked.rate_msgs_s:,.0f} msg/s"
     if asked.search is not None:
@@ -108,10 +117,15 @@ def _point(cell: Cell, name: str) -> Point | None:
 
 def _history(title: str, points: list[Point]) -> History:
     points = sorted(points, key=lambda point: point.started_unix_ms)
+    # Runs without a valid trial are listed, and decide nothing.
+    places = [at for at, point in enumerate(points) if point.valid]
     found: list[Change] = []
-    if len(points) >= RUNS_MIN and min(point.median for point in points) > 0:
-        values = np.array([point.median for point in points])
-        found = changes(values, smallest=2, at_least=CHANGE_SHARE_MIN)
+    if len(places) >= RUNS_MIN and min(points[at].median for at in places) > 0:
+        values = np.array([points[at].median for at in places])
+        found = [
+            replace(change, at=places[change.at])
+            for change in changes(values, smallest=2, at_least=CHANGE_SHARE_MIN)
+        ]
     return History(title, tuple(points), tuple(found))
 
 

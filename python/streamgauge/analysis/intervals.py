@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as parquet
 
-from streamgauge.analysis.histograms import Histogram, decode, merge
+from streamgauge.analysis.histograms import OURS, Histogram, HistogramError, decode, merge
 from streamgauge.analysis.percentiles import NS_PER_MS, Beyond
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
+from streamgauge.store.parquet import read_rows
 
 Row = dict[str, Any]
 Values = npt.NDArray[np.float64]
@@ -31,7 +31,8 @@ EDGE_S = 1e-6
 """Start times are sums of durations; this much rounding is forgiven when an interval is matched with a
 window.
 """
-ROWS_MAX = 5_000_000
+BUCKETS_MAX = 200_000_000
+"""Filled buckets of all histograms that are held at a time: about 5 GB."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,14 @@ class Intervals:
         """Rows with the columns of INTERVAL_COLUMNS; missing ones read as null."""
         self.rows = rows
         self._decoded: dict[tuple[int, str], Histogram] = {}
+        self._buckets = 0
 
     @classmethod
     def read(cls, directory: Path) -> Intervals:
         """Reads `intervals.parquet`; a trial that ended before its first interval has none and gives an empty
         object.
         """
-        return cls(_read_rows(directory / "intervals.parquet", INTERVAL_COLUMNS))
+        return cls(read_rows(directory / "intervals.parquet", INTERVAL_COLUMNS))
 
     def without(self, subscription: str) -> Intervals:
         """All rows but those of one subscription."""
@@ -145,7 +147,11 @@ class Intervals:
     def _decode(self, index: int, metric: str) -> Histogram:
         key = (index, metric)
         if key not in self._decoded:
-            self._decoded[key] = decode(self.rows[index][metric])
+            found = decode(self.rows[index][metric])
+            self._buckets += len(found.indices)
+            if found.layout != OURS or self._buckets > BUCKETS_MAX:
+                raise HistogramError("histograms of another layout, or more than can be held")
+            self._decoded[key] = found
         return self._decoded[key]
 
 
@@ -222,7 +228,7 @@ def series(intervals: Intervals, resources: list[Row], phase: str | None = None,
 
 def read_resources(directory: Path) -> list[Row]:
     """Rows of `resources.parquet` (RESOURCE_COLUMNS); none when the file is not there."""
-    return _read_rows(directory / "resources.parquet", RESOURCE_COLUMNS)
+    return read_rows(directory / "resources.parquet", RESOURCE_COLUMNS)
 
 
 def total(rows: Iterable[Row], column: str) -> int:
@@ -233,20 +239,6 @@ def total(rows: Iterable[Row], column: str) -> int:
 def total_s(rows: Iterable[Row], column: str) -> float:
     """Sum of a column of seconds, nulls as 0."""
     return sum(float(row[column] or 0.0) for row in rows)
-
-
-def _read_rows(path: Path, columns: dict[str, str]) -> list[Row]:
-    if not path.exists():
-        return []
-    file = parquet.ParquetFile(path)
-    if file.metadata.num_rows > ROWS_MAX:
-        raise ValueError(f"{path}: {file.metadata.num_rows} rows; at most {ROWS_MAX} can be analysed at once")
-    present = set(file.schema_arrow.names)
-    rows: list[Row] = file.read(columns=[name for name in columns if name in present]).to_pylist()
-    absent = [name for name in columns if name not in present]
-    for row in rows:
-        row.update(dict.fromkeys(absent))
-    return rows
 
 
 def _latency_values(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamgauge.analysis.intervals import Series, Window, felt
+from streamgauge.model.format import plural
 
 LATE_MS_MIN = 1.0
 STEAL_S_MIN = 0.02
@@ -28,7 +29,7 @@ class Lateness:
         if self.stolen == 0 or 2 * self.stolen < self.late:
             return ""
         return (
-            f"The host of this machine took CPU time away (steal) in {self.stolen} of the {self.late} intervals in which it was "
+            f"The host of this machine took CPU time away (steal) in {self.stolen} of the {plural(self.late, 'interval')} in which it was "
             f"late, and in {self.intervals_with_steal} of all {self.intervals}."
         )
 

@@ -49,9 +49,10 @@ def shares(
     system_disk_read_mb_s: float | None,
     host_cpu_s: float | None,
     attached: bool,
+    cluster_here: bool = False,
 ) -> list[Share]:
     """Every share that can be told, largest first; `payload_mb_s` is published plus consumed."""
-    found = [_cpu_share(cpu, host_cpu_s)]
+    found = [_cpu_share(cpu, host_cpu_s, cluster_here=cluster_here)]
     if cpu.workers_share is not None:
         found.append(_part("worker_cpu", cpu.workers_share, "the generator", cpu.cores))
     if cpu.system_share is not None:
@@ -91,25 +92,30 @@ def most_used(found: Sequence[Share]) -> Share | None:
     )
 
 
-def _cpu_share(cpu: Cpu, host_cpu_s: float | None) -> Share | None:
+def _cpu_share(cpu: Cpu, host_cpu_s: float | None, *, cluster_here: bool) -> Share | None:
     if cpu.duration_s <= 0:
         return None
     available = cpu.cores * cpu.duration_s
     parts = (cpu.workers_s or 0.0) + (cpu.system_s or 0.0) + (cpu.others_s or 0.0)
-    used = parts if host_cpu_s is None else host_cpu_s
+    # The host's own account is sampled and can miss what is short: the whole is never less than its parts.
+    used = max(parts, host_cpu_s or 0.0)
     return Share(
         name="cpu",
         value=used / available,
         explanation=(
             f"{used / cpu.duration_s:.2f} of {cpu.cores} cores were busy, with everything "
-            "that ran on the machine" + _who(cpu)
+            "that ran on the machine" + _who(cpu, cluster_here=cluster_here)
         ),
     )
 
 
-def _who(cpu: Cpu) -> str:
+def _who(cpu: Cpu, *, cluster_here: bool) -> str:
     """Who used it; without this a machine that others keep busy would look like a system at its end."""
-    parts = [("the system", cpu.system_s), ("the generator", cpu.workers_s), ("others", cpu.others_s)]
+    parts = [
+        ("the system", cpu.system_s),
+        ("the generator", cpu.workers_s),
+        ("others, the cluster among them," if cluster_here else "others", cpu.others_s),
+    ]
     known = [f"{who} {seconds / cpu.duration_s:.2f}" for who, seconds in parts if seconds is not None]
     return f" ({', '.join(known)})"
 

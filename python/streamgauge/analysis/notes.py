@@ -7,6 +7,7 @@ from typing import Any
 
 from streamgauge.analysis import validity
 from streamgauge.analysis.raw_trial import RawTrial
+from streamgauge.model.format import plural, trimmed
 from streamgauge.model.result_special import CatchUp
 
 
@@ -21,8 +22,8 @@ def late_in(caught: CatchUp | None) -> list[str]:
         )
         if delay is not None and delay > bound:
             notes.append(
-                f"The generator was late in the phase {phase.name}: p99 of send delay is {delay:.3g} ms, "
-                f"{bound:.3g} ms are allowed; latencies of this phase are partly its own."
+                f"The generator was late in the phase {phase.name}: p99 of send delay is {trimmed(delay)} ms, "
+                f"{trimmed(bound)} ms are allowed; latencies of this phase are partly its own."
             )
         share = phase.achieved_share
         if share is not None and share < validity.ACHIEVED_SHARE_MIN:
@@ -43,14 +44,14 @@ def clock_notes(raw: RawTrial) -> list[str]:
         return []
     drifts = [abs(float(pair["drift_ppm"])) for pair in found["pairs"]]
     notes = [
-        f"End-to-end latencies between hosts are corrected for their clocks and right within {found['bound_ms']:.3g} ms "
-        f"({len(found['pairs'])} pairs compared, drift up to {max(drifts, default=0.0):.3g} ppm)."
+        f"End-to-end latencies between hosts are corrected for their clocks and right within {trimmed(found['bound_ms'])} ms "
+        f"({plural(len(found['pairs']), 'pair')} compared, drift up to {trimmed(max(drifts, default=0.0))} ppm)."
     ]
     loops = found["loops"]
     if loops["open"]:
         notes.append(
             f"The comparison of clocks does not close: round {loops['open']} of {loops['looked_at']} loops of workers "
-            f"{loops['worst_ms']:.3g} ms are left over, more than the bounds allow; a clock was not steady."
+            f"{trimmed(loops['worst_ms'])} ms are left over, more than the bounds allow; a clock was not steady."
         )
     return notes
 
@@ -63,7 +64,7 @@ def fatal(raw: RawTrial) -> list[str]:
     if untaken:
         return [
             *raw.fatal,
-            f"{untaken:,} messages were due and never sent, because the system left no room for them until the "
-            "end: they are in no figure.",
+            f"{plural(untaken, 'message')} fell due and never left, because the system left no room until the end: they are "
+            "in no figure.",
         ]
     return raw.fatal

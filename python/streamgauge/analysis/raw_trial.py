@@ -35,6 +35,8 @@ class RawTrial:
     client: str
     nodes: int
     attached: bool
+    cluster_here: bool = field(default=False, kw_only=True)
+    """Attached to a cluster that runs on this machine, unlike one elsewhere."""
     durability: Durability
     workload: WorkloadResult
     seed: int

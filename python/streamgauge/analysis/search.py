@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from streamgauge.model.format import plural, trimmed
 from streamgauge.model.result_asked import SearchAsked
 from streamgauge.model.result_special import Probe, Search
 from streamgauge.model.units import RATE_MAX_MSGS_S, format_duration, format_rate, round_rate
@@ -108,22 +109,22 @@ def judge(seen: Seen, publish_ms_p99_max: float | None = None) -> tuple[Probe, b
     if low > bound:
         certain = True
         reasons.append(
-            f"what is due and not received grows by {100 * growth:.2g} % of the rate "
-            f"(95 % sure of more than {100 * low:.2g} %; {100 * bound:.2g} % are allowed)"
+            f"what is due and not received grows by {trimmed(100 * growth, 2)} % of the rate "
+            f"(95 % sure of more than {trimmed(100 * low, 2)} %; {trimmed(100 * bound, 2)} % are allowed)"
         )
     elif high > bound:
         reasons.append(
-            f"what is due and not received may grow: by {100 * growth:.2g} % of the rate, "
-            f"up to {100 * high:.2g} % (allowed are {100 * bound:.2g} %)"
+            f"what is due and not received may grow: by {trimmed(100 * growth, 2)} % of the rate, "
+            f"up to {trimmed(100 * high, 2)} % (allowed are {trimmed(100 * bound, 2)} %)"
         )
     if seen.failed_msgs:
         certain = True
-        reasons.append(f"{seen.failed_msgs:,} messages failed")
+        reasons.append(f"{plural(seen.failed_msgs, 'message')} failed")
     p99 = seen.publish_ms_p99
     if publish_ms_p99_max is not None and (p99 is None or p99 > publish_ms_p99_max):
         reasons.append(
-            f"the publish p99 is {'unknown' if p99 is None else f'{p99:.3g} ms'}; "
-            f"at most {publish_ms_p99_max:.3g} ms were asked for"
+            f"the publish p99 is {'unknown' if p99 is None else f'{trimmed(p99)} ms'}; "
+            f"at most {trimmed(publish_ms_p99_max)} ms were asked for"
         )
     generator = _generator(seen)
     probe = Probe(
@@ -162,7 +163,9 @@ def _generator(seen: Seen) -> list[str]:
     delay = seen.send_delay_ms_p99
     bound = max(SEND_DELAY_SHARE_MAX * (seen.publish_ms_p99 or 0.0), SEND_DELAY_MS_FLOOR)
     if delay is not None and delay > bound:
-        reasons.append(f"the generator was late (p99 of send delay {delay:.3g} ms, allowed {bound:.3g} ms)")
+        reasons.append(
+            f"the generator was late (p99 of send delay {trimmed(delay)} ms, allowed {trimmed(bound)} ms)"
+        )
     if seen.workers_share > WORKERS_SHARE_MAX:
         reasons.append(f"the generator used {100 * seen.workers_share:.0f} % of all cores")
     if seen.busiest_lane_share > LANE_SHARE_MAX:

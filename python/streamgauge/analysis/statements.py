@@ -12,6 +12,7 @@ from typing import Literal
 
 from streamgauge.model.durability import CutSummary, DoseResponse, DurabilityResult, Pace, Scope
 from streamgauge.model.durability_study import DurabilityStudyFile, ShowsFile, StatementFile
+from streamgauge.model.format import plural, trimmed
 
 Word = Literal["holds", "does not hold", "not shown"]
 BATCHES_SYNCED_MIN = 0.95
@@ -156,7 +157,7 @@ def _syncs(result: DurabilityResult, expected: bool) -> tuple[bool | None, str]:
         return None, told if waits is None else f"its syncs were not accounted for{_ended(result)}"
     syncs = sum(one.syncs for one in result.accounts)
     every = syncs >= BATCHES_SYNCED_MIN * batches
-    figures = f"{syncs:,} syncs for {batches:,} batches of producers, and {told}"
+    figures = f"{plural(syncs, 'sync')} for {batches:,} batches of producers, and {told}"
     return (every and waits) == expected, figures
 
 
@@ -179,14 +180,11 @@ def _cuts(result: DurabilityResult, scopes: Sequence[Scope], *, loses: bool) -> 
 
 
 def _lost(one: CutSummary) -> str:
-    plural = "" if one.conclusive == 1 else "s"
+    cuts = f"{plural(one.conclusive, 'power cut')} of {SCOPES[one.scope]}"
     if one.with_loss:
         window = "" if one.window_ms_max is None else f" over {one.window_ms_max:,.0f} ms"
-        return (
-            f"{one.with_loss} of {one.conclusive} power cut{plural} of {SCOPES[one.scope]} lost acknowledged messages, "
-            f"{one.lost_max:,} at most{window}"
-        )
-    return f"{one.conclusive} power cut{plural} of {SCOPES[one.scope]} lost nothing"
+        return f"{one.with_loss} of {cuts} lost acknowledged messages, {one.lost_max:,} at most{window}"
+    return f"{cuts} lost nothing"
 
 
 def _same_level(result: DurabilityResult, other: DurabilityResult, name: str) -> tuple[bool | None, str]:
@@ -207,7 +205,7 @@ def _pace(here: Pace | None, there: Pace | None, name: str, *, faster: bool) -> 
         if pace.acked_share < KEPT_UP_MIN:
             return None, f"{whose} load was not carried ({100 * pace.acked_share:.0f} % acknowledged)"
     told = (
-        f"at {here.rate_msgs_s:,.0f} messages per second with {here.sync_delay_ms:.2g} ms added to each sync, publish p50 "
+        f"at {here.rate_msgs_s:,.0f} messages per second with {trimmed(here.sync_delay_ms, 2)} ms added to each sync, publish p50 "
         f"{_range(here.publish_ms_p50)} and p99 {_range(here.publish_ms_p99)} ms from second to second, {name} "
         f"{_range(there.publish_ms_p50)} and {_range(there.publish_ms_p99)} ms"
     )
@@ -219,4 +217,4 @@ def _pace(here: Pace | None, there: Pace | None, name: str, *, faster: bool) -> 
 
 
 def _range(values: Sequence[float]) -> str:
-    return f"{min(values):.3g} to {max(values):.3g}"
+    return f"{trimmed(min(values))} to {trimmed(max(values))}"

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from streamgauge.model.format import plural, signed, trimmed
 from streamgauge.model.result import Steadiness
 
 Values = npt.NDArray[np.float64]
@@ -89,7 +90,7 @@ def judge(series: Mapping[str, Values], events_per_interval: float | None = None
         return Steadiness(
             label="too short",
             explanation=(
-                f"{length} intervals were measured; at least {INTERVALS_MIN} are needed to "
+                f"{plural(length, 'interval')} measured; at least {INTERVALS_MIN} are needed to "
                 "tell a trend from noise."
             ),
         )
@@ -122,14 +123,14 @@ def examine(name: str, values: Values, events_per_interval: float | None = None)
     if low > SLOPE_PERCENT_MAX or high < -SLOPE_PERCENT_MAX:
         direction = "rises" if slope > 0 else "falls"
         sentence = (
-            f"The {kind.title} {direction} by {abs(slope):.2g} % of its level per interval "
-            f"(99 % interval {low:+.2g} to {high:+.2g} %)."
+            f"The {kind.title} {direction} by {trimmed(abs(slope), 2)} % of its level per interval "
+            f"(99 % interval {signed(low, 2)} to {signed(high, 2)} %)."
         )
         return Finding("drifting", sentence, slope)
     period = cycle(values, kind.swing_min * level)
     if period is not None:
         return Finding(
-            "cyclic", f"The {kind.title} swings with a period of about {period:.2g} intervals.", slope
+            "cyclic", f"The {kind.title} swings with a period of about {trimmed(period, 2)} intervals.", slope
         )
     jump = _jump(name, kind, values, level, events_per_interval)
     if jump:
@@ -218,7 +219,7 @@ def _jump(name: str, kind: Kind, values: Values, level: float, events: float | N
         collapsed = int(np.count_nonzero(values < COLLAPSE_SHARE * level))
         noise = 3.0 / math.sqrt(events) if events else 0.0
         if collapsed and noise < COLLAPSE_SHARE:
-            return f"The publish rate fell below half of its level in {collapsed} of {len(values)} intervals."
+            return f"The publish rate fell below half of its level in {collapsed} of {plural(len(values), 'interval')}."
         bound = kind.spread_max + noise
     else:
         bound = kind.spread_max

@@ -20,6 +20,7 @@ from streamgauge.analysis.intervals import Intervals, Series, Window, felt
 from streamgauge.analysis.percentiles import NS_PER_MS
 from streamgauge.model.result_base import Headline
 from streamgauge.model.result_reasons import Coincidence, Tail
+from streamgauge.store.files import read_log
 
 INTERVALS_MIN = 20
 CHANCE_MAX = 0.05
@@ -36,7 +37,7 @@ LATE_MS_MIN = 1.0
 
 Flags = npt.NDArray[np.bool_]
 # [2026-11-21T10:00:00.123+0000][12.345s][info][safepoint] Safepoint "G1CollectForAllocation", ..., Total: 4821034 ns
-_SAFEPOINT = re.compile(r'^\[([^\]]+)\].*?Safepoint "([^"]+)".*Total:\s*(\d+) ns')
+_SAFEPOINT = re.compile(r'^\[([^\]]+)\].*?Safepoint "([^"]+)".*Total:\s*(\d{1,18}) ns')
 
 
 def tail(
@@ -48,6 +49,7 @@ def tail(
     phase: str,
     cores: int,
     stops_ms: Mapping[int, float] | None,
+    cluster_here: bool = False,
 ) -> Tail | None:
     """The tail of a metric in a phase. `lined_up`: the series of the trial, interval by interval; `stops_ms`: interval -> time for which a
     JVM of the system stood still, None where there is none. None when there is too little to tell anything."""
@@ -64,7 +66,10 @@ def tail(
     weights = slow[inside]
     if weights.sum() == 0:
         return None
-    events = {name: flags[inside] for name, flags in _events(lined_up, cores, stops_ms).items()}
+    events = {
+        name: flags[inside]
+        for name, flags in _events(lined_up, cores, stops_ms, cluster_here=cluster_here).items()
+    }
     happened = {name: flags for name, flags in events.items() if 0 < flags.mean() <= EVENT_SHARE_MAX}
     found = [
         one for name, flags in happened.items() if (one := _coincidence(name, flags, weights)) is not None
@@ -88,20 +93,22 @@ def stops(logs: Path, start_unix_ms: int | None, interval_s: float) -> dict[int,
         return None
     found: dict[int, float] = {}
     for file in files:
-        for line in file.read_text("utf-8", errors="replace").splitlines():
+        for line in read_log(file):
             match = _SAFEPOINT.match(line)
             if match is None:
                 continue
             try:
                 ended_s = datetime.fromisoformat(match.group(1)).timestamp()
-            except ValueError:
+            except (ValueError, OverflowError):
                 continue
             interval = int((ended_s - start_unix_ms / 1e3) // interval_s)
             found[interval] = found.get(interval, 0.0) + int(match.group(3)) / NS_PER_MS
     return found
 
 
-def _events(lined_up: Series, cores: int, stops_ms: Mapping[int, float] | None) -> dict[str, Flags]:
+def _events(
+    lined_up: Series, cores: int, stops_ms: Mapping[int, float] | None, *, cluster_here: bool
+) -> dict[str, Flags]:
     """Event -> in which intervals it happened."""
     values, seconds = lined_up.values, np.maximum(lined_up.duration_s, 1e-9)
     flags: dict[str, Flags] = {}
@@ -116,7 +123,8 @@ def _events(lined_up: Series, cores: int, stops_ms: Mapping[int, float] | None) 
         flags["the disk was busy all the time"] = values["disk_busy_s"] / seconds > BUSY_SHARE_MIN
         flags["steal"] = values["steal_s"] / (cores * seconds) > STEAL_SHARE_MIN
         others = np.nan_to_num(values["others_cpu_s"]) + np.nan_to_num(values["lab_cpu_s"])
-        flags["other programs used CPU"] = others / (cores * seconds) > OTHERS_SHARE_MIN
+        who = "the cluster or other programs" if cluster_here else "other programs"
+        flags[f"{who} used CPU"] = others / (cores * seconds) > OTHERS_SHARE_MIN
         flags["all cores were busy"] = values["host_cpu_s"] / (cores * seconds) > BUSY_SHARE_MIN
         flags["the generator was late"] = values["send_delay_ms_p99"] > LATE_MS_MIN
     return {name: felt(found) for name, found in flags.items()}

@@ -127,6 +127,7 @@ def analyse(raw: RawTrial) -> TrialResult:
             metric=measured.headline,
             phase=MEASURE,
             cores=raw.cores,
+            cluster_here=raw.cluster_here,
             stops_ms=tail_module.stops(raw.directory / "logs", raw.schedule_start_unix_ms, INTERVAL_S),
         ),
         threads=busiest,
@@ -185,6 +186,7 @@ def _evidence(
         cpu=cpu,
         nodes=raw.nodes,
         attached=raw.attached,
+        cluster_here=raw.cluster_here,
         share_of_limit=limits_module.most_used(shares),
         binding=binding,
     )
@@ -201,6 +203,7 @@ def _shares(measured: Measured, machine: Limits, cpu: Cpu, processes: list[Proce
         system_disk_read_mb_s=disk_mb_s(processes, "disk_read_bytes", counted),
         host_cpu_s=scope_cpu(measured.used, "host"),
         attached=measured.raw.attached,
+        cluster_here=measured.raw.cluster_here,
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from streamgauge.analysis.lateness import Lateness
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
+from streamgauge.model.format import plural, trimmed
 from streamgauge.model.result import Audit, Durability, Steadiness, Validity
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Headline, Latency
@@ -68,6 +69,8 @@ class Evidence:
     attached: bool
     share_of_limit: Share | None
     """The limit of the machine that was used most."""
+    cluster_here: bool = False
+    """Attached, to a cluster on this machine: what it uses counts as that of others."""
     binding: str | None = None
     """The limit that binds, of whatever kind (analysis/bottleneck.py)."""
     cannot: list[str] = field(default_factory=list)
@@ -116,7 +119,7 @@ def _broken(evidence: Evidence) -> list[str]:
     if evidence.failed_msgs and not evidence.has_faults:
         kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(evidence.errors.items()))
         reasons.append(
-            f"{evidence.failed_msgs:,} messages failed"
+            f"{plural(evidence.failed_msgs, 'message')} failed"
             + (f" ({kinds})." if kinds else ".")
             + " A valid trial has none."
         )
@@ -131,7 +134,7 @@ def _generator(evidence: Evidence) -> list[str]:
         why = evidence.lateness.explanation
         if delay > bound:
             reasons.append(
-                f"The generator was late: p99 of send delay is {delay:.3g} ms, allowed are {bound:.3g} ms "
+                f"The generator was late: p99 of send delay is {trimmed(delay)} ms, allowed are {trimmed(bound)} ms "
                 f"(5 % of the {evidence.headline} p99, at least 1 ms)."
                 + (BACKPRESSURE_IN_IT if evidence.headline == "service" else "")
                 + (f" {why}" if why else "")
@@ -166,7 +169,7 @@ def _soak(evidence: Evidence) -> list[str]:
         return []
     return [
         f"The rate that was found did not hold: what was due and not received grew by "
-        f"{100 * soak.growth_share:.2g} % of it over the measured {soak.seconds:.0f} s."
+        f"{trimmed(100 * soak.growth_share, 2)} % of it over the measured {soak.seconds:.0f} s."
     ]
 
 
@@ -264,7 +267,7 @@ def _error_warnings(evidence: Evidence) -> list[str]:
         return []
     kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(evidence.errors.items()) if count)
     if evidence.failed_msgs:
-        return [f"{evidence.failed_msgs:,} messages failed" + (f" ({kinds})." if kinds else ".")]
+        return [f"{plural(evidence.failed_msgs, 'message')} failed" + (f" ({kinds})." if kinds else ".")]
     if evidence.retries:
         return [f"{evidence.retries:,} sends were retried and succeeded" + (f" ({kinds})." if kinds else ".")]
     return [f"Errors without a failed message: {kinds}."] if kinds else []
@@ -281,18 +284,29 @@ def _machine_warnings(evidence: Evidence) -> list[str]:
                 "time away."
             )
     if cpu.others_share is not None and cpu.others_share > OTHERS_SHARE_MAX:
+        who = (
+            "The cluster, which runs on this machine, and other programs"
+            if evidence.cluster_here
+            else "Other programs on this machine"
+        )
+        its = "the machine's" if evidence.cluster_here else "its"
         warnings.append(
-            f"Other programs on this machine used {100 * cpu.others_share:.0f} % of its CPU (above 10 %): "
+            f"{who} used {100 * cpu.others_share:.0f} % of {its} CPU (above 10 %): "
             "the figures are of a busy machine."
         )
     if not evidence.attached and cpu.cores < evidence.nodes:
         warnings.append(
-            f"{cpu.cores / evidence.nodes:.2g} cores per broker on this {cpu.cores}-core machine: "
+            f"{trimmed(cpu.cores / evidence.nodes, 2)} cores per broker on this {cpu.cores}-core machine: "
             "brokers and generator share CPU, and that is measured too."
         )
     if evidence.attached:
         warnings.append(
-            "The cluster was not started by this run: its CPU, disks and network limits were not measured."
+            "The cluster was not started by this run: its CPU, disks and network limits were not measured"
+            + (
+                ", and what it uses of this machine counts as that of others."
+                if evidence.cluster_here
+                else "."
+            )
         )
     for lane in evidence.lanes:
         busy = lane.cpu_s / evidence.load_s if evidence.load_s > 0 else 0.0

@@ -3,8 +3,7 @@
 Commands read what was asked, hand it to the parts that do the work, and show what came of it. Nothing heavy is
 imported before a command needs it: `streamgauge --help` answers at once.
 
-Exit status: 0 done and valid, 1 a trial was invalid, 2 the input was wrong, 3 a system or worker failed,
-130 stopped by the user.
+Exit statuses are in model/exit_status.py.
 """
 
 from __future__ import annotations

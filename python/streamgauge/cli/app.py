@@ -26,23 +26,24 @@ from streamgauge.cli import (
     worker,
 )
 from streamgauge.cli import run as run_command
+from streamgauge.model.exit_status import EPILOG, ExitStatus
 
 app = typer.Typer(
     name="streamgauge",
     help="A benchmark laboratory for messaging and event-streaming systems.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run")(run_command.run)
-app.command("study")(study.study)
+app.command("run", epilog=EPILOG)(run_command.run)
+app.command("study", epilog=EPILOG)(study.study)
 app.command("studies")(study.studies)
-app.command("bench")(bench.bench)
-app.command("durability")(durability.durability)
+app.command("bench", epilog=EPILOG)(bench.bench)
+app.command("durability", epilog=EPILOG)(durability.durability)
 app.command("report")(report.report)
-app.command("compare")(compare.compare)
+app.command("compare", epilog=EPILOG)(compare.compare)
 app.command("history")(history.history)
 app.command("query")(query.query)
 app.command("export")(export.export)
@@ -81,11 +82,11 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 0
     except KeyboardInterrupt:
-        return 130
+        return ExitStatus.INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has left; Python must not try to write the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return ExitStatus.OUTPUT_CLOSED
     except Exception as error:
         status = _explain(error)
         if status is None:
@@ -104,23 +105,15 @@ def _explain(error: Exception) -> int | None:
     if isinstance(error, InputError):
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
-        return 2
-    if isinstance(error, SystemInputError) or _is_of_report(error):
+        return ExitStatus.WRONG_INPUT
+    if isinstance(error, SystemInputError):
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return ExitStatus.WRONG_INPUT
     if isinstance(error, (SystemFailure, FleetFailure, WorkerLost, WorkerRefused)):
         print(f"error: {error}", file=sys.stderr)
-        return 3
+        return ExitStatus.FAILED
     if isinstance(error, OSError) and error.filename is not None:
         # A run's directory that somebody deletes while it runs, a full disk, a path that may not be written.
         print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
-        return 3
+        return ExitStatus.FAILED
     return None
-
-
-def _is_of_report(error: Exception) -> bool:
-    """Whether a file that was to be read is damaged or is something else. Only what was imported can have
-    raised its errors, and importing the report for every error would take long."""
-    names = {"streamgauge.report.run": "ReportError", "streamgauge.report.foreign": "ForeignError"}
-    modules = [(sys.modules.get(module), name) for module, name in names.items()]
-    return any(module is not None and isinstance(error, getattr(module, name)) for module, name in modules)

@@ -7,22 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from streamgauge.cli import complete, names
+from streamgauge.cli.gates import Asked, FailIfOption, UndecidedOption
+from streamgauge.cli.outputs import JsonOption, JunitOption, MarkdownOption, Outputs
 from streamgauge.cli.run import OUT
 
 if TYPE_CHECKING:
-    from streamgauge.analysis.cells import Cell
-    from streamgauge.analysis.compare import Comparison, GateResult
+    from rich.console import Console
 
-FailIfOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--fail-if",
-        metavar="'FIGURE > NUMBER'",
-        help="End with status 1 if so; a ratio to the baseline: 'publish_ms.p99 > 1.1'. Several are possible.",
-    ),
-]
+    from streamgauge.analysis.cells import Cell
+    from streamgauge.analysis.compare import Comparison
+    from streamgauge.cli.sides import Side
+
 SideArgument = Annotated[
-    str, typer.Argument(metavar="BASE", help="RUN, or RUN:SYSTEM for one of its systems.")
+    str,
+    typer.Argument(
+        metavar="BASE",
+        autocompletion=complete.run,
+        help="RUN, RUN:SYSTEM for one of its systems, or RUN:SYSTEM,TRAIT=VALUE (nodes, durability, version, ...).",
+    ),
 ]
 
 
@@ -31,163 +34,134 @@ def compare(
     other: Annotated[
         str | None,
         typer.Argument(
-            metavar="[OTHER]", help="RUN or RUN:SYSTEM [default: the other system of BASE's run]."
+            metavar="[OTHER]",
+            autocompletion=complete.run,
+            help="RUN or RUN:SYSTEM [default: the other system of BASE's run].",
         ),
     ] = None,
     fail_if: FailIfOption = None,
+    undecided: UndecidedOption = None,
     figures: Annotated[
         str | None,
         typer.Option(
-            "--figures", metavar="NAME[,NAME...]", help="Figures to compare, by their names in result.json."
+            "--figures",
+            metavar="NAME[,NAME...]",
+            autocompletion=complete.listed(names.FIGURES),
+            help="Figures to compare, by their names in result.json or in queries.",
         ),
     ] = None,
+    json: JsonOption = None,
+    markdown: MarkdownOption = None,
+    junit: JunitOption = None,
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Where runs are looked up by name.")
     ] = OUT,
 ) -> None:
     """Compare two runs, or two systems: ratios with 95 % intervals over the trials, and a verdict.
 
-    A figure "differs" when chance does not explain it; else the verdict is "no difference shown".
+    A figure "differs" when chance does not explain it; else the verdict is "no difference shown". Gates (--fail-if) are on the ratio to BASE.
     """
     from rich.console import Console
 
-    from streamgauge.analysis.compare import FIGURES, judge_ratio
+    from streamgauge.analysis import gates as judging
+    from streamgauge.analysis.compare import FIGURES
     from streamgauge.analysis.compare import compare as compare_cells
+    from streamgauge.cli.execute import ended
+    from streamgauge.cli.gates import finish
+    from streamgauge.model.errors import InputError
+    from streamgauge.model.exit_status import ExitStatus, most_urgent
     from streamgauge.model.gate import read_gates
     from streamgauge.model.result_figures import check_figure
+    from streamgauge.report import comparison
 
-    gates = read_gates(fail_if or [])
+    outputs = Outputs(json, markdown, junit)
+    outputs.check()
+    gates = read_gates(fail_if or [], of_ratios=True)
+    if not gates and (undecided is not None or junit is not None):
+        option = "--junit" if undecided is None else "--undecided"
+        raise InputError(f"{option} needs --fail-if: what must not be, such as 'publish_ms.p99 > 1.1'?")
     asked = [check_figure(name.strip()) for name in figures.split(",")] if figures else list(FIGURES)
     asked += [gate.figure for gate in gates if gate.figure not in asked]
-    console = Console()
-    results: list[GateResult] = []
-    for left, right in matched(base, other, out):
-        found = compare_cells(left, right, asked)
-        print_comparison(found, console)
-        results += [judge_ratio(gate, found) for gate in gates]
-    if print_gates(results, console):
-        raise typer.Exit(1)
+    pairs, notes = _matched(base, other, out)
+    console = Console(stderr=outputs.on_stdout)
+    found = [compare_cells(left, right, asked) for left, right in pairs]
+    for one in found:
+        print_comparison(one, console)
+    questions = [judging.Question(gate, right, left) for left, right in pairs for gate in gates]
+    for note in notes:
+        console.print(f"warning: {note}", markup=False, highlight=False, soft_wrap=True)
+    gated = finish(
+        judging.judge(questions),
+        Asked(undecided=undecided, outputs=outputs),
+        console,
+        notes,
+        before=[comparison.markdown(one) for one in found],
+        comparisons=[comparison.as_json(one) for one in found],
+    )
+    # Who asks for no gate asks for no judgement: old runs may be looked at, whatever they lost.
+    lost = bool(gates) and any(right.lost for _, right in pairs)
+    raise typer.Exit(ended(most_urgent((gated, ExitStatus.LOST if lost else ExitStatus.DONE))))
 
 
-def matched(base: str, other: str | None, out: Path) -> list[tuple[Cell, Cell]]:
-    """Pairs of cells of the same workload (and system, where there are several). Raises InputError."""
+def _matched(base: str, other: str | None, out: Path) -> tuple[list[tuple[Cell, Cell]], list[str]]:
+    """Pairs of cells, and what of either side is in none. Raises InputError."""
+    from streamgauge.analysis.match import match
+    from streamgauge.cli.sides import ambiguous, read_side
     from streamgauge.model.errors import InputError
 
-    left = _cells(base, out)
-    if other is None:
-        systems = list(dict.fromkeys(cell.first.system for cell in left))
-        if len(systems) != 2:
-            raise InputError(
-                f"{base} holds {', '.join(systems) or 'nothing'}: expected two runs, or a run of two systems"
-            )
-        right = [cell for cell in left if cell.first.system == systems[1]]
-        left = [cell for cell in left if cell.first.system == systems[0]]
-    else:
-        right = _cells(other, out)
-    single = all(len({cell.first.system for cell in side}) == 1 for side in (left, right))
-
-    def key(cell: Cell) -> tuple[str, str]:
-        return (
-            cell.first.workload.name,
-            "" if single else f"{cell.first.system} {cell.first.durability.declared}",
-        )
-
-    by_key = {key(cell): cell for cell in right}
-    pairs = [(cell, by_key[key(cell)]) for cell in left if key(cell) in by_key]
-    if not pairs:
+    left = read_side(base, out)
+    left, right = _two_systems(left) if other is None else (left, read_side(other, out))
+    matching = match(left.traits, right.traits)
+    why = ambiguous(matching, left.traits, right.traits)
+    if why is not None:
+        raise InputError(why)
+    if not matching.pairs:
         raise InputError(
-            f"nothing to compare: {base} measured {_names(left)}, {other or base} measured {_names(right)}; "
+            f"nothing to compare: {left.asked} measured {left.names}, {right.asked} measured {right.names}; "
             "expected a workload (and, where there are several, a system) in common"
         )
-    return pairs
+    notes = [
+        f"only {side.run_id} has {side.cells[at].name}"
+        for side, alone in zip((left, right), matching.alone, strict=True)
+        for at in alone
+    ]
+    for side in (left, right):
+        if side.status not in ("complete", "imported"):
+            notes.append(f"{side.run_id}: its status is '{side.status}': not everything in it was measured")
+    return [(left.cells[i], right.cells[j]) for i, j in matching.pairs], notes
 
 
-def _cells(text: str, out: Path) -> list[Cell]:
-    from streamgauge.analysis.cells import cells
-    from streamgauge.model.errors import InputError, nearest
-    from streamgauge.store.directory import RunDirectory
+def _two_systems(run: Side) -> tuple[Side, Side]:
+    """The two systems of one run. Raises InputError when it has not two."""
+    from streamgauge.model.errors import InputError
 
-    name, _, system = text.partition(":")
-    found = cells([one for one in RunDirectory.open(name, out).results() if one.status == "complete"])
-    if not found:
-        raise InputError(f"{name} holds no complete trial")
-    if system:
-        systems = sorted({cell.first.system for cell in found})
-        found = [cell for cell in found if cell.first.system == system]
-        if not found:
-            hint = nearest(system, systems) or f"; expected one of {', '.join(systems)}"
-            raise InputError(f"{name} did not measure '{system}'{hint}")
-    return found
+    systems = list(dict.fromkeys(cell.first.system for cell in run.cells))
+    if len(systems) != 2:
+        raise InputError(
+            f"{run.asked} holds {', '.join(systems)}: expected two runs, or a run of two systems"
+        )
+    return run.only(systems[0]), run.only(systems[1])
 
 
-def _names(cells: list[Cell]) -> str:
-    return ", ".join(dict.fromkeys(f"{cell.first.workload.name} on {cell.first.system}" for cell in cells))
-
-
-def print_comparison(found: Comparison, console: object) -> None:
-    """A table, and the verdict below it."""
-    from rich.console import Console
+def print_comparison(found: Comparison, console: Console) -> None:
+    """A table, the verdict below it, and what has to be known of it."""
     from rich.table import Table
 
-    assert isinstance(console, Console)
-    base, other = found.base, found.other
-    sides = [
-        f"{cell.first.system} {cell.first.system_version}{' with TLS' if cell.first.tls == 'on' else ''} "
-        f"({cell.first.run_id})"
-        for cell in (base, other)
-    ]
-    console.print(
-        f"\n{base.first.workload.name}: {sides[1]}\n  against {sides[0]}", markup=False, highlight=False
-    )
+    from streamgauge.report import comparison
+
+    console.print(f"\n{comparison.heading(found)}", markup=False, highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False)
-    for title in ("figure", "base", "other", "ratio", "95 % interval", "effect", "verdict"):
-        is_text = title in ("figure", "verdict")
-        justify: Literal["left", "right"] = "left" if is_text else "right"
-        table.add_column(title, justify=justify, overflow="fold", no_wrap=title != "verdict")
+    for title in comparison.TITLES:
+        justify: Literal["left", "right"] = "left" if title in ("figure", "verdict") else "right"
+        table.add_column(title, justify=justify, no_wrap=True)
     for one in found.figures:
-        ratio = one.ratio
-        interval = "-" if ratio is None or ratio.low is None else f"{ratio.low:.3f} - {ratio.high:.3f}"
-        effect = "-" if ratio is None or ratio.effect is None else f"{ratio.effect:+.1f} sd"
-        value = "-" if ratio is None else f"{ratio.value:.3f}"
-        table.add_row(one.figure, f"{one.base:.4g}", f"{one.other:.4g}", value, interval, effect, one.verdict)
-    console.print(table)
-    trials = f"{len(base.counted)} and {len(other.counted)} trials"
-    console.print(f"verdict ({trials}): {found.verdict}", markup=False, highlight=False)
-    notes = [
-        f"{'base' if cell is base else 'other'}: no trial was valid"
-        for cell in (base, other)
-        if not cell.valid_count
-    ]
-    if base.first.durability.declared != other.first.durability.declared:
-        notes.append(
-            f"they differ in durability: {base.first.durability.declared} and {other.first.durability.declared}"
-        )
-    if base.first.tls != other.first.tls:
-        notes.append(f"they differ in TLS: {base.first.tls} and {other.first.tls}")
-    if base.first.authentication != other.first.authentication:
-        ways = [cell.first.authentication or "none" for cell in (base, other)]
-        notes.append(f"they differ in authentication: {' and '.join(ways)}")
-    asked = [cell.first.workload.asked for cell in (base, other)]
-    if asked[0] != asked[1]:
-        keys = ", ".join(key for key in asked[0] if asked[0][key] != asked[1][key])
-        notes.append(f"the workloads have one name and are not the same ({keys})")
-    if base.first.client != other.first.client:
-        notes.append(f"different clients drove them: {base.first.client} and {other.first.client}")
-    notes += [f"not compared: {text}" for text in found.missing]
-    if base.first.headline != other.first.headline:
-        notes.append(
-            "end-to-end latency begins when a message was due on one side, and with its send, in whole ms, on the other"
-        )
-    for note in notes:
-        console.print(f"warning: {note}", markup=False, highlight=False)
-
-
-def print_gates(results: list[GateResult], console: object) -> bool:
-    """One line for each gate; whether one failed."""
-    from rich.console import Console
-
-    assert isinstance(console, Console)
-    for one in results:
-        word = "FAILED" if one.failed else "passed"
-        console.print(f"gate {word}: fail if {one.gate}: {one.explanation}", markup=False, highlight=False)
-    return any(one.failed for one in results)
+        table.add_row(*comparison.row(one))
+    if console.measure(table, options=console.options.update(width=10_000)).maximum <= console.width:
+        console.print(table, markup=False, highlight=False)
+    else:
+        # A table that is cut loses its verdicts first.
+        for one in found.figures:
+            for line in comparison.lines(one):
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for line in (comparison.verdict(found), *(f"warning: {note}" for note in comparison.warnings(found))):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamgauge.cli import complete
+
 if TYPE_CHECKING:
     from streamgauge.model.durability import Experiment
 
@@ -19,19 +21,33 @@ from streamgauge.cli.run import (
     NodesOption,
     OutOption,
     SeedOption,
+    TrustOption,
 )
 
 
 def durability(
     systems: Annotated[
-        str | None, typer.Argument(metavar="SYSTEM[,SYSTEM...]", help="Systems, by name or by system file.")
+        str | None,
+        typer.Argument(
+            metavar="SYSTEM[,SYSTEM...]",
+            autocompletion=complete.systems,
+            help="Systems, by name or by system file.",
+        ),
     ] = None,
     nodes: NodesOption = None,
     level: DurabilityOption = None,
     experiments: Annotated[
-        str, typer.Option("--experiments", metavar="dose,accounting,cuts", help="Which experiments to make.")
+        str,
+        typer.Option(
+            "--experiments",
+            metavar="dose,accounting,cuts",
+            autocompletion=complete.listed(("dose", "accounting", "cuts")),
+            help="Which experiments to make.",
+        ),
     ] = "dose,accounting,cuts",
-    cuts: Annotated[int, typer.Option("--cuts", min=1, max=10_000, help="Power cuts of each kind.")] = 10,
+    cuts: Annotated[
+        int, typer.Option("--cuts", metavar="N", min=1, max=10_000, help="Power cuts of each kind.")
+    ] = 10,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer doses, shorter loads.")] = False,
     write_back: Annotated[
         str | None,
@@ -51,6 +67,7 @@ def durability(
     out: OutOption = OUT,
     data: DataOption = None,
     events: EventsOption = None,
+    trust_file: TrustOption = None,
 ) -> None:
     """Measure the durability level of a system: slow its disks, account for its syncs, cut its power.
 
@@ -61,6 +78,7 @@ def durability(
     from streamgauge.cli.watch import make_observer
     from streamgauge.model.errors import InputError
     from streamgauge.model.system_file import SystemOverrides, choose_systems
+    from streamgauge.model.trust import Trust
     from streamgauge.runner.durability.matrix import matrix as all_cells
     from streamgauge.runner.durability.run import DurabilityPlan, DurabilityRun, distinct
     from streamgauge.systems import powercut
@@ -76,7 +94,8 @@ def durability(
             raise InputError("--all has nodes and levels of its own: leave --nodes and --durability out")
         choices = all_cells(known())
     else:
-        choices = choose_systems(systems or "", SystemOverrides(nodes=nodes, level=level), known())
+        overrides = SystemOverrides(nodes=nodes, level=level, trust=Trust.parse(trust_file))
+        choices = choose_systems(systems or "", overrides, known())
     for choice in choices:
         if choice.request.connect:
             raise InputError(f"{choice.name}: a cluster that already runs (connect) is not ours to cut")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import secrets
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from streamgauge.cli.impossible import impossible, started_at
+from streamgauge.cli.gates import Asked, Gating, finish, prepare
+from streamgauge.cli.impossible import impossible, reachable, started_at
 from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.errors import InputError, Problem
+from streamgauge.model.exit_status import MEANINGS, ExitStatus, most_urgent
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems, parse_tls
@@ -18,7 +21,10 @@ from streamgauge.model.workload import Workload
 from streamgauge.systems.base import SystemFailure
 
 if TYPE_CHECKING:
+    from streamgauge.model.result import TrialResult
     from streamgauge.store.directory import RunDirectory
+
+NO_GATES = Asked()
 
 
 @dataclass(frozen=True)
@@ -37,29 +43,36 @@ class Request:
     data: Path | None
     events: str | None
     fleet: FleetChoice = THIS_MACHINE
-    fail_if: tuple[str, ...] = ()
-    baseline: str | None = None
+    gates: Asked = NO_GATES
     at: str | None = None
     """Where systems are started that are started here."""
+    insecure: bool = False
+    """Whether they may serve whoever reaches them there."""
     tls: str | None = None
 
 
-def execute(request: Request) -> int:
+def execute(request: Request) -> ExitStatus:
     """Checks everything, then runs it; the exit status.
 
     Raises InputError with all problems of the input before anything is fetched or started.
     """
     workloads, choices = _read(request)
-    _check_gates(request)
+    if request.events == "-" and request.gates.outputs.on_stdout:
+        raise InputError("--events -: standard output is for --json, --markdown or --junit already")
+    gating = prepare(request.gates, request.out, workloads, choices)
     for choice in choices:
         missing = None if choice.request.connect else choice.system.missing()
         if missing:
             raise SystemFailure(f"{choice.system.title} cannot run here: {missing}")
-    return execute_chosen(request, workloads, choices)
+    return execute_chosen(request, workloads, choices, gating)
 
 
-def execute_chosen(request: Request, workloads: list[Workload], choices: list[SystemChoice]) -> int:
-    """Runs workloads on systems that can run here."""
+def execute_chosen(
+    request: Request, workloads: list[Workload], choices: list[SystemChoice], gating: Gating | None = None
+) -> ExitStatus:
+    """Runs workloads on systems that can run here, and judges the gates; the exit status."""
+    from rich.console import Console
+
     from streamgauge.cli.watch import make_observer
     from streamgauge.runner.plan import RunPlan, order_trials
     from streamgauge.runner.run import Run
@@ -74,55 +87,47 @@ def execute_chosen(request: Request, workloads: list[Workload], choices: list[Sy
         data=request.data,
         fleet=request.fleet,
     )
-    for note in _notes(workloads):
+    for note in [*_notes(workloads), *reachable(choices)]:
         print(f"note: {note}", file=sys.stderr)
     sink = open_events(request.events)
+    to_stderr = sink is sys.stdout or request.gates.outputs.on_stdout
+    console = Console(stderr=to_stderr)
+    about = gating.about_baseline() if gating is not None else []
+    for line in about:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     try:
         observer = make_observer(sink)
         try:
             outcome = Run(plan, observer).execute()
         finally:
             observer.close()
-        show_outcome(outcome.directory.path, to_stderr=sink is sys.stdout)
-        failed = _judge_gates(request, outcome.directory, to_stderr=sink is sys.stdout)
+        show_outcome(outcome.directory.path, to_stderr=to_stderr)
+        status = outcome.exit_status
+        if gating is not None:
+            for line in about:
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+            found = gating.judge(outcome.results)
+            run, base = outcome.directory.run_id, gating.baseline.run_id if gating.baseline else None
+            gated = finish(found, request.gates, console, about, run=run, baseline=base)
+            status = most_urgent((status, gated))
     finally:
         if sink is not None and sink is not sys.stdout:
             sink.close()
-    return outcome.exit_status or int(failed)
+    return ended(status, outcome.results)
 
 
-def _check_gates(request: Request) -> None:
-    """Gates and their baseline are read before anything is started. Raises InputError."""
-    from streamgauge.model.gate import read_gates
-    from streamgauge.store.directory import RunDirectory
-
-    read_gates(request.fail_if)
-    if request.baseline is not None:
-        if not request.fail_if:
-            raise InputError("--baseline needs --fail-if: what must not have become worse, and by how much?")
-        if not RunDirectory.open(request.baseline, request.out).results():
-            raise InputError(f"--baseline {request.baseline}: holds no results")
-
-
-def _judge_gates(request: Request, run: RunDirectory, *, to_stderr: bool) -> bool:
-    """Prints what became of the gates; whether one failed."""
-    if not request.fail_if:
-        return False
-    from rich.console import Console
-
-    from streamgauge.analysis.cells import cells
-    from streamgauge.analysis.compare import compare, judge_absolute, judge_ratio
-    from streamgauge.cli.compare import matched, print_gates
-    from streamgauge.model.gate import read_gates
-
-    gates = read_gates(request.fail_if)
-    if request.baseline is None:
-        found = [judge_absolute(gate, cell) for cell in cells(run.results()) for gate in gates]
-    else:
-        figures = list(dict.fromkeys(gate.figure for gate in gates))
-        pairs = matched(request.baseline, str(run.path), request.out)
-        found = [judge_ratio(gate, compare(*pair, figures)) for pair in pairs for gate in gates]
-    return print_gates(found, Console(stderr=to_stderr)) or not found
+def ended(status: ExitStatus, results: Sequence[TrialResult] = ()) -> ExitStatus:
+    """Says what an exit status other than 0 means, and which trials lost messages."""
+    for result in results:
+        if result.status == "complete" and result.audit.shows_lost:
+            of = f"trial {result.trial} ({result.system}, {result.workload.name})"
+            print(
+                f"lost: {result.audit.shows_lost:,} acknowledged messages of {of} were never received",
+                file=sys.stderr,
+            )
+    if status in MEANINGS and status is not ExitStatus.DONE:
+        print(f"exit status {status.value}: {MEANINGS[status]}", file=sys.stderr)
+    return status
 
 
 def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
@@ -194,10 +199,13 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
             level=request.durability,
             connect=request.connect,
             tls=parse_tls(request.tls),
+            trust=request.overrides.trust,
         )
         choices = choose_systems(request.systems, wanted, systems())
         if request.at is not None:
-            choices = started_at(request.at, choices)
+            choices = started_at(request.at, choices, insecure=request.insecure)
+        elif request.insecure:
+            problems.append(Problem("--insecure: says who is served at an address (--at); leave it out"))
     except InputError as error:
         problems.extend(error.problems)
     problems.extend(

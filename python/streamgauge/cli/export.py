@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from streamgauge.cli import complete
 from streamgauge.cli.run import OUT
 
 
@@ -20,7 +21,12 @@ class Format(StrEnum):
 
 
 def export(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Directory or name of a run, or 'latest'.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", autocompletion=complete.run, help="Directory or name of a run, or 'latest'."
+        ),
+    ],
     to: Annotated[
         Format, typer.Option("--to", help="csv, parquet, or omb (OpenMessaging Benchmark's results).")
     ],

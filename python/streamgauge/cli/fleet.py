@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamgauge.model.errors import InputError
+from streamgauge.model.exit_status import ExitStatus
 
 if TYPE_CHECKING:
     from streamgauge.fleet.omb.addresses import OmbWorkers
@@ -71,7 +72,7 @@ def clean(
         else:
             typer.echo(f"{one.placed.name}: removed from {where} ({one.placed.whose} had left it)")
     if any(one.left for one in swept):
-        raise typer.Exit(3)
+        raise typer.Exit(ExitStatus.FAILED)
 
 
 def _stop_omb(workers: OmbWorkers) -> None:
@@ -82,4 +83,4 @@ def _stop_omb(workers: OmbWorkers) -> None:
     for url, problem in found.items():
         typer.echo(f"{url}: stopped" if problem is None else f"{url}: {problem}", err=problem is not None)
     if any(problem is not None for problem in found.values()):
-        raise typer.Exit(3)
+        raise typer.Exit(ExitStatus.FAILED)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamgauge.cli import complete
 from streamgauge.cli.run import OUT
 
 if TYPE_CHECKING:
@@ -18,7 +19,10 @@ def import_(
     into: Annotated[
         str | None,
         typer.Option(
-            "--into", metavar="RUN", help="Show them beside this run's trials [default: a new report]."
+            "--into",
+            metavar="RUN",
+            autocompletion=complete.run,
+            help="Show them beside this run's trials [default: a new report].",
         ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where runs are.")] = OUT,
@@ -37,7 +41,7 @@ def import_(
     from streamgauge.report.run import FOREIGN_DIRECTORY
     from streamgauge.store.directory import RunDirectory
 
-    results = [read_omb(path) for path in files]
+    results = [read_omb(path, follow=True) for path in files]
     run = RunDirectory.open(into, out) if into else RunDirectory.create(out, "imported", latest=False)
     folder = run.path / FOREIGN_DIRECTORY
     folder.mkdir(exist_ok=True)

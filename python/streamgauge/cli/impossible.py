@@ -21,8 +21,10 @@ def impossible(fleet: FleetChoice, workloads: list[Workload], choices: list[Syst
     ]
 
 
-def started_at(address: str, choices: list[SystemChoice]) -> list[SystemChoice]:
-    """Systems that are started on another address of this machine than loopback. Raises InputError."""
+def started_at(address: str, choices: list[SystemChoice], *, insecure: bool) -> list[SystemChoice]:
+    """Systems that are started on another address of this machine than loopback: clients reach them over TLS and log in, or
+    `insecure` says that nobody else reaches that address. Raises InputError.
+    """
     from streamgauge.systems.network import own_address
 
     try:
@@ -32,23 +34,46 @@ def started_at(address: str, choices: list[SystemChoice]) -> list[SystemChoice]:
     problems = [
         Problem(f"--at {address}: {choice.name} {reason}")
         for choice in choices
-        for reason in (_why_not_there(choice),)
+        for reason in (_why_not_there(choice, insecure=insecure),)
         if reason
     ]
     if problems:
         raise InputError(problems)
     return [
-        dataclasses.replace(choice, request=dataclasses.replace(choice.request, placement=placement))
+        dataclasses.replace(
+            choice, request=dataclasses.replace(choice.request, placement=placement, guarded=not insecure)
+        )
         for choice in choices
     ]
 
 
-def _why_not_there(choice: SystemChoice) -> str | None:
+def _why_not_there(choice: SystemChoice, *, insecure: bool) -> str | None:
     if choice.request.connect:
         return "is not started, it runs already (connect); leave one of the two out"
     if not choice.system.placed:
         return f"is started on loopback alone; those that can be elsewhere: {_placed()}"
+    if not choice.request.tls and not insecure:
+        return (
+            "would serve whoever reaches that address, in plain text: expected --tls on (clients then log in, with credentials "
+            "that are made for each start), or --insecure when the network is yours alone"
+        )
     return None
+
+
+def reachable(choices: list[SystemChoice]) -> list[str]:
+    """Who is served where, of systems that are started beyond loopback."""
+    notes = []
+    for choice in choices:
+        request = choice.request
+        if request.placement is None:
+            continue
+        where = f"{choice.name}: clients are served at {request.placement.host(1)}"
+        if request.guarded:
+            who = "over TLS, once they have logged in with credentials of this start"
+        else:
+            who = f"whoever they are, {'over TLS' if request.tls else 'in plain text'} (--insecure): all that reach it can read, write and delete"
+        notes.append(f"{where} {who}; everything else listens on loopback")
+    return notes
 
 
 def _faults_of_others(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:

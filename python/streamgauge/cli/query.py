@@ -29,6 +29,7 @@ def query(
 ) -> None:
     """Ask all runs at once, in SQL (DuckDB). Tables: runs, trials, intervals, resources (docs/results.md).
 
+    Columns of trials are named as in result.json, with _ for the dots: publish_ms.p99 of a gate is publish_ms_p99 here.
     For example: select system, median(publish_ms_p99) from trials where validity_valid group by 1
     """
     from streamgauge.store.query import ask, describe
@@ -65,4 +66,7 @@ def _print_table(columns: list[str], rows: list[tuple[object, ...]]) -> None:
 
 
 def _shown(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    # Not grouped and never "<0.0001" as in reports: it may be typed or copied into the next query.
+    return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.0f}"

@@ -8,11 +8,16 @@ from typing import Annotated
 
 import typer
 
+from streamgauge.cli import complete
 from streamgauge.cli.run import OUT
 
 RunsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[RUN...]", help="Directories or names of runs [default: the latest]."),
+    typer.Argument(
+        metavar="[RUN...]",
+        autocompletion=complete.run,
+        help="Directories or names of runs [default: the latest].",
+    ),
 ]
 OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where runs are looked up by name.")]
 
@@ -25,7 +30,8 @@ def report(runs: RunsArgument = None, out: OutOption = OUT) -> None:
     from streamgauge.cli.execute import show_outcome
     from streamgauge.model.errors import InputError
     from streamgauge.store.directory import LATEST, RunDirectory
-    from streamgauge.store.recover import is_running, recover
+    from streamgauge.store.lab import is_running
+    from streamgauge.store.recover import recover
 
     found = [RunDirectory.open(text, out) for text in runs or [LATEST]]
     for run in found:

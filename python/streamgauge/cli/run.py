@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from streamgauge.cli import complete, names
+from streamgauge.cli.gates import Asked, FailIfOption, UndecidedOption
+from streamgauge.cli.outputs import JsonOption, JunitOption, MarkdownOption, Outputs
 
 DEFAULT_SYSTEM = "gauge-log"
 OUT = Path("runs")
@@ -15,18 +20,26 @@ SystemOption = Annotated[
     typer.Option(
         "--system",
         metavar="NAME[@VERSION][,NAME...]",
+        autocompletion=complete.systems,
         help=f"Systems to measure, by name or by system file [default: {DEFAULT_SYSTEM}].",
     ),
 ]
-NodesOption = Annotated[int | None, typer.Option("--nodes", min=1, help="Nodes of each system.")]
+NodesOption = Annotated[int | None, typer.Option("--nodes", metavar="N", min=1, help="Nodes of each system.")]
 DurabilityOption = Annotated[
-    str | None, typer.Option("--durability", metavar="L1..L4", help="Durability level (docs/method.md).")
+    str | None,
+    typer.Option(
+        "--durability",
+        metavar="|".join(names.LEVELS),
+        autocompletion=complete.words(*names.LEVELS),
+        help="Durability level (docs/method.md).",
+    ),
 ]
 TlsOption = Annotated[
     str | None,
     typer.Option(
         "--tls",
         metavar="on|off|both",
+        autocompletion=complete.words("on", "off", "both"),
         help="Clients reach the system over TLS, with certificates made for it; both: trials without and with it (docs/security.md).",
     ),
 ]
@@ -49,10 +62,15 @@ WarmupOption = Annotated[
 ]
 RepeatOption = Annotated[
     int,
-    typer.Option("--repeat", "--repeats", min=1, max=1000, help="Trials of each workload on each system."),
+    typer.Option(
+        "--repeat", "--repeats", metavar="N", min=1, max=1000, help="Trials of each workload on each system."
+    ),
 ]
 SeedOption = Annotated[
-    int | None, typer.Option("--seed", min=0, max=2**32 - 1, help="Repeats the arrivals and order of a run.")
+    int | None,
+    typer.Option(
+        "--seed", metavar="N", min=0, max=2**32 - 1, help="Repeats the arrivals and order of a run."
+    ),
 ]
 OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the run's directory is made.")]
 DataOption = Annotated[
@@ -64,6 +82,15 @@ DataOption = Annotated[
 EventsOption = Annotated[
     str | None,
     typer.Option("--events", metavar="FILE|-", help="Write events as JSON lines; - is standard output."),
+]
+
+TrustOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust-file",
+        metavar="FILE",
+        help="Let this file's options run code and read files elsewhere (docs/security.md); may be repeated.",
+    ),
 ]
 
 FleetOption = Annotated[
@@ -79,6 +106,7 @@ WorkersOption = Annotated[
     int | None,
     typer.Option(
         "--workers",
+        metavar="N",
         min=1,
         max=64,
         help="Load workers that share the load [default: 1, or all of the fleet's].",
@@ -89,6 +117,7 @@ TopologyOption = Annotated[
     typer.Option(
         "--topology",
         metavar="same|split|swarm",
+        autocompletion=complete.words("same", "split", "swarm"),
         help="Several workers: producers and consumers on the same ones, or apart; swarm: each reads everything and measures its own messages.",
     ),
 ]
@@ -97,6 +126,7 @@ OnWorkerLossOption = Annotated[
     typer.Option(
         "--on-worker-loss",
         metavar="end|go-on",
+        autocompletion=complete.words("end", "go-on"),
         help="A worker of several is lost: end the trial, or let the others take over its rate.",
     ),
 ]
@@ -105,7 +135,11 @@ OnWorkerLossOption = Annotated[
 def run(
     workloads: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[WORKLOAD...]", help="Workload files, or names (streamgauge workloads)."),
+        typer.Argument(
+            metavar="[WORKLOAD...]",
+            autocompletion=complete.workload,
+            help="Workload files, or names (streamgauge workloads).",
+        ),
     ] = None,
     system: SystemOption = None,
     nodes: NodesOption = None,
@@ -131,21 +165,32 @@ def run(
         typer.Option(
             "--at",
             metavar="ADDRESS",
-            help="Address of this machine on which systems are started, for workers elsewhere [default: 127.0.0.1]; no one else should reach it.",
+            help="Address of this machine on which systems are started, for workers elsewhere [default: 127.0.0.1]; with --tls on, or --insecure.",
         ),
     ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="With --at: no one has to log in; whoever reaches the address can read, write and delete everything there.",
+        ),
+    ] = False,
     events: EventsOption = None,
     size: Annotated[
         str | None, typer.Option("--size", metavar="BYTES", help="Message size: 100, 1kB, 1KiB.")
     ] = None,
-    partitions: Annotated[int | None, typer.Option("--partitions", help="Partitions per topic.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", metavar="N", help="Partitions per topic.")
+    ] = None,
     linger: Annotated[
         str | None, typer.Option("--linger", metavar="TIME", help="How long a batch may wait: 1ms, 500us.")
     ] = None,
     batch_bytes: Annotated[
         str | None, typer.Option("--batch-bytes", metavar="BYTES", help="How much a batch may hold.")
     ] = None,
-    in_flight: Annotated[int | None, typer.Option("--in-flight", help="Requests per connection.")] = None,
+    in_flight: Annotated[
+        int | None, typer.Option("--in-flight", metavar="N", help="Requests per connection.")
+    ] = None,
     backlog: Annotated[
         str | None,
         typer.Option(
@@ -159,6 +204,7 @@ def run(
         typer.Option(
             "--fault",
             metavar="FAULT@TIME[,...]",
+            autocompletion=complete.listed(names.FAULTS),
             help="Break the system on purpose while it is measured: kill:1@10s,restart@20s (docs/durability.md).",
         ),
     ] = None,
@@ -170,17 +216,21 @@ def run(
     workers: WorkersOption = None,
     topology: TopologyOption = "same",
     on_worker_loss: OnWorkerLossOption = "end",
-    fail_if: Annotated[
-        list[str] | None,
+    fail_if: FailIfOption = None,
+    baseline: Annotated[
+        str | None,
         typer.Option(
-            "--fail-if",
-            metavar="'FIGURE > NUMBER'",
-            help="End with status 1 if so: 'publish_ms.p99 > 20'; with --baseline, a ratio to it. Several are possible.",
+            "--baseline",
+            metavar="RUN[:SYSTEM]",
+            autocompletion=complete.run,
+            help="Gates are on the ratio to this run; `latest` is the latest before this one.",
         ),
     ] = None,
-    baseline: Annotated[
-        str | None, typer.Option("--baseline", metavar="RUN", help="What --fail-if compares with.")
-    ] = None,
+    undecided: UndecidedOption = None,
+    json: JsonOption = None,
+    markdown: MarkdownOption = None,
+    junit: JunitOption = None,
+    trust_file: TrustOption = None,
 ) -> None:
     """Measure one or more workloads on one or more systems.
 
@@ -191,6 +241,7 @@ def run(
     from streamgauge.fleet.choice import choose_fleet
     from streamgauge.model.errors import InputError
     from streamgauge.model.overrides import Overrides
+    from streamgauge.model.trust import Trust
 
     if connect and not system:
         raise InputError("--connect needs --system: which system is it that runs there?")
@@ -215,14 +266,14 @@ def run(
         tls=tls,
         connect=tuple(connect.split(",")) if connect else (),
         at=at,
-        overrides=overrides,
+        insecure=insecure,
+        overrides=replace(overrides, trust=Trust.parse(trust_file)),
         repeat=repeat,
         seed=seed,
         out=out,
         data=data,
         events=events,
         fleet=choose_fleet(fleet, workers, topology, on_worker_loss),
-        fail_if=tuple(fail_if or ()),
-        baseline=baseline,
+        gates=Asked(tuple(fail_if or ()), baseline, undecided, Outputs(json, markdown, junit)),
     )
     raise typer.Exit(execute(request))

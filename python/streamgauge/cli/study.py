@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamgauge.cli.run import OUT, DataOption, EventsOption, OutOption, SeedOption
+from streamgauge.cli import complete, names
+from streamgauge.cli.outputs import JsonOption, Outputs
+from streamgauge.cli.run import OUT, DataOption, EventsOption, OutOption, SeedOption, TrustOption
+from streamgauge.model.format import plural
 
 if TYPE_CHECKING:
     from streamgauge.model.study import Study
@@ -17,22 +20,38 @@ if TYPE_CHECKING:
     from streamgauge.store.directory import RunDirectory
 
 
-def studies() -> None:
+def studies(json: JsonOption = None) -> None:
     """List the studies that ship with streamgauge."""
     from streamgauge.cli.study_durability import listed
-    from streamgauge.model.study import experiment_study_names, read_study, study_names
+    from streamgauge.model.study import read_study, study_names
 
-    names = study_names()
-    width = max(len(name) for name in (*names, *experiment_study_names()))
-    for name in names:
+    outputs = Outputs(json)
+    outputs.check()
+    found = []
+    for name in study_names():
         study = read_study(name)
-        source = study.written.source
-        typer.echo(
-            f"{name:<{width}}  {study.written.title} ({source.publisher}, {source.published}): "
-            f"{len(study.cells)} cells, {len(study.written.claims)} claims"
+        counts = {"cells": len(study.cells), "claims": len(study.written.claims)}
+        found.append(_listed(name, "trials", study.written, counts))
+    found += [
+        _listed(
+            name, "durability", written, {"cells": len(written.cells), "statements": len(written.statements)}
         )
-    for name, line in listed():
-        typer.echo(f"{name:<{width}}  {line}")
+        for name, written in listed()
+    ]
+    width = max(len(one["name"]) for one in found)
+    for one in found:
+        counted = ", ".join(
+            plural(one[key], key[:-1]) for key in ("cells", "claims", "statements") if key in one
+        )
+        line = f"{one['name']:<{width}}  {one['title']} ({one['publisher']}, {one['published']}): {counted}"
+        typer.echo(line, err=outputs.on_stdout)
+    outputs.write({"studies": found})
+
+
+def _listed(name: str, kind: str, written: Any, counts: dict[str, int]) -> dict[str, Any]:
+    source = written.source
+    about = {"title": written.title, "publisher": source.publisher, "published": str(source.published)}
+    return {"name": name, "kind": kind, **about, **counts}
 
 
 def study(
@@ -40,20 +59,28 @@ def study(
         str | None,
         typer.Argument(
             metavar="[NAME|FILE|RUN]",
+            autocompletion=complete.study,
             help="A study (streamgauge studies), a study file, or with --resume also a run of one.",
         ),
     ] = None,
     scale: Annotated[
-        str, typer.Option("--scale", metavar="laptop|full", help="As this machine can, or as published.")
-    ] = "laptop",
+        str | None,
+        typer.Option(
+            "--scale",
+            metavar="|".join(names.SCALES),
+            autocompletion=complete.words(*names.SCALES),
+            help="As published, as this machine can, or in about 20 minutes [default: laptop].",
+        ),
+    ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="About 20 minutes: fewer cells and nodes, short trials.")
+        bool, typer.Option("--quick", help="--scale quick: fewer cells and nodes, short trials.")
     ] = False,
     repeats: Annotated[
         int | None,
         typer.Option(
             "--repeats",
             "--repeat",
+            metavar="N",
             min=1,
             max=100,
             help="Trials of each cell [default: 5; 3 if quick]; of durability: power cuts.",
@@ -82,24 +109,29 @@ def study(
     out: OutOption = OUT,
     data: DataOption = None,
     events: EventsOption = None,
+    trust_file: TrustOption = None,
 ) -> None:
     """Repeat a published study: its report shows our figures beside the printed ones, and which claims hold here.
 
     Cells go in a seeded random order. Ctrl-C or a crash loses nothing: --resume goes on where it ended.
     """
     from streamgauge.cli import study_durability
-    from streamgauge.cli.execute import open_events, show_outcome
+    from streamgauge.cli.execute import ended, open_events, show_outcome
     from streamgauge.cli.watch import make_observer
     from streamgauge.model.study_plan import Wishes
+    from streamgauge.model.trust import Trust, refuse_untrusted_plan, refuse_untrusted_study
     from streamgauge.runner.study import StudyRun
+    from streamgauge.store.study import PLAN_NAME
 
-    of_durability = study_durability.meant(name, out, resume=resume)
+    trust = Trust.parse(trust_file)
+    chosen = _scale(scale, quick)
+    of_durability = study_durability.meant(name, out, trust, resume=resume)
     if of_durability is not None:
-        study_durability.refuse(scale=scale, duration=duration, connect=connect)
+        study_durability.refuse(scale=chosen, duration=duration, connect=connect)
         if resume:
             _refuse_with_resume(repeats=repeats, seed=seed, only=only)
         request = study_durability.Request(
-            quick=quick,
+            quick=chosen == "quick",
             cuts=repeats,
             seed=seed,
             only=only,
@@ -114,10 +146,12 @@ def study(
     if resume:
         _refuse_with_resume(repeats=repeats, seed=seed, only=only, duration=duration, connect=connect)
         directory, plan = _resumed(name, out)
+        source = directory.path / PLAN_NAME
+        refuse_untrusted_plan(plan, trust, source)
         _say_resumed(directory, plan)
     else:
         wishes = Wishes(
-            scale=_scale(scale, quick),
+            scale=chosen,
             seed=seed if seed is not None else secrets.randbits(32),
             repeats=repeats,
             only=tuple(part.strip() for part in only.split(",")) if only else (),
@@ -125,6 +159,8 @@ def study(
             connect=_addresses(connect or []),
         )
         found = _found(name)
+        source = Path(found.document.file)
+        refuse_untrusted_study(found, trust)
         plan, probes = _planned(found, wishes, data or out)
         _say_plan(found, plan)
     if plan_only:
@@ -141,6 +177,7 @@ def study(
                 data=data,
                 directory=directory,
                 probes=probes,
+                trusted=trust.covers(source),
             )
             outcome = run.execute()
         finally:
@@ -149,7 +186,7 @@ def study(
     finally:
         if sink is not None and sink is not sys.stdout:
             sink.close()
-    raise typer.Exit(outcome.exit_status)
+    raise typer.Exit(ended(outcome.exit_status, outcome.results))
 
 
 def _refuse_with_resume(**given: Any) -> None:
@@ -173,15 +210,16 @@ def _found(name: str | None) -> Study:
     return read_study(name)
 
 
-def _scale(text: str, quick: bool) -> Any:
+def _scale(text: str | None, quick: bool) -> Any:
+    """--quick is --scale quick in one word."""
     from streamgauge.model.errors import InputError, nearest
 
-    if text not in ("laptop", "full"):
-        hint = nearest(text, ("laptop", "full")) or ": expected laptop or full"
-        raise InputError(f"--scale {text}{hint}")
-    if quick and text == "full":
-        raise InputError("--quick shortens the laptop's scale; leave out one of --quick and --scale full")
-    return "quick" if quick else text
+    if text is not None and text not in names.SCALES:
+        hint = nearest(text, names.SCALES)
+        raise InputError(f"--scale {text}: expected full, laptop or quick{hint}")
+    if quick and text not in (None, "quick"):
+        raise InputError(f"--quick is --scale quick: leave out one of --quick and --scale {text}")
+    return "quick" if quick else text or "laptop"
 
 
 def _seconds(duration: str | None) -> float | None:
@@ -227,17 +265,28 @@ def _planned(study: Study, wishes: Any, data: Path) -> tuple[StudyPlan, list[dic
     return plan_study(study, wishes, here), probes
 
 
+def _plan_of(run: RunDirectory) -> StudyPlan | None:
+    """The plan of a run; None when it is damaged, or of another version: not ours to go on with."""
+    from streamgauge.model.errors import InputError
+    from streamgauge.store.study import read_plan
+
+    try:
+        return read_plan(run.path)
+    except InputError:
+        return None
+
+
 def _resumed(name: str | None, out: Path) -> tuple[RunDirectory, StudyPlan]:
     """The run that is meant, and its plan."""
     from streamgauge.model.errors import InputError
     from streamgauge.model.study import study_names
     from streamgauge.store.directory import RunDirectory, list_runs
-    from streamgauge.store.recover import is_running
-    from streamgauge.store.study import is_study, read_plan
+    from streamgauge.store.lab import is_running
+    from streamgauge.store.study import check_ours, is_study, read_plan
 
     runs = [run for run in list_runs(out) if is_study(run.path)]
     if name is None or name in study_names():
-        plans = [(run, read_plan(run.path)) for run in reversed(runs)]
+        plans = ((run, plan) for run in reversed(runs) if (plan := _plan_of(run)) is not None)
         found = next((pair for pair in plans if name in (None, pair[1].study)), None)
         if found is None:
             of = f" of {name}" if name else ""
@@ -247,6 +296,7 @@ def _resumed(name: str | None, out: Path) -> tuple[RunDirectory, StudyPlan]:
         found = (run, read_plan(run.path))
     if is_running(found[0]):
         raise InputError(f"--resume: {found[0].path} is still going on")
+    check_ours(found[1], found[0].path)
     return found
 
 
@@ -256,8 +306,8 @@ def _say_resumed(directory: RunDirectory, plan: StudyPlan) -> None:
     done = numbers_finished(directory)
     left = [trial.number for trial in plan.trials if trial.number not in done]
     print(
-        f"resuming {directory.run_id}: {len(done)} of {len(plan.trials)} trials are done, "
-        f"{len(left)} are left, about {shown(plan.estimate_s(left))}",
+        f"resuming {directory.run_id}: {len(done)} of {plural(len(plan.trials), 'trial')} done, "
+        f"{len(left)} left, about {shown(plan.estimate_s(left))}",
         file=sys.stderr,
     )
 
@@ -270,14 +320,17 @@ def _say_plan(study: Study, plan: StudyPlan) -> None:
         print(text, file=sys.stderr)
 
     say(f"{study.written.title} ({study.written.source.publisher}, {study.written.source.published})")
-    width = max(len(cell.cell) for cell in plan.cells)
-    for cell in [cell for cell in plan.cells if not cell.heats]:
+    cells = [cell for cell in plan.cells if not cell.heats]
+    width = max(len(cell.cell) for cell in cells)
+    for cell in cells:
         scaled = f": {'; '.join(cell.scaled)}" if cell.scaled else ""
         say(f"  {cell.cell:<{width}}  {cell.repeats} x {shown(cell.trial_s)}{scaled}")
     for reason in dict.fromkeys(plan.left_out.values()):
-        cells = [name for name, why in plan.left_out.items() if why == reason]
-        say(f"  not run: {', '.join(cells)} ({reason})")
+        names = [name for name, why in plan.left_out.items() if why == reason]
+        say(f"  not run: {', '.join(names)} ({reason})")
+    heating = len(plan.cells) - len(cells)
+    first = f", after {plural(heating, 'trial')} to warm systems up," if heating else ""
     say(
-        f"{len(plan.trials)} trials of {len(plan.cells)} cells at scale {plan.scale}: about {shown(plan.estimate_s())} "
-        f"(seed {plan.seed})"
+        f"{plural(len(plan.trials) - heating, 'trial')} of {plural(len(cells), 'cell')}{first} at scale {plan.scale}: "
+        f"about {shown(plan.estimate_s())} (seed {plan.seed})"
     )

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from streamgauge.model.format import plural
+
 if TYPE_CHECKING:
     from streamgauge.model.durability import StudyAsked
-    from streamgauge.model.durability_study import DurabilityStudy
+    from streamgauge.model.durability_study import DurabilityStudy, DurabilityStudyFile
+    from streamgauge.model.trust import Trust
     from streamgauge.store.directory import RunDirectory
 
 START_S = {"kafka": 12.0, "pulsar": 30.0, "rabbitmq": 10.0}
@@ -47,33 +50,29 @@ class Meant:
     """The plan of that run."""
 
 
-def listed() -> Iterator[tuple[str, str]]:
-    """Name and description of each study of durability that ships."""
+def listed() -> Iterator[tuple[str, DurabilityStudyFile]]:
+    """Name and file of each study of durability that ships."""
     from streamgauge.model.durability_study import read_durability_study
     from streamgauge.model.study import experiment_study_names
 
     for name in experiment_study_names():
         found = read_durability_study(name)
         if found is not None:
-            source = found.written.source
-            yield (
-                name,
-                (
-                    f"{found.written.title} ({source.publisher}, {source.published}): {len(found.written.cells)} cells, "
-                    f"{len(found.written.statements)} statements"
-                ),
-            )
+            yield name, found.written
 
 
-def meant(name: str | None, out: Path, *, resume: bool) -> Meant | None:
+def meant(name: str | None, out: Path, trust: Trust, *, resume: bool) -> Meant | None:
     """The study of durability that is meant; None when a study of trials is. With `resume`: the latest run of it, the
     run that is named, or without a name the latest run of any study when that is one of durability. Raises InputError.
     """
     from streamgauge.model.durability_study import parse_durability_study, read_durability_study
     from streamgauge.model.errors import InputError
-    from streamgauge.store.recover import is_running, recover
+    from streamgauge.store.directory import DURABILITY_NAME
+    from streamgauge.store.lab import is_running
+    from streamgauge.store.recover import recover
+    from streamgauge.store.study import check_ours
 
-    found = None if name is None else read_durability_study(name)
+    found = None if name is None else read_durability_study(name, trust)
     if not resume:
         return None if found is None else Meant(found)
     run = _run_to_resume(name, found, out)
@@ -87,7 +86,11 @@ def meant(name: str | None, out: Path, *, resume: bool) -> Meant | None:
     report = run.read_durability()
     assert report is not None, "looked at above"
     assert report.study is not None, "looked at above"
-    return Meant(parse_durability_study(report.study.text, report.study.file), run, report.study)
+    check_ours(report.study, run.path)
+    # What is run is what the run says, whatever the file says that it was started with: that is what must be trusted.
+    source = run.path / DURABILITY_NAME
+    study = parse_durability_study(report.study.text, str(source), trusted=trust.covers(source))
+    return Meant(study, run, report.study)
 
 
 def _run_to_resume(name: str | None, found: DurabilityStudy | None, out: Path) -> RunDirectory | None:
@@ -124,7 +127,7 @@ def refuse(*, scale: str, duration: str | None, connect: list[str] | None) -> No
     """Options of other studies that have no meaning here."""
     from streamgauge.model.errors import InputError
 
-    if scale != "laptop":
+    if scale == "full":
         raise InputError(f"--scale {scale}: power cuts are made on this machine; there is nothing to scale")
     if duration is not None:
         raise InputError("--duration: the experiments have times of their own; --quick shortens them")
@@ -183,6 +186,8 @@ def execute(wanted: Meant, request: Request) -> int:
 def _plan(study: DurabilityStudy, request: Request) -> StudyAsked:
     """Which cells, and which not and why."""
     from streamgauge.model.durability import StudyAsked
+    from streamgauge.store.private import without_home
+    from streamgauge.store.study import sealed
     from streamgauge.systems.registry import systems
 
     written, known = study.written, systems()
@@ -198,10 +203,10 @@ def _plan(study: DurabilityStudy, request: Request) -> StudyAsked:
         missing = known[cell.system].missing()
         if name not in left_out and missing is not None:
             left_out[name] = f"{known[cell.system].title} cannot run here: {missing}"
-    return StudyAsked(
+    asked = StudyAsked(
         name=study.name,
         title=written.title,
-        file=study.document.file,
+        file=without_home(study.document.file),
         text=study.document.text,
         quick=request.quick,
         seed=request.seed if request.seed is not None else secrets.randbits(31),
@@ -210,10 +215,10 @@ def _plan(study: DurabilityStudy, request: Request) -> StudyAsked:
         cells=[name for name in chosen if name not in left_out],
         left_out=left_out,
     )
+    return sealed(asked)
 
 
 def _say(study: DurabilityStudy, asked: StudyAsked, done: list[str]) -> None:
-    from streamgauge.report.format import plural
     from streamgauge.runner.study import shown
 
     def say(text: str) -> None:

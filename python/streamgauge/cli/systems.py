@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamgauge.cli.run import DurabilityOption, NodesOption
+from streamgauge.cli import complete, names
+from streamgauge.cli.outputs import JsonOption, Outputs
+from streamgauge.cli.run import DurabilityOption, NodesOption, TrustOption
+from streamgauge.model.format import plural
 
 if TYPE_CHECKING:
     from streamgauge.model.system_file import SystemChoice
@@ -22,37 +27,61 @@ app = typer.Typer(
 )
 
 SystemArgument = Annotated[
-    str, typer.Argument(metavar="NAME[@VERSION]", help="A system's name, or a system file.")
+    str,
+    typer.Argument(
+        metavar="NAME[@VERSION]", autocompletion=complete.system, help="A system's name, or a system file."
+    ),
 ]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A system's name.")]
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", autocompletion=complete.words(*names.SYSTEMS), help="A system's name."),
+]
 
 
 @app.command("list")
-def list_() -> None:
+def list_(json: JsonOption = None) -> None:
     """List the systems, and which of them can run here."""
     from streamgauge.systems.registry import systems
 
+    outputs = Outputs(json)
+    outputs.check()
+    found = []
     for name, system in systems().items():
         where = system.installed()
         missing = system.missing()
         state = missing or (f"installed in {where}" if where else "not downloaded yet")
-        typer.echo(f"{name:<12} {system.title} {system.default_version}: {state}")
+        typer.echo(f"{name:<12} {system.title} {system.default_version}: {state}", err=outputs.on_stdout)
+        found.append(
+            {
+                "name": name,
+                "title": system.title,
+                "version": system.default_version,
+                "installed": None if where is None else str(where),
+                "missing": missing or None,
+            }
+        )
+    outputs.write({"systems": found})
 
 
 @app.command("install")
 def install(system: SystemArgument) -> None:
     """Download a system into the cache, verified, so that a run needs no network."""
-    choice = _choice(system, None, None)
+    choice = _choice(system)
     choice.system.install(choice.request.version, _say)
     typer.echo(f"{choice.name} is in {choice.system.installed(choice.version)}")
 
 
 @app.command("up")
-def up(system: SystemArgument, nodes: NodesOption = None, durability: DurabilityOption = None) -> None:
+def up(
+    system: SystemArgument,
+    nodes: NodesOption = None,
+    durability: DurabilityOption = None,
+    trust_file: TrustOption = None,
+) -> None:
     """Start a system that stays up until `down`; it survives this command and the shell."""
     from streamgauge.systems import standalone
 
-    choice = _choice(system, nodes, durability)
+    choice = _choice(system, nodes, durability, trust_file or ())
     _show(standalone.up(choice.system.name, choice.request, _say))
 
 
@@ -68,13 +97,18 @@ def down(name: NameArgument) -> None:
 @app.command("status")
 def status(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A system's name; all without it.")
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            autocompletion=complete.words(*names.SYSTEMS),
+            help="A system's name; all without it.",
+        ),
     ] = None,
 ) -> None:
     """Show which systems are up, and where."""
     from streamgauge.systems import standalone
 
-    names = [_choice(name, None, None).system.name] if name else None
+    names = [_choice(name).system.name] if name else None
     for known in standalone.statuses():
         if names is None or known.name in names:
             _show(known)
@@ -83,7 +117,9 @@ def status(
 @app.command("logs")
 def logs(
     name: NameArgument,
-    lines: Annotated[int, typer.Option("--lines", min=1, max=100_000, help="Last lines of each file.")] = 20,
+    lines: Annotated[
+        int, typer.Option("--lines", metavar="N", min=1, max=100_000, help="Last lines of each file.")
+    ] = 20,
 ) -> None:
     """Show where a system's logs are, and their last lines."""
     from streamgauge.store.files import is_text_log, tail
@@ -96,12 +132,17 @@ def logs(
                 typer.echo(line)
 
 
-def _choice(text: str, nodes: int | None, durability: str | None) -> SystemChoice:
+def _choice(
+    text: str, nodes: int | None = None, durability: str | None = None, trusted: Sequence[str] | None = None
+) -> SystemChoice:
+    """`trusted`: the files that the user trusts; None where nothing is started, so that the file cannot do anything."""
     from streamgauge.model.errors import InputError
     from streamgauge.model.system_file import SystemOverrides, choose_systems
+    from streamgauge.model.trust import Trust
     from streamgauge.systems.registry import systems
 
-    choices = choose_systems(text, SystemOverrides(nodes=nodes, level=durability), systems())
+    trust = Trust((Path(text).resolve(),)) if trusted is None else Trust.parse(trusted)
+    choices = choose_systems(text, SystemOverrides(nodes=nodes, level=durability, trust=trust), systems())
     if len(choices) != 1:
         raise InputError(f"{text}: expected one system")
     return choices[0]
@@ -110,7 +151,7 @@ def _choice(text: str, nodes: int | None, durability: str | None) -> SystemChoic
 def _show(known: Standalone) -> None:
     line = f"{known.name}: {known.state}"
     if known.state == "up":
-        nodes = f"{known.nodes} node{'' if known.nodes == 1 else 's'}"
+        nodes = plural(known.nodes, "node")
         where = ", ".join(known.connection.get("bootstrap", []))
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(known.started_unix_s))
         line += (

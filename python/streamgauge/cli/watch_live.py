@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamgauge.cli import figures
+from streamgauge.model.format import plural
 from streamgauge.model.result import TrialResult
 from streamgauge.model.units import format_duration
 from streamgauge.runner.observer import Observer, Snapshot, TrialStart
@@ -45,7 +46,7 @@ class LiveObserver(Observer):
 
     def run_started(self, directory: Path, trials: int) -> None:
         """See Observer."""
-        self._console.print(f"run {directory} ({trials} trial{'' if trials == 1 else 's'})", highlight=False)
+        self._console.print(f"run {directory} ({plural(trials, 'trial')})", highlight=False)
         self._live.start()
 
     def trial_started(self, trial: TrialStart) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from streamgauge.cli import figures
+from streamgauge.model.format import plural
 from streamgauge.model.result import TrialResult
 from streamgauge.model.units import format_duration
 from streamgauge.runner.observer import Observer, Snapshot, TrialStart
@@ -32,7 +33,7 @@ class PlainObserver(Observer):
 
     def run_started(self, directory: Path, trials: int) -> None:
         """See Observer."""
-        self._say(f"run {directory} ({trials} trial{'' if trials == 1 else 's'})")
+        self._say(f"run {directory} ({plural(trials, 'trial')})")
 
     def trial_started(self, trial: TrialStart) -> None:
         """See Observer."""

@@ -36,18 +36,26 @@ def _die_with_parent(parent: int) -> Callable[[], None] | None:
     return prepare
 
 
-def start_child(command: Sequence[str], log: Path, errors: Path | None = None) -> subprocess.Popen[bytes]:
+def start_child(
+    command: Sequence[str], log: Path, errors: Path | None = None, *, secret: str | None = None
+) -> subprocess.Popen[bytes]:
     """Starts a program whose output goes to a log file, and its error output to `errors` or to the same one.
-    Raises OSError when it cannot be started."""
+    It finds a secret, if there is one, on its standard input: nobody else sees it there. Raises OSError when it
+    cannot be started."""
     with log.open("ab") as sink, (errors or log).open("ab") as error_sink:
-        return subprocess.Popen(
+        child = subprocess.Popen(
             list(command),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if secret is None else subprocess.PIPE,
             stdout=sink,
             stderr=error_sink,
             process_group=0,
             preexec_fn=_die_with_parent(os.getpid()),
         )
+    if secret is not None and child.stdin is not None:
+        # A child that has ended already does not read it; its end is noticed by whoever waits for it.
+        with contextlib.suppress(BrokenPipeError), child.stdin:
+            child.stdin.write(secret.encode())
+    return child
 
 
 def stop_child(child: subprocess.Popen[bytes], grace_s: float) -> None:

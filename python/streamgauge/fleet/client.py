@@ -54,6 +54,7 @@ class WorkerClient:
     ) -> None:
         """`token` goes with every request; `encryption` says which certificates are trusted (fleet.trust)."""
         self.address = address
+        self._token, self._encryption = token, encryption
         self._secrets: frozenset[str] = frozenset()
         """What the worker was sent in confidence: none of it is taken over from what it says."""
         self._http = httpx.Client(
@@ -64,6 +65,10 @@ class WorkerClient:
             # The worker is addressed directly: a proxy from the environment must not come between.
             trust_env=False,
         )
+
+    def another(self) -> WorkerClient:
+        """Another client of the same worker, with connections of its own."""
+        return WorkerClient(self.address, token=self._token, encryption=self._encryption)
 
     def close(self) -> None:
         """Closes the connections. Calls that wait in other threads fail with WorkerLost."""

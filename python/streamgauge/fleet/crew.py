@@ -23,6 +23,7 @@ from streamgauge.fleet.crew_rows import Lineup, merge_counters, merge_finish, me
 from streamgauge.fleet.heartbeat import Heartbeat
 from streamgauge.fleet.messages import Counters, Intervals, TrialStatus
 from streamgauge.fleet.split import Capacity, Part, Topology, assign_roles, split
+from streamgauge.waiting import wait_until
 
 BEAT_S = 0.6
 """Three missed heartbeats mean a lost worker: noticed within 2.4 s."""
@@ -343,15 +344,17 @@ class Crew:
     def _await_ends(self, until_s: float, quiet_s: float) -> None:
         """Waits until no worker has a message without an end: as long as one sends, no consumer is done."""
         before, moved_s = -1, time.monotonic()
-        while time.monotonic() < until_s:
+
+        def missing() -> str | None:
+            nonlocal before, moved_s
             waiting = self.counters("").waiting_msgs
-            if waiting == 0:
-                return
             if waiting != before:
                 before, moved_s = waiting, time.monotonic()
-            if time.monotonic() - moved_s > quiet_s:
-                return
-            time.sleep(WAITING_POLL_S)
+            ended = waiting == 0 or time.monotonic() - moved_s > quiet_s
+            return None if ended else f"the end of {waiting} messages"
+
+        # Which of the three it was the books tell.
+        wait_until(missing, until_s - time.monotonic(), WAITING_POLL_S)
 
     def abort(self, trial: str) -> None:
         """As WorkerCalls."""

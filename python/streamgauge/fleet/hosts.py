@@ -32,6 +32,7 @@ from streamgauge.fleet.local import CREW, check_version
 from streamgauge.fleet.split import Capacity, Role, Topology
 from streamgauge.model.document import Document, FileModel, read_document
 from streamgauge.model.errors import InputError, Problem
+from streamgauge.model.format import plural
 
 CLOCK_READINGS = 20
 """The reading with the shortest round trip tells how far a worker's clock is ahead."""
@@ -88,7 +89,7 @@ class Hosts:
     def first(self, count: int) -> Hosts:
         """The first `count` of them. Raises InputError when there are fewer."""
         if count > len(self.hosts):
-            raise InputError(f"--workers {count}: {self.file} lists {len(self.hosts)} hosts")
+            raise InputError(f"--workers {count}: {self.file} lists {plural(len(self.hosts), 'host')}")
         return replace(self, hosts=self.hosts[:count])
 
     def check(self, topology: Topology) -> None:

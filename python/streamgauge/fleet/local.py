@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamgauge.fleet.base import FleetFailure, Worker
@@ -15,12 +16,14 @@ from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
 from streamgauge.fleet.crew import Crew, CrewFleet, Member, OnLoss
 from streamgauge.fleet.messages import Info
 from streamgauge.fleet.split import Capacity, Topology
+from streamgauge.waiting import wait_until
 
 READY_WITHIN_S = 10.0
 READY_PER_WORKER_S = 0.5
 READY_PREFIX = "ready "
 STOP_GRACE_S = 3.0
 POLL_S = 0.01
+TOKEN_BYTES = 32
 API_VERSION = 1
 CREW = "crew"
 """What several workers are called where there is room for one name."""
@@ -33,6 +36,7 @@ class _Child:
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    token: str = field(repr=False)
     client: WorkerClient | None = None
 
     def failure(self) -> str | None:
@@ -106,27 +110,38 @@ class LocalFleet(CrewFleet):
         return Worker(name=CREW, client=self._crew, pid=None, pids=pids, lab_clock=True)
 
     def _launch(self, gauge: Path, name: str, log: Path) -> None:
+        # Other users of the machine reach loopback as well: the worker answers to nobody but this lab.
+        token = secrets.token_hex(TOKEN_BYTES)
+        command = [str(gauge), "worker", "--listen", "127.0.0.1:0", "--token-file", "/dev/stdin"]
         try:
-            process = start_child([str(gauge), "worker", "--listen", "127.0.0.1:0"], log)
+            process = start_child(command, log, secret=token)
         except OSError as error:
             raise FleetFailure(f"{gauge} could not be started: {error.strerror}") from None
-        self._children.append(_Child(name, process, log))
+        self._children.append(_Child(name, process, log, token))
 
     def _reach(self, child: _Child, deadline: float) -> Info:
-        child.client = WorkerClient(self._await_address(child, deadline))
+        child.client = WorkerClient(self._await_address(child, deadline), token=child.token)
         return child.client.info()
 
     def _await_address(self, child: _Child, deadline: float) -> str:
         """Waits for the line `ready HOST:PORT`."""
-        while time.monotonic() < deadline:
+        address = ""
+
+        def missing() -> str | None:
+            nonlocal address
             for line in child.log.read_text("utf-8", "replace").splitlines(keepends=True):
                 if line.startswith(READY_PREFIX) and line.endswith("\n"):
-                    return line[len(READY_PREFIX) :].strip()
+                    address = line[len(READY_PREFIX) :].strip()
+                    return None
             if child.process.poll() is not None:
                 said = last_lines(child.log) or "it said nothing"
                 raise FleetFailure(f"the worker ended with status {child.process.returncode}: {said}")
-            time.sleep(POLL_S)
-        raise FleetFailure(f"the worker was not ready in time (log: {child.log})")
+            return "the worker to be ready"
+
+        late = wait_until(missing, max(deadline - time.monotonic(), 0.0), POLL_S)
+        if late is not None:
+            raise FleetFailure(f"{late} (log: {child.log})")
+        return address
 
     def failure(self) -> str | None:
         """How a child ended, when one did whose end is the trial's."""

@@ -6,11 +6,20 @@ behind this border meets a half-filled answer.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from streamgauge.model.result_base import Headline
+
+INDEX_MAX = (1 << 31) - 1
+SECONDS_MAX = 1e8
+"""Three years: no trial is longer."""
+Index = Annotated[int, Field(ge=0, le=INDEX_MAX)]
+Moment = Annotated[float, Field(ge=-SECONDS_MAX, le=SECONDS_MAX, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=-(1 << 53), le=1 << 53)]
+"""What a double holds exactly, so that sums stay within 64 bits. A backlog may be below 0 for a moment."""
+Span = Annotated[float, Field(ge=0, le=SECONDS_MAX, allow_inf_nan=False)]
 
 
 class Message(BaseModel):
@@ -80,13 +89,13 @@ class LatencyEntry(Message):
     phase: str
     metric: str
     subscription: str | None = None
-    count: int = 0
-    overflow: int = 0
-    negative: int = 0
-    min_ns: int | None = None
-    max_ns: int | None = None
-    p50_ns: int | None = None
-    p99_ns: int | None = None
+    count: Count = 0
+    overflow: Count = 0
+    negative: Count = 0
+    min_ns: Count | None = None
+    max_ns: Count | None = None
+    p50_ns: Count | None = None
+    p99_ns: Count | None = None
     histogram: str = ""
 
 
@@ -94,32 +103,32 @@ class SubscriptionCounters(Message):
     """What one subscription received in an interval."""
 
     name: str
-    received_msgs: int = 0
-    received_bytes: int = 0
-    fetches: int | None = 0
-    backlog_msgs: int = 0
+    received_msgs: Count = 0
+    received_bytes: Count = 0
+    fetches: Count | None = 0
+    backlog_msgs: Count = 0
 
 
 class Interval(Message):
     """One complete interval. Our workers tell everything; what others cannot tell is None, and not 0."""
 
-    index: int
-    start_s: float
-    duration_s: float
-    sent_msgs: int = 0
-    sent_bytes: int = 0
-    acked_msgs: int = 0
-    acked_bytes: int = 0
-    failed_msgs: int = 0
-    retries: int | None = 0
-    errors: dict[str, int] = Field(default_factory=dict)
-    waiting_msgs: int | None = 0
-    requests: int | None = 0
-    batches: int | None = 0
+    index: Index
+    start_s: Moment
+    duration_s: Span
+    sent_msgs: Count = 0
+    sent_bytes: Count = 0
+    acked_msgs: Count = 0
+    acked_bytes: Count = 0
+    failed_msgs: Count = 0
+    retries: Count | None = 0
+    errors: dict[str, Count] = Field(default_factory=dict)
+    waiting_msgs: Count | None = 0
+    requests: Count | None = 0
+    batches: Count | None = 0
     subscriptions: list[SubscriptionCounters] = Field(default_factory=list)
     cpu_s: float | None = 0.0
     lanes_cpu_s: list[float] = Field(default_factory=list)
-    rss_bytes: int | None = 0
+    rss_bytes: Count | None = 0
     backpressured_s: float | None = 0.0
     latencies: list[LatencyEntry] = Field(default_factory=list)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping
+from urllib.parse import quote
 
 HIDDEN = "(hidden)"
 FIELDS = frozenset({"password", "token", "seed", "key_pem"})
@@ -24,9 +26,19 @@ def secrets_in(body: object) -> Iterator[str]:
             yield from secrets_in(value)
 
 
+def _forms(secret: str) -> Iterator[str]:
+    """A secret as a message may have it: itself, as JSON or in a URL, a line of its PEM."""
+    yield secret
+    yield json.dumps(secret)[1:-1]
+    yield quote(secret, safe="")
+    if "\n" in secret:
+        yield from (line for line in secret.splitlines() if not line.startswith("-----"))
+
+
 def redacted(text: str, secrets: Collection[str]) -> str:
     """A text without these secrets."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= CHARACTERS_MIN:
-            text = text.replace(secret, HIDDEN)
+    forms = {form for secret in secrets for form in _forms(secret)}
+    for form in sorted(forms, key=len, reverse=True):
+        if len(form) >= CHARACTERS_MIN:
+            text = text.replace(form, HIDDEN)
     return text

@@ -10,13 +10,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import os
 import re
 import socket
 import ssl
+import stat
 from pathlib import Path
 
 FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}")
 FETCH_TIMEOUT_S = 5.0
+TOKEN_CHARACTERS_MAX = 4096
 
 
 class NotTrusted(Exception):
@@ -64,9 +67,13 @@ def read_token(file: Path) -> str:
     """The token in a file. Raises NotTrusted, never with the token in it."""
     with contextlib.suppress(UnicodeDecodeError):
         try:
-            token = file.read_text("ascii").strip()
+            with file.open(encoding="ascii") as source:
+                mode = stat.S_IMODE(os.fstat(source.fileno()).st_mode)
+                token = source.read(TOKEN_CHARACTERS_MAX).strip()
         except OSError as error:
             raise NotTrusted(f"{file}: cannot be read: {error.strerror}") from None
+        if mode & stat.S_IRWXO:
+            raise NotTrusted(f"{file}: can be read by everybody (mode {mode:04o}): chmod 600 {file}")
         if token and not any(character.isspace() for character in token):
             return token
     raise NotTrusted(f"{file}: expected a token in one line, as gauge worker --make-identity makes it")

@@ -15,13 +15,18 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.composer import Composer, ComposerError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import AliasEvent
 from ruamel.yaml.scalarbool import ScalarBoolean
 
 from streamgauge.model.errors import InputError, Problem, nearest
 
 FILE_BYTES_MAX = 1 << 20
 """Files that people write are small; more than 1 MiB is some other file."""
+
+NODES_MAX = 20_000
+DEPTH_MAX = 50
 
 Location = tuple[str | int, ...]
 
@@ -96,9 +101,13 @@ def read_document(path: Path, file: str | None = None) -> Document:
     """Reads a file whose top level is a mapping. `file` is the name for messages. Raises InputError."""
     name = file or str(path)
     try:
-        if path.stat().st_size > FILE_BYTES_MAX:
+        if not path.is_dir() and not path.is_file() and path.exists():
+            raise InputError(Problem("is no plain file: expected a YAML file", name))
+        with path.open("rb") as source:
+            content = source.read(FILE_BYTES_MAX + 1)
+        if len(content) > FILE_BYTES_MAX:
             raise InputError(Problem("is larger than 1 MiB: expected a small YAML file", name))
-        text = path.read_text(encoding="utf-8")
+        text = content.decode("utf-8")
     except FileNotFoundError:
         raise InputError(Problem("no such file", name)) from None
     except IsADirectoryError:
@@ -114,6 +123,7 @@ def parse_document(text: str, file: str) -> Document:
     """Parses YAML or JSON text whose top level is a mapping. Raises InputError with the line of a syntax
     error."""
     yaml = YAML(typ="rt", pure=True)
+    yaml.Composer = BoundedComposer
     try:
         tree = yaml.load(text)
     except MarkedYAMLError as error:
@@ -133,6 +143,40 @@ def parse_document(text: str, file: str) -> Document:
         if not isinstance(key, str):
             raise InputError(Problem(f"key {key!r} is not a word", file, int(tree.lc.key(key)[0]) + 1))
     return Document(file=file, values=values, _tree=tree, text=text)
+
+
+class BoundedComposer(Composer):
+    """Refuses a document that is larger or deeper than any that a person writes. An alias counts as all that it stands for: a few
+    hundred bytes of aliases of aliases stand for gigabytes."""
+
+    def __init__(self, loader: Any = None) -> None:
+        super().__init__(loader=loader)
+        self._nodes = self._depth = 0
+        self._weights: dict[str, int] = {}
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """See Composer. Raises ComposerError."""
+        event = self.parser.peek_event()
+        is_alias = isinstance(event, AliasEvent)
+        before = self._nodes
+        self._nodes += self._weights.get(event.anchor, 1) if is_alias else 1
+        self._depth += 1
+        if self._nodes > NODES_MAX:
+            self._refuse(
+                f"it holds more than {NODES_MAX:,} values, aliases counted as what they stand for", event
+            )
+        if self._depth > DEPTH_MAX:
+            self._refuse(f"it is nested more than {DEPTH_MAX} deep", event)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        anchor = getattr(event, "anchor", None)
+        if anchor is not None and not is_alias:
+            self._weights[anchor] = self._nodes - before
+        return node
+
+    @staticmethod
+    def _refuse(what: str, event: Any) -> None:
+        raise ComposerError(None, None, what, event.start_mark)
 
 
 def _plain(node: Any) -> Any:

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from streamgauge.model.format import plural
 from streamgauge.model.result import Durability
-from streamgauge.model.result_base import Level, Model
+from streamgauge.model.result_base import Level, Model, UnixMs
 
 DURABILITY_FORMAT = 1
 
@@ -179,13 +180,13 @@ class Cut(Model):
         if self.failure is not None:
             return f"it did not come back: {self.failure}"
         if not self.balanced or self.censored:
-            return self.imbalance or f"{self.censored:,} messages were not read"
+            return self.imbalance or f"not read: {plural(self.censored, 'message')}"
         if self.lost:
             return None
         if not self.acked_before:
             return f"no message was acknowledged in the {FLOWING_S:g} s before it"
         if self.read_early > READ_EARLY_SHARE_MAX * self.acked_before:
-            return f"{self.read_early:,} messages had been sent to the reader before"
+            return f"sent to the reader before: {plural(self.read_early, 'message')}"
         if self.kind == "power cut" and not self.dropped_bytes and not self.written_bytes:
             return "nothing had been written to the disks that were cut"
         return None
@@ -256,8 +257,8 @@ class DurabilityResult(Model):
     nodes: int
     parts: list[str] = Field(default_factory=list)
     options: dict[str, Any] = Field(default_factory=dict)
-    started_unix_ms: int
-    ended_unix_ms: int | None = None
+    started_unix_ms: UnixMs
+    ended_unix_ms: UnixMs | None = None
     status: Literal["running", "complete", "interrupted", "failed"] = "running"
     failure: str | None = None
     seed: int
@@ -290,6 +291,8 @@ class StudyAsked(Model):
     """In the order in which they are measured."""
     left_out: dict[str, str] = Field(default_factory=dict)
     """Cell -> why it is not measured."""
+    seal: str | None = None
+    """Of the lab that wrote it (store/study.py)."""
 
 
 class DurabilityReport(Model):

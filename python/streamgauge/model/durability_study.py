@@ -19,8 +19,9 @@ from streamgauge.model.document import Document, FileModel, Location, parse_docu
 from streamgauge.model.durability import Experiment, Scope
 from streamgauge.model.errors import InputError, Problem, nearest
 from streamgauge.model.study import EXPERIMENTS, study_directory
-from streamgauge.model.study_file import SourceFile
+from streamgauge.model.study_file import Link, SourceFile
 from streamgauge.model.system_file import SystemChoice
+from streamgauge.model.trust import NOBODY, Trust, untrusted
 from streamgauge.systems.base import Level, System, SystemInputError, SystemRequest
 
 KIND_KEY = "experiments"
@@ -70,7 +71,7 @@ class StatementFile(FileModel):
 
     statement: str
     by: str
-    link: str | None = None
+    link: Link | None = None
     remark: str | None = None
     """How it is understood here."""
     cells: Annotated[list[str], Field(min_length=1)]
@@ -104,6 +105,8 @@ class DurabilityStudy:
 
     document: Document
     written: DurabilityStudyFile
+    trusted: bool = False
+    """Whether the cells' options may run code."""
 
     @property
     def name(self) -> str:
@@ -122,11 +125,13 @@ class DurabilityStudy:
     def choice(self, cell: str, known: Mapping[str, System]) -> SystemChoice:
         """A cell as a system to start."""
         asked = self.written.cells[cell]
-        request = SystemRequest(nodes=asked.nodes, level=asked.level, options=dict(asked.options))
+        request = SystemRequest(
+            nodes=asked.nodes, level=asked.level, options=dict(asked.options), trusted=self.trusted
+        )
         return SystemChoice(name=cell, system=known[asked.system], request=request)
 
 
-def read_durability_study(text: str) -> DurabilityStudy | None:
+def read_durability_study(text: str, trust: Trust = NOBODY) -> DurabilityStudy | None:
     """A study of durability by path or by the name of one that ships; None when the text means something else (a study
     of trials, a name that does not exist). Raises InputError with every problem found.
     """
@@ -135,7 +140,7 @@ def read_durability_study(text: str) -> DurabilityStudy | None:
         if not path.is_file():
             return None
         document = read_document(path, text)
-        return resolve(document) if KIND_KEY in document.values else None
+        return resolve(document, trusted=trust.covers(path)) if KIND_KEY in document.values else None
     shipped = _directory() / f"{text}.yaml"
     return resolve(read_document(shipped, f"studies/experiments/{text}.yaml")) if shipped.is_file() else None
 
@@ -147,18 +152,18 @@ def disputed() -> DurabilityStudy:
     return study
 
 
-def parse_durability_study(text: str, file: str) -> DurabilityStudy:
+def parse_durability_study(text: str, file: str, *, trusted: bool = False) -> DurabilityStudy:
     """A study from its text. Raises InputError."""
-    return resolve(parse_document(text, file))
+    return resolve(parse_document(text, file), trusted=trusted)
 
 
-def resolve(document: Document) -> DurabilityStudy:
+def resolve(document: Document, *, trusted: bool = False) -> DurabilityStudy:
     """From a document to a checked study. Raises InputError with every problem found."""
     from streamgauge.systems.registry import systems
 
     written = document.validate(DurabilityStudyFile)
     known = systems()
-    study = DurabilityStudy(document, written)
+    study = DurabilityStudy(document, written, trusted)
     problems: list[Problem] = []
     for name, cell in written.cells.items():
         if cell.system not in known:
@@ -174,7 +179,9 @@ def resolve(document: Document) -> DurabilityStudy:
             )
             for key in unknown
         ]
-        if not unknown:
+        refused = untrusted(document, choice.system, choice.request, ("cells", name, "options"))
+        problems += refused
+        if not unknown and not refused:
             try:
                 choice.system.check(choice.request)
             except SystemInputError as error:

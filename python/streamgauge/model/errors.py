@@ -36,16 +36,23 @@ class InputError(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
+PART_CHARACTERS_MIN = 3
+PARTS_MAX = 3
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint "; did you mean 'x'?" for a misspelt name, or an empty string when nothing is near.
+    """A hint "; did you mean 'x'?" for a misspelt name or a part of one, or an empty string when nothing is near.
 
     Similarity is difflib's ratio (Ratcliff and Obershelp's gestalt matching) without regard to case and
-    separators.
+    separators. Of names that hold what was written, the shortest are told.
     """
 
     def plain(text: str) -> str:
         return text.lower().replace("_", "").replace("-", "")
 
     by_plain = {plain(candidate): candidate for candidate in known}
-    found = difflib.get_close_matches(plain(name), list(by_plain), n=1, cutoff=0.6)
-    return f"; did you mean '{by_plain[found[0]]}'?" if found else ""
+    wanted = plain(name)
+    found = difflib.get_close_matches(wanted, list(by_plain), n=1, cutoff=0.6)
+    if not found and len(wanted) >= PART_CHARACTERS_MIN:
+        found = sorted((one for one in by_plain if wanted in one), key=len)[:PARTS_MAX]
+    return f"; did you mean {' or '.join(repr(by_plain[one]) for one in found)}?" if found else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Sequence
@@ -35,8 +36,9 @@ class Gate:
         return f"{self.figure} {self.sign} {self.bound:g}"
 
 
-def read_gates(texts: Sequence[str]) -> tuple[Gate, ...]:
-    """Gates as they are written on the command line. Raises InputError with one problem for each that cannot be read."""
+def read_gates(texts: Sequence[str], *, of_ratios: bool = False) -> tuple[Gate, ...]:
+    """Gates as they are written on the command line. `of_ratios`: the bound is a ratio to a baseline. Raises InputError with one problem for each that cannot
+    be read or makes no sense."""
     problems: list[Problem] = []
     gates: list[Gate] = []
     for text in texts:
@@ -48,8 +50,13 @@ def read_gates(texts: Sequence[str]) -> tuple[Gate, ...]:
                 )
             )
             continue
+        bound = float(found.group(3))
+        if not math.isfinite(bound) or (of_ratios and bound <= 0):
+            expected = "a ratio to the baseline, which is above 0" if of_ratios else "a finite number"
+            problems.append(Problem(f"--fail-if '{text}': expected {expected}, found {found.group(3)}"))
+            continue
         try:
-            gates.append(Gate(check_figure(found.group(1)), found.group(2), float(found.group(3))))
+            gates.append(Gate(check_figure(found.group(1)), found.group(2), bound))
         except InputError as error:
             problems.extend(Problem(f"--fail-if '{text}': {problem.message}") for problem in error.problems)
     if problems:

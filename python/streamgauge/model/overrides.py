@@ -9,6 +9,7 @@ from typing import Any
 from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.fault import read_faults
 from streamgauge.model.result_asked import FaultAsked
+from streamgauge.model.trust import NOBODY, Trust
 from streamgauge.model.units import parse_duration, parse_size, parse_warm_up
 from streamgauge.model.workload_file import Rate, read_rate
 
@@ -30,6 +31,8 @@ class Overrides:
     backlog_bytes: int | None = None
     faults: tuple[FaultAsked, ...] | None = None
     allow_unstamped: bool = False
+    trust: Trust = NOBODY
+    """Files that may read others from elsewhere."""
 
     @classmethod
     def parse(

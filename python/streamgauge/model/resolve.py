@@ -12,6 +12,7 @@ from typing import Any
 
 from streamgauge.model.document import Document
 from streamgauge.model.errors import InputError, Problem
+from streamgauge.model.format import plural
 from streamgauge.model.library import find_workload
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.refusals import Refusals
@@ -22,9 +23,11 @@ from streamgauge.model.resolve_special import (
     resolve_steps,
 )
 from streamgauge.model.sizes import SizeSpread
+from streamgauge.model.trust import Trust, is_beside
 from streamgauge.model.units import format_duration
 from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import HINTS, Arrival, Keys, LanesFile, Rate, WorkloadFile
+from streamgauge.systems.boundary import how_to_trust
 
 STAMP_BYTES = 32
 """Below this size a message cannot carry the stamp (docs/method.md): no audit, no end-to-end latency."""
@@ -43,11 +46,13 @@ def read_workload(text: str, overrides: Overrides | None = None) -> Workload:
     """Reads a workload by path or name, applies what the command line sets and checks the whole. Raises
     InputError."""
     document, path = find_workload(text)
-    return resolve_workload(document, path, overrides or Overrides())
+    return resolve_workload(document, path, overrides or Overrides(), text if Path(text).is_file() else None)
 
 
-def resolve_workload(document: Document, path: Path, overrides: Overrides) -> Workload:
-    """From a document to a checked Workload."""
+def resolve_workload(
+    document: Document, path: Path, overrides: Overrides, file: str | None = None
+) -> Workload:
+    """From a document to a checked Workload. `file`: the one in which it stands, where there is one."""
     written = document.validate(WorkloadFile, HINTS)
     notes: list[str] = []
     problems: list[Problem] = []
@@ -64,7 +69,7 @@ def resolve_workload(document: Document, path: Path, overrides: Overrides) -> Wo
     size_bytes = size if sizes is None else round(sizes.mean_bytes)
     workload = Workload(
         name=written.name or path.stem,
-        file=document.file,
+        file=file,
         topics=written.topics if written.read is None else len(written.read),
         partitions_per_topic=_or(overrides.partitions_per_topic, written.partitionsPerTopic),
         message_size_bytes=size_bytes,
@@ -89,7 +94,7 @@ def resolve_workload(document: Document, path: Path, overrides: Overrides) -> Wo
         idempotence=written.idempotence,
         payload_random_ratio=written.randomBytesRatio if written.useRandomizedPayloads else 0.0,
         payload_pool=max(written.randomizedPayloadPoolSize or 64, 1),
-        payload_file=_payload_file(written, path, refuse),
+        payload_file=_payload_file(written, document, path, overrides.trust, refuse),
         drain_s=written.drain,
         lanes=_lanes(written.lanes),
         search=resolve_search(written, rate, refuse),
@@ -298,15 +303,26 @@ def _check_auto(written: WorkloadFile, overrides: Overrides, limit_s: float, ref
         refuse(prefix + problem, "warmup", option="--warmup", override=overrides.warmup)
 
 
-def _payload_file(written: WorkloadFile, path: Path, refuse: Refusals) -> str | None:
+def _payload_file(
+    written: WorkloadFile, document: Document, path: Path, trust: Trust, refuse: Refusals
+) -> str | None:
     """The payload file's absolute path: beside the workload, beside its folder (as OMB lays them out), or
     from here."""
     if written.payloadFile is None or written.useRandomizedPayloads:
         return None
-    tried = [base / written.payloadFile for base in (path.parent, path.parent.parent, Path.cwd())]
-    for candidate in tried:
-        if candidate.is_file():
+    bases = (path.parent, path.parent.parent, Path.cwd())
+    tried = [base / written.payloadFile for base in bases]
+    for base, candidate in zip(bases, tried, strict=True):
+        if not candidate.is_file():
+            continue
+        if is_beside(candidate, base) or trust.covers(path):
             return str(candidate.resolve())
+        # Its content goes to the system under test, which may be anywhere.
+        refuse(
+            f"payloadFile: {candidate.resolve()} is not below {base.resolve()}, or hidden; {how_to_trust(document.file)}",
+            "payloadFile",
+        )
+        return None
     refuse(
         f"payloadFile: no such file; tried {', '.join(str(candidate) for candidate in tried)}", "payloadFile"
     )
@@ -328,9 +344,8 @@ def _note_idle_consumers(workload: Workload, notes: list[str]) -> None:
     idle = workload.consumers_per_subscription - partitions
     if workload.subscriptions_per_topic and idle > 0:
         notes.append(
-            f"{idle} of the {workload.consumers_per_subscription} consumers of each subscription have "
-            "nothing "
-            f"to do: there are {partitions} partitions, and a partition has one consumer"
+            f"{idle} of the {workload.consumers_per_subscription} consumers of each subscription will have nothing to do: "
+            f"the workload has {plural(partitions, 'partition')}, and a partition has one consumer"
         )
 
 

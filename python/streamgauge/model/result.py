@@ -25,10 +25,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from streamgauge.model.result_asked import WorkloadResult
-from streamgauge.model.result_base import Headline, Latency, Level, Model
+from streamgauge.model.result_base import Headline, Latency, Level, Model, UnixMs
 from streamgauge.model.result_machine import Cpu, Lane, Limits, Process, Share, SystemMetric, Thread
 from streamgauge.model.result_reasons import Bottleneck, Pattern, Tail
 from streamgauge.model.result_special import CatchUp, Faults, Search, WarmUpResult
+from streamgauge.model.result_told import Host, ProbeOfMachine
 
 OnOff = Literal["on", "off"]
 RESULT_FORMAT = 1
@@ -82,6 +83,12 @@ class Audit(Model):
     missing: str | None = None
     """Why there is none, where the workers that made the load keep no books."""
     subscriptions: list[SubscriptionAudit] = Field(default_factory=list)
+
+    @property
+    def shows_lost(self) -> int:
+        """Acknowledged messages that were never received, as far as the books can show it: those of a worker that was lost with them may hold the receipts
+        of all that seems to be missing."""
+        return self.lost if self.enabled and self.balanced else 0
 
 
 class Validity(Model):
@@ -141,8 +148,8 @@ class TrialResult(Model):
     run_id: str
     trial: int
     repeat: int
-    started_unix_ms: int
-    ended_unix_ms: int
+    started_unix_ms: UnixMs
+    ended_unix_ms: UnixMs
     status: Literal["complete", "interrupted", "failed"]
     """interrupted: stopped by the user; failed: a system or worker failed. What was measured until then is here all the same."""
     failure: str | None = None
@@ -246,16 +253,16 @@ class Manifest(Model):
     run_id: str
     streamgauge_version: str
     command: list[str]
-    started_unix_ms: int
-    ended_unix_ms: int | None = None
+    started_unix_ms: UnixMs
+    ended_unix_ms: UnixMs | None = None
     status: Literal["running", "complete", "interrupted", "failed"]
     seed: int
     systems: list[dict[str, Any]]
     """Per system: name, version, nodes, level, configuration() as written, settings read back."""
     workloads: list[dict[str, Any]]
-    host: dict[str, Any]
+    host: Host
     """The probe's `host` object."""
-    probes: list[dict[str, Any]] = Field(default_factory=list)
+    probes: list[ProbeOfMachine] = Field(default_factory=list)
     """`gauge probe --short --json` before and after, each with `when`: "before" | "after"."""
     trials: list[str] = Field(default_factory=list)
     """Relative paths of the trials' directories, in the order in which they ran."""

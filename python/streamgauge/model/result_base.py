@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 Level = Literal["L1", "L2", "L3", "L4"]
 Headline = Literal["publish", "service"]
 """What stands for the latency of publishing: publish latency, and service time where it is not told (`TrialResult.untold`)."""
+
+
+UNIX_MS_MAX = 253_402_300_799_999
+"""The end of the year 9999: no calendar goes further."""
+UnixMs = Annotated[int, Field(ge=0, le=UNIX_MS_MAX)]
 
 
 class Model(BaseModel):

@@ -21,6 +21,8 @@ from pathlib import Path
 
 from streamgauge.model.document import Document, FileModel, Location
 from streamgauge.model.errors import InputError, Problem
+from streamgauge.model.trust import is_beside
+from streamgauge.systems.boundary import how_to_trust
 from streamgauge.systems.security import SECRETS, Auth, Mechanism, Security, Tls
 
 KEY = "security"
@@ -65,22 +67,24 @@ class _Section(FileModel):
     security: SecurityFile
 
 
-def read_security(document: Document) -> Security | None:
-    """The section of a system file; None without one. Paths in it are relative to the file.
+def read_security(document: Document, *, trusted: bool = False) -> Security | None:
+    """The section of a system file; None without one. Paths in it are relative to the file. Secrets come from below the
+    file's directory, unless it is trusted: it also says where they are sent.
 
     Raises InputError with every problem found.
     """
     if KEY not in document.values:
         return None
     part = dataclasses.replace(document, values={KEY: document.values[KEY]})
-    return _Reader(document, part.validate(_Section, HINTS).security).read()
+    return _Reader(document, part.validate(_Section, HINTS).security, trusted=trusted).read()
 
 
 class _Reader:
     """Reads what the section names, and collects what is wrong with it."""
 
-    def __init__(self, document: Document, written: SecurityFile) -> None:
+    def __init__(self, document: Document, written: SecurityFile, *, trusted: bool) -> None:
         self._document = document
+        self._trusted = trusted
         self._written = written
         self._base = Path(document.file).parent
         self._problems: list[Problem] = []
@@ -187,6 +191,7 @@ class _Reader:
             self._problem(f"expected {what} {kind}_file and {kind}_env with {auth.mechanism}", "auth")
             return None
         if variable is not None:
+            self._require_trust(f"'{variable}' is a variable of your environment", "auth", f"{kind}_env")
             found = os.environ.get(variable)
             if not found:
                 state = "is not set" if found is None else "is empty"
@@ -209,6 +214,8 @@ class _Reader:
         """The text of a file that nobody else may read."""
         path = self._path(file)
         assert path is not None
+        if not is_beside(path, self._base):
+            self._require_trust(f"{file} is not below {self._base.resolve()}, or hidden", *keys)
         try:
             mode = stat.S_IMODE(path.stat().st_mode)
         except OSError:
@@ -217,6 +224,14 @@ class _Reader:
             self._problem(f"{file} can be read by everybody (mode {mode:04o}): chmod 600 {path}", *keys)
             return None
         return self._text(file, *keys)
+
+    def _require_trust(self, what: str, *keys: str) -> None:
+        """Whoever writes the file says to which address a secret goes, and so may not choose any that is yours."""
+        if not self._trusted:
+            self._problem(
+                f"{what}, and this file says where the secret is sent; {how_to_trust(self._document.file)}",
+                *keys,
+            )
 
     def _text(self, file: str, *keys: str) -> str | None:
         path = self._path(file)

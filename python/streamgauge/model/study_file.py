@@ -6,8 +6,9 @@ What they mean together - cells expanded, figures and cells looked up - is decid
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from streamgauge.model.document import FileModel
 from streamgauge.model.workload_file import DurationField, NumberField, SearchFile
@@ -17,12 +18,27 @@ Scalar = bool | str | int | float
 Words = list[str]
 
 
+def _web_address(text: str) -> str:
+    parts = urlsplit(text)
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.netloc
+        or any(not 33 <= ord(one) < 127 for one in text)
+    ):
+        raise ValueError(f"expected an address that begins with https:// or http://, found '{text}'")
+    return text
+
+
+Link = Annotated[str, AfterValidator(_web_address)]
+"""It becomes a link in reports, where another scheme could run a script."""
+
+
 class SourceFile(FileModel):
     """Who published it, where, when, and with which versions of the systems."""
 
     publisher: str
     published: str
-    link: str | None = None
+    link: Link | None = None
     versions: dict[str, str] = Field(default_factory=dict)
 
 

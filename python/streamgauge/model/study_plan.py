@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from streamgauge.model import scaling
 from streamgauge.model.document import parse_document
@@ -101,6 +101,20 @@ class StudyPlan(Model):
     cells: list[PlannedCell]
     left_out: dict[str, str] = Field(default_factory=dict)
     trials: list[PlannedTrial]
+    seal: str | None = None
+    """Of the lab that wrote it (store/study.py)."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> StudyPlan:
+        names = [cell.cell for cell in self.cells]
+        if len(set(names)) != len(names):
+            raise ValueError("two cells have one name")
+        for number, trial in enumerate(self.trials, start=1):
+            if trial.number != number:
+                raise ValueError(f"trial {trial.number} stands at place {number}")
+            if trial.cell not in names:
+                raise ValueError(f"trial {number} is of a cell that is not in the plan")
+        return self
 
     def cell(self, name: str) -> PlannedCell:
         """A cell by its name."""

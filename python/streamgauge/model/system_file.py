@@ -20,6 +20,7 @@ from streamgauge.model.errors import InputError, Problem, nearest
 from streamgauge.model.omb_driver import advice
 from streamgauge.model.security_file import KEY as SECURITY
 from streamgauge.model.security_file import read_security
+from streamgauge.model.trust import NOBODY, Trust, untrusted
 from streamgauge.systems import security
 from streamgauge.systems.base import Level, System, SystemInputError, SystemRequest
 from streamgauge.systems.security import Security
@@ -54,6 +55,8 @@ class SystemOverrides:
     connect: tuple[str, ...] = ()
     tls: tuple[bool, ...] | None = None
     """With it, without it, or first without and then with it."""
+    trust: Trust = NOBODY
+    """Files that may do what runs code."""
 
 
 def parse_tls(text: str | None) -> tuple[bool, ...] | None:
@@ -203,8 +206,9 @@ def _from_file(path: Path, overrides: SystemOverrides, known: Mapping[str, Syste
         )
     except InputError as error:
         problems.extend(error.problems)
+    trusted = overrides.trust.covers(path)
     try:
-        reached = read_security(document)
+        reached = read_security(document, trusted=trusted)
     except InputError as error:
         problems.extend(error.problems)
     if problems:
@@ -218,7 +222,11 @@ def _from_file(path: Path, overrides: SystemOverrides, known: Mapping[str, Syste
         source=str(path),
         tls=tls,
         security=reached,
+        trusted=trusted,
     )
+    problems = [] if connect else untrusted(document, system, request)
+    if problems:
+        raise InputError(problems)
     return _checked(name or path.stem, system, request)
 
 

@@ -17,6 +17,8 @@ import math
 import re
 from typing import Any
 
+from streamgauge.model.format import trimmed
+
 DURATION_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 SIZE_UNITS_BYTES = {
     "B": 1,
@@ -119,10 +121,7 @@ def parse_rate(value: Any) -> float | None:
         raise ValueError(f"found {_shown(value)}: {expected}")
     number, unit = float(found.group(1).replace("_", "")), found.group(2)
     if unit in {"x", "X", "%"}:
-        raise ValueError(
-            f"'{text}' is relative, but there is nothing that it could be relative to: a rate is absolute; "
-            f"{expected}"
-        )
+        raise ValueError(f"'{text}' is a multiple or a share, and a rate is a number of messages: {expected}")
     if unit not in RATE_UNITS:
         raise ValueError(f"unknown unit '{unit}' in '{text}': {expected}")
     rate_msgs_s = number * RATE_UNITS[unit]
@@ -166,7 +165,7 @@ def format_size(size_bytes: float) -> str:
     """Decimal: `100 B`, `1.02 kB`, `3.5 MB`."""
     for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size_bytes >= factor:
-            return f"{size_bytes / factor:.3g} {unit}"
+            return f"{trimmed(size_bytes / factor)} {unit}"
     return f"{size_bytes:.0f} B"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streamgauge.model.fault import describe
+from streamgauge.model.format import plural
 from streamgauge.model.result_asked import (
     BacklogAsked,
     FaultAsked,
@@ -157,9 +158,9 @@ class Workload:
         consumers = self.consumers_per_subscription * self.subscriptions_per_topic
         return (
             (
-                f"{rate}, {size}, {_count(self.topics, 'topic')} x "
-                f"{_count(self.partitions_per_topic, 'partition')}, {_count(producers, 'producer')}, "
-                f"{_count(consumers, 'consumer')}, warm-up {'up to ' if self.warmup_auto else ''}"
+                f"{rate}, {size}, {plural(self.topics, 'topic')} x "
+                f"{plural(self.partitions_per_topic, 'partition')}, {plural(producers, 'producer')}, "
+                f"{plural(consumers, 'consumer')}, warm-up {'up to ' if self.warmup_auto else ''}"
                 f"{format_duration(self.warmup_s)}, "
                 f"{format_duration(self.duration_s)} measured"
             )
@@ -178,7 +179,3 @@ def _sizes_result(sizes: SizeSpread | None) -> MessageSizes | None:
         max_bytes=max(sizes.sizes_bytes),
         sizes=len(sizes.sizes_bytes),
     )
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" + ("" if number == 1 else "s")

@@ -12,15 +12,17 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from streamgauge.analysis.cells import Cell
-from streamgauge.analysis.intervals import Intervals, Series, Values, read_resources, series
+from streamgauge.analysis.intervals import EDGE_S, Intervals, Series, Values, read_resources, series
 from streamgauge.analysis.percentiles import CURVE_STEPS_PER_DECADE, curve
 from streamgauge.analysis.raw_trial import EXTRA_READER, MEASURE, has_extra_reader
+from streamgauge.model.format import plural
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Headline
 from streamgauge.report import words
 from streamgauge.report.foreign import PERIOD_S, ForeignResult
-from streamgauge.report.format import plural
 from streamgauge.report.run import Run
 
 LATER_PHASES = ("build backlog", "catch-up", "after")
@@ -154,7 +156,7 @@ def _trial(run: Run, trial: TrialResult, subject: int, points: int, *, counted: 
         "faults": [] if trial.faults is None else words.fault_bands(trial.faults, window),
         "measure": None if window is None else [window.from_s, later[-1][2] if later else window.until_s],
         "time": _rounded(lined_up.start_s + lined_up.duration_s / 2),
-        "series": _series(lined_up, trial.headline),
+        "series": _series(lined_up, trial.headline, _load_end_s(trial)),
         "publish": [rounded(value) for value in curve(intervals.histogram(trial.headline, MEASURE))],
         "end_to_end": [
             rounded(value)
@@ -165,13 +167,20 @@ def _trial(run: Run, trial: TrialResult, subject: int, points: int, *, counted: 
     }
 
 
-def _series(lined_up: Series, headline: Headline) -> dict[str, list[float | None]]:
+def _load_end_s(trial: TrialResult) -> float:
+    """When the schedule ended: what is acknowledged later is no rate any more."""
+    phases = [phase for phase in trial.phases if phase.name in (MEASURE, *LATER_PHASES)]
+    return max((phase.until_s for phase in phases if phase.until_s is not None), default=math.inf)
+
+
+def _series(lined_up: Series, headline: Headline, load_end_s: float) -> dict[str, list[float | None]]:
     values, duration = lined_up.values, lined_up.duration_s
+    driven = lined_up.start_s + duration <= load_end_s + EDGE_S
     found = {
-        "rate": values["acked_msgs"] / duration,
+        "rate": np.where(driven, values["acked_msgs"] / duration, np.nan),
         "received": values["received_msgs"] / duration,
         "backlog": values["backlog_msgs"],
-        "cpu_gauge": values["workers_cpu_s"] / duration,
+        "cpu_gauge": np.where(driven, values["workers_cpu_s"] / duration, np.nan),
         "cpu_system": values["system_cpu_s"] / duration,
         "cpu_lab": values["lab_cpu_s"] / duration,
         "cpu_others": values["others_cpu_s"] / duration,

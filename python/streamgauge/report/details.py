@@ -1,21 +1,22 @@
 """What some trials have beyond the figures of every trial: the probes of a search, the phases around a backlog, and
-several subscriptions. One set of rows for the terminal and the HTML report.
+several subscriptions. One set of rows for the terminal and the HTML report (macro `table` of templates/parts.html).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
-from typing import Literal
+from typing import Literal, TypeVar
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from streamgauge.model.format import count, percent, rate, seconds, significant
 from streamgauge.model.result import SubscriptionFigures, TrialResult
-from streamgauge.model.result_special import CatchUp, Faults, Probe, Search
-from streamgauge.report.format import count, percent, rate, seconds, significant
+from streamgauge.model.result_special import CatchUp, Drain, Fault, Faults, Probe, Search
+
+Thing = TypeVar("Thing")
 
 PROBES_IN_TERMINAL = 12
 SUBSCRIPTIONS_IN_TERMINAL = 12
@@ -32,6 +33,19 @@ class Grid:
     words: int = 1
     narrow: tuple[int, ...] = ()
     """The columns that a narrow terminal has room for; all, if empty."""
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        things: Iterable[Thing],
+        columns: Mapping[str, Callable[[Thing], str]],
+        words: int = 1,
+        narrow: tuple[int, ...] = (),
+    ) -> Grid:
+        """A row for each thing; what a column tells of it stands with the column's title."""
+        rows = [tuple(tell(thing) for tell in columns.values()) for thing in things]
+        return cls(title, tuple(columns), rows, words, narrow)
 
 
 def grids(trial: TrialResult) -> Iterator[Grid]:
@@ -50,39 +64,28 @@ def grids(trial: TrialResult) -> Iterator[Grid]:
 
 
 def _probes(found: Search) -> Grid:
-    head = (
-        "probe",
-        "verdict",
-        "rate msg/s",
-        "seconds",
-        "of rate",
-        "growth of backlog",
-        "95 % bounds",
-        "publish p99 ms",
-        "send delay p99 ms",
-        "held back",
-    )
-    rows = [_probe_row(str(number), probe) for number, probe in enumerate(found.probes, start=1)]
+    probes = [(str(number), probe) for number, probe in enumerate(found.probes, start=1)]
     if found.soak is not None:
-        rows.append(_probe_row("soak", found.soak))
-    return Grid("Probes of the search", head, rows, words=2, narrow=(0, 1, 2, 4, 5, 7))
+        probes.append(("soak", found.soak))
+    columns: dict[str, Callable[[tuple[str, Probe]], str]] = {
+        "probe": lambda one: one[0],
+        "verdict": lambda one: _probe_verdict(one[1]),
+        "rate msg/s": lambda one: rate(one[1].rate_msgs_s),
+        "seconds": lambda one: f"{one[1].seconds:.0f}",
+        "of rate": lambda one: percent(one[1].achieved_share, 1),
+        "growth of backlog": lambda one: percent(one[1].growth_share, 2),
+        "95 % bounds": lambda one: (
+            f"{percent(one[1].growth_share_low, 2)} to {percent(one[1].growth_share_high, 2)}"
+        ),
+        "publish p99 ms": lambda one: significant(one[1].publish_ms_p99),
+        "send delay p99 ms": lambda one: significant(one[1].send_delay_ms_p99),
+        "held back": lambda one: percent(one[1].backpressured_share),
+    }
+    return Grid.of("Probes of the search", probes, columns, words=2, narrow=(0, 1, 2, 4, 5, 7))
 
 
-def _probe_row(name: str, probe: Probe) -> tuple[str, ...]:
-    verdict = "sustained" if probe.passed else ("generator" if probe.by_generator else "not sustained")
-    low, high = probe.growth_share_low, probe.growth_share_high
-    return (
-        name,
-        verdict,
-        rate(probe.rate_msgs_s),
-        f"{probe.seconds:.0f}",
-        percent(probe.achieved_share, 1),
-        percent(probe.growth_share, 2),
-        f"{percent(low, 2)} to {percent(high, 2)}",
-        significant(probe.publish_ms_p99),
-        significant(probe.send_delay_ms_p99),
-        percent(probe.backpressured_share),
-    )
+def _probe_verdict(probe: Probe) -> str:
+    return "sustained" if probe.passed else ("generator" if probe.by_generator else "not sustained")
 
 
 def _phases(found: CatchUp) -> Grid:
@@ -117,40 +120,32 @@ def _phases(found: CatchUp) -> Grid:
 
 
 def _drains(found: CatchUp) -> Grid:
-    head = ("subscription", "backlog MB", "read in", "mean MB/s", "mean msg/s", "best second MB/s", "msg/s")
-    rows: list[tuple[str, ...]] = [
-        (
-            drain.subscription,
-            significant(drain.backlog_bytes / 1e6),
-            "not caught up" if drain.chase_s is None else seconds(drain.chase_s),
-            significant(drain.mean_mb_s),
-            rate(drain.mean_msgs_s),
-            significant(drain.max_mb_s),
-            rate(drain.max_msgs_s),
-        )
-        for drain in found.drains
-    ]
-    return Grid("Reading the backlog", head, rows, narrow=(0, 1, 2, 3, 5))
+    columns: dict[str, Callable[[Drain], str]] = {
+        "subscription": lambda one: one.subscription,
+        "backlog MB": lambda one: significant(one.backlog_bytes / 1e6),
+        "read in": lambda one: "not caught up" if one.chase_s is None else seconds(one.chase_s),
+        "mean MB/s": lambda one: significant(one.mean_mb_s),
+        "mean msg/s": lambda one: rate(one.mean_msgs_s),
+        "best second MB/s": lambda one: significant(one.max_mb_s),
+        "msg/s": lambda one: rate(one.max_msgs_s),
+    }
+    return Grid.of("Reading the backlog", found.drains, columns, narrow=(0, 1, 2, 3, 5))
 
 
 def _faults(found: Faults) -> Grid:
-    head = ("fault", "of", "at s", "serves again after", "longest gap", "rate back after")
-    rows: list[tuple[str, ...]] = [
-        (
-            fault.asked.action,
-            ", ".join(fault.parts),
-            f"{fault.from_s:.3f}",
-            "" if fault.ready_s is None else seconds(fault.ready_s - fault.from_s),
-            "" if fault.gap_s is None else seconds(fault.gap_s),
-            "" if fault.rate_back_s is None else seconds(fault.rate_back_s),
-        )
-        for fault in found.faults
-    ]
+    columns: dict[str, Callable[[Fault], str]] = {
+        "fault": lambda one: one.asked.action,
+        "of": lambda one: ", ".join(one.parts),
+        "at s": lambda one: f"{one.from_s:.3f}",
+        "serves again after": lambda one: "" if one.ready_s is None else seconds(one.ready_s - one.from_s),
+        "longest gap": lambda one: "" if one.gap_s is None else seconds(one.gap_s),
+        "rate back after": lambda one: "" if one.rate_back_s is None else seconds(one.rate_back_s),
+    }
     caught_up = (
         "not caught up" if found.caught_up_s is None else f"caught up after {seconds(found.caught_up_s)}"
     )
     title = f"Faults: no acknowledgement for {seconds(found.unavailable_s)}, {caught_up}"
-    return Grid(title, head, rows, words=2)
+    return Grid.of(title, found.faults, columns, words=2)
 
 
 def _around_faults(found: Faults) -> Grid:
@@ -168,30 +163,19 @@ def _around_faults(found: Faults) -> Grid:
 
 
 def _subscriptions(found: list[SubscriptionFigures]) -> Grid:
-    head = (
-        "subscription",
-        "role",
-        "msg/s",
-        "MB/s",
-        "backlog max",
-        "end-to-end p50 ms",
-        "p99",
-        "p99.9",
-        "max",
-    )
-    rows: list[tuple[str, ...]] = [
-        (
-            one.name,
-            one.role,
-            rate(one.consume_rate_msgs_s),
-            significant(one.consume_rate_mb_s),
-            count(one.backlog_msgs_max),
-            *(significant(getattr(one.end_to_end_ms, name)) for name in ("p50", "p99", "p99_9", "max")),
-        )
-        for one in found
-    ]
+    columns: dict[str, Callable[[SubscriptionFigures], str]] = {
+        "subscription": lambda one: one.name,
+        "role": lambda one: one.role,
+        "msg/s": lambda one: rate(one.consume_rate_msgs_s),
+        "MB/s": lambda one: significant(one.consume_rate_mb_s),
+        "backlog max": lambda one: count(one.backlog_msgs_max),
+        "end-to-end p50 ms": lambda one: significant(one.end_to_end_ms.p50),
+        "p99": lambda one: significant(one.end_to_end_ms.p99),
+        "p99.9": lambda one: significant(one.end_to_end_ms.p99_9),
+        "max": lambda one: significant(one.end_to_end_ms.max),
+    }
     narrow = (0, 2, 4, 5, 6, 8)
-    return Grid("Subscriptions in the measured phase", head, rows, words=2, narrow=narrow)
+    return Grid.of("Subscriptions in the measured phase", found, columns, words=2, narrow=narrow)
 
 
 def print_details(trial: TrialResult, console: Console) -> None:
@@ -216,30 +200,3 @@ def print_grid(grid: Grid, console: Console, *, whole: bool = False) -> None:
     if left_out:
         console.print(f"({left_out} more above these in the report)", highlight=False)
     console.print()
-
-
-def section(trial: TrialResult) -> str:
-    """The tables of one trial as HTML."""
-    return "".join(html_table(grid) for grid in grids(trial))
-
-
-def html_table(grid: Grid) -> str:
-    """One table as HTML."""
-
-    def classes(place: int) -> str:
-        return "" if place < grid.words else ' class="number"'
-
-    head = "".join(
-        f'<th scope="col"{classes(place)}>{escape(title)}</th>' for place, title in enumerate(grid.head)
-    )
-    body = ""
-    for row in grid.rows:
-        cells = "".join(
-            f"<td{classes(place)}>{escape(value)}</td>" for place, value in enumerate(row) if place
-        )
-        body += f'<tr><th scope="row">{escape(row[0])}</th>{cells}</tr>'
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(grid.title)}"><table '
-        f'class="plain"><caption>{escape(grid.title)}</caption><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )

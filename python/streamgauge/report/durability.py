@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import string
-from collections.abc import Sequence
-from html import escape
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from streamgauge.model.durability import Cut, DoseResponse, DurabilityReport, DurabilityResult
+from streamgauge.model.durability import (
+    Account,
+    Cut,
+    CutSummary,
+    Dose,
+    DoseResponse,
+    DurabilityReport,
+    DurabilityResult,
+    Slope,
+    Stop,
+)
+from streamgauge.model.format import count, plural, seconds, significant, trimmed
 from streamgauge.report import durability_answers
-from streamgauge.report.assets_of import asset
-from streamgauge.report.details import Grid, html_table, print_grid
-from streamgauge.report.format import count, seconds, significant
+from streamgauge.report.assets_of import policy
+from streamgauge.report.details import Grid, print_grid
+from streamgauge.report.pages import inline, render
 from streamgauge.report.timeline import timeline
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.files import write_atomically
@@ -22,6 +32,7 @@ from streamgauge.store.files import write_atomically
 REPORT_NAME = "report.html"
 TIMELINES_MAX = 4
 WAITS = {True: "yes", False: "no", None: "not told"}
+TONES = {True: "good", False: "bad", None: "warn"}
 SIGNS = {True: "as declared", False: "NOT as declared", None: "not told"}
 
 
@@ -29,18 +40,15 @@ def write(run: RunDirectory) -> Path:
     """Writes `report.html` into the run's directory; its path."""
     found = run.read_durability() or DurabilityReport()
     manifest = run.read_manifest()
-    host = manifest.host
-    machine = (
-        ", ".join(str(host[key]) for key in ("hostname", "cpu_model") if host.get(key))
-        or "a machine that was not probed"
-    )
-    page = string.Template(asset("durability.html")).substitute(
-        title=escape(_title(found)),
-        css=asset("report.css"),
-        facts=escape(f"{machine}; {manifest.run_id}; {' '.join(manifest.command)}"),
-        summary=html_table(verdicts(found.results)),
-        answers=durability_answers.html(durability_answers.answered(found)),
-        systems="".join(_section(result) for result in found.results),
+    machine = manifest.host.get("cpu_model") or "a machine that was not probed"
+    page = render(
+        "durability.html",
+        title=_title(found),
+        policy=inline(policy()),
+        facts=f"{machine}; {manifest.run_id}; {' '.join(manifest.command)}",
+        verdicts=verdicts(found.results),
+        answers=durability_answers.shown(durability_answers.answered(found)),
+        sections=[_section(result) for result in found.results],
     )
     path = run.path / REPORT_NAME
     write_atomically(path, page)
@@ -78,47 +86,38 @@ def _verdict(result: DurabilityResult) -> str:
 
 def verdicts(results: Sequence[DurabilityResult]) -> Grid:
     """Declared beside measured, and what it rests on."""
-    head = (
-        "system",
-        "version",
-        "declared",
-        "measured",
-        "verdict",
-        "nodes",
-        "disks waited for",
-        "copies waited for",
-        "power cuts with loss",
-        "most lost",
-        "window ms",
-    )
-    rows = []
-    for result in results:
-        response = result.response
-        power = [one for one in result.summaries if one.kind == "power cut"]
-        told = sum(one.conclusive for one in power)
-        rows.append(
-            (
-                result.name,
-                result.system_version,
-                result.finding.declared or "?",
-                result.finding.measured or "?",
-                SIGNS[result.finding.agrees] if result.status == "complete" else result.status,
-                str(result.nodes),
-                _number(response.disks if response else None),
-                _number(response.copies if response else None),
-                f"{sum(one.with_loss for one in power)} of {told}" if told else "",
-                count(max((one.lost_max for one in power), default=0)) if told else "",
-                significant(max((one.window_ms_max or 0.0 for one in power), default=0.0)) if told else "",
-            )
-        )
-    return Grid("Declared and measured", head, rows, words=5, narrow=(0, 2, 3, 4, 8, 9))
+    columns: dict[str, Callable[[DurabilityResult], str]] = {
+        "system": lambda one: one.name,
+        "version": lambda one: one.system_version,
+        "declared": lambda one: one.finding.declared or "?",
+        "measured": lambda one: one.finding.measured or "?",
+        "verdict": lambda one: SIGNS[one.finding.agrees] if one.status == "complete" else one.status,
+        "nodes": lambda one: str(one.nodes),
+        "disks waited for": lambda one: _number(one.response.disks if one.response else None),
+        "copies waited for": lambda one: _number(one.response.copies if one.response else None),
+        "power cuts with loss": lambda one: _power_cuts(one)[0],
+        "most lost": lambda one: _power_cuts(one)[1],
+        "window ms": lambda one: _power_cuts(one)[2],
+    }
+    return Grid.of("Declared and measured", results, columns, words=5, narrow=(0, 2, 3, 4, 8, 9))
+
+
+def _power_cuts(result: DurabilityResult) -> tuple[str, str, str]:
+    """How many lost messages, of those that told something; how many at most, and of how many ms."""
+    power = [one for one in result.summaries if one.kind == "power cut"]
+    told = sum(one.conclusive for one in power)
+    if not told:
+        return "", "", ""
+    window_ms = max(one.window_ms_max or 0.0 for one in power)
+    lost = max(one.lost_max for one in power)
+    return f"{sum(one.with_loss for one in power)} of {told}", count(lost), significant(window_ms)
 
 
 def _number(value: int | None) -> str:
     return "?" if value is None else str(value)
 
 
-def _section(result: DurabilityResult) -> str:
+def _section(result: DurabilityResult) -> dict[str, Any]:
     conditions = result.conditions
     disk = (
         "nothing is kept that was not synced"
@@ -126,90 +125,62 @@ def _section(result: DurabilityResult) -> str:
         else (f"what is older than {conditions.write_back} is kept, as a kernel's write-back does")
     )
     done = (
-        f"{result.system_title} {result.system_version} on {result.nodes} node{'s' if result.nodes > 1 else ''}, "
+        f"{result.system_title} {result.system_version} on {plural(result.nodes, 'node')}, "
         f"each part on a disk of its own behind a volatile cache; in a power cut {disk} (names: {conditions.metadata}). "
         f"Cuts: {conditions.rate_msgs_s:,.0f} messages of {conditions.message_size_bytes} bytes per second into "
-        f"{conditions.partitions} partition{'s' if conditions.partitions > 1 else ''}, {conditions.sync_delay_ms:g} ms "
+        f"{plural(conditions.partitions, 'partition')}, {conditions.sync_delay_ms:g} ms "
         "added to each sync; after the recovery everything was read from the first message on."
     )
-    failure = (
-        f'<p class="notice warn">{escape(result.status)}: {escape(result.failure)}</p>'
-        if result.failure
-        else ""
-    )
-    evidence = "".join(f"<li>{escape(sentence)}</li>" for sentence in result.finding.sentences)
-    tables = "".join(html_table(grid) for grid in _grids(result) if grid.rows)
-    return (
-        f'<section><h2>{escape(result.name)}</h2><p class="verdict {_tone(result)}"><span><strong>'
-        f"{escape(_verdict(result))}</strong></span></p>{failure}<h3>What was done</h3><p>{escape(done)}</p>"
-        f"<h3>What was seen, and what it means</h3><ul>{evidence}</ul>{_timelines(result.cuts)}{tables}"
-        f"{_settings(result)}</section>"
-    )
+    return {
+        "result": result,
+        "verdict": _verdict(result),
+        "tone": TONES[result.finding.agrees],
+        "done": done,
+        "timelines": [timeline(cut) for cut in _worst(result.cuts)],
+        "grids": _grids(result),
+        "settings": _settings(result),
+    }
 
 
-def _tone(result: DurabilityResult) -> str:
-    return {True: "good", False: "bad", None: "warn"}[result.finding.agrees]
-
-
-def _timelines(cuts: Sequence[Cut]) -> str:
-    """The worst cut of each kind and scope, as acknowledgements over time."""
+def _worst(cuts: Sequence[Cut]) -> list[Cut]:
+    """The worst cut of each kind and scope, of which acknowledgements over time are drawn."""
     worst: dict[tuple[str, str], Cut] = {}
     for cut in cuts:
         key = (cut.kind, cut.scope)
         if cut.acks and (key not in worst or cut.lost > worst[key].lost):
             worst[key] = cut
-    shown = sorted(worst.values(), key=lambda cut: (cut.kind != "power cut", -cut.lost))[:TIMELINES_MAX]
-    return "".join(timeline(cut) for cut in shown)
+    return sorted(worst.values(), key=lambda cut: (cut.kind != "power cut", -cut.lost))[:TIMELINES_MAX]
 
 
 def _grids(result: DurabilityResult) -> list[Grid]:
     response = result.response
-    grids = []
-    if response is not None:
-        grids.append(
-            Grid(
-                "Doses: every sync takes longer on some disks",
-                ("slowed", "delay ms", "publish p50 ms", "p99", "messages"),
-                [
-                    (
-                        ", ".join(dose.parts) or "none",
-                        significant(dose.delay_ms),
-                        significant(dose.publish_ms_p50),
-                        significant(dose.publish_ms_p99),
-                        count(dose.acked_msgs),
-                    )
-                    for dose in response.doses
-                ],
-            )
-        )
-        grids.append(
-            Grid(
-                "Response: ms of publish p50 per ms of delay",
-                ("nodes", "slope", "waits"),
-                [
-                    (_nodes(response, one.nodes), f"{one.slope:.2f}", WAITS[one.waits])
-                    for one in response.slopes
-                ],
-            )
-        )
-        grids.append(
-            Grid(
-                "Nodes stopped for a moment (SIGSTOP)",
-                ("nodes", "stopped", "longest gap", "waits"),
-                [
-                    (
-                        _nodes(response, one.nodes),
-                        seconds(one.stopped_s),
-                        seconds(one.gap_s),
-                        "yes" if one.waits else "no",
-                    )
-                    for one in response.stops
-                ],
-            )
-        )
-    grids.append(_accounts(result))
-    grids.append(_summaries(result))
-    return grids
+    grids = [_accounts(result), _summaries(result)]
+    if response is None:
+        return grids
+    doses: dict[str, Callable[[Dose], str]] = {
+        "slowed": lambda dose: ", ".join(dose.parts) or "none",
+        "delay ms": lambda dose: significant(dose.delay_ms),
+        "publish p50 ms": lambda dose: significant(dose.publish_ms_p50),
+        "p99": lambda dose: significant(dose.publish_ms_p99),
+        "messages": lambda dose: count(dose.acked_msgs),
+    }
+    slopes: dict[str, Callable[[Slope], str]] = {
+        "nodes": lambda one: _nodes(response, one.nodes),
+        "slope": lambda one: f"{one.slope:.2f}",
+        "waits": lambda one: WAITS[one.waits],
+    }
+    stops: dict[str, Callable[[Stop], str]] = {
+        "nodes": lambda one: _nodes(response, one.nodes),
+        "stopped": lambda one: seconds(one.stopped_s),
+        "longest gap": lambda one: seconds(one.gap_s),
+        "waits": lambda one: WAITS[one.waits],
+    }
+    return [
+        Grid.of("Doses: every sync takes longer on some disks", response.doses, doses),
+        Grid.of("Response: ms of publish p50 per ms of delay", response.slopes, slopes),
+        Grid.of("Nodes stopped for a moment (SIGSTOP)", response.stops, stops),
+        *grids,
+    ]
 
 
 def _nodes(response: DoseResponse, nodes: Sequence[str]) -> str:
@@ -224,73 +195,46 @@ def _nodes(response: DoseResponse, nodes: Sequence[str]) -> str:
 
 
 def _accounts(result: DurabilityResult) -> Grid:
-    head = (
-        "disk of",
-        "syncs/s",
-        "bytes per sync",
-        "mean sync ms",
-        "MB written",
-        "write amplification",
-        "bytes not synced",
-    )
-    rows = [
-        (
-            one.part,
-            significant(one.syncs_s),
-            significant(one.bytes_per_sync),
-            significant(one.sync_ms_mean),
-            significant(one.bytes_written / 1e6),
-            significant(one.write_amplification),
-            count(one.unsynced_bytes),
-        )
-        for one in result.accounts
-    ]
-    return Grid("Accounts of a steady load", head, rows)
+    columns: dict[str, Callable[[Account], str]] = {
+        "disk of": lambda one: one.part,
+        "syncs/s": lambda one: significant(one.syncs_s),
+        "bytes per sync": lambda one: significant(one.bytes_per_sync),
+        "mean sync ms": lambda one: significant(one.sync_ms_mean),
+        "MB written": lambda one: significant(one.bytes_written / 1e6),
+        "write amplification": lambda one: significant(one.write_amplification),
+        "bytes not synced": lambda one: count(one.unsynced_bytes),
+    }
+    return Grid.of("Accounts of a steady load", result.accounts, columns)
 
 
 def _summaries(result: DurabilityResult) -> Grid:
-    head = (
-        "what",
-        "of",
-        "times",
-        "with loss",
-        "lost",
-        "most lost",
-        "window ms",
-        "duplicated",
-        "reordered",
-        "corrupted",
-        "serves after",
-        "no ack for",
-        "loss at most (95 %)",
-    )
-    rows = [
-        (
-            one.kind,
-            one.scope,
-            str(one.cuts),
-            f"{one.with_loss} of {one.conclusive}",
-            count(one.lost),
-            count(one.lost_max),
-            significant(one.window_ms_max),
-            count(one.duplicated),
-            count(one.reordered),
-            count(one.corrupted),
-            "" if one.serving_s_median is None else seconds(one.serving_s_median),
-            "" if one.unavailable_s_median is None else seconds(one.unavailable_s_median),
-            "" if one.loss_probability_max is None else f"{100 * one.loss_probability_max:.3g} %",
-        )
-        for one in result.summaries
-    ]
-    return Grid("Cuts, kills and stops", head, rows, words=2)
+    columns: dict[str, Callable[[CutSummary], str]] = {
+        "what": lambda one: one.kind,
+        "of": lambda one: one.scope,
+        "times": lambda one: str(one.cuts),
+        "with loss": lambda one: f"{one.with_loss} of {one.conclusive}",
+        "lost": lambda one: count(one.lost),
+        "most lost": lambda one: count(one.lost_max),
+        "window ms": lambda one: significant(one.window_ms_max),
+        "duplicated": lambda one: count(one.duplicated),
+        "reordered": lambda one: count(one.reordered),
+        "corrupted": lambda one: count(one.corrupted),
+        "serves after": lambda one: _duration(one.serving_s_median),
+        "no ack for": lambda one: _duration(one.unavailable_s_median),
+        "loss at most (95 %)": lambda one: (
+            "" if one.loss_probability_max is None else f"{trimmed(100 * one.loss_probability_max)} %"
+        ),
+    }
+    return Grid.of("Cuts, kills and stops", result.summaries, columns, words=2)
 
 
-def _settings(result: DurabilityResult) -> str:
+def _duration(value_s: float | None) -> str:
+    return "" if value_s is None else seconds(value_s)
+
+
+def _settings(result: DurabilityResult) -> Grid:
     rows: list[tuple[str, ...]] = [
         (key, str(value)) for key, value in sorted(result.durability.settings.items())
     ]
     rows += [("mismatch", text) for text in result.durability.mismatches]
-    if not rows:
-        return ""
-    table = html_table(Grid("Settings, read back from the live system", ("setting", "value"), rows, words=2))
-    return f"<details><summary>Settings, read back from the live system</summary>{table}</details>"
+    return Grid("Settings, read back from the live system", ("setting", "value"), rows, words=2)

@@ -1,9 +1,9 @@
-"""The statements of publications beside what was measured, on a terminal and as HTML."""
+"""The statements of publications beside what was measured, on a terminal and for templates/answers.html."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -11,6 +11,7 @@ from rich.text import Text
 from streamgauge.analysis.statements import Answer, Measured, answers
 from streamgauge.model.durability import DurabilityReport
 from streamgauge.model.durability_study import DurabilityStudyFile, disputed, parse_durability_study
+from streamgauge.model.format import plural
 
 TONES = {"holds": "good", "does not hold": "bad", "not shown": "warn"}
 STYLES = {"holds": "bold green", "does not hold": "bold red", "not shown": "bold yellow"}
@@ -31,25 +32,18 @@ def written_of(found: DurabilityReport) -> DurabilityStudyFile:
     return disputed().written
 
 
-def html(told: Sequence[Answer]) -> str:
-    """A section; empty without an answer."""
-    if not told:
-        return ""
-    items = "".join(_html_answer(answer) for answer in told)
-    return f"<section><h2>What publications say, and what was measured</h2>{items}</section>"
-
-
-def _html_answer(answer: Answer) -> str:
-    written = answer.written
-    by = escape(written.by)
-    source = f'<a href="{escape(written.link)}" rel="noopener">{by}</a>' if written.link else by
-    remark = f" <small>({escape(written.remark)})</small>" if written.remark else ""
-    rows = "".join(f"<li>{escape(_measured(one))}</li>" for one in answer.measured if one.result is not None)
-    return (
-        f"<h3>&ldquo;{escape(written.statement)}&rdquo; <small>{source}</small></h3>"
-        f'<p class="verdict {TONES[answer.verdict]}"><span><strong>{escape(answer.verdict.capitalize())}.</strong> '
-        f"{escape(answer.why)}{remark}</span></p><ul>{rows}</ul>"
-    )
+def shown(told: Sequence[Answer]) -> list[dict[str, Any]]:
+    """What the page tells of each answer."""
+    return [
+        {
+            "written": answer.written,
+            "verdict": answer.verdict,
+            "tone": TONES[answer.verdict],
+            "why": answer.why,
+            "measured": [_measured(one) for one in answer.measured if one.result is not None],
+        }
+        for answer in told
+    ]
 
 
 def _measured(one: Measured) -> str:
@@ -57,7 +51,7 @@ def _measured(one: Measured) -> str:
     result = one.result
     assert result is not None, "asked for what was measured alone"
     options = ", ".join(f"{key}: {value}" for key, value in sorted(result.options.items()))
-    nodes = "1 node" if result.nodes == 1 else f"{result.nodes} nodes"
+    nodes = plural(result.nodes, "node")
     ended = "" if result.status == "complete" else f"; {result.status}"
     return (
         f"{one.cell}: {result.system_title} {result.system_version}, {nodes}{f', {options}' if options else ''}; "

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.compare import Compared
 from streamgauge.analysis.encryption import costs
+from streamgauge.model.format import rate, significant
 from streamgauge.report import words
-from streamgauge.report.details import Grid, html_table
-from streamgauge.report.format import rate, significant
+from streamgauge.report.details import Grid
 
 TITLES = {
     "publish_rate_msgs_s": "rate msg/s",
@@ -28,11 +28,6 @@ def grids(found: Sequence[Cell]) -> Iterator[Grid]:
         title = f"What TLS costs: {words.plain_name(trial)}, {words.level(trial)}, {trial.workload.name}"
         head = ("figure", "without TLS", "with TLS", "ratio", "95 % interval", "verdict")
         yield Grid(title, head, [_row(one) for one in comparison.figures], narrow=(0, 1, 2, 3, 4))
-
-
-def section(found: Sequence[Cell]) -> str:
-    """The tables as HTML; an empty text without any."""
-    return "".join(html_table(grid) for grid in grids(found))
 
 
 def _row(one: Compared) -> tuple[str, ...]:

@@ -1,20 +1,17 @@
-"""What a reader needs to believe the figures, or not to: limits, audit and validity per trial, settings,
-definitions.
+"""What a reader needs to believe the figures, or not to: limits, audit and validity per trial,
+settings. The sections `limits`, `trials` and `settings` of the page, as texts and numbers.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from html import escape
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from streamgauge.analysis.cells import Cell
-from streamgauge.model.result import TrialResult
-from streamgauge.model.result_machine import Limits, Share
-from streamgauge.report import details, words
-from streamgauge.report.explain import explanation
-from streamgauge.report.format import (
+from streamgauge.model.format import (
     count,
     exact_size,
     instant,
@@ -26,7 +23,12 @@ from streamgauge.report.format import (
     size,
     trimmed,
 )
-from streamgauge.report.glossary import TERMS
+from streamgauge.model.library import shipped_text
+from streamgauge.model.result import TrialResult
+from streamgauge.model.result_base import Latency
+from streamgauge.model.result_machine import Limits, Share, SystemMetric
+from streamgauge.report import details, words
+from streamgauge.report.explain import sentences
 from streamgauge.report.run import Run, pretty
 
 OPEN_TRIALS_MAX = 4
@@ -34,6 +36,12 @@ OPEN_TRIALS_MAX = 4
 OPEN_SYSTEMS_MAX = 2
 SETTINGS_MAX = 400
 CONFIGURATION_CHARACTERS_MAX = 20_000
+
+WRITTEN_SHARE_MIN = 0.5
+IN_MEMORY = (
+    " The system kept most of what was published in its own memory: what it writes counts as soon as it is in the page cache. "
+    "Such are messages that are not persistent (see its settings) and are read before memory is short."
+)
 
 SHARE_TITLES: dict[str, str] = {
     "cpu": "CPU, all of it",
@@ -45,25 +53,22 @@ SHARE_TITLES: dict[str, str] = {
 }
 
 
-def limits(run: Run, labels: Sequence[str]) -> str:
-    """What the machine can do, and bars of what each system used of it."""
+def limits(run: Run, labels: Sequence[str]) -> dict[str, Any] | None:
+    """What the machine can do, and bars of what each system used of it; None without a trial."""
     if not run.results:
-        return ""
-    machine = _machine(run.results[0].limits)
-    bars = "".join(
-        _share_card(cell, index, label)
-        for index, (cell, label) in enumerate(zip(run.cells, labels, strict=False))
-    )
-    return (
-        '<section id="limits"><h2>The machine and how much of it was used</h2>'
-        '<p class="lead">A figure near a limit of the machine says more about the machine than about the '
-        "system. "
-        'See <a href="#term-limit">limit and share</a>.</p>'
-        f'{machine}<div class="shares">{bars}</div></section>'
-    )
+        return None
+    return {
+        "machine": _machine(run.results[0].limits),
+        "cards": [
+            _share_card(cell, index, label)
+            for index, (cell, label) in enumerate(zip(run.cells, labels, strict=False))
+            if cell.counted[0].shares
+        ],
+    }
 
 
-def _machine(found: Limits) -> str:
+def _machine(found: Limits) -> list[tuple[str, str, str, str]]:
+    """Name, figure, unit, and in which direction better lies, of what was probed."""
     rows = [
         ("sequential disk write", found.disk_write_mb_s, "MB/s", "higher is better"),
         ("sequential disk read", found.disk_read_mb_s, "MB/s", "higher is better"),
@@ -75,137 +80,108 @@ def _machine(found: Limits) -> str:
         ("crc32c, one core", found.crc32c_mb_s, "MB/s", "higher is better"),
         ("late wake-up, p99", found.wakeup_us_p99, "\u00b5s", "lower is better"),
     ]
-    items = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(significant(value))}<small> "
-        f"{unit}</small></dd><dd class=hint>{better}</dd></div>"
-        for name, value, unit, better in rows
-        if value is not None
-    )
-    if not items:
-        return '<p class="notice">The machine was not probed in this run.</p>'
-    return f'<dl class="machine">{items}</dl>'
+    return [
+        (name, significant(value), unit, better) for name, value, unit, better in rows if value is not None
+    ]
 
 
-def _share_card(cell: Cell, index: int, label: str) -> str:
+def _share_card(cell: Cell, index: int, label: str) -> dict[str, Any]:
     trial = cell.counted[0]
-    if not trial.shares:
-        return ""
     ordered = sorted(
         trial.shares,
         key=lambda share: list(SHARE_TITLES).index(share.name) if share.name in SHARE_TITLES else 99,
     )
-    bars = "".join(_bar(share) for share in ordered)
-    extra = ""
-    if trial.write_amplification is not None:
-        extra = (
-            f'<p class="hint"><a href="#term-write_amplification">Write amplification</a> '
-            f"{significant(trial.write_amplification)} (bytes to disk per byte published).</p>"
-        )
-    processes = ""
-    if trial.processes:
-        rows = "".join(
-            f'<tr><th scope="row">{escape(process.name)}</th><td class="number">'
-            f"{percent(process.cpu_share, 1)}</td>"
-            f'<td class="number">{size(process.rss_bytes_max)}</td><td class="number">'
-            f"{size(process.disk_write_bytes)}</td>"
-            f'<td class="number">{size(process.disk_read_bytes)}</td></tr>'
-            for process in trial.processes
-        )
-        processes = (
-            '<div class="scroll"><table class="plain"><thead><tr><th scope="col">process</th><th '
-            'class="number" scope="col">CPU</th>'
-            '<th class="number" scope="col">memory, max</th><th class="number" scope="col">written</th>'
-            f'<th class="number" scope="col">read</th></tr></thead><tbody>{rows}</tbody></table></div>'
-        )
-    several = f", trial {trial.trial}" if len(cell.trials) > 1 else ""
-    return (
-        f'<article style="--c:var(--series-{index % 8})"><h3><i class="swatch"></i>'
-        f"{escape(label + several)}</h3>"
-        f"{explanation(trial)}{bars}{extra}{processes}</article>"
-    )
+    amplification = trial.write_amplification
+    # What is compressed takes less room, wherever it is.
+    written = amplification is None or amplification >= WRITTEN_SHARE_MIN
+    return {
+        "index": index,
+        "label": f"{label}, trial {trial.trial}" if len(cell.trials) > 1 else label,
+        "why": sentences(trial),
+        "bars": [_bar(share) for share in ordered],
+        "write_amplification": amplification,
+        "in_memory": "" if written or trial.workload.compression != "none" else IN_MEMORY,
+        "processes": trial.processes,
+    }
 
 
-def _bar(share: Share) -> str:
-    title = SHARE_TITLES.get(share.name, share.name.replace("_", " "))
-    width = min(100.0, max(0.0, 100 * share.value))
-    near = " near" if share.value >= 0.9 else ""
-    decimals = 0 if share.value >= 0.1 else 1
-    return (
-        f'<div class="share{near}"><div class="caption"><span>{escape(title)}</span><b>'
-        f"{percent(share.value, decimals)}</b></div>"
-        f'<div class="bar"><i style="width:{width:.1f}%"></i></div><p class="hint">'
-        f"{escape(share.explanation)}</p></div>"
-    )
+def _bar(share: Share) -> dict[str, Any]:
+    return {
+        "title": SHARE_TITLES.get(share.name, share.name.replace("_", " ")),
+        "near": share.value >= 0.9,
+        "value": percent(share.value, 0 if share.value >= 0.1 else 1),
+        "width_percent": min(100.0, max(0.0, 100 * share.value)),
+        "explanation": share.explanation,
+    }
 
 
-def trials(run: Run) -> str:
+@dataclass(frozen=True)
+class Finding:
+    """Something that was checked in a trial."""
+
+    tone: words.Tone
+    title: str
+    text: str
+    name: str = ""
+    """Of the figure that it is about."""
+
+
+def trials(run: Run) -> list[dict[str, Any]]:
     """Validity and audit in plain words, per trial."""
-    if not run.results:
-        return ""
     many = len(run.results) > OPEN_TRIALS_MAX
-    cards = "".join(_trial(trial, unfold=not many or _has_news(trial)) for trial in run.results)
-    return (
-        '<section id="trials"><h2>May these figures be believed?</h2>'
-        '<p class="lead">What was checked in each trial: the generator (<a href="#term-valid">validity</a>), '
-        'the data (<a href="#term-audit">audit</a>) and the state of the system (<a href="#term-steady">'
-        "steady</a>).</p>"
-        f"{cards}</section>"
-    )
+    return [_trial(trial, unfold=not many or _has_news(trial)) for trial in run.results]
 
 
 def _has_news(trial: TrialResult) -> bool:
     return not trial.validity.valid or words.audit(trial.audit).tone in ("warn", "bad")
 
 
-def _trial(trial: TrialResult, *, unfold: bool) -> str:
+def _trial(trial: TrialResult, *, unfold: bool) -> dict[str, Any]:
     validity, audit = words.validity(trial), words.audit(trial.audit)
-    tones = (validity.tone, audit.tone)
-    tone = "bad" if "bad" in tones else "warn" if "warn" in tones else "good"
-    sign = {"good": "&#10003;", "warn": "!", "bad": "&#10005;"}[tone]
-    items = "".join(
-        f'<li class="bad"><b>Invalid:</b> {escape(reason)}</li>' for reason in trial.validity.reasons
-    )
-    if not items:
-        items = (
-            '<li class="good"><b>Valid:</b> the generator was on time '
-            f'(p99 of <a href="#term-send_delay">send delay</a> {significant(trial.send_delay_ms.p99)} ms), '
-            f"{_rate_words(trial)}{_cpu_words(trial)}.</li>"
-        )
-    items += f'<li class="{audit.tone}"><b>Audit:</b> {escape(audit.sentence)}</li>'
-    steady_tone = "good" if trial.steadiness.label in ("steady", "too short") else "warn"
-    items += (
-        f'<li class="{steady_tone}"><b>{escape(trial.steadiness.label.capitalize())}:</b> '
-        f"{escape(trial.steadiness.explanation)}</li>"
-    )
-    told = {trial.steadiness.explanation}
+    return {
+        "result": trial,
+        "unfold": unfold,
+        "tone": words.worst_tone(validity, audit),
+        "headline": f"Trial {trial.trial}: {words.system_name(trial)}, {words.level(trial)}, {trial.workload.name}",
+        "validity": validity.word,
+        "audit": audit.word,
+        "carried": f"{_rate_words(trial)}{_cpu_words(trial)}",
+        "findings": list(_findings(trial, audit)),
+        "grids": list(details.grids(trial)),
+        "latencies": _latencies(trial),
+    }
+
+
+def _findings(trial: TrialResult, audit: words.Verdict) -> Iterator[Finding]:
+    """All but that it is valid."""
+    for reason in trial.validity.reasons:
+        yield Finding("bad", "Invalid", reason)
+    yield Finding(audit.tone, "Audit", audit.sentence)
+    steadiness = trial.steadiness
+    steady = steadiness.label in ("steady", "too short")
+    yield Finding("good" if steady else "warn", steadiness.label.capitalize(), steadiness.explanation)
     for warning in trial.validity.warnings:
-        if not any(known in warning for known in told):
-            items += f'<li class="warn"><b>Note:</b> {escape(warning)}</li>'
+        if steadiness.explanation not in warning:
+            yield Finding("warn", "Note", warning)
     if trial.search is not None:
-        tone_of = "good" if trial.search.bound == "system" else "warn"
-        items += f'<li class="{tone_of}"><b>Search:</b> {escape(words.search(trial.search))}</li>'
+        bound_by_system = trial.search.bound == "system"
+        yield Finding("good" if bound_by_system else "warn", "Search", words.search(trial.search))
     if trial.catch_up is not None:
-        tone_of = "good" if trial.catch_up.caught_up else "warn"
-        items += f'<li class="{tone_of}"><b>Backlog:</b> {escape(words.catch_up(trial.catch_up))}</li>'
+        caught_up = trial.catch_up.caught_up
+        yield Finding("good" if caught_up else "warn", "Backlog", words.catch_up(trial.catch_up))
     by = "with these workers" if trial.untold else "with this protocol"
     for missing in trial.cannot:
-        items += f'<li class="warn"><b>Not possible {by}:</b> {escape(missing)}</li>'
+        yield Finding("warn", f"Not possible {by}", missing)
     for name, why in trial.untold.items():
-        items += f'<li class="warn"><b>Not told:</b> <code>{escape(name)}</code>: {escape(why)}</li>'
+        yield Finding("warn", "Not told", why, name)
+    said = " ".join([*trial.validity.reasons, *trial.validity.warnings])
     for kind, number in trial.errors.items():
-        items += f'<li class="warn"><b>Error {escape(kind)}:</b> {plural(number, "time")}</li>'
+        # The judgement names them with their numbers, in most trials.
+        if not re.search(rf"{re.escape(kind)} {number}\b", said):
+            yield Finding("warn", f"Error {kind}", plural(number, "time"))
     examples = [example for one in trial.audit.subscriptions for example in one.examples]
     if examples:
-        shown = "; ".join(escape(example) for example in examples[:10])
-        items += f'<li class="bad"><b>For example:</b> {shown}</li>'
-    headline = f"Trial {trial.trial}: {words.system_name(trial)}, {words.level(trial)}, {trial.workload.name}"
-    return (
-        f'<details class="trial {tone}"{" open" if unfold else ""}><summary><span class="sign {tone}" '
-        f'aria-hidden="true">{sign}</span>'
-        f"<span><b>{escape(headline)}</b> <em>{escape(validity.word)}, audit "
-        f"{escape(audit.word)}</em></span></summary>"
-        f'<ul class="findings">{items}</ul>{details.section(trial)}{_books(trial)}{_latencies(trial)}</details>'
-    )
+        yield Finding("bad", "For example", "; ".join(examples[:10]))
 
 
 def _cpu_words(trial: TrialResult) -> str:
@@ -219,34 +195,8 @@ def _rate_words(trial: TrialResult) -> str:
     return f"reached {percent(trial.achieved_share, 2)} of its rate"
 
 
-def _books(trial: TrialResult) -> str:
-    audit = trial.audit
-    if not audit.enabled:
-        return ""
-    names = (
-        "sent",
-        "acked",
-        "failed",
-        "censored",
-        "received",
-        "lost",
-        "duplicated",
-        "reordered",
-        "corrupted",
-        "unexpected",
-        "unknown",
-        "recovered",
-    )
-    wrong = {"lost", "duplicated", "reordered", "corrupted", "unexpected", "failed", "censored", "unknown"}
-    items = ""
-    for name in names:
-        value: int = getattr(audit, name)
-        marked = ' class="bad"' if name in wrong and value else ""
-        items += f"<div{marked}><dt>{name}</dt><dd>{count(value)}</dd></div>"
-    return f'<dl class="books">{items}</dl>'
-
-
-def _latencies(trial: TrialResult) -> str:
+def _latencies(trial: TrialResult) -> list[tuple[str, str, Latency]]:
+    """Title, term and figures of the latencies that have any."""
     rows = [
         ("publish", "publish", trial.publish_ms),
         ("end-to-end", "end_to_end", trial.end_to_end_ms),
@@ -254,53 +204,45 @@ def _latencies(trial: TrialResult) -> str:
         ("send delay", "send_delay", trial.send_delay_ms),
         ("back-pressure", "backpressure", trial.backpressure_ms),
     ]
-    for name, latency in trial.end_to_end_by_subscription_ms.items():
-        if len(trial.end_to_end_by_subscription_ms) > 1:
-            rows.append((f"end-to-end, {name}", "end_to_end", latency))
-    names = ("min", "mean", "p50", "p75", "p90", "p95", "p99", "p99_9", "p99_99", "max")
-    head = "".join(f'<th class="number" scope="col">{name.replace("_", ".")}</th>' for name in names)
-    body = ""
-    for title, term, latency in rows:
-        if not latency.count:
-            continue
-        figures = "".join(f'<td class="number">{significant(getattr(latency, name))}</td>' for name in names)
-        body += (
-            f'<tr><th scope="row"><a href="#term-{term}">{escape(title)}</a></th>{figures}'
-            f'<td class="number">{count(latency.count)}</td></tr>'
-        )
-    if not body:
-        return ""
-    return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Latencies"><table class="plain">'
-        "<caption>Latencies in ms</caption><thead><tr>"
-        f'<th scope="col">latency</th>{head}<th class="number" scope="col">messages</th></tr></thead><tbody>'
-        f"{body}</tbody></table></div>"
-    )
+    if len(trial.end_to_end_by_subscription_ms) > 1:
+        rows += [
+            (f"end-to-end, {name}", "end_to_end", latency)
+            for name, latency in trial.end_to_end_by_subscription_ms.items()
+        ]
+    return [row for row in rows if row[2].count]
 
 
-def settings(run: Run) -> str:
+@dataclass(frozen=True)
+class Described:
+    """Something with its settings, which unfolds."""
+
+    title: str
+    rows: Sequence[tuple[str, str]] = ()
+    live: Sequence[tuple[str, str]] = ()
+    """What the live system said."""
+    metrics: Sequence[SystemMetric] = ()
+    """What the system says of itself, before and after the load."""
+    texts: Sequence[tuple[str, str]] = ()
+    """Files, and what is in them."""
+    unfold: bool = False
+
+
+def settings(run: Run) -> list[Described]:
     """Versions, settings read back, configuration, workload, phases, lanes and host."""
-    parts = "".join(
-        _workload(cell) for cell in _first_of_each(run.cells, lambda cell: cell.first.workload.name)
-    )
+    found = [_workload(cell) for cell in _first_of_each(run.cells, lambda cell: cell.first.workload.name)]
     for cell in _first_of_each(
         run.cells, lambda cell: "/".join((cell.key[0], cell.key[1], cell.key[3], cell.key[4]))
     ):
-        parts += _system(cell.first, unfold=len(run.cells) <= OPEN_SYSTEMS_MAX)
+        found.append(_system(cell.first, unfold=len(run.cells) <= OPEN_SYSTEMS_MAX))
     if run.manifest is not None:
         for system in run.manifest.systems:
             configuration = system.get("configuration")
             if configuration:
                 name = " ".join(str(system[key]) for key in ("name", "version", "level") if system.get(key))
-                parts += _details(f"Configuration of {name} as written", _configuration(configuration))
-        parts += _details("Host", _mapping(run.manifest.host))
-    if not parts:
-        return ""
-    return (
-        '<section id="settings"><h2>Settings and versions</h2><p class="lead">What was asked for, and what '
-        "the live systems "
-        f"said of themselves.</p>{parts}</section>"
-    )
+                title = f"Configuration of {name} as written"
+                found.append(Described(title, texts=_configuration(configuration)))
+        found.append(Described("Host", _rows(run.manifest.host)))
+    return found
 
 
 def _first_of_each(found: Sequence[Cell], key: Any) -> list[Cell]:
@@ -310,13 +252,13 @@ def _first_of_each(found: Sequence[Cell], key: Any) -> list[Cell]:
     return list(kept.values())
 
 
-def _workload(cell: Cell) -> str:
+def _workload(cell: Cell) -> Described:
     asked = cell.first.workload
     target = "as fast as possible" if asked.rate_msgs_s is None else f"{rate(asked.rate_msgs_s)} msg/s"
     if asked.search is not None:
         target = f"the maximum that is sustained, to {trimmed(asked.search.width_percent)} %"
     rows: dict[str, Any] = {
-        "file": asked.file or "built in",
+        "file": asked.file or _origin(asked.name),
         "topics": asked.topics,
         "partitions per topic": asked.partitions_per_topic,
         "message size": exact_size(asked.message_size_bytes),
@@ -326,7 +268,8 @@ def _workload(cell: Cell) -> str:
         "rate": target,
         "arrival": asked.arrival,
         "keys": asked.keys if asked.key_count is None else f"{asked.keys}, {count(asked.key_count)} keys",
-        "warm-up": seconds(asked.warmup_s),
+        "warm-up": words.warm_up(cell.trials)
+        + ("" if cell.first.warm_up is None else f" (until steady, {seconds(asked.warmup_s)} at most)"),
         "measured": seconds(asked.duration_s),
         "batch": f"{exact_size(asked.batch_bytes)}, linger {trimmed(asked.linger_ms)} ms, "
         f"{asked.in_flight} in flight, buffer {exact_size(asked.buffer_bytes)}",
@@ -336,12 +279,18 @@ def _workload(cell: Cell) -> str:
         **({"backlog": asked.backlog.model_dump(exclude_none=True)} if asked.backlog else {}),
         **asked.extra,
     }
-    return _details(f"Workload {asked.name}", _mapping(rows), unfold=True)
+    return Described(f"Workload {asked.name}", _rows(rows), unfold=True)
 
 
-def _system(trial: TrialResult, *, unfold: bool) -> str:
+def _origin(name: str) -> str:
+    """Where a workload comes from that stands in no file."""
+    if shipped_text(name) is None:
+        return "none: a part of this study"
+    return f"none: it ships with streamgauge (streamgauge workloads {name} prints it)"
+
+
+def _system(trial: TrialResult, *, unfold: bool) -> Described:
     durability = trial.durability
-    level = words.level(trial)
     rows: dict[str, Any] = {
         "version": trial.system_version,
         "nodes": "existing cluster" if trial.attached else trial.nodes,
@@ -364,75 +313,37 @@ def _system(trial: TrialResult, *, unfold: bool) -> str:
         else size(trial.worker_rss_bytes_max),
         "started": instant(trial.started_unix_ms),
     }
-    body = _mapping(rows)
-    if durability.settings:
-        body += "<h4>Settings read back from the live system</h4>" + _mapping(durability.settings, code=True)
-    body += _metrics(trial)
-    return _details(f"{words.system_name(trial)}, {level}, {words.layout(trial)}", body, unfold=unfold)
-
-
-def _metrics(trial: TrialResult) -> str:
-    """What the system says of itself, before and after the load."""
-    if not trial.system_metrics:
-        return ""
-    rows = "".join(
-        f'<tr><th scope="row"><code>{escape(metric.name)}</code></th>'
-        f'<td class="number">{"-" if metric.before is None else significant(metric.before)}</td>'
-        f'<td class="number">{significant(metric.after)}</td></tr>'
-        for metric in trial.system_metrics
-    )
-    return (
-        "<h4>What the system measured of itself (no figure above comes from it)</h4>"
-        '<div class="scroll"><table class="plain"><thead><tr><th scope="col">metric</th>'
-        '<th class="number" scope="col">before the load</th><th class="number" scope="col">after it</th>'
-        f"</tr></thead><tbody>{rows}</tbody></table></div>"
+    return Described(
+        f"{words.system_name(trial)}, {words.level(trial)}, {words.layout(trial)}",
+        _rows(rows),
+        live=_rows(durability.settings),
+        metrics=trial.system_metrics,
+        unfold=unfold,
     )
 
 
-def _configuration(configuration: Any) -> str:
+def _configuration(configuration: Any) -> list[tuple[str, str]]:
     if not isinstance(configuration, Mapping):
-        return f"<pre>{_clipped(pretty(configuration))}</pre>"
-    body = ""
-    for key, value in configuration.items():
-        text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
-        body += f"<h4>{escape(str(key))}</h4><pre>{_clipped(text)}</pre>"
-    return body
+        return [("", _clipped(pretty(configuration)))]
+    return [
+        (
+            str(key),
+            _clipped(value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)),
+        )
+        for key, value in configuration.items()
+    ]
 
 
 def _clipped(text: str) -> str:
     if len(text) <= CONFIGURATION_CHARACTERS_MAX:
-        return escape(text)
-    return escape(text[:CONFIGURATION_CHARACTERS_MAX]) + "\n(the rest is in manifest.json)"
+        return text
+    return text[:CONFIGURATION_CHARACTERS_MAX] + "\n(the rest is in manifest.json)"
 
 
-def _mapping(rows: Mapping[str, Any], *, code: bool = False) -> str:
-    shown = list(rows.items())[:SETTINGS_MAX]
-    body = ""
-    for key, value in shown:
-        text = "not told" if value is None else pretty(value)
-        name = f"<code>{escape(str(key))}</code>" if code else escape(str(key))
-        cell = f"<code>{escape(text)}</code>" if code else escape(text)
-        body += f'<tr><th scope="row">{name}</th><td>{cell}</td></tr>'
-    if len(rows) > len(shown):
-        body += f'<tr><th scope="row">and</th><td>{len(rows) - len(shown)} more in manifest.json</td></tr>'
-    return f'<table class="mapping"><tbody>{body}</tbody></table>'
-
-
-def _details(title: str, body: str, *, unfold: bool = False) -> str:
-    return (
-        f'<details class="settings"{" open" if unfold else ""}><summary>{escape(title)}</summary>'
-        f"{body}</details>"
-    )
-
-
-def method() -> str:
-    """Every term with its one-line definition; the rest of the page links here."""
-    items = "".join(
-        f'<div id="term-{slug}"><dt>{escape(term.title)}</dt><dd>{escape(term.definition)}</dd></div>'
-        for slug, term in TERMS.items()
-    )
-    return (
-        '<section id="method"><h2>How it was measured</h2><p class="lead">One clock, an absolute schedule, '
-        "every message recorded "
-        f'and accounted for.</p><dl class="terms">{items}</dl></section>'
-    )
+def _rows(told: Mapping[str, Any]) -> list[tuple[str, str]]:
+    shown = [
+        (str(key), "not told" if value is None else pretty(value))
+        for key, value in list(told.items())[:SETTINGS_MAX]
+    ]
+    left_out = len(told) - len(shown)
+    return [*shown, ("and", f"{left_out} more in manifest.json")] if left_out else shown

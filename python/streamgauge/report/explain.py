@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from html import escape
-
+from streamgauge.model.format import capital, plural, significant
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_reasons import Pattern
-from streamgauge.report.format import significant
 
 SERIES = {
     "publish_rate": ("publish rate", "msg/s"),
@@ -21,30 +19,26 @@ LIMIT_TITLES = {"fsync": "disk flushes (fsync)", "thread": "busiest thread", "cl
 PATTERNS_MAX = 6
 
 
-def explanation(trial: TrialResult) -> str:
-    """A list of sentences as HTML; empty for results of before anything was explained."""
-    items = [f"<li>{escape(text)}</li>" for text in sentences(trial)]
-    return f'<h4>Why</h4><ul class="why">{"".join(items)}</ul>' if items else ""
-
-
 def sentences(trial: TrialResult) -> list[str]:
     """What binds, then the other limits that no bar shows, the tail, and what comes and goes."""
     found: list[str] = []
     if trial.bottleneck is not None:
         found.append(trial.bottleneck.explanation)
         found += [
-            f"{LIMIT_TITLES[one.name].capitalize()}: {100 * one.share:.0f} %; {one.evidence}."
+            f"{capital(LIMIT_TITLES[one.name])}: {100 * one.share:.0f} %; {one.evidence}."
             for one in trial.bottleneck.limits
             if one.name in LIMIT_TITLES and one.name != trial.bottleneck.binding
         ]
     if trial.tail is not None:
         found.append(
-            f"Tail ({trial.tail.msgs:,} messages above {significant(trial.tail.above_ms)} ms, the {trial.tail.metric} p99.9, in "
-            f"{trial.tail.intervals} intervals): {trial.tail.explanation}"
+            f"Tail ({plural(trial.tail.msgs, 'message')} above {significant(trial.tail.above_ms)} ms, the {trial.tail.metric} p99.9, in "
+            f"{plural(trial.tail.intervals, 'interval')}): {trial.tail.explanation}"
         )
     found += [pattern_words(one) for one in trial.patterns[:PATTERNS_MAX]]
     if len(trial.patterns) > PATTERNS_MAX:
-        found.append(f"{len(trial.patterns) - PATTERNS_MAX} more changes are in result.json (patterns).")
+        found.append(
+            f"In result.json (patterns): {plural(len(trial.patterns) - PATTERNS_MAX, 'more change')}."
+        )
     return found
 
 

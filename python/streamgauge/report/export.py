@@ -24,13 +24,12 @@ from streamgauge.analysis.histograms import Histogram, merge
 from streamgauge.analysis.intervals import Intervals, Row, Window, read_resources, series, total, total_s
 from streamgauge.analysis.percentiles import CURVE_STEPS_PER_DECADE, NS_PER_MS, curve
 from streamgauge.analysis.raw_trial import MEASURE
+from streamgauge.model.errors import InputError
 from streamgauge.model.result import TrialResult
 from streamgauge.report import words
-from streamgauge.report.foreign import PERIOD_S, ForeignError, ForeignResult, read_omb
-from streamgauge.report.run import ReportError, Run, read_run
+from streamgauge.report.foreign import PERIOD_S
+from streamgauge.report.run import Run, read_run
 from streamgauge.store.flat import flat
-
-__all__ = ["ForeignError", "ForeignResult", "ReportError", "read_omb", "to_csv", "to_omb", "to_parquet"]
 
 OMB_METRICS = (
     # OMB's name, our metric, factor from ns to OMB's unit.
@@ -52,7 +51,7 @@ def to_csv(run_dir: Path, out: Path) -> list[Path]:
     """Writes trials and series. `out` is the trials' file (`x.csv`, the series go to `x-series.csv`) or a
     directory.
 
-    Returns the paths written. Raises ReportError when the run cannot be read or the files cannot be written.
+    Returns the paths written. Raises InputError when the run cannot be read or the files cannot be written.
     """
     run = _with_trials(run_dir)
     trials = _target(out, "trials.csv", ".csv")
@@ -74,7 +73,7 @@ def to_parquet(run_dir: Path, out: Path) -> list[Path]:
     try:
         parquet.write_table(pa.table(columns), path)
     except OSError as error:
-        raise ReportError(f"{path}: cannot be written: {error}") from error
+        raise InputError(f"{path}: cannot be written: {error}") from error
     return [path]
 
 
@@ -84,7 +83,7 @@ def to_omb(run_dir: Path, out: Path) -> list[Path]:
     """
     run = _with_trials(run_dir)
     if out.suffix == ".json" and len(run.results) > 1:
-        raise ReportError(
+        raise InputError(
             f"{out}: OMB has one file per trial, and this run has {len(run.results)}; give a "
             "directory instead of a file."
         )
@@ -226,7 +225,7 @@ def _omb_name(result: TrialResult) -> str:
 def _with_trials(run_dir: Path) -> Run:
     run = read_run(run_dir)
     if not run.results:
-        raise ReportError(f"{run_dir}: no trial of this run has a result, so there is nothing to export.")
+        raise InputError(f"{run_dir}: no trial of this run has a result, so there is nothing to export.")
     return run
 
 
@@ -241,7 +240,7 @@ def _target(out: Path, name: str, suffix: str) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ReportError(
+        raise InputError(
             f"{directory}: cannot be made ({error.strerror}); expected a directory or a {suffix} "
             "file that can be written."
         ) from error
@@ -255,14 +254,14 @@ def _write_csv(path: Path, names: Sequence[str], rows: Sequence[Mapping[str, Any
             writer.writeheader()
             writer.writerows(rows)
     except OSError as error:
-        raise ReportError(f"{path}: cannot be written: {error.strerror}.") from error
+        raise InputError(f"{path}: cannot be written: {error.strerror}.") from error
 
 
 def _write_text(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ReportError(f"{path}: cannot be written: {error.strerror}.") from error
+        raise InputError(f"{path}: cannot be written: {error.strerror}.") from error
 
 
 def _column(values: list[Any]) -> Any:

@@ -9,16 +9,16 @@ nor invalid.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from streamgauge.model.errors import InputError
 from streamgauge.model.result_base import Latency
+from streamgauge.store.opened import clean, read_json
 
-FILE_BYTES_MAX = 64 << 20
+FIGURE_MAX = 1e15
 PERIOD_S = 10.0
 """OMB samples every 10 s."""
 SUFFIXES: dict[str, str] = {
@@ -32,10 +32,6 @@ SUFFIXES: dict[str, str] = {
     "max": "Max",
 }
 REQUIRED = ("workload", "driver", "publishRate", "consumeRate")
-
-
-class ForeignError(ValueError):
-    """A file is no OMB result; the message names the file, what was found and what was expected."""
 
 
 @dataclass(frozen=True)
@@ -73,27 +69,15 @@ class ForeignResult:
         return True
 
 
-def read_omb(path: Path) -> ForeignResult:
-    """Reads an OMB result file. Raises ForeignError for anything else."""
-    try:
-        if path.stat().st_size > FILE_BYTES_MAX:
-            raise ForeignError(
-                f"{path}: {path.stat().st_size} bytes; an OMB result has at most {FILE_BYTES_MAX}."
-            )
-        told = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ForeignError(f"{path}: cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise ForeignError(f"{path}: is no UTF-8 text; expected an OMB result (JSON).") from error
-    except json.JSONDecodeError as error:
-        raise ForeignError(
-            f"{path}:{error.lineno}: is no JSON ({error.msg}); expected an OMB result."
-        ) from error
+def read_omb(path: Path, *, follow: bool = False) -> ForeignResult:
+    """Reads an OMB result file. `follow`: links are followed, as for a file that the user names. Raises InputError for anything
+    else."""
+    told = read_json(path, follow=follow)
     if not isinstance(told, dict):
-        raise ForeignError(f"{path}: holds a JSON {type(told).__name__}; an OMB result is an object.")
+        raise InputError(f"{path}: holds a JSON {type(told).__name__}; an OMB result is an object.")
     missing = [key for key in REQUIRED if key not in told]
     if missing:
-        raise ForeignError(
+        raise InputError(
             f"{path}: is no OMB result: {', '.join(missing)} missing. Expected what OMB writes per "
             "workload and driver."
         )
@@ -144,22 +128,25 @@ def _latency(path: Path, told: Mapping[str, Any], prefix: str, to_ms: float) -> 
 def _quantiles(path: Path, told: Mapping[str, Any], key: str) -> dict[float, float]:
     found = told.get(key) or {}
     if not isinstance(found, Mapping):
-        raise ForeignError(
-            f"{path}: {key} is a {type(found).__name__}; expected a map from percentile to ms."
-        )
+        raise InputError(f"{path}: {key} is a {type(found).__name__}; expected a map from percentile to ms.")
     try:
-        pairs = sorted((float(percent), _number(path, key, value)) for percent, value in found.items())
+        pairs = sorted((_percent(percent), _number(path, key, value)) for percent, value in found.items())
     except ValueError as error:
-        if isinstance(error, ForeignError):
-            raise
-        raise ForeignError(f"{path}: {key} has a key that is no number; expected percentiles.") from error
+        raise InputError(f"{path}: {key} has a key that is no number; expected percentiles.") from error
     return dict(pairs)
+
+
+def _percent(text: str) -> float:
+    found = float(text)
+    if not 0 <= found <= 100:
+        raise ValueError(f"{text} is no percentage")
+    return found
 
 
 def _numbers(path: Path, told: Mapping[str, Any], key: str) -> list[float]:
     found = told.get(key) or []
     if not isinstance(found, list):
-        raise ForeignError(
+        raise InputError(
             f"{path}: {key} is a {type(found).__name__}; expected an array with one number per 10 s."
         )
     return [_number(path, key, value) for value in found]
@@ -171,8 +158,8 @@ def _whole(path: Path, told: Mapping[str, Any], key: str) -> int | None:
 
 
 def _number(path: Path, key: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ForeignError(f"{path}: {key} holds {value!r}; expected a number.")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= FIGURE_MAX:
+        raise InputError(f"{path}: {key} holds {clean(repr(value))[:80]}; expected a number.")
     return float(value)
 
 

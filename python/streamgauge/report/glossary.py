@@ -91,8 +91,8 @@ TERMS: dict[str, Term] = {
     ),
     "median": Term(
         "median of trials",
-        "Where trials repeat, figures are medians over the valid ones, with the smallest and the "
-        "largest beside them.",
+        "Where trials repeat, figures are medians over the valid ones, with the 95 % interval of the median beside "
+        "them; with fewer than three trials, with the smallest and the largest.",
     ),
     "write_amplification": Term(
         "write amplification",

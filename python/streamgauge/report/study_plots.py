@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
+from typing import Any
 
 from streamgauge.analysis.intervals import Intervals
 from streamgauge.analysis.percentiles import CURVE_STEPS_PER_DECADE, PERCENTS, curve
@@ -12,16 +12,16 @@ from streamgauge.analysis.study import CellFigure, StudyOutcome
 from streamgauge.analysis.study_figures import BEFORE, Measured
 from streamgauge.analysis.study_figures import over_time as series_of
 from streamgauge.model.figures import LATENCIES, Figure
+from streamgauge.model.format import significant
 from streamgauge.model.study import StudyCell
-from streamgauge.report.format import significant
-from streamgauge.report.svg import Axis, Line, chart, y_axis
+from streamgauge.report.svg import Axis, Chart, Line, chart, y_axis
 
 TRIALS_DRAWN_MAX = 3
 CURVES_MAX = 4
 """So many cells share a chart of curves."""
 
 
-def over_time(outcome: StudyOutcome, cells: Sequence[StudyCell], figure: Figure) -> str:
+def over_time(outcome: StudyOutcome, cells: Sequence[StudyCell], figure: Figure) -> list[Chart]:
     """One chart per cell, all with the same axis of values: a line per trial, the printed figure as a level."""
     found = {cell.name: _series(outcome.of(cell.name), figure) for cell in cells}
     values = [value for lines in found.values() for _, ys in lines for value in ys]
@@ -40,7 +40,7 @@ def over_time(outcome: StudyOutcome, cells: Sequence[StudyCell], figure: Figure)
             lines.append(Line(f"printed: {significant(told)}", [0.0, x.high], [told, told], 1))
         note = "" if found[cell.name] else outcome.why_none(cell.name)
         charts.append(chart(cell.title, figure.hint, x, y, lines, note=note))
-    return f'<div class="plots">{"".join(charts)}</div>'
+    return charts
 
 
 def _series(trials: Sequence[Measured], figure: Figure) -> list[tuple[list[float], list[float]]]:
@@ -53,15 +53,12 @@ def _series(trials: Sequence[Measured], figure: Figure) -> list[tuple[list[float
     return found
 
 
-def percentiles(outcome: StudyOutcome, cells: Sequence[StudyCell], latency: str) -> str:
+def percentiles(outcome: StudyOutcome, cells: Sequence[StudyCell], latency: str) -> list[Chart]:
     """Latency by percentile: a curve per cell (of its median trial by p99), printed percentiles as points."""
-    charts = [
-        _curves(outcome, cells[at : at + CURVES_MAX], latency) for at in range(0, len(cells), CURVES_MAX)
-    ]
-    return f'<div class="plots wide">{"".join(charts)}</div>'
+    return [_curves(outcome, cells[at : at + CURVES_MAX], latency) for at in range(0, len(cells), CURVES_MAX)]
 
 
-def _curves(outcome: StudyOutcome, cells: Sequence[StudyCell], latency: str) -> str:
+def _curves(outcome: StudyOutcome, cells: Sequence[StudyCell], latency: str) -> Chart:
     lines: list[Line] = []
     missing = []
     for place, cell in enumerate(cells):
@@ -107,59 +104,38 @@ def _curve(trials: Sequence[Measured], latency: str) -> list[float]:
     return curve(Intervals.read(middle.directory).histogram(latency.removesuffix("_ms"), BEFORE))
 
 
-def bars(outcome: StudyOutcome, cells: Sequence[StudyCell], figure: Figure) -> str:
-    """Bars, printed beside here. Each has a scale of its own: what is compared are the shapes."""
+def bars(outcome: StudyOutcome, cells: Sequence[StudyCell], figure: Figure) -> dict[str, Any]:
+    """Bars, printed beside here, each as a share of the full width and its text. Each has a scale of its own: what is compared are the shapes."""
     found = [outcome.figure(cell.name, figure.name) for cell in cells]
     printed = [outcome.printed(cell.name, figure.name) for cell in cells]
     most_here = max((one.median for one in found if one is not None), default=0.0)
     most_there = max((one for one in printed if one is not None), default=0.0)
-    rows = "".join(
-        _bar(outcome, cell, figure, here, there, most_here, most_there)
-        for cell, here, there in zip(cells, found, printed, strict=True)
-    )
-    scales = (
-        f"Full width: {significant(most_there)} {figure.unit} printed, {significant(most_here)} {figure.unit} here."
-        if most_there
-        else f"Full width: {significant(most_here)} {figure.unit}."
-    )
-    return (
-        f'<figure class="plot"><figcaption><b>{escape(figure.axis)}</b><small>{escape(figure.hint)}</small></figcaption>'
-        f'<div class="bars">{rows}</div><p class="hint">{escape(scales)}</p></figure>'
-    )
+    scales = f"Full width: {significant(most_here)} {figure.unit}."
+    if most_there:
+        scales = f"Full width: {significant(most_there)} {figure.unit} printed, {significant(most_here)} {figure.unit} here."
+    systems = list(outcome.study.written.systems)
+    pairs = []
+    for cell, here, there in zip(cells, found, printed, strict=True):
+        printed_bar = (0.0, str(cell.published.get(figure.name, "not printed")))
+        if there is not None:
+            printed_bar = (there / most_there, significant(there))
+        here_bar = (0.0, outcome.why_no_figure(cell.name, figure.name))
+        if here is not None:
+            here_bar = (here.median / most_here if most_here else 0.0, _bar_text(here))
+        pairs.append(
+            {
+                "title": cell.title,
+                "colour": systems.index(cell.system),
+                "there": printed_bar,
+                "here": here_bar,
+                "measured": here is not None,
+            }
+        )
+    return {"title": figure.axis, "hint": figure.hint, "scales": scales, "pairs": pairs}
 
 
-def _bar(
-    outcome: StudyOutcome,
-    cell: StudyCell,
-    figure: Figure,
-    here: CellFigure | None,
-    there: float | None,
-    most_here: float,
-    most_there: float,
-) -> str:
-    colour = f"--c:var(--series-{list(outcome.study.written.systems).index(cell.system) % 8})"
-    words = str(cell.published.get(figure.name, "not printed"))
-    upper = _strip(
-        "there",
-        0.0 if there is None else there / most_there,
-        significant(there) if there is not None else words,
-    )
-    if here is None:
-        lower = _strip("here none", 0.0, outcome.why_no_figure(cell.name, figure.name))
-    else:
-        text = significant(here.median)
-        if here.interval is not None:
-            text += f" [{significant(here.interval[0])}, {significant(here.interval[1])}]"
-        if not here.trials:
-            text += " (invalid)"
-        lower = _strip("here", here.median / most_here if most_here else 0.0, text)
-    return f'<div class="pair" style="{colour}"><b>{escape(cell.title)}</b>{upper}{lower}</div>'
-
-
-def _strip(kind: str, share: float, text: str) -> str:
-    name = kind.partition(" ")[0]
-    shown = "printed" if name == "there" else "here"
-    return (
-        f'<div class="strip {kind}"><span>{shown}</span><i style="width:{100 * share:.1f}%"></i>'
-        f"<em>{escape(text)}</em></div>"
-    )
+def _bar_text(here: CellFigure) -> str:
+    text = significant(here.median)
+    if here.interval is not None:
+        text += f" [{significant(here.interval[0])}, {significant(here.interval[1])}]"
+    return text if here.trials else f"{text} (invalid)"

@@ -1,4 +1,4 @@
-"""Small charts as SVG within the page: they need no script, print as they are, and are as wide as a phone.
+"""Small charts as SVG within the page: they need no script, print as they are, and are as wide as a phone (templates/plots.html).
 
 Colours are the page's (`--series-0` ...). Every chart says its unit and in which direction better lies.
 """
@@ -8,12 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
-from streamgauge.report.format import significant, trimmed
+from streamgauge.model.format import significant, trimmed
 
-WIDTH, HEIGHT = 380, 230
-LEFT, RIGHT, TOP, BOTTOM = 46, 10, 12, 34
 POINTS_MAX = 240
 LOG_FROM_FACTOR = 20.0
 """A range wider than this is drawn on a logarithmic axis."""
@@ -69,22 +66,65 @@ def y_axis(title: str, values: Sequence[float]) -> Axis:
     return Axis(title, 0.0, high * 1.12)
 
 
-def chart(title: str, hint: str, x: Axis, y: Axis, lines: Sequence[Line], *, note: str = "") -> str:
-    """A figure with its title, its legend and a chart of lines. `hint`: in which direction better lies."""
-    body = _grid(x, y) + "".join(_line(line, x, y) for line in lines)
-    told = "; ".join(_told(line, y) for line in lines if not line.faint)
-    legend = "".join(
-        f'<span style="--c:var(--series-{line.colour % 8})"><i class="{"mark" if line.marks else "swatch"}"></i>'
-        f"{escape(line.label)}</span>"
-        for line in lines
-        if line.label
-    )
-    below = f'<p class="hint">{escape(note)}</p>' if note else ""
-    return (
-        f'<figure class="plot"><figcaption><b>{escape(title)}</b>'
-        f"<small>{escape(y.title)}{', ' + escape(hint) if hint else ''}{', logarithmic' if y.log else ''}</small></figcaption>"
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}: {escape(told)}">{body}</svg>'
-        f'<div class="legend">{legend}</div>{below}</figure>'
+@dataclass(frozen=True)
+class Frame:
+    """The size of a drawing, and the edges of what is within its axes."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+
+    def x(self, axis: Axis, value: float) -> float:
+        """Where a value stands, from the left."""
+        return self.left + axis.place(value) * (self.right - self.left)
+
+    def y(self, axis: Axis, value: float) -> float:
+        """Where a value stands, from above."""
+        return self.bottom - axis.place(value) * (self.bottom - self.top)
+
+
+FRAME = Frame(width=380, height=230, left=46, right=370, top=12, bottom=196)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A line where it stands in the drawing."""
+
+    line: Line
+    marks: Sequence[tuple[float, float]] = ()
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure with its title, its legend and lines, in units of the drawing."""
+
+    title: str
+    subtitle: str
+    told: str
+    """For whoever cannot see it."""
+    x_title: str
+    x_ticks: Sequence[tuple[float, str]]
+    y_ticks: Sequence[tuple[float, str]]
+    drawn: Sequence[Drawn]
+    note: str
+    frame: Frame = FRAME
+
+
+def chart(title: str, hint: str, x: Axis, y: Axis, lines: Sequence[Line], *, note: str = "") -> Chart:
+    """A chart of lines. `hint`: in which direction better lies."""
+    return Chart(
+        title=title,
+        subtitle=", ".join(text for text in (y.title, hint, "logarithmic" if y.log else "") if text),
+        told=f"{title}: {'; '.join(_told(line, y) for line in lines if not line.faint)}",
+        x_title=x.title,
+        x_ticks=[(FRAME.x(x, value), text) for value, text in x.ticks()],
+        y_ticks=[(FRAME.y(y, value), text) for value, text in y.ticks()],
+        drawn=[_drawn(line, x, y) for line in lines],
+        note=note,
     )
 
 
@@ -95,46 +135,16 @@ def _told(line: Line, y: Axis) -> str:
     return f"{line.label} {significant(min(known))} to {significant(max(known))} {y.title}"
 
 
-def _x(axis: Axis, value: float) -> float:
-    return LEFT + axis.place(value) * (WIDTH - LEFT - RIGHT)
-
-
-def _y(axis: Axis, value: float) -> float:
-    return HEIGHT - BOTTOM - axis.place(value) * (HEIGHT - TOP - BOTTOM)
-
-
-def _grid(x: Axis, y: Axis) -> str:
-    parts = []
-    for value, text in y.ticks():
-        at = _y(y, value)
-        parts.append(f'<path class="grid" d="M{LEFT} {at:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text x="{LEFT - 5}" y="{at + 3.5:.1f}" text-anchor="end">{escape(text)}</text>')
-    for value, text in x.ticks():
-        at = _x(x, value)
-        parts.append(f'<path class="grid" d="M{at:.1f} {TOP}V{HEIGHT - BOTTOM}"/>')
-        parts.append(
-            f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 13}" text-anchor="middle">{escape(text)}</text>'
-        )
-    middle = LEFT + (WIDTH - LEFT - RIGHT) / 2
-    parts.append(f'<text x="{middle:.1f}" y="{HEIGHT - 5}" text-anchor="middle">{escape(x.title)}</text>')
-    return "".join(parts)
-
-
-def _line(line: Line, x: Axis, y: Axis) -> str:
+def _drawn(line: Line, x: Axis, y: Axis) -> Drawn:
     points = [
-        (_x(x, at), _y(y, value))
+        (FRAME.x(x, at), FRAME.y(y, value))
         for at, value in _thinned(line)
         if math.isfinite(value) and (value > 0 or not y.log)
     ]
-    style = f'style="--c:var(--series-{line.colour % 8})"'
     if line.marks:
-        return "".join(
-            f'<circle class="mark" {style} cx="{left:.1f}" cy="{top:.1f}" r="3.6"/>' for left, top in points
-        )
-    if not points:
-        return ""
-    path = "M" + "L".join(f"{left:.1f} {top:.1f}" for left, top in points)
-    return f'<path class="line{" faint" if line.faint else ""}" {style} d="{path}"/>'
+        return Drawn(line, marks=points)
+    path = "L".join(f"{left:.1f} {top:.1f}" for left, top in points)
+    return Drawn(line, path=f"M{path}" if points else "")
 
 
 def _thinned(line: Line) -> list[tuple[float, float]]:

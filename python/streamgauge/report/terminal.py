@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from streamgauge.analysis.cells import Cell, cells
+from streamgauge.model.format import count, milliseconds, percent, plural, rate, significant
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Latency
 from streamgauge.report import details, encryption, words
-from streamgauge.report.format import count, milliseconds, percent, plural, rate, significant
 
-TABLE_COLUMNS_MIN = 136
-"""Below this width the table would break lines within figures."""
+FOLDED_COLUMNS_MIN = 10
+"""The same for each column that folds: rich takes from the widest of them, whatever they need at least."""
+UNBOUNDED_COLUMNS = 10_000
 WARNINGS_MAX = 12
 STYLES: dict[words.Tone, str] = {"good": "green", "warn": "yellow", "bad": "bold red", "plain": ""}
 FIGURES = ("p50", "p99", "p99_9", "max")
@@ -35,8 +38,9 @@ def print_summary(results: Sequence[TrialResult], console: Console) -> None:
         workload = group[0].first.workload
         console.print()
         console.print(Text.assemble((name, "bold"), f"  {words.load(workload)}, {words.shape(workload)}"))
-        if console.width >= TABLE_COLUMNS_MIN:
-            console.print(_table(group))
+        table = _table(group)
+        if _width_min(table, console) <= console.width:
+            console.print(table)
         else:
             for cell in group:
                 _print_card(cell, console)
@@ -62,12 +66,17 @@ def _by_workload(found: list[Cell]) -> dict[str, list[Cell]]:
     return groups
 
 
+def _width_min(table: Table, console: Console) -> int:
+    """What it needs: in less, figures are cut and the last columns are not shown at all."""
+    return Measurement.get(console, console.options.update(width=UNBOUNDED_COLUMNS), table).minimum
+
+
 def _table(group: list[Cell]) -> Table:
     table = Table(show_edge=False, pad_edge=False, header_style="bold", box=None, padding=(0, 1))
-    table.add_column("system", overflow="fold", min_width=14)
-    table.add_column("level")
-    table.add_column("rate\nmsg/s", justify="right")
-    table.add_column("of\ntarget", justify="right")
+    table.add_column("system", overflow="fold", min_width=FOLDED_COLUMNS_MIN)
+    table.add_column("level", no_wrap=True)
+    table.add_column("rate\nmsg/s", justify="right", no_wrap=True)
+    table.add_column("of\ntarget", justify="right", no_wrap=True)
     for title in (
         "publish ms\np50",
         "\np99",
@@ -79,13 +88,18 @@ def _table(group: list[Cell]) -> Table:
         "\nmax",
     ):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("\nMB/s", justify="right")
+    table.add_column("\nMB/s", justify="right", no_wrap=True)
     table.add_column("CPU us/msg\ngauge", justify="right", no_wrap=True)
     table.add_column("\nsystem", justify="right", no_wrap=True)
-    table.add_column("\naudit", overflow="fold", min_width=5)
-    table.add_column("\nverdict", overflow="fold", min_width=10)
+    table.add_column("\naudit", overflow="fold", min_width=FOLDED_COLUMNS_MIN)
+    table.add_column("\nverdict", overflow="fold", min_width=FOLDED_COLUMNS_MIN)
     for cell in group:
         table.add_row(*_cells_of(cell))
+    for column in table.columns:
+        if column.no_wrap:
+            # What must not be broken is not to be cut either.
+            texts = [column.header, *column.cells]
+            column.min_width = max(cell_len(line) for text in texts for line in str(text).splitlines())
     return table
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from streamgauge.analysis.claims import Judged, Tested
 from streamgauge.analysis.study import StudyOutcome
-from streamgauge.report.format import significant
+from streamgauge.model.format import significant
 
 TABLE_WIDTH_MIN = 100
 STYLES = {"holds": "green", "does not hold": "red", "not shown": "yellow"}

@@ -10,11 +10,10 @@ from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.estimates import TRIALS_MIN
 from streamgauge.analysis.search import ACHIEVED_SHARE_MIN
 from streamgauge.model.fault import ENDS
-from streamgauge.model.result import Audit, Phase, TrialResult
-from streamgauge.model.result_asked import WorkloadResult
-from streamgauge.model.result_special import CatchUp, Faults, Search
-from streamgauge.report.format import (
+from streamgauge.model.format import (
+    capital,
     count,
+    every,
     exact_size,
     joined,
     milliseconds,
@@ -23,7 +22,11 @@ from streamgauge.report.format import (
     seconds,
     significant,
     size,
+    trimmed,
 )
+from streamgauge.model.result import Audit, Phase, TrialResult
+from streamgauge.model.result_asked import WorkloadResult
+from streamgauge.model.result_special import CatchUp, Faults, Search
 
 Tone = Literal["good", "warn", "bad", "plain"]
 
@@ -97,7 +100,7 @@ def doubtful_clocks(trials: Sequence[TrialResult]) -> str | None:
     if worst is None:
         return None
     return (
-        f"End-to-end latencies are uncertain by up to {worst[0]:.3g} ms, at a p50 of {worst[1]:.3g} ms: the clocks of "
+        f"End-to-end latencies are uncertain by up to {trimmed(worst[0])} ms, at a p50 of {trimmed(worst[1])} ms: the clocks of "
         "the workers' hosts could not be compared better."
     )
 
@@ -193,16 +196,23 @@ def cell_validity(cell: Cell) -> Verdict:
         return validity(cell.first)
     valid = cell.valid_count
     if valid == len(cell.trials):
-        return Verdict(f"{valid}/{valid} valid", f"All {valid} trials are valid.", "good")
+        return Verdict(f"{valid}/{valid} valid", f"{capital(every(valid, 'trial'))} are valid.", "good")
     tone: Tone = "warn" if valid else "bad"
     word = f"{valid}/{len(cell.trials)} valid" if valid else "INVALID"
-    return Verdict(word, f"{valid} of {len(cell.trials)} trials are valid.", tone)
+    is_valid = "is" if valid == 1 else "are"
+    return Verdict(word, f"{valid} of {len(cell.trials)} trials {is_valid} valid.", tone)
 
 
 def cell_audit(cell: Cell) -> Verdict:
     """The worst audit of the repeats."""
     order = {"bad": 0, "warn": 1, "plain": 2, "good": 3}
     return min((audit(trial.audit) for trial in cell.trials), key=lambda verdict: order[verdict.tone])
+
+
+def worst_tone(*found: Verdict) -> Tone:
+    """Bad where one is, else a warning where one is."""
+    tones = {verdict.tone for verdict in found}
+    return "bad" if "bad" in tones else "warn" if "warn" in tones else "good"
 
 
 def load(workload: WorkloadResult) -> str:
@@ -232,6 +242,15 @@ def shape(workload: WorkloadResult) -> str:
         f"{topics} with {partitions}{each}, {producers}, {consumers}"
         f"{shared if workload.subscriptions_per_topic > 1 else ''}{backlog}"
     )
+
+
+def warm_up(trials: Sequence[TrialResult]) -> str:
+    """How long the trials were warmed up, which differs where each was to become steady: `12 s to 40 s`."""
+    lasted = [
+        trial.workload.warmup_s if trial.warm_up is None else trial.warm_up.lasted_s for trial in trials
+    ]
+    low, high = min(lasted), max(lasted)
+    return seconds(low) if low == high else f"{seconds(low)} to {seconds(high)}"
 
 
 def search(found: Search) -> str:
@@ -286,7 +305,7 @@ def spread(cell: Cell) -> str:
     for name, unit, figure, show in figures:
         middle = cell.middle(figure)
         if middle is not None:
-            low, high = middle.interval or (middle.low, middle.high)
+            low, high = middle.bounds
             parts.append(f"{name} {show(middle.median)} [{show(low)}, {show(high)}] {unit}")
     trials = len(cell.counted)
     kind = "smallest, largest" if trials < TRIALS_MIN else "95 % interval"
@@ -325,9 +344,11 @@ def verdict(results: Sequence[TrialResult]) -> Verdict:
             "The trial is invalid: its figures must not be believed." if total == 1 else "No trial is valid."
         )
     elif invalid:
-        parts.append(f"{total - invalid} of {total} trials are valid; the others say why not.")
+        others = "the other says" if invalid == 1 else "the others say"
+        is_valid = "is" if total - invalid == 1 else "are"
+        parts.append(f"{total - invalid} of {total} trials {is_valid} valid; {others} why not.")
     else:
-        parts.append("The trial is valid." if total == 1 else f"All {total} trials are valid.")
+        parts.append(f"{capital(every(total, 'trial'))} {'is' if total == 1 else 'are'} valid.")
     if grave:
         parts.append("Messages were lost, corrupted or unaccounted for: see the audit.")
     elif unaudited:

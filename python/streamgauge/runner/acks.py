@@ -18,8 +18,8 @@ class AckWatch:
     `start_s` is CLOCK_MONOTONIC at the schedule's start. A connection of its own: the lab's is busy elsewhere.
     """
 
-    def __init__(self, address: str, trial: str, start_s: float) -> None:
-        self._client = WorkerClient(address)
+    def __init__(self, client: WorkerClient, trial: str, start_s: float) -> None:
+        self._client = client.another()
         self._trial = trial
         self._start_s = start_s
         self._seen = Acks()

@@ -50,6 +50,9 @@ def probe(gauge: Path, directory: Path, when: str) -> dict[str, Any]:
             found = None
         if not isinstance(found, dict):
             raise ProbeFailure("gauge probe printed something that is no JSON object")
+        if isinstance(found.get("host"), dict):
+            # A run is passed on: what the machine is says something of its figures, what it is called does not.
+            found["host"].pop("hostname", None)
         return {"when": when, **found}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +9,6 @@ import streamgauge
 from streamgauge.model.result import Manifest
 from streamgauge.runner import machine
 from streamgauge.store.directory import RunDirectory
-from streamgauge.store.files import write_atomically
-from streamgauge.store.recover import process_start
 
 
 def new_manifest(
@@ -30,9 +26,3 @@ def new_manifest(
         workloads=list(workloads),
         host={},
     )
-
-
-def claim(directory: RunDirectory) -> None:
-    """Says who works on the directory, for `report` to tell a run that goes on from one that was killed."""
-    identity = [os.getpid(), process_start(os.getpid())]
-    write_atomically(directory.path / "lab.json", json.dumps(identity))

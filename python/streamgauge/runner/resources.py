@@ -184,7 +184,8 @@ class ResourceSampler:
                     "disk_read_bytes": _difference(reading.read_bytes, before[one].read_bytes),
                 }
             )
-        host_s = max(0.0, now[_HOST].cpu_s - before[_HOST].cpu_s) * scale
+        # Intervals and counters end at slightly different moments: the whole is never less than its parts.
+        host_s = max(named_s, (now[_HOST].cpu_s - before[_HOST].cpu_s) * scale)
         steal_s = max(0.0, now[_STEAL].cpu_s - before[_STEAL].cpu_s) * scale
         rows.append({**key, "scope": "others", "cpu_s": round(max(0.0, host_s - named_s), 6)})
         rows.append(
@@ -209,8 +210,11 @@ def _read_host() -> tuple[_Reading, _Reading]:
     """CPU and disk of the whole host, and the CPU that the hypervisor took."""
     times = psutil.cpu_times()
     steal_s = float(getattr(times, "steal", 0.0))
-    # Linux counts guest time within user time already.
-    busy_s = sum(float(getattr(times, name, 0.0)) for name in ("user", "nice", "system", "irq", "softirq"))
+    # Busy is what was neither idle nor stolen. Idle time is measured; the kernel's busy times are guessed from what runs at each timer
+    # tick (CONFIG_TICK_CPU_ACCOUNTING), and miss threads that wake up with a timer and sleep again before the next tick.
+    idle_s = float(times.idle) + float(getattr(times, "iowait", 0.0))
+    # Sandboxes that tell no idle time leave what the named processes used.
+    busy_s = 0.0 if not idle_s else (psutil.cpu_count() or 1) * time.monotonic() - idle_s - steal_s
     read_bytes = write_bytes = None
     with contextlib.suppress(Exception):
         disks = psutil.disk_io_counters()

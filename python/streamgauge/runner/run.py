@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from streamgauge.fleet.base import Fleet
 from streamgauge.fleet.binary import find_gauge
+from streamgauge.model.exit_status import ExitStatus, most_urgent
 from streamgauge.model.result import TrialResult
 from streamgauge.runner import machine
 from streamgauge.runner.interrupts import Interrupted, Interrupts
-from streamgauge.runner.manifest import claim, new_manifest
+from streamgauge.runner.manifest import new_manifest
 from streamgauge.runner.observer import Observer, TrialStart
 from streamgauge.runner.plan import RunPlan, TrialPlan
 from streamgauge.runner.trial import TrialRunner
 from streamgauge.store.context import TrialContext
-from streamgauge.store.directory import RunDirectory
-
-EXIT_DONE = 0
-EXIT_INVALID = 1
-EXIT_INPUT = 2
-EXIT_FAILED = 3
-EXIT_INTERRUPTED = 130
+from streamgauge.store.directory import RunDirectory, TrialDirectory
+from streamgauge.store.lab import claim, release
+from streamgauge.store.ours import claim_directory, remove_made
 
 Status = Literal["complete", "interrupted", "failed"]
 
@@ -33,7 +31,16 @@ class RunOutcome:
 
     directory: RunDirectory
     results: list[TrialResult]
-    exit_status: int
+    exit_status: ExitStatus
+
+
+def status_of(results: Sequence[TrialResult]) -> ExitStatus:
+    """The exit status that trials call for. What a trial that was cut short did not read is not known to be lost."""
+    found = {ExitStatus.INVALID for result in results if not result.validity.valid}
+    found |= {
+        ExitStatus.LOST for result in results if result.status == "complete" and result.audit.shows_lost
+    }
+    return most_urgent(found)
 
 
 class Run:
@@ -114,19 +121,20 @@ class Run:
                 summary=plan.workload.summary(),
             )
         )
-        base = trial.path if self._plan.data is None else self._plan.data
-        name = "data" if self._plan.data is None else f"{self._directory.run_id}-{plan.number:03d}"
+        outside = self._outside(plan, trial)
         runner = TrialRunner(
             plan,
             run_id=self._directory.run_id,
             directory=trial,
-            data=base / name,
+            data=(outside or trial.path) / "data",
             fleet=self._fleet(),
             interrupts=interrupts,
             observer=self._observer,
             probes=list(self._probes),
         )
         result = runner.run()
+        if outside is not None:
+            remove_made(outside, trial.path)
         self._input_error = self._input_error or runner.input_error
         self._results.append(result)
         with interrupts.shielded():
@@ -134,6 +142,13 @@ class Run:
             self._manifest.systems = _with_system(self._manifest.systems, runner.context)
             self._save()
             self._observer.trial_ended(result)
+
+    def _outside(self, plan: TrialPlan, trial: TrialDirectory) -> Path | None:
+        """Where the system's data goes when it is not to be in the run: marked, so that it can be removed should this lab be
+        killed. Raises InputError."""
+        if self._plan.data is None or plan.choice.request.connect:
+            return None
+        return claim_directory(self._plan.data / f"{self._directory.run_id}-{plan.number:03d}", trial.path)
 
     def _fleet(self) -> Fleet:
         return self._plan.fleet.make(self._gauge)
@@ -147,7 +162,7 @@ class Run:
         self._manifest.status = status
         self._manifest.ended_unix_ms = machine.unix_ms()
         self._save()
-        (self._directory.path / "lab.json").unlink(missing_ok=True)
+        release(self._directory)
         self._observer.run_ended(self._directory.path, status)
         return RunOutcome(self._directory, self._results, self._exit_status(status))
 
@@ -174,14 +189,15 @@ class Run:
             results.append(result)
         return results
 
-    def _exit_status(self, status: Status) -> int:
+    def _exit_status(self, status: Status) -> ExitStatus:
+        found = {status_of(self._results)}
         if status == "interrupted":
-            return EXIT_INTERRUPTED
+            found.add(ExitStatus.INTERRUPTED)
         if self._input_error:
-            return EXIT_INPUT
+            found.add(ExitStatus.WRONG_INPUT)
         if status == "failed":
-            return EXIT_FAILED
-        return EXIT_DONE if all(result.validity.valid for result in self._results) else EXIT_INVALID
+            found.add(ExitStatus.FAILED)
+        return most_urgent(found)
 
     def _save(self) -> None:
         self._directory.write_manifest(self._manifest)

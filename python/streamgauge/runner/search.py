@@ -25,6 +25,7 @@ from streamgauge.runner.observer import Observer
 from streamgauge.runner.phases import MEASURE
 from streamgauge.runner.request import LEASE_S
 from streamgauge.systems.base import SystemFailure
+from streamgauge.waiting import wait_until
 
 LEAD_S = 2.0
 """Before the measured time of a probe: connections warm up and buffers fill."""
@@ -111,17 +112,18 @@ def _probe(bench: Bench, rate_msgs_s: float, seconds: float, number: int, asked:
 
 
 def _await_ready(bench: Bench, trial: str) -> None:
-    deadline_s = time.monotonic() + bench.ready_within_s
-    while True:
+    def missing() -> str | None:
         status = bench.client.status(trial)
         if status.state == "ready":
-            return
+            return None
         if status.ended:
             raise SystemFailure(f"a probe could not be started: {status.error or status.state}")
         _check(bench)
-        if time.monotonic() > deadline_s:
-            raise SystemFailure(f"a probe's consumers were not ready within {bench.ready_within_s:.0f} s")
-        time.sleep(READY_POLL_S)
+        return "a probe's consumers to be ready"
+
+    late = wait_until(missing, bench.ready_within_s, READY_POLL_S)
+    if late is not None:
+        raise SystemFailure(late)
 
 
 def _check(bench: Bench) -> None:

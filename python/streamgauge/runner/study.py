@@ -13,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from streamgauge.model.errors import InputError
+from streamgauge.model.exit_status import ExitStatus, most_urgent
+from streamgauge.model.format import plural
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.study_plan import PlannedCell, PlannedTrial, StudyPlan, workload_of
 from streamgauge.model.system_file import SystemChoice
@@ -22,14 +25,17 @@ from streamgauge.runner import machine
 from streamgauge.runner.interrupts import Interrupts
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.plan import RunPlan, TrialPlan
-from streamgauge.runner.run import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID, Run, Status
+from streamgauge.runner.run import Run, Status, status_of
 from streamgauge.store.aside import REPEATED, UNFINISHED, repeated_note, set_aside
 from streamgauge.store.directory import RunDirectory
-from streamgauge.store.recover import KILLED
+from streamgauge.store.lab import was_killed_here
+from streamgauge.store.ours import claim_directory, is_claimed, remove_made
+from streamgauge.store.recover import KILLED, clear_data
 from streamgauge.store.study import write_plan
 from streamgauge.systems.base import System, SystemInputError, SystemRequest
 from streamgauge.systems.kept import CheckedSystem, KeptSystem
 
+SYSTEMS = "systems"
 SEARCH_BEGINS_SHARE = 0.6
 
 
@@ -57,16 +63,19 @@ class StudyRun(Run):
         gauge: Path | None = None,
         directory: RunDirectory | None = None,
         probes: Sequence[Mapping[str, Any]] = (),
+        trusted: bool = False,
     ) -> None:
-        """`directory`: that of a study which is resumed. `probes`: those made before the plan was."""
+        """`directory`: that of a study which is resumed. `probes`: those made before the plan was. `trusted`: whether the
+        systems' options may run code; no plan can say that of itself.
+        """
         self._study = plan
+        self._trusted = trusted
         self._kept: tuple[int, KeptSystem] | None = None
         resumed = directory is not None
         if directory is None:
             directory = RunDirectory.create(out, f"{plan.study}-{plan.scale}")
             write_plan(directory, plan)
-        base = directory.path if data is None else data / directory.run_id
-        self._systems_directory = base / "systems"
+        self._systems_directory = _place_of_systems(directory, data)
         self._done = _put_in_order(directory) if resumed else set()
         trials = tuple(self._trial_plan(trial) for trial in plan.trials)
         run_plan = RunPlan(
@@ -87,14 +96,13 @@ class StudyRun(Run):
 
     def _go_on(self, manifest: Manifest) -> None:
         """Takes over what the run has measured already."""
-        shutil.rmtree(self._systems_directory, ignore_errors=True)
         self._results = [result for result in self._directory.results() if result.trial in self._done]
         update = {"status": "running", "ended_unix_ms": None}
         self._manifest = manifest.model_copy(update=update)
         self._probes = list(manifest.probes)
         self._manifest.trials = [f"trials/{number:03d}" for number in sorted(self._done)]
         self._manifest.notes.append(
-            f"the study was resumed with {len(self._done)} of {len(self._study.trials)} trials done"
+            f"the study was resumed with {len(self._done)} of {plural(len(self._study.trials), 'trial')} done"
         )
 
     def _left(self) -> list[int]:
@@ -106,7 +114,7 @@ class StudyRun(Run):
         return TrialPlan(
             number=trial.number,
             repeat=trial.repeat,
-            choice=choice_of(cell, self._study.connect.get(cell.kind, ())),
+            choice=choice_of(cell, self._study.connect.get(cell.kind, ()), trusted=self._trusted),
             workload=workload_of(cell),
             seed=trial.seed,
             limit_s=cell.limit_s,
@@ -206,27 +214,28 @@ class StudyRun(Run):
         # What trials have really taken corrects the estimate.
         factor = spent_s / estimated_s if estimated_s > 0 else 1.0
         self._observer.note(
-            f"{done} of {len(self._study.trials)} trials done, about {shown(left_s * factor)} left"
+            f"{done} of {plural(len(self._study.trials), 'trial')} done, about {shown(left_s * factor)} left"
         )
 
     def _end(self, interrupts: Interrupts) -> Any:
         self._end_kept()
-        shutil.rmtree(self._systems_directory, ignore_errors=True)
+        remove_made(self._systems_directory, self._directory.path)
         return super()._end(interrupts)
 
     def _status(self, interrupts: Interrupts) -> Status:
         return "interrupted" if interrupts.requested or self._left() else "complete"
 
-    def _exit_status(self, status: Status) -> int:
+    def _exit_status(self, status: Status) -> ExitStatus:
         """A cell that cannot run is a result of a study; one in which none can has failed."""
+        found = {status_of(self._results)}
         if status == "interrupted":
-            return EXIT_INTERRUPTED
+            found.add(ExitStatus.INTERRUPTED)
         if self._results and all(result.status == "failed" for result in self._results):
-            return EXIT_FAILED
-        return EXIT_DONE if all(result.validity.valid for result in self._results) else EXIT_INVALID
+            found.add(ExitStatus.FAILED)
+        return most_urgent(found)
 
 
-def choice_of(cell: PlannedCell, connect: Sequence[str] = ()) -> SystemChoice:
+def choice_of(cell: PlannedCell, connect: Sequence[str] = (), *, trusted: bool = False) -> SystemChoice:
     """The system of a cell, not checked: what cannot run here is told when its turn comes."""
     from streamgauge.systems.registry import systems
 
@@ -238,6 +247,7 @@ def choice_of(cell: PlannedCell, connect: Sequence[str] = ()) -> SystemChoice:
         connect=tuple(connect),
         options=cell.options,
         tls=cell.tls,
+        trusted=trusted,
     )
     if connect:
         request = _attachable(system, request)
@@ -255,15 +265,29 @@ def _attachable(system: System, request: SystemRequest) -> SystemRequest:
     return request
 
 
+def _place_of_systems(directory: RunDirectory, data: Path | None) -> Path:
+    """Where systems are that are kept from trial to trial, without what a killed lab left there. Raises InputError when something
+    is there that this lab may not remove."""
+    if data is None:
+        path = directory.path / SYSTEMS
+        if path.exists() and not was_killed_here(directory):
+            set_aside(directory.path, path, UNFINISHED)
+    else:
+        path = data / f"{directory.run_id}-{SYSTEMS}"
+        if path.exists() and not (was_killed_here(directory) and is_claimed(path, directory.path)):
+            raise InputError(f"--data: {path} is there already: move it away")
+    shutil.rmtree(path, ignore_errors=True)
+    return path if data is None else claim_directory(path, directory.path)
+
+
 def _put_in_order(directory: RunDirectory) -> set[int]:
     """Sets trials aside that did not end; the numbers of those that did."""
-    done = numbers_finished(directory)
+    done, killed_here = numbers_finished(directory), was_killed_here(directory)
     for trial in directory.trials():
         if int(trial.path.name) in done:
             continue
         context = trial.read_context()
-        if context is not None and context.data_directory is not None:
-            shutil.rmtree(context.data_directory, ignore_errors=True)
+        clear_data(trial, context, killed_here=killed_here)
         set_aside(directory.path, trial.path, UNFINISHED)
     return done
 

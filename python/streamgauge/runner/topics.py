@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.fleet.base import WorkerCalls
+from streamgauge.model.format import plural, trimmed
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine
 from streamgauge.runner.plan import TrialPlan
@@ -81,7 +82,7 @@ def check_room(workload: Workload, copies: int, data: Path) -> None:
     needed = asked.size_bytes // readers * copies + machine.FREE_BYTES_MIN
     if needed > free:
         raise SystemInputError(
-            f"a backlog of {asked.size_bytes / 1e9:.3g} GB ({copies} cop{'y' if copies == 1 else 'ies'}) does not fit: it "
-            f"needs {needed / 1e9:.3g} GB, and {free / 1e9:.3g} GB are free where the system keeps its data; choose a "
+            f"a backlog of {trimmed(asked.size_bytes / 1e9)} GB ({plural(copies, 'copy')}) does not fit: it "
+            f"needs {trimmed(needed / 1e9)} GB, and {trimmed(free / 1e9)} GB are free where the system keeps its data; choose a "
             "smaller one with --backlog, or another place with --data"
         )

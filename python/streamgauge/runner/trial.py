@@ -23,6 +23,7 @@ from streamgauge.fleet.binary import find_gauge
 from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.messages import LaneStatus, TrialStatus
 from streamgauge.model.fault import ON_NETWORK, ON_STORAGE
+from streamgauge.model.format import plural
 from streamgauge.model.result import Durability, TrialResult
 from streamgauge.model.result_machine import Lane, SystemMetric
 from streamgauge.model.result_special import Search, WarmUpResult
@@ -49,8 +50,9 @@ from streamgauge.store.files import rescue_logs
 from streamgauge.store.measured import measured_level
 from streamgauge.systems import security
 from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError, SystemRequest
-from streamgauge.systems.network import Namespaces, open_network
+from streamgauge.systems.network import Namespaces, is_here, open_network
 from streamgauge.systems.powercut import Disks, open_disks
+from streamgauge.waiting import wait_until
 
 READY_POLL_S = 0.1
 DISK_LOOK_EVERY_S = 1.0
@@ -103,6 +105,7 @@ class TrialRunner:
             system_version=plan.choice.version,
             nodes=request.nodes,
             attached=bool(request.connect),
+            cluster_here=any(is_here(address) for address in request.connect),
             tls="on" if security.is_encrypted(request) else "off",
             authentication=security.mechanism_of(request),
             durability=Durability(asked=request.level),
@@ -173,7 +176,7 @@ class TrialRunner:
             self._observer.progress(f"attaching to {', '.join(choice.request.connect)}")
             self._running = choice.system.attach(choice.request)
         else:
-            self._data.mkdir(parents=True, exist_ok=True)
+            self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._record.update(data_directory=str(self._data.resolve()))
             problem = machine.disk_problem(self._data)
             if problem:
@@ -192,6 +195,8 @@ class TrialRunner:
         """What a reader must know of how far TLS went."""
         assert self._running is not None
         request = self._plan.choice.request
+        if request.guarded:
+            self._record.update(authentication=self._running.connection["security"]["auth"]["mechanism"])
         if request.tls and len(self._running.processes()) > 1:
             self._record.note(
                 "TLS was between clients and nodes; what the system's processes sent each other was in plain text"
@@ -318,6 +323,7 @@ class TrialRunner:
 
     def _start_consumers(self) -> str:
         assert self._running is not None
+        running = self._running
         assert self._worker is not None
         workload = self._plan.workload
         partitions = workload.topics * workload.partitions_per_topic
@@ -325,22 +331,27 @@ class TrialRunner:
         self._phases.begin(phases.START_CONSUMERS, limit_s)
         client = self._worker.client
         status = client.create_trial(self._topics.request(self._workload, self._running))
-        deadline_s = time.monotonic() + limit_s
-        while status.state != "ready":
+
+        def missing() -> str | None:
+            nonlocal status
+            status = client.status(status.id)
+            ready = status.readiness
+            self._observer.progress(f"{ready.proven} of {plural(partitions, 'partition')} proven")
+            if status.state == "ready":
+                return None
             if status.ended:
                 raise SystemFailure(f"the consumers could not be started: {status.error or status.state}")
-            died = self._running.failure() or self._fleet.failure()
+            died = running.failure() or self._fleet.failure()
             if died:
                 raise SystemFailure(died)
-            if time.monotonic() > deadline_s:
-                ready = status.readiness
-                raise SystemFailure(
-                    f"the consumers were not ready within {limit_s:.0f} s: {ready.assigned} of "
-                    f"{ready.partitions} partitions assigned, {ready.proven} proven by a message"
-                )
-            time.sleep(READY_POLL_S)
-            status = client.status(status.id)
-            self._observer.progress(f"{status.readiness.proven} of {partitions} partitions proven")
+            return (
+                f"the consumers to be ready: {ready.assigned} of {plural(ready.partitions, 'partition')} "
+                f"assigned, {ready.proven} proven by a message"
+            )
+
+        late = wait_until(missing, limit_s, READY_POLL_S)
+        if late is not None:
+            raise SystemFailure(late)
         self._learn(status)
         for note in self._fleet.notes():
             self._record.note(note)
@@ -374,7 +385,7 @@ class TrialRunner:
         self._record.update(schedule_start_unix_ms=machine.unix_ms() + int(delay_s * 1000))
         self._sampler = self._sample(self._phases.start_s)
         if self._faults is not None:
-            watch = AckWatch(worker.only.address, trial, self._phases.start_s)
+            watch = AckWatch(worker.only, trial, self._phases.start_s)
             self._faults.start(
                 self._phases.start_s,
                 self._workload.warmup_s,

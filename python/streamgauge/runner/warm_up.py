@@ -12,11 +12,15 @@ from collections import deque
 import numpy as np
 
 from streamgauge.analysis import steadiness
+from streamgauge.analysis.percentiles import NS_PER_MS
 from streamgauge.fleet.messages import Interval
+from streamgauge.model.format import trimmed
 from streamgauge.model.result_base import Headline
 
 WINDOW = 10
 """Intervals."""
+UNITS = {"publish_rate": "msg/s", "cpu": "cores"}
+"""The others are latencies."""
 
 
 class WarmUp:
@@ -36,8 +40,8 @@ class WarmUp:
         self._seen.append(
             {
                 "publish_rate": interval.acked_msgs / interval.duration_s if interval.duration_s else unknown,
-                "p50": float(publish.p50_ns) if publish and publish.p50_ns is not None else unknown,
-                "p99": float(publish.p99_ns) if publish and publish.p99_ns is not None else unknown,
+                "p50": publish.p50_ns / NS_PER_MS if publish and publish.p50_ns is not None else unknown,
+                "p99": publish.p99_ns / NS_PER_MS if publish and publish.p99_ns is not None else unknown,
             }
         )
         if interval.cpu_s is not None:
@@ -64,8 +68,8 @@ class WarmUp:
             allowed = steadiness.KINDS[name].swing_min
             if abs(after - before) > allowed * max(before, 1e-12):
                 return (
-                    f"the {steadiness.KINDS[name].title} went from {before:.4g} to {after:.4g} within the last "
-                    f"{WINDOW} intervals"
-                ).replace("  ", " ")
+                    f"the {steadiness.KINDS[name].title} went from {trimmed(before, 4)} to {trimmed(after, 4)} "
+                    f"{UNITS.get(name, 'ms')} within the last {WINDOW} intervals"
+                )
         judged = steadiness.judge(series, float(np.median(series["publish_rate"])))
         return "" if judged.label == "steady" else judged.explanation

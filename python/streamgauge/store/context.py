@@ -7,20 +7,28 @@ later by a newer analysis.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
+from streamgauge.fleet.messages import Moment
 from streamgauge.model.result import Durability, OnOff, Phase
 from streamgauge.model.result_asked import WorkloadResult
-from streamgauge.model.result_base import Model
+from streamgauge.model.result_base import Model, UnixMs
 from streamgauge.model.result_machine import Lane, SystemMetric
 from streamgauge.model.result_special import Fault, Search, WarmUpResult
+from streamgauge.model.result_told import Finish, ProbeOfMachine
 
 if TYPE_CHECKING:
     from streamgauge.analysis.raw_trial import RawTrial
 
 TrialStatusName = Literal["running", "complete", "interrupted", "failed"]
+
+
+class EventTime(BaseModel):
+    """When something happened: the one thing of an event that is read again."""
+
+    unix_ms: UnixMs = 0
 
 
 class ReadFacts(Model):
@@ -53,8 +61,8 @@ class TrialContext(Model):
     run_id: str
     trial: int
     repeat: int
-    started_unix_ms: int
-    ended_unix_ms: int
+    started_unix_ms: UnixMs
+    ended_unix_ms: UnixMs
     status: TrialStatusName = "running"
     failure: str | None = None
     system: str
@@ -63,34 +71,36 @@ class TrialContext(Model):
     client: str = ""
     nodes: int
     attached: bool
+    cluster_here: bool = False
+    """Attached to a cluster that runs on this machine: its CPU is among that of others."""
     tls: OnOff = "off"
     authentication: str | None = None
     durability: Durability
     configuration: dict[str, Any] = Field(default_factory=dict)
     """What the system's module configured (files as written, flags, ports)."""
-    data_directory: str | None = None
+    data_directory: Annotated[str, Field(max_length=4096)] | None = None
     """Where the system keeps its data while the trial runs; removed at its end."""
     workload: WorkloadResult
     seed: int
     phases: list[Phase] = Field(default_factory=list)
-    schedule_start_unix_ms: int | None = None
+    schedule_start_unix_ms: UnixMs | None = None
     """When the schedule began; None when it never did."""
-    measure_from_s: float
-    measure_until_s: float
+    measure_from_s: Moment
+    measure_until_s: Moment
     rate_msgs_s: float | None = None
     """The rate of the schedule: the workload's, or the one that was found."""
     search: Search | None = None
     backlog: BacklogFacts | None = None
     warm_up: WarmUpResult | None = None
     faults: list[Fault] = Field(default_factory=list)
-    finish: dict[str, Any] | None = None
-    probes: list[dict[str, Any]] = Field(default_factory=list)
+    finish: Finish | None = None
+    probes: list[ProbeOfMachine] = Field(default_factory=list)
     lanes: list[Lane] = Field(default_factory=list)
     cannot: list[str] = Field(default_factory=list)
     untold: dict[str, str] = Field(default_factory=dict)
     """Figures that the workers cannot tell, and why."""
     system_metrics: list[SystemMetric] = Field(default_factory=list)
-    cores: int
+    cores: Annotated[int, Field(ge=1, le=1 << 20)]
     notes: list[str] = Field(default_factory=list)
     fatal: list[str] = Field(default_factory=list)
 
@@ -112,6 +122,7 @@ class TrialContext(Model):
             client=self.client,
             nodes=self.nodes,
             attached=self.attached,
+            cluster_here=self.cluster_here,
             tls=self.tls,
             authentication=self.authentication,
             durability=self.durability,

@@ -6,26 +6,26 @@ import contextlib
 import json
 import os
 import re
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import ValidationError
+from typing import Any
 
 from streamgauge.model.durability import DurabilityReport
-from streamgauge.model.errors import InputError, Problem
+from streamgauge.model.errors import InputError, Problem, nearest
 from streamgauge.model.result import Manifest, TrialResult
-from streamgauge.model.result_base import Model
 from streamgauge.store.context import TrialContext
 from streamgauge.store.files import LineWriter, write_atomically
+from streamgauge.store.opened import check_tree, clean, read_model
+from streamgauge.store.private import clear_logs, without_home
 
 ACKS_NAME = "acks.csv"
 """When acknowledgements came, in trials with faults (analysis/acks.py)."""
 DURABILITY_NAME = "durability.json"
 LATEST = "latest"
-
-ModelType = TypeVar("ModelType", bound=Model)
+TRIALS_MAX = 5000
+_NUMBER = re.compile(r"[0-9]{3,6}")
 
 
 class TrialDirectory:
@@ -43,7 +43,7 @@ class TrialDirectory:
     def _append(self, name: str, values: Iterable[Mapping[str, Any]]) -> None:
         writer = self._writers.get(name)
         if writer is None:
-            writer = self._writers[name] = LineWriter(self.path / name)
+            writer = self._writers[name] = LineWriter(self.path / name, without_home)
         for value in values:
             writer.write(value)
 
@@ -61,17 +61,15 @@ class TrialDirectory:
 
     def write_context(self, context: TrialContext) -> None:
         """Replaces `trial.json`."""
-        write_atomically(self.path / "trial.json", context.model_dump_json(indent=1))
+        write_atomically(self.path / "trial.json", without_home(context.model_dump_json(indent=1)))
 
     def read_context(self) -> TrialContext | None:
-        """`trial.json`, or None when the trial never got that far."""
-        try:
-            return TrialContext.model_validate_json((self.path / "trial.json").read_text("utf-8"))
-        except (OSError, ValidationError):
-            return None
+        """`trial.json`, or None when the trial never got that far. Raises InputError when it is damaged."""
+        path = self.path / "trial.json"
+        return read_model(TrialContext, path, "trial's context") if path.exists() else None
 
     def seal(self) -> None:
-        """Turns the lines into Parquet and removes them. Idempotent."""
+        """Turns the lines into Parquet and removes them, and the user's home directory from the logs. Idempotent."""
         from streamgauge.store.tables import write_intervals, write_resources
 
         for writer in self._writers.values():
@@ -81,10 +79,24 @@ class TrialDirectory:
             if lines.exists() or not table.exists():
                 write(lines, table)
                 lines.unlink(missing_ok=True)
+        clear_logs(self.logs)
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is a result."""
+        return (self.path / "result.json").exists()
+
+    def read_result(self) -> TrialResult:
+        """Reads `result.json`. Raises InputError when it is damaged, or is that of another trial."""
+        path = self.path / "result.json"
+        result = read_model(TrialResult, path, "trial's result")
+        if result.trial != int(self.path.name):
+            raise InputError(Problem(f"is the result of trial {result.trial}", str(path)))
+        return result
 
     def write_result(self, result: TrialResult) -> None:
         """Writes `result.json`."""
-        write_atomically(self.path / "result.json", result.model_dump_json(indent=1))
+        write_atomically(self.path / "result.json", without_home(result.model_dump_json(indent=1)))
 
 
 class RunDirectory:
@@ -116,11 +128,11 @@ class RunDirectory:
     def open(cls, text: str, out: Path) -> RunDirectory:
         """An existing run: a path, or its name (or `latest`) in `out`. Raises InputError."""
         for path in (Path(text), out / text):
-            if (path / "manifest.json").is_file() or (path / "foreign").is_dir():
-                return cls(path.resolve() if path.is_symlink() else path)
+            if _is_run(path):
+                return cls(_opened(path))
         raise InputError(
             f"no run '{text}': expected a run's directory (with manifest.json), its name in {out}, or "
-            f"'{LATEST}'"
+            f"'{LATEST}'{nearest(text, [LATEST, *(run.run_id for run in list_runs(out))])}"
         )
 
     @property
@@ -145,36 +157,41 @@ class RunDirectory:
         return TrialDirectory(path)
 
     def trials(self) -> list[TrialDirectory]:
-        """The trials' directories that exist, in order."""
-        return [
-            TrialDirectory(path) for path in sorted((self.path / "trials").glob("[0-9]*")) if path.is_dir()
+        """The trials' directories that exist, in order. Raises InputError when there are too many."""
+        found = [
+            path for path in self.path.glob("trials/*") if path.is_dir() and _NUMBER.fullmatch(path.name)
         ]
+        if len(found) > TRIALS_MAX:
+            raise InputError(Problem(f"holds more than {TRIALS_MAX:,} trials: it is no run", str(self.path)))
+        return [TrialDirectory(path) for path in sorted(found)]
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Replaces `manifest.json`."""
-        write_atomically(self.path / "manifest.json", manifest.model_dump_json(indent=1))
+        write_atomically(self.path / "manifest.json", without_home(manifest.model_dump_json(indent=1)))
 
     def read_manifest(self) -> Manifest:
         """Reads `manifest.json`. Raises InputError when it is not a manifest of this version."""
-        path = self.path / "manifest.json"
-        return _read(Manifest, path)
+        return read_model(Manifest, self.path / "manifest.json", "manifest")
 
     def write_durability(self, report: DurabilityReport) -> None:
-        """Replaces `durability.json`."""
-        write_atomically(self.path / DURABILITY_NAME, report.model_dump_json(indent=1))
+        """Replaces `durability.json`. A study in it is sealed as it is."""
+        text = without_home(report.model_copy(update={"study": None}).model_dump_json(indent=1))
+        if report.study is not None:
+            text = (
+                report.model_validate_json(text)
+                .model_copy(update={"study": report.study})
+                .model_dump_json(indent=1)
+            )
+        write_atomically(self.path / DURABILITY_NAME, text)
 
     def read_durability(self) -> DurabilityReport | None:
         """What durability experiments found; None in a run of another kind. Raises InputError when it is damaged."""
         path = self.path / DURABILITY_NAME
-        return _read(DurabilityReport, path) if path.is_file() else None
+        return read_model(DurabilityReport, path, "report on durability") if path.exists() else None
 
     def results(self) -> list[TrialResult]:
-        """The results that were written, in the order of trials."""
-        return [
-            _read(TrialResult, trial.path / "result.json")
-            for trial in self.trials()
-            if (trial.path / "result.json").is_file()
-        ]
+        """The results that were written, in the order of trials. Raises InputError when one is damaged, or is not its trial's."""
+        return [trial.read_result() for trial in self.trials() if trial.ended]
 
 
 def list_runs(out: Path) -> list[RunDirectory]:
@@ -182,20 +199,36 @@ def list_runs(out: Path) -> list[RunDirectory]:
     if not out.is_dir():
         return []
     found = [path for path in out.iterdir() if not path.is_symlink() and (path / "manifest.json").is_file()]
-    return [RunDirectory(path) for path in sorted(found)]
+    return [RunDirectory(path) for path in sorted(found) if _is_opened(path)]
 
 
-def _read(model: type[ModelType], path: Path) -> ModelType:
+def _is_run(path: Path) -> bool:
     try:
-        return model.model_validate_json(path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(Problem(f"cannot be read: {error.strerror}", str(path))) from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(step) for step in first["loc"]) or "the file"
-        raise InputError(
-            Problem(f"is not of this version of streamgauge: {place}: {first['msg']}", str(path))
-        ) from None
+        return (path / "manifest.json").is_file() or (path / "foreign").is_dir()
+    except (OSError, ValueError):
+        return False  # Longer than any name, or with a zero byte.
+
+
+def _opened(path: Path) -> Path:
+    """The directory of a run, looked at. Its name is that of the run, so that it is never `..`. Raises InputError."""
+    if path.name == LATEST and path.is_symlink():
+        target = str(path.readlink())
+        if target in ("", os.curdir, os.pardir) or Path(target).name != target:
+            message = f"leads to {clean(target)}: expected the name of a run beside it; name the run instead"
+            raise InputError(Problem(message, str(path)))
+    path = path.resolve() if path.is_symlink() or path.name in ("", os.pardir) else path
+    check_tree(path)
+    return path
+
+
+def _is_opened(path: Path) -> bool:
+    """Whether a run may be read; a note says why not, because the others still can."""
+    try:
+        check_tree(path)
+    except InputError as error:
+        print(f"note: left out: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def _plain(name: str) -> str:

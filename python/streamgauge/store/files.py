@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import itertools
 import json
 import os
-import shutil
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
+
+from pydantic import BaseModel
+
+from streamgauge.model.errors import InputError, Problem
+from streamgauge.store.opened import as_model, clean, open_plain, parse_json
+
+LINE_CHARACTERS_MAX = 64 << 20
+LOG_LINE_CHARACTERS_MAX = 1 << 12
+NAME_CHARACTERS_MAX = 200
+
+ModelType = TypeVar("ModelType", bound=BaseModel)
+
+
+def _umask() -> int:
+    found = os.umask(0o077)
+    os.umask(found)
+    return found
+
+
+_UMASK = _umask()
+"""The process's, which can be asked for only by setting it: not while threads make files."""
 
 
 def write_atomically(path: Path, text: str) -> None:
     """Writes a file so that readers see the old content or the new, also after a crash (write, fsync,
     rename)."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = Path(name)
     try:
-        with temporary.open("w", encoding="utf-8") as sink:
+        with os.fdopen(handle, "w", encoding="utf-8") as sink:
             sink.write(text)
             sink.flush()
             os.fsync(sink.fileno())
+            os.fchmod(sink.fileno(), 0o666 & ~_UMASK)
         temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -27,16 +52,26 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
+def write_secret(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Writes a file that nobody else can read, not even for a moment; what was there before is removed."""
+    path.unlink(missing_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    with os.fdopen(handle, "wb") as sink:
+        sink.write(content)
+
+
 class LineWriter:
     """Appends JSON objects to a file, one per line; each line reaches the kernel before `write` returns."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, told: Callable[[str], str] = str) -> None:
+        """`told`: what becomes of a line before it is written."""
+        self._told = told
         self._sink: IO[str] = path.open("a", encoding="utf-8")
 
     def write(self, value: Any) -> None:
         """Appends one object. A closed writer ignores it: a sampler may be a moment late."""
         if not self._sink.closed:
-            self._sink.write(json.dumps(value, separators=(",", ":")) + "\n")
+            self._sink.write(self._told(json.dumps(value, separators=(",", ":"))) + "\n")
             self._sink.flush()
 
     def close(self) -> None:
@@ -44,39 +79,60 @@ class LineWriter:
         self._sink.close()
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Objects of a file of JSON lines; a torn last line is left out, a missing file is empty."""
+def read_lines(path: Path, model: type[ModelType]) -> Iterator[ModelType]:
+    """Objects of a file of JSON lines; a torn last line is left out, a missing file is empty. Raises InputError with the line
+    that is none of the lab's."""
     if not path.exists():
         return
-    with path.open(encoding="utf-8", errors="replace") as source:
-        for line in source:
+    with io.TextIOWrapper(open_plain(path), encoding="utf-8", errors="replace") as source:
+        for number in itertools.count(1):
+            line = source.readline(LINE_CHARACTERS_MAX)
             if not line.endswith("\n"):
+                if len(line) == LINE_CHARACTERS_MAX:
+                    raise InputError(Problem("is longer than any line of a run", clean(str(path)), number))
                 return
+            file = clean(str(path))
             try:
-                value = json.loads(line)
-            except ValueError:
-                return
-            if isinstance(value, dict):
-                yield value
+                value = parse_json(line, file, number)
+            except InputError:
+                return  # What a machine that lost its power leaves.
+            yield as_model(model, value, file, number, what="line")
 
 
 def rescue_logs(source: Path, target: Path, files_max: int = 50, bytes_max: int = 10_000_000) -> None:
-    """Copies the ends of all logs below a directory into another one, whose names tell where each was."""
-    for path in [found for found in sorted(source.rglob("*.log")) if is_text_log(found)][:files_max]:
+    """Copies the ends of all logs below a directory into another one, whose names tell where each was. Links are not followed."""
+    for path in list(itertools.islice(filter(is_text_log, _logs_below(source)), files_max)):
         target.mkdir(parents=True, exist_ok=True)
-        with path.open("rb") as log, (target / "-".join(path.relative_to(source).parts)).open("wb") as sink:
-            log.seek(max(path.stat().st_size - bytes_max, 0))
-            shutil.copyfileobj(log, sink)
+        name = "-".join(path.relative_to(source).parts)[-NAME_CHARACTERS_MAX:]
+        with open_plain(path) as log, (target / name).open("wb") as sink:
+            log.seek(max(os.fstat(log.fileno()).st_size - bytes_max, 0))
+            # Whoever writes it may go on meanwhile.
+            sink.write(log.read(bytes_max))
+
+
+def _logs_below(directory: Path) -> list[Path]:
+    return sorted(
+        Path(folder, name)
+        for folder, _, names in os.walk(directory)
+        for name in names
+        if name.endswith(".log")
+    )
 
 
 def is_text_log(path: Path) -> bool:
     """Whether a `*.log` file is one for people. Systems that keep logs of messages call their segments so,
-    too:
-    a number for a name, zero bytes within."""
-    if path.stem.isdigit() or not path.is_file():
+    too: a number for a name, zero bytes within."""
+    if path.stem.isdigit() or path.is_symlink() or not path.is_file():
         return False
-    with path.open("rb") as source:
+    with open_plain(path) as source:
         return b"\0" not in source.read(4096)
+
+
+def read_log(path: Path) -> Iterator[str]:
+    """The lines of a log, those that no log has cut into pieces. Raises InputError when it is no plain file."""
+    with io.TextIOWrapper(open_plain(path), encoding="utf-8", errors="replace") as source:
+        while line := source.readline(LOG_LINE_CHARACTERS_MAX):
+            yield line.rstrip("\n")
 
 
 def tail(path: Path, lines: int, bytes_max: int = 1_000_000) -> list[str]:

@@ -8,20 +8,24 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamgauge.model.errors import InputError
+from streamgauge.model.format import plural
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.model.result_figures import known_figures
 from streamgauge.store.directory import RunDirectory, list_runs
 from streamgauge.store.flat import flat
+from streamgauge.store.parquet import is_table
 
 if TYPE_CHECKING:
     import duckdb
 
+MEMORY_MAX = "2GB"
 TABLES = ("runs", "trials", "intervals", "resources")
 _RUN_COLUMNS = {
     "run_id": "string", "started": "timestamp", "status": "string", "streamgauge_version": "string",
@@ -44,6 +48,7 @@ def ask(sql: str, out: Path) -> Answer:
 
     connection = _open(list_runs(out), out)
     try:
+        _check_reads(connection, sql)
         found = connection.execute(sql)
         columns = [str(column[0]) for column in found.description or []]
         return Answer(columns, found.fetchall())
@@ -52,6 +57,36 @@ def ask(sql: str, out: Path) -> Answer:
         raise InputError(f"the query failed: {str(error).strip()}{hint}") from None
     finally:
         connection.close()
+
+
+def _check_reads(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """One query that reads. Raises InputError for what writes, attaches, installs or sets something; duckdb.Error."""
+    import duckdb
+
+    asked = connection.extract_statements(sql)
+    if len(asked) != 1:
+        raise InputError(f"expected one query, found {plural(len(asked), 'statement')}")
+    if asked[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+        raise InputError(
+            f"{asked[0].type.name.lower()} is refused: a query reads the runs' tables and changes nothing (select ...); "
+            "--to csv or json prints an answer for other programs"
+        )
+
+
+def _lock(connection: duckdb.DuckDBPyConnection, files: list[str]) -> None:
+    """From here on nothing but these files can be read, and nothing written: not by a function in a query either."""
+    listed = ", ".join(_quoted(file) for file in files)
+    for setting in (
+        f"allowed_paths = [{listed}]",
+        f"memory_limit = '{MEMORY_MAX}'",
+        "temp_directory = ''",
+        "autoinstall_known_extensions = false",
+        "autoload_known_extensions = false",
+        "allow_community_extensions = false",
+        "enable_external_access = false",
+        "lock_configuration = true",
+    ):
+        connection.execute(f"set {setting}")
 
 
 def describe(out: Path) -> Answer:
@@ -97,17 +132,29 @@ def _open(runs: list[RunDirectory], out: Path) -> duckdb.DuckDBPyConnection:
         )
     else:
         connection.execute("create table trials (run_id varchar, trial bigint)")
+    allowed: list[str] = []
     for name, columns in (("intervals", INTERVAL_COLUMNS), ("resources", RESOURCE_COLUMNS)):
-        _view(connection, name, columns, [file for run in runs for file in _tables(run, name)])
+        files = [file for run in runs for file in _tables(run, name, columns)]
+        allowed += files
+        _view(connection, name, columns, files)
+    _lock(connection, allowed)
     return connection
 
 
-def _tables(run: RunDirectory, name: str) -> list[str]:
-    return [
-        str(trial.path / f"{name}.parquet")
-        for trial in run.trials()
-        if (trial.path / f"{name}.parquet").is_file()
-    ]
+def _tables(run: RunDirectory, name: str, columns: Mapping[str, str]) -> list[str]:
+    """The run's tables of a name. One that is damaged or of another version is left out, with a note."""
+    files = []
+    for trial in run.trials():
+        path = trial.path / f"{name}.parquet"
+        if is_table(path, columns):
+            files.append(str(path.absolute()))
+        elif path.exists():
+            print(f"note: left out: {path}: is no table of this version of streamgauge", file=sys.stderr)
+    return files
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _view(
@@ -117,7 +164,7 @@ def _view(
         listed = ", ".join(f'"{column}" {_TYPES[kind]}' for column, kind in columns.items())
         connection.execute(f"create table {name} (run_id varchar, trial integer, {listed})")
         return
-    quoted = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
+    quoted = ", ".join(_quoted(file) for file in files)
     # .../RUN/trials/NNN/intervals.parquet
     connection.execute(
         f"create view {name} as select parse_path(filename)[-4] as run_id, "

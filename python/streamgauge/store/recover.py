@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import time
-from pathlib import Path
 
+from streamgauge.fleet.messages import Interval
 from streamgauge.model.result import TrialResult
-from streamgauge.store.context import TrialContext
+from streamgauge.store.context import EventTime, TrialContext
 from streamgauge.store.directory import RunDirectory, TrialDirectory
 from streamgauge.store.files import read_lines, rescue_logs
+from streamgauge.store.lab import was_killed_here
+from streamgauge.store.ours import is_claimed, remove_claimed
+from streamgauge.store.private import with_home
 
 KILLED = "the lab was killed before the trial ended; what had been measured until then was kept"
 KILLED_EXPERIMENTS = (
@@ -19,33 +21,15 @@ KILLED_EXPERIMENTS = (
 )
 
 
-def is_running(run: RunDirectory) -> bool:
-    """Whether the lab that made this run is still at work (its process id is in `lab.json`)."""
-    try:
-        pid, started = json.loads((run.path / "lab.json").read_text("utf-8"))
-    except (OSError, ValueError, TypeError):
-        return False
-    return process_start(int(pid)) == int(started)
-
-
-def process_start(pid: int) -> int | None:
-    """Start time of a process in clock ticks since boot (/proc/PID/stat, field 22): with the pid it names a
-    process for good. None when there is no such process."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-    except OSError:
-        return None
-    return int(text.rpartition(")")[2].split()[19])
-
-
 def recover(run: RunDirectory) -> list[TrialResult]:
     """Completes a run whose lab did not end it; the results that this made. Nothing is done to a run that
     ended by itself."""
     manifest = run.read_manifest()
+    killed_here = was_killed_here(run)
     made = []
     for trial in run.trials():
-        if not (trial.path / "result.json").is_file():
-            result = _recover_trial(trial)
+        if not trial.ended:
+            result = _recover_trial(trial, killed_here=killed_here)
             if result is not None:
                 made.append(result)
     _recover_durability(run)
@@ -63,7 +47,6 @@ def recover(run: RunDirectory) -> list[TrialResult]:
             }
         )
         run.write_manifest(manifest)
-        (run.path / "lab.json").unlink(missing_ok=True)
     return made
 
 
@@ -83,23 +66,24 @@ def _recover_durability(run: RunDirectory) -> None:
     run.write_durability(report)
 
 
-def _recover_trial(trial: TrialDirectory) -> TrialResult | None:
+def _recover_trial(trial: TrialDirectory, *, killed_here: bool) -> TrialResult | None:
     from streamgauge.analysis.trial import analyse
 
     context = trial.read_context()
     if context is None:
         return None
     last_s, ended_unix_ms = 0.0, context.ended_unix_ms
-    for line in read_lines(trial.path / "intervals.jsonl"):
-        last_s = float(line["start_s"]) + float(line["duration_s"])
-    for line in read_lines(trial.path / "events.jsonl"):
-        ended_unix_ms = max(ended_unix_ms, int(line.get("unix_ms", 0)))
+    for interval in read_lines(trial.path / "intervals.jsonl", Interval):
+        last_s = interval.start_s + interval.duration_s
+    for event in read_lines(trial.path / "events.jsonl", EventTime):
+        ended_unix_ms = max(ended_unix_ms, event.unix_ms)
     if context.schedule_start_unix_ms is not None:
         ended_unix_ms = max(ended_unix_ms, context.schedule_start_unix_ms + int(last_s * 1000))
     if context.status == "running":
         context = _closed(context, last_s, ended_unix_ms)
-    if context.data_directory is not None:
-        _remove_data(Path(context.data_directory), trial)
+    left = clear_data(trial, context, killed_here=killed_here)
+    if left is not None:
+        context = context.model_copy(update={"notes": [*context.notes, left]})
     trial.seal()
     trial.write_context(context)
     result = analyse(context.raw(trial.path))
@@ -107,11 +91,36 @@ def _recover_trial(trial: TrialDirectory) -> TrialResult | None:
     return result
 
 
-def _remove_data(data: Path, trial: TrialDirectory) -> None:
-    """What a killed lab could not wipe: its system died with it, its logs are kept."""
-    if data.is_dir():
-        rescue_logs(data, trial.logs)
-        shutil.rmtree(data, ignore_errors=True)
+def clear_data(trial: TrialDirectory, context: TrialContext | None, *, killed_here: bool) -> str | None:
+    """Removes what a killed lab could not wipe, after its logs were kept; a sentence about what is left where it is, because
+    nothing shows that the lab of this user made it, or that nobody uses it.
+
+    A run may come from anybody and name any directory: only `data` within the trial, and a directory that carries the seal of
+    this user's lab for this trial, are ever removed.
+    """
+    inside = trial.path / "data"
+    told = with_home(context.data_directory) if context is not None and context.data_directory else None
+    # As the lab lays it out: the system's data in a directory that is marked.
+    outside = told.parent if told is not None and told.resolve() != inside.resolve() else None
+    left = []
+    if inside.is_dir() and not inside.is_symlink():
+        if killed_here:
+            rescue_logs(inside, trial.logs)
+            shutil.rmtree(inside, ignore_errors=True)
+        else:
+            left.append(str(inside))
+    if outside is not None:
+        if killed_here and is_claimed(outside, trial.path):
+            rescue_logs(outside, trial.logs)
+            remove_claimed(outside, trial.path)
+        else:
+            left.append(str(told))
+    if not left:
+        return None
+    return (
+        f"data of a system was left where it is ({', '.join(left)}): the lab removes only what it made itself, on this machine "
+        "since it booted; remove it if it is yours"
+    )
 
 
 def _closed(context: TrialContext, last_s: float, ended_unix_ms: int) -> TrialContext:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,31 +13,54 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from streamgauge.fleet.messages import Interval, LatencyEntry
+from streamgauge.fleet.messages import Index, Interval, LatencyEntry, Message, Moment, Span
+from streamgauge.model.errors import InputError
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.store.files import read_lines
 
 ROWS_PER_GROUP = 2000
 """Rows with histograms weigh some tens of kB; a group is what is held in memory at a time."""
 PRODUCER_METRICS = ("publish", "service", "send_delay", "backpressure")
+METRICS = (*PRODUCER_METRICS, "end_to_end")
 
 Row = dict[str, Any]
+
+
+class IntervalLine(Interval):
+    """An interval as it was appended."""
+
+    worker: str = "worker-0"
+
+
+class ResourceLine(Message):
+    """What one scope used in an interval, as it was appended (RESOURCE_COLUMNS)."""
+
+    interval: Index
+    start_s: Moment
+    duration_s: Span
+    scope: str
+    process: str | None = None
+    cpu_s: float | None = None
+    steal_s: float | None = None
+    rss_bytes: int | None = None
+    disk_write_bytes: int | None = None
+    disk_read_bytes: int | None = None
+    flushes: int | None = None
+    flush_s: float | None = None
+    disk_busy_s: float | None = None
 
 
 def write_intervals(lines: Path, table: Path) -> int:
     """Turns `intervals.jsonl` into `intervals.parquet`; the number of rows. Deterministic: same lines, same
     table."""
-    rows = (
-        row
-        for line in read_lines(lines)
-        for row in interval_rows(str(line.pop("worker", "worker-0")), Interval.model_validate(line))
-    )
+    rows = (row for line in read_lines(lines, IntervalLine) for row in interval_rows(line.worker, line))
     return _write(rows, INTERVAL_COLUMNS, table)
 
 
 def write_resources(lines: Path, table: Path) -> int:
     """Turns `resources.jsonl` into `resources.parquet`; the number of rows."""
-    return _write(read_lines(lines), RESOURCE_COLUMNS, table)
+    rows = (line.model_dump() for line in read_lines(lines, ResourceLine))
+    return _write(rows, RESOURCE_COLUMNS, table)
 
 
 def interval_rows(worker: str, interval: Interval) -> Iterator[Row]:
@@ -48,7 +73,7 @@ def interval_rows(worker: str, interval: Interval) -> Iterator[Row]:
         "duration_s": interval.duration_s,
     }
     counters = interval.model_dump(
-        exclude={"index", "start_s", "duration_s", "subscriptions", "latencies", "lanes_cpu_s"}
+        exclude={"worker", "index", "start_s", "duration_s", "subscriptions", "latencies", "lanes_cpu_s"}
     )
     counters["errors"] = json.dumps(counters["errors"])
     yield {**key, "role": "worker", **counters}
@@ -66,7 +91,9 @@ def interval_rows(worker: str, interval: Interval) -> Iterator[Row]:
 def _histograms(entries: Iterable[LatencyEntry]) -> Row:
     row: Row = {"overflow": 0, "negative": 0}
     for entry in entries:
-        row[entry.metric] = base64.b64decode(entry.histogram) if entry.histogram else None
+        if entry.metric not in METRICS:
+            continue  # Of a newer worker.
+        row[entry.metric] = _decoded(entry.histogram) if entry.histogram else None
         row["overflow"] += entry.overflow
         row["negative"] += entry.negative
         if entry.metric in ("publish", "end_to_end"):
@@ -74,11 +101,20 @@ def _histograms(entries: Iterable[LatencyEntry]) -> Row:
     return row
 
 
+def _decoded(histogram: str) -> bytes:
+    try:
+        return base64.b64decode(histogram, validate=True)
+    except ValueError:
+        raise InputError("intervals.jsonl holds a histogram that is not base64") from None
+
+
 def _write(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], table: Path) -> int:
     types = {"string": pyarrow.string(), "binary": pyarrow.binary(), "int32": pyarrow.int32()}
     types |= {"int64": pyarrow.int64(), "float64": pyarrow.float64()}
     schema = pyarrow.schema([(name, types[kind]) for name, kind in columns.items()])
-    temporary = table.with_name(f".{table.name}.tmp")
+    handle, name = tempfile.mkstemp(dir=table.parent, prefix=f".{table.name}.")
+    os.close(handle)
+    temporary = Path(name)
     count = 0
     group: list[Mapping[str, Any]] = []
     with pyarrow.parquet.ParquetWriter(temporary, schema, compression="zstd") as writer:

@@ -8,12 +8,13 @@ sees the two classes below.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
+    from streamgauge.systems.boundary import Untrusted
     from streamgauge.systems.parts import Part
     from streamgauge.systems.security import Security
 
@@ -39,10 +40,13 @@ class Placement(Protocol):
 
     @property
     def shared_host(self) -> str:
-        """The address for a process that is of no node."""
+        """The address for a process that is of no node, which nodes and the lab reach."""
 
     def host(self, node: int) -> str:
-        """The address of a node (1, 2, ...), for its peers, the workers and the lab."""
+        """The address of a node (1, 2, ...) for clients: workers and the lab."""
+
+    def inside(self, node: int) -> str:
+        """The address of a node for its peers and the lab: what no worker has to reach listens there."""
 
     def command(self, node: int, command: Sequence[str]) -> list[str]:
         """A command as it is started on a node."""
@@ -79,8 +83,12 @@ class SystemRequest:
     """Set by experiments on the network, where `System.placed` allows; None: all nodes are on loopback."""
     tls: bool = False
     """Whether a system that is started takes clients over TLS alone, where `System.encrypts` allows."""
+    guarded: bool = False
+    """Whether clients must log in besides, with credentials that are made for the start (`tls` only)."""
     security: Security | None = None
     """How clients reach a cluster that already runs (`connect`); None: in plain text, without credentials."""
+    trusted: bool = False
+    """Whether the user trusts whoever wrote the options (`--trust-file`): they may then run code."""
 
 
 @dataclass(frozen=True)
@@ -232,6 +240,10 @@ class System(abc.ABC):
         """Raises SystemInputError when the request cannot be met, before anything is fetched or started: says
         which levels exist and why.
         """
+
+    def untrusted(self, request: SystemRequest) -> Iterator[Untrusted]:  # noqa: ARG002
+        """What of the options is done for a trusted file alone, because it can run code or reach files elsewhere."""
+        yield from ()
 
     @abc.abstractmethod
     def installed(self, version: str | None = None) -> str | None:

@@ -8,9 +8,9 @@
 
 ROOT is `STREAMGAUGE_CACHE`, else `~/.cache/streamgauge`. An installation appears by one rename after every
 file has been read back, hashed and flushed, so a process that dies in between leaves only rubbish in
-`partial/`. On use each file's size and modification time are compared with the manifest (a fraction of a
-millisecond per file); a file whose time differs is hashed. A broken installation is removed and fetched
-again.
+`partial/`. Before it runs, every file is hashed (Pulsar's 250 MB: 0.4 s) and compared with the manifest and with the
+checksums that streamgauge is released with, where it has them (released.py). A broken installation is removed and
+fetched again. To list what there is, sizes and modification times do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from streamgauge.systems import released
 from streamgauge.systems.base import Progress, SystemFailure
+from streamgauge.waiting import wait_until
 
 MANIFEST = "manifest.json"
 MANIFEST_FORMAT = 1
@@ -90,23 +92,28 @@ class Cache:
         return [version for version in names if self.find(name, version) is not None]
 
     def obtain(
-        self, name: str, version: str, fetch: Callable[[Path], Mapping[str, Any]], progress: Progress
+        self,
+        name: str,
+        version: str,
+        fetch: Callable[[Path], Mapping[str, Any]],
+        progress: Progress,
+        expected: Mapping[str, str] | None = None,
     ) -> Installation:
-        """The installation, fetched if it is absent or broken.
+        """The installation with every file verified, fetched if it is absent or broken.
 
-        `fetch` fills an empty directory and returns where the files came from. Raises SystemFailure when the
-        cache cannot be written, when `fetch` fails, or when another run holds the lock for longer than 30
-        minutes.
+        `fetch` fills an empty directory and returns where the files came from. `expected` is the SHA-256 of each
+        file by its relative path, where it is known beforehand: neither a download nor an installation that differs
+        is used. Raises SystemFailure when the cache cannot be written, when `fetch` fails or brings other files, or
+        when another run holds the lock for longer than 30 minutes.
         """
-        found = self.find(name, version)
-        if found is not None:
-            return found
+        if not self._wrong(name, version, expected):
+            return self._load(name, version)
         try:
             with self._lock(name, version, progress):
-                found = self.find(name, version)  # The run that we waited for may have fetched it.
-                if found is not None:
-                    return found
-                return self._fetch(name, version, fetch, progress)
+                # The run that we waited for may have fetched it.
+                if not self._wrong(name, version, expected):
+                    return self._load(name, version)
+                return self._fetch(name, version, fetch, progress, expected)
         except OSError as error:
             raise SystemFailure(
                 f"cannot write the cache directory {self.root}: {error}; "
@@ -122,12 +129,17 @@ class Cache:
     # ------------------------------------------------------------------ fetching
 
     def _fetch(
-        self, name: str, version: str, fetch: Callable[[Path], Mapping[str, Any]], progress: Progress
+        self,
+        name: str,
+        version: str,
+        fetch: Callable[[Path], Mapping[str, Any]],
+        progress: Progress,
+        expected: Mapping[str, str] | None,
     ) -> Installation:
-        """Fetches under the lock: into `partial/`, hashed, flushed, renamed."""
+        """Fetches under the lock: into `partial/`, hashed, compared, flushed, renamed."""
         path = self.path(name, version)
         if path.exists():
-            faults = self._faults(path, full=False)
+            faults = self._wrong(name, version, expected)
             progress(f"{name} {version} in the cache is damaged ({faults[0]}): fetching it again")
             self._discard(path)
         partial = self.root / "partial"
@@ -141,6 +153,8 @@ class Cache:
             content.mkdir()
             source = fetch(content)
             manifest = _describe(content, name, version, source)
+            if expected is not None:
+                released.refuse(f"{name} {version}", released.different(_checksums(manifest), expected))
             _write_flushed(content / MANIFEST, json.dumps(manifest, indent=1).encode())
             path.parent.mkdir(parents=True, exist_ok=True)
             content.rename(path)
@@ -164,25 +178,33 @@ class Cache:
         directory = self.root / "locks"
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / f"{name}-{version}.lock").open("w") as handle:
-            deadline = time.monotonic() + LOCK_WAIT_S
             said = False
-            while True:
+
+            def missing() -> str | None:
+                nonlocal said
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
                 except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise SystemFailure(
-                            f"another streamgauge has been fetching {name} {version} for "
-                            f"{LOCK_WAIT_S / 60:.0f} minutes (it holds {handle.name}); stop it and try again"
-                        ) from None
                     if not said:
                         progress(f"waiting for another streamgauge that is fetching {name} {version}")
                         said = True
-                    time.sleep(0.2)
+                    return f"another streamgauge to fetch {name} {version}"
+                return None
+
+            late = wait_until(missing, LOCK_WAIT_S, 0.2)
+            if late is not None:
+                raise SystemFailure(f"{late} (it holds {handle.name}); stop it and try again")
             yield
 
     # ------------------------------------------------------------------ verifying
+
+    def _wrong(self, name: str, version: str, expected: Mapping[str, str] | None) -> list[str]:
+        """What is wrong with an installation when every file is read: one sentence per fault."""
+        faults = self.verify(name, version)
+        if faults or expected is None:
+            return faults
+        # The manifest lies beside the files: whoever could change them could change it as well.
+        return released.different(_checksums(_read_manifest(self.path(name, version))), expected)
 
     def _load(self, name: str, version: str) -> Installation:
         path = self.path(name, version)
@@ -192,7 +214,7 @@ class Cache:
             version=version,
             path=path,
             source=manifest["source"],
-            sha256={relative: entry["sha256"] for relative, entry in manifest["files"].items()},
+            sha256=_checksums(manifest),
         )
 
     @staticmethod
@@ -224,6 +246,11 @@ class Cache:
             ):
                 faults.append(f"{relative} has another checksum")
         return faults + [f"{relative} is missing" for relative in files]
+
+
+def _checksums(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """SHA-256 of each file by its relative path."""
+    return {relative: entry["sha256"] for relative, entry in manifest["files"].items()}
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:

@@ -11,23 +11,27 @@ and the program `openssl` is not on every machine.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import ipaddress
-import os
+import secrets
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamgauge.store.files import write_secret
 from streamgauge.systems.base import Placement
-from streamgauge.systems.security import Security, Tls
+from streamgauge.systems.security import Auth, Mechanism, Security, Tls
 
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
 DIRECTORY = "tls"
+USER = "streamgauge"
+"""Who clients are where they must log in."""
 VALID_DAYS = 7
 """Longer than any run; a key that was left behind by a crash is worth nothing after it."""
 CLOCK_TOLERANCE = datetime.timedelta(hours=1)
@@ -47,7 +51,18 @@ class Certificates:
     both: Path
     """Key and certificate in one file, mode 0600."""
     security: Security
-    """How clients reach the server: they trust the authority and nothing else."""
+    """How clients reach the server: they trust the authority and nothing else, and log in where they must."""
+
+    @property
+    def login(self) -> Auth | None:
+        """How clients must log in; None where whoever reaches the server is served."""
+        return self.security.auth
+
+    def private_file(self, name: str, text: str) -> Path:
+        """Writes a file with a secret beside the keys, which goes with them."""
+        path = self.directory / name
+        write_secret(path, text.encode())
+        return path
 
 
 def make_certificates(directory: Path, names: Sequence[str]) -> Certificates:
@@ -71,17 +86,30 @@ def make_certificates(directory: Path, names: Sequence[str]) -> Certificates:
     )
     made.authority.write_bytes(authority_pem)
     made.certificate.write_bytes(certificate_pem)
-    _write_private(made.key, key_pem)
-    _write_private(made.both, key_pem + certificate_pem)
+    write_secret(made.key, key_pem)
+    write_secret(made.both, key_pem + certificate_pem)
     return made
 
 
-def for_nodes(wanted: bool, directory: Path, placement: Placement, nodes: int) -> Certificates | None:
-    """The certificates of a system whose nodes are placed so, below its directory; None where none are wanted."""
+def keys_directory(directory: Path) -> Path:
+    """Where a system's keys are, below its directory."""
+    return directory / DIRECTORY / "keys"
+
+
+def for_nodes(
+    wanted: bool, directory: Path, placement: Placement, nodes: int, login: Mechanism | None = None
+) -> Certificates | None:
+    """The certificates of a system whose nodes are placed so, below its directory; None where none are wanted. `login`:
+    clients get a secret of this start too, with which they log in so.
+    """
     if not wanted:
         return None
     hosts = [placement.shared_host, *(placement.host(node) for node in range(1, nodes + 1))]
-    return make_certificates(directory / DIRECTORY / "keys", hosts)
+    made = make_certificates(keys_directory(directory), hosts)
+    if login is None:
+        return made
+    auth = Auth(login, None if login == "token" else USER, secrets.token_urlsafe(32))
+    return dataclasses.replace(made, security=dataclasses.replace(made.security, auth=auth))
 
 
 def forget(certificates: Certificates | None) -> None:
@@ -164,10 +192,3 @@ def _general_name(name: str) -> x509.GeneralName:
     with contextlib.suppress(ValueError):
         return x509.IPAddress(ipaddress.ip_address(name))
     return x509.DNSName(name)
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    """Never readable by others, not even for a moment."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)

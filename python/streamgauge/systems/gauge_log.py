@@ -30,11 +30,11 @@ from streamgauge.systems.base import (
     SystemRequest,
     TopicPlan,
 )
-from streamgauge.systems.certificates import Certificates, for_nodes, forget, security_of
+from streamgauge.systems.certificates import USER, Certificates, for_nodes, forget, security_of
 from streamgauge.systems.kafka import parse_address
 from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.parts import Part
-from streamgauge.systems.security import Security, secured, told
+from streamgauge.systems.security import Mechanism, Security, secured, told
 
 PART = "node-1"
 READY_PREFIX = "ready "
@@ -153,18 +153,23 @@ class GaugeLog(System):
             raise SystemFailure(str(failure)) from None
         progress(f"starting the reference log ({LEVELS[level]})")
         data = directory / "data"
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if request.volume is not None:
             request.volume(PART, data)
         # A port outside of the kernel's range of source ports: a client could take it while the log is down.
         port = processes.free_ports(1)[0]
         placement = request.placement or ON_LOOPBACK
         command = [str(gauge), "log", "--listen", f"{placement.host(1)}:{port}", "--data", str(data)]
-        certificates = for_nodes(request.tls, directory, placement, request.nodes)
+        login: Mechanism | None = "scram-sha-256" if request.guarded else None
+        certificates = for_nodes(request.tls, directory, placement, request.nodes, login)
         if certificates is not None:
             command += ["--certificate", str(certificates.certificate), "--key", str(certificates.key)]
-        if request.placement is not None:
-            command.append("--insecure")  # The network that is made for it has no one else on it.
+        if certificates is not None and certificates.login is not None:
+            users = certificates.private_file("users", f"{USER}:{certificates.login.secret}\n")
+            command += ["--users", str(users)]
+        elif request.placement is not None:
+            # The network was made for it, or was said to have no one else on it (run --insecure).
+            command.append("--insecure")
         command += [
             "--durability",
             LEVELS[level],
@@ -174,7 +179,7 @@ class GaugeLog(System):
         ]
         process = processes.start("reference log", placement.command(1, command), directory / "gauge-log.log")
         try:
-            processes.wait_until(
+            processes.await_started(
                 lambda: None if _ready_address(process) else "the reference log to be ready",
                 [process],
                 START_TIMEOUT_S,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from streamgauge.systems import maven
-from streamgauge.systems.base import System, SystemFailure
-from streamgauge.systems.cache import Cache
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from streamgauge.systems import maven, released
+from streamgauge.systems.base import Progress, System, SystemFailure
+from streamgauge.systems.cache import Cache, Installation
 from streamgauge.systems.java import find_java
 
 
@@ -22,6 +26,21 @@ class JavaSystem(System):
     def installed(self, version: str | None = None) -> str | None:
         found = self.cache.find(self.name, version or self.default_version)
         return None if found is None else str(found.path)
+
+    def obtain(
+        self, version: str, title: str, fetch: Callable[[Path], Mapping[str, Any]], progress: Progress
+    ) -> Installation:
+        """The installation, verified against the checksums that streamgauge is released with, where it has them. Raises
+        SystemFailure.
+        """
+        expected = released.files(self.name, version)
+
+        def fetch_and_say(into: Path) -> Mapping[str, Any]:
+            source = fetch(into)
+            server = "what Maven's repository says of its own files"
+            return {**source, "checked_against": released.said(title, expected is not None, server, progress)}
+
+        return self.cache.obtain(self.name, version, fetch_and_say, progress, expected)
 
     def missing(self) -> str | None:
         try:

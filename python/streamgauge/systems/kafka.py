@@ -8,12 +8,13 @@ processes), kafka_wire.py (the two requests of the lab's own).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import psutil
 
+from streamgauge.model.format import plural
 from streamgauge.systems import kafka_durability as durability
 from streamgauge.systems import kafka_settings as settings
 from streamgauge.systems import kafka_wire as wire
@@ -29,6 +30,7 @@ from streamgauge.systems.base import (
     SystemRequest,
     TopicPlan,
 )
+from streamgauge.systems.boundary import Untrusted, require_trust
 from streamgauge.systems.cache import Installation
 from streamgauge.systems.java import Java, find_java
 from streamgauge.systems.java_system import JavaSystem
@@ -75,6 +77,7 @@ class Kafka(JavaSystem):
         if request.connect:
             self._check_attached(request, options, where)
             return
+        require_trust(request, self.untrusted(request))
         settings.parse_version(request.version or self.default_version, where)
         if request.nodes not in settings.NODES:
             raise SystemInputError(
@@ -84,6 +87,9 @@ class Kafka(JavaSystem):
         durability.plan(request.level, request.nodes, options, where)
         self._check_machine(request, options, where)
 
+    def untrusted(self, request: SystemRequest) -> Iterator[Untrusted]:
+        return settings.untrusted(request)
+
     @staticmethod
     def _check_machine(request: SystemRequest, options: settings.Options, where: str) -> None:
         """Memory and ports."""
@@ -92,7 +98,7 @@ class Kafka(JavaSystem):
         needed = request.nodes * (heap_mib + settings.BESIDE_THE_HEAP_MIB) * settings.MIB
         if needed > memory:
             raise SystemInputError(
-                f"{where}{request.nodes} node(s) of Kafka with a heap of {heap_mib} MiB each need about "
+                f"{where}{plural(request.nodes, 'node')} of Kafka with a heap of {heap_mib} MiB each need about "
                 f"{needed // settings.MIB} MiB, and this machine has {memory // settings.MIB} MiB; "
                 "set a smaller heap in the system file"
             )
@@ -119,14 +125,13 @@ class Kafka(JavaSystem):
         self._installation(version, find_java(), progress)
 
     def _installation(self, version: str, java: Java, progress: Progress) -> Installation:
-        cache = self.cache
         title = f"Kafka {version}"
-        log = cache.root / "logs" / f"{self.name}-{version}.log"
+        log = self.cache.root / "logs" / f"{self.name}-{version}.log"
 
         def fetch(into: Path) -> Mapping[str, Any]:
             return maven.copy_dependencies(title, artifacts(version), into, java, log, progress)
 
-        return cache.obtain(self.name, version, fetch, progress)
+        return self.obtain(version, title, fetch, progress)
 
     def start(self, request: SystemRequest, directory: Path, progress: Progress) -> RunningSystem:
         self.check(request)
@@ -147,6 +152,7 @@ class Kafka(JavaSystem):
             volume=request.volume,
             placement=request.placement or ON_LOOPBACK,
             tls=request.tls,
+            guarded=request.guarded,
         )
         return start_cluster(launch, progress)
 

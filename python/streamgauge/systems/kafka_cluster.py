@@ -25,6 +25,7 @@ from typing import Any
 
 import psutil
 
+from streamgauge.model.format import every, plural
 from streamgauge.systems import kafka_durability as durability
 from streamgauge.systems import kafka_settings as settings
 from streamgauge.systems import kafka_wire as wire
@@ -42,19 +43,28 @@ from streamgauge.systems.base import (
     Volume,
 )
 from streamgauge.systems.cache import Installation
-from streamgauge.systems.certificates import Certificates, for_nodes, forget, security_of
+from streamgauge.systems.certificates import (
+    USER,
+    Certificates,
+    for_nodes,
+    forget,
+    keys_directory,
+    security_of,
+)
 from streamgauge.systems.java import Java
 from streamgauge.systems.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
 from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.parts import Part
 from streamgauge.systems.processes import ManagedProcess
-from streamgauge.systems.security import Security, secured
+from streamgauge.systems.security import Mechanism, Security, secured
 
 START_TIMEOUT_S = 180.0
 """Far above the usual 5 s: a busy machine starts three JVMs slowly, and a real failure ends the wait at once
 anyway.
 """
 FORMAT_TIMEOUT_S = 120.0
+LOGINS = "logins.conf"
+"""With the password of the clients, where they must log in; beside the keys."""
 ATTEMPTS = 3
 """Starts with fresh ports when another program has taken one between choosing and binding."""
 
@@ -79,6 +89,7 @@ class Launch:
     volume: Volume | None = None
     placement: Placement = ON_LOOPBACK
     tls: bool = False
+    guarded: bool = False
 
     def home(self, node: int) -> Path:
         """The directory of a node (1, 2, ...)."""
@@ -115,7 +126,7 @@ def start_cluster(launch: Launch, progress: Progress) -> RunningKafka:
     """
     _prepare_directory(launch.directory)
     _require_memory(launch)
-    count = "1 node" if launch.nodes == 1 else f"{launch.nodes} nodes"
+    count = plural(launch.nodes, "node")
     progress(f"starting Kafka {launch.version} ({count}, heap {launch.heap_mib} MiB each)")
     for _ in range(ATTEMPTS - 1):
         try:
@@ -136,7 +147,7 @@ def _prepare_directory(directory: Path) -> None:
             "choose another directory"
         )
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         occupied = any(directory.iterdir())
     except OSError as error:
         raise SystemFailure(f"cannot use {directory} for Kafka's data: {error}") from error
@@ -152,7 +163,7 @@ def _require_memory(launch: Launch) -> None:
     needed_mib = launch.nodes * (launch.heap_mib + settings.BESIDE_THE_HEAP_MIB)
     if needed_mib > available_mib:
         raise SystemFailure(
-            f"{launch.nodes} node(s) of Kafka with a heap of {launch.heap_mib} MiB each need about "
+            f"{plural(launch.nodes, 'node')} of Kafka with a heap of {launch.heap_mib} MiB each need about "
             f"{needed_mib} MiB, "
             f"but only {available_mib} MiB are available; close other programs, or set a smaller heap in the "
             "system file"
@@ -183,13 +194,17 @@ def _lay_out(launch: Launch) -> Layout:
     free = processes.free_ports(3 * launch.nodes, avoid=launch.options.ports)
     client_ports = list(launch.options.ports) or free[: launch.nodes]
     controller_ports = free[launch.nodes : 2 * launch.nodes]
-    between_ports = free[2 * launch.nodes :] if launch.tls else []
-    certificates = for_nodes(launch.tls, launch.directory, launch.placement, launch.nodes)
-    clients, controllers, between = (
-        [f"{launch.placement.host(node)}:{port}" for node, port in enumerate(ports, start=1)]
-        for ports in (client_ports, controller_ports, between_ports)
+    hosts = launch.placement
+    is_beyond = any(hosts.host(node) != hosts.inside(node) for node in launch.all_nodes())
+    between_ports = free[2 * launch.nodes :] if launch.tls or is_beyond else []
+    login: Mechanism | None = "plain" if launch.guarded else None
+    certificates = for_nodes(launch.tls, launch.directory, hosts, launch.nodes, login)
+    clients = [f"{hosts.host(node)}:{port}" for node, port in enumerate(client_ports, start=1)]
+    controllers, between = (
+        [f"{hosts.inside(node)}:{port}" for node, port in enumerate(ports, start=1)]
+        for ports in (controller_ports, between_ports)
     )
-    listeners = settings.Listeners(clients, controllers, between)
+    listeners = settings.Listeners(clients, controllers, between, certificates is not None, launch.guarded)
     broker_settings = settings.cluster_settings(launch.nodes, launch.line, launch.options)
     logging = settings.logging_file(launch.line)
     files = {}
@@ -201,12 +216,14 @@ def _lay_out(launch: Launch) -> Layout:
             launch.volume(f"node-{node}", home / "data")
         own = settings.node_settings(node, listeners, str(home / "data"))
         if certificates is not None:
-            own |= settings.tls_settings(str(certificates.both))
+            own |= settings.tls_settings(str(certificates.both), logs_in=launch.guarded)
         heading = f"Kafka {launch.version}, node {node} of {launch.nodes}, written by streamgauge"
         files[f"node-{node}/server.properties"] = settings.properties_text(own | broker_settings, heading)
         files[f"node-{node}/{logging.name}"] = logging.text
     for name, text in files.items():
         (launch.directory / name).write_text(text, encoding="ascii")
+    if certificates is not None and certificates.login is not None:
+        certificates.private_file(LOGINS, settings.logins_text(USER, str(certificates.login.secret)))
     return Layout(client_ports, controller_ports, new_cluster_id(), broker_settings, files, certificates)
 
 
@@ -224,6 +241,8 @@ def new_cluster_id() -> str:
 def node_command(launch: Launch, node: int) -> list[str]:
     """The command line of a node."""
     flags = settings.jvm_flags(launch.heap_mib, launch.options.jvm_flags)
+    if launch.guarded:
+        flags.append(f"-Djava.security.auth.login.config={keys_directory(launch.directory) / LOGINS}")
     return [*_java(launch, node, flags), "kafka.Kafka", "server.properties"]
 
 
@@ -294,7 +313,7 @@ def _wait(launch: Launch, layout: Layout, started: Sequence[processes.ManagedPro
         return None
 
     try:
-        processes.wait_until(
+        processes.await_started(
             waiting_for, started, START_TIMEOUT_S, lambda process: explain(process.log.parent)
         )
     except SystemFailure as failure:
@@ -319,7 +338,7 @@ def _unserved(launch: Launch, layout: Layout, node: int) -> str | None:
         known = len(wire.metadata(host, port, layout.security).brokers)
     except wire.WireError as error:
         return f"answer ({error})"
-    return None if known == launch.nodes else f"know all {launch.nodes} nodes (it knows {known})"
+    return None if known == launch.nodes else f"know {every(launch.nodes, 'node')} (it knows {known})"
 
 
 # ---------------------------------------------------------------------- running

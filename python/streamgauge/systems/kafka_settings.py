@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from streamgauge.systems import boundary
 from streamgauge.systems.base import SystemInputError, SystemRequest
 from streamgauge.systems.options import extra_jvm_flags, known, ports, where_of
 
@@ -60,6 +61,26 @@ RESERVED_BROKER_PREFIXES = {
     "ssl.client.auth": "clients of the lab show no certificate",
     "listener.name.": "the lab lays out the listeners itself; use `ports` and `tls`",
 }
+ALLOWED = boundary.Allowed(
+    # Listeners, which have numbers in them, are reserved; no other number of a broker reaches beyond its own directory.
+    numbers=re.compile(r"[a-z0-9.]+", re.ASCII),
+    words=frozenset(
+        {
+            "cleanup.policy",
+            "compression.type",
+            "group.consumer.migration.policy",
+            "group.coordinator.rebalance.protocols",
+            "inter.broker.protocol.version",
+            "log.cleanup.policy",
+            "log.message.format.version",
+            "log.message.timestamp.type",
+            "message.timestamp.type",
+            "ssl.cipher.suites",
+            "ssl.enabled.protocols",
+            "ssl.protocol",
+        }
+    ),
+)
 RESERVED_TOPIC_KEYS = {
     "replication.factor": "the number of copies follows from `nodes` and the durability level",
     "partitions": "the number of partitions belongs to the workload",
@@ -122,6 +143,12 @@ def parse_options(request: SystemRequest) -> Options:
         broker=_settings(request.options.get("broker"), "broker", RESERVED_BROKER_KEYS, where),
         topic=_settings(request.options.get("topic"), "topic", RESERVED_TOPIC_KEYS, where),
     )
+
+
+def untrusted(request: SystemRequest) -> Iterator[boundary.Untrusted]:
+    """What is done for a trusted file alone. Topics' settings are the brokers' to judge: they name no code."""
+    yield from boundary.jvm_flags(request.options.get("jvm_flags"))
+    yield from boundary.settings("broker", request.options.get("broker"), ALLOWED)
 
 
 def _heap(value: object, where: str) -> int | None:
@@ -242,22 +269,23 @@ class Listeners:
     clients: Sequence[str]
     controllers: Sequence[str]
     between: Sequence[str] = ()
-    """Where brokers listen for each other when clients speak TLS; empty: at the clients' addresses."""
+    """Where brokers listen for each other when clients speak TLS or are elsewhere; empty: at the clients' addresses."""
+    is_encrypted: bool = False
+    """Whether clients speak TLS."""
+    logs_in: bool = False
+    """Whether they must log in besides."""
 
 
 def node_settings(node: int, listeners: Listeners, data: str) -> dict[str, str]:
     """Settings of one node (1, 2, ...) in KRaft's combined mode."""
     voters = ",".join(f"{index}@{address}" for index, address in enumerate(listeners.controllers, start=1))
+    clients = "SSL" if listeners.is_encrypted else "PLAINTEXT"
+    brokers, between = f"{clients}://{listeners.clients[node - 1]}", clients
+    kinds = f"{clients}:{'SASL_SSL' if listeners.logs_in else clients}"
     if listeners.between:
         # What nodes send each other stays in plain text: what is measured is the encryption of clients.
-        brokers = f"SSL://{listeners.clients[node - 1]},INTERNAL://{listeners.between[node - 1]}"
-        between, kinds = "INTERNAL", "SSL:SSL,INTERNAL:PLAINTEXT"
-    else:
-        brokers, between, kinds = (
-            f"PLAINTEXT://{listeners.clients[node - 1]}",
-            "PLAINTEXT",
-            "PLAINTEXT:PLAINTEXT",
-        )
+        brokers += f",INTERNAL://{listeners.between[node - 1]}"
+        between, kinds = "INTERNAL", f"{kinds},INTERNAL:PLAINTEXT"
     return {
         "process.roles": "broker,controller",
         "node.id": str(node),
@@ -271,13 +299,20 @@ def node_settings(node: int, listeners: Listeners, data: str) -> dict[str, str]:
     }
 
 
-def tls_settings(key_and_certificate: str) -> dict[str, str]:
+def tls_settings(key_and_certificate: str, *, logs_in: bool = False) -> dict[str, str]:
     """Settings of the clients' listener; the path of a PEM file with both (KIP-651)."""
-    return {
+    login = {"sasl.enabled.mechanisms": "PLAIN"} if logs_in else {}
+    return login | {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": key_and_certificate,
         "ssl.client.auth": "none",
     }
+
+
+def logins_text(user: str, password: str) -> str:
+    """A JAAS file: the one user whom the clients' listener takes."""
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return f'KafkaServer {{\n  {module} required user_{user}="{password}";\n}};\n'
 
 
 def properties_text(settings: Mapping[str, str], heading: str) -> str:

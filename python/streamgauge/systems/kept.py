@@ -7,7 +7,7 @@ one left it, and works on topics of its own. One that has failed is not kept.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from streamgauge.systems.base import (
     SystemRequest,
     TopicPlan,
 )
+from streamgauge.systems.boundary import Untrusted
 from streamgauge.systems.parts import Part
 
 
@@ -122,6 +123,10 @@ class KeptSystem(System):
         """See System."""
         self._system.check(request)
 
+    def untrusted(self, request: SystemRequest) -> Iterator[Untrusted]:
+        """See System."""
+        return self._system.untrusted(request)
+
     def installed(self, version: str | None = None) -> str | None:
         """See System."""
         return self._system.installed(version)
@@ -140,7 +145,7 @@ class KeptSystem(System):
             self.end()
         if self._running is None:
             require(self._system, request)
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
                 self._running = self._system.start(request, self._directory, progress)
             except BaseException:

@@ -20,11 +20,14 @@ from xml.sax.saxutils import escape
 from streamgauge.systems import processes
 from streamgauge.systems.base import Progress, SystemFailure
 from streamgauge.systems.java import Java
+from streamgauge.waiting import wait_until
 
 INSTALL_HINT = (
     "install Maven (Debian, Ubuntu: apt-get install maven; Fedora: dnf install maven; "
     "macOS: brew install maven)"
 )
+# Without a version Maven takes whatever its repository calls the newest, and runs it.
+PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.9.0"
 TIMEOUT_S = 1200.0
 REPORT_EVERY_S = 3.0
 
@@ -68,7 +71,7 @@ def copy_dependencies(
     with tempfile.TemporaryDirectory(prefix="streamgauge-maven-") as work:
         pom = Path(work) / "pom.xml"
         pom.write_text(_pom(artifacts), encoding="utf-8")
-        goal = ["--file", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
+        goal = ["--file", str(pom), f"{PLUGIN}:copy-dependencies", "-DincludeScope=runtime"]
         _run([*goal, f"-DoutputDirectory={into}"], title, Path(work), java, log, progress)
     return {"from": "maven", "artifacts": [str(artifact) for artifact in artifacts]}
 
@@ -78,7 +81,7 @@ def copy_one(
 ) -> Mapping[str, object]:
     """Puts one file into `into`, without what it depends on. The rest as `copy_dependencies`."""
     with tempfile.TemporaryDirectory(prefix="streamgauge-maven-") as work:
-        goal = ["dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={into}"]
+        goal = [f"{PLUGIN}:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={into}"]
         _run(goal, title, Path(work), java, log, progress)
     return {"from": "maven", "artifacts": [str(artifact)]}
 
@@ -110,23 +113,25 @@ def _run(goal: Sequence[str], title: str, work: Path, java: Java, log: Path, pro
 def _wait(process: processes.ManagedProcess, title: str, progress: Progress) -> None:
     """Waits for Maven and shows that it moves."""
     progress(f"downloading {title} with Maven (about a minute)")
-    deadline = time.monotonic() + TIMEOUT_S
     next_report = time.monotonic() + REPORT_EVERY_S
     reported = 0
-    while process.running():
+
+    def missing() -> str | None:
+        nonlocal next_report, reported
+        if not process.running():
+            return None
         now = time.monotonic()
-        if now > deadline:
-            raise SystemFailure(
-                f"Maven has been downloading {title} for {TIMEOUT_S / 60:.0f} minutes and was stopped; its "
-                f"output is in {process.log}"
-            )
         if now > next_report:
             next_report = now + REPORT_EVERY_S
             jars = process.log.read_bytes().count(b"Downloaded from") if process.log.exists() else 0
             if jars > reported:
                 reported = jars
                 progress(f"downloading {title} with Maven: {jars} files so far")
-        time.sleep(processes.POLL_S)
+        return f"Maven to download {title}"
+
+    late = wait_until(missing, TIMEOUT_S)
+    if late is not None:
+        raise SystemFailure(f"{late}, and stopped it; its output is in {process.log}")
     if process.exit_status() != 0:
         raise SystemFailure(explain_failure(title, process.log))
 

@@ -1,11 +1,12 @@
 """NATS JetStream as a system under test: started on loopback, or a cluster that already runs.
 
-The server is built by `go install` into the cache; without Go, a `nats-server` on the PATH (Debian's package) serves.
+The server is built with Go into the cache; without Go, a `nats-server` on the PATH (Debian's package) serves.
 Around this module: nats_server.py (configuration, processes, reading back). See docs/systems/nats.md.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from streamgauge.systems import processes
+from streamgauge.systems import processes, released
 from streamgauge.systems.base import (
     Describe,
     Level,
@@ -244,6 +245,7 @@ class Nats(System):
             volume=request.volume,
             placement=request.placement or ON_LOOPBACK,
             tls=request.tls,
+            guarded=request.guarded,
         )
         return start_cluster(launch, progress)
 
@@ -260,23 +262,56 @@ def _nothing_to_build_with(version: str) -> str:
 
 
 def build(go: str, version: str, into: Path, log: Path, progress: Progress) -> Mapping[str, Any]:
-    """Builds the server into a directory with `go install`. Raises SystemFailure with Go's words."""
+    """Builds the server into a directory. Raises SystemFailure with Go's words.
+
+    The module's files are hashed here and compared with the checksum that streamgauge is released with. Its go.sum is one of
+    them, so that what it depends on is checked by Go without asking anyone.
+    """
     target = f"{MODULE}@v{version}"
-    progress(f"building NATS {version} with Go (about a minute)")
+    title = f"NATS {version}"
+    progress(f"building {title} with Go (about a minute)")
     log.parent.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "GOBIN": str(into)}
-    process = processes.start(f"go install {target}", [go, "install", target], log, environment=environment)
+    log.unlink(missing_ok=True)
+    _run_go([go, "mod", "download", "-json", target], log, into)
+    sources = _downloaded(log)
+    checksum, expected = released.module_hash(sources, target), released.module(MODULE, version)
+    if expected is not None:
+        released.refuse(title, released.different({target: checksum}, {target: expected}))
+    checked = released.said(title, expected is not None, "what Go's checksum database says", progress)
+    _run_go([go, "build", "-mod=readonly", "-trimpath", "-o", str(into / PROGRAM), "."], log, sources)
+    return {
+        "go_module": target,
+        "go_sum": checksum,
+        "checked_against": checked,
+        "built_by": _go_version(go),
+    }
+
+
+def _run_go(command: Sequence[str], log: Path, directory: Path) -> None:
+    """Runs Go and waits for it. Raises SystemFailure."""
+    title = "go " + " ".join(command[1:])
+    # A workspace of the caller's would put other modules in the place of those that go.sum names.
+    process = processes.start(
+        title, command, log, environment={**os.environ, "GOWORK": "off"}, directory=directory
+    )
     try:
         if not process.wait(time.monotonic() + BUILD_TIMEOUT_S):
-            raise SystemFailure(f"go install {target} took longer than {BUILD_TIMEOUT_S:.0f} s (log: {log})")
+            raise SystemFailure(f"{title} took longer than {BUILD_TIMEOUT_S:.0f} s (log: {log})")
     finally:
         processes.kill([process])
-    if process.exit_status() != 0 or not (into / PROGRAM).is_file():
+    if process.exit_status() != 0:
         raise SystemFailure(
-            f"go install {target} failed (log: {log}); the last lines are:\n{processes.log_tail(log)}\n"
+            f"{title} failed (log: {log}); the last lines are:\n{processes.log_tail(log)}\n"
             "Does the version exist, is it newer than this Go can build, and can Go reach its module proxy (go env GOPROXY)?"
         )
-    return {"go_module": target, "built_by": _go_version(go)}
+
+
+def _downloaded(log: Path) -> Path:
+    """Where `go mod download -json` says that the module's files are. Raises SystemFailure."""
+    found = re.search(r'^\s*"Dir": (".*")', log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    if found is None:
+        raise SystemFailure(f"go mod download does not say where it put the module (log: {log})")
+    return Path(json.loads(found.group(1)))
 
 
 def _go_version(go: str) -> str:

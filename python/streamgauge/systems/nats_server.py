@@ -11,6 +11,7 @@ Below the directory of a cluster:
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from typing import Any, Literal
 
 import httpx
 
+from streamgauge.model.format import plural
 from streamgauge.systems import processes
 from streamgauge.systems.base import (
     Describe,
@@ -36,7 +38,7 @@ from streamgauge.systems.certificates import Certificates, for_nodes, forget, se
 from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.parts import Part
 from streamgauge.systems.processes import ManagedProcess
-from streamgauge.systems.security import secured
+from streamgauge.systems.security import Auth, Mechanism, secured
 
 START_TIMEOUT_S = 60.0
 """Far above the usual half second; a real failure ends the wait at once anyway."""
@@ -46,6 +48,8 @@ MONITOR_TIMEOUT_S = 5.0
 TLS_TIMEOUT_S = 10
 """For a handshake. The default of 2 s is short when hundreds of clients come at once to a busy machine."""
 CLUSTER_NAME = "streamgauge"
+LOGIN = "login.conf"
+"""With the password of the clients, where they must log in; beside the keys."""
 MEMORY_MB_MAX = 256
 """JetStream's memory storage, which the lab does not use."""
 BUFFERED_MSGS_MAX = 100_000
@@ -77,6 +81,7 @@ class Launch:
     volume: Volume | None = None
     placement: Placement = ON_LOOPBACK
     tls: bool = False
+    guarded: bool = False
 
     @property
     def replicas(self) -> int:
@@ -108,14 +113,14 @@ def configuration_file(
     """The configuration file of a node (1, 2, ...). With certificates its clients must speak TLS; what nodes send each other
     stays in plain text.
     """
-    own, host = ports[node - 1], launch.placement.host(node)
+    own, host, inside = ports[node - 1], launch.placement.host(node), launch.placement.inside(node)
     store = launch.directory / f"node-{node}" / "data"
     sync = "  sync_interval: always\n" if launch.sync_always else ""
     text = (
         f"# NATS {launch.version}, node {node} of {launch.nodes}, written by streamgauge\n"
         f"server_name: node-{node}\n"
         f"listen: {host}:{own.client}\n"
-        f"http: {host}:{own.monitor}\n"
+        f"http: {inside}:{own.monitor}\n"
         "jetstream {\n"
         f"  store_dir: {json.dumps(str(store))}\n"
         f"  max_mem: {MEMORY_MB_MAX}MB\n"
@@ -129,14 +134,21 @@ def configuration_file(
             f"tls {{\n  cert_file: {json.dumps(str(certificates.certificate))}\n"
             f"  key_file: {json.dumps(str(certificates.key))}\n  timeout: {TLS_TIMEOUT_S}\n}}\n"
         )
+    if certificates is not None and certificates.login is not None:
+        # Paths are relative to this file.
+        text += f"include '{os.path.relpath(certificates.directory / LOGIN, store.parent)}'\n"
     if launch.nodes > 1:
         routes = ", ".join(
-            f"nats-route://{launch.placement.host(at)}:{one.cluster}" for at, one in enumerate(ports, start=1)
+            f"nats-route://{launch.placement.inside(at)}:{one.cluster}"
+            for at, one in enumerate(ports, start=1)
         )
-        text += (
-            f"cluster {{\n  name: {CLUSTER_NAME}\n  listen: {host}:{own.cluster}\n  routes: [{routes}]\n}}\n"
-        )
+        text += f"cluster {{\n  name: {CLUSTER_NAME}\n  listen: {inside}:{own.cluster}\n  routes: [{routes}]\n}}\n"
     return text
+
+
+def login_file(login: Auth) -> str:
+    """What a node's configuration includes where clients must log in."""
+    return f"authorization {{ user: {json.dumps(login.username)}, password: {json.dumps(login.secret)} }}\n"
 
 
 def _buffered_limit(version: str) -> str:
@@ -147,7 +159,7 @@ def _buffered_limit(version: str) -> str:
 
 def monitor(launch: Launch, node: int, ports: Sequence[Ports], path: str) -> Any:
     """What the monitoring endpoint of a node (1, 2, ...) answers. Raises httpx.HTTPError or ValueError."""
-    address = f"{launch.placement.host(node)}:{ports[node - 1].monitor}"
+    address = f"{launch.placement.inside(node)}:{ports[node - 1].monitor}"
     answer = httpx.get(f"http://{address}{path}", timeout=MONITOR_TIMEOUT_S, trust_env=False)
     answer.raise_for_status()
     return answer.json()
@@ -159,13 +171,13 @@ def start_cluster(launch: Launch, progress: Progress) -> RunningNats:
     Raises SystemFailure with the reason from the log; nothing is left running then.
     """
     try:
-        launch.directory.mkdir(parents=True, exist_ok=True)
+        launch.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         occupied = any(launch.directory.iterdir())
     except OSError as error:
         raise SystemFailure(f"cannot use {launch.directory} for NATS's data: {error}") from error
     if occupied:
         raise SystemFailure(f"{launch.directory} is not empty; NATS is started on fresh data only")
-    count = "1 node" if launch.nodes == 1 else f"{launch.nodes} nodes"
+    count = plural(launch.nodes, "node")
     progress(f"starting NATS {launch.version} ({count}{', sync always' if launch.sync_always else ''})")
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -185,11 +197,14 @@ def _start_once(launch: Launch) -> RunningNats:
     ports = [
         Ports(clients[at], free[launch.nodes + at], free[2 * launch.nodes + at]) for at in range(launch.nodes)
     ]
-    launch.directory.mkdir(parents=True, exist_ok=True)
+    launch.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     file_bytes_max = int(shutil.disk_usage(launch.directory).free * FREE_SHARE / launch.nodes)
     files: dict[str, str] = {}
     started: list[processes.ManagedProcess] = []
-    certificates = for_nodes(launch.tls, launch.directory, launch.placement, launch.nodes)
+    login: Mechanism | None = "plain" if launch.guarded else None
+    certificates = for_nodes(launch.tls, launch.directory, launch.placement, launch.nodes, login)
+    if certificates is not None and certificates.login is not None:
+        certificates.private_file(LOGIN, login_file(certificates.login))
     try:
         for node in range(1, launch.nodes + 1):
             home = launch.directory / f"node-{node}"
@@ -204,7 +219,7 @@ def _start_once(launch: Launch) -> RunningNats:
             log = home / "logs" / "server.log"
             command = launch.placement.command(node, command)
             started.append(processes.start(f"NATS node {node}", command, log, directory=home))
-        processes.wait_until(
+        processes.await_started(
             lambda: _missing(launch, ports), started, START_TIMEOUT_S, lambda process: explain(process.log)
         )
     except BaseException:
@@ -224,7 +239,7 @@ def _missing(launch: Launch, ports: Sequence[Ports]) -> str | None:
         except (httpx.HTTPError, ValueError) as error:
             return f"NATS node {node} to be healthy ({error})"
         if launch.nodes > 1 and not (cluster.get("leader") and cluster.get("cluster_size") == launch.nodes):
-            return f"NATS node {node} to know a leader and {launch.nodes} nodes"
+            return f"NATS node {node} to know a leader and {plural(launch.nodes, 'node')}"
     return None
 
 
@@ -343,7 +358,7 @@ def compare(
             mismatches.append(f"topic {topic} is stored in {read.get('storage')} instead of file")
         replicas = int(found.get("replication_factor") or 0)
         if replicas != expected.replicas:
-            mismatches.append(f"topic {topic} has {replicas} copies instead of {expected.replicas}")
+            mismatches.append(f"topic {topic} has {plural(replicas, 'copy')} instead of {expected.replicas}")
         for key, asked in expected.stream.items():
             if str(read.get(key)) != asked:
                 mismatches.append(f"setting {key} of topic {topic} is {read.get(key)} instead of {asked}")

@@ -45,18 +45,24 @@ HOLD = "echo ready; read -r _"
 
 @dataclass(frozen=True)
 class OnAddress:
-    """All nodes on one address of this machine: there is no network to cut."""
+    """All nodes on one address of this machine: there is no network to cut. Beyond loopback clients alone are served: what
+    the nodes say to each other stays on loopback, where all of them are.
+    """
 
     address: str
 
     @property
     def shared_host(self) -> str:
         """See Placement."""
-        return self.address
+        return LOOPBACK
 
     def host(self, node: int) -> str:  # noqa: ARG002
-        """The address of a node (1, 2, ...)."""
+        """The address of a node (1, 2, ...) for clients."""
         return self.address
+
+    def inside(self, node: int) -> str:  # noqa: ARG002
+        """See Placement."""
+        return LOOPBACK
 
     def command(self, node: int, command: Sequence[str]) -> list[str]:  # noqa: ARG002
         """A command as it is started on a node."""
@@ -64,6 +70,20 @@ class OnAddress:
 
 
 ON_LOOPBACK = OnAddress(LOOPBACK)
+
+
+def is_here(address: str) -> bool:
+    """Whether HOST:PORT is on this machine; False where the name does not resolve."""
+    host = address.rpartition(":")[0].strip("[]") or address
+    try:
+        found = {str(one[4][0]) for one in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    for one in found:
+        with contextlib.suppress(ValueError):
+            own_address(one)
+            return True
+    return False
 
 
 def own_address(text: str) -> OnAddress:
@@ -167,6 +187,10 @@ class Namespaces:
     def host(self, node: int) -> str:
         """The address of a node (1, 2, ...)."""
         return f"{self._subnet}.{node}"
+
+    def inside(self, node: int) -> str:
+        """See Placement: no one else is on this network."""
+        return self.host(node)
 
     def command(self, node: int, command: Sequence[str]) -> list[str]:
         """A command as it is started on a node: nsenter becomes it, so that the process id stays."""

@@ -10,6 +10,11 @@ from typing import Any
 from streamgauge.systems import processes
 from streamgauge.systems.base import SystemInputError, SystemRequest
 
+NOT_THE_BROKER = re.compile(
+    r"(-cp|-classpath|--class-path|-jar|-p|--module-path|-m|--module|--source|--version|-version|--help|-help)(=|$)"
+)
+"""Flags after which a JVM runs something else, trusted or not."""
+
 
 def where_of(request: SystemRequest) -> str:
     """How a message about the request begins: with the system file, if there is one."""
@@ -73,6 +78,6 @@ def extra_jvm_flags(value: object, where: str, own: str, instead: str) -> tuple[
             )
         if re.match(own, flag):
             raise SystemInputError(f"{where}jvm_flags: '{flag}' {instead}")
-        if flag in ("-cp", "-classpath", "--class-path", "-jar"):
+        if NOT_THE_BROKER.match(flag):
             raise SystemInputError(f"{where}jvm_flags: '{flag}' changes what is run and is not allowed")
     return tuple(value)

@@ -17,7 +17,6 @@ import socket
 import stat
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from typing import Any
 from streamgauge.systems import privileges
 from streamgauge.systems.base import SystemFailure, SystemInputError
 from streamgauge.systems.parts import Part, kill_together
+from streamgauge.waiting import wait_until
 
 FUSE = Path("/dev/fuse")
 MOUNTS = Path("/proc/self/mounts")
@@ -101,16 +101,18 @@ class Disk:
         except OSError as error:
             raise SystemFailure(f"{self._command[0]} could not be started: {error.strerror}") from None
         self._process = process
-        deadline_s = time.monotonic() + READY_WITHIN_S
-        while not self._is_ready():
+
+        def missing() -> str | None:
+            if self._is_ready():
+                return None
             if process.poll() is not None:
                 raise SystemFailure(f"no disk that can lose power at {self.mount}: {self._said()}")
-            if time.monotonic() > deadline_s:
-                self.stop()
-                raise SystemFailure(
-                    f"the disk at {self.mount} was not ready within {READY_WITHIN_S:g} s: {self._said()}"
-                )
-            time.sleep(POLL_S)
+            return f"the disk at {self.mount} to be ready"
+
+        late = wait_until(missing, READY_WITHIN_S, POLL_S)
+        if late is not None:
+            self.stop()
+            raise SystemFailure(f"{late}: {self._said()}")
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._connection.settimeout(ANSWER_WITHIN_S)
         self._connection.connect(str(self._socket_path))

@@ -26,6 +26,7 @@ import psutil
 
 from streamgauge.systems.base import SystemFailure
 from streamgauge.systems.guard import identity
+from streamgauge.waiting import wait_until
 
 LOOPBACK = "127.0.0.1"
 STOP_WAIT_S = 30.0
@@ -253,9 +254,7 @@ def stop(processes: Sequence[ManagedProcess], wait_s: float = STOP_WAIT_S) -> li
             _signal_group(process, signal.SIGTERM)
             # A process that an experiment has stopped would never see the SIGTERM.
             _signal_group(process, signal.SIGCONT)
-    deadline = time.monotonic() + wait_s
-    while any(process.running() for process in processes) and time.monotonic() < deadline:
-        time.sleep(POLL_S)
+    wait_until(lambda: next((f"{one.name} to end" for one in processes if one.running()), None), wait_s)
     late = [process.name for process in processes if process.running()]
     kill(processes)
     return late
@@ -281,7 +280,7 @@ def _signal_group(process: ManagedProcess, signal_number: signal.Signals) -> Non
         os.killpg(process.pid, signal_number)
 
 
-def wait_until(
+def await_started(
     waiting_for: Callable[[], str | None],
     processes: Iterable[ManagedProcess],
     timeout_s: float,
@@ -295,19 +294,18 @@ def wait_until(
     process's reason from its log.
     """
     watched = list(processes)
-    deadline = time.monotonic() + timeout_s
-    while True:
+
+    def missing() -> str | None:
         for process in watched:
             ending = process.ending()
             if ending is not None:
                 raise SystemFailure(f"{process.name} {ending} while starting: {explain(process)}")
-        missing = waiting_for()
-        if missing is None:
-            return
-        if time.monotonic() > deadline:
-            explanations = "\n".join(f"{process.name}: {explain(process)}" for process in watched)
-            raise SystemFailure(f"waited {timeout_s:.0f} s for {missing}\n{explanations}")
-        time.sleep(poll_s)
+        return waiting_for()
+
+    late = wait_until(missing, timeout_s, poll_s)
+    if late is not None:
+        explanations = "\n".join(f"{process.name}: {explain(process)}" for process in watched)
+        raise SystemFailure(f"{late}\n{explanations}")
 
 
 def log_tail(path: Path, lines: int = TAIL_LINES) -> str:

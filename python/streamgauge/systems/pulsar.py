@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 import shutil
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import psutil
 
-from streamgauge.systems import maven
+from streamgauge.model.format import plural
+from streamgauge.systems import maven, released
 from streamgauge.systems import pulsar_settings as settings
 from streamgauge.systems.base import (
     Describe,
@@ -30,6 +31,7 @@ from streamgauge.systems.base import (
     SystemRequest,
     TopicPlan,
 )
+from streamgauge.systems.boundary import Untrusted, require_trust
 from streamgauge.systems.cache import Installation
 from streamgauge.systems.java import Java, find_java
 from streamgauge.systems.java_system import JavaSystem
@@ -66,6 +68,7 @@ class Pulsar(JavaSystem):
         if request.connect:
             self._check_attached(request, options, where)
             return
+        require_trust(request, self.untrusted(request))
         settings.parse_version(request.version or self.default_version, where)
         if request.nodes not in settings.NODES:
             raise SystemInputError(
@@ -78,10 +81,13 @@ class Pulsar(JavaSystem):
         memory_mib = psutil.virtual_memory().total // settings.MIB
         if options.needed_mib(request.nodes) > memory_mib:
             raise SystemInputError(
-                f"{where}{request.nodes} node(s) of Pulsar need about {options.needed_mib(request.nodes)} MiB, and this "
+                f"{where}{plural(request.nodes, 'node')} of Pulsar need about {options.needed_mib(request.nodes)} MiB, and this "
                 f"machine has {memory_mib} MiB; set smaller sizes under memory in the system file"
             )
         check_free(options.ports, where)
+
+    def untrusted(self, request: SystemRequest) -> Iterator[Untrusted]:
+        return settings.untrusted(request)
 
     @staticmethod
     def _check_attached(request: SystemRequest, options: settings.Options, where: str) -> None:
@@ -110,17 +116,17 @@ class Pulsar(JavaSystem):
         self._installation(version, find_java(), progress)
 
     def _installation(self, version: str, java: Java, progress: Progress) -> Installation:
-        cache = self.cache
         title = f"Pulsar {version}"
-        log = cache.root / "logs" / f"{self.name}-{version}.log"
+        log = self.cache.root / "logs" / f"{self.name}-{version}.log"
 
         def fetch(into: Path) -> Mapping[str, Any]:
             source = maven.copy_one(title, artifact(version), into, java, log, progress)
+            checksum = released.check_archive(title, the_archive(into))
             progress(f"unpacking {title}")
             unpack(into)
-            return source
+            return {**source, "archive_sha256": checksum}
 
-        return cache.obtain(self.name, version, fetch, progress)
+        return self.obtain(version, title, fetch, progress)
 
     def start(self, request: SystemRequest, directory: Path, progress: Progress) -> RunningSystem:
         self.check(request)
@@ -138,6 +144,7 @@ class Pulsar(JavaSystem):
             volume=request.volume,
             placement=request.placement or ON_LOOPBACK,
             tls=request.tls,
+            guarded=request.guarded,
         )
         return start_cluster(launch, progress)
 
@@ -146,13 +153,19 @@ class Pulsar(JavaSystem):
         return AttachedPulsar(request, settings.parse_options(request))
 
 
-def unpack(directory: Path) -> None:
-    """Replaces the archive in a directory by what is needed of it. Raises SystemFailure for one that is broken."""
+def the_archive(directory: Path) -> Path:
+    """The archive that Maven put into a directory. Raises SystemFailure."""
     archives = list(directory.glob("*.tar.gz"))
     if len(archives) != 1:
         raise SystemFailure(f"Maven was asked for one archive, and {len(archives)} came")
+    return archives[0]
+
+
+def unpack(directory: Path) -> None:
+    """Replaces the archive in a directory by what is needed of it. Raises SystemFailure for one that is broken."""
+    packed = the_archive(directory)
     try:
-        with tarfile.open(archives[0]) as archive:
+        with tarfile.open(packed) as archive:
             for member in archive:
                 # The archive has one directory at its top, which says nothing.
                 name = member.name.partition("/")[2]
@@ -160,8 +173,8 @@ def unpack(directory: Path) -> None:
                     member.name = name
                     archive.extract(member, directory, filter="data")
     except (OSError, tarfile.TarError) as error:
-        raise SystemFailure(f"Pulsar's archive {archives[0].name} cannot be unpacked: {error}") from error
-    archives[0].unlink()
+        raise SystemFailure(f"Pulsar's archive {packed.name} cannot be unpacked: {error}") from error
+    packed.unlink()
     if not (directory / "lib").is_dir() or not (directory / "conf" / "broker.conf").is_file():
         shutil.rmtree(directory / "lib", ignore_errors=True)
         raise SystemFailure(

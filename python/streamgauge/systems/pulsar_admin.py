@@ -13,6 +13,7 @@ import httpx
 
 from streamgauge.systems import processes
 from streamgauge.systems.base import SystemFailure
+from streamgauge.systems.security import Security
 
 TIMEOUT_S = 20.0
 
@@ -20,27 +21,32 @@ TIMEOUT_S = 20.0
 class Web:
     """The web service of a broker or bookie."""
 
-    def __init__(self, port: int, host: str = processes.LOOPBACK, timeout_s: float = TIMEOUT_S) -> None:
-        self._base = f"http://{host}:{port}"
-        self._timeout_s = timeout_s
+    def __init__(
+        self,
+        port: int,
+        host: str = processes.LOOPBACK,
+        timeout_s: float = TIMEOUT_S,
+        security: Security | None = None,
+    ) -> None:
+        """`security`: how it is reached, where not in plain text."""
+        tls = None if security is None else security.tls
+        self._base = f"{'http' if tls is None else 'https'}://{host}:{port}"
+        self._how: dict[str, Any] = {"timeout": timeout_s, "trust_env": False, "follow_redirects": True}
+        if tls is not None:
+            self._how["verify"] = tls.context()
+        if security is not None and security.auth is not None:
+            self._how["headers"] = {"Authorization": f"Bearer {security.auth.secret}"}
 
     def get(self, path: str) -> httpx.Response:
         """Raises httpx.HTTPError, also for a refusal."""
-        answer = httpx.get(self._base + path, timeout=self._timeout_s, trust_env=False, follow_redirects=True)
+        answer = httpx.get(self._base + path, **self._how)
         answer.raise_for_status()
         return answer
 
     def send(self, method: str, path: str, body: Any) -> None:
         """Raises SystemFailure with Pulsar's words."""
         try:
-            answer = httpx.request(
-                method,
-                self._base + path,
-                json=body,
-                timeout=self._timeout_s,
-                trust_env=False,
-                follow_redirects=True,
-            )
+            answer = httpx.request(method, self._base + path, json=body, **self._how)
         except httpx.HTTPError as error:
             raise SystemFailure(f"Pulsar's web service {self._base} does not answer: {error}") from error
         if not answer.is_success:
@@ -70,10 +76,11 @@ def bookies(web: Web) -> list[str]:
 def owner(web: Web, namespace: str, topic: str) -> str | None:
     """host:port of the broker that owns a topic; None when this broker does not say."""
     try:
-        url = web.get(f"/lookup/v2/topic/persistent/{namespace}/{topic}").json().get("brokerUrl")
+        told = web.get(f"/lookup/v2/topic/persistent/{namespace}/{topic}").json()
+        url = told.get("brokerUrl") or told.get("brokerUrlTls")
     except (httpx.HTTPError, ValueError, AttributeError):
         return None
-    return str(url).removeprefix("pulsar://") if url else None
+    return str(url).partition("://")[2] if url else None
 
 
 def create_namespace(

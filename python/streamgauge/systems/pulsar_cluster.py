@@ -25,7 +25,8 @@ from typing import Any, Literal
 import httpx
 import psutil
 
-from streamgauge.systems import processes
+from streamgauge.model.format import plural
+from streamgauge.systems import processes, pulsar_tls
 from streamgauge.systems import pulsar_admin as admin
 from streamgauge.systems import pulsar_bookies as bookies
 from streamgauge.systems import pulsar_ready as ready
@@ -50,7 +51,7 @@ from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.parts import Part
 from streamgauge.systems.processes import ManagedProcess
 from streamgauge.systems.pulsar_durability import Expectation, compare
-from streamgauge.systems.security import secured
+from streamgauge.systems.security import Mechanism, secured
 
 START_TIMEOUT_S = 240.0
 """Far above the usual 30 s: a busy machine starts seven JVMs slowly, and a real failure ends the wait at once anyway."""
@@ -92,6 +93,7 @@ class Launch:
     volume: Volume | None = None
     placement: Placement = ON_LOOPBACK
     tls: bool = False
+    guarded: bool = False
 
     def all_nodes(self) -> range:
         """The nodes' numbers."""
@@ -110,6 +112,13 @@ class Layout:
     certificates: Certificates | None = None
     """With TLS."""
 
+    def web(self, node: int, timeout_s: float = admin.TIMEOUT_S) -> admin.Web:
+        """The web service of a node's broker, as the lab reaches it."""
+        own = self.ports[node - 1]
+        if own.is_plain_closed and own.web_tls is not None:
+            return admin.Web(own.web_tls, own.host, timeout_s, security_of(self.certificates))
+        return admin.Web(own.web, own.host, timeout_s)
+
 
 def start_cluster(launch: Launch, progress: Progress) -> RunningPulsar:
     """Starts everything and waits until every broker is healthy and knows all bookies.
@@ -117,14 +126,14 @@ def start_cluster(launch: Launch, progress: Progress) -> RunningPulsar:
     Raises SystemFailure with the reason from the log; nothing is left running then.
     """
     try:
-        launch.directory.mkdir(parents=True, exist_ok=True)
+        launch.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         occupied = any(launch.directory.iterdir())
     except OSError as error:
         raise SystemFailure(f"cannot use {launch.directory} for Pulsar's data: {error}") from error
     if occupied:
         raise SystemFailure(f"{launch.directory} is not empty; Pulsar is started on fresh data only")
     _require_memory(launch)
-    count = "1 node" if launch.nodes == 1 else f"{launch.nodes} nodes"
+    count = plural(launch.nodes, "node")
     progress(f"starting Pulsar {launch.version} ({count}: ZooKeeper, and a bookie and a broker each)")
     for _ in range(ATTEMPTS - 1):
         try:
@@ -144,7 +153,7 @@ def _require_memory(launch: Launch) -> None:
     needed_mib = launch.options.needed_mib(launch.nodes)
     if needed_mib > available_mib:
         raise SystemFailure(
-            f"{launch.nodes} node(s) of Pulsar need about {needed_mib} MiB, but only {available_mib} MiB are available; "
+            f"{plural(launch.nodes, 'node')} of Pulsar need about {needed_mib} MiB, but only {available_mib} MiB are available; "
             "close other programs, or set smaller sizes under memory in the system file"
         )
 
@@ -172,8 +181,9 @@ def _start_once(launch: Launch, progress: Progress) -> RunningPulsar:
             "bookkeeperAckQuorum": plan.ack_quorum,
         }
         namespace = str(launch.options.client.get("namespace", settings.NAMESPACE))
-        web = admin.Web(layout.ports[0].web, layout.ports[0].host)
-        admin.create_namespace(web, settings.CLUSTER, namespace, quorums, BUNDLES_PER_NODE * launch.nodes)
+        admin.create_namespace(
+            layout.web(1), settings.CLUSTER, namespace, quorums, BUNDLES_PER_NODE * launch.nodes
+        )
     except BaseException:
         # Whatever the reason (Ctrl-C too) nothing stays behind, and data nobody has used needs no orderly shutdown.
         processes.kill(started)
@@ -186,12 +196,15 @@ def _lay_out(launch: Launch) -> Layout:
     """Chooses ports and writes the processes' directories."""
     free = processes.free_ports(1 + 6 * launch.nodes, avoid=launch.options.ports)
     zookeeper = free.pop()
-    certificates = for_nodes(launch.tls, launch.directory, launch.placement, launch.nodes)
+    login: Mechanism | None = "token" if launch.guarded else None
+    certificates = for_nodes(launch.tls, launch.directory, launch.placement, launch.nodes, login)
+    if certificates is not None and login is not None:
+        certificates = pulsar_tls.with_token(certificates)
     ports = []
     for node in launch.all_nodes():
         given = launch.options.ports[node - 1] if launch.options.ports else free.pop()
-        host = launch.placement.host(node)
-        own = settings.NodePorts(given, free.pop(), free.pop(), free.pop(), host)
+        host, inside = launch.placement.host(node), launch.placement.inside(node)
+        own = settings.NodePorts(given, free.pop(), free.pop(), free.pop(), host, inside)
         if launch.tls:
             # The ports of the system file are those of the clients.
             own = dataclasses.replace(own, broker=free.pop(), broker_tls=given, web_tls=free.pop())
@@ -207,7 +220,7 @@ def _lay_out(launch: Launch) -> Layout:
         data = str(launch.directory / f"bookie-{node}" / "data")
         written[f"bookie-{node}"] = settings.bookie_settings(launch.plan, launch.options, address, own, data)
         broker = settings.broker_settings(launch.plan, launch.options, address, own)
-        written[f"broker-{node}"] = broker | settings.tls_settings(own, certificates)
+        written[f"broker-{node}"] = broker | pulsar_tls.tls_settings(own, certificates)
     for name in (*written, SETUP):
         for part in PARTS:
             (launch.directory / name / part).mkdir(parents=True, exist_ok=True)
@@ -293,7 +306,7 @@ def _set_up(launch: Launch, layout: Layout) -> None:
 
 def _wait(started: Sequence[processes.ManagedProcess], waiting_for: Any) -> None:
     try:
-        processes.wait_until(
+        processes.await_started(
             waiting_for, started, START_TIMEOUT_S, lambda process: explain(process.log.parent), poll_s=0.25
         )
     except SystemFailure as failure:
@@ -368,12 +381,12 @@ class RunningPulsar(RunningSystem):
     def leader(self, topic: str) -> str | None:
         """The node of the broker that owns the topic. Of its bookies none leads."""
         namespace = str(self.launch.options.client.get("namespace", settings.NAMESPACE))
-        for own in self.layout.ports:
-            web = admin.Web(own.web, own.host, timeout_s=ready.PROBE_TIMEOUT_S)
+        for asked in self.launch.all_nodes():
+            web = self.layout.web(asked, ready.PROBE_TIMEOUT_S)
             for name in (f"{topic}-partition-0", topic):
                 address = admin.owner(web, namespace, name)
                 for node, other in enumerate(self.layout.ports, start=1):
-                    if address is not None and address == f"{other.host}:{other.broker}":
+                    if address in (f"{other.host}:{other.broker}", f"{other.host}:{other.broker_tls}"):
                         return f"node-{node}"
         return None
 
@@ -390,7 +403,7 @@ class RunningPulsar(RunningSystem):
             node = int(number)
             own = self.layout.ports[node - 1]
             if kind == "broker":
-                return ready.broker_missing(node, own)
+                return ready.broker_missing(node, self.layout)
             missing = ready.bookie_missing(node, own)
             return missing if missing is None else self._insist(name, process) or missing
 
@@ -429,7 +442,7 @@ class RunningPulsar(RunningSystem):
         trouble = []
         for node, own in enumerate(self.layout.ports, start=1):
             try:
-                read[f"bookie-{node}"] = bookies.configuration(own.bookie_http, own.host)
+                read[f"bookie-{node}"] = bookies.configuration(own.bookie_http, own.inside)
             except (httpx.HTTPError, ValueError) as error:
                 trouble.append(f"the settings of bookie {node} could not be read back: {error}")
         expected = Expectation(self.nodes, self.level, self.launch.plan, self.layout.settings)
@@ -439,7 +452,7 @@ class RunningPulsar(RunningSystem):
     def metrics(self) -> Mapping[str, float]:
         found: dict[str, float] = {}
         for node, own in enumerate(self.layout.ports, start=1):
-            for name, value in bookies.metrics(own.bookie_http, own.host).items():
+            for name, value in bookies.metrics(own.bookie_http, own.inside).items():
                 found[f"bookie-{node}.{name}"] = value
         return found
 

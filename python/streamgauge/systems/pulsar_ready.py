@@ -41,7 +41,7 @@ def bookies_missing(layout: Layout) -> str | None:
 
 def bookie_missing(node: int, own: NodePorts) -> str | None:
     """What one bookie waits for."""
-    web = admin.Web(own.bookie_http, own.host, timeout_s=PROBE_TIMEOUT_S)
+    web = admin.Web(own.bookie_http, own.inside, timeout_s=PROBE_TIMEOUT_S)
     try:
         web.get("/api/v1/bookie/is_ready")
     except httpx.HTTPError as error:
@@ -49,21 +49,20 @@ def bookie_missing(node: int, own: NodePorts) -> str | None:
     return None
 
 
-def broker_missing(node: int, own: NodePorts) -> str | None:
+def broker_missing(node: int, layout: Layout) -> str | None:
     """What one broker waits for."""
-    fault = admin.is_healthy(admin.Web(own.web, own.host))
+    fault = admin.is_healthy(layout.web(node))
     return None if fault is None else f"broker {node} to be healthy ({fault})"
 
 
 def brokers_missing(launch: Launch, layout: Layout) -> str | None:
     """The first broker that is not healthy, or does not know all bookies."""
-    for node, own in enumerate(layout.ports, start=1):
-        missing = broker_missing(node, own)
+    for node in launch.all_nodes():
+        missing = broker_missing(node, layout)
         if missing is not None:
             return missing
-        web = admin.Web(own.web, own.host)
         try:
-            known = len(admin.bookies(web))
+            known = len(admin.bookies(layout.web(node)))
         except (httpx.HTTPError, ValueError) as error:
             return f"broker {node} to know the bookies ({error})"
         if known != launch.nodes:

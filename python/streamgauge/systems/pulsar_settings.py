@@ -12,13 +12,14 @@ both use it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
+from streamgauge.model.format import plural
+from streamgauge.systems import boundary
 from streamgauge.systems.base import Level, SystemInputError, SystemRequest
-from streamgauge.systems.certificates import Certificates
 from streamgauge.systems.options import extra_jvm_flags, known, mapping, ports, where_of
 
 Journal = Literal["sync", "async_journal", "async_bypass"]
@@ -114,6 +115,31 @@ RESERVED_BOOKIE_KEYS = frozenset(
         "journalSyncData",
     }
 )
+BROKER_ALLOWED = boundary.Allowed(
+    numbers=re.compile(
+        r"(managedLedger|managedCursor|bookkeeperClient|bookkeeperNumber|dispatch|max|num|backlogQuota|loadBalancer|subscription"
+        r"|activeConsumer|delayedDelivery|acknowledgment|brokerDeduplication|brokerDelete|brokerPublisher|topicPublisher"
+        r"|ttlDuration|defaultRetention|defaultNumber|defaultNumPartitions|preciseDispatcher|preciseTimeBasedBacklog"
+        r"|keepAlive|replicat|cursor|enableBusyWait)\w*",
+        re.ASCII,
+    ),
+    words=frozenset(
+        {
+            "backlogQuotaDefaultRetentionPolicy",
+            "managedLedgerCursorInfoCompressionType",
+            "managedLedgerDigestType",
+            "managedLedgerInfoCompressionType",
+        }
+    ),
+)
+"""Classes (interceptors, authentication, protocol handlers), functions, listeners and directories are not among them."""
+BOOKIE_ALLOWED = boundary.Allowed(
+    numbers=re.compile(
+        r"(journal|dbStorage_|num|flush|write|read|gc|minorCompaction|majorCompaction|compaction|entryLog|logSizeLimit"
+        r"|skipList|sortedLedger|openFile|pageSize|pageLimit|max|min|server(Tcp|Num)|disk|rereplication|auditor|openLedger)\w*",
+        re.ASCII,
+    )
+)
 
 
 # ---------------------------------------------------------------------- options of a system file
@@ -188,6 +214,13 @@ def parse_options(request: SystemRequest) -> Options:
         client={**studied.client, **_client(given.get("client"), where)},
         admin=_admin(given.get("admin"), where),
     )
+
+
+def untrusted(request: SystemRequest) -> Iterator[boundary.Untrusted]:
+    """What is done for a trusted file alone."""
+    yield from boundary.jvm_flags(request.options.get("jvm_flags"))
+    yield from boundary.settings("broker", request.options.get("broker"), BROKER_ALLOWED)
+    yield from boundary.settings("bookie", request.options.get("bookie"), BOOKIE_ALLOWED)
 
 
 def _memory(value: object, where: str) -> dict[str, int]:
@@ -285,7 +318,7 @@ def plan(level: Level | None, nodes: int, options: Options, where: str) -> Plan:
     level = level or level_of(2 if nodes >= 3 else 1, wants_sync)
     if level in ("L1", "L2") and nodes < 3:
         raise SystemInputError(
-            f"{where}durability {level} cannot be had from Pulsar on {nodes} node(s): it means that two of three bookies "
+            f"{where}durability {level} cannot be had from Pulsar on {plural(nodes, 'node')}: it means that two of three bookies "
             "have a message before it is acknowledged. On one node there are L3 (fsynced journal) and L4 (journal in the "
             "page cache, or none); start three nodes (--nodes 3) for L1 and L2"
         )
@@ -312,10 +345,17 @@ class NodePorts:
     bookie: int
     bookie_http: int
     host: str = "127.0.0.1"
-    """The node's address."""
+    """The node's address for clients."""
+    inside: str = "127.0.0.1"
+    """Its address for the other nodes and the lab."""
     broker_tls: int | None = None
     web_tls: int | None = None
-    """With TLS: where clients connect. Brokers reach each other at the other two, in plain text."""
+    """With TLS: where clients connect. Brokers reach each other at the other two, in plain text, on loopback alone."""
+
+    @property
+    def is_plain_closed(self) -> bool:
+        """Whether there are no listeners in plain text: those of a broker are all at one address, which others reach."""
+        return self.broker_tls is not None and self.host != self.inside
 
 
 def zookeeper_settings(port: int, data: str, host: str) -> dict[str, str]:
@@ -338,15 +378,17 @@ def bookie_settings(
     direct_mib = options.memory_mib["bookie_direct"]
     return {
         "metadataServiceUri": f"metadata-store:zk:{zookeeper}",
-        "advertisedAddress": ports.host,
+        "advertisedAddress": ports.inside,
         "allowLoopback": "true",
+        # With any name the bookie listens at its own address, and without one on every interface.
+        "listeningInterface": "lo",
         "bookiePort": str(ports.bookie),
         "journalDirectory": f"{data}/journal",
         "ledgerDirectories": f"{data}/ledgers",
         "indexDirectories": f"{data}/ledgers",
         # Settings and metrics are read there.
         "httpServerEnabled": "true",
-        "httpServerHost": ports.host,
+        "httpServerHost": ports.inside,
         "httpServerPort": str(ports.bookie_http),
         "prometheusStatsHttpEnable": "false",
         # Quantiles are those of the last whole stretch of this length; a minute is longer than most trials.
@@ -361,19 +403,6 @@ def bookie_settings(
         "journalMaxBackups": "0",
         **JOURNALS[plan.journal],
         **options.bookie,
-    }
-
-
-def tls_settings(ports: NodePorts, certificates: Certificates | None) -> dict[str, str]:
-    """The listeners of a broker for clients that speak TLS; none without certificates."""
-    if certificates is None:
-        return {}
-    return {
-        "brokerServicePortTls": str(ports.broker_tls),
-        "webServicePortTls": str(ports.web_tls),
-        "tlsCertificateFilePath": str(certificates.certificate),
-        "tlsKeyFilePath": str(certificates.key),
-        "tlsTrustCertsFilePath": str(certificates.authority),
     }
 
 

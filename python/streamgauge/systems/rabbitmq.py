@@ -7,12 +7,13 @@ Around this module: rabbitmq_settings.py (options, levels, files) and rabbitmq_n
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import psutil
 
+from streamgauge.model.format import plural
 from streamgauge.systems import rabbitmq_settings as settings
 from streamgauge.systems.base import (
     Describe,
@@ -26,6 +27,7 @@ from streamgauge.systems.base import (
     SystemRequest,
     TopicPlan,
 )
+from streamgauge.systems.boundary import Untrusted, require_trust
 from streamgauge.systems.options import check_free, where_of
 from streamgauge.systems.rabbitmq_nodes import LIBRARY, Launch, start_cluster
 from streamgauge.systems.security import refuse_both, secured, told
@@ -59,6 +61,7 @@ class RabbitMq(System):
         if request.connect:
             self._check_attached(request, options, where)
             return
+        require_trust(request, self.untrusted(request))
         if request.nodes not in settings.NODES:
             raise SystemInputError(
                 f"{where}nodes {request.nodes}: the lab runs RabbitMQ on 1 or 3 nodes; an even number tolerates "
@@ -74,12 +77,15 @@ class RabbitMq(System):
         needed = request.nodes * (options.memory_mb + BESIDE_MIB) * 1_000_000
         if needed > psutil.virtual_memory().total:
             raise SystemInputError(
-                f"{where}{request.nodes} node(s) of RabbitMQ with memory_mb {options.memory_mb} need about "
+                f"{where}{plural(request.nodes, 'node')} of RabbitMQ with memory_mb {options.memory_mb} need about "
                 f"{needed // 1_000_000} MB, more than this machine has; set a smaller memory_mb in the system file"
             )
         if options.amqp:
             raise SystemInputError(f"{where}amqp is for a broker that already runs (connect)")
         check_free((*options.ports, *options.stream_ports), where)
+
+    def untrusted(self, request: SystemRequest) -> Iterator[Untrusted]:
+        return settings.untrusted(request)
 
     @staticmethod
     def _check_attached(request: SystemRequest, options: settings.Options, where: str) -> None:

@@ -28,6 +28,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from streamgauge.model.format import plural
+from streamgauge.store.files import write_secret
 from streamgauge.systems import processes
 from streamgauge.systems import rabbitmq_settings as settings
 from streamgauge.systems.base import (
@@ -51,6 +53,7 @@ LIBRARY = Path("/usr/lib/rabbitmq")
 START_TIMEOUT_S = 120.0
 """Far above the usual 5 s: a busy machine starts Erlang slowly, and a real failure ends the wait at once."""
 TOOL_TIMEOUT_S = 60.0
+ON_LOOPBACK_ALONE = "-kernel inet_dist_use_interface {127,0,0,1}"
 ATTEMPTS = 3
 """Starts with fresh ports when another program has taken one between choosing and binding."""
 READ_BACK = (
@@ -114,7 +117,7 @@ def start_cluster(launch: Launch, progress: Progress) -> RunningRabbitMq:
         raise SystemFailure(
             f"{launch.directory}: RabbitMQ cannot keep its data below a path with a space; choose another directory"
         )
-    count = "1 node" if launch.nodes == 1 else f"{launch.nodes} nodes"
+    count = plural(launch.nodes, "node")
     kind = "streams" if launch.plan.queue == "stream" else f"{launch.plan.queue} queues"
     progress(f"starting RabbitMQ {launch.version} ({count}, {kind})")
     for attempt in range(ATTEMPTS):
@@ -176,6 +179,7 @@ def _lay_out(launch: Launch) -> Layout:
     names = [node_name(node) for node in launch.all_nodes()]
     certificates = for_nodes(launch.tls, launch.directory, ON_LOOPBACK, launch.nodes)
     files = {}
+    launch.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for node in launch.all_nodes():
         for name in ("logs", "data", "generated", "schema"):
             (launch.home(node) / name).mkdir(parents=True, exist_ok=True)
@@ -191,9 +195,7 @@ def _lay_out(launch: Launch) -> Layout:
         (launch.directory / name).write_text(text, encoding="ascii")
     home = launch.directory / "home"
     home.mkdir(exist_ok=True)
-    cookie = home / ".erlang.cookie"
-    cookie.write_text(secrets.token_hex(20), encoding="ascii")
-    cookie.chmod(0o400)
+    write_secret(home / ".erlang.cookie", secrets.token_hex(20).encode(), 0o400)
     distribution_ports = list(islice(free, launch.nodes))
     return Layout(client_ports, stream_ports, distribution_ports, next(free), files, certificates)
 
@@ -214,7 +216,7 @@ def _base_environment(launch: Launch, layout: Layout) -> dict[str, str]:
 
 def _environment(launch: Launch, layout: Layout, node: int) -> dict[str, str]:
     home = launch.home(node)
-    erlang = "-kernel inet_dist_use_interface {127,0,0,1}"
+    erlang = ON_LOOPBACK_ALONE
     if launch.options.schedulers is not None:
         erlang += f" +S {launch.options.schedulers}:{launch.options.schedulers}"
     return _base_environment(launch, layout) | {
@@ -232,12 +234,14 @@ def _environment(launch: Launch, layout: Layout, node: int) -> dict[str, str]:
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "enabled_plugins"),
         "RABBITMQ_FEATURE_FLAGS_FILE": str(home / "feature_flags"),
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": erlang,
+        # rabbitmqctl is an Erlang node too, and listens while it runs.
+        "RABBITMQ_CTL_ERL_ARGS": ON_LOOPBACK_ALONE,
     }
 
 
 def _wait_for(launch: Launch, layout: Layout, node: int, started: Sequence[processes.ManagedProcess]) -> None:
     """Waits until a node says in its log that it has started, and takes connections."""
-    processes.wait_until(
+    processes.await_started(
         lambda: _node_missing(launch, layout, node, starts=1),
         started,
         START_TIMEOUT_S,
@@ -489,7 +493,7 @@ def compare(
             levels.append(settings.level_of(kind, plan.persistent, wal_fsync, copies))
             if (kind, copies) != (plan.queue, plan.copies):
                 mismatches.append(
-                    f"queue {queue['name']} is {kind} with {copies} copies instead of {plan.queue} with {plan.copies}"
+                    f"queue {queue['name']} is {kind} with {plural(copies, 'copy')} instead of {plan.queue} with {plan.copies}"
                 )
             found |= {"topic.queue": kind, "topic.copies": copies, "topic.durable": queue.get("durable")}
     if any(level != plan.level for level in levels):

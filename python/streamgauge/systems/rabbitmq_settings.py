@@ -14,10 +14,12 @@ Two things decide how durable a message is in RabbitMQ: what kind of queue it go
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from streamgauge.model.format import plural
+from streamgauge.systems import boundary
 from streamgauge.systems.base import Level, SystemInputError, SystemRequest
 from streamgauge.systems.certificates import Certificates
 from streamgauge.systems.options import where_of
@@ -56,6 +58,29 @@ OPTION_KEYS = frozenset(
         "virtual_host",
     }
 )
+ALLOWED = boundary.Allowed(
+    numbers=re.compile(
+        r"(channel_max|connection_max|max_message_size|heartbeat|frame_max|initial_frame_max|handshake_timeout|consumer_timeout"
+        r"|vm_memory_high_watermark[\w.]*|disk_free_limit\.\w+|(stream\.)?tcp_listen_options\.[\w.]+|num_acceptors\.\w+"
+        r"|collect_statistics_interval|raft\.(?!data_dir)\w+|mirroring_sync_\w+|msg_store_\w+|queue_index_\w+|classic_queue\.\w+"
+        r"|stream\.(initial_credits|credits_required_for_unblocking|frame_max|heartbeat)|background_gc_\w+|lazy_queue_\w+"
+        r"|quorum_\w+|delegate_count|net_ticktime|queue_leader_locator|channel_operation_timeout)",
+        re.ASCII,
+    ),
+    words=frozenset(
+        {
+            "cluster_partition_handling",
+            "collect_statistics",
+            "log.console.level",
+            "log.file.level",
+            "queue_leader_locator",
+            "queue_master_locator",
+            "vm_memory_calculation_strategy",
+        }
+    ),
+)
+"""Lines for rabbitmq.conf. Listeners, users, files of logs and definitions, back ends and discovery are not among them."""
+RESERVED_CONFIG = re.compile(r"(stream\.)?listeners\.|stream\.advertised_")
 
 
 @dataclass(frozen=True)
@@ -145,9 +170,25 @@ def parse_options(request: SystemRequest) -> Options:
         ports=_ports("ports", given.get("ports"), request.nodes, where),
         stream_ports=_ports("stream_ports", given.get("stream_ports"), request.nodes, where),
         amqp=_addresses(given.get("amqp"), where),
-        config={str(key): _text(value) for key, value in config.items()},
+        config={str(key): _line(str(key), _text(value), where) for key, value in config.items()},
         client=_client_options(given, protocol, queue, where),
     )
+
+
+def untrusted(request: SystemRequest) -> Iterator[boundary.Untrusted]:
+    """What is done for a trusted file alone."""
+    return boundary.settings("config", request.options.get("config"), ALLOWED)
+
+
+def _line(key: str, value: str, where: str) -> str:
+    """The value of one line of rabbitmq.conf. Raises SystemInputError for what would be more than that line, or a listener."""
+    if not re.fullmatch(r"[\w.$-]+", key, re.ASCII) or "\n" in value or "\r" in value:
+        raise SystemInputError(f"{where}config.{key}: expected the name of a setting and a value of one line")
+    if RESERVED_CONFIG.match(key):
+        raise SystemInputError(
+            f"{where}config.{key} cannot be set: the lab binds the nodes to loopback itself; use ports and stream_ports"
+        )
+    return value
 
 
 def _client_options(
@@ -199,7 +240,7 @@ def _ports(key: str, value: Any, nodes: int, where: str) -> tuple[int, ...]:
     ports = value if isinstance(value, list) else [value]
     if len(ports) != nodes or any(not isinstance(port, int) or not 1 <= port <= 65535 for port in ports):
         raise SystemInputError(
-            f"{where}{key}: expected one port from 1 to 65535 for each of {nodes} node(s), found {value}"
+            f"{where}{key}: expected one port from 1 to 65535 for each of {plural(nodes, 'node')}, found {value}"
         )
     return tuple(ports)
 
@@ -265,7 +306,7 @@ def _refusal(level: Level, nodes: int, options: Options, where: str) -> str:
     if options.persistent is not None:
         asked += f" and persistent: {str(options.persistent).lower()}"
     return (
-        f"{where}{asked} on {nodes} node(s). A classic queue keeps one copy: L3 (persistent messages, fsynced "
+        f"{where}{asked} on {plural(nodes, 'node')}. A classic queue keeps one copy: L3 (persistent messages, fsynced "
         "before the confirm) and L4 (transient). Quorum queues give L1 and L2 on three nodes, L3 and L4 on one; "
         "mirrored queues give L1 (persistent) and L2 (transient) on three; streams, which never fsync before the "
         "confirm, L2 on three and L4 on one. "

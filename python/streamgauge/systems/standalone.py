@@ -45,6 +45,7 @@ from streamgauge.systems.cache import cache_root
 from streamgauge.systems.guard import identity, kill_group
 from streamgauge.systems.processes import POLL_S, log_tail
 from streamgauge.systems.registry import systems
+from streamgauge.waiting import wait_until
 
 UP_TIMEOUT_S = 420.0
 """Above all that a start may wait for by itself, so that its own message comes first."""
@@ -96,7 +97,7 @@ def up(name: str, request: SystemRequest, progress: Progress) -> Standalone:
         system.install(request.version, progress)
         _end_processes(now)
         shutil.rmtree(now.directory, ignore_errors=True)
-        now.directory.mkdir(parents=True)
+        now.directory.mkdir(mode=0o700, parents=True)
         _write_json(now.directory / "request.json", _request_as_json(request))
         with (now.directory / "supervisor.log").open("ab") as log:
             supervisor = subprocess.Popen(
@@ -208,8 +209,10 @@ def _await_up(name: str, supervisor: subprocess.Popen[bytes], progress: Progress
     """Shows the supervisor's progress until the system is up."""
     log = _directory(name) / "supervisor.log"
     shown = 0
-    deadline = time.monotonic() + UP_TIMEOUT_S
-    while True:
+    now = status(name)
+
+    def missing() -> str | None:
+        nonlocal shown, now
         ended = supervisor.poll() is not None  # Asked first: what it wrote before it ended is then complete.
         lines = log.read_text(errors="replace").splitlines(keepends=True)
         for line in lines[shown:]:
@@ -218,12 +221,15 @@ def _await_up(name: str, supervisor: subprocess.Popen[bytes], progress: Progress
                 progress(line.strip())
         now = status(name)
         if now.state == "up":
-            return now
+            return None
         if ended:
             raise SystemFailure(now.message or f"the supervisor of {name} ended: {log_tail(log)}")
-        if time.monotonic() > deadline:
-            raise SystemFailure(f"{name} is not up after {UP_TIMEOUT_S:.0f} s; see {log}")
-        time.sleep(POLL_S)
+        return f"{name} to be up"
+
+    late = wait_until(missing, UP_TIMEOUT_S, POLL_S)
+    if late is not None:
+        raise SystemFailure(f"{late}; see {log}")
+    return now
 
 
 def _alive(pid: int, start: str) -> bool:
@@ -236,10 +242,7 @@ def _end(pid: int, start: str | None, wait_s: float) -> bool:
         return False
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + wait_s
-    while _alive(pid, start) and time.monotonic() < deadline:
-        time.sleep(POLL_S)
-    if _alive(pid, start):
+    if wait_until(lambda: f"process {pid} to end" if _alive(pid, start) else None, wait_s, POLL_S):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)  # Its guard ends the system's processes.
     return True
@@ -247,9 +250,11 @@ def _end(pid: int, start: str | None, wait_s: float) -> bool:
 
 def _end_processes(known: Standalone) -> bool:
     """Ends processes of the system that outlived supervisor and guard. True when there were any."""
-    deadline = time.monotonic() + 2.0
-    while time.monotonic() < deadline and any(_alive(*process) for process in known.processes.values()):
-        time.sleep(POLL_S)  # The guard may be at it.
+
+    def missing() -> str | None:
+        return "the guard to end them" if any(_alive(*one) for one in known.processes.values()) else None
+
+    wait_until(missing, 2.0, POLL_S)
     left = [process for process in known.processes.values() if _alive(*process)]
     for pid, start in left:
         kill_group(pid, start)
@@ -272,6 +277,7 @@ def _request_as_json(request: SystemRequest) -> dict[str, Any]:
         "options": _plain(request.options),
         "source": request.source,
         "tls": request.tls,
+        "trusted": request.trusted,
     }
 
 
@@ -285,8 +291,10 @@ def _plain(value: object) -> object:
 
 
 def _write_json(path: Path, content: object) -> None:
-    """Replaces a file at once: a reader sees the old or the new content."""
+    """Replaces a file at once: a reader sees the old or the new content. Options hold passwords, so it is for its owner alone."""
     temporary = path.with_name(path.name + ".new")
+    temporary.unlink(missing_ok=True)
+    temporary.touch(mode=0o600)
     temporary.write_text(json.dumps(content, indent=1) + "\n")
     temporary.replace(path)
 

@@ -18,6 +18,7 @@ mod connection;
 mod consumer;
 mod errors;
 mod fetch;
+pub(crate) mod fuzzing;
 mod lane;
 mod link;
 mod messages;
@@ -102,7 +103,7 @@ fn access(endpoint: &Endpoint) -> Result<Access, ClientError> {
         if !matches!(port, Some(Ok(1..))) {
             return Err(ClientError::input(
                 format!("system.bootstrap[{at}]"),
-                format!("expected host:port, got {server:?}"),
+                "expected host:port",
             ));
         }
     }

@@ -338,7 +338,7 @@ impl Consumer {
 
 /// Hands the messages of a whole batch from offset `from` on to `receive`. Returns the offset after the batch and how many messages it
 /// held; Err: that offset, of a batch that is corrupt.
-fn hand_over(
+pub(super) fn hand_over(
     batch: &[u8],
     from: i64,
     decompressor: &mut Decompressor,
@@ -362,7 +362,7 @@ fn hand_over(
     };
     let mut records = Records::new(bytes, header.records);
     while let Some((delta, value)) = records.next().map_err(|_| header.next_offset)? {
-        if header.base_offset + delta >= from {
+        if header.base_offset.saturating_add(delta) >= from {
             receive(value);
         }
     }

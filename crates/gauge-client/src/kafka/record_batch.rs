@@ -25,7 +25,7 @@ pub(crate) const HEADER_BYTES: usize = 61;
 pub(crate) const PREFIX_BYTES: usize = 12;
 
 const MAGIC: u8 = 2;
-const CRC_FROM: usize = 21;
+pub(crate) const CRC_FROM: usize = 21;
 /// Bits of the attributes.
 const COMPRESSION_MASK: i16 = 0x07;
 const CONTROL: i16 = 0x20;

@@ -238,7 +238,7 @@ impl NatsAdmin {
 }
 
 /// Whether a stream can be used as it was asked for. A server that is no part of a cluster names no leader.
-fn is_led(answer: &Value) -> bool {
+pub(super) fn is_led(answer: &Value) -> bool {
     let replicas = answer["config"]["num_replicas"].as_u64().unwrap_or(1);
     let cluster = &answer["cluster"];
     if replicas <= 1 {

@@ -12,6 +12,7 @@ mod answer;
 mod chunks;
 mod connection;
 mod consumer;
+pub(crate) mod fuzzing;
 mod login;
 mod names;
 mod options;

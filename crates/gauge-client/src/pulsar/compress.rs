@@ -91,6 +91,12 @@ impl Compressor {
     }
 }
 
+const UNKNOWN_CODEC: Malformed = Malformed("messages compressed with an unknown codec");
+
+/// How many bytes a byte can become at most, by the number of the codec: none; LZ4, a byte of a match's length is 255 bytes; zlib, two bits
+/// are a match of 258; zstd, a block of 4 bytes repeats one for 128 KiB; Snappy, 3 bytes copy 64.
+const RATIOS_MAX: [usize; 5] = [1, 255, 1032, 32 << 10, 22];
+
 /// Decompresses batches of any codec into a buffer that is used again.
 pub(super) struct Decompressor {
     zlib: Decompress,
@@ -117,6 +123,16 @@ impl Decompressor {
         if bytes > DECOMPRESSED_BYTES_MAX {
             return Err(Malformed("compressed messages longer than 128 MiB"));
         }
+        // What no message of this length can become is a lie, and not worth the memory.
+        let ratio_max = usize::try_from(codec)
+            .ok()
+            .and_then(|codec| RATIOS_MAX.get(codec));
+        let Some(&ratio_max) = ratio_max else {
+            return Err(UNKNOWN_CODEC);
+        };
+        if bytes > messages.len().saturating_mul(ratio_max) {
+            return Err(BROKEN);
+        }
         self.out.clear();
         self.out.resize(bytes, 0);
         let out = &mut self.out[..];
@@ -138,7 +154,7 @@ impl Decompressor {
                 decoder.decompress_to_buffer(messages, out).map_err(|_| BROKEN)?
             }
             4 => self.snappy.decompress(messages, out).map_err(|_| BROKEN)?,
-            _ => return Err(Malformed("messages compressed with an unknown codec")),
+            _ => return Err(UNKNOWN_CODEC),
         };
         if written != bytes {
             return Err(BROKEN);

@@ -123,7 +123,7 @@ fn text(server: &str, request: &Request<'_>) -> Vec<u8> {
 }
 
 /// A whole answer, after which the server has closed the connection.
-fn parse(bytes: &[u8]) -> Option<Answer> {
+pub(super) fn parse(bytes: &[u8]) -> Option<Answer> {
     let head_bytes = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&bytes[..head_bytes]).ok()?;
     let body = &bytes[head_bytes + 4..];

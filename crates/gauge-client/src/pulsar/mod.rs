@@ -14,6 +14,7 @@ mod commands;
 mod compress;
 mod consumer;
 mod error;
+pub(crate) mod fuzzing;
 mod hash;
 mod http;
 mod message;

@@ -99,11 +99,9 @@ fn check_servers(field: &str, servers: &[String]) -> Result<(), ClientError> {
     }
     for (at, server) in servers.iter().enumerate() {
         let port = server.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
-        if !matches!(port, Some(Ok(1..))) {
-            return Err(ClientError::input(
-                format!("{field}[{at}]"),
-                format!("expected host:port, got {server:?}"),
-            ));
+        // What has a user in it has a password in it, and a host is named in errors.
+        if !matches!(port, Some(Ok(1..))) || server.contains('@') {
+            return Err(ClientError::input(format!("{field}[{at}]"), "expected host:port"));
         }
     }
     Ok(())

@@ -14,6 +14,7 @@ mod batch;
 mod codec;
 mod confirms;
 mod consumer;
+pub(crate) mod fuzzing;
 mod hash;
 mod login;
 mod offering;

@@ -111,7 +111,7 @@ pub(super) fn check_servers(servers: &[String]) -> Result<(), ClientError> {
         if !matches!(port, Some(Ok(1..))) {
             return Err(ClientError::input(
                 format!("system.bootstrap[{at}]"),
-                format!("expected host:port, got {server:?}"),
+                "expected host:port",
             ));
         }
     }

@@ -167,12 +167,16 @@ pub fn decode_index(bytes: &[u8]) -> Read<Index> {
 pub fn write_file(path: &Path, is_state: bool, body: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension("unfinished");
     let mut file = File::create(&unfinished)?;
-    file.write_all(if is_state { STATE_MAGIC } else { INDEX_MAGIC })?;
-    file.write_all(&gauge_load::crc::crc32c(body).to_le_bytes())?;
-    file.write_all(body)?;
+    file.write_all(&file_of(body, is_state))?;
     file.sync_all()?;
     std::fs::rename(&unfinished, path)?;
     sync_directory(path.parent().unwrap_or(Path::new(".")))
+}
+
+/// A file's bytes.
+pub fn file_of(body: &[u8], is_state: bool) -> Vec<u8> {
+    let magic: &[u8] = if is_state { STATE_MAGIC } else { INDEX_MAGIC };
+    [magic, &gauge_load::crc::crc32c(body).to_le_bytes(), body].concat()
 }
 
 /// Reads a file that `write_file` wrote; an error for anything else.

@@ -1,9 +1,12 @@
 //! A driver file of OMB: which system, how it is reached, and how its clients are set.
 //!
-//! What our client does not honour is listed, not dropped in silence.
+//! What our client does not honour is listed by its key, not dropped in silence. Values are in no message: URLs and
+//! `sasl.jaas.config` hold passwords.
 
 use serde_json::{Map, Value, json};
-use yaml_rust2::{Yaml, YamlLoader};
+use yaml_rust2::Yaml;
+
+use super::yaml;
 
 /// What a driver file says, in the terms of docs/worker-api.md.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,9 +32,7 @@ pub struct Driver {
 /// # Errors
 /// A sentence that says what was expected.
 pub fn parse(text: &str) -> Result<Driver, String> {
-    let documents =
-        YamlLoader::load_from_str(text).map_err(|error| format!("the driver file is no YAML: {error}"))?;
-    let file = documents.first().ok_or("the driver file is empty")?;
+    let file = &yaml::first_document(text).map_err(|wrong| format!("the driver file {wrong}"))?;
     let class = file["driverClass"]
         .as_str()
         .ok_or("the driver file has no driverClass")?;
@@ -39,29 +40,46 @@ pub fn parse(text: &str) -> Result<Driver, String> {
         Some("KafkaBenchmarkDriver") => kafka(file),
         Some("PulsarBenchmarkDriver") => pulsar(file),
         Some("RabbitMqBenchmarkDriver") => rabbitmq(file),
-        _ => Err(format!(
-            "driverClass {class}: expected the driver of Kafka, Pulsar or RabbitMQ \
+        _ => Err("driverClass: expected the driver of Kafka, Pulsar or RabbitMQ \
              (io.openmessaging.benchmark.driver.kafka.KafkaBenchmarkDriver and so on)"
-        )),
+            .into()),
     }
 }
 
-/// Java properties: lines of `key=value` or `key: value`, comments with # or !.
+/// Java properties: lines of `key=value` or `key: value`, comments with # or !, a backslash at the end of a line that goes on.
 fn properties(text: &str) -> Vec<(String, String)> {
-    let lines = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.starts_with(['#', '!']));
+    let mut lines: Vec<String> = Vec::new();
+    let mut goes_on = false;
+    for line in text.lines().map(str::trim) {
+        if !goes_on && line.starts_with(['#', '!']) {
+            continue;
+        }
+        let part = line.strip_suffix('\\');
+        match lines.last_mut() {
+            Some(last) if goes_on => last.push_str(part.unwrap_or(line)),
+            _ => lines.push(part.unwrap_or(line).to_owned()),
+        }
+        goes_on = part.is_some();
+    }
     lines
+        .iter()
         .filter_map(|line| line.split_once(['=', ':']))
         .map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()))
         .collect()
 }
 
+/// A key as it may be shown: what is no name may be a part of a value that somebody broke over lines.
+fn shown(key: &str) -> String {
+    let is_name = |character: char| character.is_ascii_alphanumeric() || "._-".contains(character);
+    if (1..=100).contains(&key.len()) && key.chars().all(is_name) {
+        key.to_owned()
+    } else {
+        "(a key that is no name)".to_owned()
+    }
+}
+
 fn number(key: &str, value: &str) -> Result<f64, String> {
-    value
-        .parse()
-        .map_err(|_| format!("{key}={value}: expected a number"))
+    value.parse().map_err(|_| format!("{key}: expected a number"))
 }
 
 fn kafka(file: &Yaml) -> Result<Driver, String> {
@@ -95,7 +113,7 @@ fn kafka(file: &Yaml) -> Result<Driver, String> {
                     "all" | "-1" => "all",
                     "1" => "leader",
                     "0" => "none",
-                    _ => return Err(format!("acks={value}: expected all, 1 or 0")),
+                    _ => return Err("acks: expected all, 1 or 0".into()),
                 };
                 found.client.insert("acks".into(), json!(acks));
             }
@@ -122,16 +140,16 @@ fn kafka(file: &Yaml) -> Result<Driver, String> {
                 found.client.insert("idempotence".into(), json!(value == "true"));
             }
             "security.protocol" if value != "PLAINTEXT" => {
-                return Err(format!("security.protocol={value}: expected PLAINTEXT"));
+                return Err("security.protocol: expected PLAINTEXT".into());
             }
             "security.protocol" | "client.id" | "key.serializer" | "value.serializer" => {}
-            _ => found.ignored.push(format!("{key}={value}")),
+            _ => found.ignored.push(shown(&key)),
         }
     }
     // Consumers fetch from the tail on their own terms; where they begin is the only thing that a driver file can alter.
-    for (key, value) in block("consumerConfig") {
+    for (key, _) in block("consumerConfig") {
         if !matches!(key.as_str(), "auto.offset.reset" | "enable.auto.commit") {
-            found.ignored.push(format!("{key}={value}"));
+            found.ignored.push(shown(&key));
         }
     }
     if bootstrap.is_empty() {
@@ -149,20 +167,31 @@ struct Url {
     path: String,
 }
 
-/// Reads `scheme://[user:password@]host[:port][,host[:port]][/path]`.
-fn url(text: &str, scheme: &str, port: u16) -> Result<Url, String> {
+/// Reads `scheme://[user:password@]host[:port][,host[:port]][/path]`, the value of a key.
+fn url(key: &str, text: &str, scheme: &str, port: u16) -> Result<Url, String> {
+    let wrong = || {
+        format!("{key}: expected {scheme}://HOST:PORT, with what is no letter or digit in a password as %XX")
+    };
     let rest = text
         .strip_prefix(scheme)
         .and_then(|rest| rest.strip_prefix("://"))
-        .ok_or_else(|| format!("{text}: expected {scheme}://HOST:PORT"))?;
+        .ok_or_else(wrong)?;
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (user, hosts) = match authority.rsplit_once('@') {
+    let (user, hosts) = match authority.split_once('@') {
         Some((user, hosts)) => {
             let (name, password) = user.split_once(':').unwrap_or((user, ""));
-            (Some((name.to_owned(), password.to_owned())), hosts)
+            let (name, password) = (decoded(name), decoded(password));
+            (
+                Some((name.ok_or_else(wrong)?, password.ok_or_else(wrong)?)),
+                hosts,
+            )
         }
         None => (None, authority),
     };
+    // A password with an unescaped @ or / would be cut in two, of which one were taken for a host and shown as one.
+    if hosts.contains('@') || path.contains('@') {
+        return Err(wrong());
+    }
     let with_port = |host: &str| match host.rsplit_once(':') {
         Some(_) => host.to_owned(),
         None => format!("{host}:{port}"),
@@ -170,18 +199,36 @@ fn url(text: &str, scheme: &str, port: u16) -> Result<Url, String> {
     Ok(Url {
         user,
         hosts: hosts.split(',').map(with_port).collect(),
-        path: path.to_owned(),
+        path: decoded(path).ok_or_else(wrong)?,
     })
+}
+
+/// A part of a URL without its escapes (RFC 3986, section 2.1).
+fn decoded(text: &str) -> Option<String> {
+    let mut pieces = text.split('%');
+    let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
+    for piece in pieces {
+        let (digits, rest) = piece.split_at_checked(2)?;
+        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
 }
 
 fn pulsar(file: &Yaml) -> Result<Driver, String> {
     let (client, producer, consumer) = (&file["client"], &file["producer"], &file["consumer"]);
     let service = client["serviceUrl"].as_str().ok_or("client has no serviceUrl")?;
-    let bootstrap = url(service, "pulsar", 6650)?.hosts;
+    let bootstrap = url("client.serviceUrl", service, "pulsar", 6650)?.hosts;
     let namespace = client["namespacePrefix"].as_str().unwrap_or("public/default");
     let mut options = Map::from_iter([("namespace".to_owned(), json!(namespace))]);
     if let Some(http) = client["httpUrl"].as_str() {
-        options.insert("admin".into(), json!(url(http, "http", 8080)?.hosts));
+        options.insert(
+            "admin".into(),
+            json!(url("client.httpUrl", http, "http", 8080)?.hosts),
+        );
     }
     let mut ignored = Vec::new();
     if client["authentication"]["plugin"]
@@ -216,15 +263,10 @@ fn pulsar(file: &Yaml) -> Result<Driver, String> {
         ),
         (consumer, &[][..]),
     ] {
-        for (key, value) in block.as_hash().into_iter().flatten() {
+        for (key, _) in block.as_hash().into_iter().flatten() {
             let key = key.as_str().unwrap_or_default();
             if !known.contains(&key) {
-                ignored.push(match value {
-                    Yaml::Hash(_) => key.to_owned(),
-                    Yaml::Integer(number) => format!("{key}: {number}"),
-                    Yaml::Boolean(truth) => format!("{key}: {truth}"),
-                    other => format!("{key}: {}", other.as_str().unwrap_or("...")),
-                });
+                ignored.push(shown(key));
             }
         }
     }
@@ -264,22 +306,19 @@ fn rabbitmq(file: &Yaml) -> Result<Driver, String> {
     }
     let (mut bootstrap, mut options) = (Vec::new(), Map::new());
     for uri in uris {
-        let Url { user, hosts, path } = url(uri, "amqp", 5672)?;
+        let Url { user, hosts, path } = url("amqpUris", uri, "amqp", 5672)?;
         bootstrap.extend(hosts);
         if let Some((name, password)) = user {
             options.insert("user".into(), json!(name));
             options.insert("password".into(), json!(password));
         }
         if !path.is_empty() {
-            options.insert(
-                "virtual_host".into(),
-                json!(path.replace("%2f", "/").replace("%2F", "/")),
-            );
+            options.insert("virtual_host".into(), json!(path));
         }
     }
     let queue = file["queueType"].as_str().unwrap_or("CLASSIC").to_lowercase();
     if !["classic", "quorum", "stream"].contains(&queue.as_str()) {
-        return Err(format!("queueType: {queue}: expected CLASSIC, QUORUM or STREAM"));
+        return Err("queueType: expected CLASSIC, QUORUM or STREAM".into());
     }
     options.insert(
         "persistent".into(),
@@ -304,7 +343,7 @@ fn rabbitmq(file: &Yaml) -> Result<Driver, String> {
         ignored: ignored
             .filter_map(|(key, _)| key.as_str())
             .filter(|key| !known.contains(key))
-            .map(str::to_owned)
+            .map(shown)
             .collect(),
     })
 }
@@ -345,10 +384,7 @@ consumerConfig: |
             (&json!(1_048_576), &json!(1.0))
         );
         assert_eq!(found.client["acks"], "all");
-        let ignored = [
-            "default.api.timeout.ms=1200000",
-            "max.partition.fetch.bytes=10485760",
-        ];
+        let ignored = ["default.api.timeout.ms", "max.partition.fetch.bytes"];
         assert_eq!(found.ignored, ignored);
     }
 
@@ -364,10 +400,10 @@ producer: {batchingEnabled: true, batchingMaxPublishDelayMs: 2, batchingMaxBytes
         assert_eq!(found.system["bootstrap"], json!(["a:6650", "b:6650"]));
         assert_eq!(found.system["options"]["admin"], json!(["a:8080"]));
         assert_eq!(found.batch["linger_ms"], json!(2.0));
-        assert_eq!(found.ignored, ["ioThreads: 8"]);
+        assert_eq!(found.ignored, ["ioThreads"]);
         let found = parse(
             "driverClass: io.openmessaging.benchmark.driver.rabbitmq.RabbitMqBenchmarkDriver
-amqpUris: ['amqp://guest:secret@host/%2f']
+amqpUris: ['amqp://guest:s%40c%2Fret@host/%2f']
 messagePersistence: true
 queueType: QUORUM
 ",
@@ -377,7 +413,7 @@ queueType: QUORUM
         assert_eq!(found.system["bootstrap"], json!(["host:5672"]));
         assert_eq!(
             (&options["password"], &options["virtual_host"]),
-            (&json!("secret"), &json!("/"))
+            (&json!("s@c/ret"), &json!("/"))
         );
         assert_eq!(options["queue_arguments"]["x-queue-type"], "quorum");
     }
@@ -405,5 +441,48 @@ queueType: QUORUM
             let refusal = parse(text).unwrap_err();
             assert!(refusal.contains(expected), "{text:?}: {refusal}");
         }
+    }
+
+    #[test]
+    fn no_message_has_a_secret_in_it() {
+        let jaas = "driverClass: a.KafkaBenchmarkDriver
+commonConfig: |
+  bootstrap.servers=a:9092
+  sasl.jaas.config=org.example.PlainLoginModule required \\
+    username=\"u\" \\
+    password=\"hunter2secret\";
+  hunter2secret with spaces=1
+";
+        let ignored = parse(jaas).unwrap().ignored;
+        assert_eq!(ignored, ["sasl.jaas.config", "(a key that is no name)"]);
+        let rabbit = |uri: &str| {
+            parse(&format!(
+                "driverClass: a.RabbitMqBenchmarkDriver\namqpUris: ['{uri}']"
+            ))
+        };
+        let pulsar = |uri: &str| {
+            parse(&format!(
+                "driverClass: a.PulsarBenchmarkDriver\nclient: {{serviceUrl: '{uri}', x: hunter2secret}}"
+            ))
+        };
+        for refusal in [
+            rabbit("amqps://u:hunter2secret@host").unwrap_err(),
+            rabbit("u:hunter2secret@host").unwrap_err(),
+            rabbit("amqp://u:hunter2@secret@host").unwrap_err(),
+            rabbit("amqp://u:hunter2/secret@host").unwrap_err(),
+            rabbit("amqp://u:hunter2%zzsecret@host").unwrap_err(),
+            pulsar("pulsar+ssl://u:hunter2secret@host").unwrap_err(),
+            parse("driverClass: a.KafkaBenchmarkDriver\ncommonConfig: 'acks=hunter2secret'").unwrap_err(),
+            parse("driverClass: a.KafkaBenchmarkDriver\nproducerConfig: 'linger.ms=hunter2secret'")
+                .unwrap_err(),
+            parse("driverClass: a.KafkaBenchmarkDriver\nhunter2secret: 1\nhunter2secret: 2").unwrap_err(),
+            parse("driverClass: hunter2secret").unwrap_err(),
+        ] {
+            assert!(
+                !refusal.contains("hunter2") && !refusal.contains("secret"),
+                "{refusal}"
+            );
+        }
+        assert_eq!(pulsar("pulsar://u:p@h").unwrap().ignored, ["x"]);
     }
 }

@@ -11,8 +11,9 @@
 //!
 //! OMB's workers do not know of each other and compare wall clocks, so this one shows the wall clock in its stamps.
 
-mod driver;
+pub(crate) mod driver;
 mod figures;
+mod yaml;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 use crate::api::{self, App};
+use crate::check;
 use crate::error::ApiError;
 use crate::handle::{Ask, Begin, Handle, State as TrialState};
 use crate::request;
@@ -54,6 +56,8 @@ const POLL: Duration = Duration::from_millis(20);
 const PROBE_BYTES: u64 = 64;
 /// Distinct keys of OMB's key distributors.
 const KEYS: u32 = 10_000;
+/// Producers, and consumers, of one worker: more are no trial of ours either (`load`, `plan`).
+const CLIENTS_MAX: usize = 10_000;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -150,8 +154,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    serde_json::from_slice(body)
-        .map_err(|error| ApiError::bad_request(format!("the body could not be read: {error}")))
+    serde_json::from_slice(body).map_err(|error| ApiError::bad_request(request::unread(&error)))
 }
 
 /// The fields of an object.
@@ -342,9 +345,11 @@ impl Bench {
             .map(str::to_owned)
             .collect();
         request.insert("subscriptions".into(), json!(subscriptions));
-        let request: request::Trial = serde_json::from_value(Value::Object(request))
-            .map_err(|error| ApiError::bad_request(format!("this cannot be measured: {error}")))?;
-        let trial = api::begin_trial(app, request).await?;
+        let trial = api::begin_trial(app, move || {
+            serde_json::from_value(Value::Object(request))
+                .map_err(|error| ApiError::bad_request(format!("this cannot be measured: {error}")))
+        })
+        .await?;
         self.trial = Some(Arc::clone(&trial));
         let deadline = Instant::now() + READY_WITHIN;
         loop {
@@ -402,6 +407,13 @@ async fn initialize_driver(State(worker): Shared, body: Bytes) -> Done {
 
 async fn create_topics(State(worker): Shared, body: Bytes) -> Result<Json<Vec<String>>, ApiError> {
     let wanted: Topics = parse(&body)?;
+    // The count comes first: a name is made for each.
+    check::count(
+        "numberOfTopics",
+        wanted.number_of_topics as usize,
+        1,
+        check::TOPICS_MAX,
+    )?;
     let mut bench = worker.bench.lock().await;
     let driver = bench.driver()?;
     let stamp = unix_ns() / 1_000_000;
@@ -438,6 +450,9 @@ async fn create_topics(State(worker): Shared, body: Bytes) -> Result<Json<Vec<St
 async fn create_consumers(State(worker): Shared, body: Bytes) -> Done {
     let wanted: Consumers = parse(&body)?;
     let mut bench = worker.bench.lock().await;
+    // What earlier calls brought counts: they add up until stop-all.
+    let readers = bench.readers.len() + wanted.topics_subscriptions.len();
+    check::count("topicsSubscriptions", readers, 0, CLIENTS_MAX)?;
     bench.readers.extend(wanted.topics_subscriptions);
     if !bench.readers.is_empty() {
         bench.begin(&worker.app, Map::new()).await?;
@@ -449,6 +464,12 @@ async fn create_producers(State(worker): Shared, body: Bytes) -> Done {
     let topics: Vec<String> = parse(&body)?;
     let mut bench = worker.bench.lock().await;
     bench.driver()?;
+    check::count(
+        "the topics of producers",
+        bench.writers.len() + topics.len(),
+        0,
+        CLIENTS_MAX,
+    )?;
     bench.writers.extend(topics);
     Ok(StatusCode::OK)
 }
@@ -509,7 +530,7 @@ async fn adjust_publish_rate(State(worker): Shared, body: Bytes) -> Done {
     let rate: f64 = parse(&body)?;
     let bench = worker.bench.lock().await;
     if !bench.writers.is_empty() {
-        let rate = crate::check::within("rate", rate, 0.0, crate::check::RATE_MSGS_S_MAX, "messages/s")?;
+        let rate = check::within("rate", rate, 0.0, check::RATE_MSGS_S_MAX, "messages/s")?;
         bench.ask(|reply| Ask::Rate(rate, reply)).await?;
     }
     Ok(StatusCode::OK)

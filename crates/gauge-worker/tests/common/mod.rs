@@ -30,13 +30,15 @@ impl Worker {
     }
 
     pub fn behind(access: gauge_worker::Access) -> Worker {
+        Worker::speaking(gauge_worker::Language::Own, access)
+    }
+
+    pub fn speaking(language: gauge_worker::Language, access: gauge_worker::Access) -> Worker {
         let system = Arc::new(System::default());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let app = gauge_worker::App::new(vec![Arc::new(Fake(Arc::clone(&system)))]);
-        std::thread::spawn(move || {
-            gauge_worker::serve(listener, &app, access, gauge_worker::Language::Own).unwrap()
-        });
+        std::thread::spawn(move || gauge_worker::serve(listener, &app, access, language).unwrap());
         Worker { address, system }
     }
 
@@ -44,7 +46,7 @@ impl Worker {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: worker\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
         stream.write_all(head.as_bytes()).unwrap();
@@ -205,13 +207,21 @@ pub fn sum(intervals: &[Value], counter: &str) -> u64 {
         .sum()
 }
 
-/// Runs a check of times that a busy machine can disturb: three attempts, of which one must succeed.
+/// Asserts that as many messages waited for longer than `over_s` as a stall implies: no fewer than were due in the part of it that is
+/// known (`lasted_s`), and no more than the longest wait of the same run explains, which a busy machine may have made longer.
 #[allow(dead_code, reason = "each test program uses what it needs of it")]
-pub fn when_quiet(check: impl Fn()) {
-    for _ in 0..2 {
-        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(&check)).is_ok() {
-            return;
-        }
-    }
-    check();
+pub fn assert_waited(publish: &Histogram<u64>, rate_msgs_s: f64, lasted_s: f64, over_s: f64) {
+    let found = above(publish, (over_s * 1e9) as u64) as f64;
+    let least = (lasted_s - over_s) * rate_msgs_s;
+    let longest_s = publish.max() as f64 / 1e9;
+    let most = (longest_s - over_s) * rate_msgs_s;
+    assert!(
+        longest_s >= lasted_s,
+        "the longest wait was {longest_s} s of {lasted_s} s"
+    );
+    // The tolerance is the interval in which a producer looks whether the system goes on.
+    assert!(
+        found > 0.95 * least - 50.0 && found < 1.1 * most + 100.0,
+        "above {over_s} s: {found}, expected {least} to {most}"
+    );
 }

@@ -218,10 +218,9 @@ class Cluster:
         self._delete("pod", name, self._core.delete_namespaced_pod, grace_period_seconds=grace_s)
 
     def delete_others(self, labels: Mapping[str, str]) -> None:
-        """Deletes Secrets, Services and NetworkPolicies with these labels, which follow their Job anyway, but when the
-        cluster gets round to it. Raises ClusterError."""
+        """Deletes Services and NetworkPolicies with these labels, which follow their Job anyway, but when the cluster gets round to
+        it. Raises ClusterError."""
         deleters = {
-            "Secret": self._core.delete_namespaced_secret,
             "Service": self._core.delete_namespaced_service,
             "NetworkPolicy": self._network.delete_namespaced_network_policy,
         }
@@ -229,10 +228,14 @@ class Cluster:
             if kind in deleters:
                 self._delete(kind, name, deleters[kind])
 
+    def delete_secret(self, name: str) -> bool:
+        """Deletes a Secret, of which nothing but the name need be known; whether it was there still. Raises ClusterError."""
+        return self._delete("Secret", name, self._core.delete_namespaced_secret)
+
     def others(self, labels: Mapping[str, str]) -> list[tuple[str, str]]:
-        """Kind and name of everything with these labels but Jobs and pods. Raises ClusterError."""
+        """Kind and name of everything with these labels but Jobs, pods and Secrets: who may list Secrets reads all of them. Raises
+        ClusterError."""
         listers = {
-            "Secret": self._core.list_namespaced_secret,
             "Service": self._core.list_namespaced_service,
             "NetworkPolicy": self._network.list_namespaced_network_policy,
             "EndpointSlice": self._discovery.list_namespaced_endpoint_slice,
@@ -245,12 +248,15 @@ class Cluster:
             found.extend((kind, str(one.metadata.name)) for one in answer.items)
         return found
 
-    def _delete(self, kind: str, name: str, function: Callable[..., Any], **options: Any) -> None:
+    def _delete(self, kind: str, name: str, function: Callable[..., Any], **options: Any) -> bool:
+        """Whether it was there still."""
         try:
             self._call(f"delete the {kind} {name}", function, name, self.namespace, **options)
         except ClusterError as error:
             if error.status != GONE:
                 raise
+            return False
+        return True
 
 
 def _named(contexts: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ import psutil
 
 from streamgauge.fleet.kubernetes.api import Cluster, ClusterError
 from streamgauge.fleet.kubernetes.objects import HOLDER, MANAGED_BY, RENEWED, RUN_LABEL
+from streamgauge.waiting import wait_until
 
 RENEW_EVERY_S = 15.0
 DEAD_AFTER_S = 120.0
@@ -118,25 +119,29 @@ def sweep(cluster: Cluster, *, everything: bool = False) -> list[Swept]:
 def remove(cluster: Cluster, name: str, within_s: float = REMOVED_WITHIN_S) -> list[str]:
     """Removes a placement and waits until nothing of it is there; what is left after `within_s`. Raises ClusterError."""
     labels = {**MANAGED_BY, RUN_LABEL: name}
-    until_s = time.monotonic() + within_s
     forced_s = time.monotonic() + POLITE_S
     cluster.delete_job(name)
     cluster.delete_others(labels)
     for pod in cluster.pods(labels)[0]:
         cluster.delete_pod(pod.metadata.name, grace_s=1)
-    while True:
+    left: list[str] = []
+
+    def missing() -> str | None:
+        nonlocal left
         pods = cluster.pods(labels)[0]
         left = [f"{kind} {one}" for kind, one in cluster.others(labels)]
         left += [f"pod {pod.metadata.name}" for pod in pods]
+        left += [f"Secret {name}"] if cluster.delete_secret(name) else []
         left += [f"Job {job.metadata.name}" for job in cluster.jobs(labels)]
-        if not left or time.monotonic() > until_s:
-            return left
         if pods and time.monotonic() > forced_s:
             # Nobody confirms the end of a pod whose node does not answer. Its worker stops by its lease, and the node
             # removes it when it is back.
             for pod in pods:
                 cluster.delete_pod(pod.metadata.name, grace_s=0)
-        time.sleep(POLL_S)
+        return f"the end of {', '.join(left)}" if left else None
+
+    wait_until(missing, within_s, POLL_S)
+    return left
 
 
 def remove_at_once(cluster: Cluster, name: str) -> None:

@@ -25,6 +25,8 @@ from streamgauge.fleet.kubernetes.pods import PodWatch
 from streamgauge.fleet.kubernetes.settings import KubernetesSettings
 from streamgauge.fleet.local import CREW, check_version
 from streamgauge.fleet.split import Capacity, Role, Topology
+from streamgauge.model.format import plural
+from streamgauge.waiting import wait_until
 
 POLL_S = 0.2
 IDENTITY_WITHIN_S = 20.0
@@ -129,7 +131,7 @@ class KubernetesFleet(CrewFleet):
         count = int(jobs[0].spec.completions)
         wanted = self._settings.workers or count
         if wanted > count:
-            raise FleetFailure(f"--workers {wanted}: release {release} has {count} workers")
+            raise FleetFailure(f"--workers {wanted}: release {release} has {plural(count, 'worker')}")
         self._begin_watch(cluster, dict(jobs[0].spec.selector.match_labels))
         return spec.subdomain, identity_in(held, volume.secret.secret_name), wanted
 
@@ -140,20 +142,24 @@ class KubernetesFleet(CrewFleet):
     def _await_endpoints(self, cluster: Cluster, service: str, count: int) -> list[Endpoint]:
         """Waits for `count` workers; in order of their numbers. Raises FleetFailure with what holds them up."""
         within_s = self._settings.written.ready_within_s
-        until_s = time.monotonic() + within_s
-        while True:
+        found: list[Endpoint] = []
+
+        def missing() -> str | None:
+            nonlocal found
             found = sorted(cluster.endpoints(service), key=_number_of)
             if len(found) >= count:
-                return found[:count]
+                return None
             problem = self._problem()
             if problem is not None:
                 raise FleetFailure(f"the workers could not be started: {problem}")
-            if time.monotonic() > until_s:
-                raise FleetFailure(
-                    f"{len(found)} of {count} workers were ready after {within_s:g} s (key ready_within_s)"
-                    f"{self._holdup()}"
-                )
-            time.sleep(POLL_S)
+            return "workers"
+
+        if wait_until(missing, within_s, POLL_S) is not None:
+            raise FleetFailure(
+                f"{len(found)} of {plural(count, 'worker')} were ready after {within_s:g} s (key ready_within_s)"
+                f"{self._holdup()}"
+            )
+        return found[:count]
 
     def _problem(self) -> str | None:
         """What no waiting will mend."""

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from streamgauge.fleet import hosts
 from streamgauge.model.errors import InputError
+from streamgauge.model.format import plural
 
 OMB = "omb"
 WORKERS_MAX = 64
@@ -22,7 +23,7 @@ class OmbWorkers:
     def first(self, count: int) -> OmbWorkers:
         """The first `count` of them. Raises InputError when there are fewer."""
         if count > len(self.urls):
-            raise InputError(f"--workers {count}: --fleet omb lists {len(self.urls)} workers")
+            raise InputError(f"--workers {count}: --fleet omb lists {plural(len(self.urls), 'worker')}")
         return replace(self, urls=self.urls[:count])
 
     @property

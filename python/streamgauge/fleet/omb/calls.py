@@ -16,6 +16,8 @@ from streamgauge.fleet.omb import work as works
 from streamgauge.fleet.omb.clockwork import Clockwork
 from streamgauge.fleet.omb.ensemble import Ensemble
 from streamgauge.fleet.omb.figures import behind_msgs, together, totals_row
+from streamgauge.model.format import trimmed
+from streamgauge.waiting import wait_until
 
 LOOK_S = 0.2
 END_WITHIN_S = 20.0
@@ -295,19 +297,22 @@ class OmbCalls(WorkerCalls):
         slack = len(self.ensemble.sending)
         before = (-1, -1)
         moved_s = time.monotonic()
-        while True:
+        drained = False
+
+        def missing() -> str | None:
+            nonlocal before, moved_s, drained
             acked, received = self._seen(clockwork)
             settled = acked - before[0] <= slack
             behind = acked * work.copies - received
-            if settled and before[0] >= 0 and behind <= slack * max(work.copies, 1):
-                return True
+            drained = settled and before[0] >= 0 and behind <= slack * max(work.copies, 1)
             now_s = time.monotonic()
             if received - before[1] > slack * max(work.copies, 1) or not settled:
                 moved_s = now_s
-            if now_s > until_s or now_s - moved_s > quiet_s:
-                return False
             before = (acked, received)
-            time.sleep(LOOK_S)
+            return None if drained or now_s - moved_s > quiet_s else f"{behind} messages to be received"
+
+        wait_until(missing, until_s - time.monotonic(), LOOK_S)
+        return drained
 
     @staticmethod
     def _remarks(clockwork: Clockwork) -> list[str]:
@@ -316,8 +321,8 @@ class OmbCalls(WorkerCalls):
         if totals.untimed_msgs:
             share = 100.0 * totals.untimed_msgs / max(totals.received_msgs, 1)
             found.append(
-                f"{totals.untimed_msgs:,} of {totals.received_msgs:,} received messages ({share:.2g} %) have no end-to-end latency, because OMB throws away "
-                "what its clock shows as 0 ms or less: percentiles count them as smaller than all others, minimum and mean leave them out"
+                f"{totals.untimed_msgs:,} of {totals.received_msgs:,} received messages ({trimmed(share, 2)} %) have no end-to-end latency, because OMB "
+                "throws away what its clock shows as 0 ms or less: percentiles count them as smaller than all others, minimum and mean leave them out"
             )
         if totals.clamped:
             found.append(

@@ -16,6 +16,7 @@ from streamgauge.fleet.omb.client import OmbPeriod
 from streamgauge.fleet.omb.ensemble import Ensemble
 from streamgauge.fleet.omb.figures import Row, Told, Totals, interval_rows
 from streamgauge.fleet.omb.work import Work
+from streamgauge.waiting import wait_until
 
 EDGE_S = 1e-6
 LEAD_S = 0.2
@@ -109,9 +110,11 @@ class Clockwork:
     def stop_now(self) -> None:
         """Ends the schedule and returns when it has ended. Raises what has ended the thread."""
         self.stop_at(None)
-        deadline_s = time.monotonic() + STOP_WITHIN_S
-        while self.stopped_s is None and self._thread.is_alive() and time.monotonic() < deadline_s:
-            time.sleep(0.01)
+        wait_until(
+            lambda: "the schedule to end" if self.stopped_s is None and self._thread.is_alive() else None,
+            STOP_WITHIN_S,
+            0.01,
+        )
         self.check()
 
     def end(self, within_s: float) -> None:

@@ -18,6 +18,7 @@ from streamgauge.fleet.omb.client import STOP_AT_ONCE_TIMEOUT_S, OmbClient, OmbP
 from streamgauge.fleet.omb.driver import Driver
 from streamgauge.fleet.omb.figures import Usage
 from streamgauge.fleet.omb.work import Work, deal, roles
+from streamgauge.waiting import wait_until
 
 RATE_MIN_MSGS_S = 1.0
 """The least that OMB's workers can be told to send."""
@@ -113,19 +114,23 @@ class Ensemble:
         """Every producer's probe is acknowledged, and received by every subscription. Raises WorkerLost after `within_s`."""
         if ended():
             return
-        began_s = time.monotonic()
         probes = len(work.producers)
         self.each(self.sending, lambda member: member.client.probe_producers())
-        while not ended():
+
+        def missing() -> str | None:
+            if ended():
+                return None
             sent, received = self.counters()
             if sent >= probes and received >= sent * work.copies:
-                return
-            if time.monotonic() - began_s > within_s:
-                raise WorkerLost(
-                    f"OMB's workers were not ready within {within_s:.0f} s: of {probes} probes {sent} were acknowledged and "
-                    f"{received} of {max(sent, probes) * work.copies} received; their logs say why"
-                )
-            time.sleep(READY_POLL_S)
+                return None
+            return (
+                f"OMB's workers to be ready: of {probes} probes {sent} were acknowledged and "
+                f"{received} of {max(sent, probes) * work.copies} received; their logs say why"
+            )
+
+        late = wait_until(missing, within_s, READY_POLL_S)
+        if late is not None:
+            raise WorkerLost(late)
 
     def counters(self) -> tuple[int, int]:
         """Messages acknowledged and received since the last stop-all, probes included."""

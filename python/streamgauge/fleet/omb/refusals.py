@@ -68,6 +68,12 @@ def _system(choice: SystemChoice) -> list[str]:
     options = choice.request.options
     client = options.get("client")
     given = {*options, *(client if isinstance(client, dict) else ())}
+    if choice.request.tls or (
+        choice.request.security is not None and choice.request.security.tls is not None
+    ):
+        found.append(
+            "TLS: OMB's drivers are written here for plain text, without credentials: leave it out (with --at, say --insecure)"
+        )
     secrets = sorted(given & set(SECRETS))
     if secrets:
         found.append(

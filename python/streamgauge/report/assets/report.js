@@ -212,6 +212,7 @@
     written: (element) => overTime(element, [["written", "", {}]], Object.assign(plain("MB/s"), { nothing: "The system's processes were not sampled." })),
   };
 
+  /* A level says what happens before an acknowledgement: it bears on latencies and rates, not on memory. */
   function drawAll() {
     const levels = [...new Set(visible().map(([subject]) => subject.level))].filter((level) => level !== "unknown").sort();
     for (const element of document.querySelectorAll("[data-plot]")) {
@@ -219,7 +220,7 @@
       const title = element.closest("figure").querySelector("h3");
       const note = title.querySelector("em");
       if (note) note.remove();
-      if (levels.length > 1) {
+      if (levels.length > 1 && element.dataset.ofLevel !== undefined) {
         const told = document.createElement("em");
         told.textContent = `different durability levels: ${levels.join(", ")}`;
         title.appendChild(told);

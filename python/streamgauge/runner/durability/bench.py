@@ -29,6 +29,7 @@ from streamgauge.runner.request import EXTRA_READER, topic_names, topic_requests
 from streamgauge.systems.base import RunningSystem, SystemFailure
 from streamgauge.systems.parts import Part
 from streamgauge.systems.powercut import Disks, open_disks
+from streamgauge.waiting import wait_until
 
 BASE_WORKLOAD = "1-topic-16-partitions-100b"
 CREATE_TOPICS_WITHIN_S = 60.0
@@ -72,7 +73,7 @@ class Load:
         """Its first topic."""
         self.trial = trial
         self.start_s = start_s
-        self.watch = AckWatch(client.address, trial, start_s)
+        self.watch = AckWatch(client, trial, start_s)
         self.watch.start()
 
     @property
@@ -155,20 +156,24 @@ class Bench:
             probe=self.loads,
         )
         status = self.client.create_trial(request)
-        deadline_s = time.monotonic() + READY_WITHIN_S
-        while status.state != "ready":
-            self.check()
-            if status.ended:
-                raise SystemFailure(f"a load could not be started: {status.error or status.state}")
-            if time.monotonic() > deadline_s:
-                raise SystemFailure(f"a load was not ready within {READY_WITHIN_S:g} s")
-            time.sleep(POLL_S)
-            status = self.client.status(status.id)
+        self._await_ready(status.id)
         self.client.pause(status.id, EXTRA_READER)
         self.disks.settle()
         started = self.client.start(status.id, START_DELAY_MS)
         start_s = started.start_ns / 1e9 if started.start_ns else time.monotonic() + START_DELAY_MS / 1000
         return Load(self.client, status.id, start_s, names[0])
+
+    def _await_ready(self, trial: str) -> None:
+        def missing() -> str | None:
+            self.check()
+            status = self.client.status(trial)
+            if status.ended:
+                raise SystemFailure(f"a load could not be started: {status.error or status.state}")
+            return None if status.state == "ready" else "a load to be ready"
+
+        late = wait_until(missing, READY_WITHIN_S, POLL_S)
+        if late is not None:
+            raise SystemFailure(late)
 
     def _read_back(self, names: Sequence[str]) -> None:
         found = self.running.read_back(
@@ -239,7 +244,7 @@ def open_bench(
     running: RunningSystem | None = None
     try:
         worker = fleet.start(directory / "logs")
-        data.mkdir(parents=True, exist_ok=True)
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
         request = dataclasses.replace(choice.request, volume=disks.provide)
         running = choice.system.start(request, data, observer.progress)
         return Bench(

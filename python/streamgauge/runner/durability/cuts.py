@@ -17,6 +17,7 @@ from streamgauge.runner.durability.bench import Bench, Load, workload
 from streamgauge.systems import parts as parts_of
 from streamgauge.systems.base import SystemFailure
 from streamgauge.systems.parts import Part
+from streamgauge.waiting import wait_until
 
 RATE_MSGS_S = 1000.0
 RATE_MSGS_S_MIN = 20.0
@@ -179,17 +180,17 @@ def _bring_up(bench: Bench, parts: Sequence[Part]) -> str | None:
 def _await_all(bench: Bench, parts: Sequence[Part]) -> str | None:
     """None when all serve; else who does not, and what it waits for."""
     waiting = list(parts)
-    deadline_s = time.monotonic() + SERVES_WITHIN_S
-    while True:
+
+    def missing() -> str | None:
         bench.check()
-        missing = {part.name: part.waits_for() for part in waiting}
-        waiting = [part for part in waiting if missing[part.name] is not None]
-        if not waiting:
-            return None
-        if time.monotonic() > deadline_s:
-            name = waiting[0].name
-            return f"{name} did not serve again within {SERVES_WITHIN_S:g} s: waited for {missing[name]}"
-        time.sleep(POLL_S)
+        while waiting:
+            awaited = waiting[0].waits_for()
+            if awaited is not None:
+                return f"{awaited} ({waiting[0].name} to serve again)"
+            waiting.pop(0)
+        return None
+
+    return wait_until(missing, SERVES_WITHIN_S, POLL_S)
 
 
 def _acks_again(bench: Bench, load: Load, since_s: float) -> float | None:

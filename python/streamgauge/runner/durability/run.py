@@ -21,6 +21,8 @@ from streamgauge.model.durability import (
     Experiment,
     StudyAsked,
 )
+from streamgauge.model.exit_status import ExitStatus
+from streamgauge.model.format import plural, trimmed
 from streamgauge.model.result import Durability
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.runner import machine
@@ -30,12 +32,13 @@ from streamgauge.runner.durability.bench import Bench, open_bench
 from streamgauge.runner.durability.bench import workload as bench_workload
 from streamgauge.runner.durability.dose import dose_response
 from streamgauge.runner.interrupts import Interrupted, Interrupts
-from streamgauge.runner.manifest import claim, new_manifest
+from streamgauge.runner.manifest import new_manifest
 from streamgauge.runner.observer import Observer, TrialStart
-from streamgauge.runner.run import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID
 from streamgauge.runner.trial import FAILURES as TRIAL_FAILURES
 from streamgauge.store.aside import UNFINISHED, set_aside
 from streamgauge.store.directory import RunDirectory
+from streamgauge.store.lab import claim, release, was_killed_here
+from streamgauge.store.ours import claim_directory, remove_claimed, remove_made
 from streamgauge.store.recover import KILLED_EXPERIMENTS
 
 METADATA = "ordered"
@@ -85,19 +88,22 @@ class DurabilityRun:
         """Takes over what has ended; what has not is set aside: its logs may say why."""
         before = self.directory.read_durability() or DurabilityReport()
         self.report.results = [one for one in before.results if ended(one)]
-        done = {one.name for one in self.report.results}
+        done, killed_here = {one.name for one in self.report.results}, was_killed_here(self.directory)
         for number, choice in enumerate(self._plan.choices, start=1):
             left = self._directory_of(number, choice)
             if choice.name not in done and left.exists():
-                shutil.rmtree(left / DATA, ignore_errors=True)
+                if killed_here:
+                    if self._plan.data is not None:
+                        remove_claimed(self._outside(self._plan.data, number), left)
+                    shutil.rmtree(left / DATA, ignore_errors=True)
                 set_aside(self.directory.path, left, UNFINISHED)
         manifest = self.directory.read_manifest()
         self._manifest = manifest.model_copy(update={"status": "running", "ended_unix_ms": None})
         self._manifest.notes.append(
-            f"the study was resumed with {len(done)} of {len(self._plan.choices)} cells done"
+            f"the study was resumed with {len(done)} of {plural(len(self._plan.choices), 'cell')} done"
         )
 
-    def execute(self) -> int:
+    def execute(self) -> ExitStatus:
         """Runs all experiments; the exit status. Ctrl-C keeps what was found and leaves out the rest."""
         claim(self.directory)
         self._save()
@@ -167,15 +173,22 @@ class DurabilityRun:
                 if bench is not None:
                     result.durability = bench.durability
                     bench.close()
+                    if self._plan.data is not None:
+                        remove_made(bench.data.parent, bench.directory)
                 self._conclude(result)
 
     def _directory_of(self, number: int, choice: SystemChoice) -> Path:
         return self.directory.path / f"{number:03d}-{choice.name}"
 
+    def _outside(self, data: Path, number: int) -> Path:
+        """Where a system's data is when it is not to be in the run."""
+        return data / f"{self.directory.run_id}-{number:03d}"
+
     def _open(self, number: int, choice: SystemChoice, interrupts: Interrupts) -> Bench:
         directory = self._directory_of(number, choice)
-        base = directory if self._plan.data is None else self._plan.data
-        name = DATA if self._plan.data is None else f"{self.directory.run_id}-{number:03d}"
+        data = directory / DATA
+        if self._plan.data is not None:
+            data = claim_directory(self._outside(self._plan.data, number), directory) / DATA
         options = ["--metadata", METADATA]
         if self._plan.write_back is not None:
             options += ["--write-back", self._plan.write_back]
@@ -186,7 +199,7 @@ class DurabilityRun:
             run_id=f"{self.directory.run_id}/{number}",
             seed=self._plan.seed,
             directory=directory,
-            data=(base / name).absolute(),
+            data=data.absolute(),
             disk_options=options,
             interrupts=interrupts,
             observer=self._observer,
@@ -229,7 +242,7 @@ class DurabilityRun:
         self.report.results[-1] = judged(result)
         self._save()
 
-    def _end(self, interrupts: Interrupts) -> int:
+    def _end(self, interrupts: Interrupts) -> ExitStatus:
         statuses = {result.status for result in self.report.results}
         self._manifest.status = "complete"
         if interrupts.requested or "interrupted" in statuses:
@@ -238,16 +251,16 @@ class DurabilityRun:
             self._manifest.status = "failed"
         self._manifest.ended_unix_ms = machine.unix_ms()
         self._save()
-        (self.directory.path / "lab.json").unlink(missing_ok=True)
+        release(self.directory)
         self._observer.run_ended(self.directory.path, self._manifest.status)
         if self._manifest.status == "interrupted":
-            return EXIT_INTERRUPTED
+            return ExitStatus.INTERRUPTED
         if self._plan.study is not None:
             return _study_status([result.status for result in self.report.results])
         if self._manifest.status == "failed":
-            return EXIT_FAILED
+            return ExitStatus.FAILED
         wrong = [result for result in self.report.results if result.finding.agrees is False]
-        return EXIT_INVALID if wrong else EXIT_DONE
+        return ExitStatus.INVALID if wrong else ExitStatus.DONE
 
     def _save(self) -> None:
         self.directory.write_durability(self.report)
@@ -259,11 +272,11 @@ def ended(result: DurabilityResult) -> bool:
     return result.status == "complete" or (result.status == "failed" and result.failure != KILLED_EXPERIMENTS)
 
 
-def _study_status(statuses: Sequence[str]) -> int:
+def _study_status(statuses: Sequence[str]) -> ExitStatus:
     """A cell that fails is a result of a study, as is a level that is not the declared one."""
     if "complete" not in statuses:
-        return EXIT_FAILED
-    return EXIT_DONE if set(statuses) == {"complete"} else EXIT_INVALID
+        return ExitStatus.FAILED
+    return ExitStatus.DONE if set(statuses) == {"complete"} else ExitStatus.INVALID
 
 
 def _conditions(plan: DurabilityPlan, nodes: int) -> Conditions:
@@ -293,7 +306,7 @@ def _told(cut: Cut) -> str:
         )
         if count
     )
-    gone = "" if cut.unavailable_s is None else f", no acknowledgement for {cut.unavailable_s:.3g} s"
+    gone = "" if cut.unavailable_s is None else f", no acknowledgement for {trimmed(cut.unavailable_s)} s"
     return f"{what}: {cut.lost:,} of {cut.acked:,} acknowledged messages lost{window}{others}{gone}"
 
 

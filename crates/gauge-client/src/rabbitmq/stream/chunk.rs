@@ -78,7 +78,7 @@ impl<'a> Chunk<'a> {
                 let [a, b, c] = [reader.u8()?, reader.u8()?, reader.u8()?];
                 let bytes = u32::from_be_bytes([head, a, b, c]) as usize;
                 deliver(offset, reader.bytes(bytes)?);
-                offset += 1;
+                offset = offset.wrapping_add(1);
                 continue;
             }
             let compression = head >> 4 & 7;
@@ -92,7 +92,7 @@ impl<'a> Chunk<'a> {
             for _ in 0..records {
                 let bytes = batch.u32()?;
                 deliver(offset, batch.bytes(bytes as usize)?);
-                offset += 1;
+                offset = offset.wrapping_add(1);
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ mod admin;
 mod chunk;
 mod confirms;
 mod consumer;
+pub(crate) mod fuzzing;
 mod links;
 mod locator;
 mod message;

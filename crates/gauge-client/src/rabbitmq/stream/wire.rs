@@ -3,6 +3,9 @@
 //! Source: PROTOCOL.adoc of the plugin rabbitmq_stream. A frame is its length (4 bytes, which do not count), the command's key and
 //! version, and the command's fields; all numbers are big-endian. The answer to a command has its key with the highest bit set.
 
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use super::super::codec::{Malformed, Put, Reader};
 use super::super::session::error as amqp_error;
 
@@ -199,9 +202,9 @@ pub(super) struct Whereabouts {
     pub stream: String,
     pub code: u16,
     /// `host:port` of the node that takes messages.
-    pub leader: Option<String>,
+    pub leader: Option<Rc<str>>,
     /// Those of the others that hold a copy.
-    pub replicas: Vec<String>,
+    pub replicas: Vec<Rc<str>>,
 }
 
 /// A question for the whereabouts of streams.
@@ -216,15 +219,13 @@ pub(super) fn metadata<'a>(correlation: u32, streams: impl ExactSizeIterator<Ite
 
 /// The answer to `metadata`, behind its correlation number.
 pub(super) fn read_metadata(reader: &mut Reader<'_>) -> Result<Vec<Whereabouts>, Malformed> {
-    let mut nodes = Vec::new();
+    // Shared, because a few bytes name one: an address of its own for each would be a thousand times what came.
+    let mut nodes: HashMap<u16, Rc<str>> = HashMap::new();
     for _ in 0..count(reader)? {
         let (reference, host, port) = (reader.u16()?, text(reader)?, reader.u32()?);
-        nodes.push((reference, format!("{host}:{port}")));
+        nodes.insert(reference, format!("{host}:{port}").into());
     }
-    let find = |wanted: u16| {
-        let node = nodes.iter().find(|(reference, _)| *reference == wanted);
-        node.map(|(_, address)| address.clone())
-    };
+    let find = |wanted: u16| nodes.get(&wanted).map(Rc::clone);
     let mut streams = Vec::new();
     for _ in 0..count(reader)? {
         let (stream, code, leader) = (text(reader)?, reader.u16()?, find(reader.u16()?));
@@ -299,8 +300,8 @@ mod tests {
             [Whereabouts {
                 stream: "t-0".to_owned(),
                 code: code::OK,
-                leader: Some("b:5552".to_owned()),
-                replicas: vec!["a:5552".to_owned()],
+                leader: Some("b:5552".into()),
+                replicas: vec!["a:5552".into()],
             }]
         );
     }

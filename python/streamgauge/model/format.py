@@ -31,10 +31,15 @@ def significant(value: float | None, digits: int = 3) -> str:
     return text
 
 
-def trimmed(value: float | None) -> str:
-    """Three significant digits without trailing zeros, for what was asked and not measured: 30, 2.5."""
-    text = significant(value)
+def trimmed(value: float | None, digits: int = 3) -> str:
+    """Significant digits without trailing zeros, for what was asked and for figures within sentences: 30, 2.5."""
+    text = significant(value, digits)
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """`trimmed`, with its sign: +30, -2.5."""
+    return ("+" if value > 0 else "") + trimmed(value, digits)
 
 
 def milliseconds(value: float | None) -> str:
@@ -111,5 +116,18 @@ def joined(items: list[str]) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """`1 trial`, `3 trials`."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    """`1 trial`, `3 trials`, `2 copies`: the noun's regular plural."""
+    if number == 1:
+        return f"1 {noun}"
+    ending = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {ending}"
+
+
+def every(number: int, noun: str) -> str:
+    """`the trial`, `both trials`, `all 3 trials`."""
+    return f"the {noun}" if number == 1 else f"both {noun}s" if number == 2 else f"all {plural(number, noun)}"
+
+
+def capital(sentence: str) -> str:
+    """With a capital letter first, the rest as it is."""
+    return sentence[:1].upper() + sentence[1:]

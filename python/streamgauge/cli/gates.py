@@ -1,0 +1,230 @@
+"""Gates of `run` and `compare`: read before anything is started, judged at the end, told to people and to programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamgauge.cli import complete, names
+from streamgauge.cli.outputs import ON_SCREEN, Outputs
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from streamgauge.analysis.cells import Cell
+    from streamgauge.analysis.gates import GateResult
+    from streamgauge.analysis.match import Traits
+    from streamgauge.cli.sides import Side
+    from streamgauge.model.exit_status import ExitStatus
+    from streamgauge.model.gate import Gate
+    from streamgauge.model.result import TrialResult
+    from streamgauge.model.system_file import SystemChoice
+    from streamgauge.model.workload import Workload
+
+
+class Undecided(StrEnum):
+    """What a gate that is undecided does to the exit status."""
+
+    fail = "fail"
+    passes = "pass"
+
+
+FailIfOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-if",
+        metavar="'FIGURE > NUMBER'",
+        autocompletion=complete.words(*names.FIGURES),
+        help="A gate: what must not be, such as 'publish_ms.p99 > 20' (ms), or as a ratio to a baseline 'publish_ms.p99 > 1.1'. Passed, failed (status 4) "
+        "or undecided (5). May be repeated; names of figures are those of result.json (docs/gate-in-ci.md).",
+    ),
+]
+UndecidedOption = Annotated[
+    Undecided | None,
+    typer.Option(
+        "--undecided",
+        help="What a gate does about which the trials cannot tell: end with status 5, or pass [default: fail].",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Gates as they were asked for; texts are not yet read."""
+
+    fail_if: tuple[str, ...] = ()
+    baseline: str | None = None
+    undecided: Undecided | None = None
+    outputs: Outputs = ON_SCREEN
+
+
+Key = tuple[str, str]
+"""System and workload, by which a run tells its cells apart."""
+
+
+@dataclass(frozen=True)
+class Gating:
+    """Gates of a run that is about to start. Its baseline, and which cell of it stands for which, are settled from now on."""
+
+    asked: Asked
+    gates: tuple[Gate, ...]
+    planned: tuple[Traits, ...]
+    baseline: Side | None
+    bases: Mapping[Key, Cell]
+
+    def judge(self, results: Sequence[TrialResult]) -> list[GateResult]:
+        """What became of each gate on each cell that was to run."""
+        from streamgauge.analysis import gates
+        from streamgauge.analysis.cells import cells
+        from streamgauge.analysis.match import traits_of
+
+        found = cells([one for one in results if one.status == "complete"])
+        ran = {_key(traits_of(cell)) for cell in found}
+        questions: list[gates.Question] = []
+        alone: list[GateResult] = []
+        for cell in found:
+            traits = traits_of(cell)
+            base = self.bases.get(_key(traits))
+            for gate in self.gates:
+                if self.baseline is not None and base is None:
+                    alone.append(gates.undecided(gate, traits, self.unmatched))
+                else:
+                    questions.append(gates.Question(gate, cell, base))
+        nothing = [
+            gates.undecided(gate, traits, "no trial was completed")
+            for traits in self.planned
+            if _key(traits) not in ran
+            for gate in self.gates
+        ]
+        return gates.judge(questions) + alone + nothing
+
+    @property
+    def unmatched(self) -> str:
+        """Why a cell has no baseline."""
+        assert self.baseline is not None, "only then a cell can be without one"
+        return f"the baseline {self.baseline.run_id} has nothing to compare it with"
+
+    def about_baseline(self) -> list[str]:
+        """Which run it is, and what of either side does not match: said before a run and after it."""
+        from streamgauge.model.format import plural
+
+        if self.baseline is None:
+            return []
+        side = self.baseline
+        trials = sum(len(cell.trials) for cell in side.cells)
+        valid = sum(cell.valid_count for cell in side.cells)
+        lines = [f"baseline: {side.run_id} ({plural(trials, 'trial')}, {valid} valid)"]
+        if side.status not in ("complete", "imported"):
+            lines.append(
+                f"warning: the baseline's status is '{side.status}': not everything in it was measured"
+            )
+        used = [id(cell) for cell in self.bases.values()]
+        for cell in side.cells:
+            if id(cell) not in used:
+                lines.append(f"warning: only the baseline has {cell.name}")
+            elif not cell.valid:
+                lines.append(
+                    f"warning: {cell.name}: no trial of the baseline is valid, so its gates stay undecided"
+                )
+            if cell.lost:
+                lines.append(f"warning: {cell.name}: the baseline lost {plural(cell.lost, 'message')}")
+        lines += [
+            f"warning: {traits['system']}, {traits['workload']}: {self.unmatched}, so its gates stay undecided"
+            for traits in self.planned
+            if _key(traits) not in self.bases
+        ]
+        return lines
+
+
+def prepare(
+    asked: Asked, out: Path, workloads: Sequence[Workload], choices: Sequence[SystemChoice]
+) -> Gating | None:
+    """Reads gates and settles their baseline, before anything is started; None where no gate was asked for. Raises InputError."""
+    from streamgauge.cli.sides import read_side
+    from streamgauge.model.errors import InputError
+    from streamgauge.model.gate import read_gates
+
+    gates = read_gates(asked.fail_if, of_ratios=asked.baseline is not None)
+    asked.outputs.check()
+    if not gates:
+        given = {
+            "--baseline": asked.baseline,
+            "--undecided": asked.undecided,
+            "--json, --markdown or --junit": asked.outputs.any,
+        }
+        for option in (option for option, value in given.items() if value):
+            raise InputError(f"{option} needs --fail-if: what must not be, such as 'publish_ms.p99 > 1.1'?")
+        return None
+    planned = tuple(_planned(choice, workload) for workload in workloads for choice in choices)
+    if asked.baseline is None:
+        return Gating(asked, gates, planned, None, {})
+    side = read_side(asked.baseline, out)
+    return Gating(asked, gates, planned, side, _bases(side, planned))
+
+
+def finish(
+    results: Sequence[GateResult],
+    asked: Asked,
+    console: Console,
+    about: Sequence[str] = (),
+    *,
+    before: Sequence[str] = (),
+    **document: Any,
+) -> ExitStatus:
+    """Tells what became of gates; the exit status that they call for. `about`: what has to be known of them, a line each. `before`: what else belongs into
+    the Markdown; `document`: into the JSON."""
+    from streamgauge.analysis.gates import status_of
+    from streamgauge.report import gates
+
+    for one in results:
+        console.print(gates.sentence(one), markup=False, highlight=False, soft_wrap=True)
+    document |= {"about": list(about), "gates": [gates.as_json(one) for one in results]}
+    parts = [*before, *map(gates.cell_text, about), *([gates.markdown(results)] if results else [])]
+    asked.outputs.write(document, "\n\n".join(parts) + "\n", gates.junit(results))
+    return status_of(results, undecided_passes=asked.undecided is Undecided.passes)
+
+
+def _bases(side: Side, planned: Sequence[Traits]) -> dict[Key, Cell]:
+    """The baseline's cell for each that is to run. Raises InputError when there is none, it is not clear which, or none has a valid trial."""
+    from streamgauge.analysis.match import match
+    from streamgauge.cli.sides import ambiguous
+    from streamgauge.model.errors import InputError
+
+    matching = match(side.traits, planned)
+    why = ambiguous(matching, side.traits, list(planned))
+    if why is not None:
+        raise InputError(f"--baseline {side.asked}: {why}")
+    bases = {_key(planned[j]): side.cells[i] for i, j in matching.pairs}
+    if not bases:
+        will = ", ".join(f"{one['workload']} on {one['system']}" for one in planned)
+        raise InputError(
+            f"--baseline {side.asked}: nothing of it matches: {side.run_id} measured {side.names}; this run would measure {will}"
+        )
+    if not any(cell.valid for cell in bases.values()):
+        raise InputError(
+            f"--baseline {side.asked}: no trial of {side.run_id} that could be compared with is valid: expected a run with valid trials"
+        )
+    return bases
+
+
+def _planned(choice: SystemChoice, workload: Workload) -> Traits:
+    """What is known of a cell before it runs."""
+    from streamgauge.analysis.match import asked_traits
+
+    request = choice.request
+    traits: dict[str, Any] = {"system": choice.name}
+    if not request.connect:
+        # Of a cluster that already runs only the cluster can tell.
+        traits |= {"version": choice.version, "nodes": request.nodes, "tls": "on" if request.tls else "off"}
+    if request.level is not None:
+        traits["durability"] = request.level
+    return traits | asked_traits(workload.result())
+
+
+def _key(traits: Traits) -> Key:
+    return traits["system"], traits["workload"]

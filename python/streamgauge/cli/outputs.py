@@ -1,0 +1,76 @@
+"""What a command has found, for programs and pages: `--json`, `--markdown` and `--junit`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+JsonOption = Annotated[
+    str | None, typer.Option("--json", metavar="FILE|-", help="Write it as JSON, too; - is standard output.")
+]
+MarkdownOption = Annotated[
+    str | None,
+    typer.Option("--markdown", metavar="FILE|-", help="Write it as Markdown, too; - is standard output."),
+]
+JunitOption = Annotated[
+    str | None,
+    typer.Option("--junit", metavar="FILE|-", help="Write it as JUnit's XML, too; - is standard output."),
+]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where a finding is written, besides the screen."""
+
+    json: str | None = None
+    markdown: str | None = None
+    junit: str | None = None
+
+    @property
+    def on_stdout(self) -> bool:
+        """Whether standard output is for one of them; what people read then goes to standard error."""
+        return "-" in (self.json, self.markdown, self.junit)
+
+    @property
+    def any(self) -> bool:
+        """Whether something is written at all."""
+        return any((self.json, self.markdown, self.junit))
+
+    def check(self) -> None:
+        """Before anything is started. Raises InputError."""
+        from streamgauge.model.errors import InputError, Problem
+
+        targets = [("--json", self.json), ("--markdown", self.markdown), ("--junit", self.junit)]
+        problems = []
+        if sum(target == "-" for _, target in targets) > 1:
+            problems.append(Problem("of --json, --markdown and --junit only one can have standard output"))
+        for option, target in targets:
+            if target not in (None, "-") and (
+                Path(str(target)).is_dir() or not Path(str(target)).parent.is_dir()
+            ):
+                problems.append(
+                    Problem(f"{option} {target}: expected a file in a directory that exists, or -")
+                )
+        if problems:
+            raise InputError(problems)
+
+    def write(self, document: dict[str, Any], markdown: str = "", junit: str = "") -> None:
+        """Writes one finding in all forms that were asked for. Raises OSError."""
+        for target, text in (
+            (self.json, json.dumps(document, indent=1, ensure_ascii=False) + "\n"),
+            (self.markdown, markdown),
+            (self.junit, junit),
+        ):
+            if target == "-":
+                sys.stdout.write(text)
+            elif target is not None:
+                Path(target).write_text(text, encoding="utf-8")
+
+
+ON_SCREEN = Outputs()
+"""Nowhere besides."""

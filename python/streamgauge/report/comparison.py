@@ -1,0 +1,111 @@
+"""Two cells beside each other, in words and for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamgauge.analysis.cells import Cell
+from streamgauge.analysis.compare import Compared, Comparison
+from streamgauge.analysis.match import differences_text, traits_of
+from streamgauge.model.format import plural, significant
+from streamgauge.model.result_figures import unit_of
+from streamgauge.report.gates import cell_text, markdown_table, with_unit
+
+TITLES = ("figure", "base", "other", "ratio", "95 % interval", "effect", "verdict")
+
+
+def side(cell: Cell) -> str:
+    """What was measured, and in which run."""
+    first = cell.first
+    return f"{first.system} {first.system_version}{' with TLS' if first.tls == 'on' else ''} ({first.run_id})"
+
+
+def heading(found: Comparison) -> str:
+    """What is compared with what."""
+    return f"{found.base.first.workload.name}: {side(found.other)} against {side(found.base)}"
+
+
+def row(one: Compared) -> tuple[str, ...]:
+    """A figure, as a line of a table (TITLES)."""
+    ratio = one.ratio
+    interval = (
+        "-" if ratio is None or ratio.low is None else f"{significant(ratio.low)} - {significant(ratio.high)}"
+    )
+    effect = "-" if ratio is None or ratio.effect is None else f"{ratio.effect:+.1f} sd"
+    value = "-" if ratio is None else f"{ratio.value:.3f}"
+    values = [with_unit(value, one.figure, 4) for value in (one.base, one.other)]
+    return (one.figure, *values, value, interval, effect, one.verdict)
+
+
+def lines(one: Compared) -> tuple[str, str]:
+    """The same for narrow terminals: what was measured, and the verdict below it."""
+    figure, base, other, ratio, interval, _, told = row(one)
+    within = "" if interval == "-" else f", 95 % interval {interval}"
+    return f"{figure}: {base}, then {other}, ratio {ratio}{within}", f"    {told}"
+
+
+def verdict(found: Comparison) -> str:
+    """One line below the table."""
+    counts = [len(cell.valid) for cell in (found.base, found.other)]
+    return f"verdict ({counts[0]} and {plural(counts[1], 'valid trial')}): {found.verdict}"
+
+
+def warnings(found: Comparison) -> list[str]:
+    """What a reader has to know before the figures are believed, a sentence each."""
+    base, other = found.base, found.other
+    notes = []
+    for name, cell in (("base", base), ("other", other)):
+        if not cell.valid:
+            notes.append(f"{name}: no valid trial")
+        if cell.lost:
+            notes.append(f"{name}: {plural(cell.lost, 'acknowledged message')} lost")
+    differs = differences_text(traits_of(base), traits_of(other))
+    if differs:
+        notes.append(f"they differ in {differs}")
+    notes += [f"not compared: {text}" for text in found.missing]
+    if base.first.headline != other.first.headline:
+        notes.append(
+            "end-to-end latency begins when a message was due on one side, and with its send, in whole ms, on the other"
+        )
+    return notes
+
+
+def as_json(found: Comparison) -> dict[str, Any]:
+    """Everything about two cells, with numbers as they are."""
+    return {
+        "workload": found.base.first.workload.name,
+        "base": _side_json(found.base),
+        "other": _side_json(found.other),
+        "figures": [_figure_json(one) for one in found.figures],
+        "verdict": found.verdict,
+        "warnings": warnings(found),
+    }
+
+
+def markdown(found: Comparison) -> str:
+    """A heading, a table, the verdict and the warnings."""
+    rows = [[f"`{one.figure}`", *map(cell_text, row(one)[1:])] for one in found.figures]
+    lines = [verdict(found), *(f"warning: {note}" for note in warnings(found))]
+    return "\n\n".join(
+        [f"### {cell_text(heading(found))}", markdown_table(TITLES, rows), *map(cell_text, lines)]
+    )
+
+
+def _side_json(cell: Cell) -> dict[str, Any]:
+    first = cell.first
+    return {
+        "run": first.run_id, "system": first.system, "version": first.system_version, "nodes": first.nodes,
+        "durability": first.durability.declared, "tls": first.tls, "client": first.client,
+        "trials": len(cell.trials), "valid_trials": cell.valid_count, "lost_msgs": cell.lost,
+    }  # fmt: skip
+
+
+def _figure_json(one: Compared) -> dict[str, Any]:
+    ratio = one.ratio
+    return {
+        "figure": one.figure, "unit": unit_of(one.figure) or None, "base": one.base, "other": one.other, "trials": list(one.trials),
+        "ratio": None if ratio is None else ratio.value,
+        "interval_95": None if ratio is None or ratio.low is None else [ratio.low, ratio.high],
+        "effect_sd": None if ratio is None else ratio.effect,
+        "differs": one.differs, "verdict": one.verdict,
+    }  # fmt: skip

@@ -1,0 +1,112 @@
+"""Which tests run where (docs/testing.md). One table for all, because a mark at each of a thousand tests would be looked at by nobody.
+
+A test runs beside others unless what it asserts is about time on a quiet machine. Tests that are not named here need no process of the
+lab and are fast.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+
+QUIET = (
+    "test_coordinated_omission.py::*",
+    "test_fleet_namespaces.py::*",
+    "test_gates_real.py::test_a_longer_linger*",
+    "test_gates_real.py::test_the_same_again*",
+    "test_lab_real.py::test_the_search_brackets_the_limit_of_a_throttled_log",
+    "test_omb_worker.py::test_a_leaders_run_from_start_to_end*",
+    "test_packaging.py::test_the_wheel_holds_*",
+)
+"""Their figures would be those of the neighbours, or they replace what the neighbours use (maturin puts target/release/gauge there anew): one at a
+time, with nothing beside them."""
+
+LONG = ("test_long.py::*",)
+"""Whole studies: `make test-long`. docs/testing.md says when they were run last, and what came out."""
+
+LAB = (
+    "test_at_address.py::*",
+    "test_containerfile.py::*",
+    "test_durability_real.py::*",
+    "test_fleet_real.py::*",
+    "test_gates_real.py::*",
+    "test_gauge_log_*.py::*",
+    "test_kubernetes_objects.py::test_a_worker_that_is_stopped*",
+    "test_kubernetes_real.py::*",
+    "test_lab_real.py::*",
+    "test_lab_runs.py::*",
+    "test_omb_fleet_real.py::*",
+    "test_omb_worker.py::*",
+    "test_opening.py::*",
+    "test_opening_refusals.py::*",
+    "test_packaging.py::*",
+    "test_security_real.py::*",
+    "test_security_runs.py::*",
+    "test_statistics.py::test_the_interval*",
+    "test_study_run.py::*",
+    "test_systems_standalone.py::*",
+    "test_worker_access.py::*",
+)
+"""They start programs of ours, each for seconds, or compute for as long: not in `make test-fast`."""
+
+GROUPS = (
+    ("pulsar", "test_interop_pulsar.py::*"),
+    ("kafka", "test_systems_kafka.py::*"),
+    ("rabbitmq", "test_interop_rabbitmq*.py::*"),
+    ("rabbitmq", "test_rabbitmq_refusals.py::*"),
+    ("nats", "test_systems_nats.py::*"),
+    ("opened", "test_opening_refusals.py::*"),
+    ("log", "test_omb_worker.py::*"),
+    ("browser", "test_report_browser.py::*"),
+    ("run", "test_lab_real.py::test_every_message_is_accounted_for"),
+    ("run", "test_lab_real.py::test_the_result_is_as_its_schema_says"),
+    ("run", "test_lab_real.py::test_nothing_of_the_system_remains"),
+    ("run", "test_lab_real.py::test_a_run_is_listed_shown_reported_exported_and_imported"),
+)
+"""Tests that share a broker, a browser or a run: one process runs them all, so that it is started once."""
+
+FIRST = ("jvm", "server", "lab")
+"""What takes long begins first, so that no long test is left over when the others are done."""
+
+
+def name_of(nodeid: str) -> str:
+    """FILE::TEST, as the tables have it. A test's parameters may hold slashes too."""
+    path, _, test = nodeid.partition("::")
+    return f"{path.rpartition('/')[2]}::{test}"
+
+
+def is_any(nodeid: str, patterns: tuple[str, ...]) -> bool:
+    """Whether a test is in a table."""
+    return any(fnmatchcase(name_of(nodeid), pattern) for pattern in patterns)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks and orders the tests."""
+    for item in items:
+        for mark, patterns in (("quiet", QUIET), ("long", LONG), ("lab", LAB)):
+            if is_any(item.nodeid, patterns):
+                item.add_marker(mark)
+    places = {mark: at for at, mark in enumerate(FIRST)}
+
+    def place(item: pytest.Item) -> int:
+        return min((places.get(mark.name, len(FIRST)) for mark in item.iter_markers()), default=len(FIRST))
+
+    items.sort(key=place)
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives tests to processes in their order, those of a group together. (xdist's own groups are lost with pytest 9.2, silently: its issue
+    1386.)"""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((group for group, pattern in GROUPS if is_any(nodeid, (pattern,))), nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    """Ours, whatever --dist says."""
+    config.option.loadscopereorder = False
+    return Scheduling(config, log)

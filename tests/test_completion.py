@@ -1,0 +1,173 @@
+"""The shell's tab key: what it offers, in a real bash, and that it answers before anybody notices."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from streamgauge.cli import complete, names
+from streamgauge.model.fault import ACTIONS
+from streamgauge.model.library import library_names
+from streamgauge.model.result_figures import known_figures
+from streamgauge.model.study import experiment_study_names, study_names
+from streamgauge.model.system_file import LEVELS
+from streamgauge.systems.cache import cache_root
+from streamgauge.systems.registry import systems
+
+PROGRAM = "from streamgauge.cli import main; main()"
+ANSWER_S = 0.3
+HEAVY = ("numpy", "scipy", "pyarrow", "duckdb", "rich", "ruamel", "cryptography", "httpx", "psutil")
+
+
+def offered(line: str, directory: Path, **environment: str) -> list[str]:
+    """What is offered where the line ends, as bash asks for it."""
+    parts = line.split(" ")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=directory,
+        env={
+            **os.environ,
+            "_STREAMGAUGE_COMPLETE": "complete_bash",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(parts) - 1),
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def make_run(out: Path, name: str) -> None:
+    (out / name).mkdir(parents=True)
+    (out / name / "manifest.json").write_text("{}")
+
+
+def test_names_are_those_of_who_knows_them() -> None:
+    assert tuple(systems()) == names.SYSTEMS
+    assert names.LEVELS == LEVELS
+    assert names.FAULTS == ACTIONS
+    assert tuple(known_figures()) == names.FIGURES
+    found = {path.stem for path in (complete.PACKAGE / "studies").rglob("*.yaml")}
+    assert found == {*study_names(), *experiment_study_names()}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("streamgauge stud", ["study", "studies"]),
+        ("streamgauge run 1-topic-16-partitions-100", ["1-topic-16-partitions-100b"]),
+        ("streamgauge run --durability ", ["L1", "L2", "L3", "L4"]),
+        ("streamgauge run --tls ", ["on", "off", "both"]),
+        ("streamgauge run --topology s", ["same", "split", "swarm"]),
+        ("streamgauge run --fault kill:1@10s,rest", ["kill:1@10s,restart"]),
+        ("streamgauge run --fail-if publish_ms.p99_", ["publish_ms.p99_9", "publish_ms.p99_99"]),
+        ("streamgauge study kesq", ["kesque-2019"]),
+        ("streamgauge study --scale q", ["quick"]),
+        ("streamgauge systems up kaf", ["kafka"]),
+        ("streamgauge durability kafka,nat", ["kafka,nats"]),
+        (
+            "streamgauge compare a b --figures publish_ms.p99,publish_ms.p50",
+            ["publish_ms.p99,publish_ms.p50"],
+        ),
+    ],
+)
+def test_values_are_offered(tmp_path: Path, line: str, expected: list[str]) -> None:
+    assert offered(line, tmp_path, STREAMGAUGE_CACHE=str(tmp_path)) == expected
+
+
+def test_installed_versions_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMGAUGE_CACHE", str(tmp_path))
+    (cache_root() / "installed" / "kafka" / "9.9.9").mkdir(parents=True)
+    assert offered("streamgauge run --system nats,kaf", tmp_path) == ["nats,kafka", "nats,kafka@9.9.9"]
+
+
+def test_runs_are_those_below_out(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs", "20260101-a")
+    make_run(tmp_path / "runs", "20260102-b")
+    (tmp_path / "runs" / "stray").mkdir()
+    make_run(tmp_path / "other", "20260103-c")
+    assert offered("streamgauge show ", tmp_path) == ["latest", "20260102-b", "20260101-a"]
+    assert offered("streamgauge show --out other 2", tmp_path) == ["20260103-c"]
+    assert offered("streamgauge show --out nowhere ", tmp_path) == []
+
+
+def test_every_workload_is_offered(tmp_path: Path) -> None:
+    assert offered("streamgauge run ", tmp_path) == library_names()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_its_script(tmp_path: Path, shell: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "--show-completion", shell],
+        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"_STREAMGAUGE_COMPLETE=complete_{shell}" in done.stdout
+
+
+def test_a_real_bash_completes_once_it_is_installed(tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "streamgauge"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\n{PROGRAM}\n")
+    program.chmod(0o755)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "HOME": str(tmp_path), "PATH": path, "STREAMGAUGE_CACHE": str(tmp_path)}
+    script = (
+        # bash asks its parent which shell it is, as a user's does.
+        "streamgauge --install-completion >&2; source ~/.bashrc\n"
+        "COMP_WORDS=(streamgauge study --scale ''); COMP_CWORD=3\n"
+        'function=$(complete -p streamgauge | sed "s/.*-F \\([^ ]*\\).*/\\1/")\n'
+        '"$function" streamgauge; printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["full", "laptop", "quick"], done.stderr
+
+
+@pytest.mark.parametrize("line", ["streamgauge ", "streamgauge run 1-", "streamgauge run --fail-if p"])
+def test_an_answer_takes_less_than_a_third_of_a_second(tmp_path: Path, line: str) -> None:
+    # Time on the processor: on a machine that does other things as well the clock would tell of these. The best of five, as the
+    # first one reads files that are not in memory.
+    def once() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        offered(line, tmp_path)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(once() for _ in range(5)) < ANSWER_S
+
+
+def test_nothing_heavy_is_loaded_for_it(tmp_path: Path) -> None:
+    told = f"import atexit, sys; atexit.register(lambda: print(*(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)); {PROGRAM}"
+    done = subprocess.run(
+        [sys.executable, "-c", told],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "_STREAMGAUGE_COMPLETE": "complete_bash",
+            "COMP_WORDS": "streamgauge run 1",
+            "COMP_CWORD": "2",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "1-topic-16-partitions-100b" in done.stdout
+    assert done.stderr.strip() == ""

@@ -1,0 +1,106 @@
+"""The suite's own machinery: lanes, the table at the end, and that a skip does not pass for green."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import lanes
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+SKIPPED = "import pytest\n\ndef test_it():\n    pytest.skip('no broker here')\n"
+MODULE = "import pytest\n\npytest.importorskip('no_such_module')\n\ndef test_it():\n    pass\n"
+GREEN = "def test_it():\n    pass\n"
+
+
+@pytest.fixture(scope="module")
+def suite() -> ModuleType:
+    """tools/suite.py, which is no module of a package."""
+    found = importlib.util.spec_from_file_location("suite", TESTS.parent / "tools" / "suite.py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules["suite"] = module
+    found.loader.exec_module(module)
+    return module
+
+
+def run_pytest(directory: Path, test: str, *arguments: str, **environment: str) -> tuple[int, str]:
+    """A run of one test file under the rule for skips."""
+    (directory / "conftest.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(TESTS)!r})\nfrom skips import pytest_configure as pytest_configure\n"
+    )
+    (directory / "test_one.py").write_text(test)
+    (directory / "test_two.py").write_text(GREEN)
+    (directory / "pytest.ini").write_text("[pytest]\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments, str(directory)],
+        capture_output=True,
+        text=True,
+        cwd=directory,
+        timeout=100,
+        check=False,
+        env={**os.environ, "CI": "false", **environment},
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+@pytest.mark.parametrize("test", [SKIPPED, MODULE], ids=["test", "module"])
+def test_a_skip_that_is_not_in_the_list_fails_a_run_of_ci(tmp_path: Path, test: str, processes: str) -> None:
+    status, out = run_pytest(tmp_path, test, "-n", processes, CI="true")
+    assert status == 1, out
+    assert "skipped, and not in tests/allowed-skips.txt" in out
+    assert "test_one.py" in out
+    assert run_pytest(tmp_path, test, "-n", processes)[0] == 0, "elsewhere it is a skip"
+    assert run_pytest(tmp_path, GREEN, "-n", processes, CI="true")[0] == 0
+
+
+def test_every_name_in_the_tables_is_that_of_a_test() -> None:
+    """A test that is renamed would else run beside others, or in no group, without a word."""
+    for pattern in (*lanes.QUIET, *lanes.LONG, *lanes.LAB, *(pattern for _, pattern in lanes.GROUPS)):
+        file, _, test = pattern.partition("::")
+        files = list(TESTS.glob(file))
+        assert files, pattern
+        name = test.partition("*")[0].partition("?")[0]
+        assert any(f"def {name}" in path.read_text("utf-8") for path in files), pattern
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("test result: ok. 12 passed; 1 failed; 3 ignored; 0 measured; 0 filtered out", (12, 1, 3)),
+        ("===== 2 failed, 10 passed, 4 skipped, 3 deselected, 1 error in 61.22s (0:01:01) =====", (10, 3, 4)),
+        ("5 passed in 0.10s", (5, 0, 0)),
+        (
+            "\x1b[32m===== \x1b[32m\x1b[1m7 passed\x1b[0m\x1b[32m in 1.50s\x1b[0m\x1b[32m =====\x1b[0m",
+            (7, 0, 0),
+        ),
+        ("tests/test_x.py: 3 passed of them", None),
+    ],
+)
+def test_closing_lines_are_counted(
+    suite: ModuleType, line: str, expected: tuple[int, int, int] | None
+) -> None:
+    assert suite.counted(line) == expected
+
+
+def test_a_lane_that_hangs_or_breaks_has_failed_and_is_in_the_sum(
+    suite: ModuleType, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hang = suite.Lane(
+        "hang",
+        (sys.executable, "-c", "import time; print('3 passed in 0.1s', flush=True); time.sleep(60)"),
+        2.0,
+    )
+    broken = suite.Lane("broken", (sys.executable, "-c", "raise SystemExit(101)"), 20.0)
+    rows = [suite.run(lane, [])[1] for lane in (hang, broken)]
+    assert [row.counts for row in rows] == [(3, 1, 0), (0, 1, 0)]
+    assert "took longer than 2 s and was ended" in capfd.readouterr().out
+    assert [suite.Took.parse(row.line()).counts for row in rows] == [row.counts for row in rows]
+    assert suite.closing(rows) == "3 passed, 2 failed, 0 skipped"
