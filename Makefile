@@ -11,6 +11,7 @@
 # make sbom     list what the gauge binary and the lab are made of: dist/streamgauge.cdx.json (CycloneDX)
 # make chart    check the Helm chart and render it for its tests; needs helm
 # make test-kubernetes  tests on the cluster of KUBECONFIG (tests/test_kubernetes_real.py says what it needs); not part of make test
+# make new-system NAME=...  lay the skeleton of a system in a package of its own, in ./NAME-system or IN=DIRECTORY (docs/adding-a-system.md)
 # make clean    remove what make made (runs/ holds your measurements and stays)
 #
 # Variables: PYTHON (the Python that .venv is made with), ARGS (more arguments: make bench ARGS="--help", make test-python ARGS="-k packaging")
@@ -38,7 +39,7 @@ export PIP_USER := 0
 RUST_SOURCES := Cargo.toml Cargo.lock .cargo/config.toml $(shell find crates)
 PACKAGE_SOURCES := pyproject.toml README.md $(shell find streamgauge.data)
 
-.PHONY: help bench build test test-rust test-python test-fast test-long test-kubernetes chart fuzz lock audit sbom lint format clean machine-build machine-lint machine-bench machine-test
+.PHONY: help bench build test test-rust test-python test-fast test-long test-kubernetes chart fuzz lock audit sbom lint format clean new-system machine-build machine-lint machine-bench machine-test
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -73,6 +74,11 @@ lock:
 
 audit:
 	tools/audit.sh
+
+NAME =
+IN = $(NAME)-system
+new-system: machine-build
+	@"$$(tools/prepare-machine.sh python)" tools/new_system.py "$(NAME)" "$(IN)"
 
 sbom: $(VENV)/.made
 	@mkdir -p dist

@@ -18,7 +18,7 @@ from skips import pytest_configure as pytest_configure
 from streamgauge.fleet.base import FleetFailure
 from streamgauge.fleet.binary import find_gauge
 from streamgauge.systems.base import RunningSystem, SystemRequest
-from streamgauge.systems.rabbitmq import RabbitMq
+from streamgauge.systems.rabbitmq.system import RabbitMq
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -20,6 +20,7 @@ from streamgauge.systems.base import (
     Progress,
     ReadBack,
     RunningSystem,
+    StartTime,
     System,
     SystemFailure,
     SystemInputError,
@@ -27,9 +28,10 @@ from streamgauge.systems.base import (
     SystemRequest,
     TopicPlan,
 )
-from streamgauge.systems.certificates import Certificates, for_nodes, forget, security_of
-from streamgauge.systems.network import ON_LOOPBACK
-from streamgauge.systems.security import secured, told
+from streamgauge.systems.support.certificates import Certificates, for_nodes, forget, security_of
+from streamgauge.systems.support.network import ON_LOOPBACK
+from streamgauge.systems.base.features import Feature
+from streamgauge.systems.base.security import secured, told
 
 BROKER = """
 import socket, sys
@@ -117,7 +119,10 @@ class DoubleSystem(System):
     protocol: ClassVar[str] = "double"
     default_version: ClassVar[str] = "1"
     option_keys: ClassVar[frozenset[str]] = frozenset({"fault", "goes_on", "start_s"})
-    encrypts: ClassVar[bool] = True
+    page: ClassVar[str] = "docs/testing.md"
+    obtained: ClassVar[str] = "a script"
+    start_time: ClassVar[StartTime] = StartTime(one_node_s=1.0, nodes_s=1.0)
+    cannot: ClassVar[Mapping[Feature, str]] = dict.fromkeys(set(Feature) - {Feature.TLS}, "it is a double")
     mechanisms: ClassVar[frozenset[str]] = frozenset({"plain"})
 
     def check(self, request: SystemRequest) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
-from streamgauge.systems import nats_server
+from streamgauge.systems.nats import server as nats_server
 from streamgauge.systems.base import Describe, RunningSystem
 
 NATS_LAUNCH = nats_server.Launch(

@@ -20,7 +20,7 @@ from streamgauge.model.system_file import SystemOverrides, choose_systems
 from streamgauge.model.trust import Trust, refuse_untrusted_study
 from streamgauge.systems import standalone
 from streamgauge.systems.base import SystemInputError, SystemRequest
-from streamgauge.systems.kafka import Kafka
+from streamgauge.systems.kafka.system import Kafka
 from streamgauge.systems.registry import systems
 
 CODE = [

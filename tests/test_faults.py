@@ -15,8 +15,8 @@ from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.runner.faults import FaultLeg
 from streamgauge.systems.base import SystemFailure, SystemInputError
-from streamgauge.systems.nats_server import leader_of
-from streamgauge.systems.parts import Part, choose, on_same_nodes
+from streamgauge.systems.nats.server import leader_of
+from streamgauge.systems.base.parts import Part, choose, on_same_nodes
 
 
 def test_faults_are_read_in_the_order_of_their_times() -> None:

@@ -12,8 +12,8 @@ import pytest
 from streamgauge.fleet.base import Worker
 from streamgauge.fleet.local import LocalFleet
 from streamgauge.systems.base import RunningSystem, SystemRequest
-from streamgauge.systems.pulsar import Pulsar
-from streamgauge.systems.pulsar_cluster import RunningPulsar
+from streamgauge.systems.pulsar.system import Pulsar
+from streamgauge.systems.pulsar.cluster import RunningPulsar
 
 pulsar = pytest.importorskip("pulsar")
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(400)]

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from streamgauge.systems import network, privileges
+from streamgauge.systems.support import network, privileges
 from streamgauge.systems.base import SystemFailure
-from streamgauge.systems.network import ON_LOOPBACK, Namespaces
+from streamgauge.systems.support.network import ON_LOOPBACK, Namespaces
 
 needs_namespaces = pytest.mark.skipif(network.missing() is not None, reason=str(network.missing()))
 
@@ -27,8 +27,8 @@ while True:
 """
 HOLD_ONE = """
 import sys, time
-from streamgauge.systems.network import Namespaces
-from streamgauge.systems import processes
+from streamgauge.systems.support.network import Namespaces
+from streamgauge.systems.support import processes
 network = Namespaces(1)
 network.start()
 process = processes.start("sleeper", network.command(1, ["sleep", "300"]), __import__("pathlib").Path(sys.argv[1]))

@@ -26,19 +26,16 @@ from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_
 from streamgauge.model.trust import Trust
 from streamgauge.report import encryption
 from streamgauge.runner.study import choice_of
-from streamgauge.systems import (
-    kafka_settings,
-    nats_server,
-    pulsar_settings,
-    pulsar_tls,
-    rabbitmq_settings,
-    security,
-)
+from streamgauge.systems.kafka import settings as kafka_settings
+from streamgauge.systems.nats import server as nats_server
+from streamgauge.systems.pulsar import settings as pulsar_settings, tls as pulsar_tls
+from streamgauge.systems.rabbitmq import settings as rabbitmq_settings
+from streamgauge.systems.base import access, security
 from streamgauge.systems.base import SystemInputError, SystemRequest
-from streamgauge.systems.certificates import Certificates, forget, make_certificates
-from streamgauge.systems.kafka_sasl import SaslError, Scram
+from streamgauge.systems.support.certificates import Certificates, forget, make_certificates
+from streamgauge.systems.support.kafka_sasl import SaslError, Scram
 from streamgauge.systems.registry import systems
-from streamgauge.systems.security import Auth, Security, Tls
+from streamgauge.systems.base.security import Auth, Security, Tls
 from systems_support import NATS_LAUNCH
 
 SECRET = "hunter2-of-the-night"
@@ -233,8 +230,8 @@ def test_a_system_file_says_how_a_cluster_is_reached(write: Write, certificates:
         },
         "auth": {"mechanism": "scram-sha-512", "username": "bench", "password": SECRET},
     }
-    assert security.is_encrypted(request)
-    assert security.mechanism_of(request) == "scram-sha-512"
+    assert access.is_encrypted(request)
+    assert access.mechanism_of(request) == "scram-sha-512"
     for shown in (repr(request), str(request), json.dumps(request.security.told())):
         assert SECRET not in shown
         assert "PRIVATE KEY" not in shown
@@ -338,7 +335,7 @@ def test_a_mechanism_that_a_system_does_not_know_is_refused(
         connect=("h:1",), security=Security(auth=Auth(mechanism, "u", SECRET)), source="f"
     )
     with pytest.raises(SystemInputError) as raised:
-        security.check(systems()[system], request)
+        access.check(systems()[system], request)
     assert str(raised.value).startswith("f: security.auth.mechanism: ")
     assert str(raised.value).endswith(f"expected one of: {possible}")
 
@@ -386,11 +383,22 @@ def test_a_driver_file_of_omb_is_told_what_to_write_instead(tmp_path: Path) -> N
 
 
 def test_a_driver_without_security_is_told_nothing_of_it() -> None:
-    told = advice({"driverClass": "a.b.PulsarBenchmarkDriver", "client": {"serviceUrl": "pulsar://h:6650"}})
+    told = advice(
+        {"driverClass": "a.b.PulsarBenchmarkDriver", "client": {"serviceUrl": "pulsar://h:6650"}}, systems()
+    )
     assert "'system: pulsar'" in told
     assert "security" not in told
-    told = advice({"driverClass": "a.b.PulsarBenchmarkDriver", "client": {"tlsTrustCertsFilePath": "/ca"}})
+    told = advice(
+        {"driverClass": "a.b.PulsarBenchmarkDriver", "client": {"tlsTrustCertsFilePath": "/ca"}}, systems()
+    )
     assert "tlsTrustCertsFilePath" in told
+
+
+def test_a_driver_of_no_known_system_is_not_taken_for_another() -> None:
+    for driver in ("io.openmessaging.benchmark.driver.redis.RedisBenchmarkDriver", "a.NotKafkaAtAll", ""):
+        told = advice({"driverClass": driver}, systems())
+        assert "drives none of the systems here (with drivers of OMB: kafka, nats, pulsar, rabbitmq)" in told
+        assert "system: kafka" not in told
 
 
 # ---------------------------------------------------------------------- secrets, SCRAM, costs

@@ -19,7 +19,7 @@ def quiet(_text: str) -> None:
 
 
 def test_a_kept_system_is_started_once_and_stopped_by_its_keeper(tmp_path: Path) -> None:
-    kept = KeptSystem(DoubleSystem(), tmp_path / "block")
+    kept = KeptSystem.of(DoubleSystem(), tmp_path / "block")
     first = kept.start(SystemRequest(), tmp_path / "trial-1", quiet)
     try:
         assert first.kept
@@ -37,7 +37,7 @@ def test_a_kept_system_is_started_once_and_stopped_by_its_keeper(tmp_path: Path)
 
 
 def test_a_kept_system_that_does_not_start_leaves_nothing(tmp_path: Path) -> None:
-    kept = KeptSystem(DoubleSystem(), tmp_path / "block")
+    kept = KeptSystem.of(DoubleSystem(), tmp_path / "block")
     with pytest.raises(SystemFailure):
         kept.start(SystemRequest(options={"fault": "no start"}), tmp_path / "trial", quiet)
     assert not (tmp_path / "block").exists()

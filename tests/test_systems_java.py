@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from streamgauge.systems import java
+from streamgauge.systems.support import java
 from streamgauge.systems.base import SystemFailure
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from streamgauge.systems import standalone
 from streamgauge.systems.base import SystemInputError, SystemRequest
-from streamgauge.systems.cache import cache_root
-from streamgauge.systems.guard import identity
-from streamgauge.systems.kafka_wire import api_versions
+from streamgauge.systems.support.cache import cache_root
+from streamgauge.systems.support.guard import identity
+from streamgauge.systems.support.kafka_wire import api_versions
 from systems_support import eventually
 
 

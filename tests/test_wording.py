@@ -37,7 +37,7 @@ from streamgauge.report.glossary import TERMS
 from streamgauge.report.run import read_run
 from streamgauge.runner import resources
 from streamgauge.store.directory import RunDirectory
-from streamgauge.systems.network import is_here
+from streamgauge.systems.support.network import is_here
 
 ASKED = workload(rate=2000, seconds=12)
 PACKAGE = Path(html.__file__).parents[1]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from streamgauge.cli import names
+from streamgauge.systems import registry
 
 PACKAGE = Path(__file__).resolve().parent.parent
 Completer = Callable[[typer.Context, str], list[str]]
@@ -31,6 +31,11 @@ def listed(known: Iterable[str]) -> Completer:
         return _behind_comma(offered, incomplete)
 
     return complete
+
+
+def system_name(ctx: typer.Context, incomplete: str) -> list[str]:  # noqa: ARG001
+    """A system's name."""
+    return _starting(registry.systems(), incomplete)
 
 
 def system(ctx: typer.Context, incomplete: str) -> list[str]:  # noqa: ARG001
@@ -76,11 +81,12 @@ def _runs(ctx: typer.Context) -> list[str]:
 
 
 def _systems() -> list[str]:
-    # As systems/cache.py has it, which takes long to load.
+    # As systems/support/cache.py has it, which takes long to load.
     root = os.environ.get("STREAMGAUGE_CACHE", "") or Path.home() / ".cache" / "streamgauge"
     installed = Path(root).expanduser() / "installed"
     versions = [f"{path.parent.name}@{path.name}" for path in sorted(installed.glob("*/*")) if path.is_dir()]
-    return [*names.SYSTEMS, *(one for one in versions if one.partition("@")[0] in names.SYSTEMS)]
+    known = list(registry.systems())
+    return [*known, *(one for one in versions if one.partition("@")[0] in known)]
 
 
 def _starting(known: Iterable[str], incomplete: str) -> list[str]:

@@ -81,7 +81,7 @@ def durability(
     from streamgauge.model.trust import Trust
     from streamgauge.runner.durability.matrix import matrix as all_cells
     from streamgauge.runner.durability.run import DurabilityPlan, DurabilityRun, distinct
-    from streamgauge.systems import powercut
+    from streamgauge.systems.support import powercut
     from streamgauge.systems.base import SystemFailure
     from streamgauge.systems.registry import systems as known
 

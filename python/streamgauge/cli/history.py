@@ -33,7 +33,7 @@ def history(
         typer.Option(
             "--system",
             metavar="NAME",
-            autocompletion=complete.words(*names.SYSTEMS),
+            autocompletion=complete.system_name,
             help="One system only [default: each by itself].",
         ),
     ] = None,

@@ -25,7 +25,7 @@ def started_at(address: str, choices: list[SystemChoice], *, insecure: bool) -> 
     """Systems that are started on another address of this machine than loopback: clients reach them over TLS and log in, or
     `insecure` says that nobody else reaches that address. Raises InputError.
     """
-    from streamgauge.systems.network import own_address
+    from streamgauge.systems.support.network import own_address
 
     try:
         placement = own_address(address)
@@ -91,7 +91,7 @@ def _faults_of_others(workloads: list[Workload], choices: list[SystemChoice]) ->
 def _impossible_faults(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
     """What this machine lacks for faults, and what a system does not support: told before anything starts."""
     from streamgauge.model.fault import ON_NETWORK, ON_STORAGE
-    from streamgauge.systems import network, powercut
+    from streamgauge.systems.support import network, powercut
 
     asked = {fault.action for workload in workloads for fault in workload.faults}
     problems = []
@@ -154,7 +154,7 @@ def _out_of_reach(fleet: FleetChoice, choices: list[SystemChoice]) -> list[Probl
 
 def _is_elsewhere(host: str) -> bool:
     """Whether a worker's host is another machine, as far as the address tells; a name is taken for one."""
-    from streamgauge.systems.network import own_address
+    from streamgauge.systems.support.network import own_address
 
     try:
         own_address(host)

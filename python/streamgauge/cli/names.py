@@ -5,7 +5,6 @@ tests/test_completion.py holds them against those who know.
 
 from __future__ import annotations
 
-SYSTEMS = ("gauge-log", "kafka", "pulsar", "rabbitmq", "nats")
 LEVELS = ("L1", "L2", "L3", "L4")
 FAULTS = (
     "kill",

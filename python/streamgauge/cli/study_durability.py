@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from streamgauge.model.format import plural
+from streamgauge.systems import registry
 
 if TYPE_CHECKING:
     from streamgauge.model.durability import StudyAsked
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from streamgauge.model.trust import Trust
     from streamgauge.store.directory import RunDirectory
 
-START_S = {"kafka": 12.0, "pulsar": 30.0, "rabbitmq": 10.0}
-"""What a start of all processes of one node takes on two cores, roughly; others are ready at once."""
 DISKS_DOSE_S, QUICK_DISKS_DOSE_S = 4.0, 3.0
 CUT_S = 9.0
 """Load before and after a cut, and reading everything; the restart comes on top."""
@@ -140,7 +139,7 @@ def execute(wanted: Meant, request: Request) -> int:
     from streamgauge.cli.execute import open_events, show_durability
     from streamgauge.cli.watch import make_observer
     from streamgauge.runner.durability.run import DurabilityPlan, DurabilityRun, ended
-    from streamgauge.systems import powercut
+    from streamgauge.systems.support import powercut
     from streamgauge.systems.base import SystemFailure
     from streamgauge.systems.registry import systems
 
@@ -245,7 +244,7 @@ def _say(study: DurabilityStudy, asked: StudyAsked, done: list[str]) -> None:
 
 def _estimate_s(asked: StudyAsked, cell: Any) -> float:
     """What a cell takes: its start, its doses, its account and its cuts, of which each restarts something."""
-    start_s = START_S.get(cell.system, 1.0) * (1.0 if cell.nodes == 1 else 2.0)
+    start_s = registry.systems()[cell.system].start_time.of(cell.nodes)
     sets = 1 if cell.nodes == 1 else 7
     doses = sets * (1 if asked.quick else 3) + 1
     dose_s = doses * (QUICK_DISKS_DOSE_S if asked.quick else DISKS_DOSE_S)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamgauge.cli import complete, names
+from streamgauge.cli import complete
 from streamgauge.cli.outputs import JsonOption, Outputs
 from streamgauge.cli.run import DurabilityOption, NodesOption, TrustOption
 from streamgauge.model.format import plural
@@ -34,7 +34,7 @@ SystemArgument = Annotated[
 ]
 NameArgument = Annotated[
     str,
-    typer.Argument(metavar="NAME", autocompletion=complete.words(*names.SYSTEMS), help="A system's name."),
+    typer.Argument(metavar="NAME", autocompletion=complete.system_name, help="A system's name."),
 ]
 
 
@@ -100,7 +100,7 @@ def status(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            autocompletion=complete.words(*names.SYSTEMS),
+            autocompletion=complete.system_name,
             help="A system's name; all without it.",
         ),
     ] = None,

@@ -27,7 +27,7 @@ from streamgauge.model.trust import Trust, is_beside
 from streamgauge.model.units import format_duration
 from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import HINTS, Arrival, Keys, LanesFile, Rate, WorkloadFile
-from streamgauge.systems.boundary import how_to_trust
+from streamgauge.systems.base.untrusted import how_to_trust
 
 STAMP_BYTES = 32
 """Below this size a message cannot carry the stamp (docs/method.md): no audit, no end-to-end latency."""

@@ -22,8 +22,8 @@ from pathlib import Path
 from streamgauge.model.document import Document, FileModel, Location
 from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.trust import is_beside
-from streamgauge.systems.boundary import how_to_trust
-from streamgauge.systems.security import SECRETS, Auth, Mechanism, Security, Tls
+from streamgauge.systems.base.untrusted import how_to_trust
+from streamgauge.systems.base.security import SECRETS, Auth, Mechanism, Security, Tls
 
 KEY = "security"
 FILE_BYTES_MAX = 1 << 20

@@ -28,6 +28,7 @@ from streamgauge.model.study_file import CellScale, ScaleFile, SystemOfStudy
 from streamgauge.model.units import format_duration, format_rate
 from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import read_rate
+from streamgauge.systems import registry
 from streamgauge.systems.base import Level
 
 Scale = Literal["full", "laptop", "quick"]
@@ -35,8 +36,6 @@ Scale = Literal["full", "laptop", "quick"]
 HEATING_S = 15.0
 HEATING_MSGS_S = 5000.0
 
-START_S = {"gauge-log": 1, "kafka": 8, "pulsar": 30, "rabbitmq": 8, "nats": 2}
-START_MORE_NODES_S = {"kafka": 12, "pulsar": 30, "rabbitmq": 15, "nats": 2}
 AROUND_S = 6.0
 """Of a trial, besides starting a system and the load: settling, topics, assignment, drain, audit, figures."""
 PER_PARTITION_S = 0.004
@@ -54,7 +53,7 @@ class PlannedCell(Model):
     system: str
     system_title: str
     kind: str
-    """The name of the system's module."""
+    """The name of the system."""
     version: str | None
     nodes: int
     level: Level
@@ -294,8 +293,7 @@ def _planned(
         fresh=scale.restart == "trial" or own.fresh,
         scaled=scaled,
         trial_s=0.0,
-        start_s=float(START_S.get(system.system, 10))
-        + (START_MORE_NODES_S.get(system.system, 10) if nodes > 1 else 0.0),
+        start_s=registry.systems()[system.system].start_time.of(nodes),
     )
     checked = workload_of(planned)
     trial_s = min(_trial_s(checked), planned.limit_s)

@@ -21,9 +21,9 @@ from streamgauge.model.omb_driver import advice
 from streamgauge.model.security_file import KEY as SECURITY
 from streamgauge.model.security_file import read_security
 from streamgauge.model.trust import NOBODY, Trust, untrusted
-from streamgauge.systems import security
+from streamgauge.systems.base import access
 from streamgauge.systems.base import Level, System, SystemInputError, SystemRequest
-from streamgauge.systems.security import Security
+from streamgauge.systems.base.security import Security
 
 COMMON_KEYS = frozenset({"name", "system", "version", "nodes", "durability", "connect", "tls", SECURITY})
 LEVELS: tuple[Level, ...] = ("L1", "L2", "L3", "L4")
@@ -132,7 +132,7 @@ def _variants(choice: SystemChoice, wanted: tuple[bool, ...] | None) -> list[Sys
             for tls in wanted
         ]
     for one in found:
-        _refused_as_input(one.request, partial(security.check, one.system, one.request))
+        _refused_as_input(one.request, partial(access.check, one.system, one.request))
     return found
 
 
@@ -167,7 +167,7 @@ def _from_file(path: Path, overrides: SystemOverrides, known: Mapping[str, Syste
     document = read_document(path)
     values = document.values
     if "driverClass" in values:
-        raise InputError(document.problem(advice(values), ("driverClass",)))
+        raise InputError(document.problem(advice(values, known), ("driverClass",)))
     system = _system_of(document, known)
     _check_keys(document, system)
     problems: list[Problem] = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from streamgauge.model.document import Document, Location
 from streamgauge.model.errors import InputError, Problem
 from streamgauge.systems.base import System, SystemRequest
-from streamgauge.systems.boundary import OPTION
+from streamgauge.systems.base.untrusted import OPTION
 
 if TYPE_CHECKING:
     from streamgauge.model.study import Study

@@ -16,13 +16,13 @@ from streamgauge.model.fault import ENDS, FOLLOWERS, LEADER, ON_NETWORK, ON_STOR
 from streamgauge.model.result_asked import FaultAction, FaultAsked
 from streamgauge.model.result_special import Fault
 from streamgauge.runner.acks import AckWatch
-from streamgauge.systems import parts as parts_of
+from streamgauge.systems.base import parts as parts_of
 from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError
 
 if TYPE_CHECKING:
-    from streamgauge.systems.network import Namespaces
-    from streamgauge.systems.parts import Part
-    from streamgauge.systems.powercut import Disks
+    from streamgauge.systems.support.network import Namespaces
+    from streamgauge.systems.base.parts import Part
+    from streamgauge.systems.support.powercut import Disks
 
 SERVES_WITHIN_S = 180.0
 POLL_S = 0.02

@@ -190,11 +190,11 @@ class StudyRun(Run):
         directory = self._systems_directory / f"block-{block:03d}"
         system: KeptSystem
         if cell.fresh or attached:
-            system = CheckedSystem(plan.choice.system, directory)
+            system = CheckedSystem.of(plan.choice.system, directory)
         elif self._kept is not None:
             system = self._kept[1]
         else:
-            system = KeptSystem(plan.choice.system, directory)
+            system = KeptSystem.of(plan.choice.system, directory)
             self._kept = (block, system)
         return dataclasses.replace(plan, choice=dataclasses.replace(plan.choice, system=system))
 

@@ -48,10 +48,10 @@ from streamgauge.store.context import TrialContext
 from streamgauge.store.directory import ACKS_NAME, TrialDirectory
 from streamgauge.store.files import rescue_logs
 from streamgauge.store.measured import measured_level
-from streamgauge.systems import security
+from streamgauge.systems.base import access
 from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError, SystemRequest
-from streamgauge.systems.network import Namespaces, is_here, open_network
-from streamgauge.systems.powercut import Disks, open_disks
+from streamgauge.systems.support.network import Namespaces, is_here, open_network
+from streamgauge.systems.support.powercut import Disks, open_disks
 from streamgauge.waiting import wait_until
 
 READY_POLL_S = 0.1
@@ -106,8 +106,8 @@ class TrialRunner:
             nodes=request.nodes,
             attached=bool(request.connect),
             cluster_here=any(is_here(address) for address in request.connect),
-            tls="on" if security.is_encrypted(request) else "off",
-            authentication=security.mechanism_of(request),
+            tls="on" if access.is_encrypted(request) else "off",
+            authentication=access.mechanism_of(request),
             durability=Durability(asked=request.level),
             workload=plan.workload.result(),
             seed=plan.seed,

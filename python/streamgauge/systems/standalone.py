@@ -41,9 +41,9 @@ from streamgauge.systems.base import (
     SystemInputError,
     SystemRequest,
 )
-from streamgauge.systems.cache import cache_root
-from streamgauge.systems.guard import identity, kill_group
-from streamgauge.systems.processes import POLL_S, log_tail
+from streamgauge.systems.support.cache import cache_root
+from streamgauge.systems.support.guard import identity, kill_group
+from streamgauge.systems.support.processes import POLL_S, log_tail
 from streamgauge.systems.registry import systems
 from streamgauge.waiting import wait_until
 

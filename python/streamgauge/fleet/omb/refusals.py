@@ -6,11 +6,6 @@ from streamgauge.model.errors import Problem
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.workload import Workload
 
-PROTOCOLS = ("kafka", "pulsar")
-OTHERS = {
-    "rabbitmq": "OMB's RabbitMQ driver makes an exchange and queues of its own, so that what is made and read back here would not be what is measured",
-    "rabbitmq-stream": "OMB's RabbitMQ driver knows AMQP 0-9-1 only, and queues of its own",
-}
 SECRETS = ("token", "username", "password", "security")
 
 
@@ -59,11 +54,8 @@ def _load(workload: Workload) -> list[str]:
 
 def _system(choice: SystemChoice) -> list[str]:
     found = []
-    protocol = choice.system.protocol
-    if protocol not in PROTOCOLS:
-        why = OTHERS.get(
-            protocol, "OMB's workers can be given Kafka and Pulsar by this lab, and nothing else"
-        )
+    why = choice.system.omb_workers
+    if why is not None:
         found.append(f"{choice.system.title}: {why}")
     options = choice.request.options
     client = options.get("client")

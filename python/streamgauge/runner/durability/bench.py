@@ -27,8 +27,8 @@ from streamgauge.runner.interrupts import Interrupts
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.request import EXTRA_READER, topic_names, topic_requests, trial_request
 from streamgauge.systems.base import RunningSystem, SystemFailure
-from streamgauge.systems.parts import Part
-from streamgauge.systems.powercut import Disks, open_disks
+from streamgauge.systems.base.parts import Part
+from streamgauge.systems.support.powercut import Disks, open_disks
 from streamgauge.waiting import wait_until
 
 BASE_WORKLOAD = "1-topic-16-partitions-100b"

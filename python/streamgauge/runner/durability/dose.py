@@ -17,7 +17,7 @@ from streamgauge.fleet.client import WorkerClient
 from streamgauge.fleet.messages import Interval
 from streamgauge.model.durability import Dose, DoseResponse, Stop
 from streamgauge.runner.durability.bench import Bench, Load, workload
-from streamgauge.systems.parts import Part
+from streamgauge.systems.base.parts import Part
 
 RATE_MSGS_S = 10.0
 """Low enough that syncs of the highest dose do not overlap, even of a system that makes several for each message: an
