@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from streamgauge.fleet.children import start_child, stop_child
+from streamgauge.model.security import secured, told
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems import registry
 from streamgauge.systems.base import (
     Describe,
@@ -21,15 +23,12 @@ from streamgauge.systems.base import (
     ReadBack,
     RunningSystem,
     System,
-    SystemFailure,
-    SystemInputError,
     SystemProcess,
-    SystemRequest,
     TopicPlan,
 )
 from streamgauge.systems.certificates import Certificates, for_nodes, forget, security_of
 from streamgauge.systems.network import ON_LOOPBACK
-from streamgauge.systems.security import secured, told
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
 
 BROKER = """
 import socket, sys

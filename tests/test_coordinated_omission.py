@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from streamgauge.analysis.histograms import Histogram, merge, merge_encoded
+from streamgauge.vocabulary.histograms import Histogram, merge, merge_encoded
 
 RATE = 5_000
 DURATION_S = 12

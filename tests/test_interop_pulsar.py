@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from streamgauge.fleet.base import Worker
 from streamgauge.fleet.local import LocalFleet
-from streamgauge.systems.base import RunningSystem, SystemRequest
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.base import RunningSystem
 from streamgauge.systems.pulsar import Pulsar
 from streamgauge.systems.pulsar_cluster import RunningPulsar
 

@@ -16,13 +16,14 @@ import httpx
 import lab_support
 import psutil
 import pytest
+from streamgauge.model.security import Security, Tls
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems import kafka_wire as wire
-from streamgauge.systems.base import RunningSystem, SystemRequest
+from streamgauge.systems.base import RunningSystem
 from streamgauge.systems.network import OnAddress
 from streamgauge.systems.processes import LOOPBACK
 from streamgauge.systems.rabbitmq import installed_version
 from streamgauge.systems.registry import systems
-from streamgauge.systems.security import Security, Tls
 
 BEYOND = "127.0.0.2"
 """Treated as an address that others reach: nothing in the lab takes it for the loopback address that it uses itself."""

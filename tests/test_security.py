@@ -17,28 +17,22 @@ from sample_run import KAFKA, LOG, Shape, workload, write_run
 from streamgauge.analysis.cells import cells
 from streamgauge.analysis.encryption import costs, figures_of
 from streamgauge.fleet.client import WorkerClient, WorkerRefused
-from streamgauge.model.errors import InputError
+from streamgauge.model import security
+from streamgauge.model.checked_study import parse_study
 from streamgauge.model.omb_driver import advice
 from streamgauge.model.scaling import Machine
-from streamgauge.model.study import parse_study
+from streamgauge.model.security import Auth, Security, Tls
 from streamgauge.model.study_plan import Wishes, plan_study
 from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems, parse_tls
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.model.trust import Trust
 from streamgauge.report import encryption
-from streamgauge.runner.study import choice_of
-from streamgauge.systems import (
-    kafka_settings,
-    nats_server,
-    pulsar_settings,
-    pulsar_tls,
-    rabbitmq_settings,
-    security,
-)
-from streamgauge.systems.base import SystemInputError, SystemRequest
+from streamgauge.runner.study_run import choice_of
+from streamgauge.systems import kafka_settings, nats_server, pulsar_settings, pulsar_tls, rabbitmq_settings
 from streamgauge.systems.certificates import Certificates, forget, make_certificates
 from streamgauge.systems.kafka_sasl import SaslError, Scram
 from streamgauge.systems.registry import systems
-from streamgauge.systems.security import Auth, Security, Tls
+from streamgauge.vocabulary.errors import InputError, SystemInputError
 from systems_support import NATS_LAUNCH
 
 SECRET = "hunter2-of-the-night"

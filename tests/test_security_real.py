@@ -30,6 +30,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 from lab_support import lab, reference_log
+from streamgauge.model.security import Auth, Security, Tls
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems import (
     kafka_cluster,
     kafka_settings,
@@ -39,13 +41,12 @@ from streamgauge.systems import (
     standalone,
 )
 from streamgauge.systems import kafka_wire as wire
-from streamgauge.systems.base import RunningSystem, SystemRequest
+from streamgauge.systems.base import RunningSystem
 from streamgauge.systems.certificates import Certificates, make_certificates
 from streamgauge.systems.kafka import Kafka, parse_address
 from streamgauge.systems.nats import Nats
 from streamgauge.systems.pulsar import Pulsar
 from streamgauge.systems.rabbitmq import RabbitMq, installed_version
-from streamgauge.systems.security import Auth, Security, Tls
 
 pytestmark = pytest.mark.timeout(400)
 SECRET = "tr0ub4dor-and-three"

@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems import processes
-from streamgauge.systems.base import RunningSystem, SystemFailure, SystemRequest
+from streamgauge.systems.base import RunningSystem
 from streamgauge.systems.guard import identity
 from streamgauge.systems.kafka import Kafka
 from streamgauge.systems.kafka_cluster import RunningKafka
+from streamgauge.vocabulary.errors import SystemFailure
 from systems_support import admin_of, create_topic, describer, eventually
 
 pytestmark = pytest.mark.jvm

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from streamgauge.systems import processes
-from streamgauge.systems.base import SystemFailure
 from streamgauge.systems.guard import identity, kill_group
+from streamgauge.vocabulary.errors import SystemFailure
 from systems_support import eventually
 
 

@@ -13,12 +13,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems import processes, pulsar_cluster
 from streamgauge.systems import pulsar_settings as settings
-from streamgauge.systems.base import Level, SystemFailure, SystemInputError, SystemRequest
 from streamgauge.systems.pulsar import Pulsar, artifact, unpack
 from streamgauge.systems.pulsar_bookies import select
 from streamgauge.systems.pulsar_durability import Expectation, compare
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.levels import Level
 
 LAB = [sys.executable, "-c", "from streamgauge.cli import main; main()"]
 

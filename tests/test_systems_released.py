@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from streamgauge.systems import released
-from streamgauge.systems.base import SystemFailure
 from streamgauge.systems.cache import Cache
 from streamgauge.systems.kafka import Kafka
 from streamgauge.systems.nats import MODULE, Nats, build
 from streamgauge.systems.pulsar import Pulsar
+from streamgauge.vocabulary.errors import SystemFailure
 
 RIGHT = {"libs/a.jar": hashlib.sha256(b"right").hexdigest()}
 SHA256 = re.compile(r"[0-9a-f]{64}")

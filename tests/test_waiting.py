@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from streamgauge.waiting import wait_until
+from streamgauge.vocabulary.waiting import wait_until
 
 SOURCES = Path(__file__).resolve().parent.parent / "python" / "streamgauge"
 PACING = {

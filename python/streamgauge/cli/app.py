@@ -21,12 +21,12 @@ from streamgauge.cli import (
     query,
     report,
     runs,
-    study,
     systems,
     worker,
 )
 from streamgauge.cli import run as run_command
-from streamgauge.model.exit_status import EPILOG, ExitStatus
+from streamgauge.cli import study_trials as study
+from streamgauge.vocabulary.exit_status import EPILOG, ExitStatus
 
 app = typer.Typer(
     name="streamgauge",
@@ -97,10 +97,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def _explain(error: Exception) -> int | None:
     """Prints an error that is somebody's and not a fault of the program; None for a fault."""
-    from streamgauge.fleet.base import FleetFailure
     from streamgauge.fleet.client import WorkerLost, WorkerRefused
-    from streamgauge.model.errors import InputError
-    from streamgauge.systems.base import SystemFailure, SystemInputError
+    from streamgauge.vocabulary.errors import FleetFailure, InputError, SystemFailure, SystemInputError
 
     if isinstance(error, InputError):
         for problem in error.problems:

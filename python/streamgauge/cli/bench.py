@@ -7,7 +7,7 @@ import sys
 import typer
 
 from streamgauge.cli.run import OUT, DataOption, EventsOption, OutOption, TlsOption
-from streamgauge.model.exit_status import ExitStatus
+from streamgauge.vocabulary.exit_status import ExitStatus
 
 BENCH_SYSTEMS = ("gauge-log", "kafka")
 BENCH_WORKLOAD = "1-topic-16-partitions-100b"

@@ -68,11 +68,11 @@ def compare(
     from streamgauge.analysis.compare import compare as compare_cells
     from streamgauge.cli.execute import ended
     from streamgauge.cli.gates import finish
-    from streamgauge.model.errors import InputError
-    from streamgauge.model.exit_status import ExitStatus, most_urgent
     from streamgauge.model.gate import read_gates
-    from streamgauge.model.result_figures import check_figure
     from streamgauge.report import comparison
+    from streamgauge.vocabulary.errors import InputError
+    from streamgauge.vocabulary.exit_status import ExitStatus, most_urgent
+    from streamgauge.vocabulary.figures import check_figure
 
     outputs = Outputs(json, markdown, junit)
     outputs.check()
@@ -107,7 +107,7 @@ def _matched(base: str, other: str | None, out: Path) -> tuple[list[tuple[Cell, 
     """Pairs of cells, and what of either side is in none. Raises InputError."""
     from streamgauge.analysis.match import match
     from streamgauge.cli.sides import ambiguous, read_side
-    from streamgauge.model.errors import InputError
+    from streamgauge.vocabulary.errors import InputError
 
     left = read_side(base, out)
     left, right = _two_systems(left) if other is None else (left, read_side(other, out))
@@ -133,7 +133,7 @@ def _matched(base: str, other: str | None, out: Path) -> tuple[list[tuple[Cell, 
 
 def _two_systems(run: Side) -> tuple[Side, Side]:
     """The two systems of one run. Raises InputError when it has not two."""
-    from streamgauge.model.errors import InputError
+    from streamgauge.vocabulary.errors import InputError
 
     systems = list(dict.fromkeys(cell.first.system for cell in run.cells))
     if len(systems) != 2:

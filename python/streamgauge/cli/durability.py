@@ -76,14 +76,13 @@ def durability(
     """
     from streamgauge.cli.execute import open_events, show_durability
     from streamgauge.cli.watch import make_observer
-    from streamgauge.model.errors import InputError
     from streamgauge.model.system_file import SystemOverrides, choose_systems
     from streamgauge.model.trust import Trust
     from streamgauge.runner.durability.matrix import matrix as all_cells
     from streamgauge.runner.durability.run import DurabilityPlan, DurabilityRun, distinct
     from streamgauge.systems import powercut
-    from streamgauge.systems.base import SystemFailure
     from streamgauge.systems.registry import systems as known
+    from streamgauge.vocabulary.errors import InputError, SystemFailure
 
     if (systems is None) != matrix:
         raise InputError("expected a system, such as 'streamgauge durability kafka', or --all (not both)")
@@ -137,7 +136,7 @@ def durability(
 def read_experiments(text: str) -> tuple[Experiment, ...]:
     """The experiments of a comma list, in their own order. Raises InputError."""
     from streamgauge.model.durability import EXPERIMENTS
-    from streamgauge.model.errors import InputError
+    from streamgauge.vocabulary.errors import InputError
 
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in EXPERIMENTS]
@@ -148,8 +147,8 @@ def read_experiments(text: str) -> tuple[Experiment, ...]:
 
 def read_write_back(text: str | None) -> str | None:
     """The age as `gauge powercut` takes it. Raises InputError."""
-    from streamgauge.model.errors import InputError
-    from streamgauge.model.units import parse_duration
+    from streamgauge.vocabulary.errors import InputError
+    from streamgauge.vocabulary.units import parse_duration
 
     if text is None:
         return None

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, TextIO
 from streamgauge.cli.gates import Asked, Gating, finish, prepare
 from streamgauge.cli.impossible import impossible, reachable, started_at
 from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
-from streamgauge.model.errors import InputError, Problem
-from streamgauge.model.exit_status import MEANINGS, ExitStatus, most_urgent
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems, parse_tls
 from streamgauge.model.workload import Workload
-from streamgauge.systems.base import SystemFailure
+from streamgauge.systems.base import System
+from streamgauge.vocabulary.errors import InputError, Problem, SystemFailure
+from streamgauge.vocabulary.exit_status import MEANINGS, ExitStatus, most_urgent
 
 if TYPE_CHECKING:
     from streamgauge.model.result import TrialResult
@@ -68,7 +68,10 @@ def execute(request: Request) -> ExitStatus:
 
 
 def execute_chosen(
-    request: Request, workloads: list[Workload], choices: list[SystemChoice], gating: Gating | None = None
+    request: Request,
+    workloads: list[Workload],
+    choices: list[SystemChoice[System]],
+    gating: Gating | None = None,
 ) -> ExitStatus:
     """Runs workloads on systems that can run here, and judges the gates; the exit status."""
     from rich.console import Console
@@ -134,11 +137,12 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
     """Writes the report of a run, prints the table and says where the report is."""
     from rich.console import Console
 
-    from streamgauge.report import html, study, terminal, terminal_study
+    from streamgauge.report import html, terminal, terminal_study
+    from streamgauge.report import study_page as study
     from streamgauge.report.run import read_run
     from streamgauge.store.aside import split_notes
     from streamgauge.store.directory import RunDirectory
-    from streamgauge.store.study import is_study
+    from streamgauge.store.study_plan import is_study
 
     console = Console(stderr=to_stderr)
     run = RunDirectory(directory)
@@ -176,13 +180,13 @@ def show_durability(run: RunDirectory, *, to_stderr: bool = False) -> None:
     console.print(f"report: {report}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
+def _read(request: Request) -> tuple[list[Workload], list[SystemChoice[System]]]:
     """Workloads and systems; all problems of all of them at once."""
     from streamgauge.systems.registry import systems
 
     problems: list[Problem] = []
     workloads: list[Workload] = []
-    choices: list[SystemChoice] = []
+    choices: list[SystemChoice[System]] = []
     for text in request.workloads:
         try:
             workloads.append(read_workload(text, request.overrides))
@@ -221,7 +225,7 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
     return workloads, choices
 
 
-def _name(workloads: list[Workload], choices: list[SystemChoice]) -> str:
+def _name(workloads: list[Workload], choices: list[SystemChoice[System]]) -> str:
     """What the run's directory is called after its date."""
     what = workloads[0].name if len(workloads) == 1 else f"{len(workloads)}-workloads"
     where = "-".join(choice.name for choice in choices) if len(choices) <= 3 else f"{len(choices)}-systems"

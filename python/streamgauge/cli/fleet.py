@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamgauge.model.errors import InputError
-from streamgauge.model.exit_status import ExitStatus
+from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.exit_status import ExitStatus
 
 if TYPE_CHECKING:
     from streamgauge.fleet.omb.addresses import OmbWorkers

@@ -12,6 +12,7 @@ import typer
 
 from streamgauge.cli import complete, names
 from streamgauge.cli.outputs import ON_SCREEN, Outputs
+from streamgauge.systems.base import System
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from streamgauge.analysis.gates import GateResult
     from streamgauge.analysis.match import Traits
     from streamgauge.cli.sides import Side
-    from streamgauge.model.exit_status import ExitStatus
     from streamgauge.model.gate import Gate
     from streamgauge.model.result import TrialResult
     from streamgauge.model.system_file import SystemChoice
     from streamgauge.model.workload import Workload
+    from streamgauge.vocabulary.exit_status import ExitStatus
 
 
 class Undecided(StrEnum):
@@ -111,7 +112,7 @@ class Gating:
 
     def about_baseline(self) -> list[str]:
         """Which run it is, and what of either side does not match: said before a run and after it."""
-        from streamgauge.model.format import plural
+        from streamgauge.vocabulary.format import plural
 
         if self.baseline is None:
             return []
@@ -142,12 +143,12 @@ class Gating:
 
 
 def prepare(
-    asked: Asked, out: Path, workloads: Sequence[Workload], choices: Sequence[SystemChoice]
+    asked: Asked, out: Path, workloads: Sequence[Workload], choices: Sequence[SystemChoice[System]]
 ) -> Gating | None:
     """Reads gates and settles their baseline, before anything is started; None where no gate was asked for. Raises InputError."""
     from streamgauge.cli.sides import read_side
-    from streamgauge.model.errors import InputError
     from streamgauge.model.gate import read_gates
+    from streamgauge.vocabulary.errors import InputError
 
     gates = read_gates(asked.fail_if, of_ratios=asked.baseline is not None)
     asked.outputs.check()
@@ -193,7 +194,7 @@ def _bases(side: Side, planned: Sequence[Traits]) -> dict[Key, Cell]:
     """The baseline's cell for each that is to run. Raises InputError when there is none, it is not clear which, or none has a valid trial."""
     from streamgauge.analysis.match import match
     from streamgauge.cli.sides import ambiguous
-    from streamgauge.model.errors import InputError
+    from streamgauge.vocabulary.errors import InputError
 
     matching = match(side.traits, planned)
     why = ambiguous(matching, side.traits, list(planned))
@@ -212,7 +213,7 @@ def _bases(side: Side, planned: Sequence[Traits]) -> dict[Key, Cell]:
     return bases
 
 
-def _planned(choice: SystemChoice, workload: Workload) -> Traits:
+def _planned(choice: SystemChoice[System], workload: Workload) -> Traits:
     """What is known of a cell before it runs."""
     from streamgauge.analysis.match import asked_traits
 

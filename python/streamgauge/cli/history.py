@@ -47,8 +47,8 @@ def history(
     from rich.table import Table
 
     from streamgauge.analysis.history import histories
-    from streamgauge.model.result_figures import check_figure
     from streamgauge.report import history as shown
+    from streamgauge.vocabulary.figures import check_figure
 
     outputs = Outputs(json, markdown, junit)
     outputs.check()

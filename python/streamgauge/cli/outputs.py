@@ -43,7 +43,7 @@ class Outputs:
 
     def check(self) -> None:
         """Before anything is started. Raises InputError."""
-        from streamgauge.model.errors import InputError, Problem
+        from streamgauge.vocabulary.errors import InputError, Problem
 
         targets = [("--json", self.json), ("--markdown", self.markdown), ("--junit", self.junit)]
         problems = []

@@ -17,7 +17,7 @@ def probe(context: typer.Context) -> None:
 
 def become_gauge(command: str, arguments: list[str]) -> None:
     """Replaces this process by `gauge COMMAND ...`."""
-    from streamgauge.fleet.binary import find_gauge
+    from streamgauge.vocabulary.gauge_binary import find_gauge
 
     gauge = find_gauge()
     os.execv(gauge, [str(gauge), command, *arguments])

@@ -28,10 +28,10 @@ def report(runs: RunsArgument = None, out: OutOption = OUT) -> None:
     A run whose lab was killed is completed first, from what it had written until then.
     """
     from streamgauge.cli.execute import show_outcome
-    from streamgauge.model.errors import InputError
+    from streamgauge.runner.recover import recover
     from streamgauge.store.directory import LATEST, RunDirectory
     from streamgauge.store.lab import is_running
-    from streamgauge.store.recover import recover
+    from streamgauge.vocabulary.errors import InputError
 
     found = [RunDirectory.open(text, out) for text in runs or [LATEST]]
     for run in found:

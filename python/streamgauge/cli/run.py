@@ -239,9 +239,9 @@ def run(
     """
     from streamgauge.cli.execute import Request, execute
     from streamgauge.fleet.choice import choose_fleet
-    from streamgauge.model.errors import InputError
     from streamgauge.model.overrides import Overrides
     from streamgauge.model.trust import Trust
+    from streamgauge.vocabulary.errors import InputError
 
     if connect and not system:
         raise InputError("--connect needs --system: which system is it that runs there?")

@@ -11,16 +11,16 @@ import typer
 from streamgauge.cli import complete
 from streamgauge.cli.outputs import JsonOption, Outputs
 from streamgauge.cli.run import OUT
-from streamgauge.model.format import plural
+from streamgauge.vocabulary.format import plural
 
 OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where runs are.")]
 
 
 def list_(out: OutOption = OUT, json: JsonOption = None) -> None:
     """List runs, oldest first."""
-    from streamgauge.model.errors import InputError
     from streamgauge.store.directory import list_runs
     from streamgauge.store.lab import is_running
+    from streamgauge.vocabulary.errors import InputError
 
     outputs = Outputs(json)
     outputs.check()

@@ -47,8 +47,8 @@ class Side:
 def read_side(text: str, out: Path) -> Side:
     """`RUN`, `RUN:SYSTEM` or `RUN:SYSTEM,TRAIT=VALUE[,...]`. Raises InputError when there is no such run or it has no such cell, complete."""
     from streamgauge.analysis.cells import cells
-    from streamgauge.model.errors import InputError
     from streamgauge.store.lab import is_running
+    from streamgauge.vocabulary.errors import InputError
 
     run, selected = _open(text, out)
     if run.ours and is_running(run):
@@ -70,8 +70,8 @@ def ambiguous(matching: Matching, base: list[Traits], other: list[Traits]) -> st
 
 def _open(text: str, out: Path) -> tuple[RunDirectory, str]:
     """The run, and what of it. A path may hold colons itself."""
-    from streamgauge.model.errors import InputError
     from streamgauge.store.directory import RunDirectory
+    from streamgauge.vocabulary.errors import InputError
 
     name, separator, selected = text.rpartition(":")
     try:
@@ -86,7 +86,7 @@ def _open(text: str, out: Path) -> tuple[RunDirectory, str]:
 
 def _selected(side: Side, text: str) -> Side:
     from streamgauge.analysis.match import ASKED
-    from streamgauge.model.errors import InputError, nearest
+    from streamgauge.vocabulary.errors import InputError, nearest
 
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, separator, value = part.partition("=")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from streamgauge.model.format import plural
+from streamgauge.vocabulary.format import plural
 
 if TYPE_CHECKING:
     from streamgauge.model.durability import StudyAsked
@@ -52,8 +52,8 @@ class Meant:
 
 def listed() -> Iterator[tuple[str, DurabilityStudyFile]]:
     """Name and file of each study of durability that ships."""
+    from streamgauge.model.checked_study import experiment_study_names
     from streamgauge.model.durability_study import read_durability_study
-    from streamgauge.model.study import experiment_study_names
 
     for name in experiment_study_names():
         found = read_durability_study(name)
@@ -66,11 +66,11 @@ def meant(name: str | None, out: Path, trust: Trust, *, resume: bool) -> Meant |
     run that is named, or without a name the latest run of any study when that is one of durability. Raises InputError.
     """
     from streamgauge.model.durability_study import parse_durability_study, read_durability_study
-    from streamgauge.model.errors import InputError
+    from streamgauge.runner.recover import recover
     from streamgauge.store.directory import DURABILITY_NAME
     from streamgauge.store.lab import is_running
-    from streamgauge.store.recover import recover
-    from streamgauge.store.study import check_ours
+    from streamgauge.store.study_plan import check_ours
+    from streamgauge.vocabulary.errors import InputError
 
     found = None if name is None else read_durability_study(name, trust)
     if not resume:
@@ -94,10 +94,10 @@ def meant(name: str | None, out: Path, trust: Trust, *, resume: bool) -> Meant |
 
 
 def _run_to_resume(name: str | None, found: DurabilityStudy | None, out: Path) -> RunDirectory | None:
-    from streamgauge.model.errors import InputError
-    from streamgauge.model.study import study_names
+    from streamgauge.model.checked_study import study_names
     from streamgauge.store.directory import RunDirectory, list_runs
-    from streamgauge.store.study import is_study
+    from streamgauge.store.study_plan import is_study
+    from streamgauge.vocabulary.errors import InputError
 
     def of_durability(run: RunDirectory) -> str | None:
         try:
@@ -125,7 +125,7 @@ def _run_to_resume(name: str | None, found: DurabilityStudy | None, out: Path) -
 
 def refuse(*, scale: str, duration: str | None, connect: list[str] | None) -> None:
     """Options of other studies that have no meaning here."""
-    from streamgauge.model.errors import InputError
+    from streamgauge.vocabulary.errors import InputError
 
     if scale == "full":
         raise InputError(f"--scale {scale}: power cuts are made on this machine; there is nothing to scale")
@@ -141,8 +141,8 @@ def execute(wanted: Meant, request: Request) -> int:
     from streamgauge.cli.watch import make_observer
     from streamgauge.runner.durability.run import DurabilityPlan, DurabilityRun, ended
     from streamgauge.systems import powercut
-    from streamgauge.systems.base import SystemFailure
     from streamgauge.systems.registry import systems
+    from streamgauge.vocabulary.errors import SystemFailure
 
     asked = wanted.asked or _plan(wanted.study, request)
     report = wanted.directory.read_durability() if wanted.directory is not None else None
@@ -187,7 +187,7 @@ def _plan(study: DurabilityStudy, request: Request) -> StudyAsked:
     """Which cells, and which not and why."""
     from streamgauge.model.durability import StudyAsked
     from streamgauge.store.private import without_home
-    from streamgauge.store.study import sealed
+    from streamgauge.store.study_plan import sealed
     from streamgauge.systems.registry import systems
 
     written, known = study.written, systems()
@@ -219,7 +219,7 @@ def _plan(study: DurabilityStudy, request: Request) -> StudyAsked:
 
 
 def _say(study: DurabilityStudy, asked: StudyAsked, done: list[str]) -> None:
-    from streamgauge.runner.study import shown
+    from streamgauge.runner.study_run import shown
 
     def say(text: str) -> None:
         typer.echo(text, err=True)

@@ -13,7 +13,8 @@ import typer
 from streamgauge.cli import complete, names
 from streamgauge.cli.outputs import JsonOption, Outputs
 from streamgauge.cli.run import DurabilityOption, NodesOption, TrustOption
-from streamgauge.model.format import plural
+from streamgauge.systems.base import System
+from streamgauge.vocabulary.format import plural
 
 if TYPE_CHECKING:
     from streamgauge.model.system_file import SystemChoice
@@ -122,8 +123,9 @@ def logs(
     ] = 20,
 ) -> None:
     """Show where a system's logs are, and their last lines."""
-    from streamgauge.store.files import is_text_log, tail
+    from streamgauge.store.files import tail
     from streamgauge.systems import standalone
+    from streamgauge.vocabulary.files import is_text_log
 
     for path in standalone.logs(name):
         if is_text_log(path):
@@ -134,12 +136,12 @@ def logs(
 
 def _choice(
     text: str, nodes: int | None = None, durability: str | None = None, trusted: Sequence[str] | None = None
-) -> SystemChoice:
+) -> SystemChoice[System]:
     """`trusted`: the files that the user trusts; None where nothing is started, so that the file cannot do anything."""
-    from streamgauge.model.errors import InputError
     from streamgauge.model.system_file import SystemOverrides, choose_systems
     from streamgauge.model.trust import Trust
     from streamgauge.systems.registry import systems
+    from streamgauge.vocabulary.errors import InputError
 
     trust = Trust((Path(text).resolve(),)) if trusted is None else Trust.parse(trusted)
     choices = choose_systems(text, SystemOverrides(nodes=nodes, level=durability, trust=trust), systems())

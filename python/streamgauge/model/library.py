@@ -13,12 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from streamgauge.model.errors import InputError, Problem, nearest
-
-if TYPE_CHECKING:
-    from streamgauge.model.document import Document
+from streamgauge.model.document import Document, parse_document, read_document
+from streamgauge.vocabulary.errors import InputError, Problem, nearest
 
 FIXED_RATE = 50_000
 TOPIC_COUNTS = {"100": 100, "500": 500, "1k": 1_000, "5k": 5_000, "10k": 10_000, "50k": 50_000}
@@ -243,7 +240,6 @@ def find_workload(text: str) -> tuple[Document, Path]:
     """The document of a workload given as a path or as the name of one that ships with streamgauge, and the path
     beside which its payload file is looked for. Raises InputError."""
     # What reads YAML takes long to load, and who completes a name does not need it.
-    from streamgauge.model.document import parse_document, read_document
 
     path = Path(text)
     looks_like_path = path.suffix.lower() in FILE_SUFFIXES or len(path.parts) > 1

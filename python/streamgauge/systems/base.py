@@ -9,86 +9,23 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
-if TYPE_CHECKING:
-    from streamgauge.systems.boundary import Untrusted
-    from streamgauge.systems.parts import Part
-    from streamgauge.systems.security import Security
-
-Level = Literal["L1", "L2", "L3", "L4"]
-"""Durability level (docs/method.md): L1 replicated and fsynced before the ack, L2 replicated, L3 fsynced, L4
-neither.
-"""
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.model.untrusted import Untrusted
+from streamgauge.systems.parts import Part
+from streamgauge.vocabulary.levels import Level
 
 Progress = Callable[[str], None]
 """Receives one plain line about what is being done now ("downloading Kafka 4.3.1")."""
 
-Volume = Callable[[str, Path], None]
-"""Makes a part's data directory (part's name, path) on a storage of its own, before anything writes there."""
 
 Describe = Callable[[Sequence[str]], Mapping[str, Any]]
 """Asks the live system about itself through a worker (docs/worker-api.md, /v1/admin/describe); takes topic
 names.
 """
-
-
-class Placement(Protocol):
-    """Where the nodes of a system are: their addresses, and how a process is started there (network.py)."""
-
-    @property
-    def shared_host(self) -> str:
-        """The address for a process that is of no node, which nodes and the lab reach."""
-
-    def host(self, node: int) -> str:
-        """The address of a node (1, 2, ...) for clients: workers and the lab."""
-
-    def inside(self, node: int) -> str:
-        """The address of a node for its peers and the lab: what no worker has to reach listens there."""
-
-    def command(self, node: int, command: Sequence[str]) -> list[str]:
-        """A command as it is started on a node."""
-
-
-class SystemFailure(Exception):
-    """A system could not be got, started or kept running (exit status 3). The message says what to do."""
-
-
-class SystemInputError(Exception):
-    """What was asked of the system cannot be had (exit status 2): a level, a version, an unknown setting, a
-    port in use.
-    """
-
-
-@dataclass(frozen=True)
-class SystemRequest:
-    """What a run asks of a system."""
-
-    version: str | None = None
-    """Version after `@` on the command line or from a system file; None is the module's default."""
-    nodes: int = 1
-    level: Level | None = None
-    """Durability level asked for; None is the system's own default for this number of nodes."""
-    connect: tuple[str, ...] = ()
-    """host:port addresses of a cluster that already runs; empty: start one."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """The rest of the system file (heap, JVM flags, broker and topic settings); validated by the module."""
-    source: str | None = None
-    """The system file's path, for error messages; None when given on the command line."""
-    volume: Volume | None = None
-    """Set by experiments on storage; None: data directories are plain directories."""
-    placement: Placement | None = None
-    """Set by experiments on the network, where `System.placed` allows; None: all nodes are on loopback."""
-    tls: bool = False
-    """Whether a system that is started takes clients over TLS alone, where `System.encrypts` allows."""
-    guarded: bool = False
-    """Whether clients must log in besides, with credentials that are made for the start (`tls` only)."""
-    security: Security | None = None
-    """How clients reach a cluster that already runs (`connect`); None: in plain text, without credentials."""
-    trusted: bool = False
-    """Whether the user trusts whoever wrote the options (`--trust-file`): they may then run code."""
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from streamgauge.systems.base import SystemInputError, SystemRequest
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.model.untrusted import Untrusted
+from streamgauge.vocabulary.errors import SystemInputError
 
-OPTION = "--trust-file"
 NUMBER = re.compile(r"-?\d+(\.\d+)?\s?[A-Za-z]{0,3}|true|false", re.IGNORECASE | re.ASCII)
 """Numbers, sizes and switches can name neither a class nor a file elsewhere."""
 WORDS = re.compile(r"[\w.,: -]*", re.ASCII)
@@ -43,22 +44,6 @@ JVM_LOG = re.compile(
 
 
 @dataclass(frozen=True)
-class Untrusted:
-    """Something in the options that is done for a trusted file alone."""
-
-    location: tuple[str | int, ...]
-    """Where it is in the options."""
-    written: str
-    """The flag, or the setting's name, as it is in the file."""
-    why: str
-
-    def sentence(self, file: str | None) -> str:
-        """For the person who has the file."""
-        place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.location)
-        return f"{place.removeprefix('.')}: '{self.written}' {self.why}; {how_to_trust(file)}"
-
-
-@dataclass(frozen=True)
 class Allowed:
     """The settings that a kind of server is given without a question."""
 
@@ -66,15 +51,6 @@ class Allowed:
     """Names of those that may hold a number or a switch."""
     words: frozenset[str] = field(default_factory=frozenset)
     """Those that choose among words; none of them is a class, a command or a file."""
-
-
-def how_to_trust(file: str | None) -> str:
-    """What to do, as the end of a sentence."""
-    named = file or "FILE"
-    return (
-        f"if you trust whoever wrote {'this file' if file else 'it'} with your account, add {OPTION} {named} "
-        "(docs/security.md, 'What a file may do')"
-    )
 
 
 def jvm_flags(value: object) -> Iterator[Untrusted]:

@@ -29,8 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.systems import released
-from streamgauge.systems.base import Progress, SystemFailure
-from streamgauge.waiting import wait_until
+from streamgauge.systems.base import Progress
+from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.waiting import wait_until
 
 MANIFEST = "manifest.json"
 MANIFEST_FORMAT = 1

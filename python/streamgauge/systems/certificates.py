@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamgauge.store.files import write_secret
-from streamgauge.systems.base import Placement
-from streamgauge.systems.security import Auth, Mechanism, Security, Tls
+from streamgauge.model.security import Auth, Mechanism, Security, Tls
+from streamgauge.model.system_request import Placement
+from streamgauge.vocabulary.files import write_secret
 
 if TYPE_CHECKING:
     from cryptography import x509

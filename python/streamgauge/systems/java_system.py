@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.systems import maven, released
-from streamgauge.systems.base import Progress, System, SystemFailure
+from streamgauge.systems.base import Progress, System
 from streamgauge.systems.cache import Cache, Installation
 from streamgauge.systems.java import find_java
+from streamgauge.vocabulary.errors import SystemFailure
 
 
 class JavaSystem(System):

@@ -14,30 +14,23 @@ from typing import Any, ClassVar
 
 import psutil
 
-from streamgauge.model.format import plural
+from streamgauge.model.security import secured, told
+from streamgauge.model.system_request import SystemRequest, is_encrypted, where_of
+from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems import kafka_durability as durability
 from streamgauge.systems import kafka_settings as settings
 from streamgauge.systems import kafka_wire as wire
 from streamgauge.systems import maven
-from streamgauge.systems.base import (
-    Describe,
-    Progress,
-    ReadBack,
-    RunningSystem,
-    SystemFailure,
-    SystemInputError,
-    SystemProcess,
-    SystemRequest,
-    TopicPlan,
-)
-from streamgauge.systems.boundary import Untrusted, require_trust
+from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.boundary import require_trust
 from streamgauge.systems.cache import Installation
 from streamgauge.systems.java import Java, find_java
 from streamgauge.systems.java_system import JavaSystem
 from streamgauge.systems.kafka_cluster import Launch, start_cluster
 from streamgauge.systems.network import ON_LOOPBACK
-from streamgauge.systems.options import check_free, where_of
-from streamgauge.systems.security import is_encrypted, secured, told
+from streamgauge.systems.options import check_free
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.format import plural
 
 SCALA = "2.13"
 LOG4J = "2.25.4"

@@ -25,23 +25,13 @@ from typing import Any
 
 import psutil
 
-from streamgauge.model.format import every, plural
+from streamgauge.model.security import Mechanism, Security, secured
+from streamgauge.model.system_request import Placement, Volume
 from streamgauge.systems import kafka_durability as durability
 from streamgauge.systems import kafka_settings as settings
 from streamgauge.systems import kafka_wire as wire
 from streamgauge.systems import processes
-from streamgauge.systems.base import (
-    Describe,
-    Level,
-    Placement,
-    Progress,
-    ReadBack,
-    RunningSystem,
-    SystemFailure,
-    SystemProcess,
-    TopicPlan,
-    Volume,
-)
+from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
 from streamgauge.systems.cache import Installation
 from streamgauge.systems.certificates import (
     USER,
@@ -56,7 +46,9 @@ from streamgauge.systems.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
 from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.parts import Part
 from streamgauge.systems.processes import ManagedProcess
-from streamgauge.systems.security import Mechanism, Security, secured
+from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.format import every, plural
+from streamgauge.vocabulary.levels import Level
 
 START_TIMEOUT_S = 180.0
 """Far above the usual 5 s: a busy machine starts three JVMs slowly, and a real failure ends the wait at once

@@ -15,8 +15,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from streamgauge.model.security import Auth, Security
 from streamgauge.systems import kafka_sasl as sasl
-from streamgauge.systems.security import Auth, Security
 
 TIMEOUT_S = 3.0
 RESPONSE_BYTES_MAX = 4 * 1024 * 1024

@@ -11,22 +11,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from streamgauge.store.files import rescue_logs
-from streamgauge.systems import security
+from streamgauge.model.system_kind import check_security
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems.base import (
     Describe,
-    Level,
     Progress,
     ReadBack,
     RunningSystem,
     System,
-    SystemFailure,
     SystemProcess,
-    SystemRequest,
     TopicPlan,
 )
-from streamgauge.systems.boundary import Untrusted
 from streamgauge.systems.parts import Part
+from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.files import rescue_logs
+from streamgauge.vocabulary.levels import Level
 
 
 class KeptRunning(RunningSystem):
@@ -184,5 +184,5 @@ def require(system: System, request: SystemRequest) -> None:
     missing = system.missing()
     if missing:
         raise SystemFailure(f"{system.title} cannot run here: {missing}")
-    security.check(system, request)
+    check_security(system, request)
     system.check(request)

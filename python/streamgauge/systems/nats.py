@@ -17,18 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from streamgauge.model.security import secured, told
+from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.systems import processes, released
 from streamgauge.systems.base import (
     Describe,
-    Level,
     Progress,
     ReadBack,
     RunningSystem,
     System,
-    SystemFailure,
-    SystemInputError,
     SystemProcess,
-    SystemRequest,
     TopicPlan,
 )
 from streamgauge.systems.cache import Cache
@@ -40,8 +38,9 @@ from streamgauge.systems.nats_server import (
     start_cluster,
 )
 from streamgauge.systems.network import ON_LOOPBACK
-from streamgauge.systems.options import check_free, known, mapping, where_of
-from streamgauge.systems.security import secured, told
+from streamgauge.systems.options import check_free, known, mapping
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.levels import Level
 
 MODULE = "github.com/nats-io/nats-server/v2"
 PROGRAM = "nats-server"

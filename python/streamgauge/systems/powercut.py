@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.systems import privileges
-from streamgauge.systems.base import SystemFailure, SystemInputError
 from streamgauge.systems.parts import Part, kill_together
-from streamgauge.waiting import wait_until
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.waiting import wait_until
 
 FUSE = Path("/dev/fuse")
 MOUNTS = Path("/proc/self/mounts")

@@ -17,29 +17,23 @@ from typing import Any, ClassVar, Literal
 
 import psutil
 
-from streamgauge.model.format import plural
+from streamgauge.model.security import secured, told
+from streamgauge.model.system_request import SystemRequest, where_of
+from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems import maven, released
 from streamgauge.systems import pulsar_settings as settings
-from streamgauge.systems.base import (
-    Describe,
-    Progress,
-    ReadBack,
-    RunningSystem,
-    SystemFailure,
-    SystemInputError,
-    SystemProcess,
-    SystemRequest,
-    TopicPlan,
-)
-from streamgauge.systems.boundary import Untrusted, require_trust
+from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.boundary import require_trust
 from streamgauge.systems.cache import Installation
 from streamgauge.systems.java import Java, find_java
 from streamgauge.systems.java_system import JavaSystem
 from streamgauge.systems.network import ON_LOOPBACK
-from streamgauge.systems.options import check_free, where_of
-from streamgauge.systems.pulsar_cluster import Launch, start_cluster
+from streamgauge.systems.options import check_free, refuse_both
+from streamgauge.systems.pulsar_cluster import start_cluster
 from streamgauge.systems.pulsar_durability import Expectation, compare
-from streamgauge.systems.security import refuse_both, secured, told
+from streamgauge.systems.pulsar_layout import Launch
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.format import plural
 
 KEPT = ("lib", "conf", "LICENSE", "NOTICE")
 """What is kept of the distribution: the shell scripts, examples and functions' runtimes are not used."""

@@ -25,33 +25,22 @@ from typing import Any, Literal
 import httpx
 import psutil
 
-from streamgauge.model.format import plural
+from streamgauge.model.security import Mechanism, secured
 from streamgauge.systems import processes, pulsar_tls
 from streamgauge.systems import pulsar_admin as admin
 from streamgauge.systems import pulsar_bookies as bookies
 from streamgauge.systems import pulsar_ready as ready
 from streamgauge.systems import pulsar_settings as settings
-from streamgauge.systems.base import (
-    Describe,
-    Level,
-    Placement,
-    Progress,
-    ReadBack,
-    RunningSystem,
-    SystemFailure,
-    SystemProcess,
-    TopicPlan,
-    Volume,
-)
-from streamgauge.systems.cache import Installation
-from streamgauge.systems.certificates import Certificates, for_nodes, forget, security_of
-from streamgauge.systems.java import Java
+from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.certificates import for_nodes, forget, security_of
 from streamgauge.systems.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
-from streamgauge.systems.network import ON_LOOPBACK
 from streamgauge.systems.parts import Part
 from streamgauge.systems.processes import ManagedProcess
 from streamgauge.systems.pulsar_durability import Expectation, compare
-from streamgauge.systems.security import Mechanism, secured
+from streamgauge.systems.pulsar_layout import Launch, Layout
+from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.levels import Level
 
 START_TIMEOUT_S = 240.0
 """Far above the usual 30 s: a busy machine starts seven JVMs slowly, and a real failure ends the wait at once anyway."""
@@ -77,47 +66,6 @@ BROKER_CLASS = "org.apache.pulsar.PulsarBrokerStarter"
 
 class PortTaken(SystemFailure):
     """A port that was free when it was chosen is not any more."""
-
-
-@dataclass(frozen=True)
-class Launch:
-    """Everything that is decided before the first process of a cluster runs."""
-
-    version: str
-    nodes: int
-    options: settings.Options
-    plan: settings.Plan
-    directory: Path
-    java: Java
-    installation: Installation
-    volume: Volume | None = None
-    placement: Placement = ON_LOOPBACK
-    tls: bool = False
-    guarded: bool = False
-
-    def all_nodes(self) -> range:
-        """The nodes' numbers."""
-        return range(1, self.nodes + 1)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What a launch has been given: ports, and what was written into the configuration files."""
-
-    zookeeper: int
-    zookeeper_host: str
-    ports: Sequence[settings.NodePorts]
-    settings: Mapping[str, Mapping[str, str]]
-    """Process -> its settings that differ from the distribution's file."""
-    certificates: Certificates | None = None
-    """With TLS."""
-
-    def web(self, node: int, timeout_s: float = admin.TIMEOUT_S) -> admin.Web:
-        """The web service of a node's broker, as the lab reaches it."""
-        own = self.ports[node - 1]
-        if own.is_plain_closed and own.web_tls is not None:
-            return admin.Web(own.web_tls, own.host, timeout_s, security_of(self.certificates))
-        return admin.Web(own.web, own.host, timeout_s)
 
 
 def start_cluster(launch: Launch, progress: Progress) -> RunningPulsar:

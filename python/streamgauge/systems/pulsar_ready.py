@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
 
 import httpx
 
 from streamgauge.systems import pulsar_admin as admin
-
-if TYPE_CHECKING:
-    from streamgauge.systems.pulsar_cluster import Launch, Layout
-    from streamgauge.systems.pulsar_settings import NodePorts
+from streamgauge.systems.pulsar_layout import Launch, Layout
+from streamgauge.systems.pulsar_settings import NodePorts
 
 PROBE_TIMEOUT_S = 2.0
 

@@ -7,9 +7,9 @@ import dataclasses
 import hmac
 import json
 
+from streamgauge.model.security import Auth
 from streamgauge.systems.certificates import USER, Certificates
 from streamgauge.systems.pulsar_settings import NodePorts
-from streamgauge.systems.security import Auth
 
 TOKEN, TOKEN_KEY = "token", "token.key"
 """Files, where clients must log in."""

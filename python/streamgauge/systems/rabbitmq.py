@@ -13,7 +13,9 @@ from typing import Any, ClassVar, Literal
 
 import psutil
 
-from streamgauge.model.format import plural
+from streamgauge.model.security import secured, told
+from streamgauge.model.system_request import SystemRequest, where_of
+from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems import rabbitmq_settings as settings
 from streamgauge.systems.base import (
     Describe,
@@ -21,16 +23,14 @@ from streamgauge.systems.base import (
     ReadBack,
     RunningSystem,
     System,
-    SystemFailure,
-    SystemInputError,
     SystemProcess,
-    SystemRequest,
     TopicPlan,
 )
-from streamgauge.systems.boundary import Untrusted, require_trust
-from streamgauge.systems.options import check_free, where_of
+from streamgauge.systems.boundary import require_trust
+from streamgauge.systems.options import check_free, refuse_both
 from streamgauge.systems.rabbitmq_nodes import LIBRARY, Launch, start_cluster
-from streamgauge.systems.security import refuse_both, secured, told
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.format import plural
 
 BESIDE_MIB = 256
 """What a node needs beside the memory at which it stops publishers."""

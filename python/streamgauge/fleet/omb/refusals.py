@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from streamgauge.model.errors import Problem
+from collections.abc import Sequence
+
 from streamgauge.model.system_file import SystemChoice
+from streamgauge.model.system_kind import SystemKind
 from streamgauge.model.workload import Workload
+from streamgauge.vocabulary.errors import Problem
 
 PROTOCOLS = ("kafka", "pulsar")
 OTHERS = {
@@ -14,7 +17,7 @@ OTHERS = {
 SECRETS = ("token", "username", "password", "security")
 
 
-def refusals(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+def refusals(workloads: list[Workload], choices: Sequence[SystemChoice[SystemKind]]) -> list[Problem]:
     """A problem for each workload and system that OMB's workers cannot drive, and what can be done instead."""
     return [
         *(
@@ -57,7 +60,7 @@ def _load(workload: Workload) -> list[str]:
     return found
 
 
-def _system(choice: SystemChoice) -> list[str]:
+def _system(choice: SystemChoice[SystemKind]) -> list[str]:
     found = []
     protocol = choice.system.protocol
     if protocol not in PROTOCOLS:

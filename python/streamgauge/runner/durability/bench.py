@@ -25,11 +25,13 @@ from streamgauge.model.workload import Workload
 from streamgauge.runner.acks import AckWatch
 from streamgauge.runner.interrupts import Interrupts
 from streamgauge.runner.observer import Observer
-from streamgauge.runner.request import EXTRA_READER, topic_names, topic_requests, trial_request
-from streamgauge.systems.base import RunningSystem, SystemFailure
+from streamgauge.runner.request import topic_names, topic_requests, trial_request
+from streamgauge.systems.base import RunningSystem, System
 from streamgauge.systems.parts import Part
 from streamgauge.systems.powercut import Disks, open_disks
-from streamgauge.waiting import wait_until
+from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.phases import EXTRA_READER
+from streamgauge.vocabulary.waiting import wait_until
 
 BASE_WORKLOAD = "1-topic-16-partitions-100b"
 CREATE_TOPICS_WITHIN_S = 60.0
@@ -99,7 +101,7 @@ class Load:
 class Bench:
     """A running system and what is needed to load and to break it."""
 
-    choice: SystemChoice
+    choice: SystemChoice[System]
     running: RunningSystem
     disks: Disks
     client: WorkerClient
@@ -227,7 +229,7 @@ class Bench:
 
 
 def open_bench(
-    choice: SystemChoice,
+    choice: SystemChoice[System],
     *,
     gauge: Path,
     fleet: Fleet,

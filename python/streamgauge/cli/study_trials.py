@@ -12,10 +12,10 @@ import typer
 from streamgauge.cli import complete, names
 from streamgauge.cli.outputs import JsonOption, Outputs
 from streamgauge.cli.run import OUT, DataOption, EventsOption, OutOption, SeedOption, TrustOption
-from streamgauge.model.format import plural
+from streamgauge.vocabulary.format import plural
 
 if TYPE_CHECKING:
-    from streamgauge.model.study import Study
+    from streamgauge.model.checked_study import Study
     from streamgauge.model.study_plan import StudyPlan
     from streamgauge.store.directory import RunDirectory
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def studies(json: JsonOption = None) -> None:
     """List the studies that ship with streamgauge."""
     from streamgauge.cli.study_durability import listed
-    from streamgauge.model.study import read_study, study_names
+    from streamgauge.model.checked_study import read_study, study_names
 
     outputs = Outputs(json)
     outputs.check()
@@ -119,9 +119,10 @@ def study(
     from streamgauge.cli.execute import ended, open_events, show_outcome
     from streamgauge.cli.watch import make_observer
     from streamgauge.model.study_plan import Wishes
-    from streamgauge.model.trust import Trust, refuse_untrusted_plan, refuse_untrusted_study
-    from streamgauge.runner.study import StudyRun
-    from streamgauge.store.study import PLAN_NAME
+    from streamgauge.model.study_trust import refuse_untrusted_plan, refuse_untrusted_study
+    from streamgauge.model.trust import Trust
+    from streamgauge.runner.study_run import StudyRun
+    from streamgauge.store.study_plan import PLAN_NAME
 
     trust = Trust.parse(trust_file)
     chosen = _scale(scale, quick)
@@ -191,7 +192,7 @@ def study(
 
 def _refuse_with_resume(**given: Any) -> None:
     """A plan that was made is not changed."""
-    from streamgauge.model.errors import InputError
+    from streamgauge.vocabulary.errors import InputError
 
     for option, value in given.items():
         if value is not None and value != []:
@@ -201,8 +202,8 @@ def _refuse_with_resume(**given: Any) -> None:
 
 
 def _found(name: str | None) -> Study:
-    from streamgauge.model.errors import InputError
-    from streamgauge.model.study import experiment_study_names, read_study, study_names
+    from streamgauge.model.checked_study import experiment_study_names, read_study, study_names
+    from streamgauge.vocabulary.errors import InputError
 
     if name is None:
         names = ", ".join([*study_names(), *experiment_study_names()])
@@ -212,7 +213,7 @@ def _found(name: str | None) -> Study:
 
 def _scale(text: str | None, quick: bool) -> Any:
     """--quick is --scale quick in one word."""
-    from streamgauge.model.errors import InputError, nearest
+    from streamgauge.vocabulary.errors import InputError, nearest
 
     if text is not None and text not in names.SCALES:
         hint = nearest(text, names.SCALES)
@@ -229,8 +230,8 @@ def _seconds(duration: str | None) -> float | None:
 
 
 def _addresses(texts: list[str]) -> dict[str, tuple[str, ...]]:
-    from streamgauge.model.errors import InputError, nearest
     from streamgauge.systems.registry import systems
+    from streamgauge.vocabulary.errors import InputError, nearest
 
     found = {}
     for text in texts:
@@ -248,10 +249,10 @@ def _planned(study: Study, wishes: Any, data: Path) -> tuple[StudyPlan, list[dic
     """The plan for this machine, and the probe that it is based on."""
     import psutil
 
-    from streamgauge.fleet.binary import find_gauge
     from streamgauge.model.scaling import Machine
     from streamgauge.model.study_plan import plan_study
     from streamgauge.runner import machine
+    from streamgauge.vocabulary.gauge_binary import find_gauge
 
     probes: list[dict[str, Any]] = []
     try:
@@ -267,8 +268,8 @@ def _planned(study: Study, wishes: Any, data: Path) -> tuple[StudyPlan, list[dic
 
 def _plan_of(run: RunDirectory) -> StudyPlan | None:
     """The plan of a run; None when it is damaged, or of another version: not ours to go on with."""
-    from streamgauge.model.errors import InputError
-    from streamgauge.store.study import read_plan
+    from streamgauge.store.study_plan import read_plan
+    from streamgauge.vocabulary.errors import InputError
 
     try:
         return read_plan(run.path)
@@ -278,11 +279,11 @@ def _plan_of(run: RunDirectory) -> StudyPlan | None:
 
 def _resumed(name: str | None, out: Path) -> tuple[RunDirectory, StudyPlan]:
     """The run that is meant, and its plan."""
-    from streamgauge.model.errors import InputError
-    from streamgauge.model.study import study_names
+    from streamgauge.model.checked_study import study_names
     from streamgauge.store.directory import RunDirectory, list_runs
     from streamgauge.store.lab import is_running
-    from streamgauge.store.study import check_ours, is_study, read_plan
+    from streamgauge.store.study_plan import check_ours, is_study, read_plan
+    from streamgauge.vocabulary.errors import InputError
 
     runs = [run for run in list_runs(out) if is_study(run.path)]
     if name is None or name in study_names():
@@ -301,7 +302,7 @@ def _resumed(name: str | None, out: Path) -> tuple[RunDirectory, StudyPlan]:
 
 
 def _say_resumed(directory: RunDirectory, plan: StudyPlan) -> None:
-    from streamgauge.runner.study import numbers_finished, shown
+    from streamgauge.runner.study_run import numbers_finished, shown
 
     done = numbers_finished(directory)
     left = [trial.number for trial in plan.trials if trial.number not in done]
@@ -314,7 +315,7 @@ def _say_resumed(directory: RunDirectory, plan: StudyPlan) -> None:
 
 def _say_plan(study: Study, plan: StudyPlan) -> None:
     """What will be run, what is scaled, and how long it takes."""
-    from streamgauge.runner.study import shown
+    from streamgauge.runner.study_run import shown
 
     def say(text: str) -> None:
         print(text, file=sys.stderr)

@@ -36,6 +36,20 @@ class InputError(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
+class SystemFailure(Exception):
+    """A system could not be got, started or kept running (exit status 3). The message says what to do."""
+
+
+class SystemInputError(Exception):
+    """What was asked of the system cannot be had (exit status 2): a level, a version, an unknown setting, a
+    port in use.
+    """
+
+
+class FleetFailure(Exception):
+    """A worker could not be started (exit status 3). The message says what to do."""
+
+
 PART_CHARACTERS_MIN = 3
 PARTS_MAX = 3
 
