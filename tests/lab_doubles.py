@@ -170,7 +170,7 @@ def install_double() -> None:
 def main() -> None:
     """The `streamgauge` program with the double as its only system."""
     install_double()
-    from streamgauge.cli import main as program
+    from streamgauge.cli.app import main as program
 
     program()
 

@@ -18,7 +18,7 @@ from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.figures import known_figures
 from streamgauge.vocabulary.levels import LEVELS
 
-PROGRAM = "from streamgauge.cli import main; main()"
+PROGRAM = "from streamgauge.cli.app import main; main()"
 ANSWER_S = 0.3
 HEAVY = ("numpy", "scipy", "pyarrow", "duckdb", "rich", "ruamel", "cryptography", "httpx", "psutil")
 

@@ -18,7 +18,6 @@ from hdrh.histogram import HdrHistogram
 from ruamel.yaml import YAML
 from streamgauge.cli.impossible import impossible
 from streamgauge.fleet.choice import choose_fleet
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.omb import driver
 from streamgauge.fleet.omb.addresses import read_addresses
 from streamgauge.fleet.omb.client import OmbClient, OmbPeriod
@@ -32,7 +31,7 @@ from streamgauge.model.percentiles import curve
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.system_file import SystemOverrides, choose_systems
 from streamgauge.systems.registry import systems
-from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.errors import InputError, WorkerLost, WorkerRefused
 from streamgauge.vocabulary.histograms import decode, encode, recorded
 
 URL = "http://127.0.0.1:8080"

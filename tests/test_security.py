@@ -16,7 +16,7 @@ import pytest
 from sample_run import KAFKA, LOG, Shape, workload, write_run
 from streamgauge.analysis.cells import cells
 from streamgauge.analysis.encryption import costs, figures_of
-from streamgauge.fleet.client import WorkerClient, WorkerRefused
+from streamgauge.fleet.client import WorkerClient
 from streamgauge.model import security
 from streamgauge.model.checked_study import parse_study
 from streamgauge.model.omb_driver import advice
@@ -32,7 +32,7 @@ from streamgauge.systems import kafka_settings, nats_server, pulsar_settings, pu
 from streamgauge.systems.certificates import Certificates, forget, make_certificates
 from streamgauge.systems.kafka_sasl import SaslError, Scram
 from streamgauge.systems.registry import systems
-from streamgauge.vocabulary.errors import InputError, SystemInputError
+from streamgauge.vocabulary.errors import InputError, SystemInputError, WorkerRefused
 from systems_support import NATS_LAUNCH
 
 SECRET = "hunter2-of-the-night"

@@ -22,7 +22,7 @@ from streamgauge.systems.pulsar_durability import Expectation, compare
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
 from streamgauge.vocabulary.levels import Level
 
-LAB = [sys.executable, "-c", "from streamgauge.cli import main; main()"]
+LAB = [sys.executable, "-c", "from streamgauge.cli.app import main; main()"]
 
 
 def plan(level: Level | None, nodes: int, **options: Any) -> settings.Plan:

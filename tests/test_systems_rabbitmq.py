@@ -16,7 +16,7 @@ from streamgauge.systems.rabbitmq_nodes import Launch, compare
 from streamgauge.vocabulary.errors import SystemInputError
 from streamgauge.vocabulary.levels import Level
 
-LAB = [sys.executable, "-c", "from streamgauge.cli import main; main()"]
+LAB = [sys.executable, "-c", "from streamgauge.cli.app import main; main()"]
 needs_server = pytest.mark.skipif(installed_version() is None, reason="rabbitmq-server is not installed")
 
 

@@ -20,7 +20,7 @@ from streamgauge.cli.compare import print_comparison
 from streamgauge.cli.runs import list_
 from streamgauge.cli.study_trials import _say_plan
 from streamgauge.model.checked_study import read_study
-from streamgauge.model.library import find_workload
+from streamgauge.model.named_workload import find_workload
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.result import TrialResult

@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from streamgauge.cli import names
+from streamgauge.model.library import library_names
 
 PACKAGE = Path(__file__).resolve().parent.parent
 Completer = Callable[[typer.Context, str], list[str]]
@@ -45,9 +46,6 @@ def systems(ctx: typer.Context, incomplete: str) -> list[str]:  # noqa: ARG001
 
 def workload(ctx: typer.Context, incomplete: str) -> list[str]:  # noqa: ARG001
     """The workloads that ship."""
-    # Only who completes a workload waits for the table of them.
-    from streamgauge.model.library import library_names
-
     return _starting(library_names(), incomplete)
 
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 from streamgauge.fleet.choice import FleetChoice
+from streamgauge.fleet.omb.refusals import refusals
+from streamgauge.model.fault import ON_NETWORK, ON_STORAGE
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.workload import Workload
+from streamgauge.systems import network, powercut
 from streamgauge.systems.base import System
+from streamgauge.systems.network import own_address
+from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.errors import InputError, Problem
 
 
@@ -30,8 +35,6 @@ def started_at(
     """Systems that are started on another address of this machine than loopback: clients reach them over TLS and log in, or
     `insecure` says that nobody else reaches that address. Raises InputError.
     """
-    from streamgauge.systems.network import own_address
-
     try:
         placement = own_address(address)
     except ValueError as error:
@@ -95,9 +98,6 @@ def _faults_of_others(workloads: list[Workload], choices: list[SystemChoice[Syst
 
 def _impossible_faults(workloads: list[Workload], choices: list[SystemChoice[System]]) -> list[Problem]:
     """What this machine lacks for faults, and what a system does not support: told before anything starts."""
-    from streamgauge.model.fault import ON_NETWORK, ON_STORAGE
-    from streamgauge.systems import network, powercut
-
     asked = {fault.action for workload in workloads for fault in workload.faults}
     problems = []
     for actions, missing in ((ON_STORAGE, powercut.missing), (ON_NETWORK, network.missing)):
@@ -132,8 +132,6 @@ def _impossible_faults(workloads: list[Workload], choices: list[SystemChoice[Sys
 
 
 def _placed() -> str:
-    from streamgauge.systems.registry import systems
-
     return ", ".join(name for name, system in systems().items() if system.placed)
 
 
@@ -159,8 +157,6 @@ def _out_of_reach(fleet: FleetChoice, choices: list[SystemChoice[System]]) -> li
 
 def _is_elsewhere(host: str) -> bool:
     """Whether a worker's host is another machine, as far as the address tells; a name is taken for one."""
-    from streamgauge.systems.network import own_address
-
     try:
         own_address(host)
     except ValueError:
@@ -174,7 +170,6 @@ def _of_omb(
     """OMB's workers can do less than ours."""
     if fleet.omb is None:
         return []
-    from streamgauge.fleet.omb.refusals import refusals
 
     return refusals(workloads, choices)
 

@@ -20,6 +20,7 @@ from streamgauge.model.messages import (
     PhaseBegin,
     TrialStatus,
 )
+from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 15.0
@@ -28,22 +29,6 @@ INTERVALS_PER_REQUEST = 50
 """Histograms make an interval some tens of kB; this many keep an answer around one MB."""
 
 MessageType = TypeVar("MessageType", bound=Message)
-
-
-class WorkerLost(Exception):
-    """The worker does not answer any more: its process is gone, or it hangs."""
-
-
-class WorkerRefused(Exception):
-    """The worker answered with an error (docs/worker-api.md)."""
-
-    def __init__(self, status: int, code: str, message: str, field: str | None) -> None:
-        self.status = status
-        self.code = code
-        self.message = message
-        self.field = field
-        place = f" ({field})" if field else ""
-        super().__init__(f"{message}{place}")
 
 
 class WorkerClient:

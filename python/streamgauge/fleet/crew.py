@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from streamgauge.fleet.base import Fleet
-from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.client import WorkerClient
 from streamgauge.fleet.clocks import ClockWatch, Station
 from streamgauge.fleet.crew_rows import Lineup, merge_counters, merge_finish, merge_status
 from streamgauge.fleet.heartbeat import Heartbeat
 from streamgauge.fleet.split import Capacity, Part, Topology, assign_roles, split
 from streamgauge.model.messages import Counters, IntervalsPage, TrialStatus
+from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 from streamgauge.vocabulary.waiting import wait_until
 
 BEAT_S = 0.6

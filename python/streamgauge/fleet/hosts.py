@@ -26,12 +26,12 @@ from pydantic import Field
 
 from streamgauge.fleet import trust
 from streamgauge.fleet.base import Worker
-from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.client import WorkerClient
 from streamgauge.fleet.crew import Crew, CrewFleet, Member, OnLoss
 from streamgauge.fleet.local import CREW, check_version
 from streamgauge.fleet.split import Capacity, Role, Topology
 from streamgauge.model.document import Document, FileModel, read_document
-from streamgauge.vocabulary.errors import FleetFailure, InputError, Problem
+from streamgauge.vocabulary.errors import FleetFailure, InputError, Problem, WorkerLost, WorkerRefused
 from streamgauge.vocabulary.format import plural
 
 CLOCK_READINGS = 20

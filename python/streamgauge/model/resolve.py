@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.model.document import Document
-from streamgauge.model.library import find_workload
+from streamgauge.model.named_workload import find_workload
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.refusals import Refusals
 from streamgauge.model.resolve_special import (

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.model.result_asked import BacklogAsked
 from streamgauge.runner import machine
 from streamgauge.runner.load import Ending, Load
 from streamgauge.runner.request import catching_up, stop_s
 from streamgauge.store.context import BacklogFacts, ReadFacts
+from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 from streamgauge.vocabulary.phases import AFTER, BUILD, CATCH_UP, INTERVAL_S
 
 LOOK_S = 0.1

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from streamgauge.fleet.base import WorkerCalls
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.heartbeat import Heartbeat
 from streamgauge.model.messages import Interval, TrialStatus
 from streamgauge.model.result_special import WarmUpResult
@@ -25,6 +24,7 @@ from streamgauge.runner.observer import Observer, Snapshot
 from streamgauge.runner.phases import PhaseLog
 from streamgauge.runner.request import LEASE_S, stop_s
 from streamgauge.runner.warm_up import WarmUp
+from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 from streamgauge.vocabulary.phases import BUILD, DRAIN, INTERVAL_S, MEASURE, WARM_UP
 
 START_DELAY_S = 0.3

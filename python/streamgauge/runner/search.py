@@ -15,7 +15,6 @@ from typing import Any
 
 from streamgauge.analysis.search import Hunt, Seen, judge, slowest
 from streamgauge.fleet.base import WorkerCalls
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.model.messages import Interval
 from streamgauge.model.percentiles import NS_PER_MS
 from streamgauge.model.result_asked import SearchAsked
@@ -24,7 +23,7 @@ from streamgauge.model.workload import Workload
 from streamgauge.runner import machine
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.request import LEASE_S
-from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.errors import SystemFailure, WorkerLost, WorkerRefused
 from streamgauge.vocabulary.histograms import decode, merge
 from streamgauge.vocabulary.phases import MEASURE
 from streamgauge.vocabulary.units import format_rate

@@ -21,7 +21,6 @@ from typing import Any
 from streamgauge.analysis.raw_trial import raw_trial
 from streamgauge.analysis.trial import analyse
 from streamgauge.fleet.base import Fleet, Worker
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.model.fault import ON_NETWORK, ON_STORAGE
 from streamgauge.model.messages import LaneStatus, TrialStatus
 from streamgauge.model.result import Durability, TrialResult
@@ -50,7 +49,13 @@ from streamgauge.store.measured import measured_level
 from streamgauge.systems.base import RunningSystem
 from streamgauge.systems.network import Namespaces, is_here, open_network
 from streamgauge.systems.powercut import Disks, open_disks
-from streamgauge.vocabulary.errors import FleetFailure, SystemFailure, SystemInputError
+from streamgauge.vocabulary.errors import (
+    FleetFailure,
+    SystemFailure,
+    SystemInputError,
+    WorkerLost,
+    WorkerRefused,
+)
 from streamgauge.vocabulary.files import rescue_logs
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.gauge_binary import find_gauge

@@ -50,6 +50,22 @@ class FleetFailure(Exception):
     """A worker could not be started (exit status 3). The message says what to do."""
 
 
+class WorkerLost(Exception):
+    """The worker does not answer any more: its process is gone, or it hangs."""
+
+
+class WorkerRefused(Exception):
+    """The worker answered with an error (docs/worker-api.md)."""
+
+    def __init__(self, status: int, code: str, message: str, field: str | None) -> None:
+        self.status = status
+        self.code = code
+        self.message = message
+        self.field = field
+        place = f" ({field})" if field else ""
+        super().__init__(f"{message}{place}")
+
+
 PART_CHARACTERS_MIN = 3
 PARTS_MAX = 3
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamgauge.fleet.base import WorkerCalls
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.omb import driver as drivers
 from streamgauge.fleet.omb import work as works
 from streamgauge.fleet.omb.clockwork import Clockwork
 from streamgauge.fleet.omb.ensemble import Ensemble
 from streamgauge.fleet.omb.figures import behind_msgs, together, totals_row
 from streamgauge.model.messages import Counters, IntervalsPage, Readiness, SubscriptionCounters, TrialStatus
+from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 from streamgauge.vocabulary.format import trimmed
 from streamgauge.vocabulary.waiting import wait_until
 

@@ -13,7 +13,7 @@ import httpx
 from pydantic import AliasGenerator, BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
+from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 15.0

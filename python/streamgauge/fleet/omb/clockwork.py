@@ -11,11 +11,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.omb.client import OmbPeriod
 from streamgauge.fleet.omb.ensemble import Ensemble
 from streamgauge.fleet.omb.figures import Row, Told, Totals, interval_rows
 from streamgauge.fleet.omb.work import Work
+from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 from streamgauge.vocabulary.phases import MEASURE
 from streamgauge.vocabulary.waiting import wait_until
 

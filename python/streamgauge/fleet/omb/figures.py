@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from streamgauge.fleet.client import WorkerLost
 from streamgauge.fleet.omb.client import OmbPeriod
 from streamgauge.model.percentiles import NS_PER_MS, Beyond, latency
+from streamgauge.vocabulary.errors import WorkerLost
 from streamgauge.vocabulary.histograms import OURS, Histogram, HistogramError, decode, encode, recorded
 
 NS_PER_US = 1000

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.fleet.base import Fleet
-from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.client import WorkerClient
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.result import Durability
@@ -29,7 +29,7 @@ from streamgauge.runner.request import topic_names, topic_requests, trial_reques
 from streamgauge.systems.base import RunningSystem, System
 from streamgauge.systems.parts import Part
 from streamgauge.systems.powercut import Disks, open_disks
-from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.errors import SystemFailure, WorkerLost, WorkerRefused
 from streamgauge.vocabulary.phases import EXTRA_READER
 from streamgauge.vocabulary.waiting import wait_until
 
