@@ -14,24 +14,22 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from streamgauge.fleet.children import start_child, stop_child
+from streamgauge.model.feature import Feature, StartTime
+from streamgauge.model.security import secured, told
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems import registry
 from streamgauge.systems.base import (
     Describe,
     Progress,
     ReadBack,
     RunningSystem,
-    StartTime,
     System,
-    SystemFailure,
-    SystemInputError,
     SystemProcess,
-    SystemRequest,
     TopicPlan,
 )
 from streamgauge.systems.support.certificates import Certificates, for_nodes, forget, security_of
 from streamgauge.systems.support.network import ON_LOOPBACK
-from streamgauge.systems.base.features import Feature
-from streamgauge.systems.base.security import secured, told
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
 
 BROKER = """
 import socket, sys
@@ -176,7 +174,7 @@ def install_double() -> None:
 def main() -> None:
     """The `streamgauge` program with the double as its only system."""
     install_double()
-    from streamgauge.cli import main as program
+    from streamgauge.cli.app import main as program
 
     program()
 

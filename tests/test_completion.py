@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 from streamgauge.cli import complete, names
+from streamgauge.model.checked_study import experiment_study_names, study_names
 from streamgauge.model.fault import ACTIONS
 from streamgauge.model.library import library_names
-from streamgauge.model.result_figures import known_figures
-from streamgauge.model.study import experiment_study_names, study_names
-from streamgauge.model.system_file import LEVELS
 from streamgauge.systems.support.cache import cache_root
-from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.figures import known_figures
+from streamgauge.vocabulary.levels import LEVELS
 
-PROGRAM = "from streamgauge.cli import main; main()"
+PROGRAM = "from streamgauge.cli.app import main; main()"
 ANSWER_S = 0.3
 HEAVY = ("numpy", "scipy", "pyarrow", "duckdb", "rich", "ruamel", "cryptography", "httpx", "psutil")
 

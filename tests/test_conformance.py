@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import pytest
 from streamgauge.conformance.suite import Conformance
 from streamgauge.systems.base import RunningSystem
@@ -28,7 +31,7 @@ class TestRabbitMq(Conformance):
 @pytest.mark.jvm
 class TestKafka(Conformance):
     system_name = "kafka"
-    options = {"heap": "512m"}
+    options: ClassVar[Mapping[str, Any]] = {"heap": "512m"}
 
 
 @pytest.mark.jvm

@@ -12,6 +12,7 @@ from run_fuzz import mark_killed
 from streamgauge.analysis.durability import judged
 from streamgauge.analysis.statements import answers
 from streamgauge.cli import study_durability
+from streamgauge.model.checked_study import experiment_study_names
 from streamgauge.model.durability import (
     Account,
     Conditions,
@@ -23,17 +24,16 @@ from streamgauge.model.durability import (
     Slope,
 )
 from streamgauge.model.durability_study import disputed, parse_durability_study, read_durability_study
-from streamgauge.model.errors import InputError
 from streamgauge.model.result import Durability
-from streamgauge.model.study import experiment_study_names
 from streamgauge.model.trust import NOBODY, Trust
 from streamgauge.report import durability_answers
 from streamgauge.report.pages import render
 from streamgauge.runner.durability.run import DurabilityPlan, DurabilityRun
 from streamgauge.runner.observer import Observer
-from streamgauge.store.recover import KILLED_EXPERIMENTS
-from streamgauge.store.study import sealed
+from streamgauge.runner.recover import KILLED_EXPERIMENTS
+from streamgauge.store.study_plan import sealed
 from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.errors import InputError
 
 FLUSHES, COVERS, LOSES, FASTER, SLOW, AS_SAFE = 0, 4, 5, 3, 2, 6
 """Places of the statements in the file."""

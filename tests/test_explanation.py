@@ -17,7 +17,6 @@ from streamgauge.analysis.intervals import Series, Window
 from streamgauge.analysis.lateness import lateness
 from streamgauge.analysis.tail import stops
 from streamgauge.analysis.trial import analyse
-from streamgauge.model.errors import InputError
 from streamgauge.model.result_base import Latency
 from streamgauge.model.result_columns import RESOURCE_COLUMNS
 from streamgauge.model.result_machine import Limits, Share, Thread
@@ -26,6 +25,7 @@ from streamgauge.report.explain import sentences
 from streamgauge.runner.disk_stats import disk_name, read_disk
 from streamgauge.runner.thread_stats import busiest, read_threads
 from streamgauge.store.query import ask, describe
+from streamgauge.vocabulary.errors import InputError
 
 
 def share(name: str, value: float) -> Share:

@@ -21,13 +21,13 @@ from streamgauge.analysis.judgement import ONE_SIDED, TAIL_SPREAD, Bound, Outcom
 from streamgauge.analysis.match import ambiguity, differences_text, match
 from streamgauge.analysis.trial import analyse
 from streamgauge.cli.app import run as program
-from streamgauge.model.errors import InputError
-from streamgauge.model.exit_status import MEANINGS, PRECEDENCE, ExitStatus, most_urgent
 from streamgauge.model.gate import read_gates
 from streamgauge.model.result import TrialResult
-from streamgauge.model.result_figures import check_figure, figure, known_figures, title_of, unit_of
 from streamgauge.report.gates import explanation, junit, markdown
 from streamgauge.runner.run import status_of as status_of_trials
+from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.exit_status import MEANINGS, PRECEDENCE, ExitStatus, most_urgent
+from streamgauge.vocabulary.figures import check_figure, figure, known_figures, title_of, unit_of
 
 VALUES = st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=6)
 ORDER = {Outcome.failed: 0, Outcome.undecided: 1, Outcome.passed: 2}

@@ -16,13 +16,14 @@ import httpx
 import lab_support
 import psutil
 import pytest
-from streamgauge.systems.support import kafka_wire as wire
-from streamgauge.systems.base import RunningSystem, SystemRequest
-from streamgauge.systems.support.network import OnAddress
-from streamgauge.systems.support.processes import LOOPBACK
+from streamgauge.model.security import Security, Tls
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.base import RunningSystem
 from streamgauge.systems.rabbitmq.system import installed_version
 from streamgauge.systems.registry import systems
-from streamgauge.systems.base.security import Security, Tls
+from streamgauge.systems.support import kafka_wire as wire
+from streamgauge.systems.support.network import OnAddress
+from streamgauge.systems.support.processes import LOOPBACK
 
 BEYOND = "127.0.0.2"
 """Treated as an address that others reach: nothing in the lab takes it for the loopback address that it uses itself."""

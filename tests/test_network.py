@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from streamgauge.systems.support import network, privileges
-from streamgauge.systems.base import SystemFailure
 from streamgauge.systems.support.network import ON_LOOPBACK, Namespaces
+from streamgauge.vocabulary.errors import SystemFailure
 
 needs_namespaces = pytest.mark.skipif(network.missing() is not None, reason=str(network.missing()))
 

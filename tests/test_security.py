@@ -16,26 +16,28 @@ import pytest
 from sample_run import KAFKA, LOG, Shape, workload, write_run
 from streamgauge.analysis.cells import cells
 from streamgauge.analysis.encryption import costs, figures_of
-from streamgauge.fleet.client import WorkerClient, WorkerRefused
-from streamgauge.model.errors import InputError
+from streamgauge.fleet.client import WorkerClient
+from streamgauge.model import security
+from streamgauge.model.checked_study import parse_study
 from streamgauge.model.omb_driver import advice
 from streamgauge.model.scaling import Machine
-from streamgauge.model.study import parse_study
+from streamgauge.model.security import Auth, Security, Tls
 from streamgauge.model.study_plan import Wishes, plan_study
 from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems, parse_tls
+from streamgauge.model.system_kind import check_security
+from streamgauge.model.system_request import SystemRequest, is_encrypted, mechanism_of
 from streamgauge.model.trust import Trust
 from streamgauge.report import encryption
-from streamgauge.runner.study import choice_of
+from streamgauge.runner.study_run import choice_of
 from streamgauge.systems.kafka import settings as kafka_settings
 from streamgauge.systems.nats import server as nats_server
-from streamgauge.systems.pulsar import settings as pulsar_settings, tls as pulsar_tls
+from streamgauge.systems.pulsar import settings as pulsar_settings
+from streamgauge.systems.pulsar import tls as pulsar_tls
 from streamgauge.systems.rabbitmq import settings as rabbitmq_settings
-from streamgauge.systems.base import access, security
-from streamgauge.systems.base import SystemInputError, SystemRequest
+from streamgauge.systems.registry import systems
 from streamgauge.systems.support.certificates import Certificates, forget, make_certificates
 from streamgauge.systems.support.kafka_sasl import SaslError, Scram
-from streamgauge.systems.registry import systems
-from streamgauge.systems.base.security import Auth, Security, Tls
+from streamgauge.vocabulary.errors import InputError, SystemInputError, WorkerRefused
 from systems_support import NATS_LAUNCH
 
 SECRET = "hunter2-of-the-night"
@@ -230,8 +232,8 @@ def test_a_system_file_says_how_a_cluster_is_reached(write: Write, certificates:
         },
         "auth": {"mechanism": "scram-sha-512", "username": "bench", "password": SECRET},
     }
-    assert access.is_encrypted(request)
-    assert access.mechanism_of(request) == "scram-sha-512"
+    assert is_encrypted(request)
+    assert mechanism_of(request) == "scram-sha-512"
     for shown in (repr(request), str(request), json.dumps(request.security.told())):
         assert SECRET not in shown
         assert "PRIVATE KEY" not in shown
@@ -335,7 +337,7 @@ def test_a_mechanism_that_a_system_does_not_know_is_refused(
         connect=("h:1",), security=Security(auth=Auth(mechanism, "u", SECRET)), source="f"
     )
     with pytest.raises(SystemInputError) as raised:
-        access.check(systems()[system], request)
+        check_security(systems()[system], request)
     assert str(raised.value).startswith("f: security.auth.mechanism: ")
     assert str(raised.value).endswith(f"expected one of: {possible}")
 

@@ -30,20 +30,22 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 from lab_support import lab, reference_log
-from streamgauge.systems.kafka import cluster as kafka_cluster, settings as kafka_settings
-from streamgauge.systems.nats import server as nats_server
-from streamgauge.systems.pulsar import tls as pulsar_tls
-from streamgauge.systems.rabbitmq import settings as rabbitmq_settings
+from streamgauge.model.security import Auth, Security, Tls
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems import standalone
-from streamgauge.systems.support import kafka_wire as wire
-from streamgauge.systems.base import RunningSystem, SystemRequest
-from streamgauge.systems.support.certificates import Certificates, make_certificates
+from streamgauge.systems.base import RunningSystem
+from streamgauge.systems.kafka import cluster as kafka_cluster
+from streamgauge.systems.kafka import settings as kafka_settings
 from streamgauge.systems.kafka.system import Kafka
-from streamgauge.systems.support.kafka_wire import parse_address
+from streamgauge.systems.nats import server as nats_server
 from streamgauge.systems.nats.system import Nats
+from streamgauge.systems.pulsar import tls as pulsar_tls
 from streamgauge.systems.pulsar.system import Pulsar
+from streamgauge.systems.rabbitmq import settings as rabbitmq_settings
 from streamgauge.systems.rabbitmq.system import RabbitMq, installed_version
-from streamgauge.systems.base.security import Auth, Security, Tls
+from streamgauge.systems.support import kafka_wire as wire
+from streamgauge.systems.support.certificates import Certificates, make_certificates
+from streamgauge.systems.support.kafka_wire import parse_address
 
 pytestmark = pytest.mark.timeout(400)
 SECRET = "tr0ub4dor-and-three"

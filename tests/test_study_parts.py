@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from lab_doubles import DoubleSystem
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.report.svg import POINTS_MAX, Axis, Line, chart, y_axis
 from streamgauge.runner.interrupts import Interrupts, OutOfTime
-from streamgauge.systems.base import SystemFailure, SystemRequest
 from streamgauge.systems.kept import KeptSystem
+from streamgauge.vocabulary.errors import SystemFailure
 
 
 def quiet(_text: str) -> None:

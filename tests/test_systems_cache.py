@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streamgauge.systems.base import SystemFailure
 from streamgauge.systems.support.cache import Cache, cache_root
+from streamgauge.vocabulary.errors import SystemFailure
 
 
 class Fetcher:

@@ -15,12 +15,13 @@ from types import ModuleType
 
 import pytest
 from lab_doubles import DoubleSystem
-from streamgauge.model.errors import InputError
+from streamgauge.model.feature import Feature
 from streamgauge.model.system_file import SystemOverrides, choose_systems
-from streamgauge.systems.base import RunningSystem, System, SystemInputError, SystemRequest
-from streamgauge.systems.base.features import Feature
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.base import RunningSystem, System
 from streamgauge.systems.kept import KeptSystem
 from streamgauge.systems.registry import GROUP, Systems, systems
+from streamgauge.vocabulary.errors import InputError, SystemInputError
 
 ROOT = Path(__file__).resolve().parent.parent
 LAB = "from streamgauge.cli import main; main()"
@@ -147,7 +148,9 @@ def test_what_a_system_declares_a_kept_one_declares(tmp_path: Path) -> None:
         changed = {"kept", "stop", "wipe", "of"}
         for name in {*dir(RunningSystem), *dir(whole)} - changed:
             if not name.startswith("_"):
-                assert inspect.getattr_static(type(running), name) is inspect.getattr_static(whole, name), name
+                assert inspect.getattr_static(type(running), name) is inspect.getattr_static(whole, name), (
+                    name
+                )
     finally:
         kept.end()
 
@@ -177,7 +180,17 @@ def test_a_new_system_passes_the_suite_from_outside(tmp_path: Path) -> None:
     assert "toy" not in text.lower()
     assert len(text.splitlines()) <= 150
     installed(home)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rxX", "-W", "error", "test_my_queue_system.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-rxX",
+        "-W",
+        "error",
+        "test_my_queue_system.py",
+    ]
     tried = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
     assert tried.returncode == 0, tried.stdout + tried.stderr
     assert "its one node leads everything" in tried.stdout

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from streamgauge.systems.support import java
-from streamgauge.systems.base import SystemFailure
+from streamgauge.vocabulary.errors import SystemFailure
 
 
 @pytest.mark.parametrize(

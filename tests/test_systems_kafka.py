@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from streamgauge.systems.support import processes
-from streamgauge.systems.base import RunningSystem, SystemFailure, SystemRequest
-from streamgauge.systems.support.guard import identity
-from streamgauge.systems.kafka.system import Kafka
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.base import RunningSystem
 from streamgauge.systems.kafka.cluster import RunningKafka
-from systems_support import admin_of, create_topic, describer, eventually
+from streamgauge.systems.kafka.system import Kafka
+from streamgauge.systems.support import processes
+from streamgauge.vocabulary.errors import SystemFailure
+from systems_support import admin_of, create_topic, describer
 
 pytestmark = pytest.mark.jvm
 

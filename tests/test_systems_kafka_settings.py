@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streamgauge.systems.kafka import durability
-from streamgauge.systems.kafka import settings
-from streamgauge.systems.base import Level, SystemFailure, SystemInputError, SystemRequest
-from streamgauge.systems.support.jvm_logs import explain
-from streamgauge.systems.kafka.system import Kafka, artifacts
-from streamgauge.systems.support.kafka_wire import parse_address
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.kafka import durability, settings
 from streamgauge.systems.kafka.cluster import new_cluster_id
+from streamgauge.systems.kafka.system import Kafka, artifacts
 from streamgauge.systems.registry import systems
+from streamgauge.systems.support.jvm_logs import explain
+from streamgauge.systems.support.kafka_wire import parse_address
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.levels import Level
 
 NEVER = durability.FLUSH_NEVER
 

@@ -18,12 +18,13 @@ import nats
 import psutil
 import pytest
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
-from streamgauge.fleet.base import FleetFailure
-from streamgauge.fleet.binary import find_gauge
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.nats import server
-from streamgauge.systems.support import processes
-from streamgauge.systems.base import Level, SystemFailure, SystemInputError, SystemRequest
 from streamgauge.systems.nats.system import Nats, build
+from streamgauge.systems.support import processes
+from streamgauge.vocabulary.errors import FleetFailure, SystemFailure, SystemInputError
+from streamgauge.vocabulary.gauge_binary import find_gauge
+from streamgauge.vocabulary.levels import Level
 from systems_support import NATS_LAUNCH
 
 LEVELS: tuple[Level, ...] = ("L1", "L2", "L3", "L4")

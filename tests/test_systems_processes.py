@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from streamgauge.systems.support import processes
-from streamgauge.systems.base import SystemFailure
 from streamgauge.systems.support.guard import identity, kill_group
+from streamgauge.vocabulary.errors import SystemFailure
 from systems_support import eventually
 
 

@@ -10,14 +10,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from streamgauge.systems.support import processes
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.pulsar import cluster as pulsar_cluster
 from streamgauge.systems.pulsar import settings
-from streamgauge.systems.base import Level, SystemFailure, SystemInputError, SystemRequest
-from streamgauge.systems.pulsar.system import Pulsar, artifact, unpack
 from streamgauge.systems.pulsar.bookies import select
 from streamgauge.systems.pulsar.durability import Expectation, compare
-
+from streamgauge.systems.pulsar.system import Pulsar, artifact, unpack
+from streamgauge.systems.support import processes
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.levels import Level
 
 
 def plan(level: Level | None, nodes: int, **options: Any) -> settings.Plan:

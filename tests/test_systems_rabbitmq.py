@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.rabbitmq import settings
-from streamgauge.systems.base import Level, SystemInputError, SystemRequest
-from streamgauge.systems.rabbitmq.system import RabbitMq, installed_version
 from streamgauge.systems.rabbitmq.nodes import Launch, compare
+from streamgauge.systems.rabbitmq.system import RabbitMq, installed_version
+from streamgauge.vocabulary.errors import SystemInputError
+from streamgauge.vocabulary.levels import Level
 
-LAB = [sys.executable, "-c", "from streamgauge.cli import main; main()"]
+LAB = [sys.executable, "-c", "from streamgauge.cli.app import main; main()"]
 needs_server = pytest.mark.skipif(installed_version() is None, reason="rabbitmq-server is not installed")
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streamgauge.systems.support import released
-from streamgauge.systems.base import SystemFailure
-from streamgauge.systems.support.cache import Cache
 from streamgauge.systems.kafka.system import Kafka
 from streamgauge.systems.nats.system import MODULE, Nats, build
 from streamgauge.systems.pulsar.system import Pulsar
+from streamgauge.systems.support import released
+from streamgauge.systems.support.cache import Cache
+from streamgauge.vocabulary.errors import SystemFailure
 
 RIGHT = {"libs/a.jar": hashlib.sha256(b"right").hexdigest()}
 SHA256 = re.compile(r"[0-9a-f]{64}")

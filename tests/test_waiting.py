@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from streamgauge.waiting import wait_until
+from streamgauge.vocabulary.waiting import wait_until
 
 SOURCES = Path(__file__).resolve().parent.parent / "python" / "streamgauge"
 PACING = {
@@ -45,7 +45,7 @@ def sleeping() -> set[str]:
 
 
 def test_only_what_paces_something_sleeps() -> None:
-    assert sleeping() == set(PACING), "wait for a condition with streamgauge.waiting.wait_until"
+    assert sleeping() == set(PACING), "wait for a condition with streamgauge.vocabulary.waiting.wait_until"
 
 
 def test_it_ends_when_nothing_is_missing_any_more() -> None:

@@ -7,9 +7,10 @@ tries (streamgauge.conformance). tests/test_systems_declared.py tells when they 
 from collections.abc import Mapping
 from pathlib import Path
 
-from streamgauge.systems.base import Level, System
-from streamgauge.systems.base.features import Feature
+from streamgauge.model.feature import Feature
+from streamgauge.systems.base import System
 from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.levels import Level
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN = "<!-- systems, as they declare themselves: tools/systems_table.py writes what follows -->"
@@ -45,7 +46,10 @@ def overview(known: Mapping[str, System]) -> list[str]:
 
 def features(known: Mapping[str, System]) -> list[str]:
     """For the page on features, two directories down."""
-    rows = ["| |" + "".join(f" {link(one, '../../')} |" for one in known.values()), "|---" * (len(known) + 1) + "|"]
+    rows = [
+        "| |" + "".join(f" {link(one, '../../')} |" for one in known.values()),
+        "|---" * (len(known) + 1) + "|",
+    ]
     rows.append("| version by default |" + "".join(f" {one.default_version} |" for one in known.values()))
     rows.append("| levels on one node / three |" + "".join(f" {levels(one)} |" for one in known.values()))
     reasons: list[str] = []
@@ -71,11 +75,16 @@ def replaced(text: str, rows: list[str]) -> str:
 def pages() -> dict[Path, str]:
     """Each page as it should be."""
     known = {
-        name: system for name, system in systems().items() if system.__module__.startswith("streamgauge.systems.")
+        name: system
+        for name, system in systems().items()
+        if system.__module__.startswith("streamgauge.systems.")
     }
     return {
         path: replaced(path.read_text("utf-8"), rows)
-        for path, rows in ((ROOT / "README.md", overview(known)), (ROOT / "docs/systems/features.md", features(known)))
+        for path, rows in (
+            (ROOT / "README.md", overview(known)),
+            (ROOT / "docs/systems/features.md", features(known)),
+        )
     }
 
 

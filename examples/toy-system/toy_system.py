@@ -8,24 +8,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from streamgauge.model.feature import Feature, StartTime
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.base import (
     Describe,
-    Level,
     Progress,
     ReadBack,
     RunningSystem,
-    StartTime,
     System,
-    SystemFailure,
-    SystemInputError,
     SystemProcess,
-    SystemRequest,
     TopicPlan,
 )
-from streamgauge.systems.base.features import Feature
 from streamgauge.systems.base.parts import Part
 from streamgauge.systems.support import processes
 from streamgauge.systems.support.cache import Cache
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.levels import Level
 
 START_WITHIN_S = 30.0
 
@@ -60,7 +58,9 @@ class Toy(System):
         if request.version not in (None, self.default_version):
             raise SystemInputError(f"version {request.version}: there is only {self.default_version}")
         if request.level not in (None, "L4"):
-            raise SystemInputError(f"durability {request.level}: there is L4 alone, it syncs every two minutes")
+            raise SystemInputError(
+                f"durability {request.level}: there is L4 alone, it syncs every two minutes"
+            )
 
     def installed(self, version: str | None = None) -> str | None:  # noqa: ARG002
         kept = Cache().find("nats", "2.15.2")  # Where streamgauge keeps the server of NATS.
@@ -83,7 +83,9 @@ class Toy(System):
         progress("starting Toy")
         running = RunningToy(processes.start("Toy", command, directory / "toy.log"), directory, port)
         try:
-            processes.await_started(running.waits_for, [running.process], START_WITHIN_S, lambda one: processes.log_tail(one.log))
+            processes.await_started(
+                running.waits_for, [running.process], START_WITHIN_S, lambda one: processes.log_tail(one.log)
+            )
         except BaseException:
             running.wipe()
             raise
@@ -131,9 +133,15 @@ class RunningToy(RunningSystem):
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         found = describe(topics)["topics"]
-        settings = {f"{topic}.{key}": value for topic in topics for key, value in found[topic]["settings"].items()}
+        settings = {
+            f"{topic}.{key}": value for topic in topics for key, value in found[topic]["settings"].items()
+        }
         wrong = [topic for topic in topics if found[topic]["settings"].get("storage") != "file"]
-        return ReadBack(None if wrong else "L4", settings, tuple(f"topic {topic} is not stored in files" for topic in wrong))
+        return ReadBack(
+            None if wrong else "L4",
+            settings,
+            tuple(f"topic {topic} is not stored in files" for topic in wrong),
+        )
 
     def configuration(self) -> dict[str, Any]:
         return {"command": list(self.process.command)}

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import typer
 
-from streamgauge.systems import registry
+from streamgauge.model.library import library_names
+from streamgauge.systems.names import system_names
 
 PACKAGE = Path(__file__).resolve().parent.parent
 Completer = Callable[[typer.Context, str], list[str]]
@@ -35,7 +36,7 @@ def listed(known: Iterable[str]) -> Completer:
 
 def system_name(ctx: typer.Context, incomplete: str) -> list[str]:  # noqa: ARG001
     """A system's name."""
-    return _starting(registry.systems(), incomplete)
+    return _starting(system_names(), incomplete)
 
 
 def system(ctx: typer.Context, incomplete: str) -> list[str]:  # noqa: ARG001
@@ -50,9 +51,6 @@ def systems(ctx: typer.Context, incomplete: str) -> list[str]:  # noqa: ARG001
 
 def workload(ctx: typer.Context, incomplete: str) -> list[str]:  # noqa: ARG001
     """The workloads that ship."""
-    # Only who completes a workload waits for the table of them.
-    from streamgauge.model.library import library_names
-
     return _starting(library_names(), incomplete)
 
 
@@ -85,7 +83,7 @@ def _systems() -> list[str]:
     root = os.environ.get("STREAMGAUGE_CACHE", "") or Path.home() / ".cache" / "streamgauge"
     installed = Path(root).expanduser() / "installed"
     versions = [f"{path.parent.name}@{path.name}" for path in sorted(installed.glob("*/*")) if path.is_dir()]
-    known = list(registry.systems())
+    known = system_names()
     return [*known, *(one for one in versions if one.partition("@")[0] in known)]
 
 

@@ -7,22 +7,31 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
+
+from rich.console import Console
 
 from streamgauge.cli.gates import Asked, Gating, finish, prepare
 from streamgauge.cli.impossible import impossible, reachable, started_at
+from streamgauge.cli.watch import make_observer
 from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
-from streamgauge.model.errors import InputError, Problem
-from streamgauge.model.exit_status import MEANINGS, ExitStatus, most_urgent
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
+from streamgauge.model.result import TrialResult
 from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems, parse_tls
 from streamgauge.model.workload import Workload
-from streamgauge.systems.base import SystemFailure
-
-if TYPE_CHECKING:
-    from streamgauge.model.result import TrialResult
-    from streamgauge.store.directory import RunDirectory
+from streamgauge.report import durability, html, terminal, terminal_study
+from streamgauge.report import study_page as study
+from streamgauge.report.run import read_run
+from streamgauge.runner.plan import RunPlan, order_trials
+from streamgauge.runner.run import Run
+from streamgauge.store.aside import split_notes
+from streamgauge.store.directory import RunDirectory
+from streamgauge.store.study_plan import is_study
+from streamgauge.systems.base import System
+from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.errors import InputError, Problem, SystemFailure
+from streamgauge.vocabulary.exit_status import MEANINGS, ExitStatus, most_urgent
 
 NO_GATES = Asked()
 
@@ -68,15 +77,12 @@ def execute(request: Request) -> ExitStatus:
 
 
 def execute_chosen(
-    request: Request, workloads: list[Workload], choices: list[SystemChoice], gating: Gating | None = None
+    request: Request,
+    workloads: list[Workload],
+    choices: list[SystemChoice[System]],
+    gating: Gating | None = None,
 ) -> ExitStatus:
     """Runs workloads on systems that can run here, and judges the gates; the exit status."""
-    from rich.console import Console
-
-    from streamgauge.cli.watch import make_observer
-    from streamgauge.runner.plan import RunPlan, order_trials
-    from streamgauge.runner.run import Run
-
     seed = request.seed if request.seed is not None else secrets.randbits(32)
     plan = RunPlan(
         name=_name(workloads, choices),
@@ -132,14 +138,6 @@ def ended(status: ExitStatus, results: Sequence[TrialResult] = ()) -> ExitStatus
 
 def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
     """Writes the report of a run, prints the table and says where the report is."""
-    from rich.console import Console
-
-    from streamgauge.report import html, study, terminal, terminal_study
-    from streamgauge.report.run import read_run
-    from streamgauge.store.aside import split_notes
-    from streamgauge.store.directory import RunDirectory
-    from streamgauge.store.study import is_study
-
     console = Console(stderr=to_stderr)
     run = RunDirectory(directory)
     if run.read_durability() is not None:
@@ -164,10 +162,6 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
 
 def show_durability(run: RunDirectory, *, to_stderr: bool = False) -> None:
     """As `show_outcome`, for a run of durability experiments."""
-    from rich.console import Console
-
-    from streamgauge.report import durability
-
     console = Console(stderr=to_stderr)
     found = run.read_durability()
     if found is not None:
@@ -176,13 +170,11 @@ def show_durability(run: RunDirectory, *, to_stderr: bool = False) -> None:
     console.print(f"report: {report}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
+def _read(request: Request) -> tuple[list[Workload], list[SystemChoice[System]]]:
     """Workloads and systems; all problems of all of them at once."""
-    from streamgauge.systems.registry import systems
-
     problems: list[Problem] = []
     workloads: list[Workload] = []
-    choices: list[SystemChoice] = []
+    choices: list[SystemChoice[System]] = []
     for text in request.workloads:
         try:
             workloads.append(read_workload(text, request.overrides))
@@ -221,7 +213,7 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
     return workloads, choices
 
 
-def _name(workloads: list[Workload], choices: list[SystemChoice]) -> str:
+def _name(workloads: list[Workload], choices: list[SystemChoice[System]]) -> str:
     """What the run's directory is called after its date."""
     what = workloads[0].name if len(workloads) == 1 else f"{len(workloads)}-workloads"
     where = "-".join(choice.name for choice in choices) if len(choices) <= 3 else f"{len(choices)}-systems"

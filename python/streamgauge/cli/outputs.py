@@ -6,21 +6,9 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-JsonOption = Annotated[
-    str | None, typer.Option("--json", metavar="FILE|-", help="Write it as JSON, too; - is standard output.")
-]
-MarkdownOption = Annotated[
-    str | None,
-    typer.Option("--markdown", metavar="FILE|-", help="Write it as Markdown, too; - is standard output."),
-]
-JunitOption = Annotated[
-    str | None,
-    typer.Option("--junit", metavar="FILE|-", help="Write it as JUnit's XML, too; - is standard output."),
-]
+from streamgauge.vocabulary.errors import InputError, Problem
 
 
 @dataclass(frozen=True)
@@ -43,8 +31,6 @@ class Outputs:
 
     def check(self) -> None:
         """Before anything is started. Raises InputError."""
-        from streamgauge.model.errors import InputError, Problem
-
         targets = [("--json", self.json), ("--markdown", self.markdown), ("--junit", self.junit)]
         problems = []
         if sum(target == "-" for _, target in targets) > 1:

@@ -7,18 +7,32 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from streamgauge.model.format import plural
-from streamgauge.systems import registry
-
-if TYPE_CHECKING:
-    from streamgauge.model.durability import StudyAsked
-    from streamgauge.model.durability_study import DurabilityStudy, DurabilityStudyFile
-    from streamgauge.model.trust import Trust
-    from streamgauge.store.directory import RunDirectory
+from streamgauge.cli.execute import open_events, show_durability
+from streamgauge.cli.watch import make_observer
+from streamgauge.model.checked_study import experiment_study_names, study_names
+from streamgauge.model.durability import StudyAsked
+from streamgauge.model.durability_study import (
+    DurabilityStudy,
+    DurabilityStudyFile,
+    parse_durability_study,
+    read_durability_study,
+)
+from streamgauge.model.trust import Trust
+from streamgauge.runner.durability.run import DurabilityPlan, DurabilityRun, ended
+from streamgauge.runner.recover import recover
+from streamgauge.runner.study_run import shown
+from streamgauge.store.directory import DURABILITY_NAME, RunDirectory, list_runs
+from streamgauge.store.lab import is_running
+from streamgauge.store.private import without_home
+from streamgauge.store.study_plan import check_ours, is_study, sealed
+from streamgauge.systems.registry import systems
+from streamgauge.systems.support import powercut
+from streamgauge.vocabulary.errors import InputError, SystemFailure
+from streamgauge.vocabulary.format import plural
 
 DISKS_DOSE_S, QUICK_DISKS_DOSE_S = 4.0, 3.0
 CUT_S = 9.0
@@ -51,11 +65,8 @@ class Meant:
 
 def listed() -> Iterator[tuple[str, DurabilityStudyFile]]:
     """Name and file of each study of durability that ships."""
-    from streamgauge.model.durability_study import read_durability_study
-    from streamgauge.model.study import experiment_study_names
-
     for name in experiment_study_names():
-        found = read_durability_study(name)
+        found = read_durability_study(name, systems())
         if found is not None:
             yield name, found.written
 
@@ -64,14 +75,7 @@ def meant(name: str | None, out: Path, trust: Trust, *, resume: bool) -> Meant |
     """The study of durability that is meant; None when a study of trials is. With `resume`: the latest run of it, the
     run that is named, or without a name the latest run of any study when that is one of durability. Raises InputError.
     """
-    from streamgauge.model.durability_study import parse_durability_study, read_durability_study
-    from streamgauge.model.errors import InputError
-    from streamgauge.store.directory import DURABILITY_NAME
-    from streamgauge.store.lab import is_running
-    from streamgauge.store.recover import recover
-    from streamgauge.store.study import check_ours
-
-    found = None if name is None else read_durability_study(name, trust)
+    found = None if name is None else read_durability_study(name, systems(), trust)
     if not resume:
         return None if found is None else Meant(found)
     run = _run_to_resume(name, found, out)
@@ -88,16 +92,11 @@ def meant(name: str | None, out: Path, trust: Trust, *, resume: bool) -> Meant |
     check_ours(report.study, run.path)
     # What is run is what the run says, whatever the file says that it was started with: that is what must be trusted.
     source = run.path / DURABILITY_NAME
-    study = parse_durability_study(report.study.text, str(source), trusted=trust.covers(source))
+    study = parse_durability_study(report.study.text, str(source), systems(), trusted=trust.covers(source))
     return Meant(study, run, report.study)
 
 
 def _run_to_resume(name: str | None, found: DurabilityStudy | None, out: Path) -> RunDirectory | None:
-    from streamgauge.model.errors import InputError
-    from streamgauge.model.study import study_names
-    from streamgauge.store.directory import RunDirectory, list_runs
-    from streamgauge.store.study import is_study
-
     def of_durability(run: RunDirectory) -> str | None:
         try:
             report = run.read_durability()
@@ -124,8 +123,6 @@ def _run_to_resume(name: str | None, found: DurabilityStudy | None, out: Path) -
 
 def refuse(*, scale: str, duration: str | None, connect: list[str] | None) -> None:
     """Options of other studies that have no meaning here."""
-    from streamgauge.model.errors import InputError
-
     if scale == "full":
         raise InputError(f"--scale {scale}: power cuts are made on this machine; there is nothing to scale")
     if duration is not None:
@@ -136,13 +133,6 @@ def refuse(*, scale: str, duration: str | None, connect: list[str] | None) -> No
 
 def execute(wanted: Meant, request: Request) -> int:
     """Plans, says what will be measured, measures and reports; the exit status. Raises InputError, SystemFailure."""
-    from streamgauge.cli.execute import open_events, show_durability
-    from streamgauge.cli.watch import make_observer
-    from streamgauge.runner.durability.run import DurabilityPlan, DurabilityRun, ended
-    from streamgauge.systems.support import powercut
-    from streamgauge.systems.base import SystemFailure
-    from streamgauge.systems.registry import systems
-
     asked = wanted.asked or _plan(wanted.study, request)
     report = wanted.directory.read_durability() if wanted.directory is not None else None
     done = [one.name for one in report.results if ended(one)] if report is not None else []
@@ -184,11 +174,6 @@ def execute(wanted: Meant, request: Request) -> int:
 
 def _plan(study: DurabilityStudy, request: Request) -> StudyAsked:
     """Which cells, and which not and why."""
-    from streamgauge.model.durability import StudyAsked
-    from streamgauge.store.private import without_home
-    from streamgauge.store.study import sealed
-    from streamgauge.systems.registry import systems
-
     written, known = study.written, systems()
     left_out: dict[str, str] = {}
     chosen = list(written.cells)
@@ -218,8 +203,6 @@ def _plan(study: DurabilityStudy, request: Request) -> StudyAsked:
 
 
 def _say(study: DurabilityStudy, asked: StudyAsked, done: list[str]) -> None:
-    from streamgauge.runner.study import shown
-
     def say(text: str) -> None:
         typer.echo(text, err=True)
 
@@ -244,7 +227,7 @@ def _say(study: DurabilityStudy, asked: StudyAsked, done: list[str]) -> None:
 
 def _estimate_s(asked: StudyAsked, cell: Any) -> float:
     """What a cell takes: its start, its doses, its account and its cuts, of which each restarts something."""
-    start_s = registry.systems()[cell.system].start_time.of(cell.nodes)
+    start_s = systems()[cell.system].start_time.of(cell.nodes)
     sets = 1 if cell.nodes == 1 else 7
     doses = sets * (1 if asked.quick else 3) + 1
     dose_s = doses * (QUICK_DISKS_DOSE_S if asked.quick else DISKS_DOSE_S)

@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.conformance.load import Gauge
-from streamgauge.fleet.binary import find_gauge
-from streamgauge.systems.base import Level, RunningSystem, System, SystemFailure, SystemRequest
-from streamgauge.systems.base.features import Feature
+from streamgauge.model.feature import Feature
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.base import RunningSystem, System
 from streamgauge.systems.base.parts import Part, stages
 from streamgauge.systems.support import powercut
-from streamgauge.waiting import wait_until
+from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.gauge_binary import find_gauge
+from streamgauge.vocabulary.levels import Level
+from streamgauge.vocabulary.waiting import wait_until
 
 ELSEWHERE = "127.0.0.2"
 """Treated as an address that others reach."""
@@ -29,7 +32,7 @@ POLL_S = 0.05
 LAB = """
 import json, sys, time
 from pathlib import Path
-from streamgauge.systems.base import SystemRequest
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.registry import systems
 from streamgauge.systems.support.network import OnAddress
 name, directory, wanted = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
@@ -59,7 +62,9 @@ class OtherLab:
         line = self.process.stdout.readline()
         if not line:
             self.kill()
-            raise SystemFailure(f"the system did not start: {self._log.read_text('utf-8', 'replace')[-2000:]}")
+            raise SystemFailure(
+                f"the system did not start: {self._log.read_text('utf-8', 'replace')[-2000:]}"
+            )
         self.told: dict[str, Any] = json.loads(line)
 
     def kill(self) -> None:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.client import WorkerClient
 from streamgauge.fleet.local import LocalFleet
 from streamgauge.systems.base import RunningSystem, TopicPlan
-from streamgauge.waiting import wait_until
+from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
+from streamgauge.vocabulary.waiting import wait_until
 
 PARTITIONS = 4
 RATE_MSGS_S = 400.0

@@ -29,22 +29,16 @@ import pytest
 
 from streamgauge.conformance.bench import ELSEWHERE, Bench, bring_up
 from streamgauge.conformance.load import MESSAGES, RATE_MSGS_S, subscription
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
-from streamgauge.systems.base import (
-    RunningSystem,
-    System,
-    SystemFailure,
-    SystemInputError,
-    SystemRequest,
-    TopicPlan,
-)
-from streamgauge.systems.base import access
-from streamgauge.systems.base.features import Feature
+from streamgauge.model.feature import Feature
+from streamgauge.model.system_kind import check_security
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.base import RunningSystem, System, TopicPlan
 from streamgauge.systems.base.parts import choose, kill_together
 from streamgauge.systems.registry import systems
 from streamgauge.systems.support import powercut
 from streamgauge.systems.support.certificates import make_certificates
-from streamgauge.waiting import wait_until
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError, WorkerLost, WorkerRefused
+from streamgauge.vocabulary.waiting import wait_until
 
 FAILURES = (AssertionError, SystemInputError, SystemFailure, WorkerLost, WorkerRefused)
 """How a check fails. Anything else is an error of the suite or of the system's package, whatever it declares."""
@@ -307,7 +301,9 @@ class Conformance:
         lacking = powercut.missing()
         if lacking is not None:
             pytest.skip(f"no disks that can lose power: {lacking}")
-        assert self.bench.level == "L3", "without an fsync before the acknowledgement there is nothing to keep"
+        assert self.bench.level == "L3", (
+            "without an fsync before the acknowledgement there is nothing to keep"
+        )
         self._survives(self._cut)
 
     def _cut(self, running: RunningSystem) -> None:
@@ -339,9 +335,7 @@ class Conformance:
         data = [path for part in running.parts() for path in part.data]
         pids = [process.pid for process in running.processes()]
         os.kill(pids[-1], signal.SIGKILL)
-        late = wait_until(
-            lambda: None if running.failure() else "the crash to be told", TOLD_WITHIN_S
-        )
+        late = wait_until(lambda: None if running.failure() else "the crash to be told", TOLD_WITHIN_S)
         assert late is None, late
         assert "SIGKILL" in (running.failure() or "")
         running.collect_logs(tmp_path)
@@ -358,7 +352,7 @@ class Conformance:
 
     @tries(Feature.TLS)
     def test_clients_are_served_over_tls_alone(self, tmp_path: Path) -> None:
-        access.check(self.system, SystemRequest(tls=True))
+        check_security(self.system, SystemRequest(tls=True))
         security = self.bench.other_lab.told["connection"]["security"]
         assert security["tls"]["ca_pem"]
         self._serves_other_lab()
@@ -368,7 +362,7 @@ class Conformance:
 
     @tries(Feature.CREDENTIALS)
     def test_clients_log_in_with_what_was_made_for_the_start(self) -> None:
-        access.check(self.system, SystemRequest(tls=True, guarded=True))
+        check_security(self.system, SystemRequest(tls=True, guarded=True))
         security = self.bench.other_lab.told["connection"]["security"]
         assert security["auth"]["mechanism"] in self.system.mechanisms
         self._serves_other_lab()

@@ -20,7 +20,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent
 from ruamel.yaml.scalarbool import ScalarBoolean
 
-from streamgauge.model.errors import InputError, Problem, nearest
+from streamgauge.vocabulary.errors import InputError, Problem, nearest
 
 FILE_BYTES_MAX = 1 << 20
 """Files that people write are small; more than 1 MiB is some other file."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from streamgauge.systems.base import System
+from streamgauge.model.system_kind import SystemKind
 
 SECURITY_KEY = re.compile(
     r"^\s*((?:ssl|sasl|security)\.[\w.]+|tls\w*|authPlugin\w*|authParam\w*|amqps\S*)\s*[=:]", re.IGNORECASE
@@ -16,7 +16,7 @@ SASL_MECHANISM = re.compile(
 )
 
 
-def advice(values: Mapping[str, Any], known: Mapping[str, System]) -> str:
+def advice(values: Mapping[str, Any], known: Mapping[str, SystemKind]) -> str:
     """What to write instead of a driver file, as one message. It repeats names of settings and no values of them, except the class of
     the driver. `known` are the systems that there are.
     """
@@ -46,7 +46,7 @@ def advice(values: Mapping[str, Any], known: Mapping[str, System]) -> str:
     )
 
 
-def _system_of(driver: str, known: Mapping[str, System]) -> str | None:
+def _system_of(driver: str, known: Mapping[str, SystemKind]) -> str | None:
     """The system whose driver a class is: `io.openmessaging.benchmark.driver.kafka.KafkaBenchmarkDriver` is in the package `kafka`, or
     begins with that name. None where it is nobody's that is known.
     """

@@ -17,19 +17,18 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from streamgauge.model import scaling
+from streamgauge.model.checked_study import Study, StudyCell
 from streamgauge.model.document import parse_document
-from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import resolve_workload
 from streamgauge.model.result_base import Model
 from streamgauge.model.scaling import Demand, Machine
-from streamgauge.model.study import Study, StudyCell
 from streamgauge.model.study_file import CellScale, ScaleFile, SystemOfStudy
-from streamgauge.model.units import format_duration, format_rate
 from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import read_rate
-from streamgauge.systems import registry
-from streamgauge.systems.base import Level
+from streamgauge.vocabulary.errors import InputError, Problem
+from streamgauge.vocabulary.levels import Level
+from streamgauge.vocabulary.units import format_duration, format_rate
 
 Scale = Literal["full", "laptop", "quick"]
 
@@ -293,7 +292,7 @@ def _planned(
         fresh=scale.restart == "trial" or own.fresh,
         scaled=scaled,
         trial_s=0.0,
-        start_s=registry.systems()[system.system].start_time.of(nodes),
+        start_s=study.kinds[system.system].start_time.of(nodes),
     )
     checked = workload_of(planned)
     trial_s = min(_trial_s(checked), planned.limit_s)

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.model.durability import DurabilityReport
-from streamgauge.model.errors import InputError, Problem, nearest
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.store.context import TrialContext
 from streamgauge.store.files import LineWriter, write_atomically
-from streamgauge.store.opened import check_tree, clean, read_model
+from streamgauge.store.opened import check_tree, read_model
 from streamgauge.store.private import clear_logs, without_home
+from streamgauge.store.tables import write_intervals, write_resources
+from streamgauge.vocabulary.errors import InputError, Problem, nearest
+from streamgauge.vocabulary.files import clean
 
 ACKS_NAME = "acks.csv"
 """When acknowledgements came, in trials with faults (analysis/acks.py)."""
@@ -70,7 +72,6 @@ class TrialDirectory:
 
     def seal(self) -> None:
         """Turns the lines into Parquet and removes them, and the user's home directory from the logs. Idempotent."""
-        from streamgauge.store.tables import write_intervals, write_resources
 
         for writer in self._writers.values():
             writer.close()

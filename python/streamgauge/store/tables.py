@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from streamgauge.fleet.messages import Index, Interval, LatencyEntry, Message, Moment, Span
-from streamgauge.model.errors import InputError
+from streamgauge.model.messages import Index, Interval, LatencyEntry, Message, Moment, Span
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.store.files import read_lines
+from streamgauge.vocabulary.errors import InputError
 
 ROWS_PER_GROUP = 2000
 """Rows with histograms weigh some tens of kB; a group is what is held in memory at a time."""

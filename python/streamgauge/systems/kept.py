@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
-from streamgauge.store.files import rescue_logs
+from streamgauge.model.system_kind import check_security
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.base import (
     Progress,
     RunningSystem,
     System,
-    SystemFailure,
-    SystemRequest,
 )
-from streamgauge.systems.base import access
+from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.files import rescue_logs
 
 T = TypeVar("T")
 
@@ -114,5 +114,5 @@ def require(system: System, request: SystemRequest) -> None:
     missing = system.missing()
     if missing:
         raise SystemFailure(f"{system.title} cannot run here: {missing}")
-    access.check(system, request)
+    check_security(system, request)
     system.check(request)

@@ -14,23 +14,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import ClassVar
 
-from streamgauge.systems.base import (
-    Level,
-    Progress,
-    RunningSystem,
-    StartTime,
-    System,
-    SystemFailure,
-    SystemInputError,
-    SystemRequest,
-)
-from streamgauge.systems.base.features import Feature
-
-GROUP = "streamgauge.systems"
+from streamgauge.model.feature import Feature, StartTime
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.base import Progress, RunningSystem, System
+from streamgauge.systems.names import declared
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.levels import Level
 
 
 class UnusableSystem(System):
@@ -104,7 +97,7 @@ class Systems(Mapping[str, System]):
 @cache
 def systems() -> Systems:
     """The systems that are installed, looked up once in the life of a program."""
-    return Systems(list(entry_points(group=GROUP)))
+    return Systems(declared())
 
 
 def _load(name: str, found: Sequence[EntryPoint]) -> System:
@@ -121,9 +114,9 @@ def _load(name: str, found: Sequence[EntryPoint]) -> System:
         kind = entry.load()
         if not (inspect.isclass(kind) and issubclass(kind, System)):
             return UnusableSystem(name, refused.format(f"{entry.value} is no class of a System"))
-        lacking = [
-            key for key in System.__annotations__ if not hasattr(kind, key)
-        ] + sorted(kind.__abstractmethods__)
+        lacking = [key for key in System.__annotations__ if not hasattr(kind, key)] + sorted(
+            kind.__abstractmethods__
+        )
         if lacking:
             return UnusableSystem(name, refused.format(f"{entry.value} does not say {', '.join(lacking)}"))
         if kind.name != name:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from streamgauge.model.errors import Problem
+from collections.abc import Sequence
+
 from streamgauge.model.system_file import SystemChoice
+from streamgauge.model.system_kind import SystemKind
 from streamgauge.model.workload import Workload
+from streamgauge.vocabulary.errors import Problem
 
 SECRETS = ("token", "username", "password", "security")
 
 
-def refusals(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+def refusals(workloads: list[Workload], choices: Sequence[SystemChoice[SystemKind]]) -> list[Problem]:
     """A problem for each workload and system that OMB's workers cannot drive, and what can be done instead."""
     return [
         *(
@@ -52,7 +55,7 @@ def _load(workload: Workload) -> list[str]:
     return found
 
 
-def _system(choice: SystemChoice) -> list[str]:
+def _system(choice: SystemChoice[SystemKind]) -> list[str]:
     found = []
     why = choice.system.omb_workers
     if why is not None:

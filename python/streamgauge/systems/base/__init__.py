@@ -9,86 +9,24 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
-from streamgauge.systems.base.features import Feature
+from streamgauge.model.feature import Feature, StartTime
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems.base.parts import Part
-from streamgauge.systems.base.security import Security
-from streamgauge.systems.base.untrusted import Untrusted
-
-Level = Literal["L1", "L2", "L3", "L4"]
-"""Durability level (docs/method.md): L1 replicated and fsynced before the ack, L2 replicated, L3 fsynced, L4
-neither.
-"""
+from streamgauge.vocabulary.levels import Level
 
 Progress = Callable[[str], None]
 """Receives one plain line about what is being done now ("downloading Kafka 4.3.1")."""
 
-Volume = Callable[[str, Path], None]
-"""Makes a part's data directory (part's name, path) on a storage of its own, before anything writes there."""
 
 Describe = Callable[[Sequence[str]], Mapping[str, Any]]
 """Asks the live system about itself through a worker (docs/worker-api.md, /v1/admin/describe); takes topic
 names.
 """
-
-
-class Placement(Protocol):
-    """Where the nodes of a system are: their addresses, and how a process is started there (network.py)."""
-
-    @property
-    def shared_host(self) -> str:
-        """The address for a process that is of no node, which nodes and the lab reach."""
-
-    def host(self, node: int) -> str:
-        """The address of a node (1, 2, ...) for clients: workers and the lab."""
-
-    def inside(self, node: int) -> str:
-        """The address of a node for its peers and the lab: what no worker has to reach listens there."""
-
-    def command(self, node: int, command: Sequence[str]) -> list[str]:
-        """A command as it is started on a node."""
-
-
-class SystemFailure(Exception):
-    """A system could not be got, started or kept running (exit status 3). The message says what to do."""
-
-
-class SystemInputError(Exception):
-    """What was asked of the system cannot be had (exit status 2): a level, a version, an unknown setting, a
-    port in use.
-    """
-
-
-@dataclass(frozen=True)
-class SystemRequest:
-    """What a run asks of a system."""
-
-    version: str | None = None
-    """Version after `@` on the command line or from a system file; None is the module's default."""
-    nodes: int = 1
-    level: Level | None = None
-    """Durability level asked for; None is the system's own default for this number of nodes."""
-    connect: tuple[str, ...] = ()
-    """host:port addresses of a cluster that already runs; empty: start one."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """The rest of the system file (heap, JVM flags, broker and topic settings); validated by the module."""
-    source: str | None = None
-    """The system file's path, for error messages; None when given on the command line."""
-    volume: Volume | None = None
-    """Set by experiments on storage; None: data directories are plain directories."""
-    placement: Placement | None = None
-    """Set by experiments on the network, where `System.placed` allows; None: all nodes are on loopback."""
-    tls: bool = False
-    """Whether a system that is started takes clients over TLS alone, where `System.encrypts` allows."""
-    guarded: bool = False
-    """Whether clients must log in besides, with credentials that are made for the start (`tls` only)."""
-    security: Security | None = None
-    """How clients reach a cluster that already runs (`connect`); None: in plain text, without credentials."""
-    trusted: bool = False
-    """Whether the user trusts whoever wrote the options (`--trust-file`): they may then run code."""
 
 
 @dataclass(frozen=True)
@@ -215,19 +153,6 @@ class RunningSystem(abc.ABC):
         """Removes the data directories. Nothing when attached."""
 
 
-@dataclass(frozen=True)
-class StartTime:
-    """What a start takes on two cores, about, until the system answers: for estimates of what a study takes."""
-
-    one_node_s: float
-    nodes_s: float
-    """On several nodes."""
-
-    def of(self, nodes: int) -> float:
-        """For a start on so many nodes, in seconds."""
-        return self.one_node_s if nodes == 1 else self.nodes_s
-
-
 class System(abc.ABC):
     """One kind of system that streamgauge can get and run. What others must know of it is declared here, once."""
 
@@ -257,7 +182,9 @@ class System(abc.ABC):
     """How its clients can authenticate (`security.Mechanism`)."""
     omb_drivers: ClassVar[frozenset[str]] = frozenset()
     """Names under which the OpenMessaging Benchmark has drivers for it, in small letters ("kafka")."""
-    omb_workers: ClassVar[str | None] = "OMB's workers can be given Kafka and Pulsar by this lab, and nothing else"
+    omb_workers: ClassVar[str | None] = (
+        "OMB's workers can be given Kafka and Pulsar by this lab, and nothing else"
+    )
     """Why the OpenMessaging Benchmark's own workers cannot put load on it, None where they can (docs/omb-fleet.md)."""
 
     def can(self, feature: Feature) -> bool:

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from streamgauge.systems.base import SystemInputError, SystemRequest
-from streamgauge.systems.base.untrusted import Untrusted
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.model.untrusted import Untrusted
+from streamgauge.vocabulary.errors import SystemInputError
 
 NUMBER = re.compile(r"-?\d+(\.\d+)?\s?[A-Za-z]{0,3}|true|false", re.IGNORECASE | re.ASCII)
 """Numbers, sizes and switches can name neither a class nor a file elsewhere."""

@@ -7,17 +7,13 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from streamgauge.systems.base import SystemInputError, SystemRequest
+from streamgauge.model.system_request import SystemRequest, where_of
+from streamgauge.vocabulary.errors import SystemInputError
 
 NOT_THE_BROKER = re.compile(
     r"(-cp|-classpath|--class-path|-jar|-p|--module-path|-m|--module|--source|--version|-version|--help|-help)(=|$)"
 )
 """Flags after which a JVM runs something else, trusted or not."""
-
-
-def where_of(request: SystemRequest) -> str:
-    """How a message about the request begins: with the system file, if there is one."""
-    return f"{request.source}: " if request.source else ""
 
 
 def known(given: Iterable[str], keys: Collection[str], message: str) -> None:
@@ -79,3 +75,12 @@ def extra_jvm_flags(value: object, where: str, own: str, instead: str) -> tuple[
         if NOT_THE_BROKER.match(flag):
             raise SystemInputError(f"{where}jvm_flags: '{flag}' changes what is run and is not allowed")
     return tuple(value)
+
+
+def refuse_both(request: SystemRequest, given: Mapping[str, Any], keys: tuple[str, ...], prefix: str) -> None:
+    """Raises SystemInputError when credentials are in the options (`keys` of `given`) and in `security` too."""
+    twice = [key for key in keys if key in given]
+    if twice and request.security is not None and request.security.auth is not None:
+        raise SystemInputError(
+            f"{where_of(request)}{prefix}{twice[0]} and security.auth both say who the client is; leave one of them out"
+        )

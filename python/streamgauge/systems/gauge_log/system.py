@@ -12,30 +12,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from streamgauge import version
-from streamgauge.fleet.base import FleetFailure
-from streamgauge.fleet.binary import find_gauge
-from streamgauge.systems.support import kafka_wire as wire
-from streamgauge.systems.support import processes
+from streamgauge.model.feature import Feature, StartTime
+from streamgauge.model.security import Mechanism, Security, secured, told
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.base import (
     Describe,
-    Level,
     Progress,
     ReadBack,
     RunningSystem,
-    StartTime,
     System,
-    SystemFailure,
-    SystemInputError,
     SystemProcess,
-    SystemRequest,
     TopicPlan,
 )
+from streamgauge.systems.base.parts import Part
+from streamgauge.systems.support import kafka_wire as wire
+from streamgauge.systems.support import processes
 from streamgauge.systems.support.certificates import USER, Certificates, for_nodes, forget, security_of
 from streamgauge.systems.support.network import ON_LOOPBACK
-from streamgauge.systems.base.features import Feature
-from streamgauge.systems.base.parts import Part
-from streamgauge.systems.base.security import Mechanism, Security, secured, told
+from streamgauge.vocabulary.errors import FleetFailure, SystemFailure, SystemInputError
+from streamgauge.vocabulary.gauge_binary import find_gauge
+from streamgauge.vocabulary.levels import Level
+from streamgauge.vocabulary.version import version
 
 PART = "node-1"
 READY_PREFIX = "ready "

@@ -25,23 +25,13 @@ from typing import Any
 
 import psutil
 
-from streamgauge.model.format import every, plural
-from streamgauge.systems.kafka import durability
-from streamgauge.systems.kafka import settings
+from streamgauge.model.security import Mechanism, Security, secured
+from streamgauge.model.system_request import Placement, Volume
+from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.base.parts import Part
+from streamgauge.systems.kafka import durability, settings
 from streamgauge.systems.support import kafka_wire as wire
 from streamgauge.systems.support import processes
-from streamgauge.systems.base import (
-    Describe,
-    Level,
-    Placement,
-    Progress,
-    ReadBack,
-    RunningSystem,
-    SystemFailure,
-    SystemProcess,
-    TopicPlan,
-    Volume,
-)
 from streamgauge.systems.support.cache import Installation
 from streamgauge.systems.support.certificates import (
     USER,
@@ -54,9 +44,10 @@ from streamgauge.systems.support.certificates import (
 from streamgauge.systems.support.java import Java
 from streamgauge.systems.support.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
 from streamgauge.systems.support.network import ON_LOOPBACK
-from streamgauge.systems.base.parts import Part
 from streamgauge.systems.support.processes import ManagedProcess
-from streamgauge.systems.base.security import Mechanism, Security, secured
+from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.format import every, plural
+from streamgauge.vocabulary.levels import Level
 
 START_TIMEOUT_S = 180.0
 """Far above the usual 5 s: a busy machine starts three JVMs slowly, and a real failure ends the wait at once

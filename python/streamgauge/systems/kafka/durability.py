@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from streamgauge.systems.base import Level, ReadBack, SystemInputError, TopicPlan
+from streamgauge.systems.base import ReadBack, TopicPlan
 from streamgauge.systems.kafka.settings import Options, whole_number
+from streamgauge.vocabulary.errors import SystemInputError
+from streamgauge.vocabulary.levels import Level
 
 Acks = Literal["all", "leader", "none"]
 

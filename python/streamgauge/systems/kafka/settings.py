@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from streamgauge.model.system_request import SystemRequest, where_of
+from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems.base import boundary
-from streamgauge.systems.base import SystemInputError, SystemRequest
-from streamgauge.systems.base.options import extra_jvm_flags, known, ports, where_of
+from streamgauge.systems.base.options import extra_jvm_flags, known, ports
+from streamgauge.vocabulary.errors import SystemInputError
 
 OPTION_KEYS = frozenset({"heap", "jvm_flags", "ports", "broker", "topic"})
 NODES = (1, 3)
@@ -145,7 +147,7 @@ def parse_options(request: SystemRequest) -> Options:
     )
 
 
-def untrusted(request: SystemRequest) -> Iterator[boundary.Untrusted]:
+def untrusted(request: SystemRequest) -> Iterator[Untrusted]:
     """What is done for a trusted file alone. Topics' settings are the brokers' to judge: they name no code."""
     yield from boundary.jvm_flags(request.options.get("jvm_flags"))
     yield from boundary.settings("broker", request.options.get("broker"), ALLOWED)

@@ -12,35 +12,23 @@ from typing import Any, ClassVar
 
 import psutil
 
-from streamgauge.model.format import plural
-from streamgauge.systems.kafka import durability
-from streamgauge.systems.kafka import settings
+from streamgauge.model.feature import Feature, StartTime
+from streamgauge.model.security import secured, told
+from streamgauge.model.system_request import SystemRequest, is_encrypted, where_of
+from streamgauge.model.untrusted import Untrusted
+from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.base.boundary import require_trust
+from streamgauge.systems.kafka import durability, settings
+from streamgauge.systems.kafka.cluster import Launch, start_cluster
 from streamgauge.systems.support import kafka_wire as wire
 from streamgauge.systems.support import maven
-from streamgauge.systems.base import (
-    Describe,
-    Progress,
-    ReadBack,
-    RunningSystem,
-    StartTime,
-    SystemFailure,
-    SystemInputError,
-    SystemProcess,
-    SystemRequest,
-    TopicPlan,
-)
-from streamgauge.systems.base.boundary import require_trust
-from streamgauge.systems.base.untrusted import Untrusted
 from streamgauge.systems.support.cache import Installation
 from streamgauge.systems.support.java import Java, find_java
 from streamgauge.systems.support.java_system import JavaSystem
-from streamgauge.systems.kafka.cluster import Launch, start_cluster
 from streamgauge.systems.support.network import ON_LOOPBACK
-from streamgauge.systems.base.options import where_of
 from streamgauge.systems.support.processes import check_free
-from streamgauge.systems.base.access import is_encrypted
-from streamgauge.systems.base.features import Feature
-from streamgauge.systems.base.security import secured, told
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.format import plural
 
 SCALA = "2.13"
 LOG4J = "2.25.4"

@@ -20,25 +20,17 @@ from typing import Any, Literal
 
 import httpx
 
-from streamgauge.model.format import plural
+from streamgauge.model.security import Auth, Mechanism, secured
+from streamgauge.model.system_request import Placement, Volume
+from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.base.parts import Part
 from streamgauge.systems.support import processes
-from streamgauge.systems.base import (
-    Describe,
-    Level,
-    Placement,
-    Progress,
-    ReadBack,
-    RunningSystem,
-    SystemFailure,
-    SystemProcess,
-    TopicPlan,
-    Volume,
-)
 from streamgauge.systems.support.certificates import Certificates, for_nodes, forget, security_of
 from streamgauge.systems.support.network import ON_LOOPBACK
-from streamgauge.systems.base.parts import Part
 from streamgauge.systems.support.processes import ManagedProcess
-from streamgauge.systems.base.security import Auth, Mechanism, secured
+from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.levels import Level
 
 START_TIMEOUT_S = 60.0
 """Far above the usual half second; a real failure ends the wait at once anyway."""

@@ -17,22 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from streamgauge.systems.support import processes, released
+from streamgauge.model.feature import Feature, StartTime
+from streamgauge.model.security import secured, told
+from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.systems.base import (
     Describe,
-    Level,
     Progress,
     ReadBack,
     RunningSystem,
-    StartTime,
     System,
-    SystemFailure,
-    SystemInputError,
     SystemProcess,
-    SystemRequest,
     TopicPlan,
 )
-from streamgauge.systems.support.cache import Cache
+from streamgauge.systems.base.options import known, mapping, parse_address
 from streamgauge.systems.nats.server import (
     REPLICATED_LEVELS,
     Expectation,
@@ -40,11 +37,12 @@ from streamgauge.systems.nats.server import (
     compare,
     start_cluster,
 )
+from streamgauge.systems.support import processes, released
+from streamgauge.systems.support.cache import Cache
 from streamgauge.systems.support.network import ON_LOOPBACK
-from streamgauge.systems.base.options import known, mapping, parse_address, where_of
 from streamgauge.systems.support.processes import check_free
-from streamgauge.systems.base.features import Feature
-from streamgauge.systems.base.security import secured, told
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.levels import Level
 
 MODULE = "github.com/nats-io/nats-server/v2"
 PROGRAM = "nats-server"

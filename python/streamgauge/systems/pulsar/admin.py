@@ -11,9 +11,9 @@ from typing import Any
 
 import httpx
 
+from streamgauge.model.security import Security
 from streamgauge.systems.support import processes
-from streamgauge.systems.base import SystemFailure
-from streamgauge.systems.base.security import Security
+from streamgauge.vocabulary.errors import SystemFailure
 
 TIMEOUT_S = 20.0
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 
-from streamgauge.systems.support import processes
 from streamgauge.systems.pulsar.admin import Web
+from streamgauge.systems.support import processes
 
 METRICS: Mapping[str, str] = {
     "bookie_journal_JOURNAL_QUEUE_SIZE": "journal_queue_entries",

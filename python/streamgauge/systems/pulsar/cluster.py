@@ -25,30 +25,20 @@ from typing import Any, Literal
 import httpx
 import psutil
 
-from streamgauge.model.format import plural
-from streamgauge.systems.support import processes
-from streamgauge.systems.pulsar import tls as pulsar_tls
-from streamgauge.systems.pulsar import admin
-from streamgauge.systems.pulsar import bookies
-from streamgauge.systems.pulsar import ready
-from streamgauge.systems.pulsar import settings
-from streamgauge.systems.base import (
-    Describe,
-    Level,
-    Progress,
-    ReadBack,
-    RunningSystem,
-    SystemFailure,
-    SystemProcess,
-    TopicPlan,
-)
-from streamgauge.systems.support.certificates import Certificates, for_nodes, forget, security_of
-from streamgauge.systems.support.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
+from streamgauge.model.security import Mechanism, secured
+from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
 from streamgauge.systems.base.parts import Part
-from streamgauge.systems.support.processes import ManagedProcess
-from streamgauge.systems.pulsar.launch import Launch, Layout
+from streamgauge.systems.pulsar import admin, bookies, ready, settings
+from streamgauge.systems.pulsar import tls as pulsar_tls
 from streamgauge.systems.pulsar.durability import Expectation, compare
-from streamgauge.systems.base.security import Mechanism, secured
+from streamgauge.systems.pulsar.launch import Launch, Layout
+from streamgauge.systems.support import processes
+from streamgauge.systems.support.certificates import for_nodes, forget, security_of
+from streamgauge.systems.support.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
+from streamgauge.systems.support.processes import ManagedProcess
+from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.levels import Level
 
 START_TIMEOUT_S = 240.0
 """Far above the usual 30 s: a busy machine starts seven JVMs slowly, and a real failure ends the wait at once anyway."""

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamgauge.systems.base import Level, ReadBack
+from streamgauge.systems.base import ReadBack
 from streamgauge.systems.pulsar.settings import Plan, level_of
+from streamgauge.vocabulary.levels import Level
 
 BROKER_KEYS = (
     "managedLedgerDefaultEnsembleSize",

@@ -1,4 +1,4 @@
-"""What is decided of a Pulsar cluster before its first process runs."""
+"""What is decided of a Pulsar cluster before its first process runs, and what the cluster was given."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamgauge.systems.base import Placement, Volume
+from streamgauge.model.system_request import Placement, Volume
 from streamgauge.systems.pulsar import admin, settings
 from streamgauge.systems.support.cache import Installation
 from streamgauge.systems.support.certificates import Certificates, security_of

@@ -17,10 +17,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
-from streamgauge.model.format import plural
+from streamgauge.model.system_request import SystemRequest, where_of
+from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems.base import boundary
-from streamgauge.systems.base import Level, SystemInputError, SystemRequest
-from streamgauge.systems.base.options import extra_jvm_flags, known, mapping, ports, where_of
+from streamgauge.systems.base.options import extra_jvm_flags, known, mapping, ports
+from streamgauge.vocabulary.errors import SystemInputError
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.levels import Level
 
 Journal = Literal["sync", "async_journal", "async_bypass"]
 NODES = (1, 3)
@@ -216,7 +219,7 @@ def parse_options(request: SystemRequest) -> Options:
     )
 
 
-def untrusted(request: SystemRequest) -> Iterator[boundary.Untrusted]:
+def untrusted(request: SystemRequest) -> Iterator[Untrusted]:
     """What is done for a trusted file alone."""
     yield from boundary.jvm_flags(request.options.get("jvm_flags"))
     yield from boundary.settings("broker", request.options.get("broker"), BROKER_ALLOWED)

@@ -17,35 +17,25 @@ from typing import Any, ClassVar, Literal
 
 import psutil
 
-from streamgauge.model.format import plural
-from streamgauge.systems.support import maven, released
-from streamgauge.systems.pulsar import settings
-from streamgauge.systems.base import (
-    Describe,
-    Progress,
-    ReadBack,
-    RunningSystem,
-    StartTime,
-    SystemFailure,
-    SystemInputError,
-    SystemProcess,
-    SystemRequest,
-    TopicPlan,
-)
+from streamgauge.model.feature import Feature, StartTime
+from streamgauge.model.security import secured, told
+from streamgauge.model.system_request import SystemRequest, where_of
+from streamgauge.model.untrusted import Untrusted
+from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
 from streamgauge.systems.base.boundary import require_trust
-from streamgauge.systems.base.untrusted import Untrusted
+from streamgauge.systems.base.options import refuse_both
+from streamgauge.systems.pulsar import settings
+from streamgauge.systems.pulsar.cluster import start_cluster
+from streamgauge.systems.pulsar.durability import Expectation, compare
+from streamgauge.systems.pulsar.launch import Launch
+from streamgauge.systems.support import maven, released
 from streamgauge.systems.support.cache import Installation
 from streamgauge.systems.support.java import Java, find_java
 from streamgauge.systems.support.java_system import JavaSystem
 from streamgauge.systems.support.network import ON_LOOPBACK
-from streamgauge.systems.base.access import refuse_both
-from streamgauge.systems.base.options import where_of
 from streamgauge.systems.support.processes import check_free
-from streamgauge.systems.pulsar.cluster import start_cluster
-from streamgauge.systems.pulsar.launch import Launch
-from streamgauge.systems.pulsar.durability import Expectation, compare
-from streamgauge.systems.base.features import Feature
-from streamgauge.systems.base.security import secured, told
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.format import plural
 
 KEPT = ("lib", "conf", "LICENSE", "NOTICE")
 """What is kept of the distribution: the shell scripts, examples and functions' runtimes are not used."""

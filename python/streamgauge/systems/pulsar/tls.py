@@ -7,9 +7,9 @@ import dataclasses
 import hmac
 import json
 
-from streamgauge.systems.support.certificates import USER, Certificates
+from streamgauge.model.security import Auth
 from streamgauge.systems.pulsar.settings import NodePorts
-from streamgauge.systems.base.security import Auth
+from streamgauge.systems.support.certificates import USER, Certificates
 
 TOKEN, TOKEN_KEY = "token", "token.key"
 """Files, where clients must log in."""

@@ -28,26 +28,19 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from streamgauge.model.format import plural
-from streamgauge.store.files import write_secret
-from streamgauge.systems.support import processes
+from streamgauge.model.security import secured
+from streamgauge.model.system_request import Volume
+from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.base.parts import Part
 from streamgauge.systems.rabbitmq import settings
-from streamgauge.systems.base import (
-    Describe,
-    Level,
-    Progress,
-    ReadBack,
-    RunningSystem,
-    SystemFailure,
-    SystemProcess,
-    TopicPlan,
-    Volume,
-)
+from streamgauge.systems.support import processes
 from streamgauge.systems.support.certificates import Certificates, for_nodes, forget, security_of
 from streamgauge.systems.support.network import ON_LOOPBACK
-from streamgauge.systems.base.parts import Part
 from streamgauge.systems.support.processes import ManagedProcess
-from streamgauge.systems.base.security import secured
+from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.files import write_secret
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.levels import Level
 
 LIBRARY = Path("/usr/lib/rabbitmq")
 START_TIMEOUT_S = 120.0

@@ -18,12 +18,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from streamgauge.model.format import plural
+from streamgauge.model.system_request import SystemRequest, where_of
+from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems.base import boundary
-from streamgauge.systems.base import Level, SystemInputError, SystemRequest
 from streamgauge.systems.support.certificates import Certificates
-from streamgauge.systems.base.options import where_of
 from streamgauge.systems.support.processes import LOOPBACK
+from streamgauge.vocabulary.errors import SystemInputError
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.levels import Level
 
 Queue = Literal["classic", "mirrored", "quorum", "stream"]
 QUEUES: tuple[Queue, ...] = ("classic", "mirrored", "quorum", "stream")
@@ -175,7 +177,7 @@ def parse_options(request: SystemRequest) -> Options:
     )
 
 
-def untrusted(request: SystemRequest) -> Iterator[boundary.Untrusted]:
+def untrusted(request: SystemRequest) -> Iterator[Untrusted]:
     """What is done for a trusted file alone."""
     return boundary.settings("config", request.options.get("config"), ALLOWED)
 

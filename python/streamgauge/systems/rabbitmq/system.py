@@ -13,29 +13,26 @@ from typing import Any, ClassVar, Literal
 
 import psutil
 
-from streamgauge.model.format import plural
-from streamgauge.systems.rabbitmq import settings
+from streamgauge.model.feature import Feature, StartTime
+from streamgauge.model.security import secured, told
+from streamgauge.model.system_request import SystemRequest, where_of
+from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems.base import (
     Describe,
     Progress,
     ReadBack,
     RunningSystem,
-    StartTime,
     System,
-    SystemFailure,
-    SystemInputError,
     SystemProcess,
-    SystemRequest,
     TopicPlan,
 )
 from streamgauge.systems.base.boundary import require_trust
-from streamgauge.systems.base.untrusted import Untrusted
-from streamgauge.systems.base.access import refuse_both
-from streamgauge.systems.base.options import where_of
-from streamgauge.systems.support.processes import check_free
+from streamgauge.systems.base.options import refuse_both
+from streamgauge.systems.rabbitmq import settings
 from streamgauge.systems.rabbitmq.nodes import LIBRARY, Launch, start_cluster
-from streamgauge.systems.base.features import Feature
-from streamgauge.systems.base.security import secured, told
+from streamgauge.systems.support.processes import check_free
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.format import plural
 
 BESIDE_MIB = 256
 """What a node needs beside the memory at which it stops publishers."""

@@ -28,9 +28,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from streamgauge.systems.base import Progress
 from streamgauge.systems.support import released
-from streamgauge.systems.base import Progress, SystemFailure
-from streamgauge.waiting import wait_until
+from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.waiting import wait_until
 
 MANIFEST = "manifest.json"
 MANIFEST_FORMAT = 1

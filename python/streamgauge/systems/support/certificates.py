@@ -26,10 +26,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from streamgauge.store.files import write_secret
-from streamgauge.systems.base import Placement
-from streamgauge.systems.base.security import Auth, Mechanism, Security, Tls
-
+from streamgauge.model.security import Auth, Mechanism, Security, Tls
+from streamgauge.model.system_request import Placement
+from streamgauge.vocabulary.files import write_secret
 
 DIRECTORY = "tls"
 USER = "streamgauge"

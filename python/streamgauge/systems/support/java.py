@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamgauge.systems.base import SystemFailure
+from streamgauge.vocabulary.errors import SystemFailure
 
 JAVA_MIN = 17
 """Oldest feature release on which every JVM system here runs (Kafka 4.x needs 17: KIP-1013)."""

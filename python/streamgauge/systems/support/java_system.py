@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from streamgauge.systems.base import Progress, System
 from streamgauge.systems.support import maven, released
-from streamgauge.systems.base import Progress, System, SystemFailure
 from streamgauge.systems.support.cache import Cache, Installation
 from streamgauge.systems.support.java import find_java
+from streamgauge.vocabulary.errors import SystemFailure
 
 
 class JavaSystem(System):

@@ -12,7 +12,7 @@ import hmac
 import secrets
 from collections.abc import Callable
 
-from streamgauge.systems.base.security import Auth
+from streamgauge.model.security import Auth
 
 HASHES = {"scram-sha-256": "sha256", "scram-sha-512": "sha512"}
 ITERATIONS_MAX = 1_000_000

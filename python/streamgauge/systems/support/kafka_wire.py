@@ -15,9 +15,9 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streamgauge.systems.support import kafka_sasl as sasl
+from streamgauge.model.security import Auth, Security
 from streamgauge.systems.base import options
-from streamgauge.systems.base.security import Auth, Security
+from streamgauge.systems.support import kafka_sasl as sasl
 
 TIMEOUT_S = 3.0
 RESPONSE_BYTES_MAX = 4 * 1024 * 1024
@@ -53,9 +53,7 @@ RELEASES = (
 
 def parse_address(address: str, where: str) -> tuple[str, int]:
     """Host and port of `host:port` or `[v6]:port`. Raises SystemInputError."""
-    return options.parse_address(
-        address, where, "a Kafka broker; expected host:port such as 127.0.0.1:9092"
-    )
+    return options.parse_address(address, where, "a Kafka broker; expected host:port such as 127.0.0.1:9092")
 
 
 class WireError(Exception):

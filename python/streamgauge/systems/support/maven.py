@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from streamgauge.systems.base import Progress
 from streamgauge.systems.support import processes
-from streamgauge.systems.base import Progress, SystemFailure
 from streamgauge.systems.support.java import Java
-from streamgauge.waiting import wait_until
+from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.waiting import wait_until
 
 INSTALL_HINT = (
     "install Maven (Debian, Ubuntu: apt-get install maven; Fedora: dnf install maven; "

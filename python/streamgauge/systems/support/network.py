@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamgauge.systems.support import privileges
-from streamgauge.systems.base import SystemFailure, SystemInputError
 from streamgauge.systems.support.processes import LOOPBACK
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
 
 PREFIX = "198.18"
 LAB_HOST = 254

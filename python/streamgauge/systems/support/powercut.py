@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from streamgauge.systems.support import privileges
-from streamgauge.systems.base import SystemFailure, SystemInputError
 from streamgauge.systems.base.parts import Part, kill_together
-from streamgauge.waiting import wait_until
+from streamgauge.systems.support import privileges
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.waiting import wait_until
 
 FUSE = Path("/dev/fuse")
 MOUNTS = Path("/proc/self/mounts")

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import psutil
 
-from streamgauge.systems.base import SystemFailure
 from streamgauge.systems.support.guard import identity
-from streamgauge.waiting import wait_until
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.waiting import wait_until
 
 LOOPBACK = "127.0.0.1"
 STOP_WAIT_S = 30.0

@@ -14,7 +14,8 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from streamgauge.systems.base import Progress, SystemFailure
+from streamgauge.systems.base import Progress
+from streamgauge.vocabulary.errors import SystemFailure
 
 FOLDER = Path(__file__).with_name("checksums")
 ARCHIVES = "archives.sha256"

@@ -12,11 +12,12 @@ from streamgauge.analysis.claims import Judged, Sample, judge
 from streamgauge.analysis.drift import Drift, drifts
 from streamgauge.analysis.estimates import median_interval
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
-from streamgauge.analysis.study_figures import Measured, value
+from streamgauge.analysis.study_figures import MeasuredTrial, value
+from streamgauge.model.checked_study import Study, StudyCell, parse_study, tested_cells
 from streamgauge.model.result import Manifest, TrialResult
-from streamgauge.model.study import Study, StudyCell, parse_study, tested_cells
 from streamgauge.model.study_file import ClaimFile
 from streamgauge.model.study_plan import PlannedCell, StudyPlan
+from streamgauge.systems.registry import systems
 
 LIMITS = {"cpu": "CPU", "disk_write": "disk writes", "disk_read": "disk reads", "network": "loopback network"}
 
@@ -37,7 +38,7 @@ class StudyOutcome:
     plan: StudyPlan
     study: Study
     manifest: Manifest
-    trials: tuple[Measured, ...]
+    trials: tuple[MeasuredTrial, ...]
 
     @functools.cached_property
     def drifts(self) -> list[Drift]:
@@ -53,11 +54,11 @@ class StudyOutcome:
         """A cell as it was to be run; None when it was left out."""
         return next((one for one in self.plan.cells if one.cell == cell), None)
 
-    def of(self, cell: str) -> list[Measured]:
+    def of(self, cell: str) -> list[MeasuredTrial]:
         """All trials of a cell, by their order."""
         return [one for one in self.trials if one.result.workload.name == cell]
 
-    def valid(self, cell: str) -> list[Measured]:
+    def valid(self, cell: str) -> list[MeasuredTrial]:
         """Its valid trials."""
         return [one for one in self.of(cell) if one.result.validity.valid]
 
@@ -165,7 +166,7 @@ class StudyOutcome:
         return sentences
 
 
-def _why_no_figure(figure: str, trials: Sequence[Measured]) -> str:
+def _why_no_figure(figure: str, trials: Sequence[MeasuredTrial]) -> str:
     search = trials[0].result.search
     if figure.startswith("sustained") and search is not None:
         return f"no maximum of the system: {search.explanation}"
@@ -189,7 +190,9 @@ def read_outcome(
     """From a run's directory and what was read of it. Raises InputError when the plan's study cannot be read."""
     return StudyOutcome(
         plan=plan,
-        study=parse_study(plan.text, plan.file),
+        study=parse_study(plan.text, plan.file, systems()),
         manifest=manifest,
-        trials=tuple(Measured(result, directory / "trials" / f"{result.trial:03d}") for result in results),
+        trials=tuple(
+            MeasuredTrial(result, directory / "trials" / f"{result.trial:03d}") for result in results
+        ),
     )

@@ -11,13 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.analysis.claims import Judged, Tested, bounds
-from streamgauge.analysis.study import StudyOutcome, read_outcome
-from streamgauge.model.errors import InputError
-from streamgauge.model.figures import Figure, figures
-from streamgauge.model.format import capital, instant, joined, plural, significant, trimmed
-from streamgauge.model.study import StudyCell
+from streamgauge.analysis.study_outcome import StudyOutcome, read_outcome
+from streamgauge.model.checked_study import StudyCell
 from streamgauge.model.study_file import PageFile
-from streamgauge.model.units import format_duration
 from streamgauge.report import html, study_plots
 from streamgauge.report.assets_of import asset, policy
 from streamgauge.report.files import write_page
@@ -25,12 +21,15 @@ from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
 from streamgauge.report.run import Run, read_run
 from streamgauge.store.aside import split_notes
-from streamgauge.store.study import read_plan
+from streamgauge.store.study_plan import read_plan
+from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.figures import STUDY_FIGURES, Figure
+from streamgauge.vocabulary.format import capital, instant, joined, plural, significant, trimmed
+from streamgauge.vocabulary.units import format_duration
 
 TRIALS_NAME = "trials.html"
 TONES = {"holds": "good", "does not hold": "bad", "not shown": "warn"}
 SEVERAL = {"holds": "hold", "does not hold": "do not hold"}
-FIGURES = figures()
 
 
 def write(run_dir: Path) -> Path:
@@ -141,7 +140,7 @@ def _claim(outcome: StudyOutcome, judged: Judged) -> dict[str, Any]:
 
 
 def _test(test: Tested) -> dict[str, Any]:
-    figure = FIGURES[test.test.figure]
+    figure = STUDY_FIGURES[test.test.figure]
     interval = test.measured.interval if test.measured is not None else None
     return {
         "told": test,
@@ -165,12 +164,12 @@ def _page(outcome: StudyOutcome, page: PageFile) -> dict[str, Any]:
     cells = outcome.cells(page.cells)
     shown: dict[str, Any] = {"written": page, "table": None, "bars": None, "charts": []}
     if page.table is not None:
-        columns = [FIGURES[name] for name in page.table]
+        columns = [STUDY_FIGURES[name] for name in page.table]
         shown["table"] = {"columns": columns, "rows": [_row(outcome, cell, columns) for cell in cells]}
     elif page.bars is not None:
-        shown["bars"] = study_plots.bars(outcome, cells, FIGURES[page.bars])
+        shown["bars"] = study_plots.bars(outcome, cells, STUDY_FIGURES[page.bars])
     elif page.over_time is not None:
-        shown["charts"] = study_plots.over_time(outcome, cells, FIGURES[page.over_time])
+        shown["charts"] = study_plots.over_time(outcome, cells, STUDY_FIGURES[page.over_time])
     else:
         assert page.percentiles is not None
         shown["charts"] = study_plots.percentiles(outcome, cells, page.percentiles)

@@ -36,6 +36,36 @@ class InputError(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
+class SystemFailure(Exception):
+    """A system could not be got, started or kept running (exit status 3). The message says what to do."""
+
+
+class SystemInputError(Exception):
+    """What was asked of the system cannot be had (exit status 2): a level, a version, an unknown setting, a
+    port in use.
+    """
+
+
+class FleetFailure(Exception):
+    """A worker could not be started (exit status 3). The message says what to do."""
+
+
+class WorkerLost(Exception):
+    """The worker does not answer any more: its process is gone, or it hangs."""
+
+
+class WorkerRefused(Exception):
+    """The worker answered with an error (docs/worker-api.md)."""
+
+    def __init__(self, status: int, code: str, message: str, field: str | None) -> None:
+        self.status = status
+        self.code = code
+        self.message = message
+        self.field = field
+        place = f" ({field})" if field else ""
+        super().__init__(f"{message}{place}")
+
+
 PART_CHARACTERS_MIN = 3
 PARTS_MAX = 3
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from streamgauge.model.durability import StudyAsked
-from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.study_plan import StudyPlan
 from streamgauge.store.directory import DURABILITY_NAME, RunDirectory
 from streamgauge.store.files import write_atomically
 from streamgauge.store.opened import read_model
 from streamgauge.store.ours import is_sealed, seal
 from streamgauge.store.private import without_home
+from streamgauge.vocabulary.errors import InputError, Problem
 
 PLAN_NAME = "study.json"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from streamgauge.analysis.histograms import Histogram, rank_of
 from streamgauge.model.result_base import Latency
+from streamgauge.vocabulary.histograms import Histogram, rank_of
 
 NS_PER_MS = 1e6
 RANGE_MS = 3_600_000.0

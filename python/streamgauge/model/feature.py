@@ -1,7 +1,9 @@
-"""What a system can do, as the conformance suite tries it (`streamgauge.conformance`) and as the table of features shows it."""
+"""What a system declares of itself for others: what it can do, as the conformance suite tries it (`streamgauge.conformance`) and as the table of
+features shows it, and how long it takes to start."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 
 
@@ -22,3 +24,16 @@ class Feature(Enum):
     PLACES = "nodes at other addresses"
     NODES = "three nodes"
     LEADERS = "leader of a topic told"
+
+
+@dataclass(frozen=True)
+class StartTime:
+    """What a start takes on two cores, about, until the system answers: for estimates of what a study takes."""
+
+    one_node_s: float
+    nodes_s: float
+    """On several nodes."""
+
+    def of(self, nodes: int) -> float:
+        """For a start on so many nodes, in seconds."""
+        return self.one_node_s if nodes == 1 else self.nodes_s

@@ -17,7 +17,7 @@ import math
 import re
 from typing import Any
 
-from streamgauge.model.format import trimmed
+from streamgauge.vocabulary.format import trimmed
 
 DURATION_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 SIZE_UNITS_BYTES = {

@@ -22,8 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
-from streamgauge.model.errors import InputError
+from streamgauge.vocabulary.errors import InputError
 
 COOKIE_COMPRESSED = 0x1C849304
 COOKIE_V2 = 0x1C849303

@@ -5,31 +5,40 @@ from __future__ import annotations
 import secrets
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
+import psutil
 import typer
 
-from streamgauge.cli import complete, names
-from streamgauge.cli.outputs import JsonOption, Outputs
-from streamgauge.cli.run import OUT, DataOption, EventsOption, OutOption, SeedOption, TrustOption
-from streamgauge.model.format import plural
+from streamgauge.cli import names, study_durability
+from streamgauge.cli.execute import ended, open_events, show_outcome
+from streamgauge.cli.outputs import Outputs
+from streamgauge.cli.study_durability import listed
+from streamgauge.cli.watch import make_observer
+from streamgauge.model.checked_study import Study, experiment_study_names, read_study, study_names
+from streamgauge.model.overrides import Overrides
+from streamgauge.model.scaling import Machine
+from streamgauge.model.study_plan import StudyPlan, Wishes, plan_study
+from streamgauge.model.study_trust import refuse_untrusted_plan, refuse_untrusted_study
+from streamgauge.model.trust import Trust
+from streamgauge.runner import machine
+from streamgauge.runner.study_run import StudyRun, numbers_finished, shown
+from streamgauge.store.directory import RunDirectory, list_runs
+from streamgauge.store.lab import is_running
+from streamgauge.store.study_plan import PLAN_NAME, check_ours, is_study, read_plan
+from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.errors import InputError, nearest
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.gauge_binary import find_gauge
 
-if TYPE_CHECKING:
-    from streamgauge.model.study import Study
-    from streamgauge.model.study_plan import StudyPlan
-    from streamgauge.store.directory import RunDirectory
 
-
-def studies(json: JsonOption = None) -> None:
-    """List the studies that ship with streamgauge."""
-    from streamgauge.cli.study_durability import listed
-    from streamgauge.model.study import read_study, study_names
-
+def studies(json: str | None) -> None:
+    """The work of commands/study.py."""
     outputs = Outputs(json)
     outputs.check()
     found = []
     for name in study_names():
-        study = read_study(name)
+        study = read_study(name, systems())
         counts = {"cells": len(study.cells), "claims": len(study.written.claims)}
         found.append(_listed(name, "trials", study.written, counts))
     found += [
@@ -55,74 +64,22 @@ def _listed(name: str, kind: str, written: Any, counts: dict[str, int]) -> dict[
 
 
 def study(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NAME|FILE|RUN]",
-            autocompletion=complete.study,
-            help="A study (streamgauge studies), a study file, or with --resume also a run of one.",
-        ),
-    ] = None,
-    scale: Annotated[
-        str | None,
-        typer.Option(
-            "--scale",
-            metavar="|".join(names.SCALES),
-            autocompletion=complete.words(*names.SCALES),
-            help="As published, as this machine can, or in about 20 minutes [default: laptop].",
-        ),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="--scale quick: fewer cells and nodes, short trials.")
-    ] = False,
-    repeats: Annotated[
-        int | None,
-        typer.Option(
-            "--repeats",
-            "--repeat",
-            metavar="N",
-            min=1,
-            max=100,
-            help="Trials of each cell [default: 5; 3 if quick]; of durability: power cuts.",
-        ),
-    ] = None,
-    seed: SeedOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the latest run of the study.")] = False,
-    only: Annotated[
-        str | None,
-        typer.Option("--only", metavar="CELL[,CELL...]", help="Only these cells: names or patterns."),
-    ] = None,
-    duration: Annotated[
-        str | None, typer.Option("--duration", metavar="TIME", help="Measured time of every trial.")
-    ] = None,
-    connect: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--connect",
-            metavar="SYSTEM=HOST:PORT[,...]",
-            help="Measure a cluster that runs already instead of starting this system; may be repeated.",
-        ),
-    ] = None,
-    plan_only: Annotated[
-        bool, typer.Option("--plan", help="Print the cells, what is scaled and how long it takes, and stop.")
-    ] = False,
-    out: OutOption = OUT,
-    data: DataOption = None,
-    events: EventsOption = None,
-    trust_file: TrustOption = None,
+    name: str | None,
+    scale: str | None,
+    quick: bool,
+    repeats: int | None,
+    seed: int | None,
+    resume: bool,
+    only: str | None,
+    duration: str | None,
+    connect: list[str] | None,
+    plan_only: bool,
+    out: Path,
+    data: Path | None,
+    events: str | None,
+    trust_file: list[str] | None,
 ) -> None:
-    """Repeat a published study: its report shows our figures beside the printed ones, and which claims hold here.
-
-    Cells go in a seeded random order. Ctrl-C or a crash loses nothing: --resume goes on where it ended.
-    """
-    from streamgauge.cli import study_durability
-    from streamgauge.cli.execute import ended, open_events, show_outcome
-    from streamgauge.cli.watch import make_observer
-    from streamgauge.model.study_plan import Wishes
-    from streamgauge.model.trust import Trust, refuse_untrusted_plan, refuse_untrusted_study
-    from streamgauge.runner.study import StudyRun
-    from streamgauge.store.study import PLAN_NAME
-
+    """The work of commands/study.py."""
     trust = Trust.parse(trust_file)
     chosen = _scale(scale, quick)
     of_durability = study_durability.meant(name, out, trust, resume=resume)
@@ -147,7 +104,7 @@ def study(
         _refuse_with_resume(repeats=repeats, seed=seed, only=only, duration=duration, connect=connect)
         directory, plan = _resumed(name, out)
         source = directory.path / PLAN_NAME
-        refuse_untrusted_plan(plan, trust, source)
+        refuse_untrusted_plan(plan, trust, source, systems())
         _say_resumed(directory, plan)
     else:
         wishes = Wishes(
@@ -160,7 +117,7 @@ def study(
         )
         found = _found(name)
         source = Path(found.document.file)
-        refuse_untrusted_study(found, trust)
+        refuse_untrusted_study(found, trust, systems())
         plan, probes = _planned(found, wishes, data or out)
         _say_plan(found, plan)
     if plan_only:
@@ -191,8 +148,6 @@ def study(
 
 def _refuse_with_resume(**given: Any) -> None:
     """A plan that was made is not changed."""
-    from streamgauge.model.errors import InputError
-
     for option, value in given.items():
         if value is not None and value != []:
             raise InputError(
@@ -201,19 +156,14 @@ def _refuse_with_resume(**given: Any) -> None:
 
 
 def _found(name: str | None) -> Study:
-    from streamgauge.model.errors import InputError
-    from streamgauge.model.study import experiment_study_names, read_study, study_names
-
     if name is None:
         names = ", ".join([*study_names(), *experiment_study_names()])
         raise InputError(f"which study? expected one of {names}, or a file")
-    return read_study(name)
+    return read_study(name, systems())
 
 
 def _scale(text: str | None, quick: bool) -> Any:
     """--quick is --scale quick in one word."""
-    from streamgauge.model.errors import InputError, nearest
-
     if text is not None and text not in names.SCALES:
         hint = nearest(text, names.SCALES)
         raise InputError(f"--scale {text}: expected full, laptop or quick{hint}")
@@ -223,15 +173,10 @@ def _scale(text: str | None, quick: bool) -> Any:
 
 
 def _seconds(duration: str | None) -> float | None:
-    from streamgauge.model.overrides import Overrides
-
     return Overrides.parse(duration=duration).duration_s
 
 
 def _addresses(texts: list[str]) -> dict[str, tuple[str, ...]]:
-    from streamgauge.model.errors import InputError, nearest
-    from streamgauge.systems.registry import systems
-
     found = {}
     for text in texts:
         name, separator, addresses = text.partition("=")
@@ -246,13 +191,6 @@ def _addresses(texts: list[str]) -> dict[str, tuple[str, ...]]:
 
 def _planned(study: Study, wishes: Any, data: Path) -> tuple[StudyPlan, list[dict[str, Any]]]:
     """The plan for this machine, and the probe that it is based on."""
-    import psutil
-
-    from streamgauge.fleet.binary import find_gauge
-    from streamgauge.model.scaling import Machine
-    from streamgauge.model.study_plan import plan_study
-    from streamgauge.runner import machine
-
     probes: list[dict[str, Any]] = []
     try:
         print("probing the machine", file=sys.stderr)
@@ -267,9 +205,6 @@ def _planned(study: Study, wishes: Any, data: Path) -> tuple[StudyPlan, list[dic
 
 def _plan_of(run: RunDirectory) -> StudyPlan | None:
     """The plan of a run; None when it is damaged, or of another version: not ours to go on with."""
-    from streamgauge.model.errors import InputError
-    from streamgauge.store.study import read_plan
-
     try:
         return read_plan(run.path)
     except InputError:
@@ -278,12 +213,6 @@ def _plan_of(run: RunDirectory) -> StudyPlan | None:
 
 def _resumed(name: str | None, out: Path) -> tuple[RunDirectory, StudyPlan]:
     """The run that is meant, and its plan."""
-    from streamgauge.model.errors import InputError
-    from streamgauge.model.study import study_names
-    from streamgauge.store.directory import RunDirectory, list_runs
-    from streamgauge.store.lab import is_running
-    from streamgauge.store.study import check_ours, is_study, read_plan
-
     runs = [run for run in list_runs(out) if is_study(run.path)]
     if name is None or name in study_names():
         plans = ((run, plan) for run in reversed(runs) if (plan := _plan_of(run)) is not None)
@@ -301,8 +230,6 @@ def _resumed(name: str | None, out: Path) -> tuple[RunDirectory, StudyPlan]:
 
 
 def _say_resumed(directory: RunDirectory, plan: StudyPlan) -> None:
-    from streamgauge.runner.study import numbers_finished, shown
-
     done = numbers_finished(directory)
     left = [trial.number for trial in plan.trials if trial.number not in done]
     print(
@@ -314,7 +241,6 @@ def _say_resumed(directory: RunDirectory, plan: StudyPlan) -> None:
 
 def _say_plan(study: Study, plan: StudyPlan) -> None:
     """What will be run, what is scaled, and how long it takes."""
-    from streamgauge.runner.study import shown
 
     def say(text: str) -> None:
         print(text, file=sys.stderr)

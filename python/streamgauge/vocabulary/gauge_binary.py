@@ -7,7 +7,7 @@ import shutil
 import sysconfig
 from pathlib import Path
 
-from streamgauge.fleet.base import FleetFailure
+from streamgauge.vocabulary.errors import FleetFailure
 
 
 def find_gauge() -> Path:

@@ -173,7 +173,7 @@ class ClockSamples(Message):
     samples: list[tuple[int, int, int, int, int]]
 
 
-class Intervals(Message):
+class IntervalsPage(Message):
     """GET /v1/trials/{id}/intervals. The rows stay as they came, because they are stored as they came."""
 
     next: int

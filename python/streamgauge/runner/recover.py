@@ -6,14 +6,18 @@ import math
 import shutil
 import time
 
-from streamgauge.fleet.messages import Interval
+from streamgauge.analysis.durability import judged
+from streamgauge.analysis.raw_trial import raw_trial
+from streamgauge.analysis.trial import analyse
+from streamgauge.model.messages import Interval
 from streamgauge.model.result import TrialResult
 from streamgauge.store.context import EventTime, TrialContext
 from streamgauge.store.directory import RunDirectory, TrialDirectory
-from streamgauge.store.files import read_lines, rescue_logs
+from streamgauge.store.files import read_lines
 from streamgauge.store.lab import was_killed_here
 from streamgauge.store.ours import is_claimed, remove_claimed
 from streamgauge.store.private import with_home
+from streamgauge.vocabulary.files import rescue_logs
 
 KILLED = "the lab was killed before the trial ended; what had been measured until then was kept"
 KILLED_EXPERIMENTS = (
@@ -52,7 +56,6 @@ def recover(run: RunDirectory) -> list[TrialResult]:
 
 def _recover_durability(run: RunDirectory) -> None:
     """Judges what durability experiments had found until then."""
-    from streamgauge.analysis.durability import judged
 
     report = run.read_durability()
     if report is None or all(result.status != "running" for result in report.results):
@@ -67,7 +70,6 @@ def _recover_durability(run: RunDirectory) -> None:
 
 
 def _recover_trial(trial: TrialDirectory, *, killed_here: bool) -> TrialResult | None:
-    from streamgauge.analysis.trial import analyse
 
     context = trial.read_context()
     if context is None:
@@ -86,7 +88,7 @@ def _recover_trial(trial: TrialDirectory, *, killed_here: bool) -> TrialResult |
         context = context.model_copy(update={"notes": [*context.notes, left]})
     trial.seal()
     trial.write_context(context)
-    result = analyse(context.raw(trial.path))
+    result = analyse(raw_trial(context, trial.path))
     trial.write_result(result)
     return result
 

@@ -11,17 +11,18 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from streamgauge.model.document import Document, Location, parse_document, read_document
-from streamgauge.model.errors import InputError, Problem, nearest
-from streamgauge.model.figures import figure_names, find_figure
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import resolve_workload
-from streamgauge.model.sizes import parse_message_size
 from streamgauge.model.study_file import CheckFile, ClaimFile, PageFile, ScaleFile, StudyFile
+from streamgauge.model.system_kind import SystemKind
+from streamgauge.vocabulary.errors import InputError, Problem, nearest
+from streamgauge.vocabulary.figures import STUDY_FIGURES
+from streamgauge.vocabulary.sizes import parse_message_size
 
 EXPERIMENTS = "experiments"
 """The folder beside the studies of trials in which the others are."""
@@ -74,6 +75,8 @@ class Study:
     document: Document
     written: StudyFile
     cells: tuple[StudyCell, ...]
+    kinds: Mapping[str, SystemKind] = field(repr=False)
+    """The systems that there are, by name."""
 
     @property
     def name(self) -> str:
@@ -114,31 +117,31 @@ def experiment_study_names() -> list[str]:
     return sorted(path.stem for path in (study_directory() / EXPERIMENTS).glob("*.yaml"))
 
 
-def read_study(text: str) -> Study:
+def read_study(text: str, known: Mapping[str, SystemKind]) -> Study:
     """A study by path or by the name of one that ships. Raises InputError with every problem found."""
     path = Path(text)
     if path.suffix.lower() in {".yaml", ".yml"} or len(path.parts) > 1:
-        return resolve_study(read_document(path, text))
+        return resolve_study(read_document(path, text), known)
     shipped = study_directory() / f"{text}.yaml"
     if shipped.is_file():
-        return resolve_study(read_document(shipped, f"studies/{text}.yaml"))
+        return resolve_study(read_document(shipped, f"studies/{text}.yaml"), known)
     names = [*study_names(), *experiment_study_names()]
     hint = nearest(text, names) or f"; expected a file (path/to/x.yaml) or one of {', '.join(names)}"
     raise InputError(f"no study '{text}'{hint}")
 
 
-def parse_study(text: str, file: str) -> Study:
+def parse_study(text: str, file: str, known: Mapping[str, SystemKind]) -> Study:
     """A study from its text. Raises InputError."""
-    return resolve_study(parse_document(text, file))
+    return resolve_study(parse_document(text, file), known)
 
 
-def resolve_study(document: Document) -> Study:
+def resolve_study(document: Document, known: Mapping[str, SystemKind]) -> Study:
     """From a document to a checked study. Raises InputError with every problem found."""
     written = document.validate(StudyFile)
     problems: list[Problem] = []
     cells = _expand(document, written, problems)
-    study = Study(document, written, tuple(cells))
-    _check_systems(study, problems)
+    study = Study(document, written, tuple(cells), known)
+    _check_systems(study, known, problems)
     _check_workloads(study, problems)
     _check_published(study, problems)
     _check_scales(study, problems)
@@ -215,10 +218,7 @@ def _flat(values: Mapping[str, Any]) -> dict[str, float | str]:
     return found
 
 
-def _check_systems(study: Study, problems: list[Problem]) -> None:
-    from streamgauge.systems.registry import systems
-
-    known = systems()
+def _check_systems(study: Study, known: Mapping[str, SystemKind], problems: list[Problem]) -> None:
     for name, written in study.written.systems.items():
         system = known.get(written.system)
         if system is None:
@@ -269,8 +269,8 @@ def _check_published(study: Study, problems: list[Problem]) -> None:
 
 
 def _check_figure(study: Study, figure: str, location: Location, problems: list[Problem]) -> None:
-    if find_figure(figure) is None:
-        hint = nearest(figure, figure_names()) or f"; known figures: {', '.join(figure_names())}"
+    if figure not in STUDY_FIGURES:
+        hint = nearest(figure, STUDY_FIGURES) or f"; known figures: {', '.join(STUDY_FIGURES)}"
         problems.append(study.document.problem(f"no figure '{figure}'{hint}", location))
 
 

@@ -13,27 +13,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamgauge.model.errors import InputError
-from streamgauge.model.exit_status import ExitStatus, most_urgent
-from streamgauge.model.format import plural
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.study_plan import PlannedCell, PlannedTrial, StudyPlan, workload_of
 from streamgauge.model.system_file import SystemChoice
-from streamgauge.model.units import format_duration, round_rate
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine
 from streamgauge.runner.interrupts import Interrupts
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.plan import RunPlan, TrialPlan
+from streamgauge.runner.recover import KILLED, clear_data
 from streamgauge.runner.run import Run, Status, status_of
 from streamgauge.store.aside import REPEATED, UNFINISHED, repeated_note, set_aside
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.lab import was_killed_here
 from streamgauge.store.ours import claim_directory, is_claimed, remove_made
-from streamgauge.store.recover import KILLED, clear_data
-from streamgauge.store.study import write_plan
-from streamgauge.systems.base import System, SystemInputError, SystemRequest
+from streamgauge.store.study_plan import write_plan
+from streamgauge.systems.base import System
 from streamgauge.systems.kept import CheckedSystem, KeptSystem
+from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.errors import InputError, SystemInputError
+from streamgauge.vocabulary.exit_status import ExitStatus, most_urgent
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.units import format_duration, round_rate
 
 SYSTEMS = "systems"
 SEARCH_BEGINS_SHARE = 0.6
@@ -235,9 +237,10 @@ class StudyRun(Run):
         return most_urgent(found)
 
 
-def choice_of(cell: PlannedCell, connect: Sequence[str] = (), *, trusted: bool = False) -> SystemChoice:
+def choice_of(
+    cell: PlannedCell, connect: Sequence[str] = (), *, trusted: bool = False
+) -> SystemChoice[System]:
     """The system of a cell, not checked: what cannot run here is told when its turn comes."""
-    from streamgauge.systems.registry import systems
 
     system = systems()[cell.kind]
     request = SystemRequest(

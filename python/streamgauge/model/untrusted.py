@@ -1,4 +1,4 @@
-"""What of a file's options is done for a trusted file alone, and how that is said (docs/security.md, "What a file may do")."""
+"""What options may hold that is done for a trusted file alone (docs/security.md)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-from streamgauge.model.units import format_size, parse_size
+from streamgauge.vocabulary.units import format_size, parse_size
 
 SIZES = 1000
 """Sizes that stand for a distribution; fewer where their bodies would take more than BODIES_BYTES_MAX."""
