@@ -58,8 +58,8 @@ class RabbitMq(System):
     obtained: ClassVar[str] = "the Debian package: classic, mirrored and quorum queues, streams"
     start_time: ClassVar[StartTime] = StartTime(one_node_s=8.0, nodes_s=23.0)
     cannot: ClassVar[Mapping[Feature, str]] = {
-        Feature.PLACES: "nodes of Erlang find each other by a port mapper on loopback, which is not made for other addresses here",
-        Feature.CREDENTIALS: "its nodes know only the user guest, whom the broker lets in from loopback alone",
+        Feature.PLACES: "the names of its nodes and their port mapper are set up for loopback alone",
+        Feature.CREDENTIALS: "its nodes know the user guest, and the lab makes no other",
     }
     omb_drivers: ClassVar[frozenset[str]] = frozenset({"rabbitmq"})
     omb_workers: ClassVar[str | None] = (
