@@ -17,8 +17,8 @@ from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 from streamgauge.vocabulary.waiting import wait_until
 
 PARTITIONS = 4
-RATE_MSGS_S = 400.0
-LOAD_S = 1.5
+RATE_MSGS_S = 500.0
+LOAD_S = 0.8
 MESSAGES = int(RATE_MSGS_S * LOAD_S)
 READY_WITHIN_S = 90.0
 DRAIN_S = 60.0
@@ -58,8 +58,9 @@ class Trial:
         assert late is None, late
 
     def sent(self) -> int:
-        """Messages that were sent so far."""
-        return self.client.counters(self.id).sent_msgs
+        """Messages that were sent so far, acknowledged or not."""
+        found = self.client.counters(self.id)
+        return found.acked_msgs + found.waiting_msgs
 
     def acked(self) -> int:
         """Messages that were acknowledged so far."""

@@ -45,9 +45,9 @@ FAILURES = (AssertionError, SystemInputError, SystemFailure, WorkerLost, WorkerR
 TOLD_WITHIN_S = 10.0
 GONE_WITHIN_S = 20.0
 REFUSED_WITHIN_S = 5.0
-PAUSE_S = 1.0
-BEFORE_FAULT_S = 0.7
-FAULT_LOAD_S = 4.0
+PAUSE_S = 0.6
+BEFORE_FAULT_S = 0.5
+FAULT_LOAD_S = 3.0
 
 Check = TypeVar("Check", bound=Callable[..., None])
 
