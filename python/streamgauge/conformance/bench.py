@@ -175,4 +175,5 @@ def bring_up(parts: Sequence[Part]) -> None:
         for part in stage:
             late = wait_until(part.waits_for, SERVES_WITHIN_S, POLL_S)
             if late is not None:
-                raise SystemFailure(f"{part.name} does not serve again: {late}")
+                ended = "" if part.process.running() else ", and its process has ended"
+                raise SystemFailure(f"{part.name} does not serve again: {late}{ended}")

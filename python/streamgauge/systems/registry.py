@@ -20,8 +20,8 @@ from typing import ClassVar
 
 from streamgauge.model.feature import Feature, StartTime
 from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems import names
 from streamgauge.systems.base import Progress, RunningSystem, System
-from streamgauge.systems.names import declared
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
 from streamgauge.vocabulary.levels import Level
 
@@ -97,7 +97,7 @@ class Systems(Mapping[str, System]):
 @cache
 def systems() -> Systems:
     """The systems that are installed, looked up once in the life of a program."""
-    return Systems(declared())
+    return Systems(names.declared())
 
 
 def _load(name: str, found: Sequence[EntryPoint]) -> System:

@@ -6,7 +6,6 @@ Around this module: settings.py (options, levels, files) and nodes.py (nodes as 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -27,7 +26,7 @@ from streamgauge.systems.base import (
     TopicPlan,
 )
 from streamgauge.systems.base.boundary import require_trust
-from streamgauge.systems.base.options import refuse_both
+from streamgauge.systems.base.options import parse_address, refuse_both
 from streamgauge.systems.rabbitmq import settings
 from streamgauge.systems.rabbitmq.nodes import LIBRARY, Launch, start_cluster
 from streamgauge.systems.support.processes import check_free
@@ -102,6 +101,8 @@ class RabbitMq(System):
 
     @staticmethod
     def _check_attached(request: SystemRequest, options: settings.Options, where: str) -> None:
+        for address in request.connect:
+            parse_address(address, where, "a RabbitMQ node; expected host:port such as 127.0.0.1:5672")
         if request.level is not None:
             raise SystemInputError(
                 f"{where}durability {request.level}: AMQP does not tell how a running broker keeps its messages, "
@@ -156,9 +157,6 @@ class RabbitMq(System):
 
     def attach(self, request: SystemRequest) -> RunningSystem:
         self.check(request)
-        for address in request.connect:
-            if not re.fullmatch(r".+:\d{1,5}", address):
-                raise SystemInputError(f"'{address}' is no address of a RabbitMQ node; expected host:port")
         return AttachedRabbitMq(request, settings.parse_options(request))
 
 
