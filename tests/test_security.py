@@ -24,11 +24,13 @@ from streamgauge.model.scaling import Machine
 from streamgauge.model.security import Auth, Security, Tls
 from streamgauge.model.study_plan import Wishes, plan_study
 from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems, parse_tls
-from streamgauge.model.system_request import SystemRequest
+from streamgauge.model.system_kind import check_security
+from streamgauge.model.system_request import SystemRequest, is_encrypted, mechanism_of
 from streamgauge.model.trust import Trust
 from streamgauge.report import encryption
 from streamgauge.runner.study_run import choice_of
 from streamgauge.systems import kafka_settings, nats_server, pulsar_settings, pulsar_tls, rabbitmq_settings
+from streamgauge.systems.base import System
 from streamgauge.systems.certificates import Certificates, forget, make_certificates
 from streamgauge.systems.kafka_sasl import SaslError, Scram
 from streamgauge.systems.registry import systems
@@ -146,7 +148,7 @@ def test_the_other_systems_listen_with_tls_alone(certificates: Certificates) -> 
 # ---------------------------------------------------------------------- the option --tls
 
 
-def chosen(text: str, **overrides: Any) -> list[SystemChoice]:
+def chosen(text: str, **overrides: Any) -> list[SystemChoice[System]]:
     return choose_systems(text, SystemOverrides(**overrides), systems())
 
 
@@ -227,8 +229,8 @@ def test_a_system_file_says_how_a_cluster_is_reached(write: Write, certificates:
         },
         "auth": {"mechanism": "scram-sha-512", "username": "bench", "password": SECRET},
     }
-    assert security.is_encrypted(request)
-    assert security.mechanism_of(request) == "scram-sha-512"
+    assert is_encrypted(request)
+    assert mechanism_of(request) == "scram-sha-512"
     for shown in (repr(request), str(request), json.dumps(request.security.told())):
         assert SECRET not in shown
         assert "PRIVATE KEY" not in shown
@@ -332,7 +334,7 @@ def test_a_mechanism_that_a_system_does_not_know_is_refused(
         connect=("h:1",), security=Security(auth=Auth(mechanism, "u", SECRET)), source="f"
     )
     with pytest.raises(SystemInputError) as raised:
-        security.check(systems()[system], request)
+        check_security(systems()[system], request)
     assert str(raised.value).startswith("f: security.auth.mechanism: ")
     assert str(raised.value).endswith(f"expected one of: {possible}")
 
@@ -478,7 +480,7 @@ MACHINE = Machine(2, 8 << 30, 1000.0)
 
 
 def test_a_cell_of_a_study_says_whether_tls_is_on() -> None:
-    study = parse_study(STUDY, "small.yaml")
+    study = parse_study(STUDY, "small.yaml", systems())
     assert {cell.name: cell.tls for cell in study.cells} == {
         "log-off": False,
         "log-on": True,
@@ -494,7 +496,7 @@ def test_a_cell_of_a_study_says_whether_tls_is_on() -> None:
 
 def test_what_a_study_cannot_encrypt_is_told_at_its_line() -> None:
     with pytest.raises(InputError, match=r"small.yaml:14: tls: expected true, false, on or off, found often"):
-        parse_study(STUDY.replace("tls: true", "tls: often"), "small.yaml")
-    study = parse_study(STUDY, "small.yaml")
+        parse_study(STUDY.replace("tls: true", "tls: often"), "small.yaml", systems())
+    study = parse_study(STUDY, "small.yaml", systems())
     with pytest.raises(InputError, match=r"cell 'log-always': tls is for systems that streamgauge starts"):
         plan_study(study, Wishes(scale="quick", seed=1, connect={"gauge-log": ("h:1",)}), MACHINE)

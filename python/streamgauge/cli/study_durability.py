@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ import typer
 
 from streamgauge.cli.execute import open_events, show_durability
 from streamgauge.cli.watch import make_observer
-from streamgauge.model.checked_study import experiment_study_names, study_names
+from streamgauge.model.checked_study import study_names
 from streamgauge.model.durability import StudyAsked
 from streamgauge.model.durability_study import (
     DurabilityStudy,
-    DurabilityStudyFile,
     parse_durability_study,
     read_durability_study,
 )
@@ -63,14 +61,6 @@ class Meant:
     directory: RunDirectory | None = None
     asked: StudyAsked | None = None
     """The plan of that run."""
-
-
-def listed() -> Iterator[tuple[str, DurabilityStudyFile]]:
-    """Name and file of each study of durability that ships."""
-    for name in experiment_study_names():
-        found = read_durability_study(name, systems())
-        if found is not None:
-            yield name, found.written
 
 
 def meant(name: str | None, out: Path, trust: Trust, *, resume: bool) -> Meant | None:
