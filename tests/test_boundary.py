@@ -322,7 +322,7 @@ def resumable(directory: Path, **changes: Any) -> Path:
     from streamgauge.model.scaling import Machine
     from streamgauge.model.study_plan import Wishes, plan_study
     from streamgauge.store.directory import RunDirectory
-    from streamgauge.store.study_plan import write_plan
+    from streamgauge.store.plan_file import write_plan
 
     plan = plan_study(
         parse_study(STUDY, "theirs.yaml", systems()),

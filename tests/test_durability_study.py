@@ -31,7 +31,7 @@ from streamgauge.report.pages import render
 from streamgauge.runner.durability.run import DurabilityPlan, DurabilityRun
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.recover import KILLED_EXPERIMENTS
-from streamgauge.store.study_plan import sealed
+from streamgauge.store.plan_file import sealed
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.errors import InputError
 

@@ -25,8 +25,8 @@ from streamgauge.runner.recover import recover
 from streamgauge.runner.study_run import shown
 from streamgauge.store.directory import DURABILITY_NAME, RunDirectory, list_runs
 from streamgauge.store.lab import is_running
+from streamgauge.store.plan_file import check_ours, is_study, sealed
 from streamgauge.store.private import without_home
-from streamgauge.store.study_plan import check_ours, is_study, sealed
 from streamgauge.systems import powercut
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.errors import InputError, SystemFailure

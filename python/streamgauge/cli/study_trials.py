@@ -23,7 +23,7 @@ from streamgauge.runner import machine
 from streamgauge.runner.study_run import StudyRun, numbers_finished, shown
 from streamgauge.store.directory import RunDirectory, list_runs
 from streamgauge.store.lab import is_running
-from streamgauge.store.study_plan import PLAN_NAME, check_ours, is_study, read_plan
+from streamgauge.store.plan_file import PLAN_NAME, check_ours, is_study, read_plan
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.errors import InputError, nearest
 from streamgauge.vocabulary.format import plural
