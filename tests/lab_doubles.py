@@ -164,7 +164,7 @@ class DoubleSystem(System):
 
 def install_double() -> None:
     """Makes the double the only system there is."""
-    registry.systems = lambda: {"double": DoubleSystem()}
+    registry.SYSTEMS = (DoubleSystem,)
 
 
 def main() -> None:

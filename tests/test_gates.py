@@ -458,7 +458,7 @@ def test_history_leaves_invalid_runs_out_of_its_judgement(
 def double(monkeypatch: pytest.MonkeyPatch) -> None:
     from streamgauge.systems import registry
 
-    monkeypatch.setattr(registry, "systems", registry.systems)
+    monkeypatch.setattr(registry, "SYSTEMS", registry.SYSTEMS)
     install_double()
 
 

@@ -9,8 +9,10 @@ from streamgauge.systems.nats import Nats
 from streamgauge.systems.pulsar import Pulsar
 from streamgauge.systems.rabbitmq import RabbitMq
 
+SYSTEMS: tuple[type[System], ...] = (GaugeLog, Kafka, Pulsar, RabbitMq, Nats)
+"""In the order in which they are shown. A new system is one module and one line here."""
+
 
 def systems() -> dict[str, System]:
-    """Name -> system, in the order in which they are shown. A new system is one module and one line here."""
-    known: tuple[System, ...] = (GaugeLog(), Kafka(), Pulsar(), RabbitMq(), Nats())
-    return {system.name: system for system in known}
+    """Name -> system."""
+    return {kind.name: kind() for kind in SYSTEMS}
