@@ -2,7 +2,7 @@
 # make test     all tests that a change must pass, Rust's and Python's (docs/testing.md)
 # make test-fast  those that start nothing, for the loop while writing: about a minute
 # make test-long  experiments and variants that take long; not part of make test
-# make lint     formatting, lints and types
+# make lint     formatting, lints, types and the layers of the lab
 # make format   format the sources
 # make build    set up .venv with both programs, streamgauge and gauge, and nothing else
 # make fuzz     feed every parser of what others send or write with inputs that find their way by coverage, a few seconds each (fuzz/README.md)
@@ -91,6 +91,7 @@ lint: machine-lint $(VENV)/.dependencies $(VENV)/.tools
 	@tools/timed "ruff format" $(BIN)/ruff format --check .
 	@tools/timed "ruff check" $(BIN)/ruff check .
 	@tools/timed "mypy" $(BIN)/mypy
+	@tools/timed "import-linter" env PYTHONPATH=python $(BIN)/lint-imports --no-cache
 
 format: machine-lint $(VENV)/.tools
 	cargo fmt --all

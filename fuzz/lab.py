@@ -103,9 +103,9 @@ def targets() -> dict[str, Target]:
     models = {"lab-results": TrialResult, "lab-manifests": Manifest, "lab-contexts": TrialContext}
     return {
         "lab-workloads": Target(of_file(lambda path: read_workload(str(path)), "workload.yaml"), shipped("workloads")),
-        "lab-studies": Target(lambda data: parse_study(text(data), FILE), shipped("studies")),
+        "lab-studies": Target(lambda data: parse_study(text(data), FILE, known), shipped("studies")),
         "lab-durability-studies": Target(
-            lambda data: parse_durability_study(text(data), FILE), shipped("studies/experiments")
+            lambda data: parse_durability_study(text(data), FILE, known), shipped("studies/experiments")
         ),
         "lab-systems": Target(
             of_file(lambda path: choose_systems(str(path), SystemOverrides(), known), "system.yaml"), as_json(system)

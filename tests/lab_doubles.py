@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -17,7 +18,7 @@ from streamgauge.fleet.children import start_child, stop_child
 from streamgauge.model.feature import Feature, StartTime
 from streamgauge.model.security import secured, told
 from streamgauge.model.system_request import SystemRequest
-from streamgauge.systems import registry
+from streamgauge.systems import names, registry
 from streamgauge.systems.base import (
     Describe,
     Progress,
@@ -168,7 +169,8 @@ class DoubleSystem(System):
 
 def install_double() -> None:
     """Makes the double the only system there is."""
-    registry.systems = lambda: {"double": DoubleSystem()}
+    names.declared = lambda: [EntryPoint("double", "lab_doubles:DoubleSystem", names.GROUP)]
+    registry.systems.cache_clear()
 
 
 def main() -> None:

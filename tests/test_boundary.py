@@ -217,12 +217,12 @@ def test_a_file_to_trust_must_be_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", study_names())
 def test_studies_that_ship_need_no_trust(name: str) -> None:
-    refuse_untrusted_study(read_study(name), Trust())
+    refuse_untrusted_study(read_study(name, systems()), Trust(), systems())
 
 
 @pytest.mark.parametrize("name", experiment_study_names())
 def test_experiments_that_ship_need_no_trust(name: str) -> None:
-    study = read_durability_study(name)
+    study = read_durability_study(name, systems())
     assert study is not None
     assert not study.trusted
 
@@ -322,10 +322,12 @@ def resumable(directory: Path, **changes: Any) -> Path:
     from streamgauge.model.scaling import Machine
     from streamgauge.model.study_plan import Wishes, plan_study
     from streamgauge.store.directory import RunDirectory
-    from streamgauge.store.study_plan import write_plan
+    from streamgauge.store.plan_file import write_plan
 
     plan = plan_study(
-        parse_study(STUDY, "theirs.yaml"), Wishes("quick", 1, None, (), None, {}), Machine(2, 8 << 30, None)
+        parse_study(STUDY, "theirs.yaml", systems()),
+        Wishes("quick", 1, None, (), None, {}),
+        Machine(2, 8 << 30, None),
     )
     cells = [cell.model_copy(update={"options": changes}) for cell in plan.cells]
     run = RunDirectory.create(directory / "runs", "theirs-quick")
@@ -362,8 +364,8 @@ def test_cells_of_experiments_are_judged_at_their_line() -> None:
     )
     document = parse_document(text, "x.yaml")
     with pytest.raises(InputError, match=r"^x.yaml:10: jvm_flags\[0\]: "):
-        resolve(document)
-    assert resolve(document, trusted=True).choice("one", systems()).request.trusted
+        resolve(document, systems())
+    assert resolve(document, systems(), trusted=True).choice("one", systems()).request.trusted
 
 
 @pytest.mark.server

@@ -30,6 +30,7 @@ from streamgauge.runner.request import topic_names, trial_request
 from streamgauge.runner.resources import ResourceSampler, Watched
 from streamgauge.store.files import LineWriter, read_lines, tail, write_atomically
 from streamgauge.store.tables import write_intervals, write_resources
+from streamgauge.systems.base import System
 from streamgauge.vocabulary.errors import FleetFailure, InputError
 from streamgauge.vocabulary.files import rescue_logs
 from streamgauge.vocabulary.gauge_binary import find_gauge
@@ -149,7 +150,7 @@ def test_a_process_that_ends_is_no_longer_charged() -> None:
     assert [row for row in rows if row["interval"] == last and row["scope"] == "host"]
 
 
-def choices(*names: str) -> list[SystemChoice]:
+def choices(*names: str) -> list[SystemChoice[System]]:
     return [SystemChoice(name, DoubleSystem(), SystemRequest()) for name in names]
 
 

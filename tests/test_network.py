@@ -148,7 +148,7 @@ def test_what_cannot_be_changed_is_told(two: Namespaces) -> None:
 
 
 def test_what_is_missing_is_told() -> None:
-    asked = "from streamgauge.systems import network, powercut; print(network.missing()); print(powercut.missing())"
+    asked = "from streamgauge.systems.support import network, powercut; print(network.missing()); print(powercut.missing())"
     if os.geteuid() != 0:
         assert "run it as root" in (network.missing() or "")
         return

@@ -29,6 +29,7 @@ from streamgauge.model.system_request import SystemRequest, is_encrypted, mechan
 from streamgauge.model.trust import Trust
 from streamgauge.report import encryption
 from streamgauge.runner.study_run import choice_of
+from streamgauge.systems.base import System
 from streamgauge.systems.kafka import settings as kafka_settings
 from streamgauge.systems.nats import server as nats_server
 from streamgauge.systems.pulsar import settings as pulsar_settings
@@ -151,7 +152,7 @@ def test_the_other_systems_listen_with_tls_alone(certificates: Certificates) -> 
 # ---------------------------------------------------------------------- the option --tls
 
 
-def chosen(text: str, **overrides: Any) -> list[SystemChoice]:
+def chosen(text: str, **overrides: Any) -> list[SystemChoice[System]]:
     return choose_systems(text, SystemOverrides(**overrides), systems())
 
 
@@ -494,7 +495,7 @@ MACHINE = Machine(2, 8 << 30, 1000.0)
 
 
 def test_a_cell_of_a_study_says_whether_tls_is_on() -> None:
-    study = parse_study(STUDY, "small.yaml")
+    study = parse_study(STUDY, "small.yaml", systems())
     assert {cell.name: cell.tls for cell in study.cells} == {
         "log-off": False,
         "log-on": True,
@@ -510,7 +511,7 @@ def test_a_cell_of_a_study_says_whether_tls_is_on() -> None:
 
 def test_what_a_study_cannot_encrypt_is_told_at_its_line() -> None:
     with pytest.raises(InputError, match=r"small.yaml:14: tls: expected true, false, on or off, found often"):
-        parse_study(STUDY.replace("tls: true", "tls: often"), "small.yaml")
-    study = parse_study(STUDY, "small.yaml")
+        parse_study(STUDY.replace("tls: true", "tls: often"), "small.yaml", systems())
+    study = parse_study(STUDY, "small.yaml", systems())
     with pytest.raises(InputError, match=r"cell 'log-always': tls is for systems that streamgauge starts"):
         plan_study(study, Wishes(scale="quick", seed=1, connect={"gauge-log": ("h:1",)}), MACHINE)

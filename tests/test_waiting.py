@@ -1,4 +1,4 @@
-"""One way to wait for a condition (waiting.py), and no other."""
+"""One way to wait for a condition (vocabulary/waiting.py), and no other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamgauge.vocabulary.waiting import wait_until
 
 SOURCES = Path(__file__).resolve().parent.parent / "python" / "streamgauge"
 PACING = {
-    "waiting.py:wait_until": "the one that waits",
+    "vocabulary/waiting.py:wait_until": "the one that waits",
     "runner/settle.py:settle": "the second over which the CPU is measured",
     "runner/search.py:search": "a rest between probes",
     "runner/search.py:_watch": "paces the pulling of intervals",

@@ -34,6 +34,7 @@ from streamgauge.report.glossary import TERMS
 from streamgauge.report.run import read_run
 from streamgauge.runner import resources
 from streamgauge.store.directory import RunDirectory
+from streamgauge.systems.registry import systems
 from streamgauge.systems.support.network import is_here
 from streamgauge.vocabulary.errors import InputError, nearest
 from streamgauge.vocabulary.format import every, plural, significant
@@ -245,7 +246,7 @@ def test_a_run_that_is_none_is_told_with_the_nearest(tmp_path: Path) -> None:
 
 
 def test_a_list_of_no_runs_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    list_(tmp_path)
+    list_(tmp_path, json=None)
     told = capsys.readouterr()
     assert told.out == ""
     assert f"no runs in {tmp_path}" in told.err
@@ -345,7 +346,7 @@ def test_an_error_is_told_once(tmp_path: Path) -> None:
 
 
 def test_a_plan_counts_the_cells_that_it_lists(capsys: pytest.CaptureFixture[str]) -> None:
-    found = read_study("kesque-2019")
+    found = read_study("kesque-2019", systems())
     plan = plan_study(found, Wishes(scale="quick", seed=1), Machine(2, 8 << 30, 500.0))
     _say_plan(found, plan)
     told = capsys.readouterr().err

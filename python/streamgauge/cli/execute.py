@@ -27,7 +27,7 @@ from streamgauge.runner.plan import RunPlan, order_trials
 from streamgauge.runner.run import Run
 from streamgauge.store.aside import split_notes
 from streamgauge.store.directory import RunDirectory
-from streamgauge.store.study_plan import is_study
+from streamgauge.store.plan_file import is_study
 from streamgauge.systems.base import System
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.errors import InputError, Problem, SystemFailure

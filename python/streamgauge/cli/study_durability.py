@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ import typer
 
 from streamgauge.cli.execute import open_events, show_durability
 from streamgauge.cli.watch import make_observer
-from streamgauge.model.checked_study import experiment_study_names, study_names
+from streamgauge.model.checked_study import study_names
 from streamgauge.model.durability import StudyAsked
 from streamgauge.model.durability_study import (
     DurabilityStudy,
-    DurabilityStudyFile,
     parse_durability_study,
     read_durability_study,
 )
@@ -27,8 +25,8 @@ from streamgauge.runner.recover import recover
 from streamgauge.runner.study_run import shown
 from streamgauge.store.directory import DURABILITY_NAME, RunDirectory, list_runs
 from streamgauge.store.lab import is_running
+from streamgauge.store.plan_file import check_ours, is_study, sealed
 from streamgauge.store.private import without_home
-from streamgauge.store.study_plan import check_ours, is_study, sealed
 from streamgauge.systems.registry import systems
 from streamgauge.systems.support import powercut
 from streamgauge.vocabulary.errors import InputError, SystemFailure
@@ -61,14 +59,6 @@ class Meant:
     directory: RunDirectory | None = None
     asked: StudyAsked | None = None
     """The plan of that run."""
-
-
-def listed() -> Iterator[tuple[str, DurabilityStudyFile]]:
-    """Name and file of each study of durability that ships."""
-    for name in experiment_study_names():
-        found = read_durability_study(name, systems())
-        if found is not None:
-            yield name, found.written
 
 
 def meant(name: str | None, out: Path, trust: Trust, *, resume: bool) -> Meant | None:

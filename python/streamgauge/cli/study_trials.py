@@ -1,4 +1,4 @@
-"""`streamgauge study` and `streamgauge studies`: published studies, repeated."""
+"""`streamgauge study`: published studies, repeated."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import typer
 
 from streamgauge.cli import names, study_durability
 from streamgauge.cli.execute import ended, open_events, show_outcome
-from streamgauge.cli.outputs import Outputs
-from streamgauge.cli.study_durability import listed
 from streamgauge.cli.watch import make_observer
 from streamgauge.model.checked_study import Study, experiment_study_names, read_study, study_names
 from streamgauge.model.overrides import Overrides
@@ -25,42 +23,11 @@ from streamgauge.runner import machine
 from streamgauge.runner.study_run import StudyRun, numbers_finished, shown
 from streamgauge.store.directory import RunDirectory, list_runs
 from streamgauge.store.lab import is_running
-from streamgauge.store.study_plan import PLAN_NAME, check_ours, is_study, read_plan
+from streamgauge.store.plan_file import PLAN_NAME, check_ours, is_study, read_plan
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.errors import InputError, nearest
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.gauge_binary import find_gauge
-
-
-def studies(json: str | None) -> None:
-    """The work of commands/study.py."""
-    outputs = Outputs(json)
-    outputs.check()
-    found = []
-    for name in study_names():
-        study = read_study(name, systems())
-        counts = {"cells": len(study.cells), "claims": len(study.written.claims)}
-        found.append(_listed(name, "trials", study.written, counts))
-    found += [
-        _listed(
-            name, "durability", written, {"cells": len(written.cells), "statements": len(written.statements)}
-        )
-        for name, written in listed()
-    ]
-    width = max(len(one["name"]) for one in found)
-    for one in found:
-        counted = ", ".join(
-            plural(one[key], key[:-1]) for key in ("cells", "claims", "statements") if key in one
-        )
-        line = f"{one['name']:<{width}}  {one['title']} ({one['publisher']}, {one['published']}): {counted}"
-        typer.echo(line, err=outputs.on_stdout)
-    outputs.write({"studies": found})
-
-
-def _listed(name: str, kind: str, written: Any, counts: dict[str, int]) -> dict[str, Any]:
-    source = written.source
-    about = {"title": written.title, "publisher": source.publisher, "published": str(source.published)}
-    return {"name": name, "kind": kind, **about, **counts}
 
 
 def study(

@@ -293,7 +293,7 @@ class StudyAsked(Model):
     left_out: dict[str, str] = Field(default_factory=dict)
     """Cell -> why it is not measured."""
     seal: str | None = None
-    """Of the lab that wrote it (store/study.py)."""
+    """Of the lab that wrote it (store/plan_file.py)."""
 
 
 class DurabilityReport(Model):

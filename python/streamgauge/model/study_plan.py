@@ -100,7 +100,7 @@ class StudyPlan(Model):
     left_out: dict[str, str] = Field(default_factory=dict)
     trials: list[PlannedTrial]
     seal: str | None = None
-    """Of the lab that wrote it (store/study.py)."""
+    """Of the lab that wrote it (store/plan_file.py)."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> StudyPlan:

@@ -21,7 +21,7 @@ from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
 from streamgauge.report.run import Run, read_run
 from streamgauge.store.aside import split_notes
-from streamgauge.store.study_plan import read_plan
+from streamgauge.store.plan_file import read_plan
 from streamgauge.vocabulary.errors import InputError
 from streamgauge.vocabulary.figures import STUDY_FIGURES, Figure
 from streamgauge.vocabulary.format import capital, instant, joined, plural, significant, trimmed

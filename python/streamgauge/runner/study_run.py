@@ -28,7 +28,7 @@ from streamgauge.store.aside import REPEATED, UNFINISHED, repeated_note, set_asi
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.lab import was_killed_here
 from streamgauge.store.ours import claim_directory, is_claimed, remove_made
-from streamgauge.store.study_plan import write_plan
+from streamgauge.store.plan_file import write_plan
 from streamgauge.systems.base import System
 from streamgauge.systems.kept import CheckedSystem, KeptSystem
 from streamgauge.systems.registry import systems

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
 from streamgauge.vocabulary.errors import InputError
 
 COOKIE_COMPRESSED = 0x1C849304

@@ -19,7 +19,7 @@ from streamgauge.cli.options import (
 )
 
 
-@deferred("streamgauge.cli.study_trials:studies")
+@deferred("streamgauge.cli.studies:studies")
 def studies(json: JsonOption = None) -> None:
     """List the studies that ship with streamgauge."""
 

@@ -1,6 +1,6 @@
 """The guard: a tiny process that outlives the lab by a moment and ends what the lab has started.
 
-Run as a script by `streamgauge.systems.processes`, one per lab process. It reads lines from standard input, a
+Run as a script by `streamgauge.systems.support.processes`, one per lab process. It reads lines from standard input, a
 pipe whose only writer is the lab:
 
     add PID IDENTITY     the process group PID is ours (IDENTITY is `identity(PID)`)
