@@ -20,7 +20,8 @@ from streamgauge.model.system_file import SystemOverrides, choose_systems
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.base import RunningSystem, System
 from streamgauge.systems.kept import KeptSystem
-from streamgauge.systems.registry import GROUP, Systems, systems
+from streamgauge.systems.names import GROUP
+from streamgauge.systems.registry import Systems, systems
 from streamgauge.vocabulary.errors import InputError, SystemInputError
 
 ROOT = Path(__file__).resolve().parent.parent

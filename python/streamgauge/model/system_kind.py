@@ -27,6 +27,8 @@ class SystemKind(Protocol):
     """What it cannot do, and why."""
     omb_drivers: ClassVar[frozenset[str]]
     """Names under which the OpenMessaging Benchmark has drivers for it."""
+    omb_workers: ClassVar[str | None]
+    """Why the OpenMessaging Benchmark's own workers cannot put load on it, None where they can."""
     mechanisms: ClassVar[frozenset[str]]
     """How its clients can authenticate (`security.Mechanism`)."""
 

@@ -30,7 +30,7 @@ T = TypeVar("T")
 def _laid_over(over: type[T], thing: Any, **members: Any) -> T:
     """The same thing - its class and its state - with the methods of `over` before its own."""
     kind = type(f"{over.__name__}{type(thing).__name__}", (over, type(thing)), members)
-    found = object.__new__(kind)
+    found: Any = object.__new__(kind)
     found.__dict__ = vars(thing)
     return cast(T, found)
 
