@@ -25,7 +25,7 @@ from streamgauge.systems.registry import Systems, systems
 from streamgauge.vocabulary.errors import InputError, SystemInputError
 
 ROOT = Path(__file__).resolve().parent.parent
-LAB = "from streamgauge.cli import main; main()"
+LAB = "from streamgauge.cli.app import main; main()"
 OURS = ["gauge-log", "kafka", "nats", "pulsar", "rabbitmq"]
 
 

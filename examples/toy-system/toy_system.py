@@ -25,8 +25,6 @@ from streamgauge.systems.support.cache import Cache
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
 from streamgauge.vocabulary.levels import Level
 
-START_WITHIN_S = 30.0
-
 
 class Toy(System):
     """Runs Toy."""
@@ -58,9 +56,7 @@ class Toy(System):
         if request.version not in (None, self.default_version):
             raise SystemInputError(f"version {request.version}: there is only {self.default_version}")
         if request.level not in (None, "L4"):
-            raise SystemInputError(
-                f"durability {request.level}: there is L4 alone, it syncs every two minutes"
-            )
+            raise SystemInputError(f"durability {request.level}: there is L4 alone, without an fsync")
 
     def installed(self, version: str | None = None) -> str | None:  # noqa: ARG002
         kept = Cache().find("nats", "2.15.2")  # Where streamgauge keeps the server of NATS.
@@ -81,10 +77,11 @@ class Toy(System):
         command = [str(self.installed()), "--addr", "127.0.0.1", "--port", str(port)]
         command += ["--jetstream", "--store_dir", str(directory / "data")]
         progress("starting Toy")
-        running = RunningToy(processes.start("Toy", command, directory / "toy.log"), directory, port)
+        process = processes.start("Toy", command, directory / "toy.log")
+        running = RunningToy(process, directory / "data", port)
         try:
             processes.await_started(
-                running.waits_for, [running.process], START_WITHIN_S, lambda one: processes.log_tail(one.log)
+                running.waits_for, [process], 30.0, lambda one: processes.log_tail(one.log)
             )
         except BaseException:
             running.wipe()
@@ -98,10 +95,10 @@ class Toy(System):
 class RunningToy(RunningSystem):
     """A server that answers."""
 
-    def __init__(self, process: processes.ManagedProcess, directory: Path, port: int) -> None:
+    def __init__(self, process: processes.ManagedProcess, data: Path, port: int) -> None:
         self.name, self.version, self.nodes = Toy.name, Toy.default_version, 1
         self.level, self.attached, self.stopped = "L4", False, False
-        self.process, self.port, self.data = process, port, directory / "data"
+        self.process, self.port, self.data = process, port, data
 
     @property
     def connection(self) -> dict[str, Any]:
@@ -129,19 +126,13 @@ class RunningToy(RunningSystem):
 
     def failure(self) -> str | None:
         ending = None if self.stopped else self.process.unasked_ending()
-        return f"Toy (pid {self.process.pid}) {ending}" if ending else None
+        return f"Toy {ending}: {processes.log_tail(self.process.log)}" if ending else None
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         found = describe(topics)["topics"]
-        settings = {
-            f"{topic}.{key}": value for topic in topics for key, value in found[topic]["settings"].items()
-        }
-        wrong = [topic for topic in topics if found[topic]["settings"].get("storage") != "file"]
-        return ReadBack(
-            None if wrong else "L4",
-            settings,
-            tuple(f"topic {topic} is not stored in files" for topic in wrong),
-        )
+        settings = {topic: found[topic]["settings"]["storage"] for topic in topics}
+        wrong = [f"topic {topic} is in {kept}" for topic, kept in settings.items() if kept != "file"]
+        return ReadBack(None if wrong else "L4", settings, tuple(wrong))
 
     def configuration(self) -> dict[str, Any]:
         return {"command": list(self.process.command)}
