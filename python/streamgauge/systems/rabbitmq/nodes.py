@@ -15,6 +15,7 @@ child process like the nodes: the machine's epmd, if there is one, is left alone
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -379,13 +380,13 @@ class RunningRabbitMq(RunningSystem):
     def leader(self, topic: str) -> str | None:
         first = {topic, f"{topic}-0", f"{topic}.0"}
         try:
-            listed = json.loads(self._tool("list_queues", "--formatter", "json", "name", "leader", "pid"))
-        except (SystemFailure, ValueError):
+            listed = self._tool("list_queues", "--formatter", "csv", "name", "leader", "pid")
+        except SystemFailure:
             return None
-        for queue in listed:
+        for queue in csv.DictReader(listed.splitlines()):
             if queue.get("name") in first:
-                # A classic queue has a process alone, whose name begins with its node's.
-                told = str(queue.get("leader") or queue.get("pid") or "")
+                # A classic queue has a process alone, whose name begins with its node's; as JSON that name is left out.
+                told = queue.get("leader") or queue.get("pid") or ""
                 return next(
                     (f"node-{node}" for node in self.launch.all_nodes() if node_name(node) in told), None
                 )
