@@ -165,7 +165,7 @@ def test_another_archive_of_a_default_version_is_refused_before_it_is_unpacked(
             member.size = 1
             archive.addfile(member, io.BytesIO(b"x"))
 
-    monkeypatch.setattr("streamgauge.systems.pulsar.unpack", never)
+    monkeypatch.setattr("streamgauge.systems.pulsar.system.unpack", never)
     with pytest.raises(SystemFailure, match=rf"download of Pulsar .*{re.escape(name)} has SHA-256"):
         Pulsar(cache).install(None, print)
 

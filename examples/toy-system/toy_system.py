@@ -45,6 +45,7 @@ class Toy(System):
         Feature.CREDENTIALS: "whoever reaches it is served",
         Feature.PLACES: "it listens on loopback alone",
         Feature.NODES: "it has one node",
+        Feature.NODE_LOSS: "it has no other node",
         Feature.LEADERS: "its one node leads everything",
     }
 

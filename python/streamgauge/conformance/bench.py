@@ -85,6 +85,7 @@ class Bench:
         self._stack = ExitStack()
         self._gauge: Gauge | None = None
         self._running: RunningSystem | None = None
+        self._nodes: RunningSystem | None = None
         self._disks: powercut.Disks | None = None
         self._other: OtherLab | None = None
         self._failure: Exception | None = None
@@ -141,9 +142,21 @@ class Bench:
         if disks is not None:
             disks.stop()
 
-    def start(self, request: SystemRequest, name: str) -> RunningSystem:
-        """Another one; whoever asks ends it."""
-        return self.system.start(request, self.directory / name, print)
+    @property
+    def three_nodes(self) -> RunningSystem:
+        """Three nodes at their strongest level."""
+        if self._nodes is None:
+            request = SystemRequest(nodes=3, level=min(self.system.levels_of_nodes), options=self.options)
+            self.system.check(request)
+            self._nodes = self.system.start(request, self.directory / "nodes", print)
+        return self._nodes
+
+    def end_three_nodes(self) -> None:
+        """Stops them and removes their data. Idempotent."""
+        nodes, self._nodes = self._nodes, None
+        if nodes is not None:
+            nodes.stop()
+            nodes.wipe()
 
     @property
     def other_lab(self) -> OtherLab:
@@ -163,6 +176,7 @@ class Bench:
         if self._other is not None:
             self._other.kill()
         self.end_running()
+        self.end_three_nodes()
         self._stack.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 

@@ -14,13 +14,12 @@ The system is started three times: once for most checks, once by another lab tha
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
 import socket
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -406,36 +405,34 @@ class Conformance:
     # ------------------------------------------------------------------ three nodes
 
     @tries(Feature.NODES)
-    def test_three_nodes_go_on_without_one_and_lose_nothing(self) -> None:
-        level = min(self.system.levels_of_nodes)
-        request = SystemRequest(nodes=3, level=level, options=self.options)
-        self.system.check(request)
-        with self._started(request) as running:
-            gauge = self.bench.gauge
-            assert running.nodes == 3
-            topic = gauge.create_topic(running.connection, running.topic_plan())
-            found = running.read_back(gauge.describe(running.connection), [topic])
-            assert (found.level, found.mismatches) == (level, ())
-            assert_clean(gauge.load(running.connection, running.acks, topic))
-            topic = gauge.create_topic(running.connection, running.topic_plan())
-            trial = gauge.begin(running.connection, running.acks, topic, load_s=FAULT_LOAD_S)
-            trial.until(lambda: trial.acked() > BEFORE_FAULT_S * RATE_MSGS_S, "messages to be acknowledged")
-            pid = {process.name: process.pid for process in running.processes()}
-            for part in choose(running.parts(), "3"):
-                os.kill(pid.get(part.name, part.process.pid), signal.SIGKILL)
-            late = wait_until(lambda: None if running.failure() else "the crash to be told", TOLD_WITHIN_S)
-            assert late is None, late
-            assert running.goes_on()
-            trial.until(lambda: trial.sent() >= FAULT_LOAD_S * RATE_MSGS_S, "all messages to be sent")
-            assert_nothing_lost(trial.finish())
+    def test_three_nodes_replicate(self) -> None:
+        running, gauge = self.bench.three_nodes, self.bench.gauge
+        assert (running.nodes, running.failure()) == (3, None)
+        topic = gauge.create_topic(running.connection, running.topic_plan())
+        found = running.read_back(gauge.describe(running.connection), [topic])
+        assert (found.level, found.mismatches) == (min(self.system.levels_of_nodes), ())
+        assert_clean(gauge.load(running.connection, running.acks, topic))
 
-    @contextlib.contextmanager
-    def _started(self, request: SystemRequest) -> Iterator[RunningSystem]:
-        running = self.bench.start(request, "nodes")
-        try:
-            yield running
-        finally:
-            pids = [process.pid for process in running.processes()]
-            running.stop()
-            running.wipe()
+    @tries(Feature.NODE_LOSS)
+    def test_two_of_three_nodes_go_on_and_lose_nothing(self) -> None:
+        running, gauge = self.bench.three_nodes, self.bench.gauge
+        topic = gauge.create_topic(running.connection, running.topic_plan())
+        trial = gauge.begin(running.connection, running.acks, topic, load_s=FAULT_LOAD_S)
+        trial.until(lambda: trial.acked() > BEFORE_FAULT_S * RATE_MSGS_S, "messages to be acknowledged")
+        pids = [part.process.pid for part in choose(running.parts(), "3")]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        late = wait_until(
+            lambda: None if running.failure() and all(map(is_gone, pids)) else "the crash to be told",
+            TOLD_WITHIN_S,
+        )
+        assert late is None, late
+        assert running.goes_on()
+        trial.until(lambda: trial.sent() >= FAULT_LOAD_S * RATE_MSGS_S, "all messages to be sent")
+        assert_nothing_lost(trial.finish())
+
+    def test_nothing_remains_of_three_nodes(self) -> None:
+        if self.system.can(Feature.NODES):
+            pids = [process.pid for process in self.bench.three_nodes.processes()]
+            self.bench.end_three_nodes()
             await_gone(pids)

@@ -23,6 +23,7 @@ class Feature(Enum):
     CREDENTIALS = "credentials made for a start"
     PLACES = "nodes at other addresses"
     NODES = "three nodes"
+    NODE_LOSS = "goes on without one of three nodes, nothing lost"
     LEADERS = "leader of a topic told"
 
 

@@ -101,6 +101,7 @@ class GaugeLog(System):
     mechanisms: ClassVar[frozenset[str]] = wire.MECHANISMS
     cannot: ClassVar[Mapping[Feature, str]] = {
         Feature.NODES: "it is a yardstick for one machine: one node, one copy of a message",
+        Feature.NODE_LOSS: "it has one node",
     }
 
     def check(self, request: SystemRequest) -> None:

@@ -57,7 +57,9 @@ class Pulsar(JavaSystem):
     page: ClassVar[str] = "docs/systems/pulsar.md"
     obtained: ClassVar[str] = "a Maven artifact with its bookies and ZooKeeper; needs a JDK"
     start_time: ClassVar[StartTime] = StartTime(one_node_s=30.0, nodes_s=60.0)
-    cannot: ClassVar[Mapping[Feature, str]] = {}
+    cannot: ClassVar[Mapping[Feature, str]] = {
+        Feature.NODE_LOSS: "a ledger needs as many bookies as it has copies: with one of three gone no new one can be begun"
+    }
     omb_drivers: ClassVar[frozenset[str]] = frozenset({"pulsar"})
     omb_workers: ClassVar[str | None] = None
     mechanisms: ClassVar[frozenset[str]] = frozenset({"token", "external"})
