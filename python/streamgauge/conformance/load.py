@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from streamgauge.fleet.client import WorkerClient
 from streamgauge.fleet.local import LocalFleet
+from streamgauge.model.messages import Counters
 from streamgauge.systems.base import RunningSystem, TopicPlan
 from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 from streamgauge.vocabulary.waiting import wait_until
@@ -24,6 +25,7 @@ READY_WITHIN_S = 90.0
 DRAIN_S = 90.0
 QUIET_S = 60.0
 """A cluster needs longer than a trial of the lab waits to notice that a node is gone, on a machine that is busy."""
+COUNTED_WITHIN_S = 20.0
 LEASE_S = 120.0
 """The suite does other things while a load runs, and asks for nothing meanwhile."""
 POLL_S = 0.05
@@ -58,18 +60,33 @@ class Trial:
         late = wait_until(lambda: None if condition() else what, timeout_s, POLL_S)
         assert late is None, late
 
+    def _counters(self) -> Counters:
+        """What the worker counts. On a machine that is busy a lane may be late with its own, and the worker says to ask again."""
+        found: list[Counters] = []
+
+        def missing() -> str | None:
+            try:
+                found.append(self.client.counters(self.id))
+            except WorkerRefused as refused:
+                return f"counters ({refused})"
+            return None
+
+        late = wait_until(missing, COUNTED_WITHIN_S, POLL_S)
+        assert late is None, late
+        return found[0]
+
     def sent(self) -> int:
         """Messages that were sent so far, acknowledged or not."""
-        found = self.client.counters(self.id)
+        found = self._counters()
         return found.acked_msgs + found.waiting_msgs
 
     def acked(self) -> int:
         """Messages that were acknowledged so far."""
-        return self.client.counters(self.id).acked_msgs
+        return self._counters().acked_msgs
 
     def received(self) -> int:
         """Messages that the first subscription has received so far."""
-        return self.client.counters(self.id).subscriptions[0].received_msgs
+        return self._counters().subscriptions[0].received_msgs
 
     def finish(self) -> dict[str, Any]:
         """Ends the load, waits until everything has arrived, and returns the audit."""
