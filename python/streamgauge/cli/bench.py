@@ -7,7 +7,8 @@ from pathlib import Path
 
 import typer
 
-from streamgauge.cli.execute import Request, execute_chosen
+from streamgauge.cli.carry_out import execute_chosen
+from streamgauge.cli.execute import Request
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.system_file import SystemOverrides, choose_systems, parse_tls

@@ -14,10 +14,10 @@ from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.compare import FIGURES, Comparison
 from streamgauge.analysis.compare import compare as compare_cells
 from streamgauge.analysis.match import match
-from streamgauge.cli.execute import ended
-from streamgauge.cli.gates import Asked, finish
+from streamgauge.cli.carry_out import ended
+from streamgauge.cli.gates import finish
 from streamgauge.cli.options import Undecided
-from streamgauge.cli.outputs import Outputs
+from streamgauge.cli.outputs import Asked, Outputs
 from streamgauge.cli.sides import Side, ambiguous, read_side
 from streamgauge.model.gate import read_gates
 from streamgauge.report import comparison

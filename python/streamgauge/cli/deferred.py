@@ -3,6 +3,8 @@
 A command is declared in `commands/`, where its name, options and help are and nothing that takes long to load. Its work is a function elsewhere, named
 "module:function", which takes what was declared by the same names (tests/test_layers.py compares the two). So `--help` and the shell's tab key load
 declarations alone, and every other module of the lab imports what it needs at its top.
+
+`run` loads in two steps: what is wrong with the input is told before what measures and reports is loaded (execute.py).
 """
 
 from __future__ import annotations

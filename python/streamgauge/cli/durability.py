@@ -8,7 +8,8 @@ from pathlib import Path
 
 import typer
 
-from streamgauge.cli.execute import open_events, show_durability
+from streamgauge.cli.carry_out import show_durability
+from streamgauge.cli.execute import open_events
 from streamgauge.cli.watch import make_observer
 from streamgauge.model.durability import EXPERIMENTS, Experiment
 from streamgauge.model.system_file import SystemOverrides, choose_systems

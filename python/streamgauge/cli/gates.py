@@ -14,7 +14,7 @@ from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.gates import GateResult, status_of
 from streamgauge.analysis.match import Traits, asked_traits, match, traits_of
 from streamgauge.cli.options import Undecided
-from streamgauge.cli.outputs import ON_SCREEN, Outputs
+from streamgauge.cli.outputs import Asked
 from streamgauge.cli.sides import Side, ambiguous, read_side
 from streamgauge.model.gate import Gate, read_gates
 from streamgauge.model.result import TrialResult
@@ -25,17 +25,6 @@ from streamgauge.systems.base import System
 from streamgauge.vocabulary.errors import InputError
 from streamgauge.vocabulary.exit_status import ExitStatus
 from streamgauge.vocabulary.format import plural
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Gates as they were asked for; texts are not yet read."""
-
-    fail_if: tuple[str, ...] = ()
-    baseline: str | None = None
-    undecided: Undecided | None = None
-    outputs: Outputs = ON_SCREEN
-
 
 Key = tuple[str, str]
 """System and workload, by which a run tells its cells apart."""

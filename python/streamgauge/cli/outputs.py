@@ -1,4 +1,4 @@
-"""What a command has found, for programs and pages: `--json`, `--markdown` and `--junit`."""
+"""What a command has found, for programs and pages: `--json`, `--markdown` and `--junit`; and the gates on it, as they were asked for."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from streamgauge.cli.options import Undecided
 from streamgauge.vocabulary.errors import InputError, Problem
 
 
@@ -60,3 +61,13 @@ class Outputs:
 
 ON_SCREEN = Outputs()
 """Nowhere besides."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Gates as they were asked for; texts are not yet read."""
+
+    fail_if: tuple[str, ...] = ()
+    baseline: str | None = None
+    undecided: Undecided | None = None
+    outputs: Outputs = ON_SCREEN

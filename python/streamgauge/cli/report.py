@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from streamgauge.cli.execute import show_outcome
+from streamgauge.cli.carry_out import show_outcome
 from streamgauge.runner.recover import recover
 from streamgauge.store.directory import LATEST, RunDirectory
 from streamgauge.store.lab import is_running

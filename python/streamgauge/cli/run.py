@@ -8,9 +8,8 @@ from pathlib import Path
 import typer
 
 from streamgauge.cli.execute import Request, execute
-from streamgauge.cli.gates import Asked
 from streamgauge.cli.options import DEFAULT_SYSTEM, Undecided
-from streamgauge.cli.outputs import Outputs
+from streamgauge.cli.outputs import Asked, Outputs
 from streamgauge.fleet.choice import choose_fleet
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.trust import Trust

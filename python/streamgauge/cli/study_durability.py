@@ -10,7 +10,8 @@ from typing import Any
 
 import typer
 
-from streamgauge.cli.execute import open_events, show_durability
+from streamgauge.cli.carry_out import show_durability
+from streamgauge.cli.execute import open_events
 from streamgauge.cli.watch import make_observer
 from streamgauge.model.checked_study import study_names
 from streamgauge.model.durability import StudyAsked

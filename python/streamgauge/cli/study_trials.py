@@ -11,7 +11,8 @@ import psutil
 import typer
 
 from streamgauge.cli import names, study_durability
-from streamgauge.cli.execute import ended, open_events, show_outcome
+from streamgauge.cli.carry_out import ended, show_outcome
+from streamgauge.cli.execute import open_events
 from streamgauge.cli.watch import make_observer
 from streamgauge.model.checked_study import Study, experiment_study_names, read_study, study_names
 from streamgauge.model.overrides import Overrides

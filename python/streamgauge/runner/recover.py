@@ -17,6 +17,7 @@ from streamgauge.store.files import read_lines
 from streamgauge.store.lab import was_killed_here
 from streamgauge.store.ours import is_claimed, remove_claimed
 from streamgauge.store.private import with_home
+from streamgauge.store.tables import seal
 from streamgauge.vocabulary.files import rescue_logs
 
 KILLED = "the lab was killed before the trial ended; what had been measured until then was kept"
@@ -86,7 +87,7 @@ def _recover_trial(trial: TrialDirectory, *, killed_here: bool) -> TrialResult |
     left = clear_data(trial, context, killed_here=killed_here)
     if left is not None:
         context = context.model_copy(update={"notes": [*context.notes, left]})
-    trial.seal()
+    seal(trial)
     trial.write_context(context)
     result = analyse(raw_trial(context, trial.path))
     trial.write_result(result)

@@ -46,6 +46,7 @@ from streamgauge.runner.topics import Topics, check_room
 from streamgauge.store.context import TrialContext
 from streamgauge.store.directory import ACKS_NAME, TrialDirectory
 from streamgauge.store.measured import measured_level
+from streamgauge.store.tables import seal
 from streamgauge.systems.base import RunningSystem
 from streamgauge.systems.support.network import Namespaces, is_here, open_network
 from streamgauge.systems.support.powercut import Disks, open_disks
@@ -646,7 +647,7 @@ class TrialRunner:
             self._phases.set_bounds(MEASURE, self.context.measure_from_s, measured_s)
         self._record.update(phases=self._phases.phases(), ended_unix_ms=machine.unix_ms())
         self._observer.progress("computing the figures")
-        self._directory.seal()
+        seal(self._directory)
         self._record.save()
         result = analyse(raw_trial(self.context, self._directory.path))
         self._directory.write_result(result)
