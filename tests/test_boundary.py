@@ -299,7 +299,7 @@ EVIL = "-XX:OnOutOfMemoryError=touch /tmp/x"
 
 def said(gauge: Path, directory: Path, *arguments: str) -> tuple[int, str]:
     process = lab(gauge, directory, *arguments, stderr=subprocess.STDOUT)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=200)
     return process.returncode, out
 
 

@@ -178,7 +178,7 @@ def test_topics_that_exist_are_read_and_left_alone(gauge: Path, tmp_path: Path) 
             log.terminate()
     (tmp_path / "r.yaml").write_text(text, encoding="utf-8")
     process = lab(gauge, tmp_path, "run", "r.yaml")
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=200)
     assert process.returncode == 2
     assert "--connect" in stderr
     assert call(gauge, tmp_path, "list")

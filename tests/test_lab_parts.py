@@ -124,7 +124,9 @@ def test_cpu_is_charged_to_whoever_used_it() -> None:
     intervals = sorted({row["interval"] for row in rows})
     assert intervals == list(range(intervals[0], intervals[0] + len(intervals)))
     assert len(intervals) >= 3
-    assert {row["scope"] for row in rows} == {"system", "worker", "lab", "others", "host"}
+    # Threads come too where the system was busy for long enough, as on a crowded machine.
+    scopes = {row["scope"] for row in rows} - {"thread"}
+    assert scopes == {"system", "worker", "lab", "others", "host"}
     assert all(set(row) <= set(RESOURCE_COLUMNS) for row in rows)
     whole = [row for row in rows if row["interval"] in intervals[:-1]]
     spent = {

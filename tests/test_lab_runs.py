@@ -460,7 +460,13 @@ def test_events_on_standard_output_are_json_and_nothing_else(tmp_path: Path) -> 
     path = os.pathsep.join([str(TESTS), str(TESTS.parent / "python")])
     environment = {**os.environ, "GAUGE": str(tmp_path / "gauge"), "PYTHONPATH": path}
     done = subprocess.run(
-        command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=True, timeout=60
+        command,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+        timeout=PATIENCE * 60,
     )
     assert all(json.loads(line)["event"] for line in done.stdout.splitlines())
     assert (tmp_path / "runs" / "latest").exists(), "runs/ is where runs go"

@@ -119,16 +119,23 @@ def test_a_leaders_run_from_start_to_end(workers: list[Worker], log: str) -> Non
     payload = base64.b64encode(bytes(range(200))).decode()
     load = {"payloadData": [payload], "publishRate": 2000.0, "keyDistributorType": "NO_KEY"}
     first.call("start-load", load)
+    reset_s = time.monotonic()
     for worker in workers:
         worker.get("period-stats")
         worker.call("reset-stats")
     started_s = time.monotonic()
     time.sleep(2.0)
+    asked_s = time.monotonic()
     first.call("adjust-publish-rate", 4000.0)
+    changed_s = time.monotonic()
     time.sleep(2.0)
+    looked_s = time.monotonic()
     figures = [worker.get("period-stats") for worker in workers]
-    seconds = time.monotonic() - started_s
-    assert figures[0]["messagesSent"] == pytest.approx(3000 * seconds, rel=0.1)
+    ended_s = time.monotonic()
+    # A request takes as long as the machine lets it, and what it does is done at some moment within.
+    at_least = 2000 * (asked_s - started_s) + 4000 * (looked_s - changed_s)
+    at_most = 2000 * (changed_s - reset_s) + 4000 * (ended_s - asked_s)
+    assert 0.9 * at_least <= figures[0]["messagesSent"] <= 1.1 * at_most
     assert figures[0]["bytesSent"] == 200 * figures[0]["messagesSent"]
     assert figures[-1]["messagesReceived"] == pytest.approx(2 * figures[0]["messagesSent"], rel=0.05)
     assert figures[0]["messageSendErrors"] == 0

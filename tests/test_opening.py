@@ -20,6 +20,7 @@ from test_durability_study import result as durability_result
 from test_study_model import plan
 
 QUICK_S = 25.0
+SEEDS_MAX = 60
 LONG_ROUNDS = int(os.environ.get("FUZZ_ROUNDS", "3000"))
 STATUSES = range(7)
 statuses: Counter[tuple[str, int]] = Counter()
@@ -81,7 +82,10 @@ def test_runs_that_were_changed_are_opened_or_refused_and_nothing_else_is_touche
     kinds: dict[str, Path], watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deadline_s, seed = time.monotonic() + QUICK_S, 0
-    while time.monotonic() < deadline_s:
+    # On a crowded machine as many as show both answers.
+    while time.monotonic() < deadline_s or (
+        seed < SEEDS_MAX and not all(statuses["report", one] for one in (0, 2))
+    ):
         assert not play(KINDS[seed % len(KINDS)], seed, kinds, tmp_path, watch, monkeypatch)
         seed += 1
     assert seed > 5

@@ -130,7 +130,7 @@ def test_a_trial_in_which_the_generator_was_late_is_repeated_once(tmp_path: Path
                         time.sleep(0.1)
                         worker.resume()
         time.sleep(0.05)
-    _, stderr = process.communicate(timeout=100)
+    _, stderr = process.communicate(timeout=200)
     assert process.returncode in (0, 1), stderr
     assert "trial 2 (log-1) was repeated: The generator was late" in stderr
     spoiled = json.loads((run / "repeated" / "002-1" / "result.json").read_text("utf-8"))
@@ -142,10 +142,10 @@ def test_a_trial_in_which_the_generator_was_late_is_repeated_once(tmp_path: Path
 
 def test_what_cannot_be_resumed_is_said(tmp_path: Path) -> None:
     process = lab(find_gauge(), tmp_path, "study", "kesque-2019", "--resume")
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=200)
     assert process.returncode == 2
     assert "--resume: no run of kesque-2019" in stderr
     process = lab(find_gauge(), tmp_path, "study", "kesque-2019", "--resume", "--seed", "1")
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=200)
     assert process.returncode == 2
     assert "leave it out with --resume" in stderr

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+
+from streamgauge.analysis import distributions
 
 CONFIDENCE = 0.95
 TRIALS_MIN = 3
@@ -56,7 +57,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
 @functools.cache
 def _student(freedom: int) -> float:
     """Student's t at which CONFIDENCE of the distribution lies between it and its negative."""
-    return float(stats.t.ppf(0.5 + CONFIDENCE / 2.0, freedom))
+    return distributions.student_quantile(0.5 + CONFIDENCE / 2.0, freedom)
 
 
 @functools.cache
@@ -64,9 +65,9 @@ def _order(count: int) -> tuple[int, float]:
     """The rank, from below and from above, between which values too many medians lie, and how far to go inward to the next."""
 
     def covers(rank: int) -> float:
-        return 1.0 - 2.0 * float(stats.binom.cdf(rank - 1, count, 0.5))
+        return 1.0 - 2.0 * distributions.coin_below(rank - 1, count)
 
-    rank = int(stats.binom.ppf((1.0 - CONFIDENCE) / 2.0, count, 0.5))
+    rank = distributions.coin_quantile((1.0 - CONFIDENCE) / 2.0, count)
     excess = (covers(rank) - CONFIDENCE) / (covers(rank) - covers(rank + 1))
     return rank, (count - rank) * excess / (rank + (count - 2 * rank) * excess)
 
@@ -96,9 +97,9 @@ def ratio(base: Sequence[float], other: Sequence[float]) -> Ratio | None:
         return Ratio(value, None, None, None, None)
     difference = float(b.mean() - a.mean())
     error, freedom = _welch(a, b)
-    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2.0, freedom)) * error + RESOLUTION
+    half = distributions.student_quantile(0.5 + CONFIDENCE / 2.0, freedom) * error + RESOLUTION
     beyond = max(abs(difference) - RESOLUTION, 0.0)
-    chance = 2.0 * float(stats.t.sf(beyond / error, freedom)) if error > 0 else float(beyond == 0)
+    chance = 2.0 * distributions.student_above(beyond / error, freedom) if error > 0 else float(beyond == 0)
     low, high = math.exp(difference - half), math.exp(difference + half)
     return Ratio(value, min(low, value), max(high, value), chance, _hedges(a, b, difference))
 

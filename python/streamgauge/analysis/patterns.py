@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
+from streamgauge.analysis import distributions
 from streamgauge.model.result_reasons import Pattern
 
 Values = npt.NDArray[np.float64]
@@ -129,10 +129,10 @@ def _folds(series: Values, frequencies: Values) -> tuple[Values, Values]:
         sums = np.bincount(places, weights=series - mean, minlength=count)
         explained[at], counts[at] = float(np.sum(sums**2 / members)) / total, count
     within = np.maximum(1.0 - explained, 1e-12)
-    chances = stats.f.sf(
+    chances = distributions.f_above(
         (explained / (counts - 1)) / (within / (length - counts)), counts - 1, length - counts
     )
-    return explained, np.asarray(chances, dtype=np.float64)
+    return explained, chances
 
 
 def _fundamental(
@@ -184,7 +184,7 @@ def _averaged(values: Values, step: int) -> Values:
 def _logarithms(values: Values) -> Values:
     """Logarithms, with values far out pulled in."""
     logs = np.log(np.maximum(values, 1e-12))
-    middle, spread = float(np.median(logs)), float(stats.median_abs_deviation(logs, scale="normal"))
+    middle, spread = float(np.median(logs)), distributions.deviation(logs)
     if spread == 0:
         return logs
     return np.clip(logs, middle - CLIP_DEVIATIONS * spread, middle + CLIP_DEVIATIONS * spread)
@@ -202,7 +202,7 @@ def _noise(series: Values) -> float:
 
 def _of_differences(series: Values) -> float:
     differences = np.diff(series)
-    spread = float(stats.median_abs_deviation(differences, scale="normal"))
+    spread = distributions.deviation(differences)
     return (spread if spread > 0 else float(differences.std())) / math.sqrt(2.0)
 
 

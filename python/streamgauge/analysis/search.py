@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
+from streamgauge.analysis import distributions
 from streamgauge.model.result_asked import SearchAsked
 from streamgauge.model.result_special import Probe, Search
 from streamgauge.vocabulary.bounds import (
@@ -84,11 +84,8 @@ def slope(times_s: Values, values: Values) -> tuple[float, float, float]:
     everything is possible."""
     if len(values) < 3:
         return 0.0, -math.inf, math.inf
-    fitted = stats.linregress(times_s, values)
-    # A perfect fit has no error, or one of 0/0.
-    error = float(fitted.stderr) if math.isfinite(float(fitted.stderr)) else 0.0
-    margin = float(stats.t.ppf(CONFIDENCE, len(values) - 2)) * error
-    found = float(fitted.slope)
+    found, error = distributions.line(times_s, values)
+    margin = distributions.student_quantile(CONFIDENCE, len(values) - 2) * error
     return found, found - margin, found + margin
 
 

@@ -27,8 +27,8 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
+from streamgauge.analysis import distributions
 from streamgauge.model.result import Steadiness
 from streamgauge.vocabulary.format import plural, signed, trimmed
 
@@ -146,8 +146,8 @@ def slope_per_interval(values: Values) -> tuple[float, float, float]:
     if chunk > 1:
         whole = len(values) // chunk * chunk
         values = values[:whole].reshape(-1, chunk).mean(axis=1)
-    result = stats.theilslopes(values, np.arange(len(values)), alpha=CONFIDENCE)
-    return float(result[0]) / chunk, float(result[2]) / chunk, float(result[3]) / chunk
+    slope, low, high = distributions.theil_sen(values, CONFIDENCE)
+    return slope / chunk, low / chunk, high / chunk
 
 
 def cycle(values: Values, swing_min: float) -> float | None:
@@ -171,7 +171,7 @@ def _wave(detrended: Values) -> float | None:
     one of m frequencies holds; P(g > x) <= m (1 - x)^(m - 1).
     """
     length = len(detrended)
-    ranks = stats.rankdata(detrended)
+    ranks = distributions.ranks(detrended)
     power = np.abs(np.fft.rfft(ranks - ranks.mean()))[1 : (length - 1) // 2 + 1] ** 2
     if len(power) < CYCLE_PERIODS_MIN or power.sum() == 0:
         return None
