@@ -450,7 +450,7 @@ impl Observer {
 
     /// The end: what is not decided counts as disturbed.
     pub fn decide_rest(&mut self) {
-        self.with_watch(Watch::give_up);
+        self.with_watch(|watch, out| watch.give_up(out));
     }
 
     #[inline]

@@ -95,6 +95,8 @@ pub struct DisturbanceOut {
     pub probed: Option<Probed>,
     /// In the order of the status's `probes.cpus`.
     steal_s: Vec<f64>,
+    /// What finding all this out has cost: part of the process's CPU time.
+    probes_cpu_s: f64,
 }
 
 /// What only probes can tell.
@@ -142,6 +144,9 @@ pub struct Disturbance {
     steal: VecDeque<(i64, Vec<i64>)>,
     settled_ns: i64,
     seen_windows: u64,
+    /// CPU time of probes and witness so far, and of that what intervals have told.
+    cpu_ns: i64,
+    told_cpu_ns: i64,
 }
 
 impl Disturbance {
@@ -156,6 +161,8 @@ impl Disturbance {
             steal: VecDeque::new(),
             settled_ns: i64::MIN,
             seen_windows: 0,
+            cpu_ns: 0,
+            told_cpu_ns: 0,
         }
     }
 
@@ -189,6 +196,11 @@ impl Disturbance {
         }
     }
 
+    /// The CPU time of probes and witness, so far.
+    pub fn cost(&mut self, cpu_ns: i64) {
+        self.cpu_ns = cpu_ns;
+    }
+
     /// Everything before this time has been told.
     pub fn settle(&mut self, until_ns: i64) {
         self.settled_ns = self.settled_ns.max(until_ns);
@@ -214,10 +226,12 @@ impl Disturbance {
             }
         }
         let steal_s = steal_ns.iter().map(|ns| *ns as f64 / 1e9).collect();
+        let probes_cpu_s = (self.cpu_ns - std::mem::replace(&mut self.told_cpu_ns, self.cpu_ns)) as f64 / 1e9;
         if !self.is_probed {
             return DisturbanceOut {
                 probed: None,
                 steal_s,
+                probes_cpu_s,
             };
         }
         let disturbed_ns = self.spans.within_ns(from_ns, to_ns);
@@ -283,6 +297,7 @@ impl Disturbance {
                 due: DueInQuiet::default(),
             }),
             steal_s,
+            probes_cpu_s,
         }
     }
 }
@@ -423,7 +438,8 @@ mod tests {
     fn without_probes_there_is_the_steal_account() {
         let mut seen = Disturbance::new(vec![0], false);
         seen.steal(5, vec![20 * MS]);
+        seen.cost(3 * MS);
         let out = serde_json::to_value(seen.take(0, 0, 10)).unwrap();
-        assert_eq!(out, serde_json::json!({"steal_s": [0.02]}));
+        assert_eq!(out, serde_json::json!({"steal_s": [0.02], "probes_cpu_s": 0.003}));
     }
 }

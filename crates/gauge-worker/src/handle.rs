@@ -121,7 +121,7 @@ pub struct Status {
     pub client: &'static str,
     pub cannot: Vec<String>,
     pub lanes: Vec<LaneStatus>,
-    /// None before the start, or if they were not asked for.
+    /// None before the trial is ready, or if they were not asked for.
     pub probes: Option<ProbesStatus>,
     pub lease_s: f64,
 }

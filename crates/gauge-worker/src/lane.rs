@@ -32,8 +32,8 @@ use crate::scheduling::{self, Guard};
 const HELD_LOOK_NS: i64 = 10_000_000;
 /// How long an idle lane sleeps at most: then it looks for commands, should a wake-up have been lost.
 const IDLE_NS: i64 = 100_000_000;
-/// How long the end waits for the probes to look past the last answers: some wake-ups.
-const DECIDE_NS_MAX: i64 = 50_000_000;
+/// How long the end waits for the probes to look past the last answers: for a millisecond or two, unless a CPU is away.
+const DECIDE_NS_MAX: i64 = 500_000_000;
 /// Messages that were due and never taken are counted up to here, which takes about a second.
 const UNTAKEN_MAX: u64 = 50_000_000;
 

@@ -366,6 +366,7 @@ impl Witness {
                 .map(|(now, last)| now.since(*last).steal_ns);
             seen.steal(now_ns, grown.collect());
         }
+        seen.cost(self.board.cpu_ns() + thread_cpu_ns());
         seen.settle(if is_on { horizon_ns } else { now_ns });
         drop(seen);
         self.enter_utilisation(now_ns, accounts);

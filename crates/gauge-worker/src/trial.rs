@@ -224,7 +224,7 @@ struct Supervisor {
     forgotten: Arc<AtomicBool>,
     /// Where the probes will write, if they were asked for.
     board: Option<Arc<Board>>,
-    /// From the start on.
+    /// Once the trial is ready.
     probes: Option<Probes>,
 }
 
@@ -302,6 +302,7 @@ impl Supervisor {
                 && readiness.assigned >= readiness.partitions
                 && readiness.proven >= readiness.partitions
             {
+                self.start_probes();
                 self.state = State::Ready;
                 return;
             }
@@ -317,6 +318,15 @@ impl Supervisor {
                 "not ready after {:.1} s: {} of {} partitions assigned, {} proven by a probe message, {unacknowledged} probes not acknowledged",
                 self.plan.ready_timeout_ns as f64 / 1e9, readiness.assigned, readiness.partitions, readiness.proven,
             ));
+        }
+    }
+
+    /// Before the start, so that it need not wait for them, and so that they know by then how busy the CPUs are.
+    fn start_probes(&mut self) {
+        if let Some(board) = &self.board {
+            let probes = Probes::start(scheduling::cores(), Arc::clone(board));
+            self.collector.watch(probes.seen().clone());
+            self.probes = Some(probes);
         }
     }
 

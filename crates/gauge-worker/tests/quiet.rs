@@ -402,7 +402,11 @@ fn without_the_right_no_window_is_claimed_and_it_says_what_to_grant() {
     assert_eq!(probes["cpus"], json!(affinity()));
     for interval in &intervals {
         let told = interval["disturbance"].as_object().unwrap();
-        assert_eq!(told.keys().collect::<Vec<_>>(), ["steal_s"], "{told:?}");
+        assert_eq!(
+            told.keys().collect::<Vec<_>>(),
+            ["probes_cpu_s", "steal_s"],
+            "{told:?}"
+        );
         assert_eq!(told["steal_s"].as_array().unwrap().len(), affinity().len());
         assert!(interval["latencies"][0].get("quiet").is_none());
     }

@@ -79,7 +79,7 @@ class TrialStatus(Message):
     """Figures that workers which are not ours cannot tell, by their names in result.json, and why."""
     lanes: list[LaneStatus] = Field(default_factory=list)
     probes: dict[str, Any] | None = None
-    """How the worker looks for disturbance; None before the start, or where it does not."""
+    """How the worker looks for disturbance; None before it is ready, or where it does not."""
 
     @property
     def ended(self) -> bool:
@@ -128,6 +128,7 @@ class Disturbance(Message):
     unlisted: dict[str, Any] = Field(default_factory=dict)
     attraction: dict[str, Any] = Field(default_factory=dict)
     steal_s: list[Span] = Field(default_factory=list)
+    probes_cpu_s: Span = 0.0
 
 
 class SubscriptionCounters(Message):

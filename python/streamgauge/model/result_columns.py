@@ -61,7 +61,7 @@ INTERVAL_COLUMNS: dict[str, str] = {
     "quiet_sent_msgs": "int64",  # due in quiet time; of the messages decided in the interval
     "quiet_acked_msgs": "int64",
     "undecided_msgs": "int64",  # counted as disturbed for want of room
-    "disturbance": "string",  # JSON object: windows, unlisted, attraction, steal_s (docs/worker-api.md)
+    "disturbance": "string",  # JSON object: windows, unlisted, attraction, steal_s, ... (docs/worker-api.md)
     # role consumer, rows with counters.
     "quiet_received_msgs": "int64",
 }

@@ -33,7 +33,7 @@ ROWS_PER_GROUP = 2000
 PRODUCER_METRICS = ("publish", "service", "send_delay", "backpressure")
 METRICS = (*PRODUCER_METRICS, "end_to_end")
 DISTURBANCE_FIGURES = ("quiet_s", "disturbed_s", "quiet_sent_msgs", "quiet_acked_msgs", "undecided_msgs")
-DISTURBANCE_DETAILS = ("windows", "unlisted", "attraction", "steal_s")
+DISTURBANCE_DETAILS = ("windows", "unlisted", "attraction", "steal_s", "probes_cpu_s")
 
 Row = dict[str, Any]
 

@@ -10,8 +10,6 @@ use crate::error::ApiError;
 use crate::handle::{Begin, State, Status};
 use crate::link::Command;
 use crate::plan::PhasePlan;
-use crate::probes::Probes;
-use crate::scheduling;
 
 /// The start lies at least this far ahead, so that every lane knows of it in time.
 const START_DELAY_NS_MIN: i64 = 10_000_000;
@@ -26,12 +24,6 @@ impl Supervisor {
     pub(super) fn start(&mut self, begin: Begin) -> Result<Status, ApiError> {
         if self.state != State::Ready {
             return Err(self.wrong_state("started", "that is ready"));
-        }
-        let board = self.board.clone().filter(|_| self.probes.is_none());
-        if let Some(board) = board {
-            let probes = Probes::start(scheduling::cores(), board);
-            self.collector.watch(probes.seen().clone());
-            self.probes = Some(probes);
         }
         let now_ns = monotonic_ns();
         let start_ns = match begin {
