@@ -4,7 +4,7 @@
 //! normal priority can keep it, however busy. It is no higher than that, so that it sees other real-time programs that take a CPU from
 //! the load; one that is below the lanes it cannot see.
 //!
-//! A probe reads two clocks, writes to memory, and reads one small file of its own; who took a CPU is found out afterwards, by a thread of
+//! A probe reads a clock, writes to memory, and now and then reads one small file of its own; who took a CPU is found out afterwards, by a thread of
 //! normal priority (the witness) that reads the kernel's accounts every 20 ms. Only on windows do both do more.
 //!
 //! Several workers on one machine each have their own probes: a second set costs as little as the first, and every worker knows its windows on its own
@@ -37,6 +37,9 @@ const HELD_READINGS_MAX: u32 = 5;
 const BEGIN_WITHIN: Duration = Duration::from_secs(1);
 /// A probe tells its CPU time once in so many wake-ups.
 const TELL_CPU_EVERY: u32 = 128;
+/// And reads how long it has waited in run queues: reading costs 4 us. A window is charged with the waits of the punctual wake-ups since then,
+/// some us each.
+const READ_QUEUE_EVERY: u32 = 16;
 
 /// The probes of a trial, as its status shows them.
 #[derive(Clone, Debug, Serialize)]
@@ -217,17 +220,19 @@ fn probe(seat: usize, cpu: usize, board: &Board, stop: &AtomicBool, answers: &Se
             return;
         }
         let now_ns = monotonic_ns();
-        let waited_ns = waited_ns();
+        wake_ups = wake_ups.wrapping_add(1);
         if now_ns - due_ns >= LATE_NS_MIN {
+            let waited_so_far_ns = waited_ns();
             board.window(&Window {
                 seat,
                 from_ns: last_ns,
                 due_ns,
                 to_ns: now_ns,
                 recovered_ns: now_ns + board.recovery_ns(seat, now_ns - due_ns),
-                waited_ns: waited_ns - last_waited_ns,
+                waited_ns: (waited_so_far_ns - last_waited_ns).min(now_ns - due_ns),
                 oldest_due_ns: last_oldest_ns,
             });
+            last_waited_ns = waited_so_far_ns;
             last_oldest_ns = board.oldest_due_ns();
         } else {
             last_oldest_ns = board.oldest_due_ns();
@@ -238,10 +243,12 @@ fn probe(seat: usize, cpu: usize, board: &Board, stop: &AtomicBool, answers: &Se
                 });
             }
             board.looked(seat, now_ns);
+            if wake_ups.is_multiple_of(READ_QUEUE_EVERY) {
+                last_waited_ns = waited_ns();
+            }
         }
-        (last_ns, last_waited_ns) = (now_ns, waited_ns);
+        last_ns = now_ns;
         due_ns = next_due_ns(due_ns, now_ns);
-        wake_ups = wake_ups.wrapping_add(1);
         if wake_ups.is_multiple_of(TELL_CPU_EVERY) {
             board.set_cpu_ns(seat, thread_cpu_ns());
         }
