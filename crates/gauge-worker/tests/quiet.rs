@@ -3,8 +3,8 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64::Engine;
@@ -15,12 +15,21 @@ use serde_json::{Value, json};
 
 const RATE: f64 = 5000.0;
 
+/// These tests take CPUs from each other, which is seen: one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A trial of so many seconds, of messages that are acknowledged 0.3 ms after they were sent.
 fn begin(worker: &Worker, seconds: f64) -> Value {
     worker.system.knobs.ack_delay_ns.store(300_000, Ordering::Relaxed);
     let mut request = trial();
     request["schedule"] = json!({"arrival": "uniform", "rate_msgs_s": RATE, "stop_s": seconds});
     request["batch"] = json!({"linger_ms": 0.5});
+    // Other programs of normal priority are not what is looked at here.
+    request["lanes"] = json!({"realtime": "auto"});
     worker.begin(&request)
 }
 
@@ -160,6 +169,7 @@ fn burn_until(ns: i64) {
 
 #[test]
 fn a_real_time_thief_is_seen_and_its_harm_is_not_in_quiet_time() {
+    let _alone = alone();
     let worker = Worker::new();
     let status = begin(&worker, 4.0);
     if !may_probe(&worker) {
@@ -249,6 +259,7 @@ fn a_real_time_thief_is_seen_and_its_harm_is_not_in_quiet_time() {
 
 #[test]
 fn who_is_of_normal_priority_makes_no_window_however_busy() {
+    let _alone = alone();
     let worker = Worker::new();
     let stop = Arc::new(AtomicBool::new(false));
     let busy: Vec<_> = affinity()
@@ -274,7 +285,7 @@ fn who_is_of_normal_priority_makes_no_window_however_busy() {
     }
     let intervals = worker.intervals();
     check_parts(&worker, &intervals);
-    // The host may take CPUs as it likes; what could run and was not let is nothing, but for other tests' real-time lanes and stretches of the kernel.
+    // The host may take CPUs as it likes; what could run and was not let is little: other real-time programs of the machine, stretches of the kernel.
     let kept_s: f64 = windows(&intervals)
         .iter()
         .filter(|window| window["cause"] == "real-time")
@@ -284,11 +295,13 @@ fn who_is_of_normal_priority_makes_no_window_however_busy() {
         "windows {}, of which real-time {kept_s} s",
         windows(&intervals).len()
     );
-    assert!(kept_s < 0.02, "{kept_s} s: {:?}", windows(&intervals));
+    // A probe below them would be kept all the time.
+    assert!(kept_s < 0.1, "{kept_s} s: {:?}", windows(&intervals));
 }
 
 #[test]
 fn what_the_system_does_itself_makes_no_window() {
+    let _alone = alone();
     let worker = Worker::new();
     begin(&worker, 2.0);
     let has_probes = may_probe(&worker);
@@ -332,6 +345,7 @@ fn what_the_system_does_itself_makes_no_window() {
 
 #[test]
 fn without_being_asked_for_there_is_nothing_of_it() {
+    let _alone = alone();
     let worker = Worker::new();
     let mut request = trial();
     request["quiet"] = json!({"probes": false});
@@ -380,6 +394,7 @@ fn drop_the_right() {
 
 #[test]
 fn without_the_right_no_window_is_claimed_and_it_says_what_to_grant() {
+    let _alone = alone();
     // The limit is the process's, but with the capability, which is a thread's, it does not bind.
     let without = std::thread::spawn(|| {
         drop_the_right();
@@ -416,6 +431,7 @@ fn without_the_right_no_window_is_claimed_and_it_says_what_to_grant() {
 
 #[test]
 fn intervals_come_soon_after_their_end() {
+    let _alone = alone();
     let worker = Worker::new();
     begin(&worker, 1.0);
     worker.sleep_until_s(0.5);
