@@ -1,5 +1,7 @@
 //! Facts about quiet time: whatever CPUs go away and whenever answers come, a lane decides as one who knows everything would.
 
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
 use std::sync::Arc;
 
 use gauge_load::quiet::{Apart, Board, LATE_NS_MIN, PROBE_PERIOD_NS, Sample, Window};

@@ -1,6 +1,8 @@
 //! Disturbance as the worker measures it, on this machine and against a system in memory: who takes a CPU, who does not, and what
 //! becomes of the latencies.
 
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
 mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
