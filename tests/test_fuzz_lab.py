@@ -50,6 +50,11 @@ def test_seeds_and_regressions_are_read_or_refused(lab: ModuleType, name: str) -
         lab.run(target, data)
 
 
+def test_what_was_found_belongs_to_a_target(lab: ModuleType) -> None:
+    found = {path.name for path in (FUZZ / "regressions").glob("lab-*")}
+    assert found <= set(lab.targets())
+
+
 @pytest.mark.parametrize(
     "name", ["lab-workloads", "lab-studies", "lab-durability-studies", "lab-systems", "lab-histograms"]
 )

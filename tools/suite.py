@@ -42,7 +42,7 @@ class Lane:
     """After which it hangs for certain: about three times what it takes on two cores beside a busy loop."""
 
 
-RUST = Lane("Rust tests", ("cargo", "test", "--release", "--locked", "--workspace"), 900)
+RUST = Lane("Rust tests", ("cargo", "test", "--release", "--locked", "--workspace", "--no-fail-fast"), 900)
 FAST = Lane(
     "Python, fast", (*PYTEST, "-n", str(WORKERS // 2), "-m", f"not ({NEEDS_MUCH} or {NOT_HERE})"), 300
 )

@@ -17,7 +17,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.composer import Composer, ComposerError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.events import AliasEvent
+from ruamel.yaml.events import AliasEvent, ScalarEvent
+from ruamel.yaml.nodes import MappingNode
 from ruamel.yaml.scalarbool import ScalarBoolean
 
 from streamgauge.model.errors import InputError, Problem, nearest
@@ -158,6 +159,10 @@ class BoundedComposer(Composer):
         """See Composer. Raises ComposerError."""
         event = self.parser.peek_event()
         is_alias = isinstance(event, AliasEvent)
+        is_key = isinstance(parent, MappingNode) and index is None
+        if is_key and not isinstance(event, ScalarEvent):
+            # Beyond what any of our files means, and ruamel.yaml cannot hash every such key.
+            self._refuse("expected a word as key, found a list, keys and values, or an alias", event)
         before = self._nodes
         self._nodes += self._weights.get(event.anchor, 1) if is_alias else 1
         self._depth += 1
