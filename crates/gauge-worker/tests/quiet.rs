@@ -157,10 +157,8 @@ fn real_time(priority: i32) {
         sched_priority: priority,
     };
     // SAFETY: 0 names the calling thread, the parameters outlive the call.
-    assert_eq!(
-        unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters) },
-        0
-    );
+    let status = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters) };
+    assert_eq!(status, 0);
 }
 
 fn burn_until(ns: i64) {

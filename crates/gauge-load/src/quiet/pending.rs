@@ -183,7 +183,7 @@ mod tests {
             .collect();
         assert_eq!(seen, [(false, 3), (true, 2), (true, 1), (false, 1)]);
         assert_eq!(decided[1].0.from_ns, 4);
-        assert!(pending.is_empty() && pending.len() == 0);
+        assert_eq!((pending.is_empty(), pending.len()), (true, 0));
     }
 
     #[test]
