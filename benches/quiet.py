@@ -40,9 +40,7 @@ def main() -> None:
             server.wait()
 
 
-def compare(
-    address: str, rate: int, linger_ms: float, rounds: int, seconds: float, *, consume: bool
-) -> None:
+def compare(address: str, rate: int, linger_ms: float, rounds: int, seconds: float, *, consume: bool) -> None:
     """Runs the load with and without probes in turn, and prints medians and their ratio."""
     costs: dict[bool, list[float]] = {False: [], True: []}
     shares: list[float] = []

@@ -12,7 +12,6 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from pyarrow import parquet
 from pydantic import ValidationError
-
 from streamgauge.fleet.messages import WINDOWS_MAX, Disturbance
 from streamgauge.model.result_columns import INTERVAL_COLUMNS
 from streamgauge.store.files import write_atomically
