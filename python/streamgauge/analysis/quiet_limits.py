@@ -1,0 +1,243 @@
+"""How far to trust a percentile of quiet time: 95 % limits, and whether there is enough for a figure.
+
+A limit of a percentile is a latency at which the share that survives is just not significantly different from what the percentile says (Brookmeyer and
+Crowley 1982, who invert the test with Greenwood's variance, 1926). Two things differ here:
+
+- Messages are late together: a stall of 5 ms is a hundred slow messages and one observation. So the variance of the curve is taken from what neighbouring
+  blocks of time (an interval, 1 s, or several) add to it: the infinitesimal jackknife over blocks (Ying and Wei 1994). Where blocks resemble their
+  neighbours, their first autocorrelation widens it further, as for an autoregressive series; and it is never below Greenwood's.
+- The tail has few observations, for which no normal approximation holds. So the variance is turned into the number of independent messages that would
+  have the same, and the test is that of a binomial count (mid-p) of so many (Korn and Graubard 1998), made smaller for the blocks being few (Student's t).
+
+Brookmeyer, R. and Crowley, J. (1982), A confidence interval for the median survival time, Biometrics 38, 29-41.
+Greenwood, M. (1926), The natural duration of cancer, Reports on Public Health and Medical Subjects 33, HMSO, 1-26.
+Korn, E. L. and Graubard, B. I. (1998), Confidence intervals for proportions with small expected number of positive counts estimated from survey data,
+Survey Methodology 24, 193-201.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from streamgauge.analysis.estimates import CONFIDENCE
+from streamgauge.analysis.histograms import Histogram, Whole, empty, merge
+from streamgauge.analysis.quiet import Curve, QuietInterval, Values, curve
+
+ONE_SIDED = (1.0 - CONFIDENCE) / 2.0
+BLOCKS_MAX = 120
+"""More intervals than that are taken together with their neighbours: it costs less, and longer blocks are more independent."""
+BLOCKS_MIN = 10
+"""With fewer, how they vary is not known well enough for a figure."""
+EVENTS_MIN = 5.0
+"""So many independent messages must be expected above a percentile. With less than 3.7 there is no upper limit (exp(-3.7) is 2.5 %)."""
+ALIKE_DEVIATIONS = 1.0
+"""By so many standard deviations of chance an autocorrelation must be above 0 to count."""
+ALIKE_MAX = 0.95
+
+
+@dataclass(frozen=True)
+class Block:
+    """A stretch of time."""
+
+    ended: Histogram
+    censored: Histogram
+    beyond: int = 0
+    """Messages that outlast all others."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A percentile with its limits, in ns."""
+
+    value: float | None
+    """None where the curve does not come down to it."""
+    low: float
+    """The percentile is at least that, with 97.5 %."""
+    high: float | None
+    """At most that, with 97.5 %; None where no limit can be had."""
+    events: float
+    """How many independent messages are worth what was seen above it."""
+    blocks: int
+    """In which anything was seen."""
+
+    @property
+    def shortage(self) -> str:
+        """Why this is no figure; empty where it is one."""
+        if self.blocks < BLOCKS_MIN:
+            return f"quiet time in {self.blocks} blocks of time, {BLOCKS_MIN} are needed"
+        if self.value is None:
+            return "no message that lasted so long was seen to its end in quiet time"
+        if self.events < EVENTS_MIN or self.high is None:
+            return f"what was seen above it is worth {self.events:.1f} independent messages, {EVENTS_MIN:.0f} are needed"
+        return ""
+
+
+def quiet_blocks(intervals: Sequence[QuietInterval]) -> list[Block]:
+    """Of quiet time, in the order of time."""
+    return [Block(one.quiet, one.censored, one.beyond) for one in intervals]
+
+
+def came_blocks(intervals: Sequence[QuietInterval]) -> list[Block]:
+    """Of all messages as they came."""
+    return [Block(one.came, empty(), one.came_beyond) for one in intervals]
+
+
+@dataclass(frozen=True)
+class _Trust:
+    """How well a curve is known at each of its buckets."""
+
+    worth: Values
+    """How many independent messages would know it as well."""
+    skew: Values
+    """Of what blocks of time add to it."""
+    blocks: Values
+    """How many independent blocks are worth those that there are."""
+
+
+class Estimate:
+    """The curve of blocks of time, and how far it can be trusted."""
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        """`blocks`: all of a phase in the order of time, equally long; those in which nothing was seen belong to it."""
+        grouped = _grouped(blocks)
+        self.blocks = sum(1 for one in grouped if one.ended.count + one.censored.count + one.beyond)
+        self.curve: Curve = curve(
+            merge(one.ended for one in grouped),
+            merge(one.censored for one in grouped),
+            sum(one.beyond for one in grouped),
+        )
+        self._trust = _trust(self.curve, grouped)
+
+    def percentile(self, percent: float) -> Limits:
+        """With its limits. One of nothing is at least 0."""
+        share = 1.0 - percent / 100.0
+        found = self.curve
+        at = found.position(percent)
+        value = None if at is None else float(found.upper_ends[at])
+        if not len(found.indices):
+            return Limits(value, found.known_ns, None, 0.0, self.blocks)
+        # How surprising so few above each bucket would be if the share above it were just `share`: near 0 the percentile lies below, near 1 above it.
+        below = _mid_probability(self._worth * found.surviving, self._worth, share)
+        more = np.maximum(self._skew - 1.0 / np.sqrt(np.maximum(self._worth * share, 1e-9)), 0.0)
+        z = special.ndtri(np.clip(below, 1e-300, 1.0 - 1e-16))
+        below = special.ndtr(z + more * z**2 / 3.0 + more**2 * z**3 / 27.0 + more / 6.0)
+        maybe = np.flatnonzero(below <= 1.0 - ONE_SIDED)
+        low = float(found.lower_ends[maybe[0]]) if len(maybe) else found.known_ns
+        not_below = np.flatnonzero(below >= ONE_SIDED)
+        first = int(not_below[-1]) + 1 if len(not_below) else 0
+        high = float(found.upper_ends[first]) if first < len(found.indices) else None
+        if value is not None:
+            low, high = min(low, value), None if high is None else max(high, value)
+        return Limits(value, low, high, self._events(at, share), self.blocks)
+
+    def _events(self, at: int | None, share: float) -> float:
+        """The least on both sides of the step at which the percentile lies."""
+        last = len(self._worth) - 1
+        around = {last} if at is None else {max(at - 1, 0), at}
+        return min(float(self._worth[one]) for one in around) * share
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How sums over blocks of time vary, one value for each sum."""
+
+    variance: Values
+    skew: Values
+    blocks: Values
+    """How many independent blocks are worth those that there are."""
+
+    @property
+    def freedom(self) -> Values:
+        """Degrees of freedom of the variance."""
+        return np.asarray(np.maximum(self.blocks - 1.0, 1.0), dtype=np.float64)
+
+
+def spread_over_blocks(parts: Values, alike_min: float = 0.0) -> Spread:
+    """Of sums over blocks (first axis, in the order of time), each of mean 0, for all columns. Blocks that resemble their neighbours, or of which
+    `alike_min` says that they do, count for less."""
+    count = len(parts)
+    squares = np.sum(parts**2, axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        skew = np.nan_to_num(np.sum(parts**3, axis=0) / squares**1.5)
+    alike = np.maximum(likeness(parts), alike_min)
+    longer = (1.0 + alike) / (1.0 - alike)
+    return Spread(squares * longer * count / max(count - 1, 1), skew, count / longer)
+
+
+def likeness(parts: Values) -> Values:
+    """First autocorrelation of blocks (first axis) of mean 0; 0 where it may be chance."""
+    count = len(parts)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.nan_to_num(np.sum(parts[1:] * parts[:-1], axis=0) / np.sum(parts**2, axis=0))
+    # The mean was taken off, which makes neighbours look less alike than they are (Marriott and Pope 1954).
+    found = found + (1.0 + 4.0 * np.maximum(found, 0.0)) / count
+    return np.where(found > ALIKE_DEVIATIONS / np.sqrt(count), np.minimum(found, ALIKE_MAX), 0.0)
+
+
+def _grouped(blocks: Sequence[Block]) -> list[Block]:
+    size = -(-len(blocks) // BLOCKS_MAX)
+    if size <= 1:
+        return list(blocks)
+    groups = [blocks[start : start + size] for start in range(0, len(blocks), size)]
+    return [
+        Block(
+            merge(one.ended for one in group),
+            merge(one.censored for one in group),
+            sum(one.beyond for one in group),
+        )
+        for group in groups
+    ]
+
+
+def _trust(found: Curve, blocks: Sequence[Block]) -> _Trust:
+    """How well the curve is known at each of its buckets."""
+    if not len(found.indices):
+        nothing = np.zeros(0)
+        return _Trust(nothing, nothing, nothing)
+    surviving, remaining = found.surviving, (found.at_risk - found.events).astype(np.float64)
+    parts = np.stack([_part(one, found, remaining) for one in blocks])
+    # Where the level wanders, half of the messages tell it best: in the tail there are too few.
+    middle = min(int(np.argmax(surviving <= 0.5)), len(surviving) - 1)
+    spread = spread_over_blocks(parts, float(likeness(parts[:, middle])))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Variances of the logarithm of the share that survives.
+        greenwood = np.cumsum(found.events / (found.at_risk * remaining))
+        widen = special.stdtrit(spread.freedom, ONE_SIDED) / special.ndtri(ONE_SIDED)
+        worth = (1.0 - surviving) / surviving / np.maximum(spread.variance * widen**2, greenwood)
+    worth, skew = np.minimum(worth, float(found.at_risk[0])), spread.skew
+    # Where the curve ends at 0 it has no variance of its own: what holds one step above is taken.
+    if surviving[-1] == 0.0:
+        worth[-1] = worth[-2] if len(worth) > 1 else float(found.at_risk[0])
+        skew[-1] = skew[-2] if len(skew) > 1 else 0.0
+    return _Trust(worth, skew, spread.blocks)
+
+
+def _part(block: Block, found: Curve, remaining: Values) -> Values:
+    """What a block adds to the logarithm of the curve at each bucket, over what it would add if it were like all: its influence on it."""
+    indices, hazard = found.indices, found.events / found.at_risk
+    events = np.zeros(len(indices))
+    events[np.searchsorted(indices, block.ended.indices)] = block.ended.counts
+    gone = np.cumsum(events) - events
+    before: npt.NDArray[np.int64] = np.concatenate(([0], np.cumsum(block.censored.counts)))
+    cut = before[np.searchsorted(block.censored.indices, indices)]
+    at_risk = block.ended.count + block.censored.count + block.beyond - gone - cut
+    excess = np.where(remaining > 0, (hazard * at_risk - events) / np.maximum(remaining, 1.0), 0.0)
+    return np.asarray(np.cumsum(excess), dtype=np.float64)
+
+
+def _mid_probability(seen: Values, of: Values, share: float) -> Values:
+    """How probable at most `seen` of `of` are, half of the chance of just so many counted, if each is with probability `share`. Both need not be whole."""
+    rest = np.maximum(of - seen, 0.0)
+    at_most = np.where(rest > 0, special.betainc(np.maximum(rest, 1e-300), seen + 1.0, 1.0 - share), 1.0)
+    at_least = np.where(seen > 0, special.betainc(np.maximum(seen, 1e-300), rest + 1.0, share), 1.0)
+    return np.asarray(0.5 * (at_most + 1.0 - at_least), dtype=np.float64)
+
+
+def student(freedom: float) -> float:
+    """Student's t that is exceeded with probability ONE_SIDED."""
+    return -float(special.stdtrit(max(freedom, 1.0), ONE_SIDED))
