@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -180,7 +181,7 @@ def told(due: Values, alone: Values, spans: Spans, interval_s: float = 1.0) -> l
             histogram(came[start:stop]),
             int(inside[start:stop].sum()),
         )
-        for start, stop in zip(edges[:-1], edges[1:], strict=True)
+        for start, stop in pairwise(edges)
     ]
 
 

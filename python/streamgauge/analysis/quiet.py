@@ -94,7 +94,7 @@ class Curve:
     def longest(self) -> tuple[float, bool] | None:
         """The largest latency, and whether it is only a bound because a message was cut that had lasted longer. None when empty."""
         event = float(self.upper_ends[-1]) if len(self.indices) else -1.0
-        if self.known_ns > event:
+        if self.known_ns > max(event, 0.0):
             return self.known_ns, True
         return (event, False) if event >= 0 else None
 
@@ -120,7 +120,9 @@ def curve(ended: Histogram, censored: Histogram, beyond: int = 0) -> Curve:
     at_risk = np.asarray(ended.count + censored.count + beyond - gone - cut, dtype=np.int64)
     with np.errstate(divide="ignore"):
         surviving = np.exp(np.cumsum(np.log1p(-ended.counts / at_risk)))
-    return Curve(ended.layout, ended.indices, ended.counts, at_risk, surviving, _known(ended, censored, beyond))
+    return Curve(
+        ended.layout, ended.indices, ended.counts, at_risk, surviving, _known(ended, censored, beyond)
+    )
 
 
 def _known(ended: Histogram, censored: Histogram, beyond: int) -> float:

@@ -27,8 +27,8 @@ from streamgauge.analysis.quiet_limits import (
     Estimate,
     came_blocks,
     quiet_blocks,
-    student,
     spread_over_blocks,
+    student,
 )
 from streamgauge.model.format import percent as percent_text
 
@@ -98,8 +98,7 @@ def _told(quiet: Estimate, came: Estimate, fastest: Estimate, percent: float, wh
             found.high / NS_PER_MS,
             events=found.events,
         )
-    highs = [came.percentile(percent).high, None if why_none else found.high]
-    high = min((one for one in highs if one is not None), default=None)
+    high = came.percentile(percent).high
     least = fastest.percentile(percent).low
     if not why_none and (high is None or found.low <= high):
         least = max(least, found.low)

@@ -24,12 +24,15 @@ import numpy as np
 from scipy import special
 
 from streamgauge.analysis.estimates import holm
+from streamgauge.analysis.quiet import Values
 from streamgauge.model.format import plural, trimmed
 
 CHANCE_MAX = 0.05
 """So probable at most must so many old begins be if spans begin whenever they like, over all thresholds (Holm 1979)."""
 RATIO_ATTRACTED = 20.0
 """Odds of something old where spans begin, over those in quiet time."""
+OLDER_MIN = 2
+"""A single begin proves nothing."""
 UPPER = 0.95
 """One-sided: the ratio is below its upper limit with this probability."""
 
@@ -83,7 +86,9 @@ class Attraction:
             f"{trimmed(self.threshold_ms)} ms; in quiet time that is so for {trimmed(100 * self.quiet_share, 2)} %"
         )
         if self.kind is Kind.attracted:
-            return f"The machine was disturbed just when the system was slow, which hides its slowness: {seen}."
+            return (
+                f"The machine was disturbed just when the system was slow, which hides its slowness: {seen}."
+            )
         return f"Whether the machine was disturbed just when the system was slow cannot be told: {seen}."
 
 
@@ -105,13 +110,17 @@ def attraction(thresholds: Sequence[Ages]) -> Attraction:
         return Attraction(Kind.independent, begins=max((one.begins for one in thresholds), default=0))
     corrected = holm([one.chance for one in weighed])
     found = list(zip(weighed, corrected, strict=True))
-    shown = [pair for pair in found if pair[1] < CHANCE_MAX and pair[0].ratio >= RATIO_ATTRACTED]
+    shown = [pair for pair in found if pair[1] < CHANCE_MAX and _is_much(pair[0])]
     open_ = [pair for pair in found if pair[0].ratio_high >= RATIO_ATTRACTED]
     if shown:
         return _told(Kind.attracted, *min(shown, key=lambda pair: pair[1]))
     if open_:
         return _told(Kind.cannot_tell, *max(open_, key=lambda pair: pair[0].ratio_high))
     return _told(Kind.independent, *max(found, key=lambda pair: pair[0].ratio))
+
+
+def _is_much(one: _Weighed) -> bool:
+    return one.ratio >= RATIO_ATTRACTED and one.ages.begins_older >= OLDER_MIN
 
 
 def _told(kind: Kind, one: _Weighed, chance: float) -> Attraction:
@@ -124,16 +133,19 @@ def _told(kind: Kind, one: _Weighed, chance: float) -> Attraction:
 def _weigh(ages: Ages) -> _Weighed:
     samples, older = (np.asarray(one, dtype=np.float64) for one in (ages.samples, ages.older))
     looked, old = float(samples.sum()), float(older.sum())
-    # Half a moment more: never seen is not impossible.
-    share = (old + 0.5) / (looked + 1.0)
+    alike = _alike(samples, older)
+    # Half an independent moment more: never seen is not impossible.
+    share = (old + 0.5 * alike) / (looked + alike)
     begin_share = ages.begins_older / ages.begins
-    high = float(special.betaincinv(ages.begins_older + 1.0, max(ages.begins - ages.begins_older, 1e-9), UPPER))
+    high = float(
+        special.betaincinv(ages.begins_older + 1.0, max(ages.begins - ages.begins_older, 1e-9), UPPER)
+    )
     return _Weighed(
         ages,
         share,
         _odds(begin_share) / _odds(share),
         _odds(high) / _odds(share),
-        _chance(ages, looked, old, _alike(samples, older)),
+        _chance(ages, looked / alike, old / alike),
     )
 
 
@@ -141,7 +153,7 @@ def _odds(share: float) -> float:
     return share / max(1.0 - share, 1e-9)
 
 
-def _alike(samples: np.ndarray, older: np.ndarray) -> float:
+def _alike(samples: Values, older: Values) -> float:
     """By how much moments of quiet time count for less because what is old stays old for a while: their variance over that of independent ones."""
     looked = float(samples.sum())
     share = float(older.sum()) / looked if looked else 0.0
@@ -151,11 +163,10 @@ def _alike(samples: np.ndarray, older: np.ndarray) -> float:
     return max(1.0, squares / (looked * share * (1.0 - share)))
 
 
-def _chance(ages: Ages, looked: float, old: float, alike: float) -> float:
+def _chance(ages: Ages, moments: float, old: float) -> float:
     """Exact for two Poisson counts (Przyborowski and Wilenski 1940): given how many old moments there are on both sides together, how probable it is that
-    so many of them are begins."""
-    begins, moments = float(ages.begins), looked / alike
-    rest = old / alike
+    so many of them are begins. `moments`, `old`: of quiet time, as so many independent ones."""
     if moments <= 0:
         return 1.0
-    return float(special.betainc(float(ages.begins_older), rest + 1.0, begins / (begins + moments)))
+    begins = float(ages.begins)
+    return float(special.betainc(float(ages.begins_older), old + 1.0, begins / (begins + moments)))

@@ -67,19 +67,29 @@ class Beside:
 def beside(base: Told, other: Told, base_disturbed: float, other_disturbed: float) -> Beside:
     """`other` against `base`, of one figure in one unit."""
     disturbed = (base_disturbed, other_disturbed)
-    if base.value and other.value and base.at_most and other.at_most and base.at_least > 0 and other.at_least > 0:
-        low, high = _interval(base, other)
-        return Beside(other.value / base.value, low, high, disturbed)
+    sides = [_logarithms(one) for one in (base, other)]
+    if sides[0] is not None and sides[1] is not None:
+        return _of_figures(sides[0], sides[1], disturbed)
     why = base.why or other.why or "there is no ratio to 0"
     at_least = other.at_least / base.at_most if base.at_most else 0.0
     at_most = other.at_most / base.at_least if other.at_most is not None and base.at_least > 0 else None
     return Beside(None, at_least, at_most, disturbed, why)
 
 
-def _interval(base: Told, other: Told) -> tuple[float, float]:
-    """Of the ratio, from the intervals of both, each on its own side of its figure (Zou and Donner 2008), in logarithms."""
-    assert base.value and other.value and base.at_most and other.at_most
-    down = math.hypot(math.log(other.value / other.at_least), math.log(base.at_most / base.value))
-    up = math.hypot(math.log(other.at_most / other.value), math.log(base.value / base.at_least))
-    ratio = other.value / base.value
-    return ratio * math.exp(-down), ratio * math.exp(up)
+def _logarithms(one: Told) -> tuple[float, float, float] | None:
+    """Figure, lower and upper end of its interval; None where there are not all three, or no logarithm."""
+    if one.value is None or one.at_most is None or one.at_least <= 0:
+        return None
+    return math.log(one.value), math.log(one.at_least), math.log(one.at_most)
+
+
+def _of_figures(
+    base: tuple[float, float, float], other: tuple[float, float, float], disturbed: tuple[float, float]
+) -> Beside:
+    """The interval comes from those of both, each on its own side of its figure (Zou and Donner 2008), in logarithms."""
+    ratio = other[0] - base[0]
+    down, up = (
+        math.hypot(other[0] - other[1], base[2] - base[0]),
+        math.hypot(other[2] - other[0], base[0] - base[1]),
+    )
+    return Beside(math.exp(ratio), math.exp(ratio - down), math.exp(ratio + up), disturbed)

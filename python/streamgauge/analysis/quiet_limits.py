@@ -7,10 +7,13 @@ Crowley 1982, who invert the test with Greenwood's variance, 1926). Two things d
   blocks of time (an interval, 1 s, or several) add to it: the infinitesimal jackknife over blocks (Ying and Wei 1994). Where blocks resemble their
   neighbours, their first autocorrelation widens it further, as for an autoregressive series; and it is never below Greenwood's.
 - The tail has few observations, for which no normal approximation holds. So the variance is turned into the number of independent messages that would
-  have the same, and the test is that of a binomial count (mid-p) of so many (Korn and Graubard 1998), made smaller for the blocks being few (Student's t).
+  have the same, and the test is that of a binomial count (mid-p) of so many (Korn and Graubard 1998), made smaller for the blocks being few or few of them
+  making all the variance (Student's t). What skew there is beyond the binomial's is taken out by Hall's transformation (1992): who has seen few stalls
+  thinks too well of the tail and of what is known of it.
 
 Brookmeyer, R. and Crowley, J. (1982), A confidence interval for the median survival time, Biometrics 38, 29-41.
 Greenwood, M. (1926), The natural duration of cancer, Reports on Public Health and Medical Subjects 33, HMSO, 1-26.
+Hall, P. (1992), On the removal of skewness by transformation, J. R. Stat. Soc. B 54, 221-228.
 Korn, E. L. and Graubard, B. I. (1998), Confidence intervals for proportions with small expected number of positive counts estimated from survey data,
 Survey Methodology 24, 193-201.
 """
@@ -25,16 +28,19 @@ import numpy.typing as npt
 from scipy import special
 
 from streamgauge.analysis.estimates import CONFIDENCE
-from streamgauge.analysis.histograms import Histogram, Whole, empty, merge
+from streamgauge.analysis.histograms import Histogram, empty, merge
 from streamgauge.analysis.quiet import Curve, QuietInterval, Values, curve
 
 ONE_SIDED = (1.0 - CONFIDENCE) / 2.0
+Z = float(-special.ndtri(ONE_SIDED))
 BLOCKS_MAX = 120
 """More intervals than that are taken together with their neighbours: it costs less, and longer blocks are more independent."""
 BLOCKS_MIN = 10
-"""With fewer, how they vary is not known well enough for a figure."""
-EVENTS_MIN = 5.0
-"""So many independent messages must be expected above a percentile. With less than 3.7 there is no upper limit (exp(-3.7) is 2.5 %)."""
+"""With fewer independent ones, how they vary is not known well enough for an upper limit and a figure."""
+BLOCKS_LEAST = 3
+"""With fewer, nothing is known of how they vary."""
+FREEDOM_MIN = 4.0
+"""Degrees of freedom are hardly fewer where a few stalls make all the variance: that these are few is in the binomial already."""
 ALIKE_DEVIATIONS = 1.0
 """By so many standard deviations of chance an autocorrelation must be above 0 to count."""
 ALIKE_MAX = 0.95
@@ -61,19 +67,19 @@ class Limits:
     high: float | None
     """At most that, with 97.5 %; None where no limit can be had."""
     events: float
-    """How many independent messages are worth what was seen above it."""
-    blocks: int
-    """In which anything was seen."""
+    """How many independent messages are worth what was seen above it. Below 3.7 there is no upper limit, because none at all would be no surprise."""
+    blocks: float
+    """How many independent blocks of time are worth those in which anything was seen."""
 
     @property
     def shortage(self) -> str:
         """Why this is no figure; empty where it is one."""
         if self.blocks < BLOCKS_MIN:
-            return f"quiet time in {self.blocks} blocks of time, {BLOCKS_MIN} are needed"
+            return f"it is worth {self.blocks:.1f} independent blocks of time, {BLOCKS_MIN} are needed"
         if self.value is None:
             return "no message that lasted so long was seen to its end in quiet time"
-        if self.events < EVENTS_MIN or self.high is None:
-            return f"what was seen above it is worth {self.events:.1f} independent messages, {EVENTS_MIN:.0f} are needed"
+        if self.high is None:
+            return f"what was seen above it is worth {self.events:.1f} independent messages, which is too few for an upper limit"
         return ""
 
 
@@ -105,7 +111,7 @@ class Estimate:
     def __init__(self, blocks: Sequence[Block]) -> None:
         """`blocks`: all of a phase in the order of time, equally long; those in which nothing was seen belong to it."""
         grouped = _grouped(blocks)
-        self.blocks = sum(1 for one in grouped if one.ended.count + one.censored.count + one.beyond)
+        self.filled = sum(1 for one in grouped if one.ended.count + one.censored.count + one.beyond)
         self.curve: Curve = curve(
             merge(one.ended for one in grouped),
             merge(one.censored for one in grouped),
@@ -115,31 +121,40 @@ class Estimate:
 
     def percentile(self, percent: float) -> Limits:
         """With its limits. One of nothing is at least 0."""
-        share = 1.0 - percent / 100.0
-        found = self.curve
-        at = found.position(percent)
-        value = None if at is None else float(found.upper_ends[at])
+        found, trust = self.curve, self._trust
         if not len(found.indices):
-            return Limits(value, found.known_ns, None, 0.0, self.blocks)
-        # How surprising so few above each bucket would be if the share above it were just `share`: near 0 the percentile lies below, near 1 above it.
-        below = _mid_probability(self._worth * found.surviving, self._worth, share)
-        more = np.maximum(self._skew - 1.0 / np.sqrt(np.maximum(self._worth * share, 1e-9)), 0.0)
-        z = special.ndtri(np.clip(below, 1e-300, 1.0 - 1e-16))
-        below = special.ndtr(z + more * z**2 / 3.0 + more**2 * z**3 / 27.0 + more / 6.0)
-        maybe = np.flatnonzero(below <= 1.0 - ONE_SIDED)
-        low = float(found.lower_ends[maybe[0]]) if len(maybe) else found.known_ns
-        not_below = np.flatnonzero(below >= ONE_SIDED)
-        first = int(not_below[-1]) + 1 if len(not_below) else 0
-        high = float(found.upper_ends[first]) if first < len(found.indices) else None
-        if value is not None:
-            low, high = min(low, value), None if high is None else max(high, value)
-        return Limits(value, low, high, self._events(at, share), self.blocks)
+            return Limits(
+                None, found.known_ns if self.filled >= BLOCKS_LEAST else 0.0, None, 0.0, self.filled
+            )
+        share = 1.0 - percent / 100.0
+        at = found.position(percent)
+        last = len(found.indices) - 1
+        # The percentile lies at a step of the curve: the worse of its two sides counts.
+        around = [last] if at is None else sorted({max(at - 1, 0), at})
+        blocks = min(float(self.filled), *(float(trust.blocks[one]) for one in around))
+        events = min(float(trust.worth[one]) for one in around) * share
+        if blocks < BLOCKS_LEAST:
+            value = None if at is None else float(found.upper_ends[at])
+            return Limits(value, 0.0, None, events, blocks)
+        surprise = self._surprise(share)
+        low = int(np.argmax(surprise <= Z)) if bool((surprise <= Z).any()) else None
+        above = np.flatnonzero(surprise[around[0] :] < -Z)
+        high = around[0] + int(above[0]) if len(above) and at is not None and blocks >= BLOCKS_MIN else None
+        return Limits(
+            None if at is None else float(found.upper_ends[at]),
+            found.known_ns if low is None else float(found.lower_ends[low if at is None else min(low, at)]),
+            None if high is None or at is None else float(found.upper_ends[max(high, at)]),
+            events,
+            blocks,
+        )
 
-    def _events(self, at: int | None, share: float) -> float:
-        """The least on both sides of the step at which the percentile lies."""
-        last = len(self._worth) - 1
-        around = {last} if at is None else {max(at - 1, 0), at}
-        return min(float(self._worth[one]) for one in around) * share
+    def _surprise(self, share: float) -> Values:
+        """By how many standard deviations the share that survives each bucket lies above `share`, for chance."""
+        worth, surviving = self._trust.worth, self.curve.surviving
+        probability = _mid_probability(worth * surviving, worth, share)
+        z = special.ndtri(np.clip(probability, 1e-300, 1.0 - 1e-16))
+        skew = np.maximum(self._trust.skew - 1.0 / np.sqrt(np.maximum(worth * share, 1e-9)), 0.0)
+        return np.asarray(z + skew * z**2 / 3.0 + skew**2 * z**3 / 27.0 + skew / 6.0, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -150,11 +165,8 @@ class Spread:
     skew: Values
     blocks: Values
     """How many independent blocks are worth those that there are."""
-
-    @property
-    def freedom(self) -> Values:
-        """Degrees of freedom of the variance."""
-        return np.asarray(np.maximum(self.blocks - 1.0, 1.0), dtype=np.float64)
+    freedom: Values
+    """Degrees of freedom of the variance: fewer where few blocks make most of it."""
 
 
 def spread_over_blocks(parts: Values, alike_min: float = 0.0) -> Spread:
@@ -164,9 +176,13 @@ def spread_over_blocks(parts: Values, alike_min: float = 0.0) -> Spread:
     squares = np.sum(parts**2, axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         skew = np.nan_to_num(np.sum(parts**3, axis=0) / squares**1.5)
+        # 3 / count for normal parts, whose variance has count degrees of freedom.
+        peaks = np.nan_to_num(np.sum(parts**4, axis=0) / squares**2)
+    even = np.minimum(2.0 / np.maximum(peaks - 1.0 / count, 2.0 / count), count)
     alike = np.maximum(likeness(parts), alike_min)
     longer = (1.0 + alike) / (1.0 - alike)
-    return Spread(squares * longer * count / max(count - 1, 1), skew, count / longer)
+    freedom = np.maximum(even / longer - 1.0, FREEDOM_MIN)
+    return Spread(squares * longer * count / max(count - 1, 1), skew, count / longer, freedom)
 
 
 def likeness(parts: Values) -> Values:

@@ -50,7 +50,8 @@ def verdict(
     had. `figures_missing`, `figures_told`: names of the headline figures that quiet time does not give, and of those that it gives."""
     if own_faults:
         return Verdict(
-            Word.invalid, f"{' '.join(own_faults)} That was not the machine: nothing can be concluded about the system."
+            Word.invalid,
+            f"{' '.join(own_faults)} That was not the machine: nothing can be concluded about the system.",
         )
     if not watched:
         return Verdict(
