@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 from disturbed_machine import Spans, System, Values, independent, slow_seconds, stalls, thief, told, waves
-from streamgauge.analysis.quiet_bounds import figures
+from streamgauge.analysis.quiet_bounds import estimates, figures
 from streamgauge.analysis.quiet_check import Ages, Attraction, Kind, attraction
 from streamgauge.analysis.quiet_limits import Estimate, quiet_blocks
 
@@ -50,23 +50,25 @@ def made(
     return due, system.draw(random, due), thief(random, seconds, share)
 
 
-def coverage(count: int, seconds: int, rate: int) -> None:
+def coverage(systems: tuple[System, ...], count: int, seconds: int, rate: int) -> None:
     """One row for each system, duty and percentile."""
     print(f"{count} trials of {seconds} s at {rate:,} msg/s each")
     print(
         "| system | disturbed | percentile | figure | held | width | at least held | at most held | fastest held | came held |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|")
-    for system in SYSTEMS:
+    for system in systems:
+        truths = {percent: system.percentile_s(percent) * 1e3 for percent in PERCENTS}
         for share in SHARES:
             random = np.random.default_rng([round(100 * share), seconds])
             tallies = {percent: Tally() for percent in PERCENTS}
             for _ in range(count):
                 intervals = told(*made(system, share, seconds, rate, random))
+                found = estimates(intervals)
                 for percent, tally in tallies.items():
-                    truth = system.percentile_s(percent) * 1e3
-                    one = figures(intervals, TRUSTED, share, {"it": percent})["it"]
-                    bounds = figures(intervals, DISTRUSTED, share, {"it": percent})["it"]
+                    truth = truths[percent]
+                    one = figures(found, TRUSTED, share, {"it": percent})["it"]
+                    bounds = figures(found, DISTRUSTED, share, {"it": percent})["it"]
                     low, high = one.at_least <= truth, one.at_most is None or one.at_most >= truth
                     tally.at_least += low
                     tally.at_most += high
@@ -182,11 +184,13 @@ def main() -> None:
     )
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--systems", type=int, nargs="*", help="only these, from 0 on")
     parser.add_argument("--rate", type=int, default=2000)
     chosen = parser.parse_args()
     tables = chosen.tables or ["coverage", "attraction", "bias"]
     if "coverage" in tables:
-        coverage(chosen.count, chosen.seconds, chosen.rate)
+        systems = SYSTEMS if chosen.systems is None else tuple(SYSTEMS[at] for at in chosen.systems)
+        coverage(systems, chosen.count, chosen.seconds, chosen.rate)
     if "attraction" in tables:
         thieves(10 * chosen.count)
     if "bias" in tables:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from streamgauge.analysis.histograms import OURS, Histogram, empty, recorded
 from streamgauge.analysis.quiet import QuietInterval, curve
-from streamgauge.analysis.quiet_bounds import RateInterval, Told, figures, rate
+from streamgauge.analysis.quiet_bounds import RateInterval, Told, estimates, figures, rate
 from streamgauge.analysis.quiet_check import Ages, Attraction, Kind, attraction
 from streamgauge.analysis.quiet_compare import beside
 from streamgauge.analysis.quiet_limits import Block, Estimate, came_blocks, quiet_blocks
@@ -98,9 +98,9 @@ def test_where_the_curve_ends_figures_are_bounds() -> None:
 def test_nothing_seen_is_no_figure() -> None:
     found = curve(empty(), empty())
     assert (found.percentile(50.0), found.mean, found.longest) == (None, None, None)
-    assert figures([], INDEPENDENT, 0.0, PERCENTS)["p50"].value is None
+    assert figures(estimates([]), INDEPENDENT, 0.0, PERCENTS)["p50"].value is None
     blank = QuietInterval(empty(), empty(), empty(), 0)
-    assert figures([blank] * 30, INDEPENDENT, 0.5, PERCENTS)["p50"].at_least == 0.0
+    assert figures(estimates([blank] * 30), INDEPENDENT, 0.5, PERCENTS)["p50"].at_least == 0.0
 
 
 def trials(
@@ -145,7 +145,7 @@ def test_intervals_and_bounds_hold_the_truth(system: System, share: float) -> No
         truth = system.percentile_s(percent) * 1e3
         wrong = too_high = too_low = 0
         for intervals, disturbed in made:
-            one = figures(intervals, INDEPENDENT, disturbed, {"it": percent})["it"]
+            one = figures(estimates(intervals), INDEPENDENT, disturbed, {"it": percent})["it"]
             above, below = one.at_least > truth, one.at_most is not None and one.at_most < truth
             wrong += one.value is not None and (above or below)
             too_high += above
@@ -160,7 +160,7 @@ def test_bounds_hold_when_spans_are_attracted(system: System) -> None:
     attracted = Attraction(Kind.attracted, 2.0, 50.0, 90.0, 0.001, 200, 8, 0.0004)
     for intervals, disturbed in trials(system, 0.5, 20):
         for percent in PERCENTS.values():
-            one = figures(intervals, attracted, disturbed, {"it": percent})["it"]
+            one = figures(estimates(intervals), attracted, disturbed, {"it": percent})["it"]
             truth = system.percentile_s(percent) * 1e3
             assert one.value is None
             assert "hides" in one.why
@@ -172,17 +172,17 @@ def test_bounds_hold_when_spans_are_attracted(system: System) -> None:
 def test_bounds_do_not_cross_and_hold_the_sample_itself() -> None:
     for intervals, disturbed in trials(stalls(), 0.75, 10):
         for why in (INDEPENDENT, Attraction(Kind.cannot_tell, 2.0, 3.0, 30.0, 0.1, 10, 1, 0.001)):
-            for one in figures(intervals, why, disturbed).values():
+            for one in figures(estimates(intervals), why, disturbed).values():
                 assert one.at_most is None or one.at_least <= one.at_most
                 assert one.value is None or one.at_least <= one.value <= (one.at_most or 0.0)
 
 
 def test_hardly_any_quiet_time_is_no_figure() -> None:
     found = trials(independent(), 0.9, 1)[0][0]
-    one = figures(found, INDEPENDENT, 0.998, PERCENTS)["p50"]
+    one = figures(estimates(found), INDEPENDENT, 0.998, PERCENTS)["p50"]
     assert one.value is None
     assert one.why == "Too little quiet time: 0.2 % of the time, 5 % are needed."
-    few = figures(found[:5], INDEPENDENT, 0.5, PERCENTS)["p50"]
+    few = figures(estimates(found[:5]), INDEPENDENT, 0.5, PERCENTS)["p50"]
     assert few.value is None
     assert "blocks of time" in few.why
 
@@ -192,7 +192,7 @@ def test_one_stall_is_one_observation() -> None:
     fast = [1_000_000 + at for at in range(0, 1_000_000, 1000)]
     slow = [20_000_000 + 10_000 * at for at in range(300)]
     together = [Block(of(fast + (slow if at == 7 else [])), empty()) for at in range(30)]
-    apart = [Block(of(fast + slow[10 * at : 10 * at + 10]), empty()) for at in range(30)]
+    apart = [Block(of(fast + slow[at::30]), empty()) for at in range(30)]
     assert Estimate(together).percentile(99.5).shortage != ""
     found = Estimate(apart).percentile(99.5)
     assert found.shortage == ""
@@ -204,7 +204,7 @@ def test_long_trials_take_neighbours_together() -> None:
     intervals = trials(independent(), 0.05, 1, seconds=250)[0][0]
     found = Estimate(quiet_blocks(intervals))
     assert found.filled == 84
-    assert found.curve.at_risk[0] == sum(one.quiet.count + one.censored.count for one in intervals)
+    assert found.curve.events.sum() == sum(one.quiet.count for one in intervals)
     assert Estimate(came_blocks(intervals)).curve.at_risk[0] == RATE * 250
 
 
@@ -340,7 +340,7 @@ def sent(quiet_ms: list[float], cut_ms: list[float], disturbed_ms: list[float]) 
 
 def test_the_generator_answers_for_quiet_time_alone() -> None:
     held_up = [sent([0.05] * 800, [0.02] * 5, [15.0] * 195) for _ in range(20)]
-    p99 = figures(held_up, INDEPENDENT, 0.2, {"p99": 99.0})["p99"]
+    p99 = figures(estimates(held_up), INDEPENDENT, 0.2, {"p99": 99.0})["p99"]
     found = send_lateness(held_up, p99, 1.0)
     assert found.own is False
     assert (found.came_late_msgs, found.own_late_msgs) == (4000, 0)
@@ -348,7 +348,7 @@ def test_the_generator_answers_for_quiet_time_alone() -> None:
         "The generator was on time in quiet time; the machine held up 100 % of the messages that left more than 1 ms late."
     )
     late = [sent([0.05] * 700 + [3.0] * 100, [2.0] * 5, [15.0] * 195) for _ in range(20)]
-    p99 = figures(late, INDEPENDENT, 0.2, {"p99": 99.0})["p99"]
+    p99 = figures(estimates(late), INDEPENDENT, 0.2, {"p99": 99.0})["p99"]
     found = send_lateness(late, p99, 1.0)
     assert found.own is True
     assert found.machine_share == pytest.approx(1 - 105 / 300)
@@ -356,7 +356,7 @@ def test_the_generator_answers_for_quiet_time_alone() -> None:
         found.sentence
         == "The generator was late by itself: in quiet time p99 of send delay is 3 ms, allowed are 1 ms."
     )
-    p99 = figures(held_up[:3], INDEPENDENT, 0.999, {"p99": 99.0})["p99"]
+    p99 = figures(estimates(held_up[:3]), INDEPENDENT, 0.999, {"p99": 99.0})["p99"]
     assert send_lateness(held_up[:3], p99, 1.0).own is None
 
 
@@ -393,7 +393,8 @@ def test_the_interval_of_a_ratio_of_quiet_figures_covers_it() -> None:
     held = given_ = 0
     for one, two in zip(calm, restless, strict=True):
         sides = [
-            figures(intervals, INDEPENDENT, share, {"p99": 99.0})["p99"] for intervals, share in (one, two)
+            figures(estimates(intervals), INDEPENDENT, share, {"p99": 99.0})["p99"]
+            for intervals, share in (one, two)
         ]
         found = beside(*sides, one[1], two[1])
         if found.value is not None:

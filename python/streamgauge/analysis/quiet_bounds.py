@@ -52,19 +52,29 @@ class Told:
     """How many independent messages are worth what was seen above a percentile."""
 
 
+@dataclass(frozen=True)
+class Estimates:
+    """Of one metric and phase."""
+
+    quiet: Estimate
+    """Of quiet time."""
+    came: Estimate
+    """Of all messages as they came: not below the truth."""
+    fastest: Estimate
+    """Of the fastest that each message can have been: not above it."""
+
+
+def estimates(intervals: Sequence[QuietInterval]) -> Estimates:
+    """`intervals`: all of the phase, in the order of time."""
+    return Estimates(*(Estimate(of(intervals)) for of in (quiet_blocks, came_blocks, fastest_blocks)))
+
+
 def figures(
-    intervals: Sequence[QuietInterval],
-    attracted: Attraction,
-    disturbed_share: float,
-    percents: Mapping[str, float] = PERCENTS,
+    found: Estimates, attracted: Attraction, disturbed_share: float, percents: Mapping[str, float] = PERCENTS
 ) -> dict[str, Told]:
-    """Name -> percentile of one metric and phase, in ms. `intervals`: in the order of time. `disturbed_share`: of the phase's time."""
-    quiet, came, fastest = (
-        Estimate(blocks)
-        for blocks in (quiet_blocks(intervals), came_blocks(intervals), fastest_blocks(intervals))
-    )
+    """Name -> percentile, in ms. `disturbed_share`: of the phase's time."""
     why_none = distrust(attracted, disturbed_share)
-    return {name: _told(quiet, came, fastest, percent, why_none) for name, percent in percents.items()}
+    return {name: _told(found, percent, why_none) for name, percent in percents.items()}
 
 
 def distrust(attracted: Attraction, disturbed_share: float) -> str:
@@ -89,8 +99,8 @@ def fastest_blocks(intervals: Sequence[QuietInterval]) -> list[Block]:
     ]
 
 
-def _told(quiet: Estimate, came: Estimate, fastest: Estimate, percent: float, why_none: str) -> Told:
-    found = quiet.percentile(percent)
+def _told(given: Estimates, percent: float, why_none: str) -> Told:
+    found = given.quiet.percentile(percent)
     if not why_none and not found.shortage and found.value is not None and found.high is not None:
         return Told(
             found.value / NS_PER_MS,
@@ -98,8 +108,8 @@ def _told(quiet: Estimate, came: Estimate, fastest: Estimate, percent: float, wh
             found.high / NS_PER_MS,
             events=found.events,
         )
-    high = came.percentile(percent).high
-    least = fastest.percentile(percent).low
+    high = given.came.percentile(percent).high
+    least = given.fastest.percentile(percent).low
     if not why_none and (high is None or found.low <= high):
         least = max(least, found.low)
     return Told(

@@ -142,7 +142,7 @@ def _weigh(ages: Ages) -> _Weighed:
     )
     return _Weighed(
         ages,
-        share,
+        old / looked if looked else 0.0,
         _odds(begin_share) / _odds(share),
         _odds(high) / _odds(share),
         _chance(ages, looked / alike, old / alike),

@@ -24,7 +24,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
 from streamgauge.analysis.estimates import CONFIDENCE
@@ -39,6 +38,8 @@ BLOCKS_MIN = 10
 """With fewer independent ones, how they vary is not known well enough for an upper limit and a figure."""
 BLOCKS_LEAST = 3
 """With fewer, nothing is known of how they vary."""
+EVENTS_MIN = 3.7
+"""So many independent messages must be expected above a percentile for an upper limit: to see none of them is no surprise below (exp(-3.7) is 2.5 %)."""
 FREEDOM_MIN = 4.0
 """Degrees of freedom are hardly fewer where a few stalls make all the variance: that these are few is in the binomial already."""
 ALIKE_DEVIATIONS = 1.0
@@ -67,7 +68,7 @@ class Limits:
     high: float | None
     """At most that, with 97.5 %; None where no limit can be had."""
     events: float
-    """How many independent messages are worth what was seen above it. Below 3.7 there is no upper limit, because none at all would be no surprise."""
+    """How many independent messages are worth what is expected above it."""
     blocks: float
     """How many independent blocks of time are worth those in which anything was seen."""
 
@@ -79,7 +80,7 @@ class Limits:
         if self.value is None:
             return "no message that lasted so long was seen to its end in quiet time"
         if self.high is None:
-            return f"what was seen above it is worth {self.events:.1f} independent messages, which is too few for an upper limit"
+            return f"what lies above it is worth {self.events:.1f} independent messages, too few for an upper limit"
         return ""
 
 
@@ -139,7 +140,9 @@ class Estimate:
         surprise = self._surprise(share)
         low = int(np.argmax(surprise <= Z)) if bool((surprise <= Z).any()) else None
         above = np.flatnonzero(surprise[around[0] :] < -Z)
-        high = around[0] + int(above[0]) if len(above) and at is not None and blocks >= BLOCKS_MIN else None
+        high = around[0] + int(above[0]) if len(above) else None
+        if at is None or blocks < BLOCKS_MIN or events < EVENTS_MIN:
+            high = None
         return Limits(
             None if at is None else float(found.upper_ends[at]),
             found.known_ns if low is None else float(found.lower_ends[low if at is None else min(low, at)]),
@@ -173,11 +176,12 @@ def spread_over_blocks(parts: Values, alike_min: float = 0.0) -> Spread:
     """Of sums over blocks (first axis, in the order of time), each of mean 0, for all columns. Blocks that resemble their neighbours, or of which
     `alike_min` says that they do, count for less."""
     count = len(parts)
-    squares = np.sum(parts**2, axis=0)
+    squared = parts * parts
+    squares = np.sum(squared, axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        skew = np.nan_to_num(np.sum(parts**3, axis=0) / squares**1.5)
+        skew = np.nan_to_num(np.sum(squared * parts, axis=0) / squares**1.5)
         # 3 / count for normal parts, whose variance has count degrees of freedom.
-        peaks = np.nan_to_num(np.sum(parts**4, axis=0) / squares**2)
+        peaks = np.nan_to_num(np.sum(squared * squared, axis=0) / squares**2)
     even = np.minimum(2.0 / np.maximum(peaks - 1.0 / count, 2.0 / count), count)
     alike = np.maximum(likeness(parts), alike_min)
     longer = (1.0 + alike) / (1.0 - alike)
@@ -189,7 +193,7 @@ def likeness(parts: Values) -> Values:
     """First autocorrelation of blocks (first axis) of mean 0; 0 where it may be chance."""
     count = len(parts)
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.nan_to_num(np.sum(parts[1:] * parts[:-1], axis=0) / np.sum(parts**2, axis=0))
+        found = np.nan_to_num(np.sum(parts[1:] * parts[:-1], axis=0) / np.sum(parts * parts, axis=0))
     # The mean was taken off, which makes neighbours look less alike than they are (Marriott and Pope 1954).
     found = found + (1.0 + 4.0 * np.maximum(found, 0.0)) / count
     return np.where(found > ALIKE_DEVIATIONS / np.sqrt(count), np.minimum(found, ALIKE_MAX), 0.0)
@@ -239,9 +243,10 @@ def _part(block: Block, found: Curve, remaining: Values) -> Values:
     events = np.zeros(len(indices))
     events[np.searchsorted(indices, block.ended.indices)] = block.ended.counts
     gone = np.cumsum(events) - events
-    before: npt.NDArray[np.int64] = np.concatenate(([0], np.cumsum(block.censored.counts)))
-    cut = before[np.searchsorted(block.censored.indices, indices)]
-    at_risk = block.ended.count + block.censored.count + block.beyond - gone - cut
+    cut = np.zeros(len(indices) + 1)
+    # What is censored in a bucket is still there for the events of this bucket.
+    np.add.at(cut, np.searchsorted(indices, block.censored.indices, side="right"), block.censored.counts)
+    at_risk = block.ended.count + block.censored.count + block.beyond - gone - np.cumsum(cut)[:-1]
     excess = np.where(remaining > 0, (hazard * at_risk - events) / np.maximum(remaining, 1.0), 0.0)
     return np.asarray(np.cumsum(excess), dtype=np.float64)
 
