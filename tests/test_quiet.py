@@ -133,40 +133,40 @@ def test_what_is_cut_counts(share: float) -> None:
 
 
 SYSTEMS = [independent(), stalls(every_s=0.5), slow_seconds(), waves(0.1)]
-COUNT = 60
+COUNT = 40
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
-@pytest.mark.parametrize("share", [0.05, 0.25, 0.75])
+@pytest.mark.parametrize("share", [0.05, 0.5])
 def test_intervals_and_bounds_hold_the_truth(system: System, share: float) -> None:
-    """A gross check; docs/quiet-time.md has the table, of more simulations. Of 60 intervals that hold 95 %, less than 51 do so once in a thousand times."""
-    made = trials(system, share, COUNT)
-    for percent in PERCENTS.values():
-        truth = system.percentile_s(percent) * 1e3
-        wrong = too_high = too_low = 0
-        for intervals, disturbed in made:
-            one = figures(estimates(intervals), INDEPENDENT, disturbed, {"it": percent})["it"]
+    """A gross check; docs/quiet-time.md has the table, of more simulations. Of 40 intervals that hold 95 %, 8 miss once in three thousand times."""
+    wrong = dict.fromkeys(PERCENTS, 0)
+    high, low = dict(wrong), dict(wrong)
+    for intervals, disturbed in trials(system, share, COUNT):
+        for name, one in figures(estimates(intervals), INDEPENDENT, disturbed, PERCENTS).items():
+            truth = system.percentile_s(PERCENTS[name]) * 1e3
             above, below = one.at_least > truth, one.at_most is not None and one.at_most < truth
-            wrong += one.value is not None and (above or below)
-            too_high += above
-            too_low += below
-        assert wrong <= 9, percent
-        assert too_high <= 7, percent
-        assert too_low <= 7, percent
+            wrong[name] += one.value is not None and (above or below)
+            high[name] += above
+            low[name] += below
+    assert max(wrong.values()) <= 7, wrong
+    assert max(high.values()) <= 5, high
+    assert max(low.values()) <= 5, low
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
 def test_bounds_hold_when_spans_are_attracted(system: System) -> None:
     attracted = Attraction(Kind.attracted, 2.0, 50.0, 90.0, 0.001, 200, 8, 0.0004)
-    for intervals, disturbed in trials(system, 0.5, 20):
-        for percent in PERCENTS.values():
-            one = figures(estimates(intervals), attracted, disturbed, {"it": percent})["it"]
-            truth = system.percentile_s(percent) * 1e3
+    missed = 0
+    for intervals, disturbed in trials(system, 0.5, 15):
+        for name, one in figures(estimates(intervals), attracted, disturbed, PERCENTS).items():
+            truth = system.percentile_s(PERCENTS[name]) * 1e3
             assert one.value is None
             assert "hides" in one.why
             # The lower bound gives away half of the messages, the upper one takes all that the thief did to the other half.
             assert one.at_least <= truth
-            assert one.at_most is None or one.at_most >= truth
+            missed += one.at_most is not None and one.at_most < truth
+    assert missed == 0
 
 
 def test_bounds_do_not_cross_and_hold_the_sample_itself() -> None:
@@ -396,7 +396,7 @@ def test_the_interval_of_a_ratio_of_quiet_figures_covers_it() -> None:
             figures(estimates(intervals), INDEPENDENT, share, {"p99": 99.0})["p99"]
             for intervals, share in (one, two)
         ]
-        found = beside(*sides, one[1], two[1])
+        found = beside(sides[0], sides[1], one[1], two[1])
         if found.value is not None:
             given_ += 1
             held += not found.differs
