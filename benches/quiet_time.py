@@ -21,7 +21,7 @@ from streamgauge.analysis.quiet_check import Ages, Attraction, Kind, attraction
 from streamgauge.analysis.quiet_limits import Estimate, quiet_blocks
 
 PERCENTS = (50.0, 99.0, 99.9)
-SHARES = (0.0, 0.05, 0.25, 0.5, 0.75)
+SHARES = (0.05, 0.25, 0.5, 0.75)
 SYSTEMS = (independent(), stalls(every_s=0.5), stalls(), slow_seconds(), waves(0.1), waves())
 TRUSTED, DISTRUSTED = (
     Attraction(Kind.independent),

@@ -228,13 +228,18 @@ def _trust(found: Curve, blocks: Sequence[Block]) -> _Trust:
         # Variances of the logarithm of the share that survives.
         greenwood = np.cumsum(found.events / (found.at_risk * remaining))
         widen = special.stdtrit(spread.freedom, ONE_SIDED) / special.ndtri(ONE_SIDED)
-        worth = (1.0 - surviving) / surviving / np.maximum(spread.variance * widen**2, greenwood)
+        variance = spread.variance * widen**2
+        worth = (1.0 - surviving) / surviving / np.maximum(variance, greenwood)
+    # Blocks that hardly vary may resemble each other as they like.
+    blocks_worth = np.where(
+        variance > np.nan_to_num(greenwood, nan=np.inf), spread.blocks, float(len(blocks))
+    )
     worth, skew = np.minimum(worth, float(found.at_risk[0])), spread.skew
     # Where the curve ends at 0 it has no variance of its own: what holds one step above is taken.
     if surviving[-1] == 0.0:
         worth[-1] = worth[-2] if len(worth) > 1 else float(found.at_risk[0])
         skew[-1] = skew[-2] if len(skew) > 1 else 0.0
-    return _Trust(worth, skew, spread.blocks)
+    return _Trust(worth, skew, blocks_worth)
 
 
 def _part(block: Block, found: Curve, remaining: Values) -> Values:
