@@ -59,6 +59,8 @@ impl Member {
 
     pub(super) fn bytes(&self) -> usize {
         self.assignment.len()
+            + self.client_id.len()
+            + self.instance_id.as_ref().map_or(0, String::len)
             + self
                 .protocols
                 .iter()

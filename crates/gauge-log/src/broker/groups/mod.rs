@@ -24,6 +24,10 @@ const GROUPS_MAX: usize = 10_000;
 const MEMBERS_MAX: usize = 1_000;
 /// Bytes of subscriptions and assignments over all groups at most.
 const MEMBER_BYTES_MAX: usize = 32 << 20;
+/// Member ids over all groups that were given out and not used yet, at most.
+const PROMISED_MAX: usize = 50_000;
+/// Characters of a client's name for itself that become part of its member id.
+const CLIENT_ID_CHARS_MAX: usize = 100;
 /// Committed offsets over all groups at most.
 const OFFSETS_MAX: usize = 1 << 20;
 /// The session timeouts that a member may ask for.
@@ -35,6 +39,9 @@ pub struct Groups {
     groups: BTreeMap<String, Group>,
     ids_given: u64,
     id_prefix: String,
+    /// No deadline is before this one, unless `deadline_is_stale`.
+    deadline: Option<Instant>,
+    deadline_is_stale: bool,
 }
 
 impl Groups {
@@ -44,6 +51,8 @@ impl Groups {
             groups: BTreeMap::new(),
             ids_given: 0,
             id_prefix,
+            deadline: None,
+            deadline_is_stale: false,
         }
     }
 
@@ -59,6 +68,7 @@ impl Groups {
 
     /// Handles a join. The answer is among the deliveries, now or later.
     pub fn join(&mut self, join: Join<'_>, waiting: Waiting, now: Instant, out: &mut Vec<Delivery>) {
+        self.deadline_is_stale = true;
         match self.admit(&join, now) {
             Err((error, member_id)) => out.push(Delivery::Join(waiting, Joined::failed(error, &member_id))),
             Ok(member_id) => self.admitted(join, member_id, waiting, now, out),
@@ -84,11 +94,13 @@ impl Groups {
             .map(Member::bytes)
             .sum();
         let is_new_group = !self.groups.contains_key(join.group);
-        if bytes > MEMBER_BYTES_MAX || (is_new_group && self.groups.len() == GROUPS_MAX) {
+        let promised: usize = self.groups.values().map(|group| group.promised.len()).sum();
+        if bytes > MEMBER_BYTES_MAX || promised >= PROMISED_MAX || (is_new_group && self.groups.len() == GROUPS_MAX) {
             return refused(ErrorCode::GroupMaxSizeReached);
         }
         self.ids_given += 1;
-        let fresh_id = format!("{}-{}-{}", join.client_id, self.id_prefix, self.ids_given);
+        let named: String = join.client_id.chars().take(CLIENT_ID_CHARS_MAX).collect();
+        let fresh_id = format!("{named}-{}-{}", self.id_prefix, self.ids_given);
         let group = self
             .groups
             .entry(join.group.to_owned())
@@ -189,6 +201,7 @@ impl Groups {
         waiting: Waiting,
         out: &mut Vec<Delivery>,
     ) {
+        self.deadline_is_stale = true;
         let Some(group) = self.groups.get_mut(group) else {
             out.push(Delivery::Sync(
                 waiting,
@@ -255,6 +268,7 @@ impl Groups {
         now: Instant,
         out: &mut Vec<Delivery>,
     ) -> ErrorCode {
+        self.deadline_is_stale = true;
         let Some(group) = self.groups.get_mut(group) else {
             return ErrorCode::UnknownMemberId;
         };
@@ -339,13 +353,18 @@ impl Groups {
         self.groups.remove(group);
     }
 
-    /// When `tick` is due next.
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.groups.values().filter_map(Group::next_deadline).min()
+    /// When `tick` is due next, or some time before that. Heartbeats only move deadlines back, so that groups are gone through only after something else, and when the time has come.
+    pub fn next_deadline(&mut self, now: Instant) -> Option<Instant> {
+        if self.deadline_is_stale || self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.deadline = self.groups.values().filter_map(Group::next_deadline).min();
+            self.deadline_is_stale = false;
+        }
+        self.deadline
     }
 
     /// Removes members that are silent for too long and ends rebalances that take too long.
     pub fn tick(&mut self, now: Instant, out: &mut Vec<Delivery>) {
+        self.deadline_is_stale = true;
         for group in self.groups.values_mut() {
             group.promised.retain(|_, expires| *expires > now);
             let silent = |member: &Member| member.join.is_none() && member.expires <= now;
@@ -367,6 +386,7 @@ impl Groups {
 
     /// A connection is gone: a join or sync that waited on it is waited for no longer. The member itself stays until its session expires.
     pub fn connection_closed(&mut self, connection: ConnectionId) {
+        self.deadline_is_stale = true;
         for member in self
             .groups
             .values_mut()
