@@ -15,7 +15,7 @@ use crate::mutants::{self, Mutant};
 use crate::shared::{Shared, lock};
 use crate::storage::disk::Disk;
 use crate::storage::journal::Full;
-use crate::storage::segment::{Segment, base_of, file_name};
+use crate::storage::segment::{Durability, Segment, base_of, file_name};
 
 /// How often retention looks, at least.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -202,6 +202,8 @@ pub struct Deletion {
     segment: Arc<Segment>,
     /// Where the next segment begins.
     next_base: u64,
+    /// What must be on the device first, so that no loss of power leaves partitions that begin in a segment which is gone.
+    unsynced: Vec<Arc<Segment>>,
 }
 
 impl Deletion {
@@ -223,9 +225,8 @@ impl Deletion {
             .retention_bytes
             .is_some_and(|limit| journal.end() - segment.base > limit.max(shared.settings.segment_bytes));
         let is_dead = || {
-            let first_alive = |(_, partition): (u32, &Partition)| {
-                partition.chunk_marks.first().map(|&(_, start)| start)
-            };
+            let first_alive =
+                |(_, partition): (u32, &Partition)| partition.chunk_marks.first().map(|&(_, start)| start);
             let mut alive = broker.topics.partitions().filter_map(first_alive);
             alive.all(|start| start >= next_base)
         };
@@ -245,8 +246,13 @@ impl Deletion {
             true => 0,
             false => broker.journal.end(),
         };
+        let journal = &broker.journal;
+        let unsynced = journal.segments.iter().filter(|segment| {
+            shared.settings.durability == Durability::Async && segment.base >= journal.unsynced_from
+        });
         Ok(Some(Self {
             position,
+            unsynced: unsynced.cloned().collect(),
             segment,
             next_base,
         }))
@@ -254,6 +260,9 @@ impl Deletion {
 
     /// Deletes it, once the journal is committed up to `position`.
     pub fn finish(self, shared: &Shared) -> io::Result<()> {
+        if !mutants::is(Mutant::SegmentDeletedBeforeItsLogStart) {
+            self.unsynced.iter().try_for_each(|segment| segment.sync())?;
+        }
         let mut broker = shared.broker();
         broker.journal.segments.pop_front();
         while broker

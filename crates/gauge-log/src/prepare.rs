@@ -68,12 +68,7 @@ impl Preparation {
     pub fn begin(shared: &Shared) -> io::Result<Self> {
         let settings = &shared.settings;
         let number = shared.spares.fetch_add(1, Ordering::Relaxed);
-        let segment = Segment::prepare(
-            &shared.disk,
-            number,
-            settings.durability,
-            settings.segment_bytes,
-        )?;
+        let segment = Segment::prepare(&shared.disk, number, settings.durability, settings.segment_bytes)?;
         Ok(Self {
             zeroes: segment.zeroes(settings.segment_bytes)?,
             segment,

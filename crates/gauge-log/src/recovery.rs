@@ -64,7 +64,11 @@ const RESTORE: &str = "Restore the directory from a copy, or delete it to begin 
 
 /// The directory, for sentences.
 fn directory(disk: &dyn Disk) -> String {
-    disk.path("").display().to_string().trim_end_matches('/').to_owned()
+    disk.path("")
+        .display()
+        .to_string()
+        .trim_end_matches('/')
+        .to_owned()
 }
 
 /// Files with an extension, by base position.
@@ -232,25 +236,27 @@ fn cut_behind(
 ) -> Result<(), String> {
     while !mutants::is(Mutant::SegmentsBehindTheTailKept)
         && segments.len() > 1
-        && segments.back().is_some_and(|last| last.base > tail.start)
+        && segments.back().is_some_and(|last| last.base > tail.last_end)
     {
         let last = segments.pop_back().expect("there is more than one");
         disk.remove(&last.file_name())
             .map_err(|error| failure("cannot remove", &last.final_path(), error))?;
     }
     let last = segments.back().expect("at least one segment");
-    let cut = |position: u64| last.cut(position.max(last.base));
     let cut = match mutants::is(Mutant::TailNotTruncated) {
-        true => Ok(()),
+        true => last.cut(tail.start.max(last.file_bytes().unwrap_or(0))),
         // What a torn write left in its last block must be gone as well.
-        false => cut(tail.last_end).and_then(|()| cut(tail.start)),
+        false => last.cut(tail.last_end).and_then(|()| last.cut(tail.start)),
     };
     cut.map_err(|error| failure("cannot cut the torn tail of", &last.final_path(), error))?;
     last.reserve(settings.segment_bytes)
         .map_err(|error| failure("cannot reserve space for", &last.final_path(), error))?;
     if settings.durability == Durability::Fsync {
         // Readers see what was found, and entries from now on prove that it is on the device.
-        for segment in segments.iter().filter(|segment| segment.base >= tail.scanned_from) {
+        for segment in segments
+            .iter()
+            .filter(|segment| segment.base >= tail.scanned_from)
+        {
             segment
                 .sync()
                 .map_err(|error| failure("cannot sync", &segment.final_path(), error))?;
@@ -369,14 +375,22 @@ impl Recovery<'_> {
 
 /// Where a damaged range is, for people.
 fn place(segments: &VecDeque<Arc<Segment>>, from: u64, to: u64) -> String {
-    let behind = segments.partition_point(|segment| segment.base <= from);
-    let segment = &segments[behind.saturating_sub(1)];
-    format!(
-        "{}: bytes {} to {} are damaged",
-        segment.final_path().display(),
-        from.saturating_sub(segment.base),
-        to.saturating_sub(segment.base)
-    )
+    let next_bases = segments.iter().skip(1).map(|next| next.base).chain([u64::MAX]);
+    let touched = segments
+        .iter()
+        .zip(next_bases)
+        .filter(|&(segment, next_base)| segment.base < to && from < next_base);
+    let places: Vec<String> = touched
+        .map(|(segment, next_base)| {
+            format!(
+                "{}: bytes {} to {} are damaged",
+                segment.final_path().display(),
+                from.saturating_sub(segment.base),
+                to.min(next_base) - segment.base
+            )
+        })
+        .collect();
+    places.join(", ")
 }
 
 /// Whether the chunks of an index lie side by side from `base` to the next segment.

@@ -229,6 +229,8 @@ pub fn assemble(
         .advertise
         .clone()
         .unwrap_or_else(|| address.ip().to_string());
+    let metrics = Metrics::default();
+    metrics.damaged.add(recovered.damaged.len() as u64);
     Ok(Shared {
         advertised: (host, address.port()),
         settings,
@@ -258,7 +260,7 @@ pub fn assemble(
         input_bytes: AtomicUsize::new(0),
         input_turn: AtomicU64::new(0),
         output_bytes: AtomicUsize::new(0),
-        metrics: Metrics::default(),
+        metrics,
         events,
         limit_free_ns: AtomicI64::new(0),
         started,

@@ -195,7 +195,10 @@ fn a_flipped_byte_is_never_served_and_costs_only_its_own_batch() {
         assert!((29..=30).contains(&total), "seed {seed}: {total} batches left");
         stop(running);
     }
-    assert!(refused < 6, "{refused} of 15 refused: only the last batches of partitions may be");
+    assert!(
+        refused < 6,
+        "{refused} of 15 refused: only the last batches of partitions may be"
+    );
 }
 
 #[test]
@@ -216,10 +219,10 @@ fn damage_in_the_last_commit_but_one_is_not_taken_for_a_torn_tail() {
     stop(running);
     let path = segments(&directory.0).pop().unwrap();
     let bytes = std::fs::read(&path).unwrap();
-    // Where entries that begin a commit lie: their distance to its beginning is zero.
+    // Where entries lie that begin a commit: nothing but padding is between them and the commit before.
     let starts: Vec<usize> = (0..bytes.len() - 40)
         .step_by(4096)
-        .filter(|&at| bytes[at..at + 4] == *b"SGL2" && bytes[at + 24..at + 28] == [0; 4])
+        .filter(|&at| bytes[at..at + 4] == *b"SGL2" && bytes[at + 24..at + 26] == bytes[at + 30..at + 32])
         .collect();
     let [.., before, last] = starts[..] else {
         panic!("one commit only: {starts:?}");
@@ -247,7 +250,9 @@ fn an_acknowledged_block_that_reads_as_zeroes_is_no_padding() {
     fill(&directory.0, Durability::Fsync, 30, 3900);
     let path = segments(&directory.0).pop().unwrap();
     let bytes = std::fs::read(&path).unwrap();
-    let whole = (2..20).find(|block| bytes[block * 4096..][..4] == *b"SGL2").unwrap();
+    let whole = (2..20)
+        .find(|block| bytes[block * 4096..][..4] == *b"SGL2")
+        .unwrap();
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all_at(&[0; 4096], whole as u64 * 4096).unwrap();
     let running = serve(settings(&directory.0, Durability::Fsync));
@@ -271,7 +276,10 @@ fn a_directory_of_an_earlier_version_is_refused_and_left_alone() {
     old.resize(8192, 7);
     std::fs::write(&path, &old).unwrap();
     let message = gauge_log::start::start(settings(&directory.0, Durability::Fsync)).unwrap_err();
-    assert!(message.contains("format 1") && message.contains("--data"), "{message}");
+    assert!(
+        message.contains("format 1") && message.contains("--data"),
+        "{message}"
+    );
     assert_eq!(std::fs::read(&path).unwrap(), old);
 }
 

@@ -311,7 +311,10 @@ impl Content {
             let mut written = Extents::default();
             written.insert(*offset, offset + data.len() as u64, 1);
             // Each write has its own chance, a sector of it its own.
-            for (start, end) in survive.choose(&written, self.id ^ ((index as u64 + 1) << 32)).ranges() {
+            for (start, end) in survive
+                .choose(&written, self.id ^ ((index as u64 + 1) << 32))
+                .ranges()
+            {
                 kept.push((start, &data[(start - offset) as usize..(end - offset) as usize]));
             }
         }

@@ -26,7 +26,10 @@ impl NewTopic<'_> {
     /// Bytes of its name and settings.
     fn bytes(&self) -> usize {
         let configs = self.configs.iter();
-        self.name.len() + configs.map(|(key, value)| key.len() + value.len() + 4).sum::<usize>()
+        self.name.len()
+            + configs
+                .map(|(key, value)| key.len() + value.len() + 4)
+                .sum::<usize>()
     }
 }
 
@@ -153,7 +156,8 @@ pub fn create(mut request: Request<'_>) -> Read<Outcome> {
     let shared = request.shared;
     let mut broker = shared.broker();
     let mut position = 0;
-    let bytes = |(_, topic): &(&str, Result<NewTopic<'_>, Refusal>)| topic.as_ref().map_or(0, NewTopic::bytes);
+    let bytes =
+        |(_, topic): &(&str, Result<NewTopic<'_>, Refusal>)| topic.as_ref().map_or(0, NewTopic::bytes);
     if broker
         .reserve_changes(new.iter().map(bytes).sum(), new.len())
         .is_err()

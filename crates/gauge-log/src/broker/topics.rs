@@ -133,7 +133,10 @@ impl Partition {
         let gone = self
             .chunk_marks
             .partition_point(|&(_, start)| start < journal_start);
-        let first = self.chunk_marks.get(gone).map_or(self.next_offset, |&(offset, _)| offset);
+        let first = self
+            .chunk_marks
+            .get(gone)
+            .map_or(self.next_offset, |&(offset, _)| offset);
         (gone > 0).then(|| first.max(self.deleted_before))
     }
 

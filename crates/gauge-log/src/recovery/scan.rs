@@ -148,7 +148,11 @@ impl Recovery<'_> {
                         || (header.proves() > end && !mutants::is(Mutant::DamageIsATornTail))
                         || self.is_proved(segments, index, header.position, end)?;
                     if !is_damage {
-                        self.tear(segments, end, header.position + entry::footprint(payload.len()) as u64);
+                        self.tear(
+                            segments,
+                            end,
+                            header.position + entry::footprint(payload.len()) as u64,
+                        );
                         self.scanned_bytes += window.read_bytes;
                         return Ok(end);
                     }

@@ -82,13 +82,15 @@ impl Disk for Directory {
     fn sync_own_name(&self) -> io::Result<()> {
         // A name is durable once the directory that holds it is synced. Which of them were made just now, or by a start that did not come this far, nobody knows.
         let path = std::fs::canonicalize(&self.0)?;
-        path.ancestors().skip(1).try_for_each(|parent| match sync_directory(parent) {
-            // What we may not even read, we have not made.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-            // Some file systems of the kernel's own know no such sync.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-            synced => synced,
-        })
+        path.ancestors()
+            .skip(1)
+            .try_for_each(|parent| match sync_directory(parent) {
+                // What we may not even read, we have not made.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+                // Some file systems of the kernel's own know no such sync.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+                synced => synced,
+            })
     }
 
     fn list(&self) -> io::Result<Vec<String>> {

@@ -7,7 +7,7 @@
 //! | 8-15 | position | where the entry lies in the journal: an old block of a reused file, or one written to the wrong place, never passes |
 //! | 16-19 | partition | the partition's internal id; 0 for other kinds |
 //! | 20-23 | payload length | bytes |
-//! | 24-27 | group | bytes between the beginning of the commit that this entry is part of and this entry |
+//! | 24-27 | group | bytes between the end of the last entry of the commit before this entry's own, and this entry |
 //! | 28 | kind | see `Kind` |
 //! | 29 | flags | bit 0: the first entry of a chunk; bit 1: written in `fsync` mode |
 //! | 30-31 | gap | bytes of padding between the end of the entry before and this one |
@@ -18,7 +18,7 @@
 //! that CRC), hence every byte is checked exactly by what was computed where the byte was made: by the producer, or here.
 //!
 //! *Gap* makes a lost entry visible: each says where the one before it ended, so that zeroes which should not be there are never taken for padding. *Group* tells a torn
-//! commit from damage to what was acknowledged: commits are written one after the other, so that whatever is of a commit shows that everything before that commit had been
+//! commit from damage to what was acknowledged: commits are written one after the other, so that whatever is of a commit shows that every entry of the commits before it had been
 //! written (and, in `fsync` mode, was on the device). The two counts tell what was in a place that is lost.
 
 use std::ops::ControlFlow;
@@ -57,7 +57,7 @@ pub struct Header {
     pub partition: u32,
     /// Bytes of the payload.
     pub payload_bytes: u32,
-    /// Bytes between the beginning of the entry's commit and `position`.
+    /// Bytes between the end of the last entry of the commit before and `position`.
     pub group_bytes: u32,
     /// What the payload is.
     pub kind: Kind,
@@ -77,7 +77,7 @@ impl Header {
         self.position - u64::from(self.gap_bytes)
     }
 
-    /// Everything before this position was on the device when the entry was written, as far as the entry can tell.
+    /// Every entry before this position was on the device when this one was written, as far as it can tell.
     pub fn proves(&self) -> u64 {
         if self.synced {
             self.position - u64::from(self.group_bytes)
@@ -105,7 +105,9 @@ impl Counts {
                 ..self
             },
             Kind::Batch => Self {
-                records: self.records.wrapping_add(batch::header(payload).offset_count as u32),
+                records: self
+                    .records
+                    .wrapping_add(batch::header(payload).offset_count as u32),
                 ..self
             },
         }

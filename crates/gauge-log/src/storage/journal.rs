@@ -96,7 +96,7 @@ pub struct Journal {
     sealed: Vec<PendingWrite>,
     published: Vec<(u32, i64)>,
     started: Vec<(u32, i64)>,
-    /// Where the commit begins that takes what is appended now.
+    /// Where the last entry ended that an earlier commit has taken.
     group_start: u64,
     /// The same as far as it was known to be durable already.
     durable: u64,
@@ -146,8 +146,8 @@ impl Journal {
             sealed: Vec::new(),
             published: Vec::new(),
             started: Vec::new(),
-            group_start: tail.start,
-            durable: tail.start,
+            group_start: tail.last_end,
+            durable: tail.last_end,
             last_end: tail.last_end,
             counts: tail.counts,
             next_segment: None,
@@ -375,7 +375,7 @@ impl Journal {
             });
             self.taken = self.length;
         }
-        self.group_start = self.end();
+        self.group_start = self.last_end;
         Pending {
             writes,
             published: std::mem::take(&mut self.published),
@@ -386,7 +386,7 @@ impl Journal {
 
     /// Notes that everything before `end` is as durable as promised.
     pub fn note_durable(&mut self, end: u64) {
-        self.durable = end;
+        self.durable = end.min(self.last_end);
     }
 
     fn index_of(&self, last: &LastPlace) -> Option<u32> {

@@ -92,7 +92,12 @@ pub fn produce(shared: &Shared, topic: &str, partition: i32, batch: &[u8]) -> Re
         out.bytes(batch);
     };
     call(shared, (0, 7), body, |reader| {
-        (reader.array(1)?, reader.string()?, reader.array(1)?, reader.i32()?);
+        (
+            reader.array(1)?,
+            reader.string()?,
+            reader.array(1)?,
+            reader.i32()?,
+        );
         Ok((reader.i16()?, reader.i64()?))
     })
 }
@@ -160,7 +165,13 @@ pub fn delete_records(shared: &Shared, topic: &str, partition: i32, offset: i64)
         out.i32(1000);
     };
     call(shared, (21, 1), body, |reader| {
-        (reader.i32()?, reader.array(1)?, reader.string()?, reader.array(1)?, reader.i32()?);
+        (
+            reader.i32()?,
+            reader.array(1)?,
+            reader.string()?,
+            reader.array(1)?,
+            reader.i32()?,
+        );
         let low = reader.i64()?;
         Ok((reader.i16()?, low))
     })
@@ -186,7 +197,12 @@ pub fn commit_offset(
         out.nullable_string(Some("note"));
     };
     call(shared, (8, 2), body, |reader| {
-        (reader.array(1)?, reader.string()?, reader.array(1)?, reader.i32()?);
+        (
+            reader.array(1)?,
+            reader.string()?,
+            reader.array(1)?,
+            reader.i32()?,
+        );
         Ok((reader.i16()?, 0))
     })
 }
@@ -224,7 +240,12 @@ pub fn list_offset(shared: &Shared, topic: &str, partition: i32, timestamp: i64)
         out.i64(timestamp);
     };
     call(shared, (2, 1), body, |reader| {
-        (reader.array(1)?, reader.string()?, reader.array(1)?, reader.i32()?);
+        (
+            reader.array(1)?,
+            reader.string()?,
+            reader.array(1)?,
+            reader.i32()?,
+        );
         let error = reader.i16()?;
         reader.i64()?;
         Ok((error, reader.i64()?))

@@ -187,7 +187,9 @@ impl Simulated {
 
     pub fn names(&self) -> Vec<String> {
         let entries = self.disk.list(self.directory().unwrap()).unwrap();
-        let names = entries.into_iter().filter_map(|(name, ..)| name.into_string().ok());
+        let names = entries
+            .into_iter()
+            .filter_map(|(name, ..)| name.into_string().ok());
         names.filter(|name| !name.starts_with('.')).collect()
     }
 

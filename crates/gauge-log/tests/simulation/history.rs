@@ -114,6 +114,12 @@ struct History {
     marks: Marks,
 }
 
+/// Where logs write what they notice: nowhere, but in a history that is run again with a file for it.
+fn events() -> Events {
+    let path = std::env::var_os("GAUGE_LOG_EVENTS");
+    Events::open(path.as_deref().map(std::path::Path::new)).unwrap()
+}
+
 /// Runs the history with that number; what happened in it, or what was wrong.
 pub fn run(seed: u64, durability: Durability) -> Result<Marks, String> {
     let mut history = History::new(seed, durability);
@@ -274,7 +280,7 @@ impl History {
             }
             self.disk.begin(dies, fails);
             let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
-            let events = Events::open(None).unwrap();
+            let events = events();
             let address = self.settings.listen;
             match assemble(self.settings.clone(), disk, events, address, Instant::now()) {
                 Ok(shared) => {
@@ -329,9 +335,11 @@ impl History {
             }
         }
         let Some(kept) = kept else {
-            let (first, last) = (differences.first().unwrap(), differences.last().unwrap());
+            differences.dedup();
             return wrong(format!(
-                "what is there is neither what was acknowledged ({first}) nor that with what was asked behind it ({last})"
+                "what is there is not what was asked up to any point from {must} of {} on: {}",
+                self.log.len(),
+                differences.join("; or ")
             ));
         };
         if kept < self.log.len() {
@@ -341,10 +349,13 @@ impl History {
             if let Op::Create { internal, .. } | Op::AddPartitions { internal, .. } = &issued.op {
                 self.internal_ids.retain(|id| !internal.contains(id));
             }
+            if let Op::ProducerId { id } = &issued.op {
+                self.producer_ids.remove(id);
+            }
         }
         self.acknowledged = kept;
         // Recovery has synced what it shows, where that was promised.
-        self.durable = if is_async { must.min(kept) } else { kept };
+        self.durable = if is_async { self.durable.min(kept) } else { kept };
         for issued in self.log.drain(..self.durable) {
             self.floor.apply(&issued.op);
         }
@@ -457,7 +468,9 @@ impl History {
         match done {
             Ok(done) => Ok(done),
             Err(_) if self.disk.was_planned() => Err(Stop::Died),
-            Err(error) => wrong(format!("{what} failed, and nothing was wrong with the disk: {error}")),
+            Err(error) => wrong(format!(
+                "{what} failed, and nothing was wrong with the disk: {error}"
+            )),
         }
     }
 
@@ -501,7 +514,8 @@ impl History {
         let bytes = match self.rng.u32(..8) {
             0 => self.rng.usize(..PAYLOAD_BYTES_MAX),
             // Entries that fill blocks exactly.
-            1 => (4096usize - entry::HEADER_BYTES - gauge_log::batch::HEADER_BYTES).saturating_sub(self.rng.usize(..32)),
+            1 => (4096usize - entry::HEADER_BYTES - gauge_log::batch::HEADER_BYTES)
+                .saturating_sub(self.rng.usize(..32)),
             2 => self.rng.usize(..3000),
             _ => self.rng.usize(..300),
         };
@@ -550,7 +564,9 @@ impl History {
         let sequence = producer.map(|id| {
             let mut batches = partition.batches.iter().rev();
             let last = batches.find(|batch| batch.producer.is_some_and(|(of, _)| of == id));
-            last.map_or(0, |batch| batch.producer.map_or(0, |(_, first)| first) + batch.records as i32)
+            last.map_or(0, |batch| {
+                batch.producer.map_or(0, |(_, first)| first) + batch.records as i32
+            })
         });
         self.next_number += 1;
         let number = self.next_number;
@@ -638,12 +654,12 @@ impl History {
             return Ok(());
         }
         let finished = commit.finish(self.shared(), None);
+        // Also of one that failed: what is shown as committed is acknowledged.
+        self.note_acknowledged();
         if finished.is_err() && !self.disk.is_dead() {
             self.go_on_after_failure()?;
         }
-        self.settle(finished, "a commit")?;
-        self.note_acknowledged();
-        Ok(())
+        self.settle(finished, "a commit")
     }
 
     fn produce_while_committing(&mut self) -> Result<bool, Stop> {
@@ -715,14 +731,23 @@ impl History {
 
     fn checkpoint(&mut self) -> Step {
         if self.doing.checkpoint.is_none() {
-            if !self.shared().broker().journal.rolled.swap(false, Ordering::AcqRel) {
+            if !self
+                .shared()
+                .broker()
+                .journal
+                .rolled
+                .swap(false, Ordering::AcqRel)
+            {
                 return Ok(());
             }
             self.marks.note("segment begun");
             self.doing.checkpoint = Some(Checkpoint::begin(self.shared()));
         }
         let committed = self.shared().committed.load(Ordering::Relaxed);
-        let Some(checkpoint) = self.doing.checkpoint.take_if(|checkpoint| checkpoint.position <= committed)
+        let Some(checkpoint) = self
+            .doing
+            .checkpoint
+            .take_if(|checkpoint| checkpoint.position <= committed)
         else {
             return Ok(());
         };
@@ -741,7 +766,11 @@ impl History {
             self.doing.deletion = self.settle(begun, "looking for old segments")?;
         }
         let committed = self.shared().committed.load(Ordering::Relaxed);
-        let Some(deletion) = self.doing.deletion.take_if(|deletion| deletion.position <= committed) else {
+        let Some(deletion) = self
+            .doing
+            .deletion
+            .take_if(|deletion| deletion.position <= committed)
+        else {
             return Ok(());
         };
         let finished = deletion.finish(self.shared());
@@ -766,14 +795,18 @@ impl History {
             let internal = broker.topics.partition_id(&name, index as i32);
             let partition = internal.and_then(|internal| broker.topics.partition(internal));
             match (internal, partition) {
-                (Some(internal), Some(partition)) => (internal, partition.log_start, partition.high_watermark),
+                (Some(internal), Some(partition)) => {
+                    (internal, partition.log_start, partition.high_watermark)
+                }
                 _ => return wrong(format!("{name}-{index} is gone")),
             }
         };
         let promised = self.promised.partition(&place);
         let promised_end = promised.map_or(0, |partition| partition.next);
         if end != promised_end {
-            return wrong(format!("readers of {name}-{index} may read to {end}, and {promised_end} is acknowledged"));
+            return wrong(format!(
+                "readers of {name}-{index} may read to {end}, and {promised_end} is acknowledged"
+            ));
         }
         if start >= end {
             return Ok(());
@@ -782,7 +815,9 @@ impl History {
         let found = model::read(self.shared(), internal, &place, from).map_err(Stop::Wrong)?;
         let wanted: Vec<_> = promised.map_or(Vec::new(), |partition| partition.from(from).collect());
         if found != wanted {
-            return wrong(format!("{name}-{index} from {from}: {wanted:?} should be there, and {found:?} are"));
+            return wrong(format!(
+                "{name}-{index} from {from}: {wanted:?} should be there, and {found:?} are"
+            ));
         }
         self.marks.note("consumed");
         Ok(())
@@ -857,7 +892,10 @@ impl History {
         Self::check(answer, "adding a partition")?;
         let internal = {
             let broker = self.shared().broker();
-            broker.topics.get(&name).map_or(Vec::new(), |topic| topic.partitions[have..].to_vec())
+            broker
+                .topics
+                .get(&name)
+                .map_or(Vec::new(), |topic| topic.partitions[have..].to_vec())
         };
         self.take_internal(&internal)?;
         self.issue(Op::AddPartitions { name, internal }, answer.position);
@@ -868,6 +906,8 @@ impl History {
         let Some((name, _)) = self.choose_partition() else {
             return Ok(());
         };
+        // It comes back if the process dies before that is committed.
+        self.note_starts_asked();
         let Ok(answer) = client::delete(self.shared(), &name) else {
             return self.commit();
         };
@@ -881,7 +921,10 @@ impl History {
             return Ok(());
         };
         let place = (self.now.topics[&name].id, index);
-        let end = self.promised.partition(&place).map_or(0, |partition| partition.next);
+        let end = self
+            .promised
+            .partition(&place)
+            .map_or(0, |partition| partition.next);
         let start = self.rng.i64(0..=end);
         let Ok(answer) = client::delete_records(self.shared(), &name, index as i32, start) else {
             return self.commit();
@@ -975,8 +1018,16 @@ impl History {
             })
             .collect();
         names.sort();
-        let logs: Vec<String> = names.iter().filter(|name| name.ends_with(".log")).cloned().collect();
-        let others: Vec<String> = names.iter().filter(|name| !name.ends_with(".log")).cloned().collect();
+        let logs: Vec<String> = names
+            .iter()
+            .filter(|name| name.ends_with(".log"))
+            .cloned()
+            .collect();
+        let others: Vec<String> = names
+            .iter()
+            .filter(|name| !name.ends_with(".log"))
+            .cloned()
+            .collect();
         let name = match self.rng.u32(..8) {
             0 if !others.is_empty() => others[self.rng.usize(..others.len())].clone(),
             _ => logs[self.rng.usize(..logs.len())].clone(),
@@ -1014,8 +1065,13 @@ impl History {
     fn judge_damage(&mut self, name: &str, range: Option<(u64, u64)>, last_end: u64) -> Step {
         self.disk.begin(None, None);
         let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
-        let events = Events::open(None).unwrap();
-        let begun = assemble(self.settings.clone(), disk, events, self.settings.listen, Instant::now());
+        let begun = assemble(
+            self.settings.clone(),
+            disk,
+            events(),
+            self.settings.listen,
+            Instant::now(),
+        );
         let shared = match begun {
             Ok(shared) => shared,
             // Whatever is named may be the reason; nothing but what is damaged may be named.
@@ -1024,7 +1080,11 @@ impl History {
                 return Ok(());
             }
             Err(text) if text.contains("no usable state") && name.ends_with(".state") => return Ok(()),
-            Err(text) => return wrong(format!("{name} is damaged at {range:?}, and the log says: {text}")),
+            Err(text) => {
+                return wrong(format!(
+                    "{name} is damaged at {range:?}, and the log says: {text}"
+                ));
+            }
         };
         let seen = model::look(&shared).map_err(Stop::Wrong)?;
         let Some((from, to)) = range else {
@@ -1034,7 +1094,12 @@ impl History {
             });
         };
         // What the last commit held cannot be told from a commit that was torn.
-        let last_commit = self.boundaries.range(..last_end).next_back().copied().unwrap_or(0);
+        let last_commit = self
+            .boundaries
+            .range(..last_end)
+            .next_back()
+            .copied()
+            .unwrap_or(0);
         let is_said = shared.metrics.damaged.get() > 0;
         if from >= last_commit || to > last_commit && from >= last_commit.saturating_sub(4096) {
             self.marks.note("last commit damaged");
@@ -1052,7 +1117,10 @@ impl History {
                     return wrong(format!("{topic}-{index} should not be there"));
                 };
                 for batch in &model.batches {
-                    let is_seen = seen.batches.iter().any(|seen| *seen == (batch.base, batch.records, batch.number));
+                    let is_seen = seen
+                        .batches
+                        .iter()
+                        .any(|seen| *seen == (batch.base, batch.records, batch.number));
                     let is_hit = batch.range.0 < to && batch.range.1 > from;
                     let is_due = batch.base + batch.records > seen.start;
                     if is_due && !is_seen && !is_hit {
@@ -1069,7 +1137,10 @@ impl History {
                     }
                 }
                 if seen.end != model.next {
-                    return wrong(format!("{topic}-{index} ends at {} and should at {}", seen.end, model.next));
+                    return wrong(format!(
+                        "{topic}-{index} ends at {} and should at {}",
+                        seen.end, model.next
+                    ));
                 }
             }
         }

@@ -183,7 +183,10 @@ fn find(mutant: Mutant) -> Option<(u64, String)> {
         // Both modes in turn.
         let durability = MODES[(number % 2) as usize];
         let text = run(number / 2, durability).err()?;
-        Some((number + 1, format!("{}:{}: {text}", durability.name(), number / 2)))
+        Some((
+            number + 1,
+            format!("{}:{}: {text}", durability.name(), number / 2),
+        ))
     });
     mutants::activate(None);
     IS_QUIET.set(false);
@@ -197,12 +200,18 @@ fn find_all(mutants: &[(Mutant, &str)]) {
         match find(*mutant) {
             Some((number, text)) => {
                 let short: String = text.chars().take(200).collect();
-                println!("{mutant:?} ({what}): found after {number} histories, {:.1} s: {short}", begun.elapsed().as_secs_f64());
+                println!(
+                    "{mutant:?} ({what}): found after {number} histories, {:.1} s: {short}",
+                    begun.elapsed().as_secs_f64()
+                );
             }
             None => missed.push(mutant),
         }
     }
-    assert!(missed.is_empty(), "not found in {MUTANT_HISTORIES} histories: {missed:?}");
+    assert!(
+        missed.is_empty(),
+        "not found in {MUTANT_HISTORIES} histories: {missed:?}"
+    );
 }
 
 #[test]
@@ -216,7 +225,10 @@ fn some_mutants_are_found() {
         Mutant::PartitionIdsReused,
         Mutant::LogStartNotJournaled,
     ];
-    let chosen: Vec<_> = ALL.into_iter().filter(|(mutant, _)| quick.contains(mutant)).collect();
+    let chosen: Vec<_> = ALL
+        .into_iter()
+        .filter(|(mutant, _)| quick.contains(mutant))
+        .collect();
     find_all(&chosen);
 }
 

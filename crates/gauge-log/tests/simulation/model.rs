@@ -47,14 +47,40 @@ pub struct State {
 /// Something that was asked for and is in the journal.
 #[derive(Clone, Debug)]
 pub enum Op {
-    Create { name: String, id: TopicId, internal: Vec<u32> },
-    AddPartitions { name: String, internal: Vec<u32> },
-    Delete { name: String },
-    Append { name: String, partition: usize, stored: Stored },
-    DeleteRecords { name: String, partition: usize, start: i64 },
-    CommitOffset { group: String, name: String, partition: i32, offset: i64 },
-    DeleteGroup { group: String },
-    ProducerId { id: i64 },
+    Create {
+        name: String,
+        id: TopicId,
+        internal: Vec<u32>,
+    },
+    AddPartitions {
+        name: String,
+        internal: Vec<u32>,
+    },
+    Delete {
+        name: String,
+    },
+    Append {
+        name: String,
+        partition: usize,
+        stored: Stored,
+    },
+    DeleteRecords {
+        name: String,
+        partition: usize,
+        start: i64,
+    },
+    CommitOffset {
+        group: String,
+        name: String,
+        partition: i32,
+        offset: i64,
+    },
+    DeleteGroup {
+        group: String,
+    },
+    ProducerId {
+        id: i64,
+    },
 }
 
 impl State {
@@ -76,17 +102,31 @@ impl State {
                 self.topics.remove(name);
                 self.offsets.retain(|(_, topic, _), _| topic != name);
             }
-            Op::Append { name, partition, stored } => {
+            Op::Append {
+                name,
+                partition,
+                stored,
+            } => {
                 let partition = &mut self.topics.get_mut(name).unwrap().partitions[*partition];
                 partition.next = stored.base + stored.records;
                 partition.batches.push(stored.clone());
             }
-            Op::DeleteRecords { name, partition, start } => {
+            Op::DeleteRecords {
+                name,
+                partition,
+                start,
+            } => {
                 let partition = &mut self.topics.get_mut(name).unwrap().partitions[*partition];
                 partition.start = partition.start.max(*start);
             }
-            Op::CommitOffset { group, name, partition, offset } => {
-                self.offsets.insert((group.clone(), name.clone(), *partition), *offset);
+            Op::CommitOffset {
+                group,
+                name,
+                partition,
+                offset,
+            } => {
+                self.offsets
+                    .insert((group.clone(), name.clone(), *partition), *offset);
             }
             Op::DeleteGroup { group } => self.offsets.retain(|(of, ..), _| of != group),
             Op::ProducerId { .. } => {}
@@ -103,12 +143,17 @@ impl State {
         let names: Vec<&String> = self.topics.keys().collect();
         let seen_names: Vec<&String> = seen.topics.keys().collect();
         if names != seen_names {
-            return Err(format!("topics {names:?} should be there, and {seen_names:?} are"));
+            return Err(format!(
+                "topics {names:?} should be there, and {seen_names:?} are"
+            ));
         }
         for (name, topic) in &self.topics {
             let (id, partitions) = &seen.topics[name];
             if *id != topic.id || partitions.len() != topic.partitions.len() {
-                return Err(format!("{name} is another topic or has {} partitions", partitions.len()));
+                return Err(format!(
+                    "{name} is another topic or has {} partitions",
+                    partitions.len()
+                ));
             }
             for (index, (model, seen)) in topic.partitions.iter().zip(partitions).enumerate() {
                 model
@@ -117,7 +162,10 @@ impl State {
             }
         }
         if self.offsets != seen.offsets {
-            return Err(format!("offsets {:?} should be committed, and {:?} are", self.offsets, seen.offsets));
+            return Err(format!(
+                "offsets {:?} should be committed, and {:?} are",
+                self.offsets, seen.offsets
+            ));
         }
         Ok(())
     }
@@ -213,7 +261,9 @@ pub fn read(
             }
             let number = u64::from_le_bytes(payload[24..32].try_into().unwrap());
             if payload[..24] != mark(place, 0)[..24] {
-                return Err(format!("the batch at offset {offset} (number {number}) is another partition's"));
+                return Err(format!(
+                    "the batch at offset {offset} (number {number}) is another partition's"
+                ));
             }
             found.push((header.base_offset, header.offset_count, number));
             offset = header.base_offset + header.offset_count;
@@ -247,7 +297,10 @@ pub fn look(shared: &Shared) -> Result<Seen, String> {
         for (index, &internal) in internal.iter().enumerate() {
             let (start, end) = {
                 let broker = shared.broker();
-                let partition = broker.topics.partition(internal).ok_or("a partition is missing")?;
+                let partition = broker
+                    .topics
+                    .partition(internal)
+                    .ok_or("a partition is missing")?;
                 (partition.log_start, partition.high_watermark)
             };
             let batches = read(shared, internal, &(id, index), start)

@@ -95,7 +95,10 @@ impl Groups {
             .sum();
         let is_new_group = !self.groups.contains_key(join.group);
         let promised: usize = self.groups.values().map(|group| group.promised.len()).sum();
-        if bytes > MEMBER_BYTES_MAX || promised >= PROMISED_MAX || (is_new_group && self.groups.len() == GROUPS_MAX) {
+        if bytes > MEMBER_BYTES_MAX
+            || promised >= PROMISED_MAX
+            || (is_new_group && self.groups.len() == GROUPS_MAX)
+        {
             return refused(ErrorCode::GroupMaxSizeReached);
         }
         self.ids_given += 1;
