@@ -415,7 +415,13 @@ pub fn cluster_id(disk: &dyn Disk, new: impl FnOnce() -> String) -> Result<Strin
         return Ok(id.trim().to_owned());
     }
     let id = new();
-    checkpoint::write_file(disk, NAME, id.as_bytes())
+    // Once the identity is there, an earlier start has come as far as this.
+    let own_name = match mutants::is(Mutant::DataDirectoryNotSynced) {
+        true => Ok(()),
+        false => disk.sync_own_name(),
+    };
+    own_name
+        .and_then(|()| checkpoint::write_file(disk, NAME, id.as_bytes()))
         .map_err(|error| failure("cannot write", &disk.path(NAME), error))?;
     Ok(id)
 }

@@ -15,7 +15,6 @@ use crate::broker::Broker;
 use crate::broker::groups::Groups;
 use crate::events::Events;
 use crate::metrics::Metrics;
-use crate::mutants::{self, Mutant};
 use crate::net::server::Server;
 use crate::recovery::{cluster_id, failure, recover};
 use crate::settings::Settings;
@@ -184,11 +183,8 @@ pub fn assemble(
     address: SocketAddr,
     started: Instant,
 ) -> Result<Shared, String> {
-    let cannot = |error| failure("cannot create the data directory", &settings.data, error);
-    disk.make().map_err(cannot)?;
-    if !mutants::is(Mutant::DataDirectoryNotSynced) {
-        disk.sync_own_name().map_err(cannot)?;
-    }
+    disk.make()
+        .map_err(|error| failure("cannot create the data directory", &settings.data, error))?;
     let cluster_id = cluster_id(disk.as_ref(), || random_name(16))?;
     let recovered = recover(&settings, &disk, Groups::new(random_name(6)), &events)?;
     let seconds = started.elapsed().as_secs_f64();

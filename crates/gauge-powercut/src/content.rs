@@ -345,3 +345,45 @@ impl Content {
         self.undo.close();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_sector_in_memory_may_survive_as_it_was_between_two_writes() {
+        let mut seen = BTreeSet::new();
+        for seed in 0..50 {
+            let mut content = Content::new(1, None);
+            content.write(0, &[1; 512]).unwrap();
+            content.sync().unwrap();
+            content.write(0, &[2; 512]).unwrap();
+            content.write(0, &[3; 512]).unwrap();
+            content.revert(Survive::Versions { keep: 0.5, seed }).unwrap();
+            let mut sector = [0; 512];
+            assert_eq!(content.read(&mut sector, 0).unwrap(), 512);
+            assert!(sector.iter().all(|&byte| byte == sector[0]));
+            seen.insert(sector[0]);
+        }
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_growing_file_in_memory_keeps_what_was_synced() {
+        for seed in 0..50 {
+            let mut content = Content::new(1, None);
+            content.write(0, &[1; 1000]).unwrap();
+            content.sync().unwrap();
+            content.write(1000, &[2; 1000]).unwrap();
+            content.truncate(1500).unwrap();
+            content.revert(Survive::Versions { keep: 0.5, seed }).unwrap();
+            let mut bytes = [9; 2000];
+            let count = content.read(&mut bytes, 0).unwrap();
+            assert!((1000..=1500).contains(&count), "{count} bytes");
+            assert!(bytes[..1000].iter().all(|&byte| byte == 1));
+            assert!(bytes[1000..count].iter().all(|&byte| byte == 0 || byte == 2));
+        }
+    }
+}

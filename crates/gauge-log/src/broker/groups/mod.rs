@@ -71,12 +71,16 @@ impl Groups {
         self.deadline_is_stale = true;
         match self.admit(&join, now) {
             Err((error, member_id)) => out.push(Delivery::Join(waiting, Joined::failed(error, &member_id))),
-            Ok(member_id) => self.admitted(join, member_id, waiting, now, out),
+            Ok(admitted) => self.admitted(join, admitted, waiting, now, out),
         }
     }
 
-    /// Decides under which member id a join goes on; the error comes with the id to answer with.
-    fn admit(&mut self, join: &Join<'_>, now: Instant) -> Result<String, (ErrorCode, String)> {
+    /// Decides under which member id a join goes on, and which one a static member had before; the error comes with the id to answer with.
+    fn admit(
+        &mut self,
+        join: &Join<'_>,
+        now: Instant,
+    ) -> Result<(String, Option<String>), (ErrorCode, String)> {
         let refused = |error| Err((error, join.member_id.to_owned()));
         if join.group.is_empty() {
             return refused(ErrorCode::InvalidGroupId);
@@ -133,10 +137,10 @@ impl Groups {
                 group.promised.insert(fresh_id.clone(), now + session);
                 return Err((ErrorCode::MemberIdRequired, fresh_id));
             }
-            return Ok(fresh_id);
+            return Ok((fresh_id, None));
         }
         if group.members.contains_key(join.member_id) || group.promised.remove(join.member_id).is_some() {
-            return Ok(join.member_id.to_owned());
+            return Ok((join.member_id.to_owned(), None));
         }
         refused(ErrorCode::UnknownMemberId)
     }
@@ -144,7 +148,7 @@ impl Groups {
     fn admitted(
         &mut self,
         join: Join<'_>,
-        id: String,
+        (id, former_id): (String, Option<String>),
         waiting: Waiting,
         now: Instant,
         out: &mut Vec<Delivery>,
@@ -161,11 +165,21 @@ impl Groups {
         let settled = match group.state {
             // A member that lost its answer asks again; nothing has changed for the others.
             State::CompletingRebalance => unchanged,
-            State::Stable => unchanged && !leads,
+            // A static member that comes back changes nothing for the others (KIP-345).
+            State::Stable => unchanged && (!leads || former_id.is_some()),
             State::Empty | State::PreparingRebalance => false,
         };
         if settled {
-            out.push(Delivery::Join(waiting, group.joined(&id)));
+            let mut joined = group.joined(&id);
+            if let (true, Some(former_id)) = (leads, former_id) {
+                // There is nothing to be assigned: it must not think that it leads.
+                joined.leader = former_id;
+                joined.members.clear();
+            }
+            if let Some(member) = group.members.get_mut(&id) {
+                member.expires = now + session;
+            }
+            out.push(Delivery::Join(waiting, joined));
             return;
         }
         group.protocol_type = join.protocol_type.to_owned();
@@ -407,6 +421,83 @@ impl Groups {
             {
                 member.sync = None;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAITING: Waiting = Waiting {
+        connection: ConnectionId { thread: 0, number: 1 },
+        correlation_id: 1,
+        version: 7,
+    };
+
+    fn join<'a>(member_id: &'a str, instance_id: &'a str) -> Join<'a> {
+        Join {
+            group: "g",
+            member_id,
+            instance_id: Some(instance_id),
+            client_id: "c",
+            session_timeout_ms: 10_000,
+            rebalance_timeout_ms: 10_000,
+            protocol_type: "consumer",
+            protocols: vec![("range".to_owned(), vec![1])],
+            id_required: true,
+        }
+    }
+
+    fn joined(deliveries: &[Delivery]) -> Vec<Joined> {
+        let of = |delivery: &Delivery| match delivery {
+            Delivery::Join(_, joined) => Some(joined.clone()),
+            Delivery::Sync(..) => None,
+        };
+        deliveries.iter().filter_map(of).collect()
+    }
+
+    #[test]
+    fn a_static_member_that_comes_back_gets_its_assignment_without_a_rebalance() {
+        for returning in ["one", "two"] {
+            let mut groups = Groups::new("p".to_owned());
+            let now = Instant::now();
+            let mut out = Vec::new();
+            groups.join(join("", "one"), WAITING, now, &mut out);
+            groups.join(join("", "two"), WAITING, now, &mut out);
+            let first = joined(&out)[0].member_id.clone();
+            groups.join(join(&first, "one"), WAITING, now, &mut out);
+            let generation = groups.get("g").unwrap().generation;
+            let group = groups.get("g").unwrap();
+            let leader = group.leader.clone().unwrap();
+            let assignments: Vec<(String, Vec<u8>)> = group
+                .members
+                .iter()
+                .map(|(id, member)| (id.clone(), member.instance_id.clone().unwrap().into_bytes()))
+                .collect();
+            groups.sync("g", &leader, None, generation, assignments, WAITING, &mut out);
+            assert_eq!(groups.get("g").unwrap().state, State::Stable);
+
+            out.clear();
+            groups.join(join("", returning), WAITING, now, &mut out);
+            let back = joined(&out).remove(0);
+            assert_eq!((back.error, back.generation), (ErrorCode::None, generation));
+            assert_ne!(back.leader, back.member_id);
+            out.clear();
+            let id = back.member_id;
+            groups.sync(
+                "g",
+                &id,
+                Some(returning),
+                generation,
+                Vec::new(),
+                WAITING,
+                &mut out,
+            );
+            let Delivery::Sync(_, synced) = &out[0] else {
+                panic!("a sync is answered by a sync");
+            };
+            assert_eq!(synced.assignment, returning.as_bytes());
         }
     }
 }
