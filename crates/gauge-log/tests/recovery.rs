@@ -208,8 +208,9 @@ fn damage_in_the_last_commit_but_one_is_not_taken_for_a_torn_tail() {
     let running = serve(settings(&directory.0, Durability::Fsync));
     let mut client = Client::connect(running.address);
     client.create_topic("t", 1);
+    assert_eq!(client.produce("t", 0, batch(&[value(0, 0, 3000)], None)), (0, 0));
     // Eight in flight: each commit takes what was appended while the one before it was written.
-    for sequence in 0..8 {
+    for sequence in 1..9 {
         let request = produce_request("t", 0, batch(&[value(0, sequence, 3000)], None));
         client.send(&request, 9).unwrap();
     }
@@ -237,7 +238,7 @@ fn damage_in_the_last_commit_but_one_is_not_taken_for_a_torn_tail() {
             let events = std::fs::read_to_string(directory.0.join("events")).unwrap();
             assert!(events.contains("\"damage\""), "the damage is not reported");
             let found = Client::connect(running.address).read_all("t", 0, 0);
-            assert_eq!(found.last().map(|(offset, _)| *offset), Some(7));
+            assert_eq!(found.last().map(|(offset, _)| *offset), Some(8));
             stop(running);
         }
     }
