@@ -215,7 +215,8 @@ impl Recovery<'_> {
     /// Begins a chunk where the journal began one, and behind a hole, in which the beginning of one may be lost.
     fn begin_chunk(&mut self, header: &Header, end: u64, is_behind_hole: bool) {
         let block = header.position / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
-        if !header.chunk_start && !(is_behind_hole && block >= end) && !self.chunks.is_empty() {
+        let is_lost_beginning = is_behind_hole && block >= end;
+        if !(header.chunk_start || is_lost_beginning || self.chunks.is_empty()) {
             return;
         }
         if let Some(last) = self.chunks.back_mut() {

@@ -372,6 +372,12 @@ impl History {
     }
 
     fn judge_starts(&mut self, seen: &Seen, is_forgiven: bool) -> Step {
+        // A partition whose making was lost may be made again.
+        let all = seen.topics.values();
+        let there: BTreeSet<Place> = all
+            .flat_map(|(id, partitions)| (0..partitions.len()).map(|index| (*id, index)))
+            .collect();
+        self.starts_seen.retain(|place, _| there.contains(place));
         for (name, (id, partitions)) in &seen.topics {
             for (index, partition) in partitions.iter().enumerate() {
                 let place = (*id, index);
