@@ -92,12 +92,10 @@ pub fn produce(shared: &Shared, topic: &str, partition: i32, batch: &[u8]) -> Re
         out.bytes(batch);
     };
     call(shared, (0, 7), body, |reader| {
-        (
-            reader.array(1)?,
-            reader.string()?,
-            reader.array(1)?,
-            reader.i32()?,
-        );
+        reader.array(1)?;
+        reader.string()?;
+        reader.array(1)?;
+        reader.i32()?;
         Ok((reader.i16()?, reader.i64()?))
     })
 }
@@ -123,7 +121,9 @@ pub fn create(
         out.bool(false);
     };
     call(shared, (19, 3), body, |reader| {
-        (reader.i32()?, reader.array(1)?, reader.string()?);
+        reader.i32()?;
+        reader.array(1)?;
+        reader.string()?;
         Ok((reader.i16()?, 0))
     })
 }
@@ -138,7 +138,9 @@ pub fn add_partitions(shared: &Shared, topic: &str, total: i32) -> Result<Answer
         out.bool(false);
     };
     call(shared, (37, 1), body, |reader| {
-        (reader.i32()?, reader.array(1)?, reader.string()?);
+        reader.i32()?;
+        reader.array(1)?;
+        reader.string()?;
         Ok((reader.i16()?, 0))
     })
 }
@@ -150,7 +152,9 @@ pub fn delete(shared: &Shared, topic: &str) -> Result<Answer, Full> {
         out.i32(1000);
     };
     call(shared, (20, 3), body, |reader| {
-        (reader.i32()?, reader.array(1)?, reader.string()?);
+        reader.i32()?;
+        reader.array(1)?;
+        reader.string()?;
         Ok((reader.i16()?, 0))
     })
 }
@@ -165,13 +169,11 @@ pub fn delete_records(shared: &Shared, topic: &str, partition: i32, offset: i64)
         out.i32(1000);
     };
     call(shared, (21, 1), body, |reader| {
-        (
-            reader.i32()?,
-            reader.array(1)?,
-            reader.string()?,
-            reader.array(1)?,
-            reader.i32()?,
-        );
+        reader.i32()?;
+        reader.array(1)?;
+        reader.string()?;
+        reader.array(1)?;
+        reader.i32()?;
         let low = reader.i64()?;
         Ok((reader.i16()?, low))
     })
@@ -197,12 +199,10 @@ pub fn commit_offset(
         out.nullable_string(Some("note"));
     };
     call(shared, (8, 2), body, |reader| {
-        (
-            reader.array(1)?,
-            reader.string()?,
-            reader.array(1)?,
-            reader.i32()?,
-        );
+        reader.array(1)?;
+        reader.string()?;
+        reader.array(1)?;
+        reader.i32()?;
         Ok((reader.i16()?, 0))
     })
 }
@@ -213,7 +213,9 @@ pub fn delete_group(shared: &Shared, group: &str) -> Result<Answer, Full> {
         out.string(group);
     };
     call(shared, (42, 1), body, |reader| {
-        (reader.i32()?, reader.array(1)?, reader.string()?);
+        reader.i32()?;
+        reader.array(1)?;
+        reader.string()?;
         Ok((reader.i16()?, 0))
     })
 }
@@ -240,12 +242,10 @@ pub fn list_offset(shared: &Shared, topic: &str, partition: i32, timestamp: i64)
         out.i64(timestamp);
     };
     call(shared, (2, 1), body, |reader| {
-        (
-            reader.array(1)?,
-            reader.string()?,
-            reader.array(1)?,
-            reader.i32()?,
-        );
+        reader.array(1)?;
+        reader.string()?;
+        reader.array(1)?;
+        reader.i32()?;
         let error = reader.i16()?;
         reader.i64()?;
         Ok((error, reader.i64()?))

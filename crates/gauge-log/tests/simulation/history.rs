@@ -1123,10 +1123,7 @@ impl History {
                     return wrong(format!("{topic}-{index} should not be there"));
                 };
                 for batch in &model.batches {
-                    let is_seen = seen
-                        .batches
-                        .iter()
-                        .any(|seen| *seen == (batch.base, batch.records, batch.number));
+                    let is_seen = seen.batches.contains(&(batch.base, batch.records, batch.number));
                     let is_hit = batch.range.0 < to && batch.range.1 > from;
                     let is_due = batch.base + batch.records > seen.start;
                     if is_due && !is_seen && !is_hit {
