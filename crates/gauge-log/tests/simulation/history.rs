@@ -786,7 +786,7 @@ impl History {
     }
 
     fn expire(&mut self) -> Step {
-        self.clock_ms += self.rng.i64(..4000);
+        self.clock_ms += self.rng.i64(0..4000);
         maintain::expire_topics(self.shared(), self.clock_ms);
         Ok(())
     }
