@@ -818,7 +818,10 @@ impl History {
             return Ok(());
         }
         let from = self.rng.i64(start..end);
-        let found = model::read(self.shared(), internal, &place, from).map_err(Stop::Wrong)?;
+        let found = match model::read(self.shared(), internal, &place, from) {
+            Err(_) if self.disk.was_planned() => return Err(Stop::Died),
+            found => found.map_err(Stop::Wrong)?,
+        };
         let wanted: Vec<_> = promised.map_or(Vec::new(), |partition| partition.from(from).collect());
         if found != wanted {
             return wrong(format!(
