@@ -4,6 +4,8 @@
 #   tools/fuzz.sh              all targets, FUZZ_SECONDS each (default 5), as many at once as there are cores
 #   tools/fuzz.sh TARGET...    these
 #
+# A run begins with the same random numbers each time, so that what fails, fails again; FUZZ_SEED=0 takes others.
+#
 # Works with stable Rust: the instrumentation is LLVM's own pass, and libFuzzer comes with the crate libfuzzer-sys. Parsers of the lab (lab-*) are
 # fuzzed by Atheris, which is libFuzzer for Python, in the environment that make has made.
 set -euo pipefail
@@ -45,7 +47,7 @@ run() {
     mkdir -p "corpus/$target" artifacts
     log=artifacts/$target.log
     FUZZ_TARGET=$target timeout --kill-after=10s "$((seconds + 120))" "${command[@]}" \
-        -max_total_time="$seconds" -timeout=5 -rss_limit_mb="$memory_mb" -max_len=65536 -artifact_prefix="artifacts/$target-" \
+        -seed="${FUZZ_SEED:-1}" -max_total_time="$seconds" -timeout=5 -rss_limit_mb="$memory_mb" -max_len=65536 -artifact_prefix="artifacts/$target-" \
         "corpus/$target" $(ls -d "seeds/$target" "regressions/$target" 2>/dev/null || true) >"$log" 2>&1 || status=$?
     local covered executed
     covered=$(grep -o 'cov: [0-9]*' "$log" | tail -1 | tr -dc 0-9 || true)
