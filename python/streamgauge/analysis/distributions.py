@@ -61,7 +61,7 @@ def line(at: Values, values: Values) -> tuple[float, float]:
 
     The error is right where deviations from the line are independent of each other.
     """
-    across, both, along = at - at.mean(), 0.0, 0.0
+    across = at - at.mean()
     spread = float(across @ across)
     if spread == 0.0:
         return 0.0, 0.0

@@ -20,8 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from scipy import special
-
+from streamgauge.analysis import distributions
 from streamgauge.analysis.estimates import CONFIDENCE
 
 MEDIAN_SPREAD, MEAN_SPREAD, TAIL_SPREAD, RATE_SPREAD = 0.07, 0.10, 0.33, 0.02
@@ -110,8 +109,8 @@ def weigh(bound: Bound, other: Sequence[float], base: Sequence[float] | None, pr
         value=math.exp(found),
         low=math.exp(found - half),
         high=math.exp(found + half),
-        beyond_chance=float(special.stdtr(freedom, -distance / error)),
-        within_chance=float(special.stdtr(freedom, distance / error)),
+        beyond_chance=distributions.student_above(distance / error, freedom),
+        within_chance=distributions.student_above(-distance / error, freedom),
         spread=spread,
         distance=abs(distance),
         sides=len(sides),
@@ -136,4 +135,4 @@ def _spread(sides: Sequence[Sequence[float]], freedom: int, prior: float) -> flo
 
 def _quantile(freedom: int) -> float:
     """Student's t that is exceeded with probability ONE_SIDED."""
-    return -float(special.stdtrit(freedom, ONE_SIDED))
+    return -distributions.student_quantile(ONE_SIDED, freedom)
