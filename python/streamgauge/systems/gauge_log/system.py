@@ -98,6 +98,7 @@ class GaugeLog(System):
     page: ClassVar[str] = "docs/reference-log.md"
     obtained: ClassVar[str] = "comes with streamgauge; the default, and the yardstick for the others"
     start_time: ClassVar[StartTime] = StartTime(one_node_s=1.0, nodes_s=1.0)
+    omb_workers: ClassVar[str | None] = None  # OMB's Kafka driver speaks to it.
     mechanisms: ClassVar[frozenset[str]] = wire.MECHANISMS
     cannot: ClassVar[Mapping[Feature, str]] = {
         Feature.NODES: "it is a yardstick for one machine: one node, one copy of a message",

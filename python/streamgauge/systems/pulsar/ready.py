@@ -27,9 +27,9 @@ def zookeeper_missing(layout: Layout) -> str | None:
     return None if answer == b"imok" else f"ZooKeeper to be ready (it says {answer!r})"
 
 
-def bookies_missing(layout: Layout) -> str | None:
-    """The first bookie that is not ready."""
-    for node, own in enumerate(layout.ports, start=1):
+def bookies_missing(layout: Layout, count: int) -> str | None:
+    """The first bookie of `count` that is not ready."""
+    for node, own in enumerate(layout.ports[:count], start=1):
         missing = bookie_missing(node, own)
         if missing is not None:
             return missing
