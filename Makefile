@@ -2,7 +2,7 @@
 # make test     all tests that a change must pass, Rust's and Python's (docs/testing.md)
 # make test-fast  those that start nothing, for the loop while writing: about a minute
 # make test-long  experiments and variants that take long; not part of make test
-# make lint     formatting, lints and types
+# make lint     formatting, lints, types and the layers of the lab
 # make format   format the sources
 # make build    set up .venv with both programs, streamgauge and gauge, and nothing else
 # make fuzz     feed every parser of what others send or write with inputs that find their way by coverage, a few seconds each (fuzz/README.md)
@@ -11,6 +11,7 @@
 # make sbom     list what the gauge binary and the lab are made of: dist/streamgauge.cdx.json (CycloneDX)
 # make chart    check the Helm chart and render it for its tests; needs helm
 # make test-kubernetes  tests on the cluster of KUBECONFIG (tests/test_kubernetes_real.py says what it needs); not part of make test
+# make new-system NAME=...  lay the skeleton of a system in a package of its own, in ./NAME-system or IN=DIRECTORY (docs/adding-a-system.md)
 # make clean    remove what make made (runs/ holds your measurements and stays)
 #
 # Variables: PYTHON (the Python that .venv is made with), ARGS (more arguments: make bench ARGS="--help", make test-python ARGS="-k packaging")
@@ -38,7 +39,7 @@ export PIP_USER := 0
 RUST_SOURCES := Cargo.toml Cargo.lock .cargo/config.toml $(shell find crates)
 PACKAGE_SOURCES := pyproject.toml README.md $(shell find streamgauge.data)
 
-.PHONY: help bench build test test-rust test-python test-fast test-long test-kubernetes chart fuzz lock audit sbom lint format clean machine-build machine-lint machine-bench machine-test
+.PHONY: help bench build test test-rust test-python test-fast test-long test-kubernetes chart fuzz lock audit sbom lint format clean new-system machine-build machine-lint machine-bench machine-test
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -74,6 +75,11 @@ lock:
 audit:
 	tools/audit.sh
 
+NAME =
+IN = $(NAME)-system
+new-system: machine-build
+	@"$$(tools/prepare-machine.sh python)" tools/new_system.py "$(NAME)" "$(IN)"
+
 sbom: $(VENV)/.made
 	@mkdir -p dist
 	$(BIN)/python tools/sbom.py > dist/streamgauge.cdx.json
@@ -85,6 +91,7 @@ lint: machine-lint $(VENV)/.dependencies $(VENV)/.tools
 	@tools/timed "ruff format" $(BIN)/ruff format --check .
 	@tools/timed "ruff check" $(BIN)/ruff check .
 	@tools/timed "mypy" $(BIN)/mypy
+	@tools/timed "import-linter" env PYTHONPATH=python $(BIN)/lint-imports --no-cache
 
 format: machine-lint $(VENV)/.tools
 	cargo fmt --all

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from gauge_client import Gauge, Trial, gauge
 from peers import Cost, JavaTools, Librdkafka
-from streamgauge.systems.base import SystemRequest
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.registry import systems
 
 PARTITIONS = 16

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gauge_client import gauge
-from streamgauge.fleet.binary import find_gauge
+from streamgauge.vocabulary.gauge_binary import find_gauge
 
 PERCENTILES = (50.0, 99.0, 99.9)
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from peers import Cost, run
-from streamgauge.systems import maven
-from streamgauge.systems.cache import Cache
-from streamgauge.systems.java import find_java
+from streamgauge.systems.support import maven
+from streamgauge.systems.support.cache import Cache
+from streamgauge.systems.support.java import find_java
 
 PERF_TEST = maven.Artifact("com.rabbitmq", "perf-test", "2.22.1")
 UNCONFIRMED_MSGS = 4000

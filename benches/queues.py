@@ -22,7 +22,8 @@ from pathlib import Path
 from gauge_client import MEASURE_AFTER_S, Gauge, gauge_for
 from peers import Cost
 from queue_peers import GoClient, PerfTest, PulsarPerf
-from streamgauge.systems.base import RunningSystem, SystemRequest
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.base import RunningSystem
 from streamgauge.systems.registry import systems
 from wire import Tap
 

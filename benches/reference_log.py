@@ -25,9 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gauge_client import Gauge, gauge
-from streamgauge.fleet.binary import find_gauge
-from streamgauge.systems.base import Level, RunningSystem, System, SystemRequest
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.base import RunningSystem, System
 from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.gauge_binary import find_gauge
+from streamgauge.vocabulary.levels import Level
 
 ROOT = Path(__file__).resolve().parent.parent
 DRIVE = ROOT / "target" / "release" / "examples" / "drive"

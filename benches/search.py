@@ -38,7 +38,7 @@ def search(directory: Path, limit_mb_s: float, width: float) -> dict[str, Any]:
     command = [
         sys.executable,
         "-c",
-        "from streamgauge.cli import main; main()",
+        "from streamgauge.cli.app import main; main()",
         "run",
         "w.yaml",
         "--system",

@@ -31,13 +31,12 @@ class Target:
 
 def targets() -> dict[str, Target]:
     """All of them, by name. The lab is imported here, so that it can be instrumented before."""
-    from streamgauge.analysis.histograms import decode, encode, recorded
-    from streamgauge.fleet.messages import Interval
+    from streamgauge.model.checked_study import parse_study
     from streamgauge.model.durability_study import parse_durability_study
+    from streamgauge.model.messages import Interval
     from streamgauge.model.resolve import read_workload
     from streamgauge.model.result import Manifest, TrialResult
     from streamgauge.model.result_columns import INTERVAL_COLUMNS
-    from streamgauge.model.study import parse_study
     from streamgauge.model.system_file import SystemOverrides, choose_systems
     from streamgauge.report.foreign import read_omb
     from streamgauge.store.context import TrialContext
@@ -45,6 +44,7 @@ def targets() -> dict[str, Target]:
     from streamgauge.store.parquet import read_rows
     from streamgauge.store.tables import interval_rows
     from streamgauge.systems.registry import systems
+    from streamgauge.vocabulary.histograms import decode, encode, recorded
 
     known = systems()
     place = Path(tempfile.mkdtemp(prefix="fuzz-lab-"))
@@ -103,9 +103,9 @@ def targets() -> dict[str, Target]:
     models = {"lab-results": TrialResult, "lab-manifests": Manifest, "lab-contexts": TrialContext}
     return {
         "lab-workloads": Target(of_file(lambda path: read_workload(str(path)), "workload.yaml"), shipped("workloads")),
-        "lab-studies": Target(lambda data: parse_study(text(data), FILE), shipped("studies")),
+        "lab-studies": Target(lambda data: parse_study(text(data), FILE, known), shipped("studies")),
         "lab-durability-studies": Target(
-            lambda data: parse_durability_study(text(data), FILE), shipped("studies/experiments")
+            lambda data: parse_durability_study(text(data), FILE, known), shipped("studies/experiments")
         ),
         "lab-systems": Target(
             of_file(lambda path: choose_systems(str(path), SystemOverrides(), known), "system.yaml"), as_json(system)
@@ -126,7 +126,7 @@ def targets() -> dict[str, Target]:
 
 def run(target: Target, data: bytes) -> None:
     """One input. Raises what is a finding."""
-    from streamgauge.model.errors import InputError
+    from streamgauge.vocabulary.errors import InputError
 
     try:
         target.run(data)

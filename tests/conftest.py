@@ -15,10 +15,11 @@ from lanes import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from quiet import Witness, note_disturbance
 from quiet import pytest_terminal_summary as pytest_terminal_summary
 from skips import pytest_configure as pytest_configure
-from streamgauge.fleet.base import FleetFailure
-from streamgauge.fleet.binary import find_gauge
-from streamgauge.systems.base import RunningSystem, SystemRequest
-from streamgauge.systems.rabbitmq import RabbitMq
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.base import RunningSystem
+from streamgauge.systems.rabbitmq.system import RabbitMq
+from streamgauge.vocabulary.errors import FleetFailure
+from streamgauge.vocabulary.gauge_binary import find_gauge
 
 
 @pytest.fixture(scope="session")

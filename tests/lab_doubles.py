@@ -9,27 +9,28 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from streamgauge.fleet.children import start_child, stop_child
-from streamgauge.systems import registry
+from streamgauge.model.feature import Feature, StartTime
+from streamgauge.model.security import secured, told
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems import names, registry
 from streamgauge.systems.base import (
     Describe,
     Progress,
     ReadBack,
     RunningSystem,
     System,
-    SystemFailure,
-    SystemInputError,
     SystemProcess,
-    SystemRequest,
     TopicPlan,
 )
-from streamgauge.systems.certificates import Certificates, for_nodes, forget, security_of
-from streamgauge.systems.network import ON_LOOPBACK
-from streamgauge.systems.security import secured, told
+from streamgauge.systems.support.certificates import Certificates, for_nodes, forget, security_of
+from streamgauge.systems.support.network import ON_LOOPBACK
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
 
 BROKER = """
 import socket, sys
@@ -117,7 +118,10 @@ class DoubleSystem(System):
     protocol: ClassVar[str] = "double"
     default_version: ClassVar[str] = "1"
     option_keys: ClassVar[frozenset[str]] = frozenset({"fault", "goes_on", "start_s"})
-    encrypts: ClassVar[bool] = True
+    page: ClassVar[str] = "docs/testing.md"
+    obtained: ClassVar[str] = "a script"
+    start_time: ClassVar[StartTime] = StartTime(one_node_s=1.0, nodes_s=1.0)
+    cannot: ClassVar[Mapping[Feature, str]] = dict.fromkeys(set(Feature) - {Feature.TLS}, "it is a double")
     mechanisms: ClassVar[frozenset[str]] = frozenset({"plain"})
 
     def check(self, request: SystemRequest) -> None:
@@ -165,13 +169,14 @@ class DoubleSystem(System):
 
 def install_double() -> None:
     """Makes the double the only system there is."""
-    registry.systems = lambda: {"double": DoubleSystem()}
+    names.declared = lambda: [EntryPoint("double", "lab_doubles:DoubleSystem", names.GROUP)]
+    registry.systems.cache_clear()
 
 
 def main() -> None:
     """The `streamgauge` program with the double as its only system."""
     install_double()
-    from streamgauge.cli import main as program
+    from streamgauge.cli.app import main as program
 
     program()
 

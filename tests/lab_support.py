@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-MAIN = "from streamgauge.cli import main; main()"
+MAIN = "from streamgauge.cli.app import main; main()"
 
 
 def lab(

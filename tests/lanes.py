@@ -54,6 +54,10 @@ LAB = (
 
 GROUPS = (
     ("pulsar", "test_interop_pulsar.py::*"),
+    *(
+        (f"conformance of {name}", f"test_conformance.py::{name}::*")
+        for name in ("TestGaugeLog", "TestKafka", "TestNats", "TestPulsar", "TestRabbitMq")
+    ),
     ("kafka", "test_systems_kafka.py::*"),
     ("rabbitmq", "test_interop_rabbitmq*.py::*"),
     ("rabbitmq", "test_rabbitmq_refusals.py::*"),

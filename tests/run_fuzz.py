@@ -22,7 +22,7 @@ from streamgauge.store.context import TrialContext
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.lab import Lab, claim
 from streamgauge.store.ours import state_directory
-from streamgauge.store.study import write_plan
+from streamgauge.store.plan_file import write_plan
 
 GC_LINE = '[2026-09-21T14:13:21.000+0000] Safepoint "G1CollectForAllocation", Time since last: 1 ns, Total: 5000000 ns\n'
 KINDS = ("complete", "killed", "study", "durability", "imported")

@@ -24,9 +24,9 @@ from streamgauge.analysis.raw_trial import RawTrial
 from streamgauge.analysis.trial import analyse
 from streamgauge.model.result import Durability, Manifest, OnOff, Phase, TrialResult
 from streamgauge.model.result_asked import WorkloadResult
-from streamgauge.model.result_base import Level
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.model.result_machine import Lane
+from streamgauge.vocabulary.levels import Level
 
 Samples = npt.NDArray[np.int64]
 STARTED_UNIX_MS = 1_790_000_000_000

@@ -10,8 +10,8 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
-from streamgauge.systems import nats_server
 from streamgauge.systems.base import Describe, RunningSystem
+from streamgauge.systems.nats import server as nats_server
 
 NATS_LAUNCH = nats_server.Launch(
     version="2.15.2",

@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 from lab_support import lab
+from streamgauge.model.checked_study import experiment_study_names, read_study, study_names
 from streamgauge.model.document import parse_document
 from streamgauge.model.durability_study import read_durability_study
-from streamgauge.model.errors import InputError
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
-from streamgauge.model.study import experiment_study_names, read_study, study_names
+from streamgauge.model.study_trust import refuse_untrusted_study
 from streamgauge.model.system_file import SystemOverrides, choose_systems
-from streamgauge.model.trust import Trust, refuse_untrusted_study
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.model.trust import Trust
 from streamgauge.systems import standalone
-from streamgauge.systems.base import SystemInputError, SystemRequest
-from streamgauge.systems.kafka import Kafka
+from streamgauge.systems.kafka.system import Kafka
 from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.errors import InputError, SystemInputError
 
 CODE = [
     "-javaagent:/tmp/x.jar",
@@ -216,12 +217,12 @@ def test_a_file_to_trust_must_be_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", study_names())
 def test_studies_that_ship_need_no_trust(name: str) -> None:
-    refuse_untrusted_study(read_study(name), Trust())
+    refuse_untrusted_study(read_study(name, systems()), Trust(), systems())
 
 
 @pytest.mark.parametrize("name", experiment_study_names())
 def test_experiments_that_ship_need_no_trust(name: str) -> None:
-    study = read_durability_study(name)
+    study = read_durability_study(name, systems())
     assert study is not None
     assert not study.trusted
 
@@ -317,14 +318,16 @@ def test_a_study_file_is_code_only_when_it_is_trusted(gauge: Path, tmp_path: Pat
 
 def resumable(directory: Path, **changes: Any) -> Path:
     """A run of somebody's study, of which nothing is done yet, with other options than its study has."""
+    from streamgauge.model.checked_study import parse_study
     from streamgauge.model.scaling import Machine
-    from streamgauge.model.study import parse_study
     from streamgauge.model.study_plan import Wishes, plan_study
     from streamgauge.store.directory import RunDirectory
-    from streamgauge.store.study import write_plan
+    from streamgauge.store.plan_file import write_plan
 
     plan = plan_study(
-        parse_study(STUDY, "theirs.yaml"), Wishes("quick", 1, None, (), None, {}), Machine(2, 8 << 30, None)
+        parse_study(STUDY, "theirs.yaml", systems()),
+        Wishes("quick", 1, None, (), None, {}),
+        Machine(2, 8 << 30, None),
     )
     cells = [cell.model_copy(update={"options": changes}) for cell in plan.cells]
     run = RunDirectory.create(directory / "runs", "theirs-quick")
@@ -361,8 +364,8 @@ def test_cells_of_experiments_are_judged_at_their_line() -> None:
     )
     document = parse_document(text, "x.yaml")
     with pytest.raises(InputError, match=r"^x.yaml:10: jvm_flags\[0\]: "):
-        resolve(document)
-    assert resolve(document, trusted=True).choice("one", systems()).request.trusted
+        resolve(document, systems())
+    assert resolve(document, systems(), trusted=True).choice("one", systems()).request.trusted
 
 
 @pytest.mark.server

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from streamgauge.analysis.histograms import Histogram, merge, merge_encoded
+from streamgauge.vocabulary.histograms import Histogram, merge, merge_encoded
 
 RATE = 5_000
 DURATION_S = 12
@@ -32,7 +32,7 @@ ABOVE_MS = (100, 500, 900)
 # tenth of a core for the rate itself.
 CATCHES_UP = 2
 pytestmark = pytest.mark.usefixtures("one_probe")
-LAB = [sys.executable, "-c", "from streamgauge.cli import main; main()"]
+LAB = [sys.executable, "-c", "from streamgauge.cli.app import main; main()"]
 
 
 def events(path: Path, lab: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:

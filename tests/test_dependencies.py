@@ -35,7 +35,11 @@ def imported() -> set[str]:
 
 def test_what_is_installed_to_run_is_what_is_imported() -> None:
     extras = names(
-        PROJECT["optional-dependencies"]["pandas"] + PROJECT["optional-dependencies"]["kubernetes"]
+        [
+            line
+            for extra in ("pandas", "kubernetes", "conformance")
+            for line in PROJECT["optional-dependencies"][extra]
+        ]
     )
     wanted = names(PROJECT["dependencies"])
     found = imported()

@@ -62,7 +62,7 @@ def test_a_line_without_deviations_has_no_error() -> None:
 def test_the_lab_starts_without_scipys_statistics() -> None:
     """They take a second of CPU at every start."""
     code = (
-        "import sys, streamgauge.runner.run, streamgauge.report.run, streamgauge.cli.execute; "
+        "import sys, streamgauge.runner.run, streamgauge.report.run, streamgauge.cli.carry_out; "
         "sys.exit('scipy.stats' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

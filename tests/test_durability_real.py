@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from lab_support import lab
-from streamgauge.systems import network, powercut
+from streamgauge.systems.support import network, powercut
 
 needs_namespaces = pytest.mark.skipif(network.missing() is not None, reason=str(network.missing()))
 needs_fuse = pytest.mark.skipif(powercut.missing() is not None, reason=str(powercut.missing()))

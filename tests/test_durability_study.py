@@ -12,6 +12,7 @@ from run_fuzz import mark_killed
 from streamgauge.analysis.durability import judged
 from streamgauge.analysis.statements import answers
 from streamgauge.cli import study_durability
+from streamgauge.model.checked_study import experiment_study_names
 from streamgauge.model.durability import (
     Account,
     Conditions,
@@ -23,17 +24,16 @@ from streamgauge.model.durability import (
     Slope,
 )
 from streamgauge.model.durability_study import disputed, parse_durability_study, read_durability_study
-from streamgauge.model.errors import InputError
 from streamgauge.model.result import Durability
-from streamgauge.model.study import experiment_study_names
 from streamgauge.model.trust import NOBODY, Trust
 from streamgauge.report import durability_answers
 from streamgauge.report.pages import render
 from streamgauge.runner.durability.run import DurabilityPlan, DurabilityRun
 from streamgauge.runner.observer import Observer
-from streamgauge.store.recover import KILLED_EXPERIMENTS
-from streamgauge.store.study import sealed
+from streamgauge.runner.recover import KILLED_EXPERIMENTS
+from streamgauge.store.plan_file import sealed
 from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.errors import InputError
 
 FLUSHES, COVERS, LOSES, FASTER, SLOW, AS_SAFE = 0, 4, 5, 3, 2, 6
 """Places of the statements in the file."""
@@ -54,7 +54,7 @@ statements:
 
 def result(name: str, disks: int = 1, lost: int = 0, **others: object) -> DurabilityResult:
     """A cell on one node whose cuts lost so much each."""
-    cell = disputed().written.cells[name]
+    cell = disputed(systems()).written.cells[name]
     count = cell.nodes
     cuts = [
         Cut(
@@ -117,18 +117,18 @@ def pace(p50: float, p99: float = 9.0, share: float = 1.0) -> Pace:
 
 
 def verdict(place: int, *results: DurabilityResult) -> tuple[str, str]:
-    found = answers(disputed().written, results)[place]
+    found = answers(disputed(systems()).written, results)[place]
     return found.verdict, found.why
 
 
 def test_what_ships_is_sound_and_all_disputed_statements_have_a_source() -> None:
     assert experiment_study_names() == ["durability"]
     for name in experiment_study_names():
-        study = read_durability_study(name)
+        study = read_durability_study(name, systems())
         assert study is not None
         assert {cell.system for cell in study.written.cells.values()} <= set(systems())
         assert all(statement.by and statement.link for statement in study.written.statements)
-    assert read_durability_study("kesque-2019") is None
+    assert read_durability_study("kesque-2019", systems()) is None
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_what_ships_is_sound_and_all_disputed_statements_have_a_source() -> None
 )
 def test_what_is_wrong_in_a_file_is_told_with_its_line(old: str, new: str, told: str) -> None:
     with pytest.raises(InputError) as error:
-        parse_durability_study(TEXT.replace(old, new), "small.yaml")
+        parse_durability_study(TEXT.replace(old, new), "small.yaml", systems())
     assert told in str(error.value)
     assert "small.yaml:" in str(error.value)
 
@@ -232,7 +232,7 @@ def test_every_statement_is_answered_in_print_and_the_other_runs_answer_theirs()
     found = DurabilityReport(results=[result("kafka-default", disks=0, lost=3)])
     told = durability_answers.answered(found)
     assert [answer.written.statement for answer in told] == [
-        disputed().written.statements[place].statement for place in (LOSES, AS_SAFE)
+        disputed(systems()).written.statements[place].statement for place in (LOSES, AS_SAFE)
     ]
     text = io.StringIO()
     durability_answers.print_answers(told, Console(file=text, width=150))
@@ -256,25 +256,27 @@ def request(out: Path, **others: object) -> study_durability.Request:
 
 
 def test_a_plan_says_what_is_left_out_and_why(tmp_path: Path) -> None:
-    plan = study_durability._plan(disputed(), request(tmp_path, only="gauge-log-*,nats-default"))
-    assert set(plan.cells) | set(plan.left_out) == set(disputed().written.cells)
+    plan = study_durability._plan(disputed(systems()), request(tmp_path, only="gauge-log-*,nats-default"))
+    assert set(plan.cells) | set(plan.left_out) == set(disputed(systems()).written.cells)
     assert plan.cells[:2] == ["gauge-log-fsync", "gauge-log-async"]
     assert plan.left_out["kafka-default"] == "not among --only"
-    quick = study_durability._plan(disputed(), request(tmp_path))
+    quick = study_durability._plan(disputed(systems()), request(tmp_path))
     assert quick.cuts == 2
     assert quick.left_out["nats-always"] == "no statement needs them"
-    needed = {name for statement in disputed().written.statements for name in statement.cells}
+    needed = {name for statement in disputed(systems()).written.statements for name in statement.cells}
     assert not needed & {name for name, why in quick.left_out.items() if "statement" in why}
     with pytest.raises(InputError, match="no such cell"):
-        study_durability._plan(disputed(), request(tmp_path, only="kafak"))
+        study_durability._plan(disputed(systems()), request(tmp_path, only="kafak"))
 
 
 def test_a_study_goes_on_with_the_cells_that_have_no_end(tmp_path: Path) -> None:
-    asked = study_durability._plan(disputed(), request(tmp_path, only="gauge-log-*,kafka-default"))
+    asked = study_durability._plan(disputed(systems()), request(tmp_path, only="gauge-log-*,kafka-default"))
     plan = DurabilityPlan(
         name="durability-quick",
         command=("streamgauge",),
-        choices=tuple(disputed().choice(name, systems()) for name in ("gauge-log-fsync", "gauge-log-async")),
+        choices=tuple(
+            disputed(systems()).choice(name, systems()) for name in ("gauge-log-fsync", "gauge-log-async")
+        ),
         experiments=("cuts",),
         cuts=1,
         quick=True,

@@ -17,7 +17,6 @@ from streamgauge.analysis.intervals import Series, Window
 from streamgauge.analysis.lateness import lateness
 from streamgauge.analysis.tail import stops
 from streamgauge.analysis.trial import analyse
-from streamgauge.model.errors import InputError
 from streamgauge.model.result_base import Latency
 from streamgauge.model.result_columns import RESOURCE_COLUMNS
 from streamgauge.model.result_machine import Limits, Share, Thread
@@ -26,6 +25,7 @@ from streamgauge.report.explain import sentences
 from streamgauge.runner.disk_stats import disk_name, read_disk
 from streamgauge.runner.thread_stats import busiest, read_threads
 from streamgauge.store.query import ask, describe
+from streamgauge.vocabulary.errors import InputError
 
 
 def share(name: str, value: float) -> Share:
@@ -234,9 +234,9 @@ def test_sql_over_all_runs(runs: Path) -> None:
 
 def test_runs_as_frames(runs: Path) -> None:
     pytest.importorskip("pandas")
-    import streamgauge
+    from streamgauge import frames
 
-    run = streamgauge.load(runs / "20260921-141320-sample")
+    run = frames.load(runs / "20260921-141320-sample")
     assert len(run.trials) == len(run.results) >= 2
     assert float(run.trials["publish_ms_p99"].iloc[0]) == run.results[0].publish_ms.p99
     series = run.series
@@ -249,6 +249,6 @@ def test_runs_as_frames(runs: Path) -> None:
         run.histogram(1).percentile(99.0) or 0, (run.results[0].publish_ms.p99 or 0) * 1e6, rtol=1e-3
     )
     with pytest.raises(InputError, match="no run"):
-        streamgauge.load("nothing", runs)
+        frames.load("nothing", runs)
     with pytest.raises(InputError, match="no metric 'x'"):
         run.histogram(1, "x")

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow.parquet as parquet
 import pytest
 from sample_run import KAFKA, LOG, workload, write_run
-from streamgauge.model.errors import InputError
 from streamgauge.model.result import TrialResult
 from streamgauge.report import export
 from streamgauge.report.foreign import read_omb
+from streamgauge.vocabulary.errors import InputError
 
 OMB_SCALAR = {
     "workload",

@@ -9,14 +9,13 @@ import pytest
 from streamgauge.analysis.acks import Acks
 from streamgauge.analysis.durability import conclude, finding, needed, slopes, summaries
 from streamgauge.model.durability import Cut, Dose, DoseResponse, Slope, Stop
-from streamgauge.model.errors import InputError
 from streamgauge.model.fault import describe, read_faults
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.runner.faults import FaultLeg
-from streamgauge.systems.base import SystemFailure, SystemInputError
-from streamgauge.systems.nats_server import leader_of
-from streamgauge.systems.parts import Part, choose, on_same_nodes
+from streamgauge.systems.base.parts import Part, choose, on_same_nodes
+from streamgauge.systems.nats.server import leader_of
+from streamgauge.vocabulary.errors import InputError, SystemFailure, SystemInputError
 
 
 def test_faults_are_read_in_the_order_of_their_times() -> None:

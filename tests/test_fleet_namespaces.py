@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from lab_support import lab, reference_log
-from streamgauge.systems import gauge_log
+from streamgauge.systems.gauge_log import system as gauge_log
 
 HERE = "10.213.7.1"
 BRIDGE = "sgtest-br"

@@ -13,8 +13,8 @@ from typing import Any
 import lab_support
 import psutil
 import pytest
-from streamgauge.fleet.base import FleetFailure
-from streamgauge.fleet.binary import find_gauge
+from streamgauge.vocabulary.errors import FleetFailure
+from streamgauge.vocabulary.gauge_binary import find_gauge
 
 WORKLOAD = """\
 name: shared

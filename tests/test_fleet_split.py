@@ -11,9 +11,9 @@ from streamgauge.fleet.choice import choose_fleet
 from streamgauge.fleet.clocks import fit
 from streamgauge.fleet.crew_rows import Lineup
 from streamgauge.fleet.hosts import read_hosts
-from streamgauge.fleet.messages import Intervals
 from streamgauge.fleet.split import Capacity, Role, assign_roles, deal, split
-from streamgauge.model.errors import InputError
+from streamgauge.model.messages import IntervalsPage
+from streamgauge.vocabulary.errors import InputError
 
 BOTH: frozenset[Role] = frozenset({"producers", "consumers"})
 
@@ -93,9 +93,9 @@ def test_intervals_come_when_all_have_them_and_backlogs_are_of_the_whole() -> No
     lineup = Lineup()
     lineup.join("sends")
     lineup.join("receives")
-    lineup.add("sends", Intervals(next=2, intervals=[row(0, 10, None), row(1, 10, None)]))
+    lineup.add("sends", IntervalsPage(next=2, intervals=[row(0, 10, None), row(1, 10, None)]))
     assert lineup.take(0).intervals == []
-    lineup.add("receives", Intervals(next=1, intervals=[row(0, 0, 7)]))
+    lineup.add("receives", IntervalsPage(next=1, intervals=[row(0, 0, 7)]))
     first = lineup.take(0)
     assert first.next == 1
     assert [one["worker"] for one in first.intervals] == ["sends", "receives"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,13 +21,14 @@ from streamgauge.analysis.judgement import ONE_SIDED, TAIL_SPREAD, Bound, Outcom
 from streamgauge.analysis.match import ambiguity, differences_text, match
 from streamgauge.analysis.trial import analyse
 from streamgauge.cli.app import run as program
-from streamgauge.model.errors import InputError
-from streamgauge.model.exit_status import MEANINGS, PRECEDENCE, ExitStatus, most_urgent
 from streamgauge.model.gate import read_gates
 from streamgauge.model.result import TrialResult
-from streamgauge.model.result_figures import check_figure, figure, known_figures, title_of, unit_of
 from streamgauge.report.gates import explanation, junit, markdown
 from streamgauge.runner.run import status_of as status_of_trials
+from streamgauge.systems import names, registry
+from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.exit_status import MEANINGS, PRECEDENCE, ExitStatus, most_urgent
+from streamgauge.vocabulary.figures import RESULT_FIGURES, check_figure, figure, title_of, unit_of
 
 VALUES = st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=6)
 ORDER = {Outcome.failed: 0, Outcome.undecided: 1, Outcome.passed: 2}
@@ -275,7 +276,7 @@ def test_the_help_lists_the_statuses(command: list[str], capsys: pytest.CaptureF
 
 
 def test_figures_have_two_spellings_a_title_and_a_unit() -> None:
-    known = known_figures()
+    known = RESULT_FIGURES
     assert len({name.replace(".", "_") for name in known}) == len(known)
     assert check_figure("publish_ms_p99") == check_figure("publish_ms.p99") == "publish_ms.p99"
     assert check_figure("cpu_system_us_per_msg") == "cpu.system_us_per_msg"
@@ -288,7 +289,7 @@ def test_figures_have_two_spellings_a_title_and_a_unit() -> None:
 
 
 def test_every_figure_that_is_offered_can_be_looked_up(sample: TrialResult) -> None:
-    for name in known_figures():
+    for name in RESULT_FIGURES:
         found = figure(sample, name)
         assert found is None or isinstance(found, float)
     with pytest.raises(InputError, match="no figure"):
@@ -455,11 +456,12 @@ def test_history_leaves_invalid_runs_out_of_its_judgement(
 
 
 @pytest.fixture
-def double(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streamgauge.systems import registry
-
-    monkeypatch.setattr(registry, "systems", registry.systems)
-    install_double()
+def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as changed:
+        changed.setattr(names, "declared", names.declared)
+        install_double()
+        yield
+    registry.systems.cache_clear()
 
 
 @pytest.mark.usefixtures("double")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
-from streamgauge.systems.java import find_java
-from streamgauge.systems.kafka import Kafka
+from streamgauge.systems.kafka.system import Kafka
+from streamgauge.systems.support.java import find_java
 
 
 @pytest.fixture

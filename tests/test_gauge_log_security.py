@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from lab_support import reference_log
-from streamgauge.systems.java import find_java
-from streamgauge.systems.kafka import Kafka
+from streamgauge.systems.kafka.system import Kafka
+from streamgauge.systems.support.java import find_java
 
 PASSWORD = "correct horse battery"
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
 from sample_run import encode
-from streamgauge.analysis.histograms import HistogramError, decode, empty, merge, merge_encoded, rank_of
-from streamgauge.analysis.percentiles import Beyond, curve, latency
+from streamgauge.model.percentiles import Beyond, curve, latency
+from streamgauge.vocabulary.histograms import HistogramError, decode, empty, merge, merge_encoded, rank_of
 
 
 def reference(values: list[int], digits: int = 3, highest: int = 3_600_000_000_000) -> HdrHistogram:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from streamgauge.fleet.base import Worker
 from streamgauge.fleet.local import LocalFleet
-from streamgauge.systems.base import RunningSystem, SystemRequest
-from streamgauge.systems.pulsar import Pulsar
-from streamgauge.systems.pulsar_cluster import RunningPulsar
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.base import RunningSystem
+from streamgauge.systems.pulsar.cluster import RunningPulsar
+from streamgauge.systems.pulsar.system import Pulsar
 
 pulsar = pytest.importorskip("pulsar")
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(400)]

@@ -13,7 +13,7 @@ from rabbitmq_support import BODY, PARTITIONS, run, run_and_count, trial
 from streamgauge.fleet.base import Worker
 from streamgauge.fleet.local import LocalFleet
 from streamgauge.systems.base import RunningSystem
-from streamgauge.systems.rabbitmq import installed_version
+from streamgauge.systems.rabbitmq.system import installed_version
 
 pika = pytest.importorskip("pika")
 rstream = pytest.importorskip("rstream")

@@ -25,7 +25,7 @@ from streamgauge.fleet.kubernetes.api import Cluster, ClusterError
 from streamgauge.fleet.kubernetes.placed import identity_in, make_identity
 from streamgauge.fleet.kubernetes.pods import PodState
 from streamgauge.fleet.kubernetes.settings import read_settings
-from streamgauge.model.errors import InputError
+from streamgauge.vocabulary.errors import InputError
 
 FULL = """\
 image: registry.example.org/streamgauge-worker:0.1.0

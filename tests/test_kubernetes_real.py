@@ -28,11 +28,11 @@ from urllib.parse import urlsplit
 import lab_support
 import pytest
 from kubernetes_support import official_client
-from streamgauge.fleet.binary import find_gauge
 from streamgauge.fleet.kubernetes import leftovers
 from streamgauge.fleet.kubernetes.api import Cluster
 from streamgauge.fleet.kubernetes.objects import MANAGED_BY
 from streamgauge.fleet.kubernetes.placed import make_identity
+from streamgauge.vocabulary.gauge_binary import find_gauge
 from test_kubernetes_chart import rendered
 
 WANTED = "STREAMGAUGE_KUBERNETES"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from lab_support import lab
-from streamgauge.fleet.messages import Interval
+from streamgauge.model.messages import Interval
 from streamgauge.model.resolve import read_workload
-from streamgauge.model.sizes import SIZES, SizeSpread, parse_message_size
 from streamgauge.runner.request import topic_names, trial_request
 from streamgauge.runner.warm_up import WINDOW, WarmUp
+from streamgauge.vocabulary.sizes import SIZES, SizeSpread, parse_message_size
 from test_lab_model import problems, write
 from test_lab_real import call, measured, result_of
 

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lab_doubles import DoubleSystem
-from streamgauge.model.errors import InputError
 from streamgauge.model.library import library_names, shipped_text
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.result_asked import SearchAsked
 from streamgauge.model.system_file import SystemOverrides, choose_systems
-from streamgauge.model.units import format_duration, parse_duration, parse_rate, parse_size
 from streamgauge.model.workload import Workload
+from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.units import format_duration, parse_duration, parse_rate, parse_size
 
 OMB = """\
 name: 1 topic / 16 partitions / 1kb

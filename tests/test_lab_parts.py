@@ -17,22 +17,23 @@ from gauge_double import entry
 from hdrh.histogram import HdrHistogram
 from lab_doubles import DoubleSystem
 from pydantic import BaseModel
-from streamgauge.fleet.base import FleetFailure
-from streamgauge.fleet.binary import find_gauge
 from streamgauge.fleet.children import start_child, stop_child
-from streamgauge.model.errors import InputError
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.model.system_file import SystemChoice
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.phases import PhaseLog
 from streamgauge.runner.plan import order_trials
 from streamgauge.runner.request import topic_names, trial_request
 from streamgauge.runner.resources import ResourceSampler, Watched
-from streamgauge.store.files import LineWriter, read_lines, rescue_logs, tail, write_atomically
+from streamgauge.store.files import LineWriter, read_lines, tail, write_atomically
 from streamgauge.store.tables import write_intervals, write_resources
-from streamgauge.systems.base import SystemRequest
+from streamgauge.systems.base import System
+from streamgauge.vocabulary.errors import FleetFailure, InputError
+from streamgauge.vocabulary.files import rescue_logs
+from streamgauge.vocabulary.gauge_binary import find_gauge
 
 
 def interval(index: int) -> dict[str, Any]:
@@ -151,7 +152,7 @@ def test_a_process_that_ends_is_no_longer_charged() -> None:
     assert [row for row in rows if row["interval"] == last and row["scope"] == "host"]
 
 
-def choices(*names: str) -> list[SystemChoice]:
+def choices(*names: str) -> list[SystemChoice[System]]:
     return [SystemChoice(name, DoubleSystem(), SystemRequest()) for name in names]
 
 

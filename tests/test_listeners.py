@@ -16,13 +16,14 @@ import httpx
 import lab_support
 import psutil
 import pytest
-from streamgauge.systems import kafka_wire as wire
-from streamgauge.systems.base import RunningSystem, SystemRequest
-from streamgauge.systems.network import OnAddress
-from streamgauge.systems.processes import LOOPBACK
-from streamgauge.systems.rabbitmq import installed_version
+from streamgauge.model.security import Security, Tls
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.base import RunningSystem
+from streamgauge.systems.rabbitmq.system import installed_version
 from streamgauge.systems.registry import systems
-from streamgauge.systems.security import Security, Tls
+from streamgauge.systems.support import kafka_wire as wire
+from streamgauge.systems.support.network import OnAddress
+from streamgauge.systems.support.processes import LOOPBACK
 
 BEYOND = "127.0.0.2"
 """Treated as an address that others reach: nothing in the lab takes it for the loopback address that it uses itself."""
@@ -179,17 +180,9 @@ def secrets_are_ours_alone(directory: Path, running: RunningSystem) -> None:
             assert secret not in " ".join(child.cmdline())
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("gauge-log", marks=pytest.mark.server),
-        pytest.param("nats", marks=pytest.mark.server),
-        pytest.param("kafka", marks=pytest.mark.jvm),
-        pytest.param("pulsar", marks=pytest.mark.jvm),
-    ],
-)
-def test_workers_log_in_with_the_credentials_of_the_start(gauge: Path, tmp_path: Path, name: str) -> None:
-    load = ("--rate", "500", "--duration", "2s", "--warmup", "1s", "--system", name)
+@pytest.mark.server
+def test_workers_log_in_with_the_credentials_of_the_start(gauge: Path, tmp_path: Path) -> None:
+    load = ("--rate", "500", "--duration", "2s", "--warmup", "1s", "--system", "gauge-log")
     process = lab_support.lab(
         gauge, tmp_path, "run", *load, "--at", BEYOND, "--tls", "on", stderr=subprocess.STDOUT
     )

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from sample_run import write_run
 from streamgauge.cli.app import run
-from streamgauge.cli.study import _scale
-from streamgauge.model.errors import InputError
+from streamgauge.cli.study_trials import _scale
+from streamgauge.model.checked_study import experiment_study_names, study_names
 from streamgauge.model.library import library_names
-from streamgauge.model.study import experiment_study_names, study_names
 from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.errors import InputError
 
 
 def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from streamgauge.systems import network, privileges
-from streamgauge.systems.base import SystemFailure
-from streamgauge.systems.network import ON_LOOPBACK, Namespaces
+from streamgauge.systems.support import network, privileges
+from streamgauge.systems.support.network import ON_LOOPBACK, Namespaces
+from streamgauge.vocabulary.errors import SystemFailure
 
 needs_namespaces = pytest.mark.skipif(network.missing() is not None, reason=str(network.missing()))
 
@@ -27,8 +27,8 @@ while True:
 """
 HOLD_ONE = """
 import sys, time
-from streamgauge.systems.network import Namespaces
-from streamgauge.systems import processes
+from streamgauge.systems.support.network import Namespaces
+from streamgauge.systems.support import processes
 network = Namespaces(1)
 network.start()
 process = processes.start("sleeper", network.command(1, ["sleep", "300"]), __import__("pathlib").Path(sys.argv[1]))
@@ -148,7 +148,7 @@ def test_what_cannot_be_changed_is_told(two: Namespaces) -> None:
 
 
 def test_what_is_missing_is_told() -> None:
-    asked = "from streamgauge.systems import network, powercut; print(network.missing()); print(powercut.missing())"
+    asked = "from streamgauge.systems.support import network, powercut; print(network.missing()); print(powercut.missing())"
     if os.geteuid() != 0:
         assert "run it as root" in (network.missing() or "")
         return

@@ -16,12 +16,8 @@ import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
 from ruamel.yaml import YAML
-from streamgauge.analysis.histograms import decode, encode, recorded
-from streamgauge.analysis.percentiles import curve
 from streamgauge.cli.impossible import impossible
 from streamgauge.fleet.choice import choose_fleet
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
-from streamgauge.fleet.messages import Interval
 from streamgauge.fleet.omb import driver
 from streamgauge.fleet.omb.addresses import read_addresses
 from streamgauge.fleet.omb.client import OmbClient, OmbPeriod
@@ -29,11 +25,14 @@ from streamgauge.fleet.omb.ensemble import Ensemble, Member
 from streamgauge.fleet.omb.figures import Told, Totals, interval_rows
 from streamgauge.fleet.omb.placed import stop_workers
 from streamgauge.fleet.omb.work import deal, plan, roles
-from streamgauge.model.errors import InputError
+from streamgauge.model.messages import Interval
 from streamgauge.model.overrides import Overrides
+from streamgauge.model.percentiles import curve
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.system_file import SystemOverrides, choose_systems
 from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.errors import InputError, WorkerLost, WorkerRefused
+from streamgauge.vocabulary.histograms import decode, encode, recorded
 
 URL = "http://127.0.0.1:8080"
 

@@ -17,18 +17,19 @@ import pyarrow.parquet as parquet
 import pytest
 import sample_run
 from run_fuzz import call, write_kinds
-from streamgauge.analysis.histograms import HistogramError, decode
 from streamgauge.fleet.trust import NotTrusted, read_token
+from streamgauge.model.checked_study import parse_study
 from streamgauge.model.document import parse_document
 from streamgauge.model.durability import DurabilityReport
-from streamgauge.model.errors import InputError
-from streamgauge.model.study import parse_study
 from streamgauge.store.directory import RunDirectory
-from streamgauge.store.files import write_secret
 from streamgauge.store.lab import Lab
 from streamgauge.store.ours import claim_directory, is_claimed, remove_claimed, state_directory
 from streamgauge.store.parquet import read_rows
 from streamgauge.store.private import clear_logs, with_home, without_home
+from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.files import write_secret
+from streamgauge.vocabulary.histograms import HistogramError, decode
 from test_durability_study import result as durability_result
 from test_study_model import TEXT, plan
 
@@ -257,8 +258,8 @@ def test_links_of_studies_lead_to_the_web(link: str) -> None:
     with pytest.raises(
         InputError, match=r"small\.yaml:4: source\.link: expected an address that begins with https"
     ):
-        parse_study(text, "small.yaml")
-    parse_study(text.replace(link, "https://example.org/a?b=c"), "small.yaml")
+        parse_study(text, "small.yaml", systems())
+    parse_study(text.replace(link, "https://example.org/a?b=c"), "small.yaml", systems())
 
 
 def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:

@@ -69,6 +69,28 @@ def test_the_wheel_holds_the_package_and_both_commands_and_nothing_else(tmp_path
     assert names - metadata == package_files() | {f"{scripts}/gauge", f"{scripts}/streamgauge"}
     licences = {PurePosixPath(name).name for name in metadata if "/licenses/" in name}
     assert licences == {"LICENSE", "NOTICE"}
+    assert names_found_in(wheel, tmp_path / "fresh") == sorted(
+        PYPROJECT["project"]["entry-points"]["streamgauge.systems"]
+    )
+
+
+def names_found_in(wheel: Path, directory: Path) -> list[str]:
+    """The systems that what is in a wheel finds, unpacked as pip does it."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(directory)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from streamgauge.systems.registry import systems; print(*(one.name for one in systems().values()))",
+        ],
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": str(directory)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
 
 
 def test_the_sdist_holds_what_a_build_needs_and_nothing_else(tmp_path: Path) -> None:

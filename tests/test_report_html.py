@@ -13,11 +13,11 @@ import pytest
 from jinja2 import UndefinedError
 from sample_run import KAFKA, LOG, raw_trial, workload, write_run
 from streamgauge.analysis.trial import analyse
-from streamgauge.model.errors import InputError
 from streamgauge.report import charts, html, pages
 from streamgauge.report.charts import island
 from streamgauge.report.glossary import TERMS
 from streamgauge.report.run import read_run
+from streamgauge.vocabulary.errors import InputError
 
 ASKED = workload(rate=2000, seconds=12)
 NASTY = '<script>alert("x")</script> & \u2028 </script>'

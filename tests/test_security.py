@@ -16,29 +16,29 @@ import pytest
 from sample_run import KAFKA, LOG, Shape, workload, write_run
 from streamgauge.analysis.cells import cells
 from streamgauge.analysis.encryption import costs, figures_of
-from streamgauge.fleet.client import WorkerClient, WorkerRefused
-from streamgauge.model.errors import InputError
+from streamgauge.fleet.client import WorkerClient
+from streamgauge.model import security
+from streamgauge.model.checked_study import parse_study
 from streamgauge.model.omb_driver import advice
 from streamgauge.model.scaling import Machine
-from streamgauge.model.study import parse_study
+from streamgauge.model.security import Auth, Security, Tls
 from streamgauge.model.study_plan import Wishes, plan_study
 from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems, parse_tls
+from streamgauge.model.system_kind import check_security
+from streamgauge.model.system_request import SystemRequest, is_encrypted, mechanism_of
 from streamgauge.model.trust import Trust
 from streamgauge.report import encryption
-from streamgauge.runner.study import choice_of
-from streamgauge.systems import (
-    kafka_settings,
-    nats_server,
-    pulsar_settings,
-    pulsar_tls,
-    rabbitmq_settings,
-    security,
-)
-from streamgauge.systems.base import SystemInputError, SystemRequest
-from streamgauge.systems.certificates import Certificates, forget, make_certificates
-from streamgauge.systems.kafka_sasl import SaslError, Scram
+from streamgauge.runner.study_run import choice_of
+from streamgauge.systems.base import System
+from streamgauge.systems.kafka import settings as kafka_settings
+from streamgauge.systems.nats import server as nats_server
+from streamgauge.systems.pulsar import settings as pulsar_settings
+from streamgauge.systems.pulsar import tls as pulsar_tls
+from streamgauge.systems.rabbitmq import settings as rabbitmq_settings
 from streamgauge.systems.registry import systems
-from streamgauge.systems.security import Auth, Security, Tls
+from streamgauge.systems.support.certificates import Certificates, forget, make_certificates
+from streamgauge.systems.support.kafka_sasl import SaslError, Scram
+from streamgauge.vocabulary.errors import InputError, SystemInputError, WorkerRefused
 from systems_support import NATS_LAUNCH
 
 SECRET = "hunter2-of-the-night"
@@ -152,7 +152,7 @@ def test_the_other_systems_listen_with_tls_alone(certificates: Certificates) -> 
 # ---------------------------------------------------------------------- the option --tls
 
 
-def chosen(text: str, **overrides: Any) -> list[SystemChoice]:
+def chosen(text: str, **overrides: Any) -> list[SystemChoice[System]]:
     return choose_systems(text, SystemOverrides(**overrides), systems())
 
 
@@ -233,8 +233,8 @@ def test_a_system_file_says_how_a_cluster_is_reached(write: Write, certificates:
         },
         "auth": {"mechanism": "scram-sha-512", "username": "bench", "password": SECRET},
     }
-    assert security.is_encrypted(request)
-    assert security.mechanism_of(request) == "scram-sha-512"
+    assert is_encrypted(request)
+    assert mechanism_of(request) == "scram-sha-512"
     for shown in (repr(request), str(request), json.dumps(request.security.told())):
         assert SECRET not in shown
         assert "PRIVATE KEY" not in shown
@@ -338,7 +338,7 @@ def test_a_mechanism_that_a_system_does_not_know_is_refused(
         connect=("h:1",), security=Security(auth=Auth(mechanism, "u", SECRET)), source="f"
     )
     with pytest.raises(SystemInputError) as raised:
-        security.check(systems()[system], request)
+        check_security(systems()[system], request)
     assert str(raised.value).startswith("f: security.auth.mechanism: ")
     assert str(raised.value).endswith(f"expected one of: {possible}")
 
@@ -386,11 +386,22 @@ def test_a_driver_file_of_omb_is_told_what_to_write_instead(tmp_path: Path) -> N
 
 
 def test_a_driver_without_security_is_told_nothing_of_it() -> None:
-    told = advice({"driverClass": "a.b.PulsarBenchmarkDriver", "client": {"serviceUrl": "pulsar://h:6650"}})
+    told = advice(
+        {"driverClass": "a.b.PulsarBenchmarkDriver", "client": {"serviceUrl": "pulsar://h:6650"}}, systems()
+    )
     assert "'system: pulsar'" in told
     assert "security" not in told
-    told = advice({"driverClass": "a.b.PulsarBenchmarkDriver", "client": {"tlsTrustCertsFilePath": "/ca"}})
+    told = advice(
+        {"driverClass": "a.b.PulsarBenchmarkDriver", "client": {"tlsTrustCertsFilePath": "/ca"}}, systems()
+    )
     assert "tlsTrustCertsFilePath" in told
+
+
+def test_a_driver_of_no_known_system_is_not_taken_for_another() -> None:
+    for driver in ("io.openmessaging.benchmark.driver.redis.RedisBenchmarkDriver", "a.NotKafkaAtAll", ""):
+        told = advice({"driverClass": driver}, systems())
+        assert "drives none of the systems here (with drivers of OMB: kafka, nats, pulsar, rabbitmq)" in told
+        assert "system: kafka" not in told
 
 
 # ---------------------------------------------------------------------- secrets, SCRAM, costs
@@ -484,7 +495,7 @@ MACHINE = Machine(2, 8 << 30, 1000.0)
 
 
 def test_a_cell_of_a_study_says_whether_tls_is_on() -> None:
-    study = parse_study(STUDY, "small.yaml")
+    study = parse_study(STUDY, "small.yaml", systems())
     assert {cell.name: cell.tls for cell in study.cells} == {
         "log-off": False,
         "log-on": True,
@@ -500,7 +511,7 @@ def test_a_cell_of_a_study_says_whether_tls_is_on() -> None:
 
 def test_what_a_study_cannot_encrypt_is_told_at_its_line() -> None:
     with pytest.raises(InputError, match=r"small.yaml:14: tls: expected true, false, on or off, found often"):
-        parse_study(STUDY.replace("tls: true", "tls: often"), "small.yaml")
-    study = parse_study(STUDY, "small.yaml")
+        parse_study(STUDY.replace("tls: true", "tls: often"), "small.yaml", systems())
+    study = parse_study(STUDY, "small.yaml", systems())
     with pytest.raises(InputError, match=r"cell 'log-always': tls is for systems that streamgauge starts"):
         plan_study(study, Wishes(scale="quick", seed=1, connect={"gauge-log": ("h:1",)}), MACHINE)

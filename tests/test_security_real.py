@@ -30,22 +30,22 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 from lab_support import lab, reference_log
-from streamgauge.systems import (
-    kafka_cluster,
-    kafka_settings,
-    nats_server,
-    pulsar_tls,
-    rabbitmq_settings,
-    standalone,
-)
-from streamgauge.systems import kafka_wire as wire
-from streamgauge.systems.base import RunningSystem, SystemRequest
-from streamgauge.systems.certificates import Certificates, make_certificates
-from streamgauge.systems.kafka import Kafka, parse_address
-from streamgauge.systems.nats import Nats
-from streamgauge.systems.pulsar import Pulsar
-from streamgauge.systems.rabbitmq import RabbitMq, installed_version
-from streamgauge.systems.security import Auth, Security, Tls
+from streamgauge.model.security import Auth, Security, Tls
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems import standalone
+from streamgauge.systems.base import RunningSystem
+from streamgauge.systems.kafka import cluster as kafka_cluster
+from streamgauge.systems.kafka import settings as kafka_settings
+from streamgauge.systems.kafka.system import Kafka
+from streamgauge.systems.nats import server as nats_server
+from streamgauge.systems.nats.system import Nats
+from streamgauge.systems.pulsar import tls as pulsar_tls
+from streamgauge.systems.pulsar.system import Pulsar
+from streamgauge.systems.rabbitmq import settings as rabbitmq_settings
+from streamgauge.systems.rabbitmq.system import RabbitMq, installed_version
+from streamgauge.systems.support import kafka_wire as wire
+from streamgauge.systems.support.certificates import Certificates, make_certificates
+from streamgauge.systems.support.kafka_wire import parse_address
 
 pytestmark = pytest.mark.timeout(400)
 SECRET = "tr0ub4dor-and-three"
@@ -81,19 +81,10 @@ def assert_without(directory: Path, secret: str) -> None:
 # ---------------------------------------------------------------------- systems that are started
 
 
-@pytest.mark.parametrize(
-    "system",
-    [
-        pytest.param("gauge-log", marks=pytest.mark.server),
-        pytest.param("nats", marks=pytest.mark.server),
-        pytest.param("kafka", marks=pytest.mark.jvm),
-        pytest.param("pulsar", marks=pytest.mark.jvm),
-        pytest.param("rabbitmq", marks=[pytest.mark.server, needs_rabbitmq]),
-    ],
-)
-def test_a_started_system_is_measured_over_tls(gauge: Path, tmp_path: Path, system: str) -> None:
-    (found,) = measured(gauge, tmp_path, "--system", system, "--tls", "on")
-    assert (found["system"], found["tls"]) == (f"{system}+tls", "on")
+@pytest.mark.server
+def test_a_started_system_is_measured_over_tls(gauge: Path, tmp_path: Path) -> None:
+    (found,) = measured(gauge, tmp_path, "--system", "gauge-log", "--tls", "on")
+    assert (found["system"], found["tls"]) == ("gauge-log+tls", "on")
     assert found["cannot"] == [one for one in found["cannot"] if "tls" not in one.lower()]
 
 

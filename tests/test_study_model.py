@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from streamgauge.model.errors import InputError
+from streamgauge.model.checked_study import SCALES, parse_study, read_study, study_names
 from streamgauge.model.scaling import Demand, Machine, rate_bound, round_down, scaled_rates
-from streamgauge.model.study import SCALES, parse_study, read_study, study_names
 from streamgauge.model.study_plan import StudyPlan, Wishes, plan_study, workload_of
+from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.errors import InputError
 
 LAPTOP = Machine(cores=2, memory_bytes=24 << 30, disk_write_mb_s=1500.0)
 
@@ -41,19 +42,19 @@ pages:
 
 def plan(text: str = TEXT, **wishes: object) -> StudyPlan:
     asked = {"scale": "quick", "seed": 7, **wishes}
-    return plan_study(parse_study(text, "small.yaml"), Wishes(**asked), LAPTOP)  # type: ignore[arg-type]
+    return plan_study(parse_study(text, "small.yaml", systems()), Wishes(**asked), LAPTOP)  # type: ignore[arg-type]
 
 
 def refused(old: str, new: str) -> str:
     with pytest.raises(InputError) as error:
-        parse_study(TEXT.replace(old, new), "small.yaml")
+        parse_study(TEXT.replace(old, new), "small.yaml", systems())
     return str(error.value)
 
 
 @pytest.mark.parametrize("name", study_names())
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_study_that_ships_can_be_planned(name: str, scale: str) -> None:
-    study = read_study(name)
+    study = read_study(name, systems())
     found = plan_study(study, Wishes(scale=scale, seed=1), LAPTOP)  # type: ignore[arg-type]
     assert {cell.cell for cell in found.cells if not cell.heats} | set(found.left_out) == {
         cell.name for cell in study.cells
@@ -65,7 +66,7 @@ def test_every_study_that_ships_can_be_planned(name: str, scale: str) -> None:
 
 
 def test_cells_are_expanded_with_the_types_of_their_values() -> None:
-    study = parse_study(TEXT, "small.yaml")
+    study = parse_study(TEXT, "small.yaml", systems())
     assert [cell.name for cell in study.cells] == [
         "log-sync-1",
         "log-sync-100",

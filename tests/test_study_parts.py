@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from lab_doubles import DoubleSystem
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.report.svg import POINTS_MAX, Axis, Line, chart, y_axis
 from streamgauge.runner.interrupts import Interrupts, OutOfTime
-from streamgauge.systems.base import SystemFailure, SystemRequest
 from streamgauge.systems.kept import KeptSystem
+from streamgauge.vocabulary.errors import SystemFailure
 
 
 def quiet(_text: str) -> None:
@@ -19,7 +20,7 @@ def quiet(_text: str) -> None:
 
 
 def test_a_kept_system_is_started_once_and_stopped_by_its_keeper(tmp_path: Path) -> None:
-    kept = KeptSystem(DoubleSystem(), tmp_path / "block")
+    kept = KeptSystem.of(DoubleSystem(), tmp_path / "block")
     first = kept.start(SystemRequest(), tmp_path / "trial-1", quiet)
     try:
         assert first.kept
@@ -37,7 +38,7 @@ def test_a_kept_system_is_started_once_and_stopped_by_its_keeper(tmp_path: Path)
 
 
 def test_a_kept_system_that_does_not_start_leaves_nothing(tmp_path: Path) -> None:
-    kept = KeptSystem(DoubleSystem(), tmp_path / "block")
+    kept = KeptSystem.of(DoubleSystem(), tmp_path / "block")
     with pytest.raises(SystemFailure):
         kept.start(SystemRequest(options={"fault": "no start"}), tmp_path / "trial", quiet)
     assert not (tmp_path / "block").exists()

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from lab_support import lab
-from streamgauge.fleet.binary import find_gauge
+from streamgauge.vocabulary.gauge_binary import find_gauge
 
 STUDY = """
 study: tiny

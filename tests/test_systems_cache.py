@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streamgauge.systems.base import SystemFailure
-from streamgauge.systems.cache import Cache, cache_root
+from streamgauge.systems.support.cache import Cache, cache_root
+from streamgauge.vocabulary.errors import SystemFailure
 
 
 class Fetcher:
@@ -145,7 +145,7 @@ def test_two_runs_at_once_fetch_once(cache: Cache, tmp_path: Path) -> None:
         f"""
         import time
         from pathlib import Path
-        from streamgauge.systems.cache import Cache
+        from streamgauge.systems.support.cache import Cache
 
         def fetch(into):
             with open({str(tmp_path / "fetched")!r}, "a") as log:

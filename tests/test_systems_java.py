@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from streamgauge.systems import java
-from streamgauge.systems.base import SystemFailure
+from streamgauge.systems.support import java
+from streamgauge.vocabulary.errors import SystemFailure
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from streamgauge.systems import processes
-from streamgauge.systems.base import RunningSystem, SystemFailure, SystemRequest
-from streamgauge.systems.guard import identity
-from streamgauge.systems.kafka import Kafka
-from streamgauge.systems.kafka_cluster import RunningKafka
-from systems_support import admin_of, create_topic, describer, eventually
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.base import RunningSystem
+from streamgauge.systems.kafka.cluster import RunningKafka
+from streamgauge.systems.kafka.system import Kafka
+from streamgauge.systems.support import processes
+from streamgauge.vocabulary.errors import SystemFailure
+from systems_support import admin_of, create_topic, describer
 
 pytestmark = pytest.mark.jvm
 
@@ -105,50 +102,6 @@ def test_a_jvm_that_cannot_begin_is_the_reason_of_a_failed_start(tmp_path: Path)
     request = SystemRequest(options={"jvm_flags": ["-XX:NoSuchFlag=1"]}, trusted=True)
     with pytest.raises(SystemFailure, match=r"Unrecognized VM option 'NoSuchFlag=1'"):
         Kafka().start(request, tmp_path / "kafka", quiet)
-
-
-def test_three_nodes_replicate_and_a_crash_is_told(tmp_path: Path) -> None:
-    running = Kafka().start(
-        SystemRequest(nodes=3, level="L1", options={"heap": "512m"}), tmp_path / "kafka", quiet
-    )
-    try:
-        create_topic(running, "replicated", partitions=3)
-        found = running.read_back(describer(running), ["replicated"])
-        assert (found.level, found.mismatches, running.acks) == ("L1", (), "all")
-        assert found.settings["nodes"] == 3
-        pids = [process.pid for process in running.processes()]
-        os.kill(pids[1], signal.SIGKILL)
-        assert eventually(lambda: running.failure() is not None)
-        assert f"Kafka node 2 (pid {pids[1]}) was killed by SIGKILL" in (running.failure() or "")
-    finally:
-        running.stop()
-    assert all(identity(pid) is None for pid in pids)
-    assert running.failure() is None
-    running.stop()
-    running.wipe()
-    left = {path.name for path in (tmp_path / "kafka" / "node-1").iterdir()}
-    assert left == {"logs", "log4j2.properties", "server.properties"}
-
-
-def test_nothing_survives_a_lab_that_is_killed(tmp_path: Path) -> None:
-    script = (
-        "import sys, time\n"
-        "from pathlib import Path\n"
-        "from streamgauge.systems.base import SystemRequest\n"
-        "from streamgauge.systems.kafka import Kafka\n"
-        "running = Kafka().start(SystemRequest(), Path(sys.argv[1]), lambda line: None)\n"
-        "print(*[process.pid for process in running.processes()], flush=True)\n"
-        "time.sleep(60)\n"
-    )
-    lab = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path / "kafka")], stdout=subprocess.PIPE, text=True
-    )
-    assert lab.stdout is not None
-    pid = int(lab.stdout.readline())
-    assert identity(pid) is not None
-    lab.kill()
-    lab.communicate(timeout=10)
-    assert eventually(lambda: identity(pid) is None)
 
 
 def test_another_attempt_when_a_chosen_port_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

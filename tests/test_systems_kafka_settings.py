@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streamgauge.systems import kafka_durability as durability
-from streamgauge.systems import kafka_settings as settings
-from streamgauge.systems.base import Level, SystemFailure, SystemInputError, SystemRequest
-from streamgauge.systems.jvm_logs import explain
-from streamgauge.systems.kafka import Kafka, artifacts, parse_address
-from streamgauge.systems.kafka_cluster import new_cluster_id
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.kafka import durability, settings
+from streamgauge.systems.kafka.cluster import new_cluster_id
+from streamgauge.systems.kafka.system import Kafka, artifacts
 from streamgauge.systems.registry import systems
+from streamgauge.systems.support.jvm_logs import explain
+from streamgauge.systems.support.kafka_wire import parse_address
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.levels import Level
 
 NEVER = durability.FLUSH_NEVER
 

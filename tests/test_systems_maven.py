@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from streamgauge.systems import maven
-from streamgauge.systems.base import SystemFailure
-from streamgauge.systems.java import Java
+from streamgauge.systems.support import maven
+from streamgauge.systems.support.java import Java
+from streamgauge.vocabulary.errors import SystemFailure
 
 JAVA = Java(Path("/usr/bin/java"), "17.0.1", 17)
 ARTIFACT = maven.Artifact("org.example", "thing", "1.0")

@@ -18,12 +18,13 @@ import nats
 import psutil
 import pytest
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
-from streamgauge.fleet.base import FleetFailure
-from streamgauge.fleet.binary import find_gauge
-from streamgauge.systems import nats_server as server
-from streamgauge.systems import processes
-from streamgauge.systems.base import Level, SystemFailure, SystemInputError, SystemRequest
-from streamgauge.systems.nats import Nats, build
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.nats import server
+from streamgauge.systems.nats.system import Nats, build
+from streamgauge.systems.support import processes
+from streamgauge.vocabulary.errors import FleetFailure, SystemFailure, SystemInputError
+from streamgauge.vocabulary.gauge_binary import find_gauge
+from streamgauge.vocabulary.levels import Level
 from systems_support import NATS_LAUNCH
 
 LEVELS: tuple[Level, ...] = ("L1", "L2", "L3", "L4")
@@ -343,47 +344,3 @@ def test_what_the_official_client_writes_the_gauge_receives(
     audit = result["audit"]["subscriptions"][0]
     assert (audit["unexpected"], audit["unique"], audit["lost"]) == (300, 6000, 0)
     assert audit["balanced"]
-
-
-@pytest.mark.server
-@pytest.mark.timeout(1200)
-def test_settings_are_read_back_from_the_live_system(worker: Worker, running: server.RunningNats) -> None:
-    topic = "read-back"
-    create(worker, running, topic)
-
-    def describe(topics: Any) -> Any:
-        return worker.post("/admin/describe", {"system": running.connection, "topics": list(topics)})
-
-    read = running.read_back(describe, [topic])
-    assert (read.level, read.mismatches) == ("L4", ())
-    assert read.settings["topic.num_replicas"] == "1"
-    again = worker.http.post(
-        "/admin/create-topics",
-        json={
-            "system": running.connection,
-            "topics": [{"name": topic, "partitions": 4, "replication_factor": 1, "configs": {}}],
-            "timeout_s": 10,
-        },
-    )
-    assert again.status_code == 502
-    assert "exists already" in again.text
-    deleted = worker.post("/admin/delete-topics", {"system": running.connection, "topics": [topic, "none"]})
-    assert deleted == {"deleted": [topic], "missing": ["none"]}
-
-
-@pytest.mark.server
-@pytest.mark.timeout(1200)
-def test_a_crash_is_told(tmp_path: Path) -> None:
-    started = Nats().start(SystemRequest(level="L3"), tmp_path / "system", lambda _: None)
-    try:
-        assert started.failure() is None
-        psutil.Process(started.processes()[0].pid).kill()
-        deadline = time.monotonic() + 10
-        while started.failure() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert "was killed by SIGKILL" in (started.failure() or "")
-    finally:
-        started.stop()
-        started.wipe()
-    assert not (tmp_path / "system" / "node-1" / "data").exists()
-    assert (tmp_path / "system" / "node-1" / "logs" / "server.log").exists()

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-from streamgauge.systems import processes
-from streamgauge.systems.base import SystemFailure
-from streamgauge.systems.guard import identity, kill_group
+from streamgauge.systems.support import processes
+from streamgauge.systems.support.guard import identity, kill_group
+from streamgauge.vocabulary.errors import SystemFailure
 from systems_support import eventually
 
 
@@ -87,7 +87,7 @@ LAB = """
 import sys, time
 from pathlib import Path
 from threading import Thread
-from streamgauge.systems import processes
+from streamgauge.systems.support import processes
 
 children = []
 def start():

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import json
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from streamgauge.systems import processes, pulsar_cluster
-from streamgauge.systems import pulsar_settings as settings
-from streamgauge.systems.base import Level, SystemFailure, SystemInputError, SystemRequest
-from streamgauge.systems.pulsar import Pulsar, artifact, unpack
-from streamgauge.systems.pulsar_bookies import select
-from streamgauge.systems.pulsar_durability import Expectation, compare
-
-LAB = [sys.executable, "-c", "from streamgauge.cli import main; main()"]
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.pulsar import cluster as pulsar_cluster
+from streamgauge.systems.pulsar import settings
+from streamgauge.systems.pulsar.bookies import select
+from streamgauge.systems.pulsar.durability import Expectation, compare
+from streamgauge.systems.pulsar.system import Pulsar, artifact, unpack
+from streamgauge.systems.support import processes
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.levels import Level
 
 
 def plan(level: Level | None, nodes: int, **options: Any) -> settings.Plan:
@@ -230,29 +228,7 @@ def test_bookies_metrics_are_read_from_prometheus_text() -> None:
     }
 
 
-# ---------------------------------------------------------------------- a real one
-
-
-@pytest.mark.jvm
-@pytest.mark.timeout(400)
-@pytest.mark.usefixtures("one_probe")
-def test_a_short_trial_is_valid_and_its_audit_clean(tmp_path: Path) -> None:
-    command = [*LAB, "run", "1-topic-16-partitions-100b", "--system", "pulsar", "--durability", "L3"]
-    command += ["--rate", "2000", "--duration", "3s", "--warmup", "2s", "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=380, check=False)
-    results = list(tmp_path.rglob("result.json"))
-    assert results, done.stdout + done.stderr
-    result = json.loads(results[0].read_text())
-    assert result["durability"]["declared"] == "L3"
-    assert result["durability"]["mismatches"] == []
-    assert result["durability"]["settings"]["bookie-1.journalSyncData"] == "true"
-    audit = result["audit"]
-    assert audit["sent"] == audit["acked"] == audit["received"] > 0
-    assert (audit["lost"], audit["duplicated"], audit["corrupted"]) == (0, 0, 0)
-    metrics = {metric["name"]: metric for metric in result["system_metrics"]}
-    synced = metrics["bookie-1.journal_sync_count"]
-    assert synced["after"] > synced["before"]
-    assert {process["name"] for process in result["processes"]} == {"zookeeper", "bookie-1", "broker-1"}
+# ---------------------------------------------------------------------- processes
 
 
 def test_a_bookie_that_gave_up_its_place_is_started_again(tmp_path: Path) -> None:

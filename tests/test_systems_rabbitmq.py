@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streamgauge.systems import rabbitmq_settings as settings
-from streamgauge.systems.base import Level, SystemInputError, SystemRequest
-from streamgauge.systems.rabbitmq import RabbitMq, installed_version
-from streamgauge.systems.rabbitmq_nodes import Launch, compare
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.rabbitmq import settings
+from streamgauge.systems.rabbitmq.nodes import Launch, compare
+from streamgauge.systems.rabbitmq.system import RabbitMq, installed_version
+from streamgauge.vocabulary.errors import SystemInputError
+from streamgauge.vocabulary.levels import Level
 
-LAB = [sys.executable, "-c", "from streamgauge.cli import main; main()"]
+LAB = [sys.executable, "-c", "from streamgauge.cli.app import main; main()"]
 needs_server = pytest.mark.skipif(installed_version() is None, reason="rabbitmq-server is not installed")
 
 
@@ -154,12 +156,11 @@ def test_the_stream_plugin_is_there_for_its_clients_alone() -> None:
 @pytest.mark.parametrize(
     ("options", "level"),
     [
-        ({}, "L3"),
         ({"queue": "quorum"}, "L3"),
         ({"queue": "stream"}, "L4"),
         ({"queue": "stream", "protocol": "amqp"}, "L4"),
     ],
-    ids=["classic", "quorum", "stream", "stream over AMQP"],
+    ids=["quorum", "stream", "stream over AMQP"],
 )
 @pytest.mark.usefixtures("one_probe")
 def test_a_short_trial_is_valid_and_its_audit_clean(

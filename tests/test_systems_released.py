@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streamgauge.systems import released
-from streamgauge.systems.base import SystemFailure
-from streamgauge.systems.cache import Cache
-from streamgauge.systems.kafka import Kafka
-from streamgauge.systems.nats import MODULE, Nats, build
-from streamgauge.systems.pulsar import Pulsar
+from streamgauge.systems.kafka.system import Kafka
+from streamgauge.systems.nats.system import MODULE, Nats, build
+from streamgauge.systems.pulsar.system import Pulsar
+from streamgauge.systems.support import released
+from streamgauge.systems.support.cache import Cache
+from streamgauge.vocabulary.errors import SystemFailure
 
 RIGHT = {"libs/a.jar": hashlib.sha256(b"right").hexdigest()}
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -165,7 +165,7 @@ def test_another_archive_of_a_default_version_is_refused_before_it_is_unpacked(
             member.size = 1
             archive.addfile(member, io.BytesIO(b"x"))
 
-    monkeypatch.setattr("streamgauge.systems.pulsar.unpack", never)
+    monkeypatch.setattr("streamgauge.systems.pulsar.system.unpack", never)
     with pytest.raises(SystemFailure, match=rf"download of Pulsar .*{re.escape(name)} has SHA-256"):
         Pulsar(cache).install(None, print)
 

@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems import standalone
-from streamgauge.systems.base import SystemInputError, SystemRequest
-from streamgauge.systems.cache import cache_root
-from streamgauge.systems.guard import identity
-from streamgauge.systems.kafka_wire import api_versions
+from streamgauge.systems.support.cache import cache_root
+from streamgauge.systems.support.guard import identity
+from streamgauge.systems.support.kafka_wire import api_versions
+from streamgauge.vocabulary.errors import SystemInputError
 from systems_support import eventually
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 from sample_run import KAFKA, LOG, workload, write_run
-from streamgauge.model.format import significant, trimmed
 from streamgauge.model.result import TrialResult
 from streamgauge.report.terminal import print_summary
+from streamgauge.vocabulary.format import significant, trimmed
 
 
 @pytest.fixture(scope="module")

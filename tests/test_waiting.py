@@ -1,4 +1,4 @@
-"""One way to wait for a condition (waiting.py), and no other."""
+"""One way to wait for a condition (vocabulary/waiting.py), and no other."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import time
 from pathlib import Path
 
 import pytest
-from streamgauge.waiting import wait_until
+from streamgauge.vocabulary.waiting import wait_until
 
 SOURCES = Path(__file__).resolve().parent.parent / "python" / "streamgauge"
 PACING = {
-    "waiting.py:wait_until": "the one that waits",
+    "vocabulary/waiting.py:wait_until": "the one that waits",
     "runner/settle.py:settle": "the second over which the CPU is measured",
     "runner/search.py:search": "a rest between probes",
     "runner/search.py:_watch": "paces the pulling of intervals",
     "runner/durability/bench.py:wait": "passes time, looking around",
     "runner/load.py:_wait": "passes time until a place on the schedule, looking around",
+    "conformance/load.py:wait": "lets a load run for a while",
     "systems/standalone.py:supervise": "the supervisor's watch, for as long as the system is up",
     "fleet/omb/clockwork.py:take_rest": "paces readings, which are counted",
     "fleet/omb/ensemble.py:is_busy": "the time between two readings",
@@ -44,7 +45,7 @@ def sleeping() -> set[str]:
 
 
 def test_only_what_paces_something_sleeps() -> None:
-    assert sleeping() == set(PACING), "wait for a condition with streamgauge.waiting.wait_until"
+    assert sleeping() == set(PACING), "wait for a condition with streamgauge.vocabulary.waiting.wait_until"
 
 
 def test_it_ends_when_nothing_is_missing_any_more() -> None:

@@ -18,10 +18,9 @@ from streamgauge.analysis.trial import analyse
 from streamgauge.cli.bench import BENCH_WARM_UP, BENCH_WORKLOAD
 from streamgauge.cli.compare import print_comparison
 from streamgauge.cli.runs import list_
-from streamgauge.cli.study import _say_plan
-from streamgauge.model.errors import InputError, nearest
-from streamgauge.model.format import every, plural, significant
-from streamgauge.model.library import find_workload
+from streamgauge.cli.study_trials import _say_plan
+from streamgauge.model.checked_study import read_study
+from streamgauge.model.named_workload import find_workload
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.result import TrialResult
@@ -29,15 +28,17 @@ from streamgauge.model.result_base import Latency
 from streamgauge.model.result_machine import Cpu, Limits
 from streamgauge.model.result_special import WarmUpResult
 from streamgauge.model.scaling import Machine
-from streamgauge.model.study import read_study
 from streamgauge.model.study_plan import Wishes, plan_study
-from streamgauge.model.units import parse_rate
 from streamgauge.report import charts, evidence, html, words
 from streamgauge.report.glossary import TERMS
 from streamgauge.report.run import read_run
 from streamgauge.runner import resources
 from streamgauge.store.directory import RunDirectory
-from streamgauge.systems.network import is_here
+from streamgauge.systems.registry import systems
+from streamgauge.systems.support.network import is_here
+from streamgauge.vocabulary.errors import InputError, nearest
+from streamgauge.vocabulary.format import every, plural, significant
+from streamgauge.vocabulary.units import parse_rate
 
 ASKED = workload(rate=2000, seconds=12)
 PACKAGE = Path(html.__file__).parents[1]
@@ -245,7 +246,7 @@ def test_a_run_that_is_none_is_told_with_the_nearest(tmp_path: Path) -> None:
 
 
 def test_a_list_of_no_runs_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    list_(tmp_path)
+    list_(tmp_path, json=None)
     told = capsys.readouterr()
     assert told.out == ""
     assert f"no runs in {tmp_path}" in told.err
@@ -345,7 +346,7 @@ def test_an_error_is_told_once(tmp_path: Path) -> None:
 
 
 def test_a_plan_counts_the_cells_that_it_lists(capsys: pytest.CaptureFixture[str]) -> None:
-    found = read_study("kesque-2019")
+    found = read_study("kesque-2019", systems())
     plan = plan_study(found, Wishes(scale="quick", seed=1), Machine(2, 8 << 30, 500.0))
     _say_plan(found, plan)
     told = capsys.readouterr().err

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from streamgauge.fleet.base import FleetFailure
-from streamgauge.fleet.client import WorkerClient, WorkerRefused
+from streamgauge.fleet.client import WorkerClient
 from streamgauge.fleet.local import LocalFleet
 from streamgauge.fleet.redaction import redacted
+from streamgauge.vocabulary.errors import FleetFailure, WorkerRefused
 
 
 def test_only_the_lab_may_ask_the_workers_that_it_starts(gauge: Path, tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from streamgauge.systems import released
-from streamgauge.systems.cache import Cache, Installation
-from streamgauge.systems.kafka import Kafka
-from streamgauge.systems.nats import MODULE, Nats
-from streamgauge.systems.pulsar import Pulsar, artifact
+from streamgauge.systems.kafka.system import Kafka
+from streamgauge.systems.nats.system import MODULE, Nats
+from streamgauge.systems.pulsar.system import Pulsar, artifact
+from streamgauge.systems.support import released
+from streamgauge.systems.support.cache import Cache, Installation
 
 
 def write_lines(name: str, lines: list[str]) -> None:

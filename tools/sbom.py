@@ -4,7 +4,7 @@ needs (requirements/run.txt), with versions, checksums and, for crates, licences
     python tools/sbom.py > streamgauge.cdx.json
 
 The same sources give the same bytes: there is neither a date nor a random number in it. Packages of the systems under test (Kafka, ...) are not in it: they are
-fetched by whoever measures them, and python/streamgauge/systems/checksums says which.
+fetched by whoever measures them, and python/streamgauge/systems/support/checksums says which.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Runs as pandas frames, for notebooks: `import streamgauge; run = streamgauge.load("runs/latest")`.
+"""Runs as pandas frames, for notebooks: `from streamgauge import frames; run = frames.load("runs/latest")`.
 
 pandas is no dependency of streamgauge: `pip install pandas` (or `pip install streamgauge[pandas]`) brings it.
 """
@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from streamgauge.model.errors import InputError
+from streamgauge.analysis.intervals import METRICS, Intervals, read_resources, series
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.parquet import is_table
-
-if TYPE_CHECKING:
-    from streamgauge.analysis.histograms import Histogram
+from streamgauge.store.query import trial_rows
+from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.histograms import Histogram
+from streamgauge.vocabulary.phases import MEASURE
 
 OUT = Path("runs")
 
@@ -41,7 +42,6 @@ class LoadedRun:
     @property
     def trials(self) -> Any:
         """A frame with a row per trial; columns are the names in result.json, joined by `_`: `publish_ms_p99`."""
-        from streamgauge.store.query import trial_rows
 
         return _pandas().DataFrame(trial_rows([RunDirectory(self.directory)]))
 
@@ -58,7 +58,6 @@ class LoadedRun:
     @property
     def series(self) -> Any:
         """A frame with a row per trial and interval: rates, latencies in ms (`publish_ms_p99`), levels, CPU; all workers together."""
-        from streamgauge.analysis.intervals import Intervals, read_resources, series
 
         pandas = _pandas()
         frames = []
@@ -70,9 +69,8 @@ class LoadedRun:
             frames.append(frame)
         return pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
 
-    def histogram(self, trial: int, metric: str = "publish", phase: str | None = "measure") -> Histogram:
+    def histogram(self, trial: int, metric: str = "publish", phase: str | None = MEASURE) -> Histogram:
         """All samples of a metric of a trial, in ns: `.percentile(99.9)`, `.share_above(5e6)`."""
-        from streamgauge.analysis.intervals import METRICS, Intervals
 
         if metric not in METRICS:
             raise InputError(f"no metric '{metric}': expected one of {', '.join(METRICS)}")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from streamgauge.model.errors import InputError, Problem
 from streamgauge.store.files import read_log
+from streamgauge.vocabulary.errors import InputError, Problem
 
 COLUMNS = ("at_s", "acked_msgs")
 _LINE = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?),([0-9]{1,18})")

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from streamgauge.analysis.intervals import Row, total, total_s
 from streamgauge.analysis.limits import BINDING, NEAR_LIMIT_SHARE
-from streamgauge.model.format import capital, trimmed
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Latency
 from streamgauge.model.result_machine import Lane, Limits, Share, Thread
 from streamgauge.model.result_reasons import Bottleneck, Limit
+from streamgauge.vocabulary.format import capital, trimmed
 
 TITLES = {
     "cpu": "the machine's CPU",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 
 from streamgauge.analysis.intervals import Intervals, Row, Window, total
-from streamgauge.analysis.percentiles import latency
+from streamgauge.model.percentiles import latency
 from streamgauge.model.result_asked import BacklogAsked
 from streamgauge.model.result_base import Headline, PhaseFigures
 from streamgauge.model.result_special import CatchUp, Drain
 from streamgauge.store.context import BacklogFacts, ReadFacts
+from streamgauge.vocabulary.phases import AFTER, BUILD, CATCH_UP, MEASURE
 
-MEASURE, BUILD, CATCH_UP, AFTER = "measure", "build backlog", "catch-up", "after"
 BYTES_PER_MB = 1e6
 
 

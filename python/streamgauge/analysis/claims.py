@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamgauge.analysis.estimates import TRIALS_MIN, median_interval, ratio
-from streamgauge.model.format import plural
 from streamgauge.model.study_file import CheckFile, ClaimFile
+from streamgauge.vocabulary.format import plural
 
 Verdict = Literal["holds", "does not hold", "not shown"]
 

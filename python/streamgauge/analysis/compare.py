@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.estimates import CONFIDENCE, TRIALS_MIN, Ratio, holm, ratio
-from streamgauge.model.format import trimmed
-from streamgauge.model.result_figures import figure, higher_is_better
+from streamgauge.vocabulary.figures import figure, higher_is_better
+from streamgauge.vocabulary.format import trimmed
 
 FIGURES = (
     "publish_rate_msgs_s",

@@ -26,8 +26,8 @@ from streamgauge.model.durability import (
     Scope,
     Slope,
 )
-from streamgauge.model.format import plural, trimmed
-from streamgauge.model.result_base import Level
+from streamgauge.vocabulary.format import plural, trimmed
+from streamgauge.vocabulary.levels import Level
 
 WAITS_SLOPE_MIN = 0.5
 WAITS_GAP_SHARE_MIN = 0.8

@@ -15,9 +15,9 @@ from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.estimates import holm
 from streamgauge.analysis.judgement import Bound, Evidence, Outcome, decide, spread_of, weigh
 from streamgauge.analysis.match import Traits, differences_text, traits_of
-from streamgauge.model.exit_status import ExitStatus
 from streamgauge.model.gate import Gate
-from streamgauge.model.result_figures import figure, is_count
+from streamgauge.vocabulary.exit_status import ExitStatus
+from streamgauge.vocabulary.figures import figure, is_count
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import numpy as np
 
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.patterns import Change, changes
-from streamgauge.model.errors import InputError, nearest
-from streamgauge.model.format import plural, signed
-from streamgauge.model.result_figures import figure
 from streamgauge.store.directory import list_runs
+from streamgauge.vocabulary.errors import InputError, nearest
+from streamgauge.vocabulary.figures import figure
+from streamgauge.vocabulary.format import plural, signed
 
 RUNS_MIN = 6
 """With fewer runs there is no telling a change from noise."""

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamgauge.analysis.histograms import OURS, Histogram, HistogramError, decode, merge
-from streamgauge.analysis.percentiles import NS_PER_MS, Beyond
+from streamgauge.model.percentiles import NS_PER_MS, Beyond
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.store.parquet import read_rows
+from streamgauge.vocabulary.histograms import OURS, Histogram, HistogramError, decode, merge
 
 Row = dict[str, Any]
 Values = npt.NDArray[np.float64]

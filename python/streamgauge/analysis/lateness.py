@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamgauge.analysis.intervals import Series, Window, felt
-from streamgauge.model.format import plural
+from streamgauge.vocabulary.format import plural
 
 LATE_MS_MIN = 1.0
 STEAL_S_MIN = 0.02

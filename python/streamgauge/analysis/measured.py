@@ -18,12 +18,13 @@ from streamgauge.analysis.intervals import (
     total,
     total_s,
 )
-from streamgauge.analysis.percentiles import latency
-from streamgauge.analysis.raw_trial import EXTRA_READER, MEASURE, RawTrial, has_extra_reader
+from streamgauge.analysis.raw_trial import RawTrial, has_extra_reader
 from streamgauge.analysis.untold import told
+from streamgauge.model.percentiles import latency
 from streamgauge.model.result import headline as headline_of
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Headline, Latency
+from streamgauge.vocabulary.phases import EXTRA_READER, MEASURE
 
 
 @dataclass(frozen=True)

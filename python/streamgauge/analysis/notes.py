@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from streamgauge.analysis import validity
 from streamgauge.analysis.raw_trial import RawTrial
-from streamgauge.model.format import plural, trimmed
 from streamgauge.model.result_special import CatchUp
+from streamgauge.vocabulary.bounds import ACHIEVED_SHARE_MIN, SEND_DELAY_MS_FLOOR, SEND_DELAY_SHARE_MAX
+from streamgauge.vocabulary.format import plural, trimmed
 
 
 def late_in(caught: CatchUp | None) -> list[str]:
@@ -17,8 +17,8 @@ def late_in(caught: CatchUp | None) -> list[str]:
     for phase in caught.phases[1:] if caught is not None else []:
         delay, publish = phase.send_delay_ms.p99, (phase.service_ms or phase.publish_ms).p99
         bound = max(
-            validity.SEND_DELAY_SHARE_MAX * (publish or 0.0),
-            validity.SEND_DELAY_MS_FLOOR,
+            SEND_DELAY_SHARE_MAX * (publish or 0.0),
+            SEND_DELAY_MS_FLOOR,
         )
         if delay is not None and delay > bound:
             notes.append(
@@ -26,7 +26,7 @@ def late_in(caught: CatchUp | None) -> list[str]:
                 f"{trimmed(bound)} ms are allowed; latencies of this phase are partly its own."
             )
         share = phase.achieved_share
-        if share is not None and share < validity.ACHIEVED_SHARE_MIN:
+        if share is not None and share < ACHIEVED_SHARE_MIN:
             notes.append(f"In the phase {phase.name} only {100 * share:.1f} % of the rate was acknowledged.")
     return notes
 

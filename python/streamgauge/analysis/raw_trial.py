@@ -10,12 +10,7 @@ from streamgauge.model.result import Durability, OnOff, Phase
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_machine import Lane, SystemMetric
 from streamgauge.model.result_special import Fault, Search, WarmUpResult
-from streamgauge.store.context import BacklogFacts
-
-MEASURE = "measure"
-"""The phase whose messages make the headline figures."""
-EXTRA_READER = "catch-up"
-"""The subscription that reads a backlog while others tail."""
+from streamgauge.store.context import BacklogFacts, TrialContext
 
 
 @dataclass
@@ -69,6 +64,50 @@ class RawTrial:
     """Become reasons of invalidity."""
     untold: dict[str, str] = field(default_factory=dict)
     """Figures that the workers cannot tell, and why."""
+
+
+def raw_trial(context: TrialContext, directory: Path) -> RawTrial:
+    """A trial as the analysis wants it; its tables are in `directory`."""
+    return RawTrial(
+        run_id=context.run_id,
+        trial=context.trial,
+        repeat=context.repeat,
+        started_unix_ms=context.started_unix_ms,
+        ended_unix_ms=context.ended_unix_ms,
+        status="failed" if context.status == "running" else context.status,
+        failure=context.failure,
+        system=context.system,
+        system_title=context.system_title,
+        system_version=context.system_version,
+        client=context.client,
+        nodes=context.nodes,
+        attached=context.attached,
+        cluster_here=context.cluster_here,
+        tls=context.tls,
+        authentication=context.authentication,
+        durability=context.durability,
+        workload=context.workload,
+        seed=context.seed,
+        phases=context.phases,
+        measure_from_s=context.measure_from_s,
+        measure_until_s=context.measure_until_s,
+        rate_msgs_s=context.rate_msgs_s if context.rate_msgs_s is not None else context.workload.rate_msgs_s,
+        search=context.search,
+        backlog=context.backlog,
+        warm_up=context.warm_up,
+        faults=context.faults,
+        schedule_start_unix_ms=context.schedule_start_unix_ms,
+        directory=directory,
+        finish=context.finish,
+        probes=context.probes,
+        lanes=context.lanes,
+        cannot=context.cannot,
+        untold=context.untold,
+        system_metrics=context.system_metrics,
+        cores=context.cores,
+        notes=context.notes,
+        fatal=context.fatal,
+    )
 
 
 def has_extra_reader(workload: WorkloadResult) -> bool:

@@ -18,10 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from streamgauge.analysis import distributions
-from streamgauge.model.format import plural, trimmed
 from streamgauge.model.result_asked import SearchAsked
 from streamgauge.model.result_special import Probe, Search
-from streamgauge.model.units import RATE_MAX_MSGS_S, format_duration, format_rate, round_rate
+from streamgauge.vocabulary.bounds import (
+    ACHIEVED_SHARE_MIN,
+    PROBE_LANE_BUSY_SHARE_MAX,
+    SEND_DELAY_MS_FLOOR,
+    SEND_DELAY_SHARE_MAX,
+    WORKERS_SHARE_MAX,
+)
+from streamgauge.vocabulary.format import plural, trimmed
+from streamgauge.vocabulary.units import RATE_MAX_MSGS_S, format_duration, format_rate, round_rate
 
 GROWTH_SHARE_MAX = 0.001
 """METHOD: the upper 95 % bound of the slope may be this share of the rate."""
@@ -32,11 +39,6 @@ STEAL_SHARE_MIN = 0.01
 """Of the cores' time: with so much taken away by the host, a late generator may have been kept from running."""
 GROWTH_MSGS_S_MIN = 1.0
 """A slope below one message per second cannot be told from the edges of intervals."""
-ACHIEVED_SHARE_MIN = 0.99
-SEND_DELAY_SHARE_MAX = 0.05
-SEND_DELAY_MS_FLOOR = 1.0
-WORKERS_SHARE_MAX = 0.90
-LANE_SHARE_MAX = 0.97
 CONFIDENCE = 0.95
 REPEAT_ABOVE_SHARE = 0.75
 """A failure that achieved more than this may be an accident: it is tried once more."""
@@ -165,7 +167,7 @@ def _generator(seen: Seen) -> list[str]:
         )
     if seen.workers_share > WORKERS_SHARE_MAX:
         reasons.append(f"the generator used {100 * seen.workers_share:.0f} % of all cores")
-    if seen.busiest_lane_share > LANE_SHARE_MAX:
+    if seen.busiest_lane_share > PROBE_LANE_BUSY_SHARE_MAX:
         reasons.append(
             f"a thread of the generator was busy {100 * seen.busiest_lane_share:.0f} % of the time"
         )

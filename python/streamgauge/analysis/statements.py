@@ -12,7 +12,7 @@ from typing import Literal
 
 from streamgauge.model.durability import CutSummary, DoseResponse, DurabilityResult, Pace, Scope
 from streamgauge.model.durability_study import DurabilityStudyFile, ShowsFile, StatementFile
-from streamgauge.model.format import plural, trimmed
+from streamgauge.vocabulary.format import plural, trimmed
 
 Word = Literal["holds", "does not hold", "not shown"]
 BATCHES_SYNCED_MIN = 0.95
@@ -25,7 +25,7 @@ SCOPES: dict[Scope, str] = {"one": "one node", "majority": "a majority", "all": 
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredCell:
     """What was measured of one cell."""
 
     cell: str
@@ -38,20 +38,20 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Answer:
+class StatementAnswer:
     """One statement and what was measured."""
 
     written: StatementFile
     verdict: Word
     why: str
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredCell, ...]
 
 
 def answers(
     study: DurabilityStudyFile,
     results: Sequence[DurabilityResult],
     absent: Mapping[str, str] | None = None,
-) -> list[Answer]:
+) -> list[StatementAnswer]:
     """An answer to every statement. `absent`: cells that were left out, and why."""
     found = {name: _of_cell(study, name, results) for name in study.cells}
     return [_answer(study, statement, found, absent or {}) for statement in study.statements]
@@ -77,20 +77,20 @@ def _answer(
     statement: StatementFile,
     found: Mapping[str, DurabilityResult | None],
     absent: Mapping[str, str],
-) -> Answer:
+) -> StatementAnswer:
     measured = []
     for name in statement.cells:
         shows, why = _shown(statement.shows, name, found, absent)
-        measured.append(Measured(name, study.cells[name].title, found[name], shows, why))
+        measured.append(MeasuredCell(name, study.cells[name].title, found[name], shows, why))
     other = statement.shows.other
     if other is not None and found[other] is not None:
-        measured.append(Measured(other, study.cells[other].title, found[other], None, "compared with"))
+        measured.append(MeasuredCell(other, study.cells[other].title, found[other], None, "compared with"))
     told = [one for one in measured if one.cell in statement.cells]
     against = [one for one in told if one.shows is False]
     unknown = [one for one in told if one.shows is None]
     verdict: Word = "does not hold" if against else "not shown" if unknown else "holds"
     why = " ".join(f"{one.title}: {one.why}." for one in (against or unknown or told))
-    return Answer(statement, verdict, why, tuple(measured))
+    return StatementAnswer(statement, verdict, why, tuple(measured))
 
 
 def _shown(

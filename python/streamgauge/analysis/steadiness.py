@@ -29,8 +29,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamgauge.analysis import distributions
-from streamgauge.model.format import plural, signed, trimmed
 from streamgauge.model.result import Steadiness
+from streamgauge.vocabulary.format import plural, signed, trimmed
 
 Values = npt.NDArray[np.float64]
 

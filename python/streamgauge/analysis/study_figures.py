@@ -1,4 +1,4 @@
-"""The figures that studies name (`model.figures`), computed from a trial's result and, where it takes the series, from
+"""The figures that studies name (`vocabulary.figures`), computed from a trial's result and, where it takes the series, from
 its directory."""
 
 from __future__ import annotations
@@ -10,33 +10,40 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from streamgauge.analysis.intervals import Intervals
+from streamgauge.analysis.patterns import period
+from streamgauge.model.percentiles import NS_PER_MS, PERCENTS
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Latency
 from streamgauge.model.result_special import Drain
+from streamgauge.vocabulary.figures import STUDY_FIGURES
+from streamgauge.vocabulary.figures import figure as figure_of
+from streamgauge.vocabulary.phases import CATCH_UP, MEASURE
 
 Values = npt.NDArray[np.float64]
 
 SPIKE_FACTOR = 10.0
 """An interval is a spike when its p99 is so many times the median of the intervals' p99."""
-BEFORE, CATCH_UP = "measure", "catch-up"
+BEFORE = MEASURE
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredTrial:
     """A trial and where its tables are."""
 
     result: TrialResult
     directory: Path
 
 
-def value(measured: Measured, figure: str) -> float | None:
+def value(measured: MeasuredTrial, figure: str) -> float | None:
     """A figure of a trial; None when the trial has none of the kind."""
     if figure in _OF_SERIES:
         return _OF_SERIES[figure](measured)
-    name, _, statistic = figure.partition(".")
     result = measured.result
-    if name in ("publish_ms", "end_to_end_ms"):
-        return _statistic(getattr(result, name), statistic)
+    told = STUDY_FIGURES[figure].result
+    if told is not None:
+        return figure_of(result, told)
+    name, _, statistic = figure.partition(".")
     if name == "before_publish_ms":
         return _statistic(_phase(result, BEFORE), statistic)
     if name == "catch_up_publish_ms":
@@ -81,24 +88,17 @@ def _sustained_mb_s(result: TrialResult) -> float | None:
 
 
 _OF_RESULT: dict[str, Callable[[TrialResult], float | None]] = {
-    "publish_rate_mb_s": lambda result: result.publish_rate_mb_s,
-    "publish_rate_msgs_s": lambda result: result.publish_rate_msgs_s,
     "sustained_mb_s": _sustained_mb_s,
     "sustained_msgs_s": _sustained,
     "catch_up_max_mb_s": _drained(lambda drain: drain.max_mb_s),
     "catch_up_mean_mb_s": _drained(lambda drain: drain.mean_mb_s),
     "catch_up_max_msgs_s": _drained(lambda drain: drain.max_msgs_s),
-    "chase_s": lambda result: None if result.catch_up is None else result.catch_up.chase_s,
-    "system_cpu_us_per_msg": lambda result: result.cpu.system_us_per_msg,
-    "write_amplification": lambda result: result.write_amplification,
 }
 
 
-def over_time(measured: Measured, figure: str) -> tuple[Values, Values]:
+def over_time(measured: MeasuredTrial, figure: str) -> tuple[Values, Values]:
     """A latency per interval of the whole trial: middles of the intervals in s on the schedule's axis, values in ms.
     `figure` as `publish_ms.p99` or `end_to_end_ms.mean`; intervals without a message are left out."""
-    from streamgauge.analysis.intervals import Intervals
-    from streamgauge.analysis.percentiles import NS_PER_MS, PERCENTS
 
     name, _, statistic = figure.partition(".")
     intervals = Intervals.read(measured.directory)
@@ -116,7 +116,7 @@ def over_time(measured: Measured, figure: str) -> tuple[Values, Values]:
     return np.array(times), np.array(values)
 
 
-def _within(measured: Measured, figure: str) -> Values:
+def _within(measured: MeasuredTrial, figure: str) -> Values:
     """As `over_time`, of the measured phase alone."""
     times, values = over_time(measured, figure)
     phase = next((phase for phase in measured.result.phases if phase.name == BEFORE), None)
@@ -125,15 +125,14 @@ def _within(measured: Measured, figure: str) -> Values:
     return np.asarray(values[(times > phase.from_s) & (times < phase.until_s)], dtype=np.float64)
 
 
-def _period_s(measured: Measured) -> float | None:
+def _period_s(measured: MeasuredTrial) -> float | None:
     """Period of the bumps, in s (an interval is 1 s); None where chance explains the series."""
-    from streamgauge.analysis.patterns import period
 
     found = period(_within(measured, "end_to_end_ms.mean"))
     return None if found is None else found.intervals
 
 
-def _swing_ms(measured: Measured) -> float | None:
+def _swing_ms(measured: MeasuredTrial) -> float | None:
     """How far the mean end-to-end latency moves along its period: from the lowest to the highest place of it."""
     period = _period_s(measured)
     if period is None:
@@ -143,7 +142,7 @@ def _swing_ms(measured: Measured) -> float | None:
     return max(folded) - min(folded)
 
 
-def _spikes_per_min(measured: Measured) -> float | None:
+def _spikes_per_min(measured: MeasuredTrial) -> float | None:
     values = _within(measured, "publish_ms.p99")
     if not len(values):
         return None
@@ -151,7 +150,7 @@ def _spikes_per_min(measured: Measured) -> float | None:
     return 60.0 * spikes / len(values)
 
 
-_OF_SERIES: dict[str, Callable[[Measured], float | None]] = {
+_OF_SERIES: dict[str, Callable[[MeasuredTrial], float | None]] = {
     "period_s.end_to_end_mean": _period_s,
     "swing_ms.end_to_end_mean": _swing_ms,
     "spikes_per_min.publish_p99": _spikes_per_min,

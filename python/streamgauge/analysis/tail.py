@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamgauge.analysis.intervals import Intervals, Series, Window, felt
-from streamgauge.analysis.percentiles import NS_PER_MS
+from streamgauge.model.percentiles import NS_PER_MS
 from streamgauge.model.result_base import Headline
 from streamgauge.model.result_reasons import Coincidence, Tail
 from streamgauge.store.files import read_log

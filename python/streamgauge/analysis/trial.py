@@ -22,8 +22,7 @@ from streamgauge.analysis.intervals import total
 from streamgauge.analysis.lateness import lateness
 from streamgauge.analysis.measured import Measured, errors_of
 from streamgauge.analysis.notes import clock_notes, clocks, fatal, late_in
-from streamgauge.analysis.percentiles import latency
-from streamgauge.analysis.raw_trial import EXTRA_READER, MEASURE, RawTrial, has_extra_reader
+from streamgauge.analysis.raw_trial import RawTrial, has_extra_reader
 from streamgauge.analysis.soak import soaked
 from streamgauge.analysis.untold import remarks, told_max, told_total
 from streamgauge.analysis.usage import (
@@ -35,14 +34,14 @@ from streamgauge.analysis.usage import (
     worker_shares,
     write_amplification,
 )
+from streamgauge.model.percentiles import latency
 from streamgauge.model.result import Steadiness, SubscriptionFigures, TrialResult
 from streamgauge.model.result_machine import Cpu, Limits, Process, Share, Thread
 from streamgauge.model.result_reasons import Bottleneck, Pattern
 from streamgauge.model.result_special import CatchUp, Search
 from streamgauge.store.directory import ACKS_NAME
-
-INTERVAL_S = 1.0
-"""Length of the intervals."""
+from streamgauge.vocabulary.bounds import ACHIEVED_SHARE_MIN
+from streamgauge.vocabulary.phases import EXTRA_READER, INTERVAL_S, MEASURE
 
 
 def analyse(raw: RawTrial) -> TrialResult:
@@ -217,7 +216,7 @@ def _bottleneck(
     """Which limit binds, where the system was at its most."""
     raw, counted, asked = measured.raw, measured.counted, measured.asked
     target = validity.target_msgs(asked, counted.duration_s)
-    fell_short = bool(target and counted.acked_msgs < validity.ACHIEVED_SHARE_MIN * target)
+    fell_short = bool(target and counted.acked_msgs < ACHIEVED_SHARE_MIN * target)
     window_limit = None
     if "backpressure_ms" not in raw.untold:
         rate_mb_s = counted.per_second(counted.acked_bytes) / BYTES_PER_MB

@@ -13,18 +13,20 @@ from dataclasses import dataclass, field
 
 from streamgauge.analysis.lateness import Lateness
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
-from streamgauge.model.format import plural, trimmed
 from streamgauge.model.result import Audit, Durability, Steadiness, Validity
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Headline, Latency
 from streamgauge.model.result_machine import Cpu, Lane, Share
 from streamgauge.model.result_special import Search
+from streamgauge.vocabulary.bounds import (
+    ACHIEVED_SHARE_MIN,
+    LANE_BUSY_SHARE_MAX,
+    SEND_DELAY_MS_FLOOR,
+    SEND_DELAY_SHARE_MAX,
+    WORKERS_SHARE_MAX,
+)
+from streamgauge.vocabulary.format import plural, trimmed
 
-SEND_DELAY_SHARE_MAX = 0.05
-SEND_DELAY_MS_FLOOR = 1.0
-ACHIEVED_SHARE_MIN = 0.99
-WORKER_CPU_SHARE_MAX = 0.90
-LANE_BUSY_SHARE_MAX = 0.90
 STEAL_SHARE_MAX = 0.02
 OTHERS_SHARE_MAX = 0.10
 CAUGHT_UP_SHARE_MIN = 1.02
@@ -140,7 +142,7 @@ def _generator(evidence: Evidence) -> list[str]:
                 + (f" {why}" if why else "")
             )
     for worker, share in sorted(evidence.worker_cpu_shares.items()):
-        if share > WORKER_CPU_SHARE_MAX:
+        if share > WORKERS_SHARE_MAX:
             reasons.append(
                 f"Worker {worker} used {100 * share:.0f} % of its cores; above 90 % the generator "
                 "sets the figures."

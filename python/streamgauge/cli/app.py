@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from streamgauge.cli import (
+from streamgauge.cli.commands import (
     bench,
     compare,
     durability,
@@ -25,8 +25,17 @@ from streamgauge.cli import (
     systems,
     worker,
 )
-from streamgauge.cli import run as run_command
-from streamgauge.model.exit_status import EPILOG, ExitStatus
+from streamgauge.cli.commands import run as run_command
+from streamgauge.cli.deferred import load
+from streamgauge.vocabulary.errors import (
+    FleetFailure,
+    InputError,
+    SystemFailure,
+    SystemInputError,
+    WorkerLost,
+    WorkerRefused,
+)
+from streamgauge.vocabulary.exit_status import EPILOG, ExitStatus
 
 app = typer.Typer(
     name="streamgauge",
@@ -59,9 +68,7 @@ app.command("workloads")(runs.workloads)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        import streamgauge
-
-        typer.echo(f"streamgauge {streamgauge.version()}")
+        typer.echo(f"streamgauge {load('streamgauge.vocabulary.version:version')()}")
         raise typer.Exit
 
 
@@ -73,6 +80,11 @@ def _options(
     ] = False,
 ) -> None:
     pass
+
+
+def main() -> None:
+    """The entry point of the `streamgauge` program."""
+    sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -97,11 +109,6 @@ def run(arguments: Sequence[str]) -> int:
 
 def _explain(error: Exception) -> int | None:
     """Prints an error that is somebody's and not a fault of the program; None for a fault."""
-    from streamgauge.fleet.base import FleetFailure
-    from streamgauge.fleet.client import WorkerLost, WorkerRefused
-    from streamgauge.model.errors import InputError
-    from streamgauge.systems.base import SystemFailure, SystemInputError
-
     if isinstance(error, InputError):
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)

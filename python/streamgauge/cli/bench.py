@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import typer
 
-from streamgauge.cli.run import OUT, DataOption, EventsOption, OutOption, TlsOption
-from streamgauge.model.exit_status import ExitStatus
+from streamgauge.cli.carry_out import execute_chosen
+from streamgauge.cli.execute import Request
+from streamgauge.model.overrides import Overrides
+from streamgauge.model.resolve import read_workload
+from streamgauge.model.system_file import SystemOverrides, choose_systems, parse_tls
+from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.exit_status import ExitStatus
 
 BENCH_SYSTEMS = ("gauge-log", "kafka")
 BENCH_WORKLOAD = "1-topic-16-partitions-100b"
@@ -15,20 +21,8 @@ BENCH_WARM_UP = "auto:60s"
 """On 2 cores the compiler of a JVM works for half a minute; what needs no more is measured sooner."""
 
 
-def bench(
-    out: OutOption = OUT, data: DataOption = None, events: EventsOption = None, tls: TlsOption = None
-) -> None:
-    """Measure 50,000 messages of 100 bytes per second for 30 s on every default system that can run here,
-    when its load has become steady.
-
-    A system that cannot run here is left out with one line that says what to install.
-    """
-    from streamgauge.cli.execute import Request, execute_chosen
-    from streamgauge.model.overrides import Overrides
-    from streamgauge.model.resolve import read_workload
-    from streamgauge.model.system_file import SystemOverrides, choose_systems, parse_tls
-    from streamgauge.systems.registry import systems
-
+def bench(out: Path, data: Path | None, events: str | None, tls: str | None) -> None:
+    """The work of commands/bench.py."""
     known = systems()
     able = []
     for name in BENCH_SYSTEMS:

@@ -3,77 +3,41 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Literal
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
-from streamgauge.cli import complete, names
-from streamgauge.cli.gates import Asked, FailIfOption, UndecidedOption
-from streamgauge.cli.outputs import JsonOption, JunitOption, MarkdownOption, Outputs
-from streamgauge.cli.run import OUT
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from streamgauge.analysis.cells import Cell
-    from streamgauge.analysis.compare import Comparison
-    from streamgauge.cli.sides import Side
-
-SideArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="BASE",
-        autocompletion=complete.run,
-        help="RUN, RUN:SYSTEM for one of its systems, or RUN:SYSTEM,TRAIT=VALUE (nodes, durability, version, ...).",
-    ),
-]
+from streamgauge.analysis import gates as judging
+from streamgauge.analysis.cells import Cell
+from streamgauge.analysis.compare import FIGURES, Comparison
+from streamgauge.analysis.compare import compare as compare_cells
+from streamgauge.analysis.match import match
+from streamgauge.cli.carry_out import ended
+from streamgauge.cli.gates import finish
+from streamgauge.cli.options import Undecided
+from streamgauge.cli.outputs import Asked, Outputs
+from streamgauge.cli.sides import Side, ambiguous, read_side
+from streamgauge.model.gate import read_gates
+from streamgauge.report import comparison
+from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.exit_status import ExitStatus, most_urgent
+from streamgauge.vocabulary.figures import check_figure
 
 
 def compare(
-    base: SideArgument,
-    other: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[OTHER]",
-            autocompletion=complete.run,
-            help="RUN or RUN:SYSTEM [default: the other system of BASE's run].",
-        ),
-    ] = None,
-    fail_if: FailIfOption = None,
-    undecided: UndecidedOption = None,
-    figures: Annotated[
-        str | None,
-        typer.Option(
-            "--figures",
-            metavar="NAME[,NAME...]",
-            autocompletion=complete.listed(names.FIGURES),
-            help="Figures to compare, by their names in result.json or in queries.",
-        ),
-    ] = None,
-    json: JsonOption = None,
-    markdown: MarkdownOption = None,
-    junit: JunitOption = None,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where runs are looked up by name.")
-    ] = OUT,
+    base: str,
+    other: str | None,
+    fail_if: list[str] | None,
+    undecided: Undecided | None,
+    figures: str | None,
+    json: str | None,
+    markdown: str | None,
+    junit: str | None,
+    out: Path,
 ) -> None:
-    """Compare two runs, or two systems: ratios with 95 % intervals over the trials, and a verdict.
-
-    A figure "differs" when chance does not explain it; else the verdict is "no difference shown". Gates (--fail-if) are on the ratio to BASE.
-    """
-    from rich.console import Console
-
-    from streamgauge.analysis import gates as judging
-    from streamgauge.analysis.compare import FIGURES
-    from streamgauge.analysis.compare import compare as compare_cells
-    from streamgauge.cli.execute import ended
-    from streamgauge.cli.gates import finish
-    from streamgauge.model.errors import InputError
-    from streamgauge.model.exit_status import ExitStatus, most_urgent
-    from streamgauge.model.gate import read_gates
-    from streamgauge.model.result_figures import check_figure
-    from streamgauge.report import comparison
-
+    """The work of commands/compare.py."""
     outputs = Outputs(json, markdown, junit)
     outputs.check()
     gates = read_gates(fail_if or [], of_ratios=True)
@@ -105,10 +69,6 @@ def compare(
 
 def _matched(base: str, other: str | None, out: Path) -> tuple[list[tuple[Cell, Cell]], list[str]]:
     """Pairs of cells, and what of either side is in none. Raises InputError."""
-    from streamgauge.analysis.match import match
-    from streamgauge.cli.sides import ambiguous, read_side
-    from streamgauge.model.errors import InputError
-
     left = read_side(base, out)
     left, right = _two_systems(left) if other is None else (left, read_side(other, out))
     matching = match(left.traits, right.traits)
@@ -133,8 +93,6 @@ def _matched(base: str, other: str | None, out: Path) -> tuple[list[tuple[Cell, 
 
 def _two_systems(run: Side) -> tuple[Side, Side]:
     """The two systems of one run. Raises InputError when it has not two."""
-    from streamgauge.model.errors import InputError
-
     systems = list(dict.fromkeys(cell.first.system for cell in run.cells))
     if len(systems) != 2:
         raise InputError(
@@ -145,10 +103,6 @@ def _two_systems(run: Side) -> tuple[Side, Side]:
 
 def print_comparison(found: Comparison, console: Console) -> None:
     """A table, the verdict below it, and what has to be known of it."""
-    from rich.table import Table
-
-    from streamgauge.report import comparison
-
     console.print(f"\n{comparison.heading(found)}", markup=False, highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False)
     for title in comparison.TITLES:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import typer
 
-from streamgauge.cli import names
+from streamgauge.model.library import library_names
+from streamgauge.systems.names import system_names
 
 PACKAGE = Path(__file__).resolve().parent.parent
 Completer = Callable[[typer.Context, str], list[str]]
@@ -33,6 +34,11 @@ def listed(known: Iterable[str]) -> Completer:
     return complete
 
 
+def system_name(ctx: typer.Context, incomplete: str) -> list[str]:  # noqa: ARG001
+    """A system's name."""
+    return _starting(system_names(), incomplete)
+
+
 def system(ctx: typer.Context, incomplete: str) -> list[str]:  # noqa: ARG001
     """A system's name, and NAME@VERSION of those that are installed."""
     return _starting(_systems(), incomplete)
@@ -45,9 +51,6 @@ def systems(ctx: typer.Context, incomplete: str) -> list[str]:  # noqa: ARG001
 
 def workload(ctx: typer.Context, incomplete: str) -> list[str]:  # noqa: ARG001
     """The workloads that ship."""
-    # Only who completes a workload waits for the table of them.
-    from streamgauge.model.library import library_names
-
     return _starting(library_names(), incomplete)
 
 
@@ -76,11 +79,12 @@ def _runs(ctx: typer.Context) -> list[str]:
 
 
 def _systems() -> list[str]:
-    # As systems/cache.py has it, which takes long to load.
+    # As systems/support/cache.py has it, which takes long to load.
     root = os.environ.get("STREAMGAUGE_CACHE", "") or Path.home() / ".cache" / "streamgauge"
     installed = Path(root).expanduser() / "installed"
     versions = [f"{path.parent.name}@{path.name}" for path in sorted(installed.glob("*/*")) if path.is_dir()]
-    return [*names.SYSTEMS, *(one for one in versions if one.partition("@")[0] in names.SYSTEMS)]
+    known = system_names()
+    return [*known, *(one for one in versions if one.partition("@")[0] in known)]
 
 
 def _starting(known: Iterable[str], incomplete: str) -> list[str]:

@@ -4,87 +4,40 @@ from __future__ import annotations
 
 import secrets
 import sys
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
 
 import typer
 
-from streamgauge.cli import complete
-
-if TYPE_CHECKING:
-    from streamgauge.model.durability import Experiment
-
-from streamgauge.cli.run import (
-    OUT,
-    DataOption,
-    DurabilityOption,
-    EventsOption,
-    NodesOption,
-    OutOption,
-    SeedOption,
-    TrustOption,
-)
+from streamgauge.cli.carry_out import show_durability
+from streamgauge.cli.execute import open_events
+from streamgauge.cli.watch import make_observer
+from streamgauge.model.durability import EXPERIMENTS, Experiment
+from streamgauge.model.system_file import SystemOverrides, choose_systems
+from streamgauge.model.trust import Trust
+from streamgauge.runner.durability.matrix import matrix as all_cells
+from streamgauge.runner.durability.run import DurabilityPlan, DurabilityRun, distinct
+from streamgauge.systems.registry import systems as known
+from streamgauge.systems.support import powercut
+from streamgauge.vocabulary.errors import InputError, SystemFailure
+from streamgauge.vocabulary.units import parse_duration
 
 
 def durability(
-    systems: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="SYSTEM[,SYSTEM...]",
-            autocompletion=complete.systems,
-            help="Systems, by name or by system file.",
-        ),
-    ] = None,
-    nodes: NodesOption = None,
-    level: DurabilityOption = None,
-    experiments: Annotated[
-        str,
-        typer.Option(
-            "--experiments",
-            metavar="dose,accounting,cuts",
-            autocompletion=complete.listed(("dose", "accounting", "cuts")),
-            help="Which experiments to make.",
-        ),
-    ] = "dose,accounting,cuts",
-    cuts: Annotated[
-        int, typer.Option("--cuts", metavar="N", min=1, max=10_000, help="Power cuts of each kind.")
-    ] = 10,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer doses, shorter loads.")] = False,
-    write_back: Annotated[
-        str | None,
-        typer.Option(
-            "--write-back",
-            metavar="TIME",
-            help="Disks keep by themselves what is older, as a kernel does: 30s [default: nothing, the worst case].",
-        ),
-    ] = None,
-    matrix: Annotated[
-        bool,
-        typer.Option(
-            "--all", help="All systems and settings that publications dispute (docs/durability.md)."
-        ),
-    ] = False,
-    seed: SeedOption = None,
-    out: OutOption = OUT,
-    data: DataOption = None,
-    events: EventsOption = None,
-    trust_file: TrustOption = None,
+    systems: str | None,
+    nodes: int | None,
+    level: str | None,
+    experiments: str,
+    cuts: int,
+    quick: bool,
+    write_back: str | None,
+    matrix: bool,
+    seed: int | None,
+    out: Path,
+    data: Path | None,
+    events: str | None,
+    trust_file: list[str] | None,
 ) -> None:
-    """Measure the durability level of a system: slow its disks, account for its syncs, cut its power.
-
-    The level that settings declare is compared with the one that the experiments find. Exit status 1 when they
-    differ.
-    """
-    from streamgauge.cli.execute import open_events, show_durability
-    from streamgauge.cli.watch import make_observer
-    from streamgauge.model.errors import InputError
-    from streamgauge.model.system_file import SystemOverrides, choose_systems
-    from streamgauge.model.trust import Trust
-    from streamgauge.runner.durability.matrix import matrix as all_cells
-    from streamgauge.runner.durability.run import DurabilityPlan, DurabilityRun, distinct
-    from streamgauge.systems import powercut
-    from streamgauge.systems.base import SystemFailure
-    from streamgauge.systems.registry import systems as known
-
+    """The work of commands/durability.py."""
     if (systems is None) != matrix:
         raise InputError("expected a system, such as 'streamgauge durability kafka', or --all (not both)")
     wanted = read_experiments(experiments)
@@ -136,9 +89,6 @@ def durability(
 
 def read_experiments(text: str) -> tuple[Experiment, ...]:
     """The experiments of a comma list, in their own order. Raises InputError."""
-    from streamgauge.model.durability import EXPERIMENTS
-    from streamgauge.model.errors import InputError
-
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in EXPERIMENTS]
     if unknown or not names:
@@ -148,9 +98,6 @@ def read_experiments(text: str) -> tuple[Experiment, ...]:
 
 def read_write_back(text: str | None) -> str | None:
     """The age as `gauge powercut` takes it. Raises InputError."""
-    from streamgauge.model.errors import InputError
-    from streamgauge.model.units import parse_duration
-
     if text is None:
         return None
     try:

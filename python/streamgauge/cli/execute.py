@@ -1,28 +1,24 @@
-"""What `run` and `bench` share: from what was asked to a run and its exit status."""
+"""What `run` and `bench` share: what was asked, read and checked before anything is fetched or started."""
 
 from __future__ import annotations
 
-import secrets
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-from streamgauge.cli.gates import Asked, Gating, finish, prepare
-from streamgauge.cli.impossible import impossible, reachable, started_at
+from streamgauge.cli.deferred import load
+from streamgauge.cli.impossible import impossible, started_at
+from streamgauge.cli.outputs import Asked
 from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
-from streamgauge.model.errors import InputError, Problem
-from streamgauge.model.exit_status import MEANINGS, ExitStatus, most_urgent
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems, parse_tls
 from streamgauge.model.workload import Workload
-from streamgauge.systems.base import SystemFailure
-
-if TYPE_CHECKING:
-    from streamgauge.model.result import TrialResult
-    from streamgauge.store.directory import RunDirectory
+from streamgauge.systems.base import System
+from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.errors import InputError, Problem
+from streamgauge.vocabulary.exit_status import ExitStatus
 
 NO_GATES = Asked()
 
@@ -59,130 +55,16 @@ def execute(request: Request) -> ExitStatus:
     workloads, choices = _read(request)
     if request.events == "-" and request.gates.outputs.on_stdout:
         raise InputError("--events -: standard output is for --json, --markdown or --junit already")
-    gating = prepare(request.gates, request.out, workloads, choices)
-    for choice in choices:
-        missing = None if choice.request.connect else choice.system.missing()
-        if missing:
-            raise SystemFailure(f"{choice.system.title} cannot run here: {missing}")
-    return execute_chosen(request, workloads, choices, gating)
-
-
-def execute_chosen(
-    request: Request, workloads: list[Workload], choices: list[SystemChoice], gating: Gating | None = None
-) -> ExitStatus:
-    """Runs workloads on systems that can run here, and judges the gates; the exit status."""
-    from rich.console import Console
-
-    from streamgauge.cli.watch import make_observer
-    from streamgauge.runner.plan import RunPlan, order_trials
-    from streamgauge.runner.run import Run
-
-    seed = request.seed if request.seed is not None else secrets.randbits(32)
-    plan = RunPlan(
-        name=_name(workloads, choices),
-        command=("streamgauge", *sys.argv[1:]),
-        trials=order_trials(choices, workloads, request.repeat, seed),
-        seed=seed,
-        out=request.out,
-        data=request.data,
-        fleet=request.fleet,
-    )
-    for note in [*_notes(workloads), *reachable(choices)]:
-        print(f"note: {note}", file=sys.stderr)
-    sink = open_events(request.events)
-    to_stderr = sink is sys.stdout or request.gates.outputs.on_stdout
-    console = Console(stderr=to_stderr)
-    about = gating.about_baseline() if gating is not None else []
-    for line in about:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-    try:
-        observer = make_observer(sink)
-        try:
-            outcome = Run(plan, observer).execute()
-        finally:
-            observer.close()
-        show_outcome(outcome.directory.path, to_stderr=to_stderr)
-        status = outcome.exit_status
-        if gating is not None:
-            for line in about:
-                console.print(line, markup=False, highlight=False, soft_wrap=True)
-            found = gating.judge(outcome.results)
-            run, base = outcome.directory.run_id, gating.baseline.run_id if gating.baseline else None
-            gated = finish(found, request.gates, console, about, run=run, baseline=base)
-            status = most_urgent((status, gated))
-    finally:
-        if sink is not None and sink is not sys.stdout:
-            sink.close()
-    return ended(status, outcome.results)
-
-
-def ended(status: ExitStatus, results: Sequence[TrialResult] = ()) -> ExitStatus:
-    """Says what an exit status other than 0 means, and which trials lost messages."""
-    for result in results:
-        if result.status == "complete" and result.audit.shows_lost:
-            of = f"trial {result.trial} ({result.system}, {result.workload.name})"
-            print(
-                f"lost: {result.audit.shows_lost:,} acknowledged messages of {of} were never received",
-                file=sys.stderr,
-            )
-    if status in MEANINGS and status is not ExitStatus.DONE:
-        print(f"exit status {status.value}: {MEANINGS[status]}", file=sys.stderr)
+    # What runs trials and makes reports takes longer to load than to say what is wrong with the input.
+    status: ExitStatus = load("streamgauge.cli.carry_out:carry_out")(request, workloads, choices)
     return status
 
 
-def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
-    """Writes the report of a run, prints the table and says where the report is."""
-    from rich.console import Console
-
-    from streamgauge.report import html, study, terminal, terminal_study
-    from streamgauge.report.run import read_run
-    from streamgauge.store.aside import split_notes
-    from streamgauge.store.directory import RunDirectory
-    from streamgauge.store.study import is_study
-
-    console = Console(stderr=to_stderr)
-    run = RunDirectory(directory)
-    if run.read_durability() is not None:
-        show_durability(run, to_stderr=to_stderr)
-        return
-    results = run.results()
-    if results and is_study(directory):
-        report = study.write(directory)
-        terminal_study.print_claims(study.outcome_of(read_run(directory)), console)
-    else:
-        report = html.write(directory)
-        if results:
-            terminal.print_summary(results, console)
-    repeated, notes = split_notes(run.read_manifest().notes if run.ours else [])
-    if repeated:
-        were = "trial was" if len(repeated) == 1 else "trials were"
-        notes.append(f"{len(repeated)} {were} repeated because the generator was late; the report says more")
-    for note in notes:
-        console.print(f"note: {note}", markup=False, highlight=False)
-    console.print(f"report: {shown(report)}", markup=False, highlight=False, soft_wrap=True)
-
-
-def show_durability(run: RunDirectory, *, to_stderr: bool = False) -> None:
-    """As `show_outcome`, for a run of durability experiments."""
-    from rich.console import Console
-
-    from streamgauge.report import durability
-
-    console = Console(stderr=to_stderr)
-    found = run.read_durability()
-    if found is not None:
-        durability.print_report(found, console)
-    report = shown(durability.write(run))
-    console.print(f"report: {report}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
+def _read(request: Request) -> tuple[list[Workload], list[SystemChoice[System]]]:
     """Workloads and systems; all problems of all of them at once."""
-    from streamgauge.systems.registry import systems
-
     problems: list[Problem] = []
     workloads: list[Workload] = []
-    choices: list[SystemChoice] = []
+    choices: list[SystemChoice[System]] = []
     for text in request.workloads:
         try:
             workloads.append(read_workload(text, request.overrides))
@@ -219,17 +101,6 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice]]:
     if problems:
         raise InputError(problems)
     return workloads, choices
-
-
-def _name(workloads: list[Workload], choices: list[SystemChoice]) -> str:
-    """What the run's directory is called after its date."""
-    what = workloads[0].name if len(workloads) == 1 else f"{len(workloads)}-workloads"
-    where = "-".join(choice.name for choice in choices) if len(choices) <= 3 else f"{len(choices)}-systems"
-    return f"{where}-{what}"
-
-
-def _notes(workloads: list[Workload]) -> list[str]:
-    return [f"{workload.name}: {note}" for workload in workloads for note in workload.notes]
 
 
 def open_events(target: str | None) -> TextIO | None:

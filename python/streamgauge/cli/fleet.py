@@ -2,54 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
 import typer
 
-from streamgauge.model.errors import InputError
-from streamgauge.model.exit_status import ExitStatus
-
-if TYPE_CHECKING:
-    from streamgauge.fleet.omb.addresses import OmbWorkers
-
-app = typer.Typer(
-    help="Workers that labs have placed in a cluster (docs/fleet.md), or left at work (docs/omb-fleet.md).",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-FleetArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="kubernetes[:FILE]|omb:URL[,URL]",
-        help="The cluster, as for --fleet; without FILE kubernetes.yaml. Or workers of the OpenMessaging Benchmark.",
-    ),
-]
+from streamgauge.fleet.choice import in_kubernetes
+from streamgauge.fleet.kubernetes.api import Cluster
+from streamgauge.fleet.kubernetes.leftovers import sweep
+from streamgauge.fleet.omb.addresses import OmbWorkers, read_addresses
+from streamgauge.fleet.omb.placed import stop_workers
+from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.exit_status import ExitStatus
 
 
-@app.callback()
-def _commands() -> None:
-    pass
-
-
-@app.command("clean")
-def clean(
-    fleet: FleetArgument = "kubernetes",
-    everything: Annotated[
-        bool, typer.Option("--all", help="Remove the workers of labs that are still at work, too.")
-    ] = False,
-) -> None:
-    """Remove what labs have left in the cluster's namespace that were killed.
-
-    The next run with --fleet kubernetes does the same by itself. Status 3: something could not be removed.
-    Workers of the OpenMessaging Benchmark are told to stop whatever they do, for whomever.
-    """
-    from streamgauge.fleet.choice import in_kubernetes
-    from streamgauge.fleet.kubernetes.api import Cluster
-    from streamgauge.fleet.kubernetes.leftovers import sweep
-    from streamgauge.fleet.omb.addresses import read_addresses
-
+def clean(fleet: str, everything: bool) -> None:
+    """The work of commands/fleet.py."""
     theirs = read_addresses(fleet)
     if theirs is not None:
         _stop_omb(theirs)
@@ -77,8 +42,6 @@ def clean(
 
 def _stop_omb(workers: OmbWorkers) -> None:
     """Status 3 when one could not be stopped."""
-    from streamgauge.fleet.omb.placed import stop_workers
-
     found = stop_workers(workers)
     for url, problem in found.items():
         typer.echo(f"{url}: stopped" if problem is None else f"{url}: {problem}", err=problem is not None)

@@ -4,64 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
+from rich.console import Console
 
-from streamgauge.cli import complete, names
-from streamgauge.cli.outputs import ON_SCREEN, Outputs
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from streamgauge.analysis.cells import Cell
-    from streamgauge.analysis.gates import GateResult
-    from streamgauge.analysis.match import Traits
-    from streamgauge.cli.sides import Side
-    from streamgauge.model.exit_status import ExitStatus
-    from streamgauge.model.gate import Gate
-    from streamgauge.model.result import TrialResult
-    from streamgauge.model.system_file import SystemChoice
-    from streamgauge.model.workload import Workload
-
-
-class Undecided(StrEnum):
-    """What a gate that is undecided does to the exit status."""
-
-    fail = "fail"
-    passes = "pass"
-
-
-FailIfOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--fail-if",
-        metavar="'FIGURE > NUMBER'",
-        autocompletion=complete.words(*names.FIGURES),
-        help="A gate: what must not be, such as 'publish_ms.p99 > 20' (ms), or as a ratio to a baseline 'publish_ms.p99 > 1.1'. Passed, failed (status 4) "
-        "or undecided (5). May be repeated; names of figures are those of result.json (docs/gate-in-ci.md).",
-    ),
-]
-UndecidedOption = Annotated[
-    Undecided | None,
-    typer.Option(
-        "--undecided",
-        help="What a gate does about which the trials cannot tell: end with status 5, or pass [default: fail].",
-    ),
-]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Gates as they were asked for; texts are not yet read."""
-
-    fail_if: tuple[str, ...] = ()
-    baseline: str | None = None
-    undecided: Undecided | None = None
-    outputs: Outputs = ON_SCREEN
-
+from streamgauge.analysis import gates as judging
+from streamgauge.analysis.cells import Cell, cells
+from streamgauge.analysis.gates import GateResult, status_of
+from streamgauge.analysis.match import Traits, asked_traits, match, traits_of
+from streamgauge.cli.options import Undecided
+from streamgauge.cli.outputs import Asked
+from streamgauge.cli.sides import Side, ambiguous, read_side
+from streamgauge.model.gate import Gate, read_gates
+from streamgauge.model.result import TrialResult
+from streamgauge.model.system_file import SystemChoice
+from streamgauge.model.workload import Workload
+from streamgauge.report import gates as told
+from streamgauge.systems.base import System
+from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.exit_status import ExitStatus
+from streamgauge.vocabulary.format import plural
 
 Key = tuple[str, str]
 """System and workload, by which a run tells its cells apart."""
@@ -79,29 +42,25 @@ class Gating:
 
     def judge(self, results: Sequence[TrialResult]) -> list[GateResult]:
         """What became of each gate on each cell that was to run."""
-        from streamgauge.analysis import gates
-        from streamgauge.analysis.cells import cells
-        from streamgauge.analysis.match import traits_of
-
         found = cells([one for one in results if one.status == "complete"])
         ran = {_key(traits_of(cell)) for cell in found}
-        questions: list[gates.Question] = []
+        questions: list[judging.Question] = []
         alone: list[GateResult] = []
         for cell in found:
             traits = traits_of(cell)
             base = self.bases.get(_key(traits))
             for gate in self.gates:
                 if self.baseline is not None and base is None:
-                    alone.append(gates.undecided(gate, traits, self.unmatched))
+                    alone.append(judging.undecided(gate, traits, self.unmatched))
                 else:
-                    questions.append(gates.Question(gate, cell, base))
+                    questions.append(judging.Question(gate, cell, base))
         nothing = [
-            gates.undecided(gate, traits, "no trial was completed")
+            judging.undecided(gate, traits, "no trial was completed")
             for traits in self.planned
             if _key(traits) not in ran
             for gate in self.gates
         ]
-        return gates.judge(questions) + alone + nothing
+        return judging.judge(questions) + alone + nothing
 
     @property
     def unmatched(self) -> str:
@@ -111,8 +70,6 @@ class Gating:
 
     def about_baseline(self) -> list[str]:
         """Which run it is, and what of either side does not match: said before a run and after it."""
-        from streamgauge.model.format import plural
-
         if self.baseline is None:
             return []
         side = self.baseline
@@ -142,13 +99,9 @@ class Gating:
 
 
 def prepare(
-    asked: Asked, out: Path, workloads: Sequence[Workload], choices: Sequence[SystemChoice]
+    asked: Asked, out: Path, workloads: Sequence[Workload], choices: Sequence[SystemChoice[System]]
 ) -> Gating | None:
     """Reads gates and settles their baseline, before anything is started; None where no gate was asked for. Raises InputError."""
-    from streamgauge.cli.sides import read_side
-    from streamgauge.model.errors import InputError
-    from streamgauge.model.gate import read_gates
-
     gates = read_gates(asked.fail_if, of_ratios=asked.baseline is not None)
     asked.outputs.check()
     if not gates:
@@ -178,23 +131,16 @@ def finish(
 ) -> ExitStatus:
     """Tells what became of gates; the exit status that they call for. `about`: what has to be known of them, a line each. `before`: what else belongs into
     the Markdown; `document`: into the JSON."""
-    from streamgauge.analysis.gates import status_of
-    from streamgauge.report import gates
-
     for one in results:
-        console.print(gates.sentence(one), markup=False, highlight=False, soft_wrap=True)
-    document |= {"about": list(about), "gates": [gates.as_json(one) for one in results]}
-    parts = [*before, *map(gates.cell_text, about), *([gates.markdown(results)] if results else [])]
-    asked.outputs.write(document, "\n\n".join(parts) + "\n", gates.junit(results))
+        console.print(told.sentence(one), markup=False, highlight=False, soft_wrap=True)
+    document |= {"about": list(about), "gates": [told.as_json(one) for one in results]}
+    parts = [*before, *map(told.cell_text, about), *([told.markdown(results)] if results else [])]
+    asked.outputs.write(document, "\n\n".join(parts) + "\n", told.junit(results))
     return status_of(results, undecided_passes=asked.undecided is Undecided.passes)
 
 
 def _bases(side: Side, planned: Sequence[Traits]) -> dict[Key, Cell]:
     """The baseline's cell for each that is to run. Raises InputError when there is none, it is not clear which, or none has a valid trial."""
-    from streamgauge.analysis.match import match
-    from streamgauge.cli.sides import ambiguous
-    from streamgauge.model.errors import InputError
-
     matching = match(side.traits, planned)
     why = ambiguous(matching, side.traits, list(planned))
     if why is not None:
@@ -212,10 +158,8 @@ def _bases(side: Side, planned: Sequence[Traits]) -> dict[Key, Cell]:
     return bases
 
 
-def _planned(choice: SystemChoice, workload: Workload) -> Traits:
+def _planned(choice: SystemChoice[System], workload: Workload) -> Traits:
     """What is known of a cell before it runs."""
-    from streamgauge.analysis.match import asked_traits
-
     request = choice.request
     traits: dict[str, Any] = {"system": choice.name}
     if not request.connect:

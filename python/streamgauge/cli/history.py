@@ -3,53 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from rich.console import Console
+from rich.table import Table
 
-from streamgauge.cli import complete, names
-from streamgauge.cli.outputs import JsonOption, JunitOption, MarkdownOption, Outputs
-from streamgauge.cli.run import OUT
+from streamgauge.analysis.history import histories
+from streamgauge.cli.outputs import Outputs
+from streamgauge.report import history as shown
+from streamgauge.vocabulary.figures import check_figure
 
 
 def history(
-    workload: Annotated[
-        str,
-        typer.Argument(
-            metavar="WORKLOAD", autocompletion=complete.workload, help="Name of a workload that was run."
-        ),
-    ],
-    figure: Annotated[
-        str,
-        typer.Option(
-            "--figure",
-            metavar="NAME",
-            autocompletion=complete.words(*names.FIGURES),
-            help="Which figure, by its name in result.json or in queries.",
-        ),
-    ] = "publish_ms.p99",
-    system: Annotated[
-        str | None,
-        typer.Option(
-            "--system",
-            metavar="NAME",
-            autocompletion=complete.words(*names.SYSTEMS),
-            help="One system only [default: each by itself].",
-        ),
-    ] = None,
-    json: JsonOption = None,
-    markdown: MarkdownOption = None,
-    junit: JunitOption = None,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where runs are.")] = OUT,
+    workload: str,
+    figure: str,
+    system: str | None,
+    json: str | None,
+    markdown: str | None,
+    junit: str | None,
+    out: Path,
 ) -> None:
-    """Show a figure over all runs of a workload, oldest first, and where its level changed."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from streamgauge.analysis.history import histories
-    from streamgauge.model.result_figures import check_figure
-    from streamgauge.report import history as shown
-
+    """The work of commands/history.py."""
     outputs = Outputs(json, markdown, junit)
     outputs.check()
     console = Console(stderr=outputs.on_stdout)

@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import typer
+from rich.console import Console
 
-from streamgauge.cli import complete
-from streamgauge.cli.run import OUT
+from streamgauge.cli import figures
+from streamgauge.report import html
+from streamgauge.report.foreign import ForeignResult, read_omb
+from streamgauge.report.run import FOREIGN_DIRECTORY
+from streamgauge.store.directory import RunDirectory
 
-if TYPE_CHECKING:
-    from streamgauge.report.foreign import ForeignResult
 
-
-def import_(
-    files: Annotated[list[Path], typer.Argument(metavar="OMB.json...", help="Result files of OMB.")],
-    into: Annotated[
-        str | None,
-        typer.Option(
-            "--into",
-            metavar="RUN",
-            autocompletion=complete.run,
-            help="Show them beside this run's trials [default: a new report].",
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where runs are.")] = OUT,
-) -> None:
-    """Read results of the OpenMessaging Benchmark (OMB) and show them in a report.
-
-    They are marked as foreign: OMB makes no audit and judges no validity, and its publish latency begins when
-    a message is sent and not when it should have been.
-    """
-    import shutil
-
-    from rich.console import Console
-
-    from streamgauge.report import html
-    from streamgauge.report.foreign import read_omb
-    from streamgauge.report.run import FOREIGN_DIRECTORY
-    from streamgauge.store.directory import RunDirectory
-
+def import_(files: list[Path], into: str | None, out: Path) -> None:
+    """The work of commands/importing.py."""
     results = [read_omb(path, follow=True) for path in files]
     run = RunDirectory.open(into, out) if into else RunDirectory.create(out, "imported", latest=False)
     folder = run.path / FOREIGN_DIRECTORY
@@ -63,8 +38,6 @@ def _free_name(folder: Path, path: Path) -> Path:
 
 
 def _line(result: ForeignResult) -> str:
-    from streamgauge.cli import figures
-
     return (
         f"{result.driver}  {result.workload}  (OMB: no audit, no validity)\n"
         f"  {figures.rate(result.publish_rate_msgs_s)} msg/s, service p50 "

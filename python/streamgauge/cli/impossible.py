@@ -5,12 +5,20 @@ from __future__ import annotations
 import dataclasses
 
 from streamgauge.fleet.choice import FleetChoice
-from streamgauge.model.errors import InputError, Problem
+from streamgauge.fleet.omb.refusals import refusals
+from streamgauge.model.fault import ON_NETWORK, ON_STORAGE
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.workload import Workload
+from streamgauge.systems.base import System
+from streamgauge.systems.registry import systems
+from streamgauge.systems.support import network, powercut
+from streamgauge.systems.support.network import own_address
+from streamgauge.vocabulary.errors import InputError, Problem
 
 
-def impossible(fleet: FleetChoice, workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+def impossible(
+    fleet: FleetChoice, workloads: list[Workload], choices: list[SystemChoice[System]]
+) -> list[Problem]:
     """A problem for each workload, system and fleet that cannot be together here."""
     return [
         *_faults_of_others(workloads, choices),
@@ -21,12 +29,12 @@ def impossible(fleet: FleetChoice, workloads: list[Workload], choices: list[Syst
     ]
 
 
-def started_at(address: str, choices: list[SystemChoice], *, insecure: bool) -> list[SystemChoice]:
+def started_at(
+    address: str, choices: list[SystemChoice[System]], *, insecure: bool
+) -> list[SystemChoice[System]]:
     """Systems that are started on another address of this machine than loopback: clients reach them over TLS and log in, or
     `insecure` says that nobody else reaches that address. Raises InputError.
     """
-    from streamgauge.systems.network import own_address
-
     try:
         placement = own_address(address)
     except ValueError as error:
@@ -47,7 +55,7 @@ def started_at(address: str, choices: list[SystemChoice], *, insecure: bool) -> 
     ]
 
 
-def _why_not_there(choice: SystemChoice, *, insecure: bool) -> str | None:
+def _why_not_there(choice: SystemChoice[System], *, insecure: bool) -> str | None:
     if choice.request.connect:
         return "is not started, it runs already (connect); leave one of the two out"
     if not choice.system.placed:
@@ -60,7 +68,7 @@ def _why_not_there(choice: SystemChoice, *, insecure: bool) -> str | None:
     return None
 
 
-def reachable(choices: list[SystemChoice]) -> list[str]:
+def reachable(choices: list[SystemChoice[System]]) -> list[str]:
     """Who is served where, of systems that are started beyond loopback."""
     notes = []
     for choice in choices:
@@ -76,7 +84,7 @@ def reachable(choices: list[SystemChoice]) -> list[str]:
     return notes
 
 
-def _faults_of_others(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+def _faults_of_others(workloads: list[Workload], choices: list[SystemChoice[System]]) -> list[Problem]:
     """A cluster that was running already is not ours to break."""
     broken = [workload.name for workload in workloads if workload.faults]
     return [
@@ -88,11 +96,8 @@ def _faults_of_others(workloads: list[Workload], choices: list[SystemChoice]) ->
     ]
 
 
-def _impossible_faults(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+def _impossible_faults(workloads: list[Workload], choices: list[SystemChoice[System]]) -> list[Problem]:
     """What this machine lacks for faults, and what a system does not support: told before anything starts."""
-    from streamgauge.model.fault import ON_NETWORK, ON_STORAGE
-    from streamgauge.systems import network, powercut
-
     asked = {fault.action for workload in workloads for fault in workload.faults}
     problems = []
     for actions, missing in ((ON_STORAGE, powercut.missing), (ON_NETWORK, network.missing)):
@@ -127,12 +132,10 @@ def _impossible_faults(workloads: list[Workload], choices: list[SystemChoice]) -
 
 
 def _placed() -> str:
-    from streamgauge.systems.registry import systems
-
     return ", ".join(name for name, system in systems().items() if system.placed)
 
 
-def _out_of_reach(fleet: FleetChoice, choices: list[SystemChoice]) -> list[Problem]:
+def _out_of_reach(fleet: FleetChoice, choices: list[SystemChoice[System]]) -> list[Problem]:
     """A system that the lab starts listens where workers elsewhere cannot reach it."""
     if fleet.kubernetes is not None:
         who = "--fleet kubernetes", "pods"
@@ -154,8 +157,6 @@ def _out_of_reach(fleet: FleetChoice, choices: list[SystemChoice]) -> list[Probl
 
 def _is_elsewhere(host: str) -> bool:
     """Whether a worker's host is another machine, as far as the address tells; a name is taken for one."""
-    from streamgauge.systems.network import own_address
-
     try:
         own_address(host)
     except ValueError:
@@ -163,11 +164,12 @@ def _is_elsewhere(host: str) -> bool:
     return False
 
 
-def _of_omb(fleet: FleetChoice, workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+def _of_omb(
+    fleet: FleetChoice, workloads: list[Workload], choices: list[SystemChoice[System]]
+) -> list[Problem]:
     """OMB's workers can do less than ours."""
     if fleet.omb is None:
         return []
-    from streamgauge.fleet.omb.refusals import refusals
 
     return refusals(workloads, choices)
 

@@ -1,4 +1,4 @@
-"""What a command has found, for programs and pages: `--json`, `--markdown` and `--junit`."""
+"""What a command has found, for programs and pages: `--json`, `--markdown` and `--junit`; and the gates on it, as they were asked for."""
 
 from __future__ import annotations
 
@@ -6,21 +6,10 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-JsonOption = Annotated[
-    str | None, typer.Option("--json", metavar="FILE|-", help="Write it as JSON, too; - is standard output.")
-]
-MarkdownOption = Annotated[
-    str | None,
-    typer.Option("--markdown", metavar="FILE|-", help="Write it as Markdown, too; - is standard output."),
-]
-JunitOption = Annotated[
-    str | None,
-    typer.Option("--junit", metavar="FILE|-", help="Write it as JUnit's XML, too; - is standard output."),
-]
+from streamgauge.cli.options import Undecided
+from streamgauge.vocabulary.errors import InputError, Problem
 
 
 @dataclass(frozen=True)
@@ -43,8 +32,6 @@ class Outputs:
 
     def check(self) -> None:
         """Before anything is started. Raises InputError."""
-        from streamgauge.model.errors import InputError, Problem
-
         targets = [("--json", self.json), ("--markdown", self.markdown), ("--junit", self.junit)]
         problems = []
         if sum(target == "-" for _, target in targets) > 1:
@@ -74,3 +61,13 @@ class Outputs:
 
 ON_SCREEN = Outputs()
 """Nowhere besides."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Gates as they were asked for; texts are not yet read."""
+
+    fail_if: tuple[str, ...] = ()
+    baseline: str | None = None
+    undecided: Undecided | None = None
+    outputs: Outputs = ON_SCREEN

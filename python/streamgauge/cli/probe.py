@@ -6,18 +6,15 @@ import os
 
 import typer
 
-PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-"""Options belong to the program that is called; it has the help, too."""
+from streamgauge.vocabulary.gauge_binary import find_gauge
 
 
 def probe(context: typer.Context) -> None:
-    """Measure this machine's limits: disk, fsync, loopback, CPU, wake-ups (options: --help)."""
+    """The work of commands/probe.py."""
     become_gauge("probe", context.args)
 
 
 def become_gauge(command: str, arguments: list[str]) -> None:
     """Replaces this process by `gauge COMMAND ...`."""
-    from streamgauge.fleet.binary import find_gauge
-
     gauge = find_gauge()
     os.execv(gauge, [str(gauge), command, *arguments])

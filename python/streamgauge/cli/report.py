@@ -4,35 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from streamgauge.cli import complete
-from streamgauge.cli.run import OUT
-
-RunsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[RUN...]",
-        autocompletion=complete.run,
-        help="Directories or names of runs [default: the latest].",
-    ),
-]
-OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where runs are looked up by name.")]
+from streamgauge.cli.carry_out import show_outcome
+from streamgauge.runner.recover import recover
+from streamgauge.store.directory import LATEST, RunDirectory
+from streamgauge.store.lab import is_running
+from streamgauge.vocabulary.errors import InputError
 
 
-def report(runs: RunsArgument = None, out: OutOption = OUT) -> None:
-    """Write the HTML report of runs anew and print their tables.
-
-    A run whose lab was killed is completed first, from what it had written until then.
-    """
-    from streamgauge.cli.execute import show_outcome
-    from streamgauge.model.errors import InputError
-    from streamgauge.store.directory import LATEST, RunDirectory
-    from streamgauge.store.lab import is_running
-    from streamgauge.store.recover import recover
-
+def report(runs: list[str] | None, out: Path) -> None:
+    """The work of commands/report.py."""
     found = [RunDirectory.open(text, out) for text in runs or [LATEST]]
     for run in found:
         if is_running(run):

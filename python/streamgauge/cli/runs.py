@@ -1,27 +1,22 @@
-"""`streamgauge list`, `show` and `workloads`: what there is."""
+"""`streamgauge list`: the runs that there are."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from streamgauge.cli import complete
-from streamgauge.cli.outputs import JsonOption, Outputs
-from streamgauge.cli.run import OUT
-from streamgauge.model.format import plural
+from streamgauge.cli.outputs import Outputs
+from streamgauge.store.directory import list_runs
+from streamgauge.store.lab import is_running
+from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.format import plural
 
-OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where runs are.")]
 
-
-def list_(out: OutOption = OUT, json: JsonOption = None) -> None:
-    """List runs, oldest first."""
-    from streamgauge.model.errors import InputError
-    from streamgauge.store.directory import list_runs
-    from streamgauge.store.lab import is_running
-
+def list_(out: Path, json: str | None) -> None:
+    """The work of commands/runs.py."""
     outputs = Outputs(json)
     outputs.check()
     runs = list_runs(out)
@@ -55,79 +50,3 @@ def list_(out: OutOption = OUT, json: JsonOption = None) -> None:
             }
         )
     outputs.write({"runs": found})
-
-
-def show(
-    run: Annotated[
-        str, typer.Argument(metavar="[RUN]", autocompletion=complete.run, help="Directory or name of a run.")
-    ] = "latest",
-    out: OutOption = OUT,
-    json: JsonOption = None,
-) -> None:
-    """Print the table of a run."""
-    from rich.console import Console
-
-    from streamgauge.report import terminal
-    from streamgauge.report.durability import print_report
-    from streamgauge.store.directory import RunDirectory
-
-    outputs = Outputs(json)
-    outputs.check()
-    console = Console(stderr=outputs.on_stdout)
-    found = RunDirectory.open(run, out)
-    durability = found.read_durability()
-    results = found.results() if durability is None else []
-    if durability is not None:
-        print_report(durability, console)
-    elif results:
-        terminal.print_summary(results, console)
-    else:
-        typer.echo(
-            f"{found.run_id} holds no results; streamgauge report {run} completes a run that was killed",
-            err=outputs.on_stdout,
-        )
-    outputs.write(
-        {
-            "run": found.run_id,
-            "path": str(found.path),
-            "durability": None if durability is None else durability.model_dump(mode="json"),
-            "trials": [one.model_dump(mode="json") for one in results],
-        }
-    )
-
-
-def workloads(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NAME]",
-            autocompletion=complete.workload,
-            help="Print this one, as a file to start from.",
-        ),
-    ] = None,
-    json: JsonOption = None,
-) -> None:
-    """List the workloads that ship with streamgauge, by groups, or print one of them."""
-    from streamgauge.model.library import find_workload, groups, library_names, shipped_text
-    from streamgauge.model.resolve import read_workload
-
-    outputs = Outputs(json)
-    outputs.check()
-    if name is not None:
-        text = shipped_text(name)
-        if text is None:
-            # It says what was meant, or what is expected.
-            find_workload(name)
-            text = Path(name).read_text(encoding="utf-8")
-        typer.echo(text.rstrip(), err=outputs.on_stdout)
-        outputs.write({"workloads": [{"name": name, "summary": read_workload(name).summary(), "text": text}]})
-        return
-    found = []
-    width = max(len(one) for one in library_names())
-    for group, names in groups():
-        typer.echo(f"{group}:", err=outputs.on_stdout)
-        for one in names:
-            summary = read_workload(one).summary()
-            typer.echo(f"  {one:<{width}}  {summary}", err=outputs.on_stdout)
-            found.append({"name": one, "group": group, "summary": summary})
-    outputs.write({"workloads": found})

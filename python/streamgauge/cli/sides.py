@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from streamgauge.analysis.cells import Cell
-    from streamgauge.analysis.match import Matching, Traits
-    from streamgauge.store.directory import RunDirectory
+from streamgauge.analysis.cells import Cell, cells
+from streamgauge.analysis.match import ASKED, Matching, Traits, ambiguity, traits_of
+from streamgauge.store.directory import RunDirectory
+from streamgauge.store.lab import is_running
+from streamgauge.vocabulary.errors import InputError, nearest
 
 PICK = "pick one by RUN:SYSTEM or by RUN:SYSTEM,TRAIT=VALUE, such as RUN:kafka,nodes=3"
 
@@ -27,8 +27,6 @@ class Side:
     @property
     def traits(self) -> list[Traits]:
         """Of each cell."""
-        from streamgauge.analysis.match import traits_of
-
         return [traits_of(cell) for cell in self.cells]
 
     @property
@@ -46,10 +44,6 @@ class Side:
 
 def read_side(text: str, out: Path) -> Side:
     """`RUN`, `RUN:SYSTEM` or `RUN:SYSTEM,TRAIT=VALUE[,...]`. Raises InputError when there is no such run or it has no such cell, complete."""
-    from streamgauge.analysis.cells import cells
-    from streamgauge.model.errors import InputError
-    from streamgauge.store.lab import is_running
-
     run, selected = _open(text, out)
     if run.ours and is_running(run):
         raise InputError(f"{text}: this run is still going on; compare with one that has ended")
@@ -62,17 +56,12 @@ def read_side(text: str, out: Path) -> Side:
 
 def ambiguous(matching: Matching, base: list[Traits], other: list[Traits]) -> str | None:
     """Why a matching cannot be made, and what to do; None where it can."""
-    from streamgauge.analysis.match import ambiguity
-
     told = ambiguity(matching, base, other)
     return f"it is ambiguous what is compared with what: {told}; {PICK}" if told else None
 
 
 def _open(text: str, out: Path) -> tuple[RunDirectory, str]:
     """The run, and what of it. A path may hold colons itself."""
-    from streamgauge.model.errors import InputError
-    from streamgauge.store.directory import RunDirectory
-
     name, separator, selected = text.rpartition(":")
     try:
         run, selected = RunDirectory.open(text, out), ""
@@ -85,9 +74,6 @@ def _open(text: str, out: Path) -> tuple[RunDirectory, str]:
 
 
 def _selected(side: Side, text: str) -> Side:
-    from streamgauge.analysis.match import ASKED
-    from streamgauge.model.errors import InputError, nearest
-
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, separator, value = part.partition("=")
         trait, wanted = (name, value) if separator else ("system", name)

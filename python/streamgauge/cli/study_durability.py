@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from streamgauge.model.format import plural
+from streamgauge.cli.carry_out import show_durability
+from streamgauge.cli.execute import open_events
+from streamgauge.cli.watch import make_observer
+from streamgauge.model.checked_study import study_names
+from streamgauge.model.durability import StudyAsked
+from streamgauge.model.durability_study import (
+    DurabilityStudy,
+    parse_durability_study,
+    read_durability_study,
+)
+from streamgauge.model.trust import Trust
+from streamgauge.runner.durability.run import DurabilityPlan, DurabilityRun, ended
+from streamgauge.runner.recover import recover
+from streamgauge.runner.study_run import shown
+from streamgauge.store.directory import DURABILITY_NAME, RunDirectory, list_runs
+from streamgauge.store.lab import is_running
+from streamgauge.store.plan_file import check_ours, is_study, sealed
+from streamgauge.store.private import without_home
+from streamgauge.systems.registry import systems
+from streamgauge.systems.support import powercut
+from streamgauge.vocabulary.errors import InputError, SystemFailure
+from streamgauge.vocabulary.format import plural
 
-if TYPE_CHECKING:
-    from streamgauge.model.durability import StudyAsked
-    from streamgauge.model.durability_study import DurabilityStudy, DurabilityStudyFile
-    from streamgauge.model.trust import Trust
-    from streamgauge.store.directory import RunDirectory
-
-START_S = {"kafka": 12.0, "pulsar": 30.0, "rabbitmq": 10.0}
-"""What a start of all processes of one node takes on two cores, roughly; others are ready at once."""
 DISKS_DOSE_S, QUICK_DISKS_DOSE_S = 4.0, 3.0
 CUT_S = 9.0
 """Load before and after a cut, and reading everything; the restart comes on top."""
@@ -50,29 +62,11 @@ class Meant:
     """The plan of that run."""
 
 
-def listed() -> Iterator[tuple[str, DurabilityStudyFile]]:
-    """Name and file of each study of durability that ships."""
-    from streamgauge.model.durability_study import read_durability_study
-    from streamgauge.model.study import experiment_study_names
-
-    for name in experiment_study_names():
-        found = read_durability_study(name)
-        if found is not None:
-            yield name, found.written
-
-
 def meant(name: str | None, out: Path, trust: Trust, *, resume: bool) -> Meant | None:
     """The study of durability that is meant; None when a study of trials is. With `resume`: the latest run of it, the
     run that is named, or without a name the latest run of any study when that is one of durability. Raises InputError.
     """
-    from streamgauge.model.durability_study import parse_durability_study, read_durability_study
-    from streamgauge.model.errors import InputError
-    from streamgauge.store.directory import DURABILITY_NAME
-    from streamgauge.store.lab import is_running
-    from streamgauge.store.recover import recover
-    from streamgauge.store.study import check_ours
-
-    found = None if name is None else read_durability_study(name, trust)
+    found = None if name is None else read_durability_study(name, systems(), trust)
     if not resume:
         return None if found is None else Meant(found)
     run = _run_to_resume(name, found, out)
@@ -89,16 +83,11 @@ def meant(name: str | None, out: Path, trust: Trust, *, resume: bool) -> Meant |
     check_ours(report.study, run.path)
     # What is run is what the run says, whatever the file says that it was started with: that is what must be trusted.
     source = run.path / DURABILITY_NAME
-    study = parse_durability_study(report.study.text, str(source), trusted=trust.covers(source))
+    study = parse_durability_study(report.study.text, str(source), systems(), trusted=trust.covers(source))
     return Meant(study, run, report.study)
 
 
 def _run_to_resume(name: str | None, found: DurabilityStudy | None, out: Path) -> RunDirectory | None:
-    from streamgauge.model.errors import InputError
-    from streamgauge.model.study import study_names
-    from streamgauge.store.directory import RunDirectory, list_runs
-    from streamgauge.store.study import is_study
-
     def of_durability(run: RunDirectory) -> str | None:
         try:
             report = run.read_durability()
@@ -125,8 +114,6 @@ def _run_to_resume(name: str | None, found: DurabilityStudy | None, out: Path) -
 
 def refuse(*, scale: str, duration: str | None, connect: list[str] | None) -> None:
     """Options of other studies that have no meaning here."""
-    from streamgauge.model.errors import InputError
-
     if scale == "full":
         raise InputError(f"--scale {scale}: power cuts are made on this machine; there is nothing to scale")
     if duration is not None:
@@ -137,13 +124,6 @@ def refuse(*, scale: str, duration: str | None, connect: list[str] | None) -> No
 
 def execute(wanted: Meant, request: Request) -> int:
     """Plans, says what will be measured, measures and reports; the exit status. Raises InputError, SystemFailure."""
-    from streamgauge.cli.execute import open_events, show_durability
-    from streamgauge.cli.watch import make_observer
-    from streamgauge.runner.durability.run import DurabilityPlan, DurabilityRun, ended
-    from streamgauge.systems import powercut
-    from streamgauge.systems.base import SystemFailure
-    from streamgauge.systems.registry import systems
-
     asked = wanted.asked or _plan(wanted.study, request)
     report = wanted.directory.read_durability() if wanted.directory is not None else None
     done = [one.name for one in report.results if ended(one)] if report is not None else []
@@ -185,11 +165,6 @@ def execute(wanted: Meant, request: Request) -> int:
 
 def _plan(study: DurabilityStudy, request: Request) -> StudyAsked:
     """Which cells, and which not and why."""
-    from streamgauge.model.durability import StudyAsked
-    from streamgauge.store.private import without_home
-    from streamgauge.store.study import sealed
-    from streamgauge.systems.registry import systems
-
     written, known = study.written, systems()
     left_out: dict[str, str] = {}
     chosen = list(written.cells)
@@ -219,8 +194,6 @@ def _plan(study: DurabilityStudy, request: Request) -> StudyAsked:
 
 
 def _say(study: DurabilityStudy, asked: StudyAsked, done: list[str]) -> None:
-    from streamgauge.runner.study import shown
-
     def say(text: str) -> None:
         typer.echo(text, err=True)
 
@@ -245,7 +218,7 @@ def _say(study: DurabilityStudy, asked: StudyAsked, done: list[str]) -> None:
 
 def _estimate_s(asked: StudyAsked, cell: Any) -> float:
     """What a cell takes: its start, its doses, its account and its cuts, of which each restarts something."""
-    start_s = START_S.get(cell.system, 1.0) * (1.0 if cell.nodes == 1 else 2.0)
+    start_s = systems()[cell.system].start_time.of(cell.nodes)
     sets = 1 if cell.nodes == 1 else 7
     doses = sets * (1 if asked.quick else 3) + 1
     dose_s = doses * (QUICK_DISKS_DOSE_S if asked.quick else DISKS_DOSE_S)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
+from rich.console import Console
+
+from streamgauge.cli.watch_events import EventsObserver
+from streamgauge.cli.watch_live import LiveObserver
+from streamgauge.cli.watch_plain import PlainObserver
 from streamgauge.runner.observer import Observer, Observers
 
 
 def make_observer(events: TextIO | None) -> Observer:
     """What people see goes to standard error, so that standard output carries results and nothing else."""
-    from rich.console import Console
-
-    from streamgauge.cli.watch_events import EventsObserver
-    from streamgauge.cli.watch_live import LiveObserver
-    from streamgauge.cli.watch_plain import PlainObserver
-
     console = Console(stderr=True)
     watchers: list[Observer] = []
     if console.is_terminal and not console.is_dumb_terminal:

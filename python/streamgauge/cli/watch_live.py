@@ -16,10 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 from streamgauge.cli import figures
-from streamgauge.model.format import plural
 from streamgauge.model.result import TrialResult
-from streamgauge.model.units import format_duration
 from streamgauge.runner.observer import Observer, Snapshot, TrialStart
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.phases import MEASURE, WARM_UP
+from streamgauge.vocabulary.units import format_duration
 
 REFRESH_PER_S = 2
 HISTORY = 40
@@ -105,7 +106,7 @@ class LiveObserver(Observer):
     def _phase_line(self) -> RenderableType:
         elapsed_s = time.monotonic() - self._phase_began_s
         grid = Table.grid(padding=(0, 1))
-        if self._limit_s and self._phase in ("warm-up", "measure"):
+        if self._limit_s and self._phase in (WARM_UP, MEASURE):
             bar = ProgressBar(total=self._limit_s, completed=min(elapsed_s, self._limit_s), width=30)
             times = f"{elapsed_s:.0f} of {format_duration(self._limit_s)}"
             grid.add_row(Text(self._phase, style="cyan"), bar, Text(times))

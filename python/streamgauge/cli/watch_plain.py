@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TextIO
 
 from streamgauge.cli import figures
-from streamgauge.model.format import plural
 from streamgauge.model.result import TrialResult
-from streamgauge.model.units import format_duration
 from streamgauge.runner.observer import Observer, Snapshot, TrialStart
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.units import format_duration
 
 LINE_EVERY_S = 5.0
 PROGRESS_EVERY_S = 5.0

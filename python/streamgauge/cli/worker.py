@@ -8,5 +8,5 @@ from streamgauge.cli.probe import become_gauge
 
 
 def worker(context: typer.Context) -> None:
-    """Run a load worker (options: --help); the lab starts its own on this machine."""
+    """The work of commands/worker.py."""
     become_gauge("worker", context.args)

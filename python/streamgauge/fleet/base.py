@@ -9,11 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from streamgauge.fleet.client import WorkerClient
-from streamgauge.fleet.messages import Counters, Intervals, TrialStatus
-
-
-class FleetFailure(Exception):
-    """A worker could not be started (exit status 3). The message says what to do."""
+from streamgauge.model.messages import Counters, IntervalsPage, TrialStatus
+from streamgauge.vocabulary.errors import FleetFailure
 
 
 class WorkerCalls(Protocol):
@@ -57,7 +54,7 @@ class WorkerCalls(Protocol):
     def renew_lease(self, trial: str, timeout_s: float) -> None:
         """Says that the lab is still there."""
 
-    def intervals(self, trial: str, since: int) -> Intervals:
+    def intervals(self, trial: str, since: int) -> IntervalsPage:
         """Complete intervals from `since` on, a bounded number of them."""
 
     def finish(self, trial: str, drain_s: float, quiet_s: float) -> dict[str, Any]:

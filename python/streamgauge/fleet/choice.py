@@ -14,11 +14,13 @@ from streamgauge.fleet.base import Fleet
 from streamgauge.fleet.crew import OnLoss
 from streamgauge.fleet.hosts import Hosts, HostsFleet, read_hosts
 from streamgauge.fleet.kubernetes.api import Cluster
+from streamgauge.fleet.kubernetes.placed import KubernetesFleet
 from streamgauge.fleet.kubernetes.settings import KubernetesSettings, read_settings
 from streamgauge.fleet.local import LocalFleet
 from streamgauge.fleet.omb.addresses import OmbWorkers, read_addresses
+from streamgauge.fleet.omb.placed import OmbFleet
 from streamgauge.fleet.split import Topology
-from streamgauge.model.errors import InputError, nearest
+from streamgauge.vocabulary.errors import InputError, nearest
 
 Choice = TypeVar("Choice", bound=str)
 
@@ -42,12 +44,10 @@ class FleetChoice:
             return HostsFleet(self.hosts, topology=self.topology, on_loss=self.on_loss)
         if self.kubernetes is not None:
             # Imported when it is needed: nobody else starts slower for it.
-            from streamgauge.fleet.kubernetes.placed import KubernetesFleet
 
             return KubernetesFleet(self.kubernetes, gauge=gauge, topology=self.topology, on_loss=self.on_loss)
         if self.omb is not None:
             # Imported when it is needed, as above.
-            from streamgauge.fleet.omb.placed import OmbFleet
 
             return OmbFleet(self.omb, gauge)
         return LocalFleet(gauge, count=self.workers, topology=self.topology, on_loss=self.on_loss)

@@ -9,17 +9,18 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import ValidationError
 
-from streamgauge.fleet.messages import (
+from streamgauge.fleet.redaction import redacted, secrets_in
+from streamgauge.model.messages import (
     ClockPort,
     ClockSamples,
     Counters,
     Info,
-    Intervals,
+    IntervalsPage,
     Message,
     PhaseBegin,
     TrialStatus,
 )
-from streamgauge.fleet.redaction import redacted, secrets_in
+from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 15.0
@@ -28,22 +29,6 @@ INTERVALS_PER_REQUEST = 50
 """Histograms make an interval some tens of kB; this many keep an answer around one MB."""
 
 MessageType = TypeVar("MessageType", bound=Message)
-
-
-class WorkerLost(Exception):
-    """The worker does not answer any more: its process is gone, or it hangs."""
-
-
-class WorkerRefused(Exception):
-    """The worker answered with an error (docs/worker-api.md)."""
-
-    def __init__(self, status: int, code: str, message: str, field: str | None) -> None:
-        self.status = status
-        self.code = code
-        self.message = message
-        self.field = field
-        place = f" ({field})" if field else ""
-        super().__init__(f"{message}{place}")
 
 
 class WorkerClient:
@@ -169,10 +154,10 @@ class WorkerClient:
         """Says that the lab is still there."""
         self._call("POST", f"/v1/trials/{trial}/lease", {}, timeout_s=timeout_s)
 
-    def intervals(self, trial: str, since: int) -> Intervals:
+    def intervals(self, trial: str, since: int) -> IntervalsPage:
         """Complete intervals from `since` on, a bounded number of them."""
         path = f"/v1/trials/{trial}/intervals?since={since}&limit={INTERVALS_PER_REQUEST}"
-        return self._read(Intervals, self._call("GET", path))
+        return self._read(IntervalsPage, self._call("GET", path))
 
     def finish(self, trial: str, drain_s: float, quiet_s: float) -> dict[str, Any]:
         """Drains, stops and audits; the answer as it came."""

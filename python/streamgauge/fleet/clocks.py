@@ -32,7 +32,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.client import WorkerClient
+from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 
 PERIOD_MS = 50
 LOOK_EVERY_S = 1.0

@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from streamgauge.fleet.base import Fleet
-from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.client import WorkerClient
 from streamgauge.fleet.clocks import ClockWatch, Station
 from streamgauge.fleet.crew_rows import Lineup, merge_counters, merge_finish, merge_status
 from streamgauge.fleet.heartbeat import Heartbeat
-from streamgauge.fleet.messages import Counters, Intervals, TrialStatus
 from streamgauge.fleet.split import Capacity, Part, Topology, assign_roles, split
-from streamgauge.waiting import wait_until
+from streamgauge.model.messages import Counters, IntervalsPage, TrialStatus
+from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
+from streamgauge.vocabulary.waiting import wait_until
 
 BEAT_S = 0.6
 """Three missed heartbeats mean a lost worker: noticed within 2.4 s."""
@@ -309,11 +310,11 @@ class Crew:
         """Every worker has a heartbeat of its own; here it is only looked at."""
         self.check()
 
-    def intervals(self, trial: str, since: int) -> Intervals:
+    def intervals(self, trial: str, since: int) -> IntervalsPage:
         """Intervals that all workers have completed, each worker's with its name."""
         self.check()
 
-        def pull(member: Member) -> Intervals:
+        def pull(member: Member) -> IntervalsPage:
             return member.client.intervals(member.trial, self._lineup.next_of(member.name))
 
         for member, found in self._each(self._active, pull):

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamgauge.fleet.messages import Counters, Intervals, Readiness, SubscriptionCounters, TrialStatus
+from streamgauge.model.messages import Counters, IntervalsPage, Readiness, SubscriptionCounters, TrialStatus
 
 ORDER = ("failed", "aborted", "preparing", "ready", "running", "draining", "finished")
 """The state of the whole is the first of these that a worker is in."""
@@ -140,7 +140,7 @@ class Lineup:
         """Which interval of a worker comes next."""
         return self._next.get(worker, 0)
 
-    def add(self, worker: str, found: Intervals) -> None:
+    def add(self, worker: str, found: IntervalsPage) -> None:
         """Intervals of a worker."""
         if worker not in self._next:
             return
@@ -148,7 +148,7 @@ class Lineup:
             self._rows[int(row["index"])][worker] = row
         self._next[worker] = found.next
 
-    def take(self, since: int) -> Intervals:
+    def take(self, since: int) -> IntervalsPage:
         """What is complete over all, each once; `since` is what was given out before."""
         behind = max if self._ended else min
         until = max(behind(self._next.values(), default=since), since)
@@ -160,7 +160,7 @@ class Lineup:
             self._level(rows)
             intervals += [{**row, "worker": worker} for worker, row in rows.items()]
             shown.append(self._summary(list(rows.values())))
-        return Intervals(next=until, intervals=intervals, shown=shown)
+        return IntervalsPage(next=until, intervals=intervals, shown=shown)
 
     def _level(self, rows: dict[str, Row]) -> None:
         self._acked_msgs += sum(row["acked_msgs"] for row in rows.values())

@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Protocol
 
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
+from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 
 LOST_AFTER = 3
 """Heartbeats in a row without an answer."""

@@ -25,14 +25,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from streamgauge.fleet import trust
-from streamgauge.fleet.base import FleetFailure, Worker
-from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.base import Worker
+from streamgauge.fleet.client import WorkerClient
 from streamgauge.fleet.crew import Crew, CrewFleet, Member, OnLoss
 from streamgauge.fleet.local import CREW, check_version
 from streamgauge.fleet.split import Capacity, Role, Topology
 from streamgauge.model.document import Document, FileModel, read_document
-from streamgauge.model.errors import InputError, Problem
-from streamgauge.model.format import plural
+from streamgauge.vocabulary.errors import FleetFailure, InputError, Problem, WorkerLost, WorkerRefused
+from streamgauge.vocabulary.format import plural
 
 CLOCK_READINGS = 20
 """The reading with the shortest round trip tells how far a worker's clock is ahead."""

@@ -9,14 +9,15 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streamgauge.fleet.base import FleetFailure, Worker
-from streamgauge.fleet.binary import find_gauge
+from streamgauge.fleet.base import Worker
 from streamgauge.fleet.children import last_lines, start_child, stop_child
-from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.client import WorkerClient
 from streamgauge.fleet.crew import Crew, CrewFleet, Member, OnLoss
-from streamgauge.fleet.messages import Info
 from streamgauge.fleet.split import Capacity, Topology
-from streamgauge.waiting import wait_until
+from streamgauge.model.messages import Info
+from streamgauge.vocabulary.errors import FleetFailure, WorkerLost, WorkerRefused
+from streamgauge.vocabulary.gauge_binary import find_gauge
+from streamgauge.vocabulary.waiting import wait_until
 
 READY_WITHIN_S = 10.0
 READY_PER_WORKER_S = 0.5

@@ -21,7 +21,7 @@ from ruamel.yaml.events import AliasEvent, ScalarEvent
 from ruamel.yaml.nodes import MappingNode
 from ruamel.yaml.scalarbool import ScalarBoolean
 
-from streamgauge.model.errors import InputError, Problem, nearest
+from streamgauge.vocabulary.errors import InputError, Problem, nearest
 
 FILE_BYTES_MAX = 1 << 20
 """Files that people write are small; more than 1 MiB is some other file."""

@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from streamgauge.model.format import plural
 from streamgauge.model.result import Durability
-from streamgauge.model.result_base import Level, Model, UnixMs
+from streamgauge.model.result_base import Model, UnixMs
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.levels import Level
 
 DURABILITY_FORMAT = 1
 
@@ -292,7 +293,7 @@ class StudyAsked(Model):
     left_out: dict[str, str] = Field(default_factory=dict)
     """Cell -> why it is not measured."""
     seal: str | None = None
-    """Of the lab that wrote it (store/study.py)."""
+    """Of the lab that wrote it (store/plan_file.py)."""
 
 
 class DurabilityReport(Model):

@@ -15,14 +15,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from streamgauge.model.checked_study import EXPERIMENTS, study_directory
 from streamgauge.model.document import Document, FileModel, Location, parse_document, read_document
 from streamgauge.model.durability import Experiment, Scope
-from streamgauge.model.errors import InputError, Problem, nearest
-from streamgauge.model.study import EXPERIMENTS, study_directory
 from streamgauge.model.study_file import Link, SourceFile
 from streamgauge.model.system_file import SystemChoice
+from streamgauge.model.system_kind import KindType, SystemKind
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.model.trust import NOBODY, Trust, untrusted
-from streamgauge.systems.base import Level, System, SystemInputError, SystemRequest
+from streamgauge.vocabulary.errors import InputError, Problem, SystemInputError, nearest
+from streamgauge.vocabulary.levels import Level
 
 KIND_KEY = "experiments"
 """A file that has this key is a study of durability."""
@@ -122,7 +124,7 @@ class DurabilityStudy:
                 raise InputError(f"--only {pattern}: no such cell in {self.name}{hint}")
         return [name for name in self.written.cells if any(fnmatch.fnmatchcase(name, one) for one in wanted)]
 
-    def choice(self, cell: str, known: Mapping[str, System]) -> SystemChoice:
+    def choice(self, cell: str, known: Mapping[str, KindType]) -> SystemChoice[KindType]:
         """A cell as a system to start."""
         asked = self.written.cells[cell]
         request = SystemRequest(
@@ -131,7 +133,9 @@ class DurabilityStudy:
         return SystemChoice(name=cell, system=known[asked.system], request=request)
 
 
-def read_durability_study(text: str, trust: Trust = NOBODY) -> DurabilityStudy | None:
+def read_durability_study(
+    text: str, known: Mapping[str, SystemKind], trust: Trust = NOBODY
+) -> DurabilityStudy | None:
     """A study of durability by path or by the name of one that ships; None when the text means something else (a study
     of trials, a name that does not exist). Raises InputError with every problem found.
     """
@@ -140,29 +144,32 @@ def read_durability_study(text: str, trust: Trust = NOBODY) -> DurabilityStudy |
         if not path.is_file():
             return None
         document = read_document(path, text)
-        return resolve(document, trusted=trust.covers(path)) if KIND_KEY in document.values else None
+        return resolve(document, known, trusted=trust.covers(path)) if KIND_KEY in document.values else None
     shipped = _directory() / f"{text}.yaml"
-    return resolve(read_document(shipped, f"studies/experiments/{text}.yaml")) if shipped.is_file() else None
+    return (
+        resolve(read_document(shipped, f"studies/experiments/{text}.yaml"), known)
+        if shipped.is_file()
+        else None
+    )
 
 
-def disputed() -> DurabilityStudy:
+def disputed(known: Mapping[str, SystemKind]) -> DurabilityStudy:
     """The one that holds the settings and statements that publications dispute."""
-    study = read_durability_study(DISPUTED)
+    study = read_durability_study(DISPUTED, known)
     assert study is not None, "it ships with streamgauge"
     return study
 
 
-def parse_durability_study(text: str, file: str, *, trusted: bool = False) -> DurabilityStudy:
+def parse_durability_study(
+    text: str, file: str, known: Mapping[str, SystemKind], *, trusted: bool = False
+) -> DurabilityStudy:
     """A study from its text. Raises InputError."""
-    return resolve(parse_document(text, file), trusted=trusted)
+    return resolve(parse_document(text, file), known, trusted=trusted)
 
 
-def resolve(document: Document, *, trusted: bool = False) -> DurabilityStudy:
+def resolve(document: Document, known: Mapping[str, SystemKind], *, trusted: bool = False) -> DurabilityStudy:
     """From a document to a checked study. Raises InputError with every problem found."""
-    from streamgauge.systems.registry import systems
-
     written = document.validate(DurabilityStudyFile)
-    known = systems()
     study = DurabilityStudy(document, written, trusted)
     problems: list[Problem] = []
     for name, cell in written.cells.items():

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, get_args
 
 from streamgauge.model.result_asked import FaultAction, FaultAsked
-from streamgauge.model.units import format_duration, parse_duration
+from streamgauge.vocabulary.units import format_duration, parse_duration
 
 EXPECTED = "expected ACTION[:TARGET]@TIME, such as kill:1@10s or restart@20s"
 BREAKING: frozenset[FaultAction] = frozenset(

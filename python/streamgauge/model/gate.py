@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from streamgauge.model.errors import InputError, Problem
-from streamgauge.model.result_figures import check_figure
+from streamgauge.vocabulary.errors import InputError, Problem
+from streamgauge.vocabulary.figures import check_figure
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,

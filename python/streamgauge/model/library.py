@@ -13,12 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from streamgauge.model.errors import InputError, Problem, nearest
-
-if TYPE_CHECKING:
-    from streamgauge.model.document import Document
 
 FIXED_RATE = 50_000
 TOPIC_COUNTS = {"100": 100, "500": 500, "1k": 1_000, "5k": 5_000, "10k": 10_000, "50k": 50_000}
@@ -237,36 +231,3 @@ def shipped_text(name: str) -> str | None:
         return path.read_text(encoding="utf-8")
     found = library().get(name)
     return None if found is None else found.text()
-
-
-def find_workload(text: str) -> tuple[Document, Path]:
-    """The document of a workload given as a path or as the name of one that ships with streamgauge, and the path
-    beside which its payload file is looked for. Raises InputError."""
-    # What reads YAML takes long to load, and who completes a name does not need it.
-    from streamgauge.model.document import parse_document, read_document
-
-    path = Path(text)
-    looks_like_path = path.suffix.lower() in FILE_SUFFIXES or len(path.parts) > 1
-    if looks_like_path and not path.exists():
-        raise InputError(Problem(f"no such file{_meant(path)}", text))
-    if looks_like_path or path.is_file():
-        return read_document(path, text), path
-    shipped = shipped_text(text)
-    if shipped is not None:
-        name = f"{text}.yaml"
-        return parse_document(shipped, f"workloads/{name}"), library_directory() / name
-    names = library_names()
-    hint = (
-        nearest(text, names)
-        or "; expected a file (path/to/x.yaml) or a name that streamgauge workloads lists"
-    )
-    raise InputError(f"no workload '{text}'{hint}")
-
-
-def _meant(path: Path) -> str:
-    """What may have been meant by a file that is not there: one beside it, or a workload that ships."""
-    beside = path.parent.iterdir() if path.parent.is_dir() else ()
-    files = [str(one) for one in beside if one.suffix.lower() in FILE_SUFFIXES]
-    if shipped_text(path.stem) is not None:
-        return f"; did you mean '{path.stem}', which ships with streamgauge and is no file?"
-    return nearest(str(path), files) or nearest(path.stem, library_names())

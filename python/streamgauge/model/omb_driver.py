@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-SYSTEMS = {"kafka": "kafka", "pulsar": "pulsar", "rabbitmq": "rabbitmq", "nats": "nats", "jetstream": "nats"}
+from streamgauge.model.system_kind import SystemKind
+
 SECURITY_KEY = re.compile(
     r"^\s*((?:ssl|sasl|security)\.[\w.]+|tls\w*|authPlugin\w*|authParam\w*|amqps\S*)\s*[=:]", re.IGNORECASE
 )
@@ -15,12 +16,21 @@ SASL_MECHANISM = re.compile(
 )
 
 
-def advice(values: Mapping[str, Any]) -> str:
-    """What to write instead of a driver file, as one message. It repeats names of settings and no values of them."""
-    driver = str(values.get("driverClass", "")).lower()
-    system = next((ours for name, ours in SYSTEMS.items() if name in driver), "kafka")
+def advice(values: Mapping[str, Any], known: Mapping[str, SystemKind]) -> str:
+    """What to write instead of a driver file, as one message. It repeats names of settings and no values of them, except the class of
+    the driver. `known` are the systems that there are.
+    """
+    driver = str(values.get("driverClass", ""))
+    this = "this is a driver file of the OpenMessaging Benchmark, which this version does not read"
+    system = _system_of(driver, known)
+    if system is None:
+        with_drivers = [name for name, one in known.items() if one.omb_drivers]
+        return (
+            f"{this}, and {driver or 'it'} drives none of the systems here (with drivers of OMB: {', '.join(with_drivers)}). A system "
+            "that speaks the protocol of one of them can be attached to as that one: write a system file with 'system' and 'connect'"
+        )
     message = (
-        "this is a driver file of the OpenMessaging Benchmark, which this version does not read; write a system file "
+        f"{this}; write a system file "
         f"instead: 'system: {system}' and 'connect: host:port' (from bootstrap.servers)"
     )
     texts = list(_texts(values))
@@ -34,6 +44,17 @@ def advice(values: Mapping[str, Any]) -> str:
         "out of the trust store) for TLS; 'auth: {mechanism: "
         f"{mechanism}, username: ..., password_file: ...}}' for SASL, with the password in a file of its own"
     )
+
+
+def _system_of(driver: str, known: Mapping[str, SystemKind]) -> str | None:
+    """The system whose driver a class is: `io.openmessaging.benchmark.driver.kafka.KafkaBenchmarkDriver` is in the package `kafka`, or
+    begins with that name. None where it is nobody's that is known.
+    """
+    package, _, kind = driver.lower().rpartition(".")
+    for name, system in known.items():
+        if any(one == package.rpartition(".")[2] or kind.startswith(one) for one in system.omb_drivers):
+            return name
+    return None
 
 
 def _texts(values: Mapping[str, Any]) -> Iterator[str]:

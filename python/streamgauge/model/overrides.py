@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.fault import read_faults
 from streamgauge.model.result_asked import FaultAsked
 from streamgauge.model.trust import NOBODY, Trust
-from streamgauge.model.units import parse_duration, parse_size, parse_warm_up
 from streamgauge.model.workload_file import Rate, read_rate
+from streamgauge.vocabulary.errors import InputError, Problem
+from streamgauge.vocabulary.units import parse_duration, parse_size, parse_warm_up
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamgauge.model.document import Document, Location
-from streamgauge.model.errors import Problem
 from streamgauge.model.overrides import Overrides
+from streamgauge.vocabulary.errors import Problem
 
 
 class Refusals:

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.model.document import Document
-from streamgauge.model.errors import InputError, Problem
-from streamgauge.model.format import plural
-from streamgauge.model.library import find_workload
+from streamgauge.model.named_workload import find_workload
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.refusals import Refusals
 from streamgauge.model.resolve_special import (
@@ -22,18 +20,20 @@ from streamgauge.model.resolve_special import (
     resolve_search,
     resolve_steps,
 )
-from streamgauge.model.sizes import SizeSpread
 from streamgauge.model.trust import Trust, is_beside
-from streamgauge.model.units import format_duration
+from streamgauge.model.untrusted import how_to_trust
 from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import HINTS, Arrival, Keys, LanesFile, Rate, WorkloadFile
-from streamgauge.systems.boundary import how_to_trust
+from streamgauge.vocabulary.errors import InputError, Problem
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.phases import INTERVAL_S
+from streamgauge.vocabulary.sizes import SizeSpread
+from streamgauge.vocabulary.units import format_duration
 
 STAMP_BYTES = 32
 """Below this size a message cannot carry the stamp (docs/method.md): no audit, no end-to-end latency."""
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
-INTERVAL_S = 1.0
 AUTO_LIMIT_S_MIN = 12.0
 """`warmup: auto` looks at ten intervals."""
 BUFFER_BYTES_MIN = 1 << 10

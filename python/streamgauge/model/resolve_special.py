@@ -7,15 +7,15 @@ from streamgauge.model.fault import describe
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.refusals import Refusals
 from streamgauge.model.result_asked import BacklogAsked, FaultAsked, RateStep, SearchAsked
-from streamgauge.model.units import format_duration
 from streamgauge.model.workload_file import Rate, SearchFile, WorkloadFile
+from streamgauge.vocabulary.phases import INTERVAL_S
+from streamgauge.vocabulary.units import format_duration
 
 STEPS_MAX = 2000
 """What a worker takes."""
 FIRST_MSGS_S = 10_000.0
 PROBE_S_MIN, PROBE_S_MAX = 2.0, 3600.0
 GIB = 1 << 30
-INTERVAL_S = 1.0
 
 
 def resolve_search(written: WorkloadFile, rate: Rate, refuse: Refusals) -> SearchAsked | None:

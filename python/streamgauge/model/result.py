@@ -25,11 +25,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from streamgauge.model.result_asked import WorkloadResult
-from streamgauge.model.result_base import Headline, Latency, Level, Model, UnixMs
+from streamgauge.model.result_base import Headline, Latency, Model, UnixMs
 from streamgauge.model.result_machine import Cpu, Lane, Limits, Process, Share, SystemMetric, Thread
 from streamgauge.model.result_reasons import Bottleneck, Pattern, Tail
 from streamgauge.model.result_special import CatchUp, Faults, Search, WarmUpResult
 from streamgauge.model.result_told import Host, ProbeOfMachine
+from streamgauge.vocabulary.levels import Level
 
 OnOff = Literal["on", "off"]
 RESULT_FORMAT = 1

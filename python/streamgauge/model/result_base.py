@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Level = Literal["L1", "L2", "L3", "L4"]
 Headline = Literal["publish", "service"]
 """What stands for the latency of publishing: publish latency, and service time where it is not told (`TrialResult.untold`)."""
 

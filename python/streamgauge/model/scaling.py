@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamgauge.systems.base import Level
+from streamgauge.vocabulary.levels import Level
 
 HANDLED_MSGS_S_PER_CORE = 50_000.0
 HANDLED_BYTES_S_PER_CORE = 25e6

@@ -20,10 +20,10 @@ import stat
 from pathlib import Path
 
 from streamgauge.model.document import Document, FileModel, Location
-from streamgauge.model.errors import InputError, Problem
+from streamgauge.model.security import SECRETS, Auth, Mechanism, Security, Tls
 from streamgauge.model.trust import is_beside
-from streamgauge.systems.boundary import how_to_trust
-from streamgauge.systems.security import SECRETS, Auth, Mechanism, Security, Tls
+from streamgauge.model.untrusted import how_to_trust
+from streamgauge.vocabulary.errors import InputError, Problem
 
 KEY = "security"
 FILE_BYTES_MAX = 1 << 20

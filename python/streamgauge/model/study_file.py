@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 
 from streamgauge.model.document import FileModel
 from streamgauge.model.workload_file import DurationField, NumberField, SearchFile
-from streamgauge.systems.base import Level
+from streamgauge.vocabulary.levels import Level
 
 Scalar = bool | str | int | float
 Words = list[str]

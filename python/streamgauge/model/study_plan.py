@@ -17,26 +17,24 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from streamgauge.model import scaling
+from streamgauge.model.checked_study import Study, StudyCell
 from streamgauge.model.document import parse_document
-from streamgauge.model.errors import InputError, Problem
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import resolve_workload
 from streamgauge.model.result_base import Model
 from streamgauge.model.scaling import Demand, Machine
-from streamgauge.model.study import Study, StudyCell
 from streamgauge.model.study_file import CellScale, ScaleFile, SystemOfStudy
-from streamgauge.model.units import format_duration, format_rate
 from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import read_rate
-from streamgauge.systems.base import Level
+from streamgauge.vocabulary.errors import InputError, Problem
+from streamgauge.vocabulary.levels import Level
+from streamgauge.vocabulary.units import format_duration, format_rate
 
 Scale = Literal["full", "laptop", "quick"]
 
 HEATING_S = 15.0
 HEATING_MSGS_S = 5000.0
 
-START_S = {"gauge-log": 1, "kafka": 8, "pulsar": 30, "rabbitmq": 8, "nats": 2}
-START_MORE_NODES_S = {"kafka": 12, "pulsar": 30, "rabbitmq": 15, "nats": 2}
 AROUND_S = 6.0
 """Of a trial, besides starting a system and the load: settling, topics, assignment, drain, audit, figures."""
 PER_PARTITION_S = 0.004
@@ -54,7 +52,7 @@ class PlannedCell(Model):
     system: str
     system_title: str
     kind: str
-    """The name of the system's module."""
+    """The name of the system."""
     version: str | None
     nodes: int
     level: Level
@@ -102,7 +100,7 @@ class StudyPlan(Model):
     left_out: dict[str, str] = Field(default_factory=dict)
     trials: list[PlannedTrial]
     seal: str | None = None
-    """Of the lab that wrote it (store/study.py)."""
+    """Of the lab that wrote it (store/plan_file.py)."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> StudyPlan:
@@ -294,8 +292,7 @@ def _planned(
         fresh=scale.restart == "trial" or own.fresh,
         scaled=scaled,
         trial_s=0.0,
-        start_s=float(START_S.get(system.system, 10))
-        + (START_MORE_NODES_S.get(system.system, 10) if nodes > 1 else 0.0),
+        start_s=study.kinds[system.system].start_time.of(nodes),
     )
     checked = workload_of(planned)
     trial_s = min(_trial_s(checked), planned.limit_s)

@@ -2,7 +2,7 @@
 settings.
 
 A system file holds the common keys below; the rest (heap, JVM flags, `broker:` and `topic:` settings, ...)
-belongs to the system's module, which names its keys in `System.option_keys` and checks their values.
+belongs to the system's module, which names its keys in `SystemKind.option_keys` and checks their values.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 from streamgauge.model.document import Document, read_document
-from streamgauge.model.errors import InputError, Problem, nearest
 from streamgauge.model.omb_driver import advice
+from streamgauge.model.security import Security
 from streamgauge.model.security_file import KEY as SECURITY
 from streamgauge.model.security_file import read_security
+from streamgauge.model.system_kind import KindOf, KindType, SystemKind, check_security
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.model.trust import NOBODY, Trust, untrusted
-from streamgauge.systems import security
-from streamgauge.systems.base import Level, System, SystemInputError, SystemRequest
-from streamgauge.systems.security import Security
+from streamgauge.vocabulary.errors import InputError, Problem, SystemInputError, nearest
+from streamgauge.vocabulary.levels import LEVELS, Level
 
 COMMON_KEYS = frozenset({"name", "system", "version", "nodes", "durability", "connect", "tls", SECURITY})
-LEVELS: tuple[Level, ...] = ("L1", "L2", "L3", "L4")
 WITH_TLS = "+tls"
 """What --tls adds to the name of a system that it is on for."""
 
 
 @dataclass(frozen=True)
-class SystemChoice:
+class SystemChoice(Generic[KindOf]):
     """One system that a run measures."""
 
     name: str
     """As it is called in this run: `kafka`, `kafka@3.9.1`, or the system file's `name`."""
-    system: System
+    system: KindOf
     request: SystemRequest
 
     @property
@@ -75,14 +75,16 @@ def parse_tls(text: str | None) -> tuple[bool, ...] | None:
     return known[text]
 
 
-def choose_systems(text: str, overrides: SystemOverrides, known: Mapping[str, System]) -> list[SystemChoice]:
+def choose_systems(
+    text: str, overrides: SystemOverrides, known: Mapping[str, KindType]
+) -> list[SystemChoice[KindType]]:
     """Reads `NAME[@VERSION][,NAME...]`, each item a name or a system file, and has every module check its
     request.
 
     Raises InputError with the problems of all items: nothing has been fetched or started by then.
     """
     problems: list[Problem] = []
-    choices: list[SystemChoice] = []
+    choices: list[SystemChoice[KindType]] = []
     items = [item.strip() for item in text.split(",") if item.strip()]
     if not items:
         raise InputError(
@@ -103,7 +105,7 @@ def choose_systems(text: str, overrides: SystemOverrides, known: Mapping[str, Sy
     return _distinct(choices)
 
 
-def _distinct(choices: Sequence[SystemChoice]) -> list[SystemChoice]:
+def _distinct(choices: Sequence[SystemChoice[KindType]]) -> list[SystemChoice[KindType]]:
     names = [choice.name for choice in choices]
     for name in names:
         if names.count(name) > 1:
@@ -114,7 +116,9 @@ def _distinct(choices: Sequence[SystemChoice]) -> list[SystemChoice]:
     return list(choices)
 
 
-def _variants(choice: SystemChoice, wanted: tuple[bool, ...] | None) -> list[SystemChoice]:
+def _variants(
+    choice: SystemChoice[KindType], wanted: tuple[bool, ...] | None
+) -> list[SystemChoice[KindType]]:
     """The system as it was asked for, or without TLS, with it, or both. What is not possible is refused."""
     if wanted is not None and choice.request.connect:
         raise InputError(
@@ -132,11 +136,11 @@ def _variants(choice: SystemChoice, wanted: tuple[bool, ...] | None) -> list[Sys
             for tls in wanted
         ]
     for one in found:
-        _refused_as_input(one.request, partial(security.check, one.system, one.request))
+        _refused_as_input(one.request, partial(check_security, one.system, one.request))
     return found
 
 
-def _choose(item: str, overrides: SystemOverrides, known: Mapping[str, System]) -> SystemChoice:
+def _choose(item: str, overrides: SystemOverrides, known: Mapping[str, KindType]) -> SystemChoice[KindType]:
     path = Path(item)
     if (
         path.suffix.lower() in {".yaml", ".yml", ".json"}
@@ -163,11 +167,13 @@ def _choose(item: str, overrides: SystemOverrides, known: Mapping[str, System]) 
     return _checked(item, system, request)
 
 
-def _from_file(path: Path, overrides: SystemOverrides, known: Mapping[str, System]) -> SystemChoice:
+def _from_file(
+    path: Path, overrides: SystemOverrides, known: Mapping[str, KindType]
+) -> SystemChoice[KindType]:
     document = read_document(path)
     values = document.values
     if "driverClass" in values:
-        raise InputError(document.problem(advice(values), ("driverClass",)))
+        raise InputError(document.problem(advice(values, known), ("driverClass",)))
     system = _system_of(document, known)
     _check_keys(document, system)
     problems: list[Problem] = []
@@ -230,7 +236,7 @@ def _from_file(path: Path, overrides: SystemOverrides, known: Mapping[str, Syste
     return _checked(name or path.stem, system, request)
 
 
-def _system_of(document: Document, known: Mapping[str, System]) -> System:
+def _system_of(document: Document, known: Mapping[str, KindType]) -> KindType:
     wanted = document.values.get("system")
     if wanted is None:
         raise InputError(
@@ -245,7 +251,7 @@ def _system_of(document: Document, known: Mapping[str, System]) -> System:
     return system
 
 
-def _check_keys(document: Document, system: System) -> None:
+def _check_keys(document: Document, system: SystemKind) -> None:
     allowed = COMMON_KEYS | system.option_keys
     problems = []
     for key in document.values:
@@ -256,7 +262,7 @@ def _check_keys(document: Document, system: System) -> None:
         raise InputError(problems)
 
 
-def _checked(name: str, system: System, request: SystemRequest) -> SystemChoice:
+def _checked(name: str, system: KindType, request: SystemRequest) -> SystemChoice[KindType]:
     """Asks the module whether the request can be met; its refusal becomes an input error."""
     json.dumps(dict(request.options), default=str)
     _refused_as_input(request, partial(system.check, request))

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streamgauge.model.fault import describe
-from streamgauge.model.format import plural
 from streamgauge.model.result_asked import (
     BacklogAsked,
     FaultAsked,
@@ -21,9 +20,10 @@ from streamgauge.model.result_asked import (
     SearchAsked,
     WorkloadResult,
 )
-from streamgauge.model.sizes import SizeSpread
-from streamgauge.model.units import format_duration, format_size
 from streamgauge.model.workload_file import Arrival, Compression, Keys
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.sizes import SizeSpread
+from streamgauge.vocabulary.units import format_duration, format_size
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from pydantic import BeforeValidator, Field
 
 from streamgauge.model.document import FileModel
 from streamgauge.model.fault import read_faults
-from streamgauge.model.sizes import parse_message_size
-from streamgauge.model.units import parse_duration, parse_rate, parse_size, parse_warm_up
+from streamgauge.vocabulary.sizes import parse_message_size
+from streamgauge.vocabulary.units import parse_duration, parse_rate, parse_size, parse_warm_up
 
 SUSTAINABLE = "sustainable"
 

@@ -16,16 +16,17 @@ import numpy as np
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.intervals import EDGE_S, Intervals, Series, Values, read_resources, series
-from streamgauge.analysis.percentiles import CURVE_STEPS_PER_DECADE, curve
-from streamgauge.analysis.raw_trial import EXTRA_READER, MEASURE, has_extra_reader
-from streamgauge.model.format import plural
+from streamgauge.analysis.raw_trial import has_extra_reader
+from streamgauge.model.percentiles import CURVE_STEPS_PER_DECADE, curve
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Headline
 from streamgauge.report import words
 from streamgauge.report.foreign import PERIOD_S, ForeignResult
 from streamgauge.report.run import Run
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.phases import AFTER, BUILD, CATCH_UP, EXTRA_READER, MEASURE
 
-LATER_PHASES = ("build backlog", "catch-up", "after")
+LATER_PHASES = (BUILD, CATCH_UP, AFTER)
 FROM_THE_SEND = ", service time from the actual send"
 """Where publish latency is not told, the charts of it show this, and the legend says so."""
 POINTS_PER_TRIAL_MAX = 900

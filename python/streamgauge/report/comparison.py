@@ -7,9 +7,9 @@ from typing import Any
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.compare import Compared, Comparison
 from streamgauge.analysis.match import differences_text, traits_of
-from streamgauge.model.format import plural, significant
-from streamgauge.model.result_figures import unit_of
 from streamgauge.report.gates import cell_text, markdown_table, with_unit
+from streamgauge.vocabulary.figures import unit_of
+from streamgauge.vocabulary.format import plural, significant
 
 TITLES = ("figure", "base", "other", "ratio", "95 % interval", "effect", "verdict")
 

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from streamgauge.model.format import count, percent, rate, seconds, significant
 from streamgauge.model.result import SubscriptionFigures, TrialResult
 from streamgauge.model.result_special import CatchUp, Drain, Fault, Faults, Probe, Search
+from streamgauge.vocabulary.format import count, percent, rate, seconds, significant
 
 Thing = TypeVar("Thing")
 

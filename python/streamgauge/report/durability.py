@@ -20,7 +20,6 @@ from streamgauge.model.durability import (
     Slope,
     Stop,
 )
-from streamgauge.model.format import count, plural, seconds, significant, trimmed
 from streamgauge.report import durability_answers
 from streamgauge.report.assets_of import policy
 from streamgauge.report.details import Grid, print_grid
@@ -28,6 +27,7 @@ from streamgauge.report.pages import inline, render
 from streamgauge.report.timeline import timeline
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.files import write_atomically
+from streamgauge.vocabulary.format import count, plural, seconds, significant, trimmed
 
 REPORT_NAME = "report.html"
 TIMELINES_MAX = 4

@@ -8,16 +8,17 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from streamgauge.analysis.statements import Answer, Measured, answers
+from streamgauge.analysis.statements import MeasuredCell, StatementAnswer, answers
 from streamgauge.model.durability import DurabilityReport
 from streamgauge.model.durability_study import DurabilityStudyFile, disputed, parse_durability_study
-from streamgauge.model.format import plural
+from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.format import plural
 
 TONES = {"holds": "good", "does not hold": "bad", "not shown": "warn"}
 STYLES = {"holds": "bold green", "does not hold": "bold red", "not shown": "bold yellow"}
 
 
-def answered(found: DurabilityReport) -> list[Answer]:
+def answered(found: DurabilityReport) -> list[StatementAnswer]:
     """Every statement of a study; in other runs those that something measured has to do with."""
     if found.study is not None:
         return answers(written_of(found), found.results, found.study.left_out)
@@ -28,11 +29,11 @@ def answered(found: DurabilityReport) -> list[Answer]:
 def written_of(found: DurabilityReport) -> DurabilityStudyFile:
     """The study's file as the run was started with; of a run that is no study, the one that ships."""
     if found.study is not None:
-        return parse_durability_study(found.study.text, found.study.file).written
-    return disputed().written
+        return parse_durability_study(found.study.text, found.study.file, systems()).written
+    return disputed(systems()).written
 
 
-def shown(told: Sequence[Answer]) -> list[dict[str, Any]]:
+def shown(told: Sequence[StatementAnswer]) -> list[dict[str, Any]]:
     """What the page tells of each answer."""
     return [
         {
@@ -46,7 +47,7 @@ def shown(told: Sequence[Answer]) -> list[dict[str, Any]]:
     ]
 
 
-def _measured(one: Measured) -> str:
+def _measured(one: MeasuredCell) -> str:
     """System, setting, level: what the evidence is of."""
     result = one.result
     assert result is not None, "asked for what was measured alone"
@@ -59,7 +60,7 @@ def _measured(one: Measured) -> str:
     )
 
 
-def print_answers(told: Sequence[Answer], console: Console) -> None:
+def print_answers(told: Sequence[StatementAnswer], console: Console) -> None:
     """On a terminal."""
     for answer in told:
         console.print()

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.compare import Compared
 from streamgauge.analysis.encryption import costs
-from streamgauge.model.format import rate, significant
 from streamgauge.report import words
 from streamgauge.report.details import Grid
+from streamgauge.vocabulary.format import rate, significant
 
 TITLES = {
     "publish_rate_msgs_s": "rate msg/s",

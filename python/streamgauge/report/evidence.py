@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgauge.analysis.cells import Cell
-from streamgauge.model.format import (
+from streamgauge.model.library import shipped_text
+from streamgauge.model.result import TrialResult
+from streamgauge.model.result_base import Latency
+from streamgauge.model.result_machine import Limits, Share, SystemMetric
+from streamgauge.report import details, words
+from streamgauge.report.explain import sentences
+from streamgauge.report.run import Run, pretty
+from streamgauge.vocabulary.format import (
     count,
     exact_size,
     instant,
@@ -23,13 +30,6 @@ from streamgauge.model.format import (
     size,
     trimmed,
 )
-from streamgauge.model.library import shipped_text
-from streamgauge.model.result import TrialResult
-from streamgauge.model.result_base import Latency
-from streamgauge.model.result_machine import Limits, Share, SystemMetric
-from streamgauge.report import details, words
-from streamgauge.report.explain import sentences
-from streamgauge.report.run import Run, pretty
 
 OPEN_TRIALS_MAX = 4
 """With more trials than this, only those with something to say are unfolded."""

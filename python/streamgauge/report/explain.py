@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from streamgauge.model.format import capital, plural, significant
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_reasons import Pattern
+from streamgauge.vocabulary.format import capital, plural, significant
 
 SERIES = {
     "publish_rate": ("publish rate", "msg/s"),

@@ -20,16 +20,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from streamgauge.analysis.histograms import Histogram, merge
 from streamgauge.analysis.intervals import Intervals, Row, Window, read_resources, series, total, total_s
-from streamgauge.analysis.percentiles import CURVE_STEPS_PER_DECADE, NS_PER_MS, curve
-from streamgauge.analysis.raw_trial import MEASURE
-from streamgauge.model.errors import InputError
+from streamgauge.model.percentiles import CURVE_STEPS_PER_DECADE, NS_PER_MS, curve
 from streamgauge.model.result import TrialResult
 from streamgauge.report import words
 from streamgauge.report.foreign import PERIOD_S
 from streamgauge.report.run import Run, read_run
 from streamgauge.store.flat import flat
+from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.histograms import Histogram, merge
+from streamgauge.vocabulary.phases import MEASURE
 
 OMB_METRICS = (
     # OMB's name, our metric, factor from ns to OMB's unit.

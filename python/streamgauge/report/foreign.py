@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamgauge.model.errors import InputError
 from streamgauge.model.result_base import Latency
-from streamgauge.store.opened import clean, read_json
+from streamgauge.store.opened import read_json
+from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.files import clean
 
 FIGURE_MAX = 1e15
 PERIOD_S = 10.0

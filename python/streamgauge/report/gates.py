@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 from streamgauge.analysis.gates import GateResult
 from streamgauge.analysis.judgement import ONE_SIDED, Evidence, Outcome
-from streamgauge.model.format import plural, significant
-from streamgauge.model.result_figures import title_of, unit_of
+from streamgauge.vocabulary.figures import title_of, unit_of
+from streamgauge.vocabulary.format import plural, significant
 
 
 def sentence(result: GateResult) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamgauge.analysis.history import History
-from streamgauge.model.format import instant, significant
-from streamgauge.model.result_figures import higher_is_better, unit_of
 from streamgauge.report.gates import cell_text, junit_suite, markdown_table, with_unit
+from streamgauge.vocabulary.figures import higher_is_better, unit_of
+from streamgauge.vocabulary.format import instant, significant
 
 TITLES = ("started", "run", "trials", "median", "95 % interval", "")
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.analysis.cells import Cell
-from streamgauge.model.format import every, instant, joined, plural, seconds, significant, size, trimmed
 from streamgauge.model.result import TrialResult
 from streamgauge.report import charts, encryption, evidence, tables, words
 from streamgauge.report.assets_of import asset, policy
@@ -21,6 +20,7 @@ from streamgauge.report.glossary import TERMS
 from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
 from streamgauge.report.run import Run, read_run
+from streamgauge.vocabulary.format import every, instant, joined, plural, seconds, significant, size, trimmed
 
 REPORT_NAME = "report.html"
 HERO_CELLS_MAX = 6

@@ -11,8 +11,8 @@ import functools
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from streamgauge.model.format import count, instant, percent, plural, significant, size, trimmed
 from streamgauge.report.assets_of import asset
+from streamgauge.vocabulary.format import count, instant, percent, plural, significant, size, trimmed
 
 
 def render(template: str, **data: object) -> str:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamgauge.analysis.cells import Cell, cells
-from streamgauge.model.errors import InputError
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.report.foreign import ForeignResult, read_omb
 from streamgauge.store.directory import RunDirectory
+from streamgauge.vocabulary.errors import InputError
 
 FOREIGN_DIRECTORY = "foreign"
 """OMB result files in this folder of a run are shown beside its own trials, marked as foreign."""

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamgauge.analysis.intervals import Intervals
-from streamgauge.analysis.percentiles import CURVE_STEPS_PER_DECADE, PERCENTS, curve
-from streamgauge.analysis.study import CellFigure, StudyOutcome
-from streamgauge.analysis.study_figures import BEFORE, Measured
+from streamgauge.analysis.study_figures import BEFORE, MeasuredTrial
 from streamgauge.analysis.study_figures import over_time as series_of
-from streamgauge.model.figures import LATENCIES, Figure
-from streamgauge.model.format import significant
-from streamgauge.model.study import StudyCell
+from streamgauge.analysis.study_outcome import CellFigure, StudyOutcome
+from streamgauge.model.checked_study import StudyCell
+from streamgauge.model.percentiles import CURVE_STEPS_PER_DECADE, PERCENTS, curve
 from streamgauge.report.svg import Axis, Chart, Line, chart, y_axis
+from streamgauge.vocabulary.figures import LATENCIES, Figure
+from streamgauge.vocabulary.format import significant
 
 TRIALS_DRAWN_MAX = 3
 CURVES_MAX = 4
@@ -43,7 +43,7 @@ def over_time(outcome: StudyOutcome, cells: Sequence[StudyCell], figure: Figure)
     return charts
 
 
-def _series(trials: Sequence[Measured], figure: Figure) -> list[tuple[list[float], list[float]]]:
+def _series(trials: Sequence[MeasuredTrial], figure: Figure) -> list[tuple[list[float], list[float]]]:
     """Of the first trials, those that have a series: times in s and values."""
     found = []
     for trial in trials[:TRIALS_DRAWN_MAX]:
@@ -92,7 +92,7 @@ def _curves(outcome: StudyOutcome, cells: Sequence[StudyCell], latency: str) -> 
     return chart(title, "lower is better", x, y, lines, note="; ".join(missing))
 
 
-def _curve(trials: Sequence[Measured], latency: str) -> list[float]:
+def _curve(trials: Sequence[MeasuredTrial], latency: str) -> list[float]:
     """Of the trial in the middle."""
     order = sorted(
         (trial for trial in trials if getattr(trial.result, latency).count),

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamgauge.model.format import significant, trimmed
+from streamgauge.vocabulary.format import significant, trimmed
 
 POINTS_MAX = 240
 LOG_FROM_FACTOR = 20.0

@@ -8,12 +8,12 @@ from itertools import groupby
 from typing import Any
 
 from streamgauge.analysis.cells import Cell, cells
-from streamgauge.model.format import capital, every, percent, plural, rate, significant
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Latency
 from streamgauge.report import words
 from streamgauge.report.foreign import ForeignResult
 from streamgauge.report.run import Run
+from streamgauge.vocabulary.format import capital, every, percent, plural, rate, significant
 
 Figure = Callable[[TrialResult], float | None]
 

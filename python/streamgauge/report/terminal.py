@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from streamgauge.analysis.cells import Cell, cells
-from streamgauge.model.format import count, milliseconds, percent, plural, rate, significant
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Latency
 from streamgauge.report import details, encryption, words
+from streamgauge.vocabulary.format import count, milliseconds, percent, plural, rate, significant
 
 FOLDED_COLUMNS_MIN = 10
 """The same for each column that folds: rich takes from the widest of them, whatever they need at least."""

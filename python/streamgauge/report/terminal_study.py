@@ -8,8 +8,8 @@ from rich.padding import Padding
 from rich.table import Table
 
 from streamgauge.analysis.claims import Judged, Tested
-from streamgauge.analysis.study import StudyOutcome
-from streamgauge.model.format import significant
+from streamgauge.analysis.study_outcome import StudyOutcome
+from streamgauge.vocabulary.format import significant
 
 TABLE_WIDTH_MIN = 100
 STYLES = {"holds": "green", "does not hold": "red", "not shown": "yellow"}

@@ -8,9 +8,12 @@ from typing import Literal
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.estimates import TRIALS_MIN
-from streamgauge.analysis.search import ACHIEVED_SHARE_MIN
 from streamgauge.model.fault import ENDS
-from streamgauge.model.format import (
+from streamgauge.model.result import Audit, Phase, TrialResult
+from streamgauge.model.result_asked import WorkloadResult
+from streamgauge.model.result_special import CatchUp, Faults, Search
+from streamgauge.vocabulary.bounds import ACHIEVED_SHARE_MIN
+from streamgauge.vocabulary.format import (
     capital,
     count,
     every,
@@ -24,9 +27,6 @@ from streamgauge.model.format import (
     size,
     trimmed,
 )
-from streamgauge.model.result import Audit, Phase, TrialResult
-from streamgauge.model.result_asked import WorkloadResult
-from streamgauge.model.result_special import CatchUp, Faults, Search
 
 Tone = Literal["good", "warn", "bad", "plain"]
 

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 from streamgauge.analysis.acks import Acks
-from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.client import WorkerClient
+from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 
 EVERY_S = 0.02
 

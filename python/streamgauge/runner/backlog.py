@@ -7,17 +7,14 @@ allowed, and they fetch. after: all of them have caught up. Each phase begins at
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.model.result_asked import BacklogAsked
 from streamgauge.runner import machine
-from streamgauge.runner.phases import AFTER, BUILD, CATCH_UP
-from streamgauge.runner.request import INTERVAL_S, catching_up, stop_s
+from streamgauge.runner.load import Ending, Load
+from streamgauge.runner.request import catching_up, stop_s
 from streamgauge.store.context import BacklogFacts, ReadFacts
-
-if TYPE_CHECKING:
-    from streamgauge.runner.load import Ending, Load
+from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
+from streamgauge.vocabulary.phases import AFTER, BUILD, CATCH_UP, INTERVAL_S
 
 LOOK_S = 0.1
 """How often it is looked whether a subscription has caught up: the resolution of the chase time."""
@@ -55,7 +52,6 @@ class BacklogLeg:
 
     def run(self) -> Ending | None:
         """Builds and reads the backlog; None when all went as asked. The schedule's end is known then."""
-        from streamgauge.runner.load import Ending
 
         try:
             return self._build() or self._catch_up() or self._after()

@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from streamgauge.fleet.base import WorkerCalls
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.heartbeat import Heartbeat
-from streamgauge.fleet.messages import Interval, TrialStatus
+from streamgauge.model.messages import Interval, TrialStatus
 from streamgauge.model.result_special import WarmUpResult
 from streamgauge.model.workload import Workload
 from streamgauge.runner.interrupts import Interrupts
 from streamgauge.runner.observer import Observer, Snapshot
-from streamgauge.runner.phases import BUILD, DRAIN, MEASURE, WARM_UP, PhaseLog
-from streamgauge.runner.request import INTERVAL_S, LEASE_S, stop_s
+from streamgauge.runner.phases import PhaseLog
+from streamgauge.runner.request import LEASE_S, stop_s
 from streamgauge.runner.warm_up import WarmUp
+from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
+from streamgauge.vocabulary.phases import BUILD, DRAIN, INTERVAL_S, MEASURE, WARM_UP
 
 START_DELAY_S = 0.3
 POLL_S = 0.1

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import streamgauge
 from streamgauge.model.result import Manifest
 from streamgauge.runner import machine
 from streamgauge.store.directory import RunDirectory
+from streamgauge.vocabulary.version import version
 
 
 def new_manifest(
@@ -17,7 +17,7 @@ def new_manifest(
     """The manifest of a run in which nothing has been measured yet."""
     return Manifest(
         run_id=directory.run_id,
-        streamgauge_version=streamgauge.version(),
+        streamgauge_version=version(),
         command=list(command),
         started_unix_ms=machine.unix_ms(),
         status="running",

@@ -10,23 +10,6 @@ from typing import Any
 from streamgauge.model.result import Phase
 from streamgauge.runner.observer import Observer
 
-PROVISION = "provision"
-SETTLE = "settle"
-CREATE_TOPICS = "create topics"
-START_CONSUMERS = "start consumers"
-SEARCH = "search"
-WARM_UP = "warm-up"
-MEASURE = "measure"
-BUILD = "build backlog"
-CATCH_UP = "catch-up"
-AFTER = "after"
-DRAIN = "drain"
-AUDIT = "audit"
-COLLECT = "collect"
-WIPE = "wipe"
-
-ON_SCHEDULE = (WARM_UP, MEASURE, BUILD, CATCH_UP, AFTER)
-
 
 @dataclass
 class _Entry:

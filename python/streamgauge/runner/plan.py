@@ -11,6 +11,7 @@ from pathlib import Path
 from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.workload import Workload
+from streamgauge.systems.base import System
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class TrialPlan:
     """Place in the run's order, from 1."""
     repeat: int
     """From 1."""
-    choice: SystemChoice
+    choice: SystemChoice[System]
     workload: Workload
     seed: int
     """The same for all systems of a repeat, so that they meet the same arrivals."""
@@ -47,7 +48,7 @@ class RunPlan:
 
 
 def order_trials(
-    choices: Sequence[SystemChoice], workloads: Sequence[Workload], repeats: int, seed: int
+    choices: Sequence[SystemChoice[System]], workloads: Sequence[Workload], repeats: int, seed: int
 ) -> tuple[TrialPlan, ...]:
     """All cells (workload x system), `repeats` times.
 

@@ -8,15 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamgauge.model.workload import Workload
-from streamgauge.runner.phases import BUILD, MEASURE, WARM_UP
 from streamgauge.systems.base import TopicPlan
+from streamgauge.vocabulary.phases import BUILD, EXTRA_READER, INTERVAL_S, MEASURE, WARM_UP
 
-INTERVAL_S = 1.0
 LEASE_S = 10.0
 READY_WITHIN_S = 60.0
 READY_PER_PARTITION_S = 0.02
 NAME_PREFIX = "streamgauge"
-EXTRA_READER = "catch-up"
 LANES_MAX = 16
 
 

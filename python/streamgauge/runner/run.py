@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from streamgauge.analysis.raw_trial import raw_trial
+from streamgauge.analysis.trial import analyse
 from streamgauge.fleet.base import Fleet
-from streamgauge.fleet.binary import find_gauge
-from streamgauge.model.exit_status import ExitStatus, most_urgent
 from streamgauge.model.result import TrialResult
 from streamgauge.runner import machine
 from streamgauge.runner.interrupts import Interrupted, Interrupts
@@ -21,6 +21,8 @@ from streamgauge.store.context import TrialContext
 from streamgauge.store.directory import RunDirectory, TrialDirectory
 from streamgauge.store.lab import claim, release
 from streamgauge.store.ours import claim_directory, remove_made
+from streamgauge.vocabulary.exit_status import ExitStatus, most_urgent
+from streamgauge.vocabulary.gauge_binary import find_gauge
 
 Status = Literal["complete", "interrupted", "failed"]
 
@@ -174,7 +176,6 @@ class Run:
 
     def _with_last_probe(self) -> list[TrialResult]:
         """The limits of a result come from the probes before and after; the latter is known only now."""
-        from streamgauge.analysis.trial import analyse
 
         results = []
         for trial in self._directory.trials():
@@ -184,7 +185,7 @@ class Run:
             self._observer.progress(f"trial {context.trial}: putting the figures beside the machine's limits")
             context = context.model_copy(update={"probes": list(self._probes)})
             trial.write_context(context)
-            result = analyse(context.raw(trial.path))
+            result = analyse(raw_trial(context, trial.path))
             trial.write_result(result)
             results.append(result)
         return results

@@ -13,19 +13,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from streamgauge.analysis.search import Hunt, Seen, judge, slowest
 from streamgauge.fleet.base import WorkerCalls
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
-from streamgauge.fleet.messages import Interval
+from streamgauge.model.messages import Interval
+from streamgauge.model.percentiles import NS_PER_MS
 from streamgauge.model.result_asked import SearchAsked
 from streamgauge.model.result_special import Probe, Search
-from streamgauge.model.units import format_rate
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine
 from streamgauge.runner.observer import Observer
-from streamgauge.runner.phases import MEASURE
 from streamgauge.runner.request import LEASE_S
-from streamgauge.systems.base import SystemFailure
-from streamgauge.waiting import wait_until
+from streamgauge.vocabulary.errors import SystemFailure, WorkerLost, WorkerRefused
+from streamgauge.vocabulary.histograms import decode, merge
+from streamgauge.vocabulary.phases import MEASURE
+from streamgauge.vocabulary.units import format_rate
+from streamgauge.vocabulary.waiting import wait_until
 
 LEAD_S = 2.0
 """Before the measured time of a probe: connections warm up and buffers fill."""
@@ -62,7 +64,6 @@ def search(bench: Bench, asked: SearchAsked, observer: Observer, keep: Callable[
 
     Raises SystemFailure when the system dies, and what the client raises when the worker does.
     """
-    from streamgauge.analysis.search import Hunt
 
     # As long as what is measured afterwards, within reason: a maximum that does not hold that long is none.
     hunt = Hunt(asked, min(bench.workload.duration_s, SOAK_S_MAX))
@@ -134,7 +135,6 @@ def _check(bench: Bench) -> None:
 
 def _watch(bench: Bench, trial: str, rate_msgs_s: float, seconds: float, asked: SearchAsked) -> Probe:
     """Pulls intervals until the verdict is conclusive, or the probe has been extended enough."""
-    from streamgauge.analysis.search import judge
 
     intervals: list[Interval] = []
     began_s, stolen_before_s = time.monotonic(), machine.stolen_s()
@@ -167,10 +167,6 @@ def _watch(bench: Bench, trial: str, rate_msgs_s: float, seconds: float, asked: 
 
 def _seen(intervals: list[Interval], rate_msgs_s: float, steal_share: float, bench: Bench) -> Any:
     import numpy as np
-
-    from streamgauge.analysis.histograms import decode, merge
-    from streamgauge.analysis.percentiles import NS_PER_MS
-    from streamgauge.analysis.search import Seen, slowest
 
     measured = np.array([one.start_s + one.duration_s >= LEAD_S - 1e-6 for one in intervals])
     inside = [one for one, wanted in zip(intervals, measured, strict=True) if wanted]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import time
 from collections.abc import Sequence
 
@@ -16,7 +15,6 @@ SETTLE_SHARE = 0.15
 
 def settle(name: str, pids: Sequence[int], observer: Observer) -> bool:
     """Waits until the processes have come to rest; False when they had not within SETTLE_WITHIN_S."""
-    _load_analysis()
     deadline_s = time.monotonic() + SETTLE_WITHIN_S
     before_s = _cpu_s(pids)
     while time.monotonic() < deadline_s:
@@ -29,13 +27,6 @@ def settle(name: str, pids: Sequence[int], observer: Observer) -> bool:
         observer.progress(f"{name} still uses {100 * share:.0f} % of a core")
         before_s = spent_s
     return False
-
-
-def _load_analysis() -> None:
-    """Loads what computes the figures while nothing is measured: it takes seconds, and nobody who has pressed
-    Ctrl-C should wait for it."""
-    for name in ("streamgauge.analysis.trial", "streamgauge.store.tables"):
-        importlib.import_module(name)
 
 
 def _cpu_s(pids: Sequence[int]) -> float:

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.fleet.base import WorkerCalls
-from streamgauge.model.format import plural, trimmed
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine
 from streamgauge.runner.plan import TrialPlan
 from streamgauge.runner.request import ready_within_s, topic_names, topic_requests, trial_request
-from streamgauge.systems.base import RunningSystem, SystemInputError
+from streamgauge.systems.base import RunningSystem
+from streamgauge.vocabulary.errors import SystemInputError
+from streamgauge.vocabulary.format import plural, trimmed
 
 
 class Topics:

@@ -18,18 +18,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streamgauge.fleet.base import Fleet, FleetFailure, Worker
-from streamgauge.fleet.binary import find_gauge
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
-from streamgauge.fleet.messages import LaneStatus, TrialStatus
+from streamgauge.analysis.raw_trial import raw_trial
+from streamgauge.analysis.trial import analyse
+from streamgauge.fleet.base import Fleet, Worker
 from streamgauge.model.fault import ON_NETWORK, ON_STORAGE
-from streamgauge.model.format import plural
+from streamgauge.model.messages import LaneStatus, TrialStatus
 from streamgauge.model.result import Durability, TrialResult
 from streamgauge.model.result_machine import Lane, SystemMetric
 from streamgauge.model.result_special import Search, WarmUpResult
-from streamgauge.model.units import format_duration
+from streamgauge.model.system_request import SystemRequest, is_encrypted, mechanism_of
 from streamgauge.model.workload import Workload
-from streamgauge.runner import machine, phases
+from streamgauge.runner import machine
 from streamgauge.runner.acks import AckWatch
 from streamgauge.runner.backlog import BacklogLeg
 from streamgauge.runner.faults import FaultLeg
@@ -39,20 +38,43 @@ from streamgauge.runner.observer import Observer
 from streamgauge.runner.phases import PhaseLog
 from streamgauge.runner.plan import TrialPlan
 from streamgauge.runner.record import TrialRecord
-from streamgauge.runner.request import INTERVAL_S, ready_within_s, stop_s
+from streamgauge.runner.request import ready_within_s, stop_s
 from streamgauge.runner.resources import ResourceSampler, Watched
 from streamgauge.runner.search import Bench, search
 from streamgauge.runner.settle import SETTLE_WITHIN_S, settle
 from streamgauge.runner.topics import Topics, check_room
 from streamgauge.store.context import TrialContext
 from streamgauge.store.directory import ACKS_NAME, TrialDirectory
-from streamgauge.store.files import rescue_logs
 from streamgauge.store.measured import measured_level
-from streamgauge.systems import security
-from streamgauge.systems.base import RunningSystem, SystemFailure, SystemInputError, SystemRequest
-from streamgauge.systems.network import Namespaces, is_here, open_network
-from streamgauge.systems.powercut import Disks, open_disks
-from streamgauge.waiting import wait_until
+from streamgauge.store.tables import seal
+from streamgauge.systems.base import RunningSystem
+from streamgauge.systems.support.network import Namespaces, is_here, open_network
+from streamgauge.systems.support.powercut import Disks, open_disks
+from streamgauge.vocabulary.errors import (
+    FleetFailure,
+    SystemFailure,
+    SystemInputError,
+    WorkerLost,
+    WorkerRefused,
+)
+from streamgauge.vocabulary.files import rescue_logs
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.gauge_binary import find_gauge
+from streamgauge.vocabulary.phases import (
+    AUDIT,
+    COLLECT,
+    CREATE_TOPICS,
+    INTERVAL_S,
+    MEASURE,
+    PROVISION,
+    SEARCH,
+    SETTLE,
+    START_CONSUMERS,
+    WARM_UP,
+    WIPE,
+)
+from streamgauge.vocabulary.units import format_duration
+from streamgauge.vocabulary.waiting import wait_until
 
 READY_POLL_S = 0.1
 DISK_LOOK_EVERY_S = 1.0
@@ -106,8 +128,8 @@ class TrialRunner:
             nodes=request.nodes,
             attached=bool(request.connect),
             cluster_here=any(is_here(address) for address in request.connect),
-            tls="on" if security.is_encrypted(request) else "off",
-            authentication=security.mechanism_of(request),
+            tls="on" if is_encrypted(request) else "off",
+            authentication=mechanism_of(request),
             durability=Durability(asked=request.level),
             workload=plan.workload.result(),
             seed=plan.seed,
@@ -169,7 +191,7 @@ class TrialRunner:
 
     def _provision(self) -> None:
         choice = self._plan.choice
-        self._phases.begin(phases.PROVISION)
+        self._phases.begin(PROVISION)
         self._observer.progress("starting a load worker")
         self._worker = self._fleet.start(self._directory.logs)
         if choice.request.connect:
@@ -227,7 +249,7 @@ class TrialRunner:
         return dataclasses.replace(request, volume=self._disks.provide)
 
     def _settle(self) -> None:
-        self._phases.begin(phases.SETTLE, SETTLE_WITHIN_S)
+        self._phases.begin(SETTLE, SETTLE_WITHIN_S)
         assert self._running is not None
         if self._running.attached:
             return
@@ -247,7 +269,7 @@ class TrialRunner:
             return
         assert self._running is not None
         assert self._worker is not None
-        self._phases.begin(phases.SEARCH)
+        self._phases.begin(SEARCH)
         bench = Bench(
             client=self._worker.client,
             workload=self._plan.workload,
@@ -288,7 +310,7 @@ class TrialRunner:
         if self._plan.workload.read_topics:
             self._topics.find(self._plan.workload, running, client)
         else:
-            self._phases.begin(phases.CREATE_TOPICS, ready_within_s(self._workload))
+            self._phases.begin(CREATE_TOPICS, ready_within_s(self._workload))
             self._topics.create(self._workload, running, client)
         self._observer.progress("reading settings back")
         self._record.update(durability=self._durability())
@@ -328,7 +350,7 @@ class TrialRunner:
         workload = self._plan.workload
         partitions = workload.topics * workload.partitions_per_topic
         limit_s = ready_within_s(self._workload)
-        self._phases.begin(phases.START_CONSUMERS, limit_s)
+        self._phases.begin(START_CONSUMERS, limit_s)
         client = self._worker.client
         status = client.create_trial(self._topics.request(self._workload, self._running))
 
@@ -496,7 +518,7 @@ class TrialRunner:
                 )
             return
         drained_s = began_s + float(answer.get("drain_s") or 0.0)
-        self._phases.begin(phases.AUDIT, at_s=min(drained_s, time.monotonic()))
+        self._phases.begin(AUDIT, at_s=min(drained_s, time.monotonic()))
         self._record.update(finish=answer, lanes=self._lanes(answer.get("lanes")))
         if answer.get("drained") is False and ending.kind == "done":
             self._record.note(
@@ -566,7 +588,7 @@ class TrialRunner:
 
     def _tear_down(self) -> None:
         """Stops and removes everything. Every step is tried, whatever the others did."""
-        self._phases.begin(phases.COLLECT)
+        self._phases.begin(COLLECT)
         if self._faults is not None:
             self._attempt("stop making faults", self._faults.stop)
         if self._sampler is not None:
@@ -586,7 +608,7 @@ class TrialRunner:
             )
         elif running is None:
             self._attempt("keep the system's logs", lambda: rescue_logs(self._data, self._directory.logs))
-        self._phases.begin(phases.WIPE)
+        self._phases.begin(WIPE)
         if self._disks is not None:
             self._attempt("unmount the system's disks", self._disks.stop)
         if self._network is not None:
@@ -616,19 +638,18 @@ class TrialRunner:
             self._record.note(f"could not {what}: {str(error) or type(error).__name__}")
 
     def _write(self) -> TrialResult:
-        from streamgauge.analysis.trial import analyse
 
         if self.context.status == "running":
             self._record.update(status="complete")
         if self._phases.start_s is not None:
-            self._phases.set_bounds(phases.WARM_UP, 0.0, min(self._workload.warmup_s, self._end_s()))
+            self._phases.set_bounds(WARM_UP, 0.0, min(self._workload.warmup_s, self._end_s()))
             measured_s = min(stop_s(self._workload), self._end_s())
-            self._phases.set_bounds(phases.MEASURE, self.context.measure_from_s, measured_s)
+            self._phases.set_bounds(MEASURE, self.context.measure_from_s, measured_s)
         self._record.update(phases=self._phases.phases(), ended_unix_ms=machine.unix_ms())
         self._observer.progress("computing the figures")
-        self._directory.seal()
+        seal(self._directory)
         self._record.save()
-        result = analyse(self.context.raw(self._directory.path))
+        result = analyse(raw_trial(self.context, self._directory.path))
         self._directory.write_result(result)
         return result
 

@@ -12,10 +12,10 @@ from collections import deque
 import numpy as np
 
 from streamgauge.analysis import steadiness
-from streamgauge.analysis.percentiles import NS_PER_MS
-from streamgauge.fleet.messages import Interval
-from streamgauge.model.format import trimmed
+from streamgauge.model.messages import Interval
+from streamgauge.model.percentiles import NS_PER_MS
 from streamgauge.model.result_base import Headline
+from streamgauge.vocabulary.format import trimmed
 
 WINDOW = 10
 """Intervals."""

@@ -6,21 +6,17 @@ later by a newer analysis.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from streamgauge.fleet.messages import Moment
+from streamgauge.model.messages import Moment
 from streamgauge.model.result import Durability, OnOff, Phase
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Model, UnixMs
 from streamgauge.model.result_machine import Lane, SystemMetric
 from streamgauge.model.result_special import Fault, Search, WarmUpResult
 from streamgauge.model.result_told import Finish, ProbeOfMachine
-
-if TYPE_CHECKING:
-    from streamgauge.analysis.raw_trial import RawTrial
 
 TrialStatusName = Literal["running", "complete", "interrupted", "failed"]
 
@@ -103,48 +99,3 @@ class TrialContext(Model):
     cores: Annotated[int, Field(ge=1, le=1 << 20)]
     notes: list[str] = Field(default_factory=list)
     fatal: list[str] = Field(default_factory=list)
-
-    def raw(self, directory: Path) -> RawTrial:
-        """As the analysis wants it; the trial's tables are in `directory`."""
-        from streamgauge.analysis.raw_trial import RawTrial
-
-        return RawTrial(
-            run_id=self.run_id,
-            trial=self.trial,
-            repeat=self.repeat,
-            started_unix_ms=self.started_unix_ms,
-            ended_unix_ms=self.ended_unix_ms,
-            status="failed" if self.status == "running" else self.status,
-            failure=self.failure,
-            system=self.system,
-            system_title=self.system_title,
-            system_version=self.system_version,
-            client=self.client,
-            nodes=self.nodes,
-            attached=self.attached,
-            cluster_here=self.cluster_here,
-            tls=self.tls,
-            authentication=self.authentication,
-            durability=self.durability,
-            workload=self.workload,
-            seed=self.seed,
-            phases=self.phases,
-            measure_from_s=self.measure_from_s,
-            measure_until_s=self.measure_until_s,
-            rate_msgs_s=self.rate_msgs_s if self.rate_msgs_s is not None else self.workload.rate_msgs_s,
-            search=self.search,
-            backlog=self.backlog,
-            warm_up=self.warm_up,
-            faults=self.faults,
-            schedule_start_unix_ms=self.schedule_start_unix_ms,
-            directory=directory,
-            finish=self.finish,
-            probes=self.probes,
-            lanes=self.lanes,
-            cannot=self.cannot,
-            untold=self.untold,
-            system_metrics=self.system_metrics,
-            cores=self.cores,
-            notes=self.notes,
-            fatal=self.fatal,
-        )

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.model.durability import DurabilityReport
-from streamgauge.model.errors import InputError, Problem, nearest
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.store.context import TrialContext
 from streamgauge.store.files import LineWriter, write_atomically
-from streamgauge.store.opened import check_tree, clean, read_model
-from streamgauge.store.private import clear_logs, without_home
+from streamgauge.store.opened import check_tree, read_model
+from streamgauge.store.private import without_home
+from streamgauge.vocabulary.errors import InputError, Problem, nearest
+from streamgauge.vocabulary.files import clean
 
 ACKS_NAME = "acks.csv"
 """When acknowledgements came, in trials with faults (analysis/acks.py)."""
@@ -68,18 +69,10 @@ class TrialDirectory:
         path = self.path / "trial.json"
         return read_model(TrialContext, path, "trial's context") if path.exists() else None
 
-    def seal(self) -> None:
-        """Turns the lines into Parquet and removes them, and the user's home directory from the logs. Idempotent."""
-        from streamgauge.store.tables import write_intervals, write_resources
-
+    def close(self) -> None:
+        """Closes the files of lines: nothing more is appended. Idempotent."""
         for writer in self._writers.values():
             writer.close()
-        for name, write in (("intervals", write_intervals), ("resources", write_resources)):
-            lines, table = self.path / f"{name}.jsonl", self.path / f"{name}.parquet"
-            if lines.exists() or not table.exists():
-                write(lines, table)
-                lines.unlink(missing_ok=True)
-        clear_logs(self.logs)
 
     @property
     def ended(self) -> bool:

@@ -14,12 +14,12 @@ from typing import IO, Any, TypeVar
 
 from pydantic import BaseModel
 
-from streamgauge.model.errors import InputError, Problem
-from streamgauge.store.opened import as_model, clean, open_plain, parse_json
+from streamgauge.store.opened import as_model, parse_json
+from streamgauge.vocabulary.errors import InputError, Problem
+from streamgauge.vocabulary.files import clean, open_plain
 
 LINE_CHARACTERS_MAX = 64 << 20
 LOG_LINE_CHARACTERS_MAX = 1 << 12
-NAME_CHARACTERS_MAX = 200
 
 ModelType = TypeVar("ModelType", bound=BaseModel)
 
@@ -50,14 +50,6 @@ def write_atomically(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-
-
-def write_secret(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Writes a file that nobody else can read, not even for a moment; what was there before is removed."""
-    path.unlink(missing_ok=True)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with os.fdopen(handle, "wb") as sink:
-        sink.write(content)
 
 
 class LineWriter:
@@ -97,35 +89,6 @@ def read_lines(path: Path, model: type[ModelType]) -> Iterator[ModelType]:
             except InputError:
                 return  # What a machine that lost its power leaves.
             yield as_model(model, value, file, number, what="line")
-
-
-def rescue_logs(source: Path, target: Path, files_max: int = 50, bytes_max: int = 10_000_000) -> None:
-    """Copies the ends of all logs below a directory into another one, whose names tell where each was. Links are not followed."""
-    for path in list(itertools.islice(filter(is_text_log, _logs_below(source)), files_max)):
-        target.mkdir(parents=True, exist_ok=True)
-        name = "-".join(path.relative_to(source).parts)[-NAME_CHARACTERS_MAX:]
-        with open_plain(path) as log, (target / name).open("wb") as sink:
-            log.seek(max(os.fstat(log.fileno()).st_size - bytes_max, 0))
-            # Whoever writes it may go on meanwhile.
-            sink.write(log.read(bytes_max))
-
-
-def _logs_below(directory: Path) -> list[Path]:
-    return sorted(
-        Path(folder, name)
-        for folder, _, names in os.walk(directory)
-        for name in names
-        if name.endswith(".log")
-    )
-
-
-def is_text_log(path: Path) -> bool:
-    """Whether a `*.log` file is one for people. Systems that keep logs of messages call their segments so,
-    too: a number for a name, zero bytes within."""
-    if path.stem.isdigit() or path.is_symlink() or not path.is_file():
-        return False
-    with open_plain(path) as source:
-        return b"\0" not in source.read(4096)
 
 
 def read_log(path: Path) -> Iterator[str]:

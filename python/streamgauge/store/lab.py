@@ -8,11 +8,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from streamgauge.model.errors import InputError
 from streamgauge.model.result_base import Model
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.files import write_atomically
 from streamgauge.store.opened import read_model
+from streamgauge.vocabulary.errors import InputError
 
 NAME = "lab.json"
 

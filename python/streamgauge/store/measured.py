@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from streamgauge.model.errors import InputError
-from streamgauge.model.result_base import Level
 from streamgauge.store.directory import list_runs
+from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.levels import Level
 
 
 def measured_level(

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from streamgauge.model.errors import InputError, Problem
+from streamgauge.vocabulary.errors import InputError, Problem
+from streamgauge.vocabulary.files import clean, open_plain
 
 JSON_BYTES_MAX = 64 << 20
 DEPTH_MAX = 40
@@ -27,7 +27,6 @@ ENTRIES_MAX = 200_000
 """Files and directories of a run."""
 LEFT_ALONE = re.compile(r"(trials/[^/]+|unfinished/[^/]+|repeated/[^/]+|[^/]+)/data(-disks)?|systems")
 """What a system wrote: nothing reads it but the rescue of its logs, which follows no links."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 ModelType = TypeVar("ModelType", bound=BaseModel)
 
@@ -72,20 +71,6 @@ def _unexpected(entry: os.DirEntry[str]) -> str | None:
     if entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False):
         return None
     return "neither a file nor a directory"
-
-
-def open_plain(path: Path, *, follow: bool = False) -> BinaryIO:
-    """A plain file, opened for reading. `follow`: links are followed, as for a file that the user names. Raises InputError."""
-    # Without O_NONBLOCK a pipe would be waited for.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
-    try:
-        handle = os.open(path, flags)
-    except OSError as error:
-        raise InputError(Problem(f"cannot be read: {error.strerror}", clean(str(path)))) from None
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise InputError(Problem("cannot be read: it is no plain file", clean(str(path))))
-    return os.fdopen(handle, "rb")
 
 
 def read_bytes(path: Path, bytes_max: int = JSON_BYTES_MAX, *, follow: bool = False) -> bytes:
@@ -168,8 +153,3 @@ def as_model(
         place = clean(".".join(str(step) for step in first["loc"]))[:120] or "the whole file"
         message = f"is no {what} of this version of streamgauge: {place}: {clean(first['msg'])[:200]}"
         raise InputError(Problem(message, file, line)) from None
-
-
-def clean(text: str) -> str:
-    """A text without characters that command a terminal or turn the direction of writing."""
-    return _CONTROL.sub("\ufffd", text)

@@ -14,9 +14,9 @@ import secrets
 import shutil
 from pathlib import Path
 
-from streamgauge.model.errors import InputError, Problem
-from streamgauge.store.files import write_secret
 from streamgauge.store.opened import read_bytes
+from streamgauge.vocabulary.errors import InputError, Problem
+from streamgauge.vocabulary.files import write_secret
 
 _KEY_BYTES = 32
 

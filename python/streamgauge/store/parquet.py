@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from streamgauge.fleet.messages import INDEX_MAX, SECONDS_MAX
-from streamgauge.model.errors import InputError, Problem
-from streamgauge.store.opened import clean, open_plain
+from streamgauge.model.messages import INDEX_MAX, SECONDS_MAX
+from streamgauge.vocabulary.errors import InputError, Problem
+from streamgauge.vocabulary.files import clean, open_plain
 
 ROWS_MAX = 5_000_000
 BYTES_MAX = 4 << 30

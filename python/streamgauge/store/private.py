@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from streamgauge.store.files import is_text_log
+from streamgauge.vocabulary.files import is_text_log
 
 LOG_BYTES_MAX = 64 << 20
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamgauge.model.errors import InputError
-from streamgauge.model.format import plural
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
-from streamgauge.model.result_figures import known_figures
 from streamgauge.store.directory import RunDirectory, list_runs
 from streamgauge.store.flat import flat
 from streamgauge.store.parquet import is_table
+from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.figures import RESULT_FIGURES
+from streamgauge.vocabulary.format import plural
 
 if TYPE_CHECKING:
     import duckdb
@@ -35,14 +35,14 @@ _TYPES = {"string": "varchar", "int32": "integer", "int64": "bigint", "float64":
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryAnswer:
     """What a query gave."""
 
     columns: list[str]
     rows: list[tuple[Any, ...]]
 
 
-def ask(sql: str, out: Path) -> Answer:
+def ask(sql: str, out: Path) -> QueryAnswer:
     """The answer of one query over the runs in a directory. Raises InputError with the database's words."""
     import duckdb
 
@@ -51,7 +51,7 @@ def ask(sql: str, out: Path) -> Answer:
         _check_reads(connection, sql)
         found = connection.execute(sql)
         columns = [str(column[0]) for column in found.description or []]
-        return Answer(columns, found.fetchall())
+        return QueryAnswer(columns, found.fetchall())
     except duckdb.Error as error:
         hint = " (streamgauge query without SQL lists the tables and columns)"
         raise InputError(f"the query failed: {str(error).strip()}{hint}") from None
@@ -89,7 +89,7 @@ def _lock(connection: duckdb.DuckDBPyConnection, files: list[str]) -> None:
         connection.execute(f"set {setting}")
 
 
-def describe(out: Path) -> Answer:
+def describe(out: Path) -> QueryAnswer:
     """Tables and columns."""
     tables = ", ".join(f"'{table}'" for table in TABLES)
     return ask(
@@ -108,7 +108,7 @@ def trial_rows(runs: list[RunDirectory]) -> list[dict[str, Any]]:
             rows.extend(flat(result) for result in run.results())
     keys = dict.fromkeys(key for row in rows for key in row)
     # A part that no trial has (a search, a backlog) still has its columns, and none of its own.
-    keys.update(dict.fromkeys(name.replace(".", "_") for name in known_figures()))
+    keys.update(dict.fromkeys(name.replace(".", "_") for name in RESULT_FIGURES))
     parts = {key for key in keys if any(other.startswith(f"{key}_") for other in keys)}
     absent = {key for key in parts if all(row.get(key) is None for row in rows)}
     return [{key: row.get(key) for key in keys if key not in absent} for row in rows]

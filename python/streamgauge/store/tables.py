@@ -13,10 +13,12 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from streamgauge.fleet.messages import Index, Interval, LatencyEntry, Message, Moment, Span
-from streamgauge.model.errors import InputError
+from streamgauge.model.messages import Index, Interval, LatencyEntry, Message, Moment, Span
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
+from streamgauge.store.directory import TrialDirectory
 from streamgauge.store.files import read_lines
+from streamgauge.store.private import clear_logs
+from streamgauge.vocabulary.errors import InputError
 
 ROWS_PER_GROUP = 2000
 """Rows with histograms weigh some tens of kB; a group is what is held in memory at a time."""
@@ -48,6 +50,17 @@ class ResourceLine(Message):
     flushes: int | None = None
     flush_s: float | None = None
     disk_busy_s: float | None = None
+
+
+def seal(trial: TrialDirectory) -> None:
+    """Turns the lines of a trial into Parquet and removes them, and the user's home directory from its logs. Idempotent."""
+    trial.close()
+    for name, write in (("intervals", write_intervals), ("resources", write_resources)):
+        lines, table = trial.path / f"{name}.jsonl", trial.path / f"{name}.parquet"
+        if lines.exists() or not table.exists():
+            write(lines, table)
+            lines.unlink(missing_ok=True)
+    clear_logs(trial.logs)
 
 
 def write_intervals(lines: Path, table: Path) -> int:

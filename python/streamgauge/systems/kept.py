@@ -1,32 +1,38 @@
 """A system that is kept between trials: started by the first trial of a block, stopped by whoever keeps it.
 
-To a trial it is a system like any other, except that stopping and wiping do nothing: the next trial finds it as this
-one left it, and works on topics of its own. One that has failed is not kept.
+To a trial it is a system like any other, except that stopping and wiping do nothing: the next trial finds it as this one
+left it, and works on topics of its own. One that has failed is not kept.
+
+Both classes here are laid over the class of what is kept, whose attributes and methods are inherited and not handed on one by
+one: whatever a system declares, a kept one declares.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Self, TypeVar, cast
 
-from streamgauge.store.files import rescue_logs
-from streamgauge.systems import security
+from streamgauge.model.system_kind import check_security
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.base import (
-    Describe,
-    Level,
     Progress,
-    ReadBack,
     RunningSystem,
     System,
-    SystemFailure,
-    SystemProcess,
-    SystemRequest,
-    TopicPlan,
 )
-from streamgauge.systems.boundary import Untrusted
-from streamgauge.systems.parts import Part
+from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.files import rescue_logs
+
+T = TypeVar("T")
+
+
+def _laid_over(over: type[T], thing: Any, **members: Any) -> T:
+    """The same thing - its class and its state - with the methods of `over` before its own."""
+    kind = type(f"{over.__name__}{type(thing).__name__}", (over, type(thing)), members)
+    found: Any = object.__new__(kind)
+    found.__dict__ = vars(thing)
+    return cast(T, found)
 
 
 class KeptRunning(RunningSystem):
@@ -34,62 +40,10 @@ class KeptRunning(RunningSystem):
 
     kept = True
 
-    def __init__(self, running: RunningSystem) -> None:
-        self._running = running
-        self.name, self.version = running.name, running.version
-        self.nodes, self.attached = running.nodes, running.attached
-        self.level: Level | None = running.level
-        object.__setattr__(self, "knows_leaders", running.knows_leaders)
-
-    @property
-    def connection(self) -> dict[str, Any]:
-        """See RunningSystem."""
-        return self._running.connection
-
-    @property
-    def acks(self) -> Literal["all", "leader", "none"]:
-        """See RunningSystem."""
-        return self._running.acks
-
-    def topic_plan(self) -> TopicPlan:
-        """See RunningSystem."""
-        return self._running.topic_plan()
-
-    def processes(self) -> list[SystemProcess]:
-        """See RunningSystem."""
-        return self._running.processes()
-
-    def failure(self) -> str | None:
-        """See RunningSystem."""
-        return self._running.failure()
-
-    def goes_on(self) -> bool:
-        """See RunningSystem."""
-        return self._running.goes_on()
-
-    def parts(self) -> Sequence[Part]:
-        """See RunningSystem."""
-        return self._running.parts()
-
-    def leader(self, topic: str) -> str | None:
-        """See RunningSystem."""
-        return self._running.leader(topic)
-
-    def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
-        """See RunningSystem."""
-        return self._running.read_back(describe, topics)
-
-    def metrics(self) -> Mapping[str, float]:
-        """See RunningSystem."""
-        return self._running.metrics()
-
-    def configuration(self) -> dict[str, Any]:
-        """See RunningSystem."""
-        return self._running.configuration()
-
-    def collect_logs(self, into: Path) -> None:
-        """See RunningSystem. The logs since the block began."""
-        self._running.collect_logs(into)
+    @classmethod
+    def of(cls, running: RunningSystem) -> Self:
+        """The view of a trial on a system that goes on after it."""
+        return _laid_over(cls, running)
 
     def stop(self) -> None:
         """Nothing: the next trial goes on with it."""
@@ -98,76 +52,52 @@ class KeptRunning(RunningSystem):
         """Nothing: its data are removed with the block."""
 
 
+@dataclass
+class _Block:
+    """What is kept, and where."""
+
+    system: System
+    directory: Path
+    running: RunningSystem | None = None
+
+
 class KeptSystem(System):
-    """A system with at most one instance, which lives in `directory` from the first `start` to `end`."""
+    """A system with at most one instance, which lives in a directory from the first `start` to `end`."""
 
-    def __init__(self, system: System, directory: Path) -> None:
-        self._system = system
-        self._directory = directory
-        self._running: RunningSystem | None = None
-        # These are the system's own; ClassVars of the base are shadowed by the instance's.
-        taken_over = (
-            "name",
-            "title",
-            "protocol",
-            "default_version",
-            "option_keys",
-            "placed",
-            "encrypts",
-            "mechanisms",
-        )
-        for attribute in taken_over:
-            object.__setattr__(self, attribute, getattr(system, attribute))
+    _block: _Block
 
-    def check(self, request: SystemRequest) -> None:
-        """See System."""
-        self._system.check(request)
-
-    def untrusted(self, request: SystemRequest) -> Iterator[Untrusted]:
-        """See System."""
-        return self._system.untrusted(request)
-
-    def installed(self, version: str | None = None) -> str | None:
-        """See System."""
-        return self._system.installed(version)
-
-    def missing(self) -> str | None:
-        """See System."""
-        return self._system.missing()
-
-    def install(self, version: str | None, progress: Progress) -> None:
-        """See System."""
-        self._system.install(version, progress)
+    @classmethod
+    def of(cls, system: System, directory: Path) -> Self:
+        """The system, whose instance will be kept in `directory`."""
+        return _laid_over(cls, system, _block=_Block(system, directory))
 
     def start(self, request: SystemRequest, directory: Path, progress: Progress) -> RunningSystem:
         """The instance that runs, or a new one. A trial's `directory` stays empty."""
-        if self._running is not None and self._running.failure() is not None:
+        block = self._block
+        if block.running is not None and block.running.failure() is not None:
             self.end()
-        if self._running is None:
-            require(self._system, request)
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if block.running is None:
+            require(block.system, request)
+            block.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
-                self._running = self._system.start(request, self._directory, progress)
+                block.running = block.system.start(request, block.directory, progress)
             except BaseException:
                 # The trial keeps what it finds of logs in its own directory.
-                rescue_logs(self._directory, directory)
+                rescue_logs(block.directory, directory)
                 self.end()
                 raise
         else:
-            progress(f"{self._system.title} runs already")
-        return KeptRunning(self._running)
-
-    def attach(self, request: SystemRequest) -> RunningSystem:
-        """See System."""
-        return self._system.attach(request)
+            progress(f"{self.title} runs already")
+        return KeptRunning.of(block.running)
 
     def end(self) -> None:
         """Stops the instance and removes its data. Idempotent."""
-        running, self._running = self._running, None
+        block = self._block
+        running, block.running = block.running, None
         if running is not None:
             running.stop()
             running.wipe()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        shutil.rmtree(block.directory, ignore_errors=True)
 
 
 class CheckedSystem(KeptSystem):
@@ -175,8 +105,8 @@ class CheckedSystem(KeptSystem):
 
     def start(self, request: SystemRequest, directory: Path, progress: Progress) -> RunningSystem:
         """See System."""
-        require(self._system, request)
-        return self._system.start(request, directory, progress)
+        require(self._block.system, request)
+        return self._block.system.start(request, directory, progress)
 
 
 def require(system: System, request: SystemRequest) -> None:
@@ -184,5 +114,5 @@ def require(system: System, request: SystemRequest) -> None:
     missing = system.missing()
     if missing:
         raise SystemFailure(f"{system.title} cannot run here: {missing}")
-    security.check(system, request)
+    check_security(system, request)
     system.check(request)

@@ -33,19 +33,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from streamgauge.systems.base import (
-    Progress,
-    RunningSystem,
-    System,
-    SystemFailure,
-    SystemInputError,
-    SystemRequest,
-)
-from streamgauge.systems.cache import cache_root
-from streamgauge.systems.guard import identity, kill_group
-from streamgauge.systems.processes import POLL_S, log_tail
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.base import Progress, RunningSystem, System
 from streamgauge.systems.registry import systems
-from streamgauge.waiting import wait_until
+from streamgauge.systems.support.cache import cache_root
+from streamgauge.systems.support.guard import identity, kill_group
+from streamgauge.systems.support.processes import POLL_S, log_tail
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.waiting import wait_until
 
 UP_TIMEOUT_S = 420.0
 """Above all that a start may wait for by itself, so that its own message comes first."""

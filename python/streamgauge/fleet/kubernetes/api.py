@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamgauge.fleet.base import FleetFailure
 from streamgauge.fleet.kubernetes.objects import SERVICE_LABEL, Object, owner_of, selector_text
-from streamgauge.model.errors import InputError
+from streamgauge.vocabulary.errors import FleetFailure, InputError
 
 REQUEST_TIMEOUT_S = (3.0, 10.0)
 """To connect, and to be answered."""

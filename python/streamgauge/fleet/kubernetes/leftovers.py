@@ -17,7 +17,7 @@ import psutil
 
 from streamgauge.fleet.kubernetes.api import Cluster, ClusterError
 from streamgauge.fleet.kubernetes.objects import HOLDER, MANAGED_BY, RENEWED, RUN_LABEL
-from streamgauge.waiting import wait_until
+from streamgauge.vocabulary.waiting import wait_until
 
 RENEW_EVERY_S = 15.0
 DEAD_AFTER_S = 120.0

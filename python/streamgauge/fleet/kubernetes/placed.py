@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from streamgauge.fleet import trust
-from streamgauge.fleet.base import FleetFailure, Worker
-from streamgauge.fleet.binary import find_gauge
-from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.base import Worker
+from streamgauge.fleet.client import WorkerClient
 from streamgauge.fleet.crew import Crew, CrewFleet, Member, OnLoss
 from streamgauge.fleet.hosts import ahead_ns
 from streamgauge.fleet.kubernetes import leftovers, objects
@@ -25,8 +24,10 @@ from streamgauge.fleet.kubernetes.pods import PodWatch
 from streamgauge.fleet.kubernetes.settings import KubernetesSettings
 from streamgauge.fleet.local import CREW, check_version
 from streamgauge.fleet.split import Capacity, Role, Topology
-from streamgauge.model.format import plural
-from streamgauge.waiting import wait_until
+from streamgauge.vocabulary.errors import FleetFailure, WorkerLost, WorkerRefused
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.gauge_binary import find_gauge
+from streamgauge.vocabulary.waiting import wait_until
 
 POLL_S = 0.2
 IDENTITY_WITHIN_S = 20.0

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from streamgauge.model.document import Document, FileModel, read_document
-from streamgauge.model.errors import InputError, Problem
+from streamgauge.vocabulary.errors import InputError, Problem
 
 DEFAULT_FILE = "kubernetes.yaml"
 WORKERS_MAX = 64

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from streamgauge.fleet import hosts
-from streamgauge.model.errors import InputError
-from streamgauge.model.format import plural
+from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.format import plural
 
 OMB = "omb"
 WORKERS_MAX = 64

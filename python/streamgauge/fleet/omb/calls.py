@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamgauge.fleet.base import WorkerCalls
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
-from streamgauge.fleet.messages import Counters, Intervals, Readiness, SubscriptionCounters, TrialStatus
 from streamgauge.fleet.omb import driver as drivers
 from streamgauge.fleet.omb import work as works
 from streamgauge.fleet.omb.clockwork import Clockwork
 from streamgauge.fleet.omb.ensemble import Ensemble
 from streamgauge.fleet.omb.figures import behind_msgs, together, totals_row
-from streamgauge.model.format import trimmed
-from streamgauge.waiting import wait_until
+from streamgauge.model.messages import Counters, IntervalsPage, Readiness, SubscriptionCounters, TrialStatus
+from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
+from streamgauge.vocabulary.format import trimmed
+from streamgauge.vocabulary.waiting import wait_until
 
 LOOK_S = 0.2
 END_WITHIN_S = 20.0
@@ -235,12 +235,12 @@ class OmbCalls(WorkerCalls):
         if self._clockwork is not None:
             self._clockwork.check()
 
-    def intervals(self, trial: str, since: int) -> Intervals:  # noqa: ARG002
+    def intervals(self, trial: str, since: int) -> IntervalsPage:  # noqa: ARG002
         """As WorkerCalls."""
         clockwork = self._running
         clockwork.check()
         rows, shown, following = clockwork.rows(since)
-        return Intervals(next=following, intervals=rows, shown=shown)
+        return IntervalsPage(next=following, intervals=rows, shown=shown)
 
     def finish(self, trial: str, drain_s: float, quiet_s: float) -> dict[str, Any]:  # noqa: ARG002
         """Ends the schedule, waits until the consumers have come to the end, and stops the workers. There is no audit."""

@@ -13,7 +13,7 @@ import httpx
 from pydantic import AliasGenerator, BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
+from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 15.0
@@ -22,10 +22,10 @@ SETUP_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 STOP_AT_ONCE_TIMEOUT_S = 10.0
 
-AnswerType = TypeVar("AnswerType", bound="Answer")
+AnswerType = TypeVar("AnswerType", bound="OmbAnswer")
 
 
-class Answer(BaseModel):
+class OmbAnswer(BaseModel):
     """Base of what OMB's workers answer: tolerant of additions."""
 
     model_config = ConfigDict(
@@ -33,7 +33,7 @@ class Answer(BaseModel):
     )
 
 
-class OmbCounters(Answer):
+class OmbCounters(OmbAnswer):
     """GET /counters-stats: totals since the last stop-all, probes included."""
 
     messages_sent: int
@@ -41,7 +41,7 @@ class OmbCounters(Answer):
     messages_received: int
 
 
-class OmbPeriod(Answer):
+class OmbPeriod(OmbAnswer):
     """GET /period-stats: what was counted and recorded since the last call. Histograms are base64 of HdrHistogram V2 compressed, in us."""
 
     messages_sent: int

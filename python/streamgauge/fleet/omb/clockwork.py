@@ -11,12 +11,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
 from streamgauge.fleet.omb.client import OmbPeriod
 from streamgauge.fleet.omb.ensemble import Ensemble
 from streamgauge.fleet.omb.figures import Row, Told, Totals, interval_rows
 from streamgauge.fleet.omb.work import Work
-from streamgauge.waiting import wait_until
+from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
+from streamgauge.vocabulary.phases import MEASURE
+from streamgauge.vocabulary.waiting import wait_until
 
 EDGE_S = 1e-6
 LEAD_S = 0.2
@@ -52,9 +53,7 @@ class Clockwork:
         self._interval_s = interval_s
         self._base = list(base)
         self._last = list(base)
-        self._phases = [(str(phase["name"]), float(phase["from_s"])) for phase in phases] or [
-            ("measure", 0.0)
-        ]
+        self._phases = [(str(phase["name"]), float(phase["from_s"])) for phase in phases] or [(MEASURE, 0.0)]
         self._changes = list(work.changes)
         self._stop_s = math.inf if work.stop_s is None else work.stop_s
         self._rows: list[list[Row]] = []

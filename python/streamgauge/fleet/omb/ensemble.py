@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from streamgauge.fleet.client import WorkerLost
 from streamgauge.fleet.omb.addresses import is_loopback
 from streamgauge.fleet.omb.client import STOP_AT_ONCE_TIMEOUT_S, OmbClient, OmbPeriod
 from streamgauge.fleet.omb.driver import Driver
 from streamgauge.fleet.omb.figures import Usage
 from streamgauge.fleet.omb.work import Work, deal, roles
-from streamgauge.waiting import wait_until
+from streamgauge.vocabulary.errors import WorkerLost
+from streamgauge.vocabulary.waiting import wait_until
 
 RATE_MIN_MSGS_S = 1.0
 """The least that OMB's workers can be told to send."""

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from streamgauge.analysis.histograms import OURS, Histogram, HistogramError, decode, encode, recorded
-from streamgauge.analysis.percentiles import NS_PER_MS, Beyond, latency
-from streamgauge.fleet.client import WorkerLost
 from streamgauge.fleet.omb.client import OmbPeriod
+from streamgauge.model.percentiles import NS_PER_MS, Beyond, latency
+from streamgauge.vocabulary.errors import WorkerLost
+from streamgauge.vocabulary.histograms import OURS, Histogram, HistogramError, decode, encode, recorded
 
 NS_PER_US = 1000
 CLAMP_US = 60_000_000

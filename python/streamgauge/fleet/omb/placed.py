@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from streamgauge.fleet.base import Fleet, FleetFailure, Worker
-from streamgauge.fleet.client import WorkerLost, WorkerRefused
+from streamgauge.fleet.base import Fleet, Worker
 from streamgauge.fleet.local import LocalFleet
 from streamgauge.fleet.omb.addresses import OmbWorkers
 from streamgauge.fleet.omb.calls import OmbCalls
 from streamgauge.fleet.omb.client import OmbClient
 from streamgauge.fleet.omb.ensemble import Ensemble, Member, is_busy, process_behind
+from streamgauge.vocabulary.errors import FleetFailure, WorkerLost, WorkerRefused
 
 NAME = "omb"
 LOOK_S = 1.2

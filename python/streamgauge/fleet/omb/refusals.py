@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from streamgauge.model.errors import Problem
-from streamgauge.model.system_file import SystemChoice
-from streamgauge.model.workload import Workload
+from collections.abc import Sequence
 
-PROTOCOLS = ("kafka", "pulsar")
-OTHERS = {
-    "rabbitmq": "OMB's RabbitMQ driver makes an exchange and queues of its own, so that what is made and read back here would not be what is measured",
-    "rabbitmq-stream": "OMB's RabbitMQ driver knows AMQP 0-9-1 only, and queues of its own",
-}
+from streamgauge.model.system_file import SystemChoice
+from streamgauge.model.system_kind import SystemKind
+from streamgauge.model.workload import Workload
+from streamgauge.vocabulary.errors import Problem
+
 SECRETS = ("token", "username", "password", "security")
 
 
-def refusals(workloads: list[Workload], choices: list[SystemChoice]) -> list[Problem]:
+def refusals(workloads: list[Workload], choices: Sequence[SystemChoice[SystemKind]]) -> list[Problem]:
     """A problem for each workload and system that OMB's workers cannot drive, and what can be done instead."""
     return [
         *(
@@ -57,13 +55,10 @@ def _load(workload: Workload) -> list[str]:
     return found
 
 
-def _system(choice: SystemChoice) -> list[str]:
+def _system(choice: SystemChoice[SystemKind]) -> list[str]:
     found = []
-    protocol = choice.system.protocol
-    if protocol not in PROTOCOLS:
-        why = OTHERS.get(
-            protocol, "OMB's workers can be given Kafka and Pulsar by this lab, and nothing else"
-        )
+    why = choice.system.omb_workers
+    if why is not None:
         found.append(f"{choice.system.title}: {why}")
     options = choice.request.options
     client = options.get("client")

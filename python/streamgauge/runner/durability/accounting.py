@@ -6,11 +6,11 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from streamgauge.analysis.histograms import Histogram, decode, merge
 from streamgauge.fleet.client import WorkerClient
-from streamgauge.fleet.messages import Interval
 from streamgauge.model.durability import Account, Pace
+from streamgauge.model.messages import Interval
 from streamgauge.runner.durability.bench import Bench, workload
+from streamgauge.vocabulary.histograms import Histogram, decode, merge
 
 RATE_MSGS_S = 1000.0
 MEASURE_S = 5.0

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.fleet.base import Fleet
-from streamgauge.fleet.client import WorkerClient, WorkerLost, WorkerRefused
+from streamgauge.fleet.client import WorkerClient
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.result import Durability
@@ -25,11 +25,13 @@ from streamgauge.model.workload import Workload
 from streamgauge.runner.acks import AckWatch
 from streamgauge.runner.interrupts import Interrupts
 from streamgauge.runner.observer import Observer
-from streamgauge.runner.request import EXTRA_READER, topic_names, topic_requests, trial_request
-from streamgauge.systems.base import RunningSystem, SystemFailure
-from streamgauge.systems.parts import Part
-from streamgauge.systems.powercut import Disks, open_disks
-from streamgauge.waiting import wait_until
+from streamgauge.runner.request import topic_names, topic_requests, trial_request
+from streamgauge.systems.base import RunningSystem, System
+from streamgauge.systems.base.parts import Part
+from streamgauge.systems.support.powercut import Disks, open_disks
+from streamgauge.vocabulary.errors import SystemFailure, WorkerLost, WorkerRefused
+from streamgauge.vocabulary.phases import EXTRA_READER
+from streamgauge.vocabulary.waiting import wait_until
 
 BASE_WORKLOAD = "1-topic-16-partitions-100b"
 CREATE_TOPICS_WITHIN_S = 60.0
@@ -99,7 +101,7 @@ class Load:
 class Bench:
     """A running system and what is needed to load and to break it."""
 
-    choice: SystemChoice
+    choice: SystemChoice[System]
     running: RunningSystem
     disks: Disks
     client: WorkerClient
@@ -227,7 +229,7 @@ class Bench:
 
 
 def open_bench(
-    choice: SystemChoice,
+    choice: SystemChoice[System],
     *,
     gauge: Path,
     fleet: Fleet,

@@ -14,10 +14,10 @@ from typing import Any
 from streamgauge.analysis.acks import Acks
 from streamgauge.model.durability import FLOWING_S, Cut, Kind, LostRange, Scope
 from streamgauge.runner.durability.bench import Bench, Load, workload
-from streamgauge.systems import parts as parts_of
-from streamgauge.systems.base import SystemFailure
-from streamgauge.systems.parts import Part
-from streamgauge.waiting import wait_until
+from streamgauge.systems.base import parts as parts_of
+from streamgauge.systems.base.parts import Part
+from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.waiting import wait_until
 
 RATE_MSGS_S = 1000.0
 RATE_MSGS_S_MIN = 20.0

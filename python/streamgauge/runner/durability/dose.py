@@ -11,13 +11,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from streamgauge.analysis.durability import WAITS_GAP_SHARE_MIN, conclude, node_sets, slopes
-from streamgauge.analysis.histograms import Histogram, decode, merge
-from streamgauge.analysis.percentiles import NS_PER_MS
 from streamgauge.fleet.client import WorkerClient
-from streamgauge.fleet.messages import Interval
 from streamgauge.model.durability import Dose, DoseResponse, Stop
+from streamgauge.model.messages import Interval
+from streamgauge.model.percentiles import NS_PER_MS
 from streamgauge.runner.durability.bench import Bench, Load, workload
-from streamgauge.systems.parts import Part
+from streamgauge.systems.base.parts import Part
+from streamgauge.vocabulary.histograms import Histogram, decode, merge
 
 RATE_MSGS_S = 10.0
 """Low enough that syncs of the highest dose do not overlap, even of a system that makes several for each message: an

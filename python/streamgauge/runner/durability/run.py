@@ -11,7 +11,6 @@ from pathlib import Path
 
 from streamgauge.analysis.durability import judged
 from streamgauge.analysis.limits import limits
-from streamgauge.fleet.binary import find_gauge
 from streamgauge.fleet.local import LocalFleet
 from streamgauge.model.durability import (
     Conditions,
@@ -21,8 +20,6 @@ from streamgauge.model.durability import (
     Experiment,
     StudyAsked,
 )
-from streamgauge.model.exit_status import ExitStatus
-from streamgauge.model.format import plural, trimmed
 from streamgauge.model.result import Durability
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.runner import machine
@@ -34,12 +31,17 @@ from streamgauge.runner.durability.dose import dose_response
 from streamgauge.runner.interrupts import Interrupted, Interrupts
 from streamgauge.runner.manifest import new_manifest
 from streamgauge.runner.observer import Observer, TrialStart
+from streamgauge.runner.recover import KILLED_EXPERIMENTS
 from streamgauge.runner.trial import FAILURES as TRIAL_FAILURES
 from streamgauge.store.aside import UNFINISHED, set_aside
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.lab import claim, release, was_killed_here
 from streamgauge.store.ours import claim_directory, remove_claimed, remove_made
-from streamgauge.store.recover import KILLED_EXPERIMENTS
+from streamgauge.systems.base import System
+from streamgauge.vocabulary.exit_status import ExitStatus
+from streamgauge.vocabulary.format import plural, trimmed
+from streamgauge.vocabulary.gauge_binary import find_gauge
+from streamgauge.vocabulary.phases import PROVISION
 
 METADATA = "ordered"
 DATA = "data"
@@ -52,7 +54,7 @@ class DurabilityPlan:
 
     name: str
     command: tuple[str, ...]
-    choices: tuple[SystemChoice, ...]
+    choices: tuple[SystemChoice[System], ...]
     experiments: tuple[Experiment, ...]
     cuts: int
     quick: bool
@@ -133,7 +135,7 @@ class DurabilityRun:
         self._manifest.probes, self._manifest.host = [found], found.get("host") or {}
         self._save()
 
-    def _one(self, number: int, choice: SystemChoice, interrupts: Interrupts) -> None:
+    def _one(self, number: int, choice: SystemChoice[System], interrupts: Interrupts) -> None:
         """All experiments with one system; its result says how far they came."""
         plan, request = self._plan, choice.request
         result = DurabilityResult(
@@ -157,7 +159,7 @@ class DurabilityRun:
         bench: Bench | None = None
         try:
             with interrupts.raising():
-                self._observer.phase_started("provision", None)
+                self._observer.phase_started(PROVISION, None)
                 bench = self._open(number, choice, interrupts)
                 result.system_version, result.parts = bench.running.version, [one.name for one in bench.parts]
                 self._experiments(bench, result)
@@ -177,14 +179,14 @@ class DurabilityRun:
                         remove_made(bench.data.parent, bench.directory)
                 self._conclude(result)
 
-    def _directory_of(self, number: int, choice: SystemChoice) -> Path:
+    def _directory_of(self, number: int, choice: SystemChoice[System]) -> Path:
         return self.directory.path / f"{number:03d}-{choice.name}"
 
     def _outside(self, data: Path, number: int) -> Path:
         """Where a system's data is when it is not to be in the run."""
         return data / f"{self.directory.run_id}-{number:03d}"
 
-    def _open(self, number: int, choice: SystemChoice, interrupts: Interrupts) -> Bench:
+    def _open(self, number: int, choice: SystemChoice[System], interrupts: Interrupts) -> Bench:
         directory = self._directory_of(number, choice)
         data = directory / DATA
         if self._plan.data is not None:
@@ -310,7 +312,7 @@ def _told(cut: Cut) -> str:
     return f"{what}: {cut.lost:,} of {cut.acked:,} acknowledged messages lost{window}{others}{gone}"
 
 
-def distinct(choices: Sequence[SystemChoice]) -> str:
+def distinct(choices: Sequence[SystemChoice[System]]) -> str:
     """What the run's directory is called after its date."""
     names = list(dict.fromkeys(choice.name for choice in choices))
     return "durability-" + ("-".join(names) if len(names) <= 3 else f"{len(names)}-systems")

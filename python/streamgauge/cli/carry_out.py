@@ -1,0 +1,144 @@
+"""From what was asked and checked to a run, its report and its exit status."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from streamgauge.cli.execute import Request, open_events, shown
+from streamgauge.cli.gates import Gating, finish, prepare
+from streamgauge.cli.impossible import reachable
+from streamgauge.cli.watch import make_observer
+from streamgauge.model.result import TrialResult
+from streamgauge.model.system_file import SystemChoice
+from streamgauge.model.workload import Workload
+from streamgauge.report import durability, html, terminal, terminal_study
+from streamgauge.report import study_page as study
+from streamgauge.report.run import read_run
+from streamgauge.runner.plan import RunPlan, order_trials
+from streamgauge.runner.run import Run
+from streamgauge.store.aside import split_notes
+from streamgauge.store.directory import RunDirectory
+from streamgauge.store.plan_file import is_study
+from streamgauge.systems.base import System
+from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.exit_status import MEANINGS, ExitStatus, most_urgent
+
+
+def carry_out(request: Request, workloads: list[Workload], choices: list[SystemChoice[System]]) -> ExitStatus:
+    """Settles the gates, and runs what can run here; the exit status. Raises InputError, SystemFailure."""
+    gating = prepare(request.gates, request.out, workloads, choices)
+    for choice in choices:
+        missing = None if choice.request.connect else choice.system.missing()
+        if missing:
+            raise SystemFailure(f"{choice.system.title} cannot run here: {missing}")
+    return execute_chosen(request, workloads, choices, gating)
+
+
+def execute_chosen(
+    request: Request,
+    workloads: list[Workload],
+    choices: list[SystemChoice[System]],
+    gating: Gating | None = None,
+) -> ExitStatus:
+    """Runs workloads on systems that can run here, and judges the gates; the exit status."""
+    seed = request.seed if request.seed is not None else secrets.randbits(32)
+    plan = RunPlan(
+        name=_name(workloads, choices),
+        command=("streamgauge", *sys.argv[1:]),
+        trials=order_trials(choices, workloads, request.repeat, seed),
+        seed=seed,
+        out=request.out,
+        data=request.data,
+        fleet=request.fleet,
+    )
+    for note in [*_notes(workloads), *reachable(choices)]:
+        print(f"note: {note}", file=sys.stderr)
+    sink = open_events(request.events)
+    to_stderr = sink is sys.stdout or request.gates.outputs.on_stdout
+    console = Console(stderr=to_stderr)
+    about = gating.about_baseline() if gating is not None else []
+    for line in about:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    try:
+        observer = make_observer(sink)
+        try:
+            outcome = Run(plan, observer).execute()
+        finally:
+            observer.close()
+        show_outcome(outcome.directory.path, to_stderr=to_stderr)
+        status = outcome.exit_status
+        if gating is not None:
+            for line in about:
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+            found = gating.judge(outcome.results)
+            run, base = outcome.directory.run_id, gating.baseline.run_id if gating.baseline else None
+            gated = finish(found, request.gates, console, about, run=run, baseline=base)
+            status = most_urgent((status, gated))
+    finally:
+        if sink is not None and sink is not sys.stdout:
+            sink.close()
+    return ended(status, outcome.results)
+
+
+def ended(status: ExitStatus, results: Sequence[TrialResult] = ()) -> ExitStatus:
+    """Says what an exit status other than 0 means, and which trials lost messages."""
+    for result in results:
+        if result.status == "complete" and result.audit.shows_lost:
+            of = f"trial {result.trial} ({result.system}, {result.workload.name})"
+            print(
+                f"lost: {result.audit.shows_lost:,} acknowledged messages of {of} were never received",
+                file=sys.stderr,
+            )
+    if status in MEANINGS and status is not ExitStatus.DONE:
+        print(f"exit status {status.value}: {MEANINGS[status]}", file=sys.stderr)
+    return status
+
+
+def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
+    """Writes the report of a run, prints the table and says where the report is."""
+    console = Console(stderr=to_stderr)
+    run = RunDirectory(directory)
+    if run.read_durability() is not None:
+        show_durability(run, to_stderr=to_stderr)
+        return
+    results = run.results()
+    if results and is_study(directory):
+        report = study.write(directory)
+        terminal_study.print_claims(study.outcome_of(read_run(directory)), console)
+    else:
+        report = html.write(directory)
+        if results:
+            terminal.print_summary(results, console)
+    repeated, notes = split_notes(run.read_manifest().notes if run.ours else [])
+    if repeated:
+        were = "trial was" if len(repeated) == 1 else "trials were"
+        notes.append(f"{len(repeated)} {were} repeated because the generator was late; the report says more")
+    for note in notes:
+        console.print(f"note: {note}", markup=False, highlight=False)
+    console.print(f"report: {shown(report)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def show_durability(run: RunDirectory, *, to_stderr: bool = False) -> None:
+    """As `show_outcome`, for a run of durability experiments."""
+    console = Console(stderr=to_stderr)
+    found = run.read_durability()
+    if found is not None:
+        durability.print_report(found, console)
+    report = shown(durability.write(run))
+    console.print(f"report: {report}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _name(workloads: list[Workload], choices: list[SystemChoice[System]]) -> str:
+    """What the run's directory is called after its date."""
+    what = workloads[0].name if len(workloads) == 1 else f"{len(workloads)}-workloads"
+    where = "-".join(choice.name for choice in choices) if len(choices) <= 3 else f"{len(choices)}-systems"
+    return f"{where}-{what}"
+
+
+def _notes(workloads: list[Workload]) -> list[str]:
+    return [f"{workload.name}: {note}" for workload in workloads for note in workload.notes]

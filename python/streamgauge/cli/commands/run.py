@@ -1,0 +1,143 @@
+"""`streamgauge run`: workloads on systems."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamgauge.cli import complete, names
+from streamgauge.cli.deferred import deferred
+from streamgauge.cli.options import (
+    OUT,
+    DataOption,
+    DurabilityOption,
+    DurationOption,
+    EventsOption,
+    FailIfOption,
+    FleetOption,
+    JsonOption,
+    JunitOption,
+    MarkdownOption,
+    NodesOption,
+    OnWorkerLossOption,
+    OutOption,
+    RateOption,
+    RepeatOption,
+    SeedOption,
+    SystemOption,
+    TlsOption,
+    TopologyOption,
+    TrustOption,
+    UndecidedOption,
+    WarmupOption,
+    WorkersOption,
+)
+
+
+@deferred("streamgauge.cli.run:run")
+def run(
+    workloads: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[WORKLOAD...]",
+            autocompletion=complete.workload,
+            help="Workload files, or names (streamgauge workloads).",
+        ),
+    ] = None,
+    system: SystemOption = None,
+    nodes: NodesOption = None,
+    durability: DurabilityOption = None,
+    tls: TlsOption = None,
+    rate: RateOption = None,
+    duration: DurationOption = None,
+    warmup: WarmupOption = None,
+    repeat: RepeatOption = 1,
+    seed: SeedOption = None,
+    out: OutOption = OUT,
+    data: DataOption = None,
+    connect: Annotated[
+        str | None,
+        typer.Option(
+            "--connect",
+            metavar="HOST:PORT[,...]",
+            help="Measure a cluster that runs already; it is left running.",
+        ),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="ADDRESS",
+            help="Address of this machine on which systems are started, for workers elsewhere [default: 127.0.0.1]; with --tls on, or --insecure.",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="With --at: no one has to log in; whoever reaches the address can read, write and delete everything there.",
+        ),
+    ] = False,
+    events: EventsOption = None,
+    size: Annotated[
+        str | None, typer.Option("--size", metavar="BYTES", help="Message size: 100, 1kB, 1KiB.")
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", metavar="N", help="Partitions per topic.")
+    ] = None,
+    linger: Annotated[
+        str | None, typer.Option("--linger", metavar="TIME", help="How long a batch may wait: 1ms, 500us.")
+    ] = None,
+    batch_bytes: Annotated[
+        str | None, typer.Option("--batch-bytes", metavar="BYTES", help="How much a batch may hold.")
+    ] = None,
+    in_flight: Annotated[
+        int | None, typer.Option("--in-flight", metavar="N", help="Requests per connection.")
+    ] = None,
+    backlog: Annotated[
+        str | None,
+        typer.Option(
+            "--backlog",
+            metavar="BYTES",
+            help="Size of the backlog that is built and read: 500MB, 2GiB; 0 for none.",
+        ),
+    ] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault",
+            metavar="FAULT@TIME[,...]",
+            autocompletion=complete.listed(names.FAULTS),
+            help="Break the system on purpose while it is measured: kill:1@10s,restart@20s (docs/durability.md).",
+        ),
+    ] = None,
+    allow_unstamped: Annotated[
+        bool,
+        typer.Option("--allow-unstamped", help="Allow messages below 32 bytes: no audit, no end-to-end."),
+    ] = False,
+    fleet: FleetOption = None,
+    workers: WorkersOption = None,
+    topology: TopologyOption = "same",
+    on_worker_loss: OnWorkerLossOption = "end",
+    fail_if: FailIfOption = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline",
+            metavar="RUN[:SYSTEM]",
+            autocompletion=complete.run,
+            help="Gates are on the ratio to this run; `latest` is the latest before this one.",
+        ),
+    ] = None,
+    undecided: UndecidedOption = None,
+    json: JsonOption = None,
+    markdown: MarkdownOption = None,
+    junit: JunitOption = None,
+    trust_file: TrustOption = None,
+) -> None:
+    """Measure one or more workloads on one or more systems.
+
+    Every trial starts its system fresh, warms it up, measures, audits that no message was lost, and stops and
+    wipes it. Ctrl-C keeps what was measured.
+    """

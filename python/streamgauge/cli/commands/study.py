@@ -1,0 +1,88 @@
+"""`streamgauge study` and `streamgauge studies`: published studies, repeated."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamgauge.cli import complete, names
+from streamgauge.cli.deferred import deferred
+from streamgauge.cli.options import (
+    OUT,
+    DataOption,
+    EventsOption,
+    JsonOption,
+    OutOption,
+    SeedOption,
+    TrustOption,
+)
+
+
+@deferred("streamgauge.cli.studies:studies")
+def studies(json: JsonOption = None) -> None:
+    """List the studies that ship with streamgauge."""
+
+
+@deferred("streamgauge.cli.study_trials:study")
+def study(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME|FILE|RUN]",
+            autocompletion=complete.study,
+            help="A study (streamgauge studies), a study file, or with --resume also a run of one.",
+        ),
+    ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            "--scale",
+            metavar="|".join(names.SCALES),
+            autocompletion=complete.words(*names.SCALES),
+            help="As published, as this machine can, or in about 20 minutes [default: laptop].",
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="--scale quick: fewer cells and nodes, short trials.")
+    ] = False,
+    repeats: Annotated[
+        int | None,
+        typer.Option(
+            "--repeats",
+            "--repeat",
+            metavar="N",
+            min=1,
+            max=100,
+            help="Trials of each cell [default: 5; 3 if quick]; of durability: power cuts.",
+        ),
+    ] = None,
+    seed: SeedOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the latest run of the study.")] = False,
+    only: Annotated[
+        str | None,
+        typer.Option("--only", metavar="CELL[,CELL...]", help="Only these cells: names or patterns."),
+    ] = None,
+    duration: Annotated[
+        str | None, typer.Option("--duration", metavar="TIME", help="Measured time of every trial.")
+    ] = None,
+    connect: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--connect",
+            metavar="SYSTEM=HOST:PORT[,...]",
+            help="Measure a cluster that runs already instead of starting this system; may be repeated.",
+        ),
+    ] = None,
+    plan_only: Annotated[
+        bool, typer.Option("--plan", help="Print the cells, what is scaled and how long it takes, and stop.")
+    ] = False,
+    out: OutOption = OUT,
+    data: DataOption = None,
+    events: EventsOption = None,
+    trust_file: TrustOption = None,
+) -> None:
+    """Repeat a published study: its report shows our figures beside the printed ones, and which claims hold here.
+
+    Cells go in a seeded random order. Ctrl-C or a crash loses nothing: --resume goes on where it ended.
+    """

@@ -1,0 +1,230 @@
+"""`streamgauge study`: published studies, repeated."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import typer
+
+from streamgauge.cli import names, study_durability
+from streamgauge.cli.carry_out import ended, show_outcome
+from streamgauge.cli.execute import open_events
+from streamgauge.cli.watch import make_observer
+from streamgauge.model.checked_study import Study, experiment_study_names, read_study, study_names
+from streamgauge.model.overrides import Overrides
+from streamgauge.model.scaling import Machine
+from streamgauge.model.study_plan import StudyPlan, Wishes, plan_study
+from streamgauge.model.study_trust import refuse_untrusted_plan, refuse_untrusted_study
+from streamgauge.model.trust import Trust
+from streamgauge.runner import machine
+from streamgauge.runner.study_run import StudyRun, numbers_finished, shown
+from streamgauge.store.directory import RunDirectory, list_runs
+from streamgauge.store.lab import is_running
+from streamgauge.store.plan_file import PLAN_NAME, check_ours, is_study, read_plan
+from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.errors import InputError, nearest
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.gauge_binary import find_gauge
+
+
+def study(
+    name: str | None,
+    scale: str | None,
+    quick: bool,
+    repeats: int | None,
+    seed: int | None,
+    resume: bool,
+    only: str | None,
+    duration: str | None,
+    connect: list[str] | None,
+    plan_only: bool,
+    out: Path,
+    data: Path | None,
+    events: str | None,
+    trust_file: list[str] | None,
+) -> None:
+    """The work of commands/study.py."""
+    trust = Trust.parse(trust_file)
+    chosen = _scale(scale, quick)
+    of_durability = study_durability.meant(name, out, trust, resume=resume)
+    if of_durability is not None:
+        study_durability.refuse(scale=chosen, duration=duration, connect=connect)
+        if resume:
+            _refuse_with_resume(repeats=repeats, seed=seed, only=only)
+        request = study_durability.Request(
+            quick=chosen == "quick",
+            cuts=repeats,
+            seed=seed,
+            only=only,
+            plan_only=plan_only,
+            out=out,
+            data=data,
+            events=events,
+        )
+        raise typer.Exit(study_durability.execute(of_durability, request))
+    directory: RunDirectory | None = None
+    probes: list[dict[str, Any]] = []
+    if resume:
+        _refuse_with_resume(repeats=repeats, seed=seed, only=only, duration=duration, connect=connect)
+        directory, plan = _resumed(name, out)
+        source = directory.path / PLAN_NAME
+        refuse_untrusted_plan(plan, trust, source, systems())
+        _say_resumed(directory, plan)
+    else:
+        wishes = Wishes(
+            scale=chosen,
+            seed=seed if seed is not None else secrets.randbits(32),
+            repeats=repeats,
+            only=tuple(part.strip() for part in only.split(",")) if only else (),
+            duration_s=_seconds(duration),
+            connect=_addresses(connect or []),
+        )
+        found = _found(name)
+        source = Path(found.document.file)
+        refuse_untrusted_study(found, trust, systems())
+        plan, probes = _planned(found, wishes, data or out)
+        _say_plan(found, plan)
+    if plan_only:
+        return
+    sink = open_events(events)
+    try:
+        observer = make_observer(sink)
+        try:
+            run = StudyRun(
+                plan,
+                observer,
+                command=("streamgauge", *sys.argv[1:]),
+                out=out,
+                data=data,
+                directory=directory,
+                probes=probes,
+                trusted=trust.covers(source),
+            )
+            outcome = run.execute()
+        finally:
+            observer.close()
+        show_outcome(outcome.directory.path, to_stderr=sink is sys.stdout)
+    finally:
+        if sink is not None and sink is not sys.stdout:
+            sink.close()
+    raise typer.Exit(ended(outcome.exit_status, outcome.results))
+
+
+def _refuse_with_resume(**given: Any) -> None:
+    """A plan that was made is not changed."""
+    for option, value in given.items():
+        if value is not None and value != []:
+            raise InputError(
+                f"--{option} belongs to the plan of a study, which was made when it was started; leave it out with --resume"
+            )
+
+
+def _found(name: str | None) -> Study:
+    if name is None:
+        names = ", ".join([*study_names(), *experiment_study_names()])
+        raise InputError(f"which study? expected one of {names}, or a file")
+    return read_study(name, systems())
+
+
+def _scale(text: str | None, quick: bool) -> Any:
+    """--quick is --scale quick in one word."""
+    if text is not None and text not in names.SCALES:
+        hint = nearest(text, names.SCALES)
+        raise InputError(f"--scale {text}: expected full, laptop or quick{hint}")
+    if quick and text not in (None, "quick"):
+        raise InputError(f"--quick is --scale quick: leave out one of --quick and --scale {text}")
+    return "quick" if quick else text or "laptop"
+
+
+def _seconds(duration: str | None) -> float | None:
+    return Overrides.parse(duration=duration).duration_s
+
+
+def _addresses(texts: list[str]) -> dict[str, tuple[str, ...]]:
+    found = {}
+    for text in texts:
+        name, separator, addresses = text.partition("=")
+        if not separator or not addresses:
+            raise InputError(f"--connect {text}: expected SYSTEM=HOST:PORT, such as kafka=10.0.0.1:9092")
+        if name not in systems():
+            hint = nearest(name, systems()) or f"; known systems: {', '.join(systems())}"
+            raise InputError(f"--connect {text}: no system '{name}'{hint}")
+        found[name] = tuple(addresses.split(","))
+    return found
+
+
+def _planned(study: Study, wishes: Any, data: Path) -> tuple[StudyPlan, list[dict[str, Any]]]:
+    """The plan for this machine, and the probe that it is based on."""
+    probes: list[dict[str, Any]] = []
+    try:
+        print("probing the machine", file=sys.stderr)
+        data.mkdir(parents=True, exist_ok=True)
+        probes.append(machine.steady_probe(find_gauge(), data, "before"))
+    except machine.ProbeFailure as error:
+        print(f"note: the machine's limits were not measured: {error}", file=sys.stderr)
+    disk = probes[0].get("disk", {}).get("write_mb_s") if probes else None
+    here = Machine(machine.cores(), psutil.virtual_memory().total, disk)
+    return plan_study(study, wishes, here), probes
+
+
+def _plan_of(run: RunDirectory) -> StudyPlan | None:
+    """The plan of a run; None when it is damaged, or of another version: not ours to go on with."""
+    try:
+        return read_plan(run.path)
+    except InputError:
+        return None
+
+
+def _resumed(name: str | None, out: Path) -> tuple[RunDirectory, StudyPlan]:
+    """The run that is meant, and its plan."""
+    runs = [run for run in list_runs(out) if is_study(run.path)]
+    if name is None or name in study_names():
+        plans = ((run, plan) for run in reversed(runs) if (plan := _plan_of(run)) is not None)
+        found = next((pair for pair in plans if name in (None, pair[1].study)), None)
+        if found is None:
+            of = f" of {name}" if name else ""
+            raise InputError(f"--resume: no run{of} in {out}; start one without --resume")
+    else:
+        run = RunDirectory.open(name, out)
+        found = (run, read_plan(run.path))
+    if is_running(found[0]):
+        raise InputError(f"--resume: {found[0].path} is still going on")
+    check_ours(found[1], found[0].path)
+    return found
+
+
+def _say_resumed(directory: RunDirectory, plan: StudyPlan) -> None:
+    done = numbers_finished(directory)
+    left = [trial.number for trial in plan.trials if trial.number not in done]
+    print(
+        f"resuming {directory.run_id}: {len(done)} of {plural(len(plan.trials), 'trial')} done, "
+        f"{len(left)} left, about {shown(plan.estimate_s(left))}",
+        file=sys.stderr,
+    )
+
+
+def _say_plan(study: Study, plan: StudyPlan) -> None:
+    """What will be run, what is scaled, and how long it takes."""
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr)
+
+    say(f"{study.written.title} ({study.written.source.publisher}, {study.written.source.published})")
+    cells = [cell for cell in plan.cells if not cell.heats]
+    width = max(len(cell.cell) for cell in cells)
+    for cell in cells:
+        scaled = f": {'; '.join(cell.scaled)}" if cell.scaled else ""
+        say(f"  {cell.cell:<{width}}  {cell.repeats} x {shown(cell.trial_s)}{scaled}")
+    for reason in dict.fromkeys(plan.left_out.values()):
+        names = [name for name, why in plan.left_out.items() if why == reason]
+        say(f"  not run: {', '.join(names)} ({reason})")
+    heating = len(plan.cells) - len(cells)
+    first = f", after {plural(heating, 'trial')} to warm systems up," if heating else ""
+    say(
+        f"{plural(len(plan.trials) - heating, 'trial')} of {plural(len(cells), 'cell')}{first} at scale {plan.scale}: "
+        f"about {shown(plan.estimate_s())} (seed {plan.seed})"
+    )

@@ -1,0 +1,342 @@
+"""Studies: a study file with its cells expanded and every name in it checked.
+
+A cell is one workload on one system. Cells are referred to by name or by pattern (`kafka-*-16`); a name that meets no
+cell is an error at its line, as is a figure that does not exist.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from streamgauge.model.document import Document, Location, parse_document, read_document
+from streamgauge.model.overrides import Overrides
+from streamgauge.model.resolve import resolve_workload
+from streamgauge.model.study_file import CheckFile, ClaimFile, PageFile, ScaleFile, StudyFile
+from streamgauge.model.system_kind import SystemKind
+from streamgauge.vocabulary.errors import InputError, Problem, nearest
+from streamgauge.vocabulary.figures import STUDY_FIGURES
+from streamgauge.vocabulary.sizes import parse_message_size
+
+EXPERIMENTS = "experiments"
+"""The folder beside the studies of trials in which the others are."""
+SCALES = ("full", "laptop", "quick")
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
+_VARIABLE = re.compile(r"\{(\w+)\}")
+MESSAGE_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class StudyCell:
+    """One workload on one system, as published."""
+
+    name: str
+    title: str
+    system: str
+    """Key in `StudyFile.systems`."""
+    workload: Mapping[str, Any]
+    """Keys of a workload file."""
+    published: Mapping[str, float | str]
+    """Figure -> as printed; text where no number is printed."""
+    location: Location
+    """Where the cell stands in the file."""
+    tls: bool = False
+    """Whether clients speak TLS with the system."""
+
+    @property
+    def message_bytes(self) -> int:
+        """Size of a message; the mean where sizes differ."""
+        found = parse_message_size(self.workload.get("messageSize", MESSAGE_BYTES))
+        return found if isinstance(found, int) else round(found.mean_bytes)
+
+    @property
+    def subscriptions(self) -> int:
+        """Subscriptions that read every message; a further one that reads a backlog counts."""
+        backlog = self.workload.get("backlog")
+        extra = isinstance(backlog, Mapping) and backlog.get("reader") == "extra"
+        return int(self.workload.get("subscriptionsPerTopic", 1)) + extra
+
+    @property
+    def partitions(self) -> int:
+        """Partitions of all topics together."""
+        return int(self.workload.get("partitionsPerTopic", 1)) * int(self.workload.get("topics", 1))
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study, checked."""
+
+    document: Document
+    written: StudyFile
+    cells: tuple[StudyCell, ...]
+    kinds: Mapping[str, SystemKind] = field(repr=False)
+    """The systems that there are, by name."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.written.study
+
+    def scale(self, name: str) -> ScaleFile:
+        """One of SCALES."""
+        found: ScaleFile = getattr(self.written.scales, name)
+        return found
+
+    def cell(self, name: str) -> StudyCell:
+        """A cell by its name."""
+        return next(cell for cell in self.cells if cell.name == name)
+
+    def matching(self, patterns: Iterable[str]) -> list[StudyCell]:
+        """The cells that patterns meet, in the order of the patterns and then of the file."""
+        found: dict[str, StudyCell] = {}
+        for pattern in patterns:
+            for cell in self.cells:
+                if fnmatch.fnmatchcase(cell.name, pattern):
+                    found.setdefault(cell.name, cell)
+        return list(found.values())
+
+
+def study_directory() -> Path:
+    """Where the studies that ship are."""
+    return Path(__file__).resolve().parent.parent / "studies"
+
+
+def study_names() -> list[str]:
+    """Names of the studies that ship with streamgauge."""
+    return sorted(path.stem for path in study_directory().glob("*.yaml"))
+
+
+def experiment_study_names() -> list[str]:
+    """Names of those that ship whose cells are no trials (durability_study.py)."""
+    return sorted(path.stem for path in (study_directory() / EXPERIMENTS).glob("*.yaml"))
+
+
+def read_study(text: str, known: Mapping[str, SystemKind]) -> Study:
+    """A study by path or by the name of one that ships. Raises InputError with every problem found."""
+    path = Path(text)
+    if path.suffix.lower() in {".yaml", ".yml"} or len(path.parts) > 1:
+        return resolve_study(read_document(path, text), known)
+    shipped = study_directory() / f"{text}.yaml"
+    if shipped.is_file():
+        return resolve_study(read_document(shipped, f"studies/{text}.yaml"), known)
+    names = [*study_names(), *experiment_study_names()]
+    hint = nearest(text, names) or f"; expected a file (path/to/x.yaml) or one of {', '.join(names)}"
+    raise InputError(f"no study '{text}'{hint}")
+
+
+def parse_study(text: str, file: str, known: Mapping[str, SystemKind]) -> Study:
+    """A study from its text. Raises InputError."""
+    return resolve_study(parse_document(text, file), known)
+
+
+def resolve_study(document: Document, known: Mapping[str, SystemKind]) -> Study:
+    """From a document to a checked study. Raises InputError with every problem found."""
+    written = document.validate(StudyFile)
+    problems: list[Problem] = []
+    cells = _expand(document, written, problems)
+    study = Study(document, written, tuple(cells), known)
+    _check_systems(study, known, problems)
+    _check_workloads(study, problems)
+    _check_published(study, problems)
+    _check_scales(study, problems)
+    for number, claim in enumerate(written.claims):
+        _check_claim(study, claim, ("claims", number), problems)
+    for number, page in enumerate(written.pages):
+        _check_page(study, page, ("pages", number), problems)
+    if problems:
+        raise InputError(sorted(problems, key=lambda problem: problem.line or 0))
+    return study
+
+
+def _expand(document: Document, written: StudyFile, problems: list[Problem]) -> list[StudyCell]:
+    found: dict[str, StudyCell] = {}
+    for number, template in enumerate(written.cells):
+        location: Location = ("cells", number)
+        for values in itertools.product(*template.each.values()):
+            variables = dict(zip(template.each, values, strict=True))
+            try:
+                name = str(_filled(template.cell, variables))
+                cell = StudyCell(
+                    name=name,
+                    title=str(_filled(template.title or template.cell, variables)),
+                    system=str(_filled(template.system, variables)),
+                    workload={**written.workload, **_filled(template.workload, variables)},
+                    published=_flat(written.published.get(name, {})),
+                    location=location,
+                    tls=_switch(document, _filled(template.tls, variables), (*location, "tls"), problems),
+                )
+            except KeyError as error:
+                known = ", ".join(template.each) or "none"
+                message = f"no value for {{{error.args[0]}}}: 'each' of this cell names {known}"
+                problems.append(document.problem(message, location))
+                break
+            if not _NAME.fullmatch(name):
+                message = f"cell '{name}': expected a name of small letters, digits, dots and hyphens"
+                problems.append(document.problem(message, (*location, "cell")))
+            elif name in found:
+                problems.append(document.problem(f"two cells are called '{name}'", (*location, "cell")))
+            found[name] = cell
+    return list(found.values())
+
+
+def _switch(document: Document, value: Any, location: Location, problems: list[Problem]) -> bool:
+    known = {True: True, False: False, "on": True, "off": False}
+    if value not in known:
+        problems.append(document.problem(f"tls: expected true, false, on or off, found {value}", location))
+        return False
+    return known[value]
+
+
+def _filled(value: Any, variables: Mapping[str, Any]) -> Any:
+    """A value with its variables replaced; one that is nothing but a variable keeps the variable's type."""
+    if isinstance(value, str):
+        whole = _VARIABLE.fullmatch(value)
+        if whole:
+            return variables[whole.group(1)]
+        return _VARIABLE.sub(lambda match: str(variables[match.group(1)]), value)
+    if isinstance(value, Mapping):
+        return {key: _filled(one, variables) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_filled(one, variables) for one in value]
+    return value
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, float | str]:
+    """`{publish_ms: {p99: 4}}` as `{"publish_ms.p99": 4}`."""
+    found: dict[str, float | str] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{name}": one for name, one in value.items()}
+        else:
+            found[key] = value
+    return found
+
+
+def _check_systems(study: Study, known: Mapping[str, SystemKind], problems: list[Problem]) -> None:
+    for name, written in study.written.systems.items():
+        system = known.get(written.system)
+        if system is None:
+            hint = nearest(written.system, known) or f"; known systems: {', '.join(known)}"
+            message = f"no system '{written.system}'{hint}"
+            problems.append(study.document.problem(message, ("systems", name, "system")))
+            continue
+        for key in written.options:
+            if key not in system.option_keys:
+                hint = nearest(key, system.option_keys) or f"; known: {', '.join(sorted(system.option_keys))}"
+                message = f"unknown option '{key}' of {written.system}{hint}"
+                problems.append(study.document.problem(message, ("systems", name, "options", key)))
+    for cell in study.cells:
+        if cell.system not in study.written.systems:
+            hint = nearest(cell.system, study.written.systems)
+            message = f"cell '{cell.name}': no system '{cell.system}' under systems{hint}"
+            problems.append(study.document.problem(message, (*cell.location, "system")))
+            continue
+        kind = known.get(study.written.systems[cell.system].system)
+        if cell.tls and kind is not None and not kind.encrypts:
+            message = f"cell '{cell.name}': {kind.title} cannot be measured over TLS"
+            problems.append(study.document.problem(message, (*cell.location, "tls")))
+
+
+def _check_workloads(study: Study, problems: list[Problem]) -> None:
+    for cell in study.cells:
+        document = parse_document(json.dumps({"name": cell.name, **cell.workload}), cell.name)
+        try:
+            resolve_workload(document, Path(f"{cell.name}.yaml"), Overrides())
+        except InputError as error:
+            for problem in error.problems:
+                message = f"cell '{cell.name}': {problem.message}"
+                problems.append(study.document.problem(message, cell.location))
+
+
+def _check_published(study: Study, problems: list[Problem]) -> None:
+    names = [cell.name for cell in study.cells]
+    for name, figures in study.written.published.items():
+        location: Location = ("published", name)
+        if name not in names:
+            message = f"no cell '{name}'{nearest(name, names)}"
+            problems.append(study.document.problem(message, location))
+        for figure, value in _flat(figures).items():
+            _check_figure(study, figure, (*location, figure.partition(".")[0]), problems)
+            if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+                message = f"{name}: {figure}: expected a number or text, found {value}"
+                problems.append(study.document.problem(message, location))
+
+
+def _check_figure(study: Study, figure: str, location: Location, problems: list[Problem]) -> None:
+    if figure not in STUDY_FIGURES:
+        hint = nearest(figure, STUDY_FIGURES) or f"; known figures: {', '.join(STUDY_FIGURES)}"
+        problems.append(study.document.problem(f"no figure '{figure}'{hint}", location))
+
+
+def _check_cells(study: Study, patterns: Iterable[str], location: Location, problems: list[Problem]) -> None:
+    names = [cell.name for cell in study.cells]
+    for pattern in patterns:
+        if not study.matching([pattern]):
+            hint = nearest(pattern, names)
+            problems.append(study.document.problem(f"'{pattern}' meets no cell{hint}", location))
+
+
+def _check_scales(study: Study, problems: list[Problem]) -> None:
+    for name in SCALES:
+        scale = study.scale(name)
+        location: Location = ("scales", name)
+        _check_cells(study, scale.leave_out, (*location, "leave_out"), problems)
+        _check_cells(study, scale.cells, (*location, "cells"), problems)
+        if scale.leave_out and scale.because is None:
+            message = f"scale {name} leaves cells out: say why (key 'because')"
+            problems.append(study.document.problem(message, (*location, "leave_out")))
+
+
+def _check_claim(study: Study, claim: ClaimFile, location: Location, problems: list[Problem]) -> None:
+    for number, test in enumerate(claim.tests):
+        place: Location = (*location, "tests", number)
+        _check_figure(study, test.figure, (*place, "figure"), problems)
+        if test.of is not None:
+            _check_figure(study, test.of, (*place, "of"), problems)
+        kinds = {kind: cells for kind, cells in tested_cells(test).items() if cells}
+        if len(kinds) != 1:
+            message = "expected exactly one of value, ratio, spread, rising, falling"
+            problems.append(study.document.problem(message, place))
+            continue
+        (kind, cells) = next(iter(kinds.items()))
+        names = [cell.name for cell in study.cells]
+        problems.extend(
+            study.document.problem(f"no cell '{name}'{nearest(name, names)}", place)
+            for name in cells
+            if name not in names
+        )
+        bounds = sum(bound is not None for bound in (test.above, test.below, test.between))
+        if kind in ("rising", "falling"):
+            if bounds:
+                message = f"{kind} needs no bound: expected the figure and the cells alone"
+                problems.append(study.document.problem(message, place))
+        elif bounds != 1:
+            message = f"{kind} needs one bound: above, below or between"
+            problems.append(study.document.problem(message, place))
+
+
+def tested_cells(test: CheckFile) -> dict[str, list[str]]:
+    """Kind of test -> the cells that it names."""
+    return {
+        "value": [test.value] if test.value else [],
+        "ratio": test.ratio or [],
+        "spread": test.spread or [],
+        "rising": test.rising or [],
+        "falling": test.falling or [],
+    }
+
+
+def _check_page(study: Study, page: PageFile, location: Location, problems: list[Problem]) -> None:
+    kinds = [page.table, page.bars, page.over_time, page.percentiles]
+    if sum(kind is not None for kind in kinds) != 1:
+        message = "expected exactly one of table, bars, over_time, percentiles"
+        problems.append(study.document.problem(message, location))
+    for figure in [*(page.table or []), *filter(None, (page.bars, page.over_time))]:
+        _check_figure(study, figure, location, problems)
+    _check_cells(study, page.cells, (*location, "cells"), problems)

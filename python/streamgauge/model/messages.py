@@ -1,0 +1,182 @@
+"""The answers of the worker API (docs/worker-api.md) as the lab reads them.
+
+Fields that a newer worker adds are ignored; fields that must be there are checked here, so that nothing
+behind this border meets a half-filled answer.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from streamgauge.model.result_base import Headline
+
+INDEX_MAX = (1 << 31) - 1
+SECONDS_MAX = 1e8
+"""Three years: no trial is longer."""
+Index = Annotated[int, Field(ge=0, le=INDEX_MAX)]
+Moment = Annotated[float, Field(ge=-SECONDS_MAX, le=SECONDS_MAX, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=-(1 << 53), le=1 << 53)]
+"""What a double holds exactly, so that sums stay within 64 bits. A backlog may be below 0 for a moment."""
+Span = Annotated[float, Field(ge=0, le=SECONDS_MAX, allow_inf_nan=False)]
+
+
+class Message(BaseModel):
+    """Base of everything received: tolerant of additions."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Info(Message):
+    """GET /v1/info."""
+
+    api: int
+    version: str
+    hostname: str
+    pid: int
+    cores: int
+    protocols: list[str]
+    monotonic_ns: int = 0
+
+
+class Readiness(Message):
+    """How many partitions have a consumer, and how many were proven by a probe message."""
+
+    partitions: int = 0
+    assigned: int = 0
+    proven: int = 0
+
+
+class LaneStatus(Message):
+    """One thread of the worker."""
+
+    name: str
+    role: str
+    scheduling: str
+    cpu_s: float = 0.0
+    worker: str | None = None
+    """Whose it is, where there are several workers."""
+
+
+class TrialStatus(Message):
+    """GET /v1/trials/{id}."""
+
+    id: str
+    state: str
+    error: str | None = None
+    readiness: Readiness = Readiness()
+    start_ns: int | None = None
+    start_unix_ns: int | None = None
+    elapsed_s: float | None = None
+    next_interval: int = 0
+    audit_enabled: bool = True
+    client: str = ""
+    cannot: list[str] = Field(default_factory=list)
+    untold: dict[str, str] = Field(default_factory=dict)
+    """Figures that workers which are not ours cannot tell, by their names in result.json, and why."""
+    lanes: list[LaneStatus] = Field(default_factory=list)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the trial is over, one way or another."""
+        return self.state in ("finished", "failed", "aborted")
+
+
+class LatencyEntry(Message):
+    """One histogram of an interval."""
+
+    phase: str
+    metric: str
+    subscription: str | None = None
+    count: Count = 0
+    overflow: Count = 0
+    negative: Count = 0
+    min_ns: Count | None = None
+    max_ns: Count | None = None
+    p50_ns: Count | None = None
+    p99_ns: Count | None = None
+    histogram: str = ""
+
+
+class SubscriptionCounters(Message):
+    """What one subscription received in an interval."""
+
+    name: str
+    received_msgs: Count = 0
+    received_bytes: Count = 0
+    fetches: Count | None = 0
+    backlog_msgs: Count = 0
+
+
+class Interval(Message):
+    """One complete interval. Our workers tell everything; what others cannot tell is None, and not 0."""
+
+    index: Index
+    start_s: Moment
+    duration_s: Span
+    sent_msgs: Count = 0
+    sent_bytes: Count = 0
+    acked_msgs: Count = 0
+    acked_bytes: Count = 0
+    failed_msgs: Count = 0
+    retries: Count | None = 0
+    errors: dict[str, Count] = Field(default_factory=dict)
+    waiting_msgs: Count | None = 0
+    requests: Count | None = 0
+    batches: Count | None = 0
+    subscriptions: list[SubscriptionCounters] = Field(default_factory=list)
+    cpu_s: float | None = 0.0
+    lanes_cpu_s: list[float] = Field(default_factory=list)
+    rss_bytes: Count | None = 0
+    backpressured_s: float | None = 0.0
+    latencies: list[LatencyEntry] = Field(default_factory=list)
+
+    def latency(self, metric: str) -> LatencyEntry | None:
+        """The entry of a metric with the most samples: at a phase's boundary an interval has several."""
+        entries = [entry for entry in self.latencies if entry.metric == metric]
+        return max(entries, key=lambda entry: entry.count, default=None)
+
+    @property
+    def headline(self) -> Headline:
+        """What stands for the latency of publishing: publish latency, and service time where workers do not tell it."""
+        return "service" if self.latency("publish") is None and self.latency("service") else "publish"
+
+
+class Counters(Message):
+    """GET /v1/trials/{id}/counters: totals so far, and levels of now."""
+
+    acked_msgs: int = 0
+    acked_bytes: int = 0
+    waiting_msgs: int = 0
+    batches: int = 0
+    subscriptions: list[SubscriptionCounters] = Field(default_factory=list)
+
+
+class PhaseBegin(Message):
+    """The answer to POST /v1/trials/{id}/phases: where the phase begins on the schedule's axis."""
+
+    name: str
+    from_s: float
+
+
+class ClockPort(Message):
+    """The answer to POST /v1/clock."""
+
+    port: int
+
+
+class ClockSamples(Message):
+    """GET /v1/clock: exchanges as (peer, t1, t2, t3, t4)."""
+
+    next: int
+    samples: list[tuple[int, int, int, int, int]]
+
+
+class IntervalsPage(Message):
+    """GET /v1/trials/{id}/intervals. The rows stay as they came, because they are stored as they came."""
+
+    next: int
+    intervals: list[dict[str, Any]]
+    shown: list[dict[str, Any]] | None = None
+    """Of several workers: one per interval, added up for those who watch."""

@@ -1,0 +1,260 @@
+"""The report of a study: its claims with verdicts first, then its own tables and plots, printed beside measured.
+
+Whoever knows the original finds the same tests on the same axes. The ordinary report of all trials, with audits,
+limits and settings, is a second file beside it (`trials.html`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from streamgauge.analysis.claims import Judged, Tested, bounds
+from streamgauge.analysis.study_outcome import StudyOutcome, read_outcome
+from streamgauge.model.checked_study import StudyCell
+from streamgauge.model.study_file import PageFile
+from streamgauge.report import html, study_plots
+from streamgauge.report.assets_of import asset, policy
+from streamgauge.report.files import write_page
+from streamgauge.report.pages import inline
+from streamgauge.report.pages import render as render_page
+from streamgauge.report.run import Run, read_run
+from streamgauge.store.aside import split_notes
+from streamgauge.store.plan_file import read_plan
+from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.figures import STUDY_FIGURES, Figure
+from streamgauge.vocabulary.format import capital, instant, joined, plural, significant, trimmed
+from streamgauge.vocabulary.units import format_duration
+
+TRIALS_NAME = "trials.html"
+TONES = {"holds": "good", "does not hold": "bad", "not shown": "warn"}
+SEVERAL = {"holds": "hold", "does not hold": "do not hold"}
+
+
+def write(run_dir: Path) -> Path:
+    """Writes `report.html` and `trials.html` into the directory of a study and returns the path of the former.
+
+    Raises InputError when the directory is no run, InputError when its plan cannot be read.
+    """
+    run = read_run(run_dir)
+    html.write(run_dir, TRIALS_NAME)
+    return write_page(run_dir / html.REPORT_NAME, render(run))
+
+
+def outcome_of(run: Run) -> StudyOutcome:
+    """A run that is a study, with its claims. Raises InputError for a run that has lost its manifest."""
+    if run.manifest is None:
+        raise InputError(f"{run.directory}: manifest.json is missing; expected the directory of a study.")
+    return read_outcome(run.directory, read_plan(run.directory), run.manifest, run.results)
+
+
+def render(run: Run) -> str:
+    """The page as text."""
+    outcome = outcome_of(run)
+    written = outcome.study.written
+    script = asset("study.js")
+    repeated, others = split_notes(outcome.manifest.notes)
+    return render_page(
+        "study.html",
+        title=written.title,
+        policy=inline(policy(script)),
+        source=written.source,
+        facts=_facts(outcome),
+        verdicts=_verdicts(outcome),
+        notices=_notices(outcome) + others,
+        repeated=repeated,
+        claims=[_claim(outcome, judged) for judged in outcome.claims],
+        pages=[_page(outcome, page) for page in written.pages],
+        cells=[_cell(outcome, cell) for cell in outcome.study.cells],
+        there=_there(outcome),
+        here=_here(outcome),
+        slips=written.slips,
+        drifts=outcome.drifts,
+        manifest=outcome.manifest,
+        trials=TRIALS_NAME,
+        script=inline(script),
+    )
+
+
+def _verdicts(outcome: StudyOutcome) -> str:
+    """How many claims there are, and how many of each verdict."""
+    verdicts = [judged.verdict for judged in outcome.claims]
+    counted = ", ".join(
+        f"{verdicts.count(verdict)} {SEVERAL.get(verdict, verdict) if verdicts.count(verdict) != 1 else verdict}"
+        for verdict in TONES
+        if verdict in verdicts
+    )
+    return f"{plural(len(verdicts), 'claim')}: {counted or 'none'}"
+
+
+def _facts(outcome: StudyOutcome) -> list[str]:
+    source, plan = outcome.study.written.source, outcome.plan
+    host = outcome.manifest.host
+    cores = plan.machine.get("cores")
+    return [
+        f"{source.publisher}, {source.published}",
+        f"scale {plan.scale}: {plural(len([cell for cell in plan.cells if not cell.heats]), 'cell')}, "
+        f"{plural(len(plan.trials), 'trial')}, seed {plan.seed}",
+        f"here: {plural(int(cores), 'core') if cores else 'unknown cores'}"
+        + (f", {host['cpu_model']}" if host.get("cpu_model") else ""),
+        instant(outcome.manifest.started_unix_ms),
+    ]
+
+
+def _notices(outcome: StudyOutcome) -> list[str]:
+    """What a reader must know before any figure."""
+    found = []
+    for drift in outcome.drifted:
+        found.append(
+            f"This study is invalid, and no claim is shown by it: the machine changed while it ran. {capital(drift.title)} "
+            f"went from {significant(drift.before)} to {significant(drift.after)} "
+            f"(a factor of {trimmed(drift.factor_max)} is allowed)."
+        )
+    ended = {one.result.trial for one in outcome.trials}
+    left = len(outcome.plan.trials) - len(ended)
+    if left:
+        found.append(
+            f"{left} of {plural(len(outcome.plan.trials), 'trial')} not run yet: streamgauge study {outcome.plan.study} --resume"
+        )
+    invalid = [one.result for one in outcome.trials if not one.result.validity.valid]
+    if invalid:
+        names = list(dict.fromkeys(result.workload.name for result in invalid))
+        found.append(
+            f"{plural(len(invalid), 'trial')} of {plural(len(names), 'cell')} failed or were invalid and enter no claim: "
+            f"{joined(names[:6])}{' ...' if len(names) > 6 else ''}. The reasons are with each cell."
+        )
+    return found
+
+
+def _claim(outcome: StudyOutcome, judged: Judged) -> dict[str, Any]:
+    reasons = [judged.why] if judged.why and judged.verdict == "not shown" else []
+    return {
+        "claim": judged.claim,
+        "verdict": judged.verdict,
+        "tone": TONES[judged.verdict],
+        "reasons": ["the machine changed while the study ran"] if outcome.drifted else reasons,
+        "explanation": outcome.explanation(judged.claim),
+        "tests": [_test(test) for test in judged.tests],
+    }
+
+
+def _test(test: Tested) -> dict[str, Any]:
+    figure = STUDY_FIGURES[test.test.figure]
+    interval = test.measured.interval if test.measured is not None else None
+    return {
+        "told": test,
+        "subject": f"{figure.title}: {test.text}",
+        "interval": "" if interval is None else f" [{significant(interval[0])}, {significant(interval[1])}]",
+        "unit": figure.unit if test.test.value else "",
+        "bound": _bound(test),
+        "tone": TONES[test.verdict],
+    }
+
+
+def _bound(test: Tested) -> str:
+    low, high = bounds(test.test)
+    if test.test.between is not None:
+        return f"asked: {trimmed(low)} to {trimmed(high)}"
+    return f"asked: above {trimmed(low)}" if test.test.above is not None else f"asked: below {trimmed(high)}"
+
+
+def _page(outcome: StudyOutcome, page: PageFile) -> dict[str, Any]:
+    """A page of the original: its table, its bars or its charts."""
+    cells = outcome.cells(page.cells)
+    shown: dict[str, Any] = {"written": page, "table": None, "bars": None, "charts": []}
+    if page.table is not None:
+        columns = [STUDY_FIGURES[name] for name in page.table]
+        shown["table"] = {"columns": columns, "rows": [_row(outcome, cell, columns) for cell in cells]}
+    elif page.bars is not None:
+        shown["bars"] = study_plots.bars(outcome, cells, STUDY_FIGURES[page.bars])
+    elif page.over_time is not None:
+        shown["charts"] = study_plots.over_time(outcome, cells, STUDY_FIGURES[page.over_time])
+    else:
+        assert page.percentiles is not None
+        shown["charts"] = study_plots.percentiles(outcome, cells, page.percentiles)
+    return shown
+
+
+def _row(outcome: StudyOutcome, cell: StudyCell, columns: Sequence[Figure]) -> dict[str, Any]:
+    found = [outcome.figure(cell.name, one.name) for one in columns]
+    planned = outcome.planned(cell.name)
+    return {
+        "title": cell.title,
+        "scaled": "; ".join(planned.scaled) if planned else "",
+        "printed": [_told(cell.published.get(one.name)) for one in columns],
+        "here": found,
+        "why_none": "" if any(found) else outcome.why_no_figure(cell.name, columns[0].name),
+    }
+
+
+def _told(value: float | str | None) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else significant(value)
+
+
+def _cell(outcome: StudyOutcome, cell: StudyCell) -> dict[str, str]:
+    """What was asked of a cell, what is scaled, what became of its trials."""
+    planned, trials = outcome.planned(cell.name), outcome.of(cell.name)
+    valid = outcome.valid(cell.name)
+    if planned is None:
+        state, tone, why = "left out", "plain", outcome.plan.left_out.get(cell.name, "")
+    elif not trials:
+        state, tone, why = "not run", "warn", outcome.why_none(cell.name)
+    else:
+        good = len(valid) == len(trials) == planned.repeats
+        state = f"{len(valid)} of {plural(planned.repeats, 'trial')} valid"
+        tone = "good" if good else "bad" if not valid else "warn"
+        reasons = [
+            one.result.failure or " ".join(one.result.validity.reasons) for one in trials if one not in valid
+        ]
+        why = "; ".join(dict.fromkeys(reasons))
+    return {
+        "title": cell.title,
+        "name": cell.name,
+        "system": outcome.study.written.systems[cell.system].title,
+        "where": f"{plural(planned.nodes, 'node')}, {planned.level}" if planned else "",
+        "scaled": "; ".join(planned.scaled) if planned else "",
+        "state": state,
+        "tone": tone,
+        "why": why,
+    }
+
+
+def _there(outcome: StudyOutcome) -> list[str]:
+    """The set-up of the original."""
+    written = outcome.study.written
+    if not written.source.versions:
+        return list(written.setup)
+    return [
+        *written.setup,
+        joined([f"{name} {version}" for name, version in written.source.versions.items()]),
+    ]
+
+
+def _here(outcome: StudyOutcome) -> list[str]:
+    """The set-up of this run."""
+    plan = outcome.plan
+    scale = outcome.study.scale(plan.scale)
+    here = []
+    if scale.restart == "block":
+        here.append(
+            "A system is started once per block of trials and kept; each trial has topics of its own, and the first of a block "
+            "warms the system up and is not counted."
+        )
+    else:
+        here.append(
+            "A system is started anew for each trial, in an empty directory; the page cache is dropped."
+        )
+    if scale.duration is not None:
+        here.append(f"Trials measure {format_duration(scale.duration)}; the study's went on for longer.")
+    if scale.rates == "machine":
+        here.append(
+            "Rates above what this machine is expected to carry with ease are lowered, the same for all cells that the study "
+            "ran at one rate."
+        )
+    for reason in dict.fromkeys(plan.left_out.values()):
+        names = [name for name, why in plan.left_out.items() if why == reason]
+        here.append(f"{plural(len(names), 'cell')} {reason}: {', '.join(names)}.")
+    return here

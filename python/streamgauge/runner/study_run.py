@@ -1,0 +1,302 @@
+"""A study: the trials of a plan that was written to disk first, so that it can be interrupted and resumed.
+
+What has ended is never run again and never lost, the order is that of the plan, and what cannot run is a result with
+its reason: the study goes on. A system is restarted for each trial, or kept for the trials of a block.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from streamgauge.model.result import Manifest, TrialResult
+from streamgauge.model.study_plan import PlannedCell, PlannedTrial, StudyPlan, workload_of
+from streamgauge.model.system_file import SystemChoice
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.model.workload import Workload
+from streamgauge.runner import machine
+from streamgauge.runner.interrupts import Interrupts
+from streamgauge.runner.observer import Observer
+from streamgauge.runner.plan import RunPlan, TrialPlan
+from streamgauge.runner.recover import KILLED, clear_data
+from streamgauge.runner.run import Run, Status, status_of
+from streamgauge.store.aside import REPEATED, UNFINISHED, repeated_note, set_aside
+from streamgauge.store.directory import RunDirectory
+from streamgauge.store.lab import was_killed_here
+from streamgauge.store.ours import claim_directory, is_claimed, remove_made
+from streamgauge.store.plan_file import write_plan
+from streamgauge.systems.base import System
+from streamgauge.systems.kept import CheckedSystem, KeptSystem
+from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.errors import InputError, SystemInputError
+from streamgauge.vocabulary.exit_status import ExitStatus, most_urgent
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.units import format_duration, round_rate
+
+SYSTEMS = "systems"
+SEARCH_BEGINS_SHARE = 0.6
+
+
+def finished(result: TrialResult) -> bool:
+    """Whether a trial came to an end of its own: it was not interrupted, and its lab was not killed."""
+    return result.status == "complete" or (result.status == "failed" and result.failure != KILLED)
+
+
+def numbers_finished(directory: RunDirectory) -> set[int]:
+    """The numbers of the trials that need not be run again."""
+    return {result.trial for result in directory.results() if finished(result)}
+
+
+class StudyRun(Run):
+    """Executes a study's plan, or what is left of it."""
+
+    def __init__(
+        self,
+        plan: StudyPlan,
+        observer: Observer,
+        *,
+        command: Sequence[str],
+        out: Path,
+        data: Path | None = None,
+        gauge: Path | None = None,
+        directory: RunDirectory | None = None,
+        probes: Sequence[Mapping[str, Any]] = (),
+        trusted: bool = False,
+    ) -> None:
+        """`directory`: that of a study which is resumed. `probes`: those made before the plan was. `trusted`: whether the
+        systems' options may run code; no plan can say that of itself.
+        """
+        self._study = plan
+        self._trusted = trusted
+        self._kept: tuple[int, KeptSystem] | None = None
+        resumed = directory is not None
+        if directory is None:
+            directory = RunDirectory.create(out, f"{plan.study}-{plan.scale}")
+            write_plan(directory, plan)
+        self._systems_directory = _place_of_systems(directory, data)
+        self._done = _put_in_order(directory) if resumed else set()
+        trials = tuple(self._trial_plan(trial) for trial in plan.trials)
+        run_plan = RunPlan(
+            name=f"{plan.study}-{plan.scale}",
+            command=tuple(command),
+            trials=trials,
+            seed=plan.seed,
+            out=out,
+            data=data,
+        )
+        super().__init__(run_plan, observer, gauge, directory)
+        self._began_s = time.monotonic()
+        self._estimate_s = plan.estimate_s(self._left())
+        if resumed:
+            self._go_on(directory.read_manifest())
+        self._probes += [dict(probe) for probe in probes]
+        self._probed = bool(probes)
+
+    def _go_on(self, manifest: Manifest) -> None:
+        """Takes over what the run has measured already."""
+        self._results = [result for result in self._directory.results() if result.trial in self._done]
+        update = {"status": "running", "ended_unix_ms": None}
+        self._manifest = manifest.model_copy(update=update)
+        self._probes = list(manifest.probes)
+        self._manifest.trials = [f"trials/{number:03d}" for number in sorted(self._done)]
+        self._manifest.notes.append(
+            f"the study was resumed with {len(self._done)} of {plural(len(self._study.trials), 'trial')} done"
+        )
+
+    def _left(self) -> list[int]:
+        done = self._done | {result.trial for result in getattr(self, "_results", [])}
+        return [trial.number for trial in self._study.trials if trial.number not in done]
+
+    def _trial_plan(self, trial: PlannedTrial) -> TrialPlan:
+        cell = self._study.cell(trial.cell)
+        return TrialPlan(
+            number=trial.number,
+            repeat=trial.repeat,
+            choice=choice_of(cell, self._study.connect.get(cell.kind, ()), trusted=self._trusted),
+            workload=workload_of(cell),
+            seed=trial.seed,
+            limit_s=cell.limit_s,
+        )
+
+    def _probe(self, when: str) -> None:
+        if when == "before" and self._probed:
+            # Made for the plan, a moment ago.
+            self._manifest.probes = list(self._probes)
+            self._manifest.host = self._manifest.host or self._probes[-1].get("host", {})
+            self._save()
+            return
+        self._end_kept()
+        super()._probe(when)
+
+    def _limits(self, when: str) -> dict[str, Any]:
+        return machine.steady_probe(self._gauge, self._data_directory(), when)
+
+    def _trial(self, plan: TrialPlan, interrupts: Interrupts) -> None:
+        if plan.number in self._done:
+            return
+        trial = self._study.trials[plan.number - 1]
+        cell = self._study.cell(trial.cell)
+        plan = dataclasses.replace(plan, workload=self._searched_before(plan.workload))
+        self._attempt(plan, cell, trial.block, interrupts)
+        found = self._results[-1]
+        if found.validity.disturbed and not cell.heats and not interrupts.requested:
+            # Whatever it has measured: a trial that the generator has spoiled says nothing of the system.
+            with interrupts.shielded():
+                self._take_back(found)
+            self._attempt(plan, cell, trial.block, interrupts)
+        self._say_remaining()
+
+    def _searched_before(self, workload: Workload) -> Workload:
+        """A later repeat's search begins below what the cell's last one found, so that its time goes into a narrow bracket
+        instead of into doubling. Where it begins says nothing of where it ends: each repeat probes both sides itself."""
+        found = [
+            result.search.low_msgs_s
+            for result in self._results
+            if result.workload.name == workload.name and result.search is not None
+        ]
+        if workload.search is None or not found or found[-1] is None:
+            return workload
+        first = round_rate(SEARCH_BEGINS_SHARE * found[-1])
+        return dataclasses.replace(
+            workload, search=workload.search.model_copy(update={"first_msgs_s": first})
+        )
+
+    def _attempt(self, plan: TrialPlan, cell: PlannedCell, block: int, interrupts: Interrupts) -> None:
+        with interrupts.shielded():
+            plan = self._on_system(plan, cell, block)
+        super()._trial(plan, interrupts)
+        if self._results[-1].status != "complete":
+            # What a failed trial leaves behind is no ground for the next one.
+            with interrupts.shielded():
+                self._end_kept()
+
+    def _take_back(self, result: TrialResult) -> None:
+        """Makes room for another try of a trial."""
+        self._results.pop()
+        self._manifest.trials.pop()
+        set_aside(self._directory.path, self._directory.trial(result.trial).path, REPEATED)
+        note = repeated_note(result.trial, result.workload.name, result.validity.reasons[0])
+        self._manifest.notes.append(note)
+        self._observer.note(note)
+        self._save()
+
+    def _on_system(self, plan: TrialPlan, cell: PlannedCell, block: int) -> TrialPlan:
+        """The trial on its block's system, or on one of its own."""
+        attached = bool(plan.choice.request.connect)
+        if self._kept is not None and (cell.fresh or self._kept[0] != block):
+            self._end_kept()
+        directory = self._systems_directory / f"block-{block:03d}"
+        system: KeptSystem
+        if cell.fresh or attached:
+            system = CheckedSystem.of(plan.choice.system, directory)
+        elif self._kept is not None:
+            system = self._kept[1]
+        else:
+            system = KeptSystem.of(plan.choice.system, directory)
+            self._kept = (block, system)
+        return dataclasses.replace(plan, choice=dataclasses.replace(plan.choice, system=system))
+
+    def _end_kept(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            self._observer.progress("stopping the system of this block")
+            kept[1].end()
+
+    def _say_remaining(self) -> None:
+        left = self._left()
+        if not left:
+            return
+        done = len(self._study.trials) - len(left)
+        spent_s, left_s = time.monotonic() - self._began_s, self._study.estimate_s(left)
+        estimated_s = self._estimate_s - left_s
+        # What trials have really taken corrects the estimate.
+        factor = spent_s / estimated_s if estimated_s > 0 else 1.0
+        self._observer.note(
+            f"{done} of {plural(len(self._study.trials), 'trial')} done, about {shown(left_s * factor)} left"
+        )
+
+    def _end(self, interrupts: Interrupts) -> Any:
+        self._end_kept()
+        remove_made(self._systems_directory, self._directory.path)
+        return super()._end(interrupts)
+
+    def _status(self, interrupts: Interrupts) -> Status:
+        return "interrupted" if interrupts.requested or self._left() else "complete"
+
+    def _exit_status(self, status: Status) -> ExitStatus:
+        """A cell that cannot run is a result of a study; one in which none can has failed."""
+        found = {status_of(self._results)}
+        if status == "interrupted":
+            found.add(ExitStatus.INTERRUPTED)
+        if self._results and all(result.status == "failed" for result in self._results):
+            found.add(ExitStatus.FAILED)
+        return most_urgent(found)
+
+
+def choice_of(
+    cell: PlannedCell, connect: Sequence[str] = (), *, trusted: bool = False
+) -> SystemChoice[System]:
+    """The system of a cell, not checked: what cannot run here is told when its turn comes."""
+
+    system = systems()[cell.kind]
+    request = SystemRequest(
+        version=cell.version,
+        nodes=cell.nodes,
+        level=cell.level,
+        connect=tuple(connect),
+        options=cell.options,
+        tls=cell.tls,
+        trusted=trusted,
+    )
+    if connect:
+        request = _attachable(system, request)
+    return SystemChoice(name=cell.system, system=system, request=request)
+
+
+def _attachable(system: System, request: SystemRequest) -> SystemRequest:
+    """Of a cluster that runs, no settings can be asked; of some, not even a level."""
+    client = {key: value for key, value in request.options.items() if key in ("client", "topic")}
+    request = dataclasses.replace(request, options=client)
+    try:
+        system.check(request)
+    except SystemInputError:
+        request = dataclasses.replace(request, level=None)
+    return request
+
+
+def _place_of_systems(directory: RunDirectory, data: Path | None) -> Path:
+    """Where systems are that are kept from trial to trial, without what a killed lab left there. Raises InputError when something
+    is there that this lab may not remove."""
+    if data is None:
+        path = directory.path / SYSTEMS
+        if path.exists() and not was_killed_here(directory):
+            set_aside(directory.path, path, UNFINISHED)
+    else:
+        path = data / f"{directory.run_id}-{SYSTEMS}"
+        if path.exists() and not (was_killed_here(directory) and is_claimed(path, directory.path)):
+            raise InputError(f"--data: {path} is there already: move it away")
+    shutil.rmtree(path, ignore_errors=True)
+    return path if data is None else claim_directory(path, directory.path)
+
+
+def _put_in_order(directory: RunDirectory) -> set[int]:
+    """Sets trials aside that did not end; the numbers of those that did."""
+    done, killed_here = numbers_finished(directory), was_killed_here(directory)
+    for trial in directory.trials():
+        if int(trial.path.name) in done:
+            continue
+        context = trial.read_context()
+        clear_data(trial, context, killed_here=killed_here)
+        set_aside(directory.path, trial.path, UNFINISHED)
+    return done
+
+
+def shown(seconds: float) -> str:
+    """A duration that is an estimate: whole minutes, or tens of seconds."""
+    if seconds >= 120:
+        return format_duration(60.0 * round(seconds / 60))
+    return format_duration(max(10.0 * round(seconds / 10), 10.0))

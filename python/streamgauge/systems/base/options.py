@@ -1,0 +1,86 @@
+"""What the options of several systems have in common: how they are read, and how a person is told what is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from streamgauge.model.system_request import SystemRequest, where_of
+from streamgauge.vocabulary.errors import SystemInputError
+
+NOT_THE_BROKER = re.compile(
+    r"(-cp|-classpath|--class-path|-jar|-p|--module-path|-m|--module|--source|--version|-version|--help|-help)(=|$)"
+)
+"""Flags after which a JVM runs something else, trusted or not."""
+
+
+def known(given: Iterable[str], keys: Collection[str], message: str) -> None:
+    """Raises SystemInputError with `message` (`{}` stands for the key) and the nearest key for one that is not among `keys`."""
+    for key in given:
+        if key not in keys:
+            near = difflib.get_close_matches(str(key), keys, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(sorted(keys))}"
+            raise SystemInputError(f"{message.format(key)}; {hint}")
+
+
+def mapping(value: object, key: str, where: str) -> Mapping[str, Any]:
+    """Keys and values, none where nothing was given. Raises SystemInputError."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise SystemInputError(f"{where}{key}: expected keys and values, found {value!r}")
+    return value
+
+
+def ports(value: object, nodes: int, where: str) -> tuple[int, ...]:
+    """Different ports, one per node; none where nothing was given. Raises SystemInputError."""
+    if value is None:
+        return ()
+    found: list[int] = []
+    for port in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
+        if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
+            raise SystemInputError(f"{where}ports: '{port}' is no port; expected numbers from 1 to 65535")
+        found.append(port)
+    if len(found) != nodes or len(set(found)) != nodes:
+        raise SystemInputError(f"{where}ports: expected {nodes} different ports, one per node, not {found}")
+    return tuple(found)
+
+
+def parse_address(address: str, where: str, of: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[v6]:port`. `of` says whose, with an example: "a Kafka broker; expected host:port such as
+    127.0.0.1:9092". Raises SystemInputError.
+    """
+    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\],]+)):(\d{1,5})", address)
+    if found is None or not 1 <= int(found.group(3)) <= 65535:
+        raise SystemInputError(f"{where}'{address}' is no address of {of}")
+    return found.group(1) or found.group(2), int(found.group(3))
+
+
+def extra_jvm_flags(value: object, where: str, own: str, instead: str) -> tuple[str, ...]:
+    """Flags for a JVM. Those that match `own` are set by a key of their own: `instead` says by which ("sets the heap; use the key heap
+    instead"). Raises SystemInputError."""
+    if value is None:
+        return ()
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise SystemInputError(f"{where}jvm_flags: expected a list such as ['-XX:MaxGCPauseMillis=10']")
+    for flag in value:
+        if not isinstance(flag, str) or not flag.startswith("-"):
+            raise SystemInputError(
+                f"{where}jvm_flags: '{flag}' is no JVM flag; expected one that begins with '-'"
+            )
+        if re.match(own, flag):
+            raise SystemInputError(f"{where}jvm_flags: '{flag}' {instead}")
+        if NOT_THE_BROKER.match(flag):
+            raise SystemInputError(f"{where}jvm_flags: '{flag}' changes what is run and is not allowed")
+    return tuple(value)
+
+
+def refuse_both(request: SystemRequest, given: Mapping[str, Any], keys: tuple[str, ...], prefix: str) -> None:
+    """Raises SystemInputError when credentials are in the options (`keys` of `given`) and in `security` too."""
+    twice = [key for key in keys if key in given]
+    if twice and request.security is not None and request.security.auth is not None:
+        raise SystemInputError(
+            f"{where_of(request)}{prefix}{twice[0]} and security.auth both say who the client is; leave one of them out"
+        )

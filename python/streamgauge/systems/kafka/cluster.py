@@ -1,0 +1,443 @@
+"""One or three Kafka nodes in KRaft's combined mode, as child processes on loopback.
+
+Below the directory of a cluster:
+
+    node-1/server.properties, log4j2.properties     as written for the node
+    node-1/logs/{server,console,format,gc}.log      kept when the data is wiped
+    node-1/data, node-1/tmp                         wiped
+    tls/keys                                        with TLS: certificates and the nodes' key, wiped
+
+Each node is `java -cp 'jars/*' kafka.Kafka server.properties`, run in its own directory, without Kafka's
+shell scripts.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from streamgauge.model.security import Mechanism, Security, secured
+from streamgauge.model.system_request import Placement, Volume
+from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.base.parts import Part
+from streamgauge.systems.kafka import durability, settings
+from streamgauge.systems.support import kafka_wire as wire
+from streamgauge.systems.support import processes
+from streamgauge.systems.support.cache import Installation
+from streamgauge.systems.support.certificates import (
+    USER,
+    Certificates,
+    for_nodes,
+    forget,
+    keys_directory,
+    security_of,
+)
+from streamgauge.systems.support.java import Java
+from streamgauge.systems.support.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
+from streamgauge.systems.support.network import ON_LOOPBACK
+from streamgauge.systems.support.processes import ManagedProcess
+from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.format import every, plural
+from streamgauge.vocabulary.levels import Level
+
+START_TIMEOUT_S = 180.0
+"""Far above the usual 5 s: a busy machine starts three JVMs slowly, and a real failure ends the wait at once
+anyway.
+"""
+FORMAT_TIMEOUT_S = 120.0
+LOGINS = "logins.conf"
+"""With the password of the clients, where they must log in; beside the keys."""
+ATTEMPTS = 3
+"""Starts with fresh ports when another program has taken one between choosing and binding."""
+
+
+class PortTaken(SystemFailure):
+    """A port that was free when it was chosen is not any more."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that is decided before the first process of a cluster runs."""
+
+    version: str
+    line: tuple[int, int]
+    nodes: int
+    options: settings.Options
+    plan: durability.Plan
+    heap_mib: int
+    directory: Path
+    java: Java
+    installation: Installation
+    volume: Volume | None = None
+    placement: Placement = ON_LOOPBACK
+    tls: bool = False
+    guarded: bool = False
+
+    def home(self, node: int) -> Path:
+        """The directory of a node (1, 2, ...)."""
+        return self.directory / f"node-{node}"
+
+    def all_nodes(self) -> range:
+        """The nodes' numbers."""
+        return range(1, self.nodes + 1)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a launch has been given: ports, identity, files as written."""
+
+    client_ports: Sequence[int]
+    controller_ports: Sequence[int]
+    cluster_id: str
+    broker_settings: Mapping[str, str]
+    files: Mapping[str, str]
+    """Relative path -> text."""
+    certificates: Certificates | None = None
+    """With TLS."""
+
+    @property
+    def security(self) -> Security | None:
+        """How clients reach the nodes."""
+        return security_of(self.certificates)
+
+
+def start_cluster(launch: Launch, progress: Progress) -> RunningKafka:
+    """Formats, starts and waits until every node serves and knows all others.
+
+    Raises SystemFailure with the reason from Kafka's log; nothing is left running then.
+    """
+    _prepare_directory(launch.directory)
+    _require_memory(launch)
+    count = plural(launch.nodes, "node")
+    progress(f"starting Kafka {launch.version} ({count}, heap {launch.heap_mib} MiB each)")
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return _start_once(launch)
+        except PortTaken as failure:
+            if launch.options.ports:
+                raise
+            progress(f"{failure}; trying other ports")
+            for node in launch.all_nodes():
+                shutil.rmtree(launch.home(node), ignore_errors=True)
+    return _start_once(launch)
+
+
+def _prepare_directory(directory: Path) -> None:
+    if "," in str(directory):
+        raise SystemFailure(
+            f"{directory}: Kafka cannot keep its data below a path with a comma, because log.dirs is a list; "
+            "choose another directory"
+        )
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        occupied = any(directory.iterdir())
+    except OSError as error:
+        raise SystemFailure(f"cannot use {directory} for Kafka's data: {error}") from error
+    if occupied:
+        raise SystemFailure(f"{directory} is not empty; Kafka is started on fresh data only")
+
+
+def _require_memory(launch: Launch) -> None:
+    """Fails before a JVM does, which would say it less clearly, or be killed by the kernel in the middle of a
+    run.
+    """
+    available_mib = psutil.virtual_memory().available // settings.MIB
+    needed_mib = launch.nodes * (launch.heap_mib + settings.BESIDE_THE_HEAP_MIB)
+    if needed_mib > available_mib:
+        raise SystemFailure(
+            f"{plural(launch.nodes, 'node')} of Kafka with a heap of {launch.heap_mib} MiB each need about "
+            f"{needed_mib} MiB, "
+            f"but only {available_mib} MiB are available; close other programs, or set a smaller heap in the "
+            "system file"
+        )
+
+
+def _start_once(launch: Launch) -> RunningKafka:
+    layout = _lay_out(launch)
+    started: list[processes.ManagedProcess] = []
+    try:
+        _format(launch, layout.cluster_id)
+        for node in launch.all_nodes():
+            started.append(
+                _start_process(launch, node, f"Kafka node {node}", node_command(launch, node), "console.log")
+            )
+        _wait(launch, layout, started)
+    except BaseException:
+        # Whatever the reason (Ctrl-C too) nothing stays behind, and data nobody has used needs no orderly
+        # shutdown.
+        processes.kill(started)
+        forget(layout.certificates)
+        raise
+    return RunningKafka(launch, layout, started)
+
+
+def _lay_out(launch: Launch) -> Layout:
+    """Chooses ports and writes the nodes' directories."""
+    free = processes.free_ports(3 * launch.nodes, avoid=launch.options.ports)
+    client_ports = list(launch.options.ports) or free[: launch.nodes]
+    controller_ports = free[launch.nodes : 2 * launch.nodes]
+    hosts = launch.placement
+    is_beyond = any(hosts.host(node) != hosts.inside(node) for node in launch.all_nodes())
+    between_ports = free[2 * launch.nodes :] if launch.tls or is_beyond else []
+    login: Mechanism | None = "plain" if launch.guarded else None
+    certificates = for_nodes(launch.tls, launch.directory, hosts, launch.nodes, login)
+    clients = [f"{hosts.host(node)}:{port}" for node, port in enumerate(client_ports, start=1)]
+    controllers, between = (
+        [f"{hosts.inside(node)}:{port}" for node, port in enumerate(ports, start=1)]
+        for ports in (controller_ports, between_ports)
+    )
+    listeners = settings.Listeners(clients, controllers, between, certificates is not None, launch.guarded)
+    broker_settings = settings.cluster_settings(launch.nodes, launch.line, launch.options)
+    logging = settings.logging_file(launch.line)
+    files = {}
+    for node in launch.all_nodes():
+        home = launch.home(node)
+        for name in ("logs", "data", "tmp"):
+            (home / name).mkdir(parents=True, exist_ok=True)
+        if launch.volume is not None:
+            launch.volume(f"node-{node}", home / "data")
+        own = settings.node_settings(node, listeners, str(home / "data"))
+        if certificates is not None:
+            own |= settings.tls_settings(str(certificates.both), logs_in=launch.guarded)
+        heading = f"Kafka {launch.version}, node {node} of {launch.nodes}, written by streamgauge"
+        files[f"node-{node}/server.properties"] = settings.properties_text(own | broker_settings, heading)
+        files[f"node-{node}/{logging.name}"] = logging.text
+    for name, text in files.items():
+        (launch.directory / name).write_text(text, encoding="ascii")
+    if certificates is not None and certificates.login is not None:
+        certificates.private_file(LOGINS, settings.logins_text(USER, str(certificates.login.secret)))
+    return Layout(client_ports, controller_ports, new_cluster_id(), broker_settings, files, certificates)
+
+
+def new_cluster_id() -> str:
+    """A random cluster id as Kafka writes it: URL-safe base64 of a UUID without padding.
+
+    Never with a leading dash, which the command line would take for an option.
+    """
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        if not text.startswith("-"):
+            return text
+
+
+def node_command(launch: Launch, node: int) -> list[str]:
+    """The command line of a node."""
+    flags = settings.jvm_flags(launch.heap_mib, launch.options.jvm_flags)
+    if launch.guarded:
+        flags.append(f"-Djava.security.auth.login.config={keys_directory(launch.directory) / LOGINS}")
+    return [*_java(launch, node, flags), "kafka.Kafka", "server.properties"]
+
+
+def _java(launch: Launch, node: int, flags: Sequence[str]) -> list[str]:
+    """The java command up to the main class."""
+    home = launch.home(node)
+    logging = settings.logging_file(launch.line)
+    return [
+        str(launch.java.executable),
+        *flags,
+        # Native libraries are unpacked there; so they are wiped with the rest.
+        f"-Djava.io.tmpdir={home / 'tmp'}",
+        f"-Dkafka.logs.dir={home / 'logs'}",
+        f"{logging.flag}{home / logging.name}",
+        "-cp",
+        f"{launch.installation.path}/*",
+    ]
+
+
+def _start_process(
+    launch: Launch, node: int, name: str, command: Sequence[str], log_name: str
+) -> processes.ManagedProcess:
+    home = launch.home(node)
+    environment = {key: value for key, value in os.environ.items() if key not in JVM_ENVIRONMENT}
+    return processes.start(
+        name,
+        launch.placement.command(node, command),
+        home / "logs" / log_name,
+        environment=environment,
+        directory=home,
+    )
+
+
+def _format(launch: Launch, cluster_id: str) -> None:
+    """Formats the data directories, all nodes at once: each takes a JVM start."""
+    flags = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+PerfDisableSharedMem"]
+    tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", "server.properties"]
+    running: list[processes.ManagedProcess] = []
+    try:
+        for node in launch.all_nodes():
+            command = [*_java(launch, node, flags), *tool]
+            running.append(
+                _start_process(launch, node, f"formatting Kafka node {node}", command, "format.log")
+            )
+        deadline_s = time.monotonic() + FORMAT_TIMEOUT_S
+        for process in running:
+            if not process.wait(deadline_s):
+                raise SystemFailure(
+                    f"{process.name} took longer than {FORMAT_TIMEOUT_S:.0f} s (log: {process.log})"
+                )
+            if process.exit_status() != 0:
+                raise SystemFailure(f"{process.name} failed: {explain(process.log.parent)}")
+    finally:
+        processes.kill(running)
+
+
+def _wait(launch: Launch, layout: Layout, started: Sequence[processes.ManagedProcess]) -> None:
+    """Waits until each node says in its log that it has started, answers a request, and lists all nodes."""
+    ready: set[int] = set()
+
+    def waiting_for() -> str | None:
+        for node in launch.all_nodes():
+            if node not in ready:
+                missing = _node_missing(launch, layout, node)
+                if missing is not None:
+                    return f"Kafka node {node} to {missing}"
+                ready.add(node)
+        return None
+
+    try:
+        processes.await_started(
+            waiting_for, started, START_TIMEOUT_S, lambda process: explain(process.log.parent)
+        )
+    except SystemFailure as failure:
+        if "Address already in use" in str(failure):
+            raise PortTaken(str(failure)) from None
+        raise
+
+
+def _node_missing(launch: Launch, layout: Layout, node: int) -> str | None:
+    """What a node still has to do, as the end of a sentence; None when it is ready."""
+    log = launch.home(node) / "logs" / "server.log"
+    if not log.exists() or "Kafka Server started" not in log.read_text(errors="replace"):
+        return "say in its log that it has started"
+    return _unserved(launch, layout, node)
+
+
+def _unserved(launch: Launch, layout: Layout, node: int) -> str | None:
+    """As `_node_missing`, by its answers alone."""
+    host, port = launch.placement.host(node), layout.client_ports[node - 1]
+    try:
+        wire.api_versions(host, port, layout.security)
+        known = len(wire.metadata(host, port, layout.security).brokers)
+    except wire.WireError as error:
+        return f"answer ({error})"
+    return None if known == launch.nodes else f"know {every(launch.nodes, 'node')} (it knows {known})"
+
+
+# ---------------------------------------------------------------------- running
+
+
+@dataclass
+class RunningKafka(RunningSystem):
+    """A cluster that the lab has started."""
+
+    launch: Launch = field(repr=False)
+    layout: Layout = field(repr=False)
+    started: Sequence[processes.ManagedProcess]
+
+    def __post_init__(self) -> None:
+        self.name = "kafka"
+        self.version = self.launch.version
+        self.nodes = self.launch.nodes
+        self.level: Level | None = self.launch.plan.level
+        self.attached = False
+        self._stopped = False
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        ports = enumerate(self.layout.client_ports, start=1)
+        bootstrap = [f"{self.launch.placement.host(node)}:{port}" for node, port in ports]
+        return secured({"protocol": "kafka", "bootstrap": bootstrap, "options": {}}, self.layout.security)
+
+    @property
+    def acks(self) -> durability.Acks:
+        return self.launch.plan.acks
+
+    def topic_plan(self) -> TopicPlan:
+        return self.launch.plan.topic
+
+    def processes(self) -> list[SystemProcess]:
+        return [
+            SystemProcess(f"node-{node}", process.pid) for node, process in enumerate(self.started, start=1)
+        ]
+
+    def failure(self) -> str | None:
+        return None if self._stopped else processes.first_failure(self.started, why_it_died)
+
+    def goes_on(self) -> bool:
+        return processes.most_run(self.started)
+
+    knows_leaders = True
+
+    def leader(self, topic: str) -> str | None:
+        def ask(node: int) -> str | None:
+            port = self.layout.client_ports[node - 1]
+            found = wire.leader(self.launch.placement.host(node), port, topic, self.layout.security)
+            return None if found is None else f"node-{found}"
+
+        return processes.first_answer(self.started, ask, (wire.WireError,))
+
+    def parts(self) -> Sequence[Part]:
+        return [self._part(node, process) for node, process in enumerate(self.started, start=1)]
+
+    def _part(self, node: int, process: ManagedProcess) -> Part:
+        def waits_for() -> str | None:
+            # Others may be down at the same time; that it knows itself and answers is what it owes.
+            missing = _unserved(self.launch, self.layout, node)
+            return f"Kafka node {node} to {missing}" if missing else None
+
+        return Part(f"node-{node}", process, waits_for, (self.launch.home(node) / "data",))
+
+    def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
+        expected = durability.Expectation(
+            version=self.version,
+            nodes=self.nodes,
+            plan=self.launch.plan,
+            level_asked=self.level,
+            broker=self.layout.broker_settings,
+        )
+        return durability.compare(describe(topics), topics, expected)
+
+    def configuration(self) -> dict[str, Any]:
+        launch = self.launch
+        return {
+            "version": self.version,
+            "cluster_id": self.layout.cluster_id,
+            "level": self.level,
+            "acks": self.acks,
+            "topic": launch.plan.topic_as_json(),
+            "java": {"version": launch.java.version, "executable": str(launch.java.executable)},
+            "heap_mib": launch.heap_mib,
+            "commands": {f"node-{node}": node_command(launch, node) for node in launch.all_nodes()},
+            "client_ports": list(self.layout.client_ports),
+            "controller_ports": list(self.layout.controller_ports),
+            "tls": self.launch.tls,
+            "files": dict(self.layout.files),
+            "package": {**launch.installation.source, "sha256": dict(launch.installation.sha256)},
+        }
+
+    def collect_logs(self, into: Path) -> None:
+        for node in self.launch.all_nodes():
+            logs = self.launch.home(node) / "logs"
+            for log in sorted(logs.glob("*")):
+                if log.is_file() and log.stat().st_size > 0:
+                    processes.copy_tail(log, into / f"node-{node}" / log.name)
+
+    def stop(self) -> None:
+        self._stopped = True
+        processes.stop(self.started)
+
+    def wipe(self) -> None:
+        self.stop()  # Data that is in use cannot be wiped.
+        for node in self.launch.all_nodes():
+            for name in ("data", "tmp"):
+                shutil.rmtree(self.launch.home(node) / name, ignore_errors=True)
+        forget(self.layout.certificates)

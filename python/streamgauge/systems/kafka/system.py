@@ -1,0 +1,244 @@
+"""Apache Kafka as a system under test: started on loopback, or a cluster that already runs.
+
+Kafka's jars come from Maven into the cache. Around this module, each with one purpose: settings.py
+(options, files, JVM flags), durability.py (levels, planned and read back), cluster.py (nodes as processes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psutil
+
+from streamgauge.model.feature import Feature, StartTime
+from streamgauge.model.security import secured, told
+from streamgauge.model.system_request import SystemRequest, is_encrypted, where_of
+from streamgauge.model.untrusted import Untrusted
+from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.base.boundary import require_trust
+from streamgauge.systems.kafka import durability, settings
+from streamgauge.systems.kafka.cluster import Launch, start_cluster
+from streamgauge.systems.support import kafka_wire as wire
+from streamgauge.systems.support import maven
+from streamgauge.systems.support.cache import Installation
+from streamgauge.systems.support.java import Java, find_java
+from streamgauge.systems.support.java_system import JavaSystem
+from streamgauge.systems.support.network import ON_LOOPBACK
+from streamgauge.systems.support.processes import check_free
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.format import plural
+
+SCALA = "2.13"
+LOG4J = "2.25.4"
+RELOAD4J_BRIDGE = "1.7.36"
+
+
+def artifacts(version: str) -> list[maven.Artifact]:
+    """What makes a broker with its tools: server, tools, and a logging backend, which Kafka's poms leave to
+    the distribution.
+    """
+    if settings.parse_version(version, "") >= settings.LOG4J2_SINCE:
+        logging = maven.Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J)
+    else:
+        logging = maven.Artifact("org.slf4j", "slf4j-reload4j", RELOAD4J_BRIDGE)
+    return [
+        maven.Artifact("org.apache.kafka", f"kafka_{SCALA}", version),
+        maven.Artifact("org.apache.kafka", "kafka-tools", version),
+        logging,
+    ]
+
+
+class Kafka(JavaSystem):
+    """Gets and runs Apache Kafka."""
+
+    name: ClassVar[str] = "kafka"
+    title: ClassVar[str] = "Apache Kafka"
+    protocol: ClassVar[str] = "kafka"
+    default_version: ClassVar[str] = "4.3.1"
+    option_keys: ClassVar[frozenset[str]] = settings.OPTION_KEYS
+    page: ClassVar[str] = "docs/systems/kafka.md"
+    obtained: ClassVar[str] = "Maven artifacts; needs a JDK"
+    start_time: ClassVar[StartTime] = StartTime(one_node_s=8.0, nodes_s=20.0)
+    cannot: ClassVar[Mapping[Feature, str]] = {}
+    omb_drivers: ClassVar[frozenset[str]] = frozenset({"kafka"})
+    omb_workers: ClassVar[str | None] = None
+    mechanisms: ClassVar[frozenset[str]] = wire.MECHANISMS
+
+    def check(self, request: SystemRequest) -> None:
+        where = where_of(request)
+        options = settings.parse_options(request)
+        if request.connect:
+            self._check_attached(request, options, where)
+            return
+        require_trust(request, self.untrusted(request))
+        settings.parse_version(request.version or self.default_version, where)
+        if request.nodes not in settings.NODES:
+            raise SystemInputError(
+                f"{where}nodes {request.nodes}: the lab runs Kafka on 1 or 3 nodes; an even number "
+                "tolerates no more faults than the odd one below it, and five do not fit one machine"
+            )
+        durability.plan(request.level, request.nodes, options, where)
+        self._check_machine(request, options, where)
+
+    def untrusted(self, request: SystemRequest) -> Iterator[Untrusted]:
+        return settings.untrusted(request)
+
+    @staticmethod
+    def _check_machine(request: SystemRequest, options: settings.Options, where: str) -> None:
+        """Memory and ports."""
+        memory = psutil.virtual_memory().total
+        heap_mib = options.heap_for(request.nodes, memory)
+        needed = request.nodes * (heap_mib + settings.BESIDE_THE_HEAP_MIB) * settings.MIB
+        if needed > memory:
+            raise SystemInputError(
+                f"{where}{plural(request.nodes, 'node')} of Kafka with a heap of {heap_mib} MiB each need about "
+                f"{needed // settings.MIB} MiB, and this machine has {memory // settings.MIB} MiB; "
+                "set a smaller heap in the system file"
+            )
+        check_free(options.ports, where)
+
+    @staticmethod
+    def _check_attached(request: SystemRequest, options: settings.Options, where: str) -> None:
+        for address in request.connect:
+            wire.parse_address(address, where)
+        for key, given in (
+            ("heap", options.heap_mib),
+            ("jvm_flags", options.jvm_flags),
+            ("ports", options.ports),
+            ("broker", options.broker),
+        ):
+            if given:
+                raise SystemInputError(
+                    f"{where}{key} cannot be set for a cluster that already runs (connect)"
+                )
+
+    def install(self, version: str | None, progress: Progress) -> None:
+        version = version or self.default_version
+        settings.parse_version(version, "")
+        self._installation(version, find_java(), progress)
+
+    def _installation(self, version: str, java: Java, progress: Progress) -> Installation:
+        title = f"Kafka {version}"
+        log = self.cache.root / "logs" / f"{self.name}-{version}.log"
+
+        def fetch(into: Path) -> Mapping[str, Any]:
+            return maven.copy_dependencies(title, artifacts(version), into, java, log, progress)
+
+        return self.obtain(version, title, fetch, progress)
+
+    def start(self, request: SystemRequest, directory: Path, progress: Progress) -> RunningSystem:
+        self.check(request)
+        version = request.version or self.default_version
+        where = where_of(request)
+        options = settings.parse_options(request)
+        java = find_java()
+        launch = Launch(
+            version=version,
+            line=settings.parse_version(version, where),
+            nodes=request.nodes,
+            options=options,
+            plan=durability.plan(request.level, request.nodes, options, where),
+            heap_mib=options.heap_for(request.nodes, psutil.virtual_memory().total),
+            directory=directory.absolute(),
+            java=java,
+            installation=self._installation(version, java, progress),
+            volume=request.volume,
+            placement=request.placement or ON_LOOPBACK,
+            tls=request.tls,
+            guarded=request.guarded,
+        )
+        return start_cluster(launch, progress)
+
+    def attach(self, request: SystemRequest) -> RunningSystem:
+        self.check(request)
+        where = where_of(request)
+        faults = []
+        for address in request.connect:
+            host, port = wire.parse_address(address, where)
+            try:
+                wire.api_versions(host, port, request.security)
+                found = wire.metadata(host, port, request.security)
+                line = wire.release_line(host, port, request.security)
+            except wire.WireError as error:
+                faults.append(str(error))
+                continue
+            if not found.brokers:
+                faults.append(f"{address} knows no brokers yet")
+                continue
+            nodes = len(found.brokers)
+            plan = durability.plan(request.level, nodes, settings.parse_options(request), where)
+            version = request.version or (f"{line}.x" if line else "unknown")
+            return AttachedKafka(version, nodes, found.cluster_id, plan, request)
+        raise SystemFailure(
+            f"cannot attach to Kafka: {'; '.join(faults)}. Is it running there, with a listener {_listener(request)}?"
+        )
+
+
+def _listener(request: SystemRequest) -> str:
+    if is_encrypted(request):
+        return "for TLS"
+    return "in plain text (for TLS or SASL, a system file says so: docs/security.md)"
+
+
+class AttachedKafka(RunningSystem):
+    """A cluster that was running already. Only looked at: never configured, stopped or wiped."""
+
+    def __init__(
+        self, version: str, nodes: int, cluster_id: str | None, plan: durability.Plan, request: SystemRequest
+    ) -> None:
+        self.name = Kafka.name
+        self.version = version
+        self.nodes = nodes
+        # Without a level asked for, what is read back decides.
+        self.level = request.level
+        self.attached = True
+        self._cluster_id = cluster_id
+        self._plan = plan
+        self._connect = request.connect
+        self._security = request.security
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        plain = {"protocol": Kafka.protocol, "bootstrap": list(self._connect), "options": {}}
+        return secured(plain, self._security)
+
+    @property
+    def acks(self) -> durability.Acks:
+        return self._plan.acks
+
+    def topic_plan(self) -> TopicPlan:
+        return self._plan.topic
+
+    def processes(self) -> list[SystemProcess]:
+        return []
+
+    def failure(self) -> str | None:
+        return None
+
+    def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
+        expected = durability.Expectation(
+            version=self.version, nodes=self.nodes, plan=self._plan, level_asked=self.level, broker={}
+        )
+        return durability.compare(describe(topics), topics, expected)
+
+    def configuration(self) -> dict[str, Any]:
+        return {
+            "version": self.version,
+            "cluster_id": self._cluster_id,
+            "connect": list(self._connect),
+            "security": told(self._security),
+            "nodes": self.nodes,
+            "acks": self.acks,
+            "topic": self._plan.topic_as_json(),
+        }
+
+    def collect_logs(self, into: Path) -> None:
+        """Its logs are where its owner keeps them."""
+
+    def stop(self) -> None:
+        """It is not ours to stop."""
+
+    def wipe(self) -> None:
+        """It is not ours to wipe."""

@@ -1,0 +1,198 @@
+"""Settings read back from a live Pulsar, and what they mean for durability."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streamgauge.systems.base import ReadBack
+from streamgauge.systems.pulsar.settings import Plan, level_of
+from streamgauge.vocabulary.levels import Level
+
+BROKER_KEYS = (
+    "managedLedgerDefaultEnsembleSize",
+    "managedLedgerDefaultWriteQuorum",
+    "managedLedgerDefaultAckQuorum",
+    "managedLedgerNewEntriesCheckDelayInMillis",
+    "managedLedgerCacheSizeMB",
+    "managedLedgerMaxEntriesPerLedger",
+    "bookkeeperNumberOfChannelsPerBookie",
+    "bookkeeperUseV2WireProtocol",
+    "maxMessageSize",
+    "dispatcherMaxReadBatchSize",
+    "loadManagerClassName",
+    "loadBalancerAutoBundleSplitEnabled",
+    "loadBalancerSheddingEnabled",
+    "brokerDeduplicationEnabled",
+)
+"""Settings of brokers that are recorded besides those that were set."""
+BOOKIE_KEYS = (
+    "journalWriteData",
+    "journalSyncData",
+    "journalMaxGroupWaitMSec",
+    "journalPageCacheFlushIntervalMSec",
+    "journalAdaptiveGroupWrites",
+    "journalBufferedWritesThreshold",
+    "journalFlushWhenQueueEmpty",
+    "journalRemoveFromPageCache",
+    "ledgerStorageClass",
+    "flushInterval",
+    "dbStorage_writeCacheMaxSizeMb",
+    "dbStorage_readAheadCacheMaxSizeMb",
+    "numJournalCallbackThreads",
+    "numAddWorkerThreads",
+)
+"""Settings of bookies that are recorded besides those that were set."""
+UNCHECKED = frozenset(
+    {
+        # Where things are, not how they behave.
+        "prometheusStatsHttpEnable",
+        "metadataServiceUri",
+        "metadataStoreUrl",
+        "configurationMetadataStoreUrl",
+        "journalDirectory",
+        "ledgerDirectories",
+        "indexDirectories",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What the live system should say of itself."""
+
+    nodes: int
+    level: Level | None
+    """None: whatever is read back is right."""
+    plan: Plan | None
+    """None: an attached cluster."""
+    settings: Mapping[str, Mapping[str, str]]
+    """Process -> settings that were set."""
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    # Brokers print some settings as Java does: Optional[6650].
+    found = re.fullmatch(r"Optional\[(.*)\]", str(value))
+    return found.group(1) if found else str(value)
+
+
+def _same(found: str, asked: str) -> bool:
+    """Brokers print some whole numbers with a fraction: -1.0."""
+    try:
+        return float(found) == float(asked)
+    except ValueError:
+        return found == asked
+
+
+def is_synced(bookie: Mapping[str, Any]) -> bool:
+    """Whether a bookie's journal is fsynced before it acknowledges (both are its defaults)."""
+    return (
+        _text(bookie.get("journalWriteData", True)) == "true"
+        and _text(bookie.get("journalSyncData", True)) == "true"
+    )
+
+
+def compare(
+    description: Mapping[str, Any],
+    bookies: Mapping[str, Mapping[str, Any]],
+    topics: Sequence[str],
+    expected: Expectation,
+) -> ReadBack:
+    """Judges what the worker's `describe` (docs/worker-api.md) and the bookies tell against what was asked. Without the
+    bookies' settings (an attached cluster) the level cannot be told.
+    """
+    settings: dict[str, Any] = {"nodes": expected.nodes}
+    mismatches: list[str] = []
+    brokers: Mapping[str, Mapping[str, Any]] = description.get("node_settings") or {}
+    if expected.plan is not None and len(brokers) != expected.nodes:
+        mismatches.append(f"{expected.nodes} Pulsar brokers were expected, but {len(brokers)} answer")
+    by_port = {_text(read.get("brokerServicePort")): read for read in brokers.values()}
+    for name, asked in expected.settings.items():
+        if name.startswith("broker-"):
+            found = by_port.get(asked["brokerServicePort"], {})
+            _judge(name, asked, found, BROKER_KEYS, settings, mismatches)
+        elif name.startswith("bookie-") and name in bookies:
+            _judge(name, asked, bookies[name], BOOKIE_KEYS, settings, mismatches)
+    if not expected.settings:
+        for node, read in brokers.items():
+            settings |= {f"broker-{node}.{key}": read[key] for key in BROKER_KEYS if key in read}
+    levels = {
+        _judge_topic(topic, description, brokers, bookies, expected, settings, mismatches) for topic in topics
+    }
+    level = levels.pop() if len(levels) == 1 else None
+    if level is not None and expected.level is not None and level != expected.level:
+        mismatches.append(
+            f"durability {expected.level} was asked for, but the settings read back from Pulsar and its bookies amount "
+            f"to {level}"
+        )
+    return ReadBack(level=level, settings=settings, mismatches=tuple(mismatches))
+
+
+def _judge(
+    name: str,
+    asked: Mapping[str, str],
+    found: Mapping[str, Any],
+    recorded: Sequence[str],
+    settings: dict[str, Any],
+    mismatches: list[str],
+) -> None:
+    for key in sorted({*recorded, *asked} - UNCHECKED):
+        if key in found:
+            settings[f"{name}.{key}"] = _text(found[key])
+    for key, value in asked.items():
+        if key in UNCHECKED or key not in found:
+            continue
+        if not _same(_text(found[key]), value):
+            mismatches.append(f"setting {key} of {name} is {_text(found[key])} instead of {value}")
+    absent = [
+        key
+        for key in ("journalSyncData", "managedLedgerDefaultAckQuorum")
+        if key in asked and key not in found
+    ]
+    mismatches.extend(f"{name} does not tell its setting {key}" for key in absent)
+
+
+def _judge_topic(
+    topic: str,
+    description: Mapping[str, Any],
+    brokers: Mapping[str, Mapping[str, Any]],
+    bookies: Mapping[str, Mapping[str, Any]],
+    expected: Expectation,
+    settings: dict[str, Any],
+    mismatches: list[str],
+) -> Level | None:
+    entry = (description.get("topics") or {}).get(topic)
+    if entry is None:
+        mismatches.append(f"topic {topic} is not there")
+        return None
+    read: Mapping[str, Any] = entry.get("settings") or {}
+    if not read and brokers:
+        # A namespace without persistence of its own has the brokers' defaults.
+        first = next(iter(brokers.values()))
+        read = {
+            "bookkeeperEnsemble": first.get("managedLedgerDefaultEnsembleSize"),
+            "bookkeeperWriteQuorum": first.get("managedLedgerDefaultWriteQuorum"),
+            "bookkeeperAckQuorum": first.get("managedLedgerDefaultAckQuorum"),
+        }
+    for key in ("bookkeeperEnsemble", "bookkeeperWriteQuorum", "bookkeeperAckQuorum"):
+        settings[f"namespace.{key}"] = read.get(key)
+    if expected.plan is not None:
+        plan = expected.plan
+        for key, asked in (
+            ("bookkeeperEnsemble", plan.ensemble),
+            ("bookkeeperWriteQuorum", plan.write_quorum),
+            ("bookkeeperAckQuorum", plan.ack_quorum),
+        ):
+            if _text(read.get(key)) != str(asked):
+                mismatches.append(f"{key} of topic {topic} is {read.get(key)} instead of {asked}")
+    try:
+        ack_quorum = int(str(read.get("bookkeeperAckQuorum")))
+    except ValueError:
+        return None
+    if not bookies or len(bookies) < expected.nodes:
+        return None
+    return level_of(ack_quorum, all(is_synced(bookie) for bookie in bookies.values()))

@@ -1,0 +1,240 @@
+"""Apache Pulsar as a system under test: started on loopback with its bookies and ZooKeeper, or a cluster that already
+runs.
+
+The distribution comes from Maven into the cache. Around this module, each with one purpose: settings.py (options,
+levels, files, JVM flags), durability.py (settings read back), launch.py and cluster.py (processes), admin.py and
+bookies.py (what their web services tell).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import psutil
+
+from streamgauge.model.feature import Feature, StartTime
+from streamgauge.model.security import secured, told
+from streamgauge.model.system_request import SystemRequest, where_of
+from streamgauge.model.untrusted import Untrusted
+from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.base.boundary import require_trust
+from streamgauge.systems.base.options import refuse_both
+from streamgauge.systems.pulsar import settings
+from streamgauge.systems.pulsar.cluster import start_cluster
+from streamgauge.systems.pulsar.durability import Expectation, compare
+from streamgauge.systems.pulsar.launch import Launch
+from streamgauge.systems.support import maven, released
+from streamgauge.systems.support.cache import Installation
+from streamgauge.systems.support.java import Java, find_java
+from streamgauge.systems.support.java_system import JavaSystem
+from streamgauge.systems.support.network import ON_LOOPBACK
+from streamgauge.systems.support.processes import check_free
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.format import plural
+
+KEPT = ("lib", "conf", "LICENSE", "NOTICE")
+"""What is kept of the distribution: the shell scripts, examples and functions' runtimes are not used."""
+
+
+def artifact(version: str) -> maven.Artifact:
+    """The distribution: brokers, bookies and ZooKeeper in one archive."""
+    return maven.Artifact("org.apache.pulsar", "pulsar-server-distribution", version, "tar.gz", "bin")
+
+
+class Pulsar(JavaSystem):
+    """Gets and runs Apache Pulsar."""
+
+    name: ClassVar[str] = "pulsar"
+    title: ClassVar[str] = "Apache Pulsar"
+    protocol: ClassVar[str] = "pulsar"
+    default_version: ClassVar[str] = "4.0.8"
+    option_keys: ClassVar[frozenset[str]] = settings.OPTION_KEYS
+    page: ClassVar[str] = "docs/systems/pulsar.md"
+    obtained: ClassVar[str] = "a Maven artifact with its bookies and ZooKeeper; needs a JDK"
+    start_time: ClassVar[StartTime] = StartTime(one_node_s=30.0, nodes_s=60.0)
+    cannot: ClassVar[Mapping[Feature, str]] = {
+        Feature.NODE_LOSS: "a ledger needs as many bookies as it has copies: with one of three gone no new one can be begun"
+    }
+    omb_drivers: ClassVar[frozenset[str]] = frozenset({"pulsar"})
+    omb_workers: ClassVar[str | None] = None
+    mechanisms: ClassVar[frozenset[str]] = frozenset({"token", "external"})
+
+    def check(self, request: SystemRequest) -> None:
+        where = where_of(request)
+        options = settings.parse_options(request)
+        if request.connect:
+            self._check_attached(request, options, where)
+            return
+        require_trust(request, self.untrusted(request))
+        settings.parse_version(request.version or self.default_version, where)
+        if request.nodes not in settings.NODES:
+            raise SystemInputError(
+                f"{where}nodes {request.nodes}: the lab runs Pulsar on 1 or 3 nodes; an even number tolerates no more "
+                "faults than the odd one below it, and five do not fit one machine"
+            )
+        if options.admin:
+            raise SystemInputError(f"{where}admin names the brokers of a cluster that already runs (connect)")
+        settings.plan(request.level, request.nodes, options, where)
+        memory_mib = psutil.virtual_memory().total // settings.MIB
+        if options.needed_mib(request.nodes) > memory_mib:
+            raise SystemInputError(
+                f"{where}{plural(request.nodes, 'node')} of Pulsar need about {options.needed_mib(request.nodes)} MiB, and this "
+                f"machine has {memory_mib} MiB; set smaller sizes under memory in the system file"
+            )
+        check_free(options.ports, where)
+
+    def untrusted(self, request: SystemRequest) -> Iterator[Untrusted]:
+        return settings.untrusted(request)
+
+    @staticmethod
+    def _check_attached(request: SystemRequest, options: settings.Options, where: str) -> None:
+        for address in request.connect:
+            if not re.fullmatch(r"[^\s/]+:\d{1,5}", address):
+                raise SystemInputError(
+                    f"{where}'{address}' is no address of a Pulsar broker; expected host:port such as 127.0.0.1:6650"
+                )
+        if request.level is not None:
+            raise SystemInputError(
+                f"{where}durability {request.level}: the journals of bookies are not visible to clients, so a level cannot "
+                "be asked of a running cluster; leave durability out, the quorums are read back"
+            )
+        for key in ("journal", "memory", "jvm_flags", "ports", "broker", "bookie"):
+            if key in request.options:
+                raise SystemInputError(
+                    f"{where}{key} cannot be set for a cluster that already runs (connect)"
+                )
+        refuse_both(request, options.client, ("token",), "client.")
+        if options.profile is not None:
+            raise SystemInputError(f"{where}profile cannot be set for a cluster that already runs (connect)")
+
+    def install(self, version: str | None, progress: Progress) -> None:
+        version = version or self.default_version
+        settings.parse_version(version, "")
+        self._installation(version, find_java(), progress)
+
+    def _installation(self, version: str, java: Java, progress: Progress) -> Installation:
+        title = f"Pulsar {version}"
+        log = self.cache.root / "logs" / f"{self.name}-{version}.log"
+
+        def fetch(into: Path) -> Mapping[str, Any]:
+            source = maven.copy_one(title, artifact(version), into, java, log, progress)
+            checksum = released.check_archive(title, the_archive(into))
+            progress(f"unpacking {title}")
+            unpack(into)
+            return {**source, "archive_sha256": checksum}
+
+        return self.obtain(version, title, fetch, progress)
+
+    def start(self, request: SystemRequest, directory: Path, progress: Progress) -> RunningSystem:
+        self.check(request)
+        version = request.version or self.default_version
+        options = settings.parse_options(request)
+        java = find_java()
+        launch = Launch(
+            version=version,
+            nodes=request.nodes,
+            options=options,
+            plan=settings.plan(request.level, request.nodes, options, where_of(request)),
+            directory=directory.absolute(),
+            java=java,
+            installation=self._installation(version, java, progress),
+            volume=request.volume,
+            placement=request.placement or ON_LOOPBACK,
+            tls=request.tls,
+            guarded=request.guarded,
+        )
+        return start_cluster(launch, progress)
+
+    def attach(self, request: SystemRequest) -> RunningSystem:
+        self.check(request)
+        return AttachedPulsar(request, settings.parse_options(request))
+
+
+def the_archive(directory: Path) -> Path:
+    """The archive that Maven put into a directory. Raises SystemFailure."""
+    archives = list(directory.glob("*.tar.gz"))
+    if len(archives) != 1:
+        raise SystemFailure(f"Maven was asked for one archive, and {len(archives)} came")
+    return archives[0]
+
+
+def unpack(directory: Path) -> None:
+    """Replaces the archive in a directory by what is needed of it. Raises SystemFailure for one that is broken."""
+    packed = the_archive(directory)
+    try:
+        with tarfile.open(packed) as archive:
+            for member in archive:
+                # The archive has one directory at its top, which says nothing.
+                name = member.name.partition("/")[2]
+                if name.split("/")[0] in KEPT:
+                    member.name = name
+                    archive.extract(member, directory, filter="data")
+    except (OSError, tarfile.TarError) as error:
+        raise SystemFailure(f"Pulsar's archive {packed.name} cannot be unpacked: {error}") from error
+    packed.unlink()
+    if not (directory / "lib").is_dir() or not (directory / "conf" / "broker.conf").is_file():
+        shutil.rmtree(directory / "lib", ignore_errors=True)
+        raise SystemFailure(
+            "Pulsar's archive has no lib and conf/broker.conf: it is not its server distribution"
+        )
+
+
+class AttachedPulsar(RunningSystem):
+    """A cluster that was running already. Only its topics of the trial are created and deleted."""
+
+    def __init__(self, request: SystemRequest, options: settings.Options) -> None:
+        self.name = Pulsar.name
+        self.version = request.version or "unknown"
+        self.nodes = len(request.connect)
+        self.level = None
+        self.attached = True
+        self._connect = request.connect
+        self._options = options
+        self._security = request.security
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        options = dict(self._options.client)
+        if self._options.admin:
+            options["admin"] = list(self._options.admin)
+        plain = {"protocol": Pulsar.protocol, "bootstrap": list(self._connect), "options": options}
+        return secured(plain, self._security)
+
+    @property
+    def acks(self) -> Literal["all", "leader", "none"]:
+        return "all"
+
+    def topic_plan(self) -> TopicPlan:
+        return TopicPlan(1, {})
+
+    def processes(self) -> list[SystemProcess]:
+        return []
+
+    def failure(self) -> str | None:
+        return None
+
+    def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
+        return compare(describe(topics), {}, topics, Expectation(self.nodes, None, None, {}))
+
+    def configuration(self) -> dict[str, Any]:
+        hidden = {key: value for key, value in self._options.client.items() if key != "token"}
+        return {
+            "connect": list(self._connect),
+            "security": told(self._security),
+            "admin": list(self._options.admin),
+            "client": hidden,
+        }
+
+    def collect_logs(self, into: Path) -> None:
+        """Its logs are where its owner keeps them."""
+
+    def stop(self) -> None:
+        """It is not ours to stop."""
+
+    def wipe(self) -> None:
+        """It is not ours to wipe."""

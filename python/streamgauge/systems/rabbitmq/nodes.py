@@ -1,0 +1,511 @@
+"""One or three RabbitMQ nodes as child processes on loopback.
+
+Below the directory of a cluster:
+
+    home/.erlang.cookie                                  the cluster's secret, random
+    node-1/rabbitmq.conf, advanced.config, ...           as written for the node
+    node-1/logs/{rabbit,console}.log                     kept when the data is wiped
+    node-1/data                                          wiped
+    tls/keys                                             with TLS: certificates and the nodes' key, wiped
+
+Nodes are called gauge1@localhost and find each other through an epmd of our own (Erlang's port mapper), which is a
+child process like the nodes: the machine's epmd, if there is one, is left alone. Nodes are started by the scripts in
+/usr/lib/rabbitmq/bin: those in /usr/sbin change the user and drop the environment.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from streamgauge.model.security import secured
+from streamgauge.model.system_request import Volume
+from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.base.parts import Part
+from streamgauge.systems.rabbitmq import settings
+from streamgauge.systems.support import processes
+from streamgauge.systems.support.certificates import Certificates, for_nodes, forget, security_of
+from streamgauge.systems.support.network import ON_LOOPBACK
+from streamgauge.systems.support.processes import ManagedProcess
+from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.files import write_secret
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.levels import Level
+
+LIBRARY = Path("/usr/lib/rabbitmq")
+START_TIMEOUT_S = 120.0
+"""Far above the usual 5 s: a busy machine starts Erlang slowly, and a real failure ends the wait at once."""
+TOOL_TIMEOUT_S = 60.0
+ON_LOOPBACK_ALONE = "-kernel inet_dist_use_interface {127,0,0,1}"
+ATTEMPTS = 3
+"""Starts with fresh ports when another program has taken one between choosing and binding."""
+READ_BACK = (
+    'rabbit_json:encode([{N, [{<<"ra.wal_sync_method">>, rpc:call(N, application, get_env, '
+    "[ra, wal_sync_method, datasync])}, "
+    '{<<"rabbit.classic_queue_default_version">>, rpc:call(N, application, get_env, '
+    "[rabbit, classic_queue_default_version, 1])}, "
+    '{<<"schedulers">>, rpc:call(N, erlang, system_info, [schedulers_online])}, '
+    '{<<"vm_memory_limit_bytes">>, rpc:call(N, vm_memory_monitor, get_memory_limit, [])}]} '
+    "|| N <- rabbit_nodes:all_running()])."
+)
+"""Asks every running node at once: each call of rabbitmqctl costs a second of CPU."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that is decided before the first process runs."""
+
+    version: str
+    nodes: int
+    options: settings.Options
+    plan: settings.Plan
+    directory: Path
+    volume: Volume | None = None
+    tls: bool = False
+
+    def home(self, node: int) -> Path:
+        """The directory of a node (1, 2, ...)."""
+        return self.directory / f"node-{node}"
+
+    def all_nodes(self) -> range:
+        """The nodes' numbers."""
+        return range(1, self.nodes + 1)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Ports and files of one start."""
+
+    client_ports: Sequence[int]
+    stream_ports: Sequence[int]
+    """Where the nodes' stream plugins listen; empty without the plugin."""
+    distribution_ports: Sequence[int]
+    epmd_port: int
+    files: Mapping[str, str]
+    certificates: Certificates | None = None
+    """With TLS."""
+
+
+def node_name(node: int) -> str:
+    """The Erlang name of a node."""
+    return f"gauge{node}@localhost"
+
+
+def start_cluster(launch: Launch, progress: Progress) -> RunningRabbitMq:
+    """Starts the nodes one after the other, so that each finds the ones before it, and waits until all serve.
+
+    Raises SystemFailure with the reason from RabbitMQ's log; nothing is left running then.
+    """
+    if " " in str(launch.directory):
+        raise SystemFailure(
+            f"{launch.directory}: RabbitMQ cannot keep its data below a path with a space; choose another directory"
+        )
+    count = plural(launch.nodes, "node")
+    kind = "streams" if launch.plan.queue == "stream" else f"{launch.plan.queue} queues"
+    progress(f"starting RabbitMQ {launch.version} ({count}, {kind})")
+    for attempt in range(ATTEMPTS):
+        try:
+            return _start_once(launch, progress)
+        except SystemFailure as failure:
+            is_port = "eaddrinuse" in str(failure) or "in use" in str(failure)
+            if not is_port or launch.options.ports or attempt == ATTEMPTS - 1:
+                raise
+            progress("a port was taken meanwhile; trying others")
+            shutil.rmtree(launch.directory, ignore_errors=True)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _start_once(launch: Launch, progress: Progress) -> RunningRabbitMq:
+    layout = _lay_out(launch)
+    started: list[processes.ManagedProcess] = []
+    nodes: list[processes.ManagedProcess] = []
+    try:
+        started.append(
+            processes.start(
+                "epmd",
+                ["epmd", "-port", str(layout.epmd_port), "-address", processes.LOOPBACK],
+                launch.directory / "epmd.log",
+                environment=_base_environment(launch, layout),
+            )
+        )
+        for node in launch.all_nodes():
+            process = processes.start(
+                f"RabbitMQ node {node}",
+                [str(LIBRARY / "bin" / "rabbitmq-server")],
+                launch.home(node) / "logs" / "console.log",
+                environment=_environment(launch, layout, node),
+                directory=launch.home(node),
+            )
+            started.append(process)
+            nodes.append(process)
+            _wait_for(launch, layout, node, started)
+        running = RunningRabbitMq(launch, layout, started, nodes)
+        running.complete(progress)
+    except BaseException:
+        # Whatever the reason (Ctrl-C too) nothing stays behind.
+        processes.kill(started)
+        forget(layout.certificates)
+        raise
+    return running
+
+
+def _lay_out(launch: Launch) -> Layout:
+    """Chooses ports and writes the nodes' directories."""
+    has_streams = launch.plan.protocol == "stream"
+    kinds = 3 if has_streams else 2
+    avoid = (*launch.options.ports, *launch.options.stream_ports)
+    free = iter(processes.free_ports(kinds * launch.nodes + 1, avoid=avoid))
+    client_ports = list(launch.options.ports) or list(islice(free, launch.nodes))
+    stream_ports: list[int] = []
+    if has_streams:
+        stream_ports = list(launch.options.stream_ports) or list(islice(free, launch.nodes))
+    names = [node_name(node) for node in launch.all_nodes()]
+    certificates = for_nodes(launch.tls, launch.directory, ON_LOOPBACK, launch.nodes)
+    files = {}
+    launch.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for node in launch.all_nodes():
+        for name in ("logs", "data", "generated", "schema"):
+            (launch.home(node) / name).mkdir(parents=True, exist_ok=True)
+        if launch.volume is not None:
+            launch.volume(f"node-{node}", launch.home(node) / "data")
+        port, stream_port = client_ports[node - 1], stream_ports[node - 1] if has_streams else None
+        files[f"node-{node}/rabbitmq.conf"] = settings.configuration_file(
+            port, names, launch.options, stream_port, certificates
+        )
+        files[f"node-{node}/advanced.config"] = settings.advanced_file(launch.plan)
+        files[f"node-{node}/enabled_plugins"] = settings.plugins_file(launch.plan)
+    for name, text in files.items():
+        (launch.directory / name).write_text(text, encoding="ascii")
+    home = launch.directory / "home"
+    home.mkdir(exist_ok=True)
+    write_secret(home / ".erlang.cookie", secrets.token_hex(20).encode(), 0o400)
+    distribution_ports = list(islice(free, launch.nodes))
+    return Layout(client_ports, stream_ports, distribution_ports, next(free), files, certificates)
+
+
+def _base_environment(launch: Launch, layout: Layout) -> dict[str, str]:
+    """Without the caller's RABBITMQ_ and ERL_ variables, which would change settings behind the report's back."""
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("RABBITMQ_", "ERL_", "ROOTDIR", "BINDIR", "EMU"))
+    }
+    return kept | {
+        "HOME": str(launch.directory / "home"),
+        "ERL_EPMD_PORT": str(layout.epmd_port),
+        "ERL_EPMD_ADDRESS": processes.LOOPBACK,
+    }
+
+
+def _environment(launch: Launch, layout: Layout, node: int) -> dict[str, str]:
+    home = launch.home(node)
+    erlang = ON_LOOPBACK_ALONE
+    if launch.options.schedulers is not None:
+        erlang += f" +S {launch.options.schedulers}:{launch.options.schedulers}"
+    return _base_environment(launch, layout) | {
+        "RABBITMQ_NODENAME": node_name(node),
+        "RABBITMQ_DIST_PORT": str(layout.distribution_ports[node - 1]),
+        "RABBITMQ_MNESIA_BASE": str(home / "data"),
+        "RABBITMQ_LOG_BASE": str(home / "logs"),
+        "RABBITMQ_LOGS": str(home / "logs" / "rabbit.log"),
+        "RABBITMQ_PID_FILE": str(home / "pid"),
+        "RABBITMQ_GENERATED_CONFIG_DIR": str(home / "generated"),
+        "RABBITMQ_SCHEMA_DIR": str(home / "schema"),
+        "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+        "RABBITMQ_CONFIG_FILE": str(home / "rabbitmq.conf"),
+        "RABBITMQ_ADVANCED_CONFIG_FILE": str(home / "advanced.config"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "enabled_plugins"),
+        "RABBITMQ_FEATURE_FLAGS_FILE": str(home / "feature_flags"),
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": erlang,
+        # rabbitmqctl is an Erlang node too, and listens while it runs.
+        "RABBITMQ_CTL_ERL_ARGS": ON_LOOPBACK_ALONE,
+    }
+
+
+def _wait_for(launch: Launch, layout: Layout, node: int, started: Sequence[processes.ManagedProcess]) -> None:
+    """Waits until a node says in its log that it has started, and takes connections."""
+    processes.await_started(
+        lambda: _node_missing(launch, layout, node, starts=1),
+        started,
+        START_TIMEOUT_S,
+        lambda process: explain(process.log),
+    )
+
+
+def _node_missing(launch: Launch, layout: Layout, node: int, starts: int) -> str | None:
+    """What a node still has to do when it has been started so many times; None when it serves."""
+    ports = [listeners[node - 1] for listeners in (layout.client_ports, layout.stream_ports) if listeners]
+    if _starts_told(launch, node) < starts:
+        return f"RabbitMQ node {node} to say in its log that it has started"
+    for port in ports:
+        try:
+            socket.create_connection((processes.LOOPBACK, port), timeout=1.0).close()
+        except OSError as error:
+            return f"RabbitMQ node {node} to accept connections on port {port} ({error})"
+    return None
+
+
+def _starts_told(launch: Launch, node: int) -> int:
+    """How often a node says in its log that it has started."""
+    log = launch.home(node) / "logs" / "rabbit.log"
+    return log.read_text(errors="replace").count("Server startup complete") if log.exists() else 0
+
+
+def explain(console: Path) -> str:
+    """Why a node ended: the last errors of its log, else the last lines of what it printed."""
+    text = processes.log_tail(console.parent / "rabbit.log", lines=200)
+    errors = [line for line in text.splitlines() if "[error]" in line and line.rstrip()[-1:] != ">"]
+    if errors:
+        return f"{errors[-1]} (logs: {console.parent})"
+    tail = processes.log_tail(console)
+    # The shell around Erlang says so and ends without an error of its own.
+    if tail.rstrip().endswith("Killed"):
+        return f"its Erlang machine was killed by SIGKILL (logs: {console.parent})"
+    return f"the last lines of {console} are:\n{tail}" if tail else f"its logs in {console.parent} are empty"
+
+
+@dataclass
+class RunningRabbitMq(RunningSystem):
+    """A cluster that the lab has started."""
+
+    launch: Launch = field(repr=False)
+    layout: Layout = field(repr=False)
+    started: Sequence[processes.ManagedProcess]
+    node_processes: Sequence[processes.ManagedProcess]
+
+    def __post_init__(self) -> None:
+        self.name = "rabbitmq"
+        self.version = self.launch.version
+        self.nodes = self.launch.nodes
+        self.level: Level | None = self.launch.plan.level
+        self.attached = False
+        self._stopped = False
+        self._starts: dict[int, int] = {}
+        """Node -> how often its log must say that it has started; 1 where nothing is known."""
+
+    def complete(self, progress: Progress) -> None:
+        """What is done once all nodes run: the cluster is looked at, and the policy of mirrored queues set."""
+        if self.nodes > 1:
+            progress("looking at the cluster")
+            status = json.loads(self._tool("cluster_status", "--formatter", "json"))
+            found = len(status.get("running_nodes") or [])
+            if found != self.nodes:
+                raise SystemFailure(
+                    f"{self.nodes} RabbitMQ nodes were started, but the cluster has {found} running nodes"
+                )
+        if self.launch.plan.queue == "mirrored":
+            policy = '{"ha-mode":"all","ha-sync-mode":"automatic"}'
+            self._tool("set_policy", "ha-all", ".*", policy, "--apply-to", "queues")
+
+    def _tool(self, *arguments: str) -> str:
+        """Runs rabbitmqctl against the first node that lives. Raises SystemFailure."""
+        alive = [at for at, process in enumerate(self.node_processes, start=1) if process.running()]
+        node = alive[0] if alive else 1
+        command = [str(LIBRARY / "bin" / "rabbitmqctl"), "-q", "-n", node_name(node), *arguments]
+        try:
+            done = subprocess.run(
+                command,
+                env=_environment(self.launch, self.layout, node),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=TOOL_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SystemFailure(f"rabbitmqctl {arguments[0]} failed: {error}") from error
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            raise SystemFailure(f"rabbitmqctl {arguments[0]} failed: {said[-1] if said else 'no message'}")
+        return done.stdout
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        plan = self.launch.plan
+        amqp = [f"{processes.LOOPBACK}:{port}" for port in self.layout.client_ports]
+        if plan.protocol == "stream":
+            bootstrap = [f"{processes.LOOPBACK}:{port}" for port in self.layout.stream_ports]
+            own = {"amqp": amqp, "stream_arguments": plan.stream_arguments(self.nodes)}
+            options = dict(self.launch.options.client) | own
+            plain = {"protocol": "rabbitmq-stream", "bootstrap": bootstrap, "options": options}
+            return secured(plain, security_of(self.layout.certificates))
+        options = dict(self.launch.options.client) | {
+            "persistent": plan.persistent,
+            "queue_arguments": plan.queue_arguments(self.nodes),
+        }
+        plain = {"protocol": "rabbitmq", "bootstrap": amqp, "options": options}
+        return secured(plain, security_of(self.layout.certificates))
+
+    @property
+    def acks(self) -> Literal["all", "leader", "none"]:
+        return "all"
+
+    def topic_plan(self) -> TopicPlan:
+        return TopicPlan(self.launch.plan.copies, {})
+
+    def processes(self) -> list[SystemProcess]:
+        """The nodes' Erlang machines; the shells that started them do nothing."""
+        found = []
+        for node, process in enumerate(self.node_processes, start=1):
+            pid = process.pid
+            pid_file = self.launch.home(node) / "pid"
+            if pid_file.exists() and pid_file.read_text().strip().isdigit():
+                pid = int(pid_file.read_text())
+            found.append(SystemProcess(f"node-{node}", pid))
+        return found
+
+    def failure(self) -> str | None:
+        return (
+            None
+            if self._stopped
+            else processes.first_failure(self.node_processes, lambda node: explain(node.log))
+        )
+
+    def goes_on(self) -> bool:
+        return processes.most_run(self.node_processes)
+
+    knows_leaders = True
+
+    def leader(self, topic: str) -> str | None:
+        first = {topic, f"{topic}-0", f"{topic}.0"}
+        try:
+            listed = self._tool("list_queues", "--formatter", "csv", "name", "leader", "pid")
+        except SystemFailure:
+            return None
+        for queue in csv.DictReader(listed.splitlines()):
+            if queue.get("name") in first:
+                # A classic queue has a process alone, whose name begins with its node's; as JSON that name is left out.
+                told = queue.get("leader") or queue.get("pid") or ""
+                return next(
+                    (f"node-{node}" for node in self.launch.all_nodes() if node_name(node) in told), None
+                )
+        return None
+
+    def parts(self) -> Sequence[Part]:
+        return [self._part(node, process) for node, process in enumerate(self.node_processes, start=1)]
+
+    def _part(self, node: int, process: ManagedProcess) -> Part:
+        def note_starts() -> None:
+            self._starts[node] = _starts_told(self.launch, node) + 1
+
+        return Part(
+            f"node-{node}",
+            process,
+            lambda: _node_missing(self.launch, self.layout, node, self._starts.get(node, 1)),
+            (self.launch.home(node) / "data",),
+            note_starts,
+        )
+
+    def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
+        columns = ("name", "type", "durable", "policy", "arguments", "members", "slave_pids")
+        listed = json.loads(self._tool("list_queues", "--formatter", "json", *columns))
+        nodes = _json_of_eval(self._tool("eval", READ_BACK))
+        return compare(listed, nodes, describe(topics), topics, self.launch)
+
+    def configuration(self) -> dict[str, Any]:
+        launch = self.launch
+        return {
+            "version": self.version,
+            "level": self.level,
+            "queue": launch.plan.queue,
+            "protocol": launch.plan.protocol,
+            "persistent": launch.plan.persistent,
+            "queue_arguments": launch.plan.queue_arguments(self.nodes),
+            "memory_mb": launch.options.memory_mb,
+            "schedulers": launch.options.schedulers,
+            "client_ports": list(self.layout.client_ports),
+            "stream_ports": list(self.layout.stream_ports),
+            "tls": launch.tls,
+            "files": dict(self.layout.files),
+        }
+
+    def collect_logs(self, into: Path) -> None:
+        for node in self.launch.all_nodes():
+            for log in sorted((self.launch.home(node) / "logs").glob("*")):
+                if log.is_file() and log.stat().st_size > 0:
+                    processes.copy_tail(log, into / f"node-{node}" / log.name)
+
+    def stop(self) -> None:
+        self._stopped = True
+        processes.stop(self.node_processes)
+        # Last: nodes that say goodbye to each other need it.
+        processes.stop(self.started)
+
+    def wipe(self) -> None:
+        self.stop()  # Data that is in use cannot be wiped.
+        for node in self.launch.all_nodes():
+            shutil.rmtree(self.launch.home(node) / "data", ignore_errors=True)
+        forget(self.layout.certificates)
+
+
+def _json_of_eval(text: str) -> dict[str, dict[str, Any]]:
+    """The JSON in what `rabbitmqctl eval` prints: an Erlang binary, <<"...">>, with escaped quotes."""
+    found = re.search(r'<<"(.*)">>', text, re.DOTALL)
+    if found is None:
+        raise SystemFailure(f"rabbitmqctl eval printed no JSON: {text.strip()[:200]}")
+    read: dict[str, dict[str, Any]] = json.loads(found.group(1).replace('\\"', '"').replace("\n", ""))
+    return read
+
+
+def compare(
+    listed: Sequence[Mapping[str, Any]],
+    nodes: Mapping[str, Mapping[str, Any]],
+    description: Mapping[str, Any],
+    topics: Sequence[str],
+    launch: Launch,
+) -> ReadBack:
+    """Judges what the live nodes tell against what was asked."""
+    plan = launch.plan
+    found: dict[str, Any] = {"persistent": plan.persistent, "nodes": len(nodes)}
+    mismatches: list[str] = []
+    if len(nodes) != launch.nodes:
+        mismatches.append(f"{launch.nodes} RabbitMQ nodes were expected, but {len(nodes)} answer")
+    for name, values in nodes.items():
+        found |= {f"node.{name}.{key}": value for key, value in values.items()}
+    wal_fsync = all(values.get("ra.wal_sync_method") in ("datasync", "sync") for values in nodes.values())
+    levels: list[Level] = []
+    by_topic = description.get("topics") or {}
+    for topic in topics:
+        # A stream of a super stream is called t-0, the only stream of a topic t, a queue t.0.
+        suffix = r"(-\d+)?" if plan.protocol == "stream" else r"\.\d+"
+        queues = [queue for queue in listed if re.fullmatch(re.escape(topic) + suffix, str(queue["name"]))]
+        if not queues or topic not in by_topic:
+            mismatches.append(f"topic {topic} is not there")
+        for queue in queues:
+            kind, copies = _kind_and_copies(queue)
+            levels.append(settings.level_of(kind, plan.persistent, wal_fsync, copies))
+            if (kind, copies) != (plan.queue, plan.copies):
+                mismatches.append(
+                    f"queue {queue['name']} is {kind} with {plural(copies, 'copy')} instead of {plan.queue} with {plan.copies}"
+                )
+            found |= {"topic.queue": kind, "topic.copies": copies, "topic.durable": queue.get("durable")}
+    if any(level != plan.level for level in levels):
+        weakest = max(levels)
+        mismatches.append(
+            f"durability {plan.level} was asked for, but the settings read back amount to {weakest}"
+        )
+    return ReadBack(
+        level=max(levels, default=None), settings=found, mismatches=tuple(dict.fromkeys(mismatches))
+    )
+
+
+def _kind_and_copies(queue: Mapping[str, Any]) -> tuple[settings.Queue, int]:
+    if "quorum" in str(queue.get("type")):
+        return "quorum", len(queue.get("members") or [])
+    if "stream" in str(queue.get("type")):
+        return "stream", len(queue.get("members") or [])
+    mirrors = queue.get("slave_pids")
+    if isinstance(mirrors, list) and mirrors:
+        return "mirrored", 1 + len(mirrors)
+    return "classic", 1

@@ -1,0 +1,93 @@
+"""Writes the tables of systems in README.md and docs/systems/features.md, between their markers, from what the systems declare and the suite
+tries (streamgauge.conformance). tests/test_systems_declared.py tells when they are out of date.
+
+    .venv/bin/python tools/systems_table.py
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from streamgauge.model.feature import Feature
+from streamgauge.systems.base import System
+from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.levels import Level
+
+ROOT = Path(__file__).resolve().parent.parent
+BEGIN = "<!-- systems, as they declare themselves: tools/systems_table.py writes what follows -->"
+END = "<!-- end of systems -->"
+
+
+def levels_of(levels: frozenset[Level]) -> str:
+    """`L3 L4`, `L1-L4`, or a hyphen for none."""
+    found = sorted(levels)
+    return f"{found[0]}-{found[-1]}" if len(found) > 2 else " ".join(found) or "-"
+
+
+def levels(system: System) -> str:
+    """Those on one node and on three."""
+    more = levels_of(system.levels_of_nodes) if system.can(Feature.NODES) else "-"
+    return f"{levels_of(system.levels)} / {more}"
+
+
+def link(system: System, base: str) -> str:
+    """The title, leading to the system's page as seen from a directory."""
+    page = system.page if "://" in system.page else base + system.page
+    return f"[{system.title}]({page})"
+
+
+def overview(known: Mapping[str, System]) -> list[str]:
+    """For the README."""
+    rows = ["| system | how it gets here | levels on one node / three | cannot |", "|---|---|---|---|"]
+    for name, system in known.items():
+        cannot = ", ".join(feature.value for feature in Feature if not system.can(feature)) or "-"
+        rows.append(f"| `{name}`, {link(system, '')} | {system.obtained} | {levels(system)} | {cannot} |")
+    return rows
+
+
+def features(known: Mapping[str, System]) -> list[str]:
+    """For the page on features, two directories down."""
+    rows = [
+        "| |" + "".join(f" {link(one, '../../')} |" for one in known.values()),
+        "|---" * (len(known) + 1) + "|",
+    ]
+    rows.append("| version by default |" + "".join(f" {one.default_version} |" for one in known.values()))
+    rows.append("| levels on one node / three |" + "".join(f" {levels(one)} |" for one in known.values()))
+    reasons: list[str] = []
+    for feature in Feature:
+        cells = []
+        for system in known.values():
+            if system.can(feature):
+                cells.append(" yes |")
+                continue
+            reasons.append(f"{len(reasons) + 1}. {system.title}, {feature.value}: {system.cannot[feature]}.")
+            cells.append(f" no ({len(reasons)}) |")
+        rows.append(f"| {feature.value} |" + "".join(cells))
+    return [*rows, *(["", *reasons] if reasons else [])]
+
+
+def replaced(text: str, rows: list[str]) -> str:
+    """A page with what is between the markers replaced."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return "\n".join([before + BEGIN, "", *rows, "", END + after])
+
+
+def pages() -> dict[Path, str]:
+    """Each page as it should be."""
+    known = {
+        name: system
+        for name, system in systems().items()
+        if system.__module__.startswith("streamgauge.systems.")
+    }
+    return {
+        path: replaced(path.read_text("utf-8"), rows)
+        for path, rows in (
+            (ROOT / "README.md", overview(known)),
+            (ROOT / "docs/systems/features.md", features(known)),
+        )
+    }
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, "utf-8")
