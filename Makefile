@@ -31,8 +31,8 @@ TARGET ?=
 
 # Where rustup puts cargo, for a shell that was started before Rust was installed. The user's own cargo goes first.
 export PATH := $(PATH):$(HOME)/.cargo/bin
-# The environment's own packages and nothing of the caller's Python.
-unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+# The environment's own packages and nothing of the caller's Python. Compiled sources are kept: the tests start the lab hundreds of times.
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE VIRTUAL_ENV
 export PIP_USER := 0
 
 # Whatever is in a crate belongs to the program, and a directory's date changes when a file in it is removed.
