@@ -88,6 +88,7 @@ class Gauge:
         drain_after: bool = False,
         realtime: str = "auto",
         lanes: dict[str, int] | None = None,
+        probes: bool = True,
     ) -> Trial:
         """One trial. `rate` None is a closed loop. `drain_after`: consume only when producing is over."""
         closed = {"arrival": "closed", "stop_s": seconds}
@@ -116,6 +117,7 @@ class Gauge:
                 "acks": "all",
                 "payload": {"size_bytes": size, "random_ratio": 0.0, "pool": 64},
                 "lanes": {"realtime": realtime, **(lanes or {})},
+                "quiet": {"probes": probes},
             }
         )
         deadline = time.monotonic() + READY_WITHIN_S

@@ -76,6 +76,14 @@ impl Latency {
         }
     }
 
+    /// An empty distribution into which values are entered at once.
+    pub(crate) fn unbuffered() -> Latency {
+        Latency {
+            pending: Vec::new(),
+            ..Latency::new()
+        }
+    }
+
     /// Records a value `count` times.
     #[inline]
     pub fn record(&mut self, value_ns: i64, count: u64) {
@@ -98,8 +106,9 @@ impl Latency {
         self.pending = pending;
     }
 
+    /// Enters a value `count` times, at once.
     #[inline]
-    fn enter(&mut self, value_ns: i64, count: u64) {
+    pub(crate) fn enter(&mut self, value_ns: i64, count: u64) {
         self.sum_ns += i128::from(value_ns) * i128::from(count);
         self.min_ns = self.min_ns.min(value_ns);
         self.max_ns = self.max_ns.max(value_ns);
@@ -136,6 +145,27 @@ impl Latency {
         self.sum_ns += other.sum_ns;
         self.min_ns = self.min_ns.min(other.min_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
+    /// Takes away samples that are all in it. The extremes are then as exact as the histogram is; where only samples outside of it are
+    /// left, they stay what they were.
+    pub fn subtract(&mut self, other: &Latency) {
+        if other.is_empty() {
+            return;
+        }
+        self.settled();
+        self.histogram
+            .subtract(other.settled())
+            .expect("what is taken away was recorded");
+        self.overflow -= other.overflow;
+        self.negative -= other.negative;
+        self.sum_ns -= other.sum_ns;
+        if self.negative == 0 && !self.histogram.is_empty() {
+            self.min_ns = self.histogram.min().cast_signed();
+        }
+        if self.overflow == 0 && !self.histogram.is_empty() {
+            self.max_ns = self.histogram.max().cast_signed();
+        }
     }
 
     /// Empties it, keeps the memory.
@@ -245,6 +275,29 @@ mod tests {
         assert_eq!((twice.count(), twice.sum_ns()), (24, 2 * latency.sum_ns()));
         twice.clear();
         assert!(twice.is_empty() && twice.sum_ns() == 0);
+    }
+
+    #[test]
+    fn what_is_taken_away_is_gone_whatever_it_was() {
+        let values = [-5, 0, 1, 1_000_000, LATENCY_NS_MAX as i64 + 1];
+        let (mut latency, mut half, mut whole) = (Latency::new(), Latency::unbuffered(), Latency::new());
+        for value in values {
+            latency.record(value, 2);
+            half.enter(value, 1);
+            whole.record(value, 2);
+        }
+        latency.settle();
+        whole.settle();
+        latency.subtract(&half);
+        assert_eq!(
+            (latency.count(), latency.negative(), latency.overflow()),
+            (5, 1, 1)
+        );
+        assert_eq!(latency.sum_ns(), half.sum_ns());
+        assert_eq!(latency.histogram(), half.histogram());
+        whole.subtract(&half);
+        whole.subtract(&half);
+        assert!(whole.is_empty() && whole.sum_ns() == 0);
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod ledger;
 mod observer;
 mod pacing;
 mod payload;
+pub mod quiet;
 mod sequence_set;
 mod skew;
 pub mod stamp;

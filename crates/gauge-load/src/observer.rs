@@ -7,6 +7,7 @@ use crate::clocks::Clocks;
 use crate::emitter::Departure;
 use crate::latency::{Latency, Metric};
 use crate::ledger::BatchLedger;
+use crate::quiet::{self, Apart, Apartments, Board, MaybeApart, QuietCounters, Watch};
 use crate::stamp::{self, Checked, PROBE_PRODUCER};
 
 /// A stretch of the schedule's axis. A message belongs to the phase in which it was intended.
@@ -113,6 +114,9 @@ pub struct PhaseLatencies {
     pub backpressure: Latency,
     /// Intended to received, per subscription.
     pub end_to_end: Vec<Latency>,
+    publish_apart: MaybeApart,
+    service_apart: MaybeApart,
+    end_to_end_apart: Vec<MaybeApart>,
 }
 
 impl PhaseLatencies {
@@ -124,7 +128,27 @@ impl PhaseLatencies {
             send_delay: Latency::new(),
             backpressure: Latency::new(),
             end_to_end: (0..subscriptions).map(|_| Latency::new()).collect(),
+            publish_apart: None,
+            service_apart: None,
+            end_to_end_apart: vec![None; subscriptions],
         }
+    }
+
+    /// What of a distribution is not quiet; None: all of it is, or the metric has no quiet part.
+    pub fn apart(&self, metric: Metric, subscription: Option<usize>) -> Option<&Apart> {
+        let apart = match (metric, subscription) {
+            (Metric::Publish, _) => &self.publish_apart,
+            (Metric::Service, _) => &self.service_apart,
+            (Metric::EndToEnd, Some(at)) => &self.end_to_end_apart[at],
+            _ => &None,
+        };
+        apart.as_deref().filter(|apart| !apart.is_empty())
+    }
+
+    fn aparts_mut(&mut self) -> impl Iterator<Item = &mut MaybeApart> {
+        [&mut self.publish_apart, &mut self.service_apart]
+            .into_iter()
+            .chain(&mut self.end_to_end_apart)
     }
 
     /// Every distribution with its metric and, for end-to-end, its subscription.
@@ -157,6 +181,11 @@ impl PhaseLatencies {
         for (mine, theirs) in self.end_to_end.iter_mut().zip(&other.end_to_end) {
             mine.add(theirs);
         }
+        quiet::add(&mut self.publish_apart, &other.publish_apart);
+        quiet::add(&mut self.service_apart, &other.service_apart);
+        for (mine, theirs) in self.end_to_end_apart.iter_mut().zip(&other.end_to_end_apart) {
+            quiet::add(mine, theirs);
+        }
     }
 
     fn settle(&mut self) {
@@ -173,6 +202,7 @@ impl PhaseLatencies {
         self.send_delay.clear();
         self.backpressure.clear();
         self.end_to_end.iter_mut().for_each(Latency::clear);
+        self.aparts_mut().flatten().for_each(|apart| apart.clear());
     }
 }
 
@@ -183,6 +213,8 @@ pub struct Tally {
     pub counters: Counters,
     /// Distributions, one entry per phase of which something was seen: usually one, two around a boundary.
     pub latencies: Vec<PhaseLatencies>,
+    /// Counters of quiet time.
+    pub quiet: QuietCounters,
     spare: Vec<PhaseLatencies>,
 }
 
@@ -203,6 +235,7 @@ impl Tally {
     /// Empties it, keeps the memory. Writes over all the distributions that were used, so it is work for another thread than the lane's.
     pub fn clear(&mut self) {
         self.counters.clear();
+        self.quiet = QuietCounters::default();
         self.spare.append(&mut self.latencies);
         self.spare.truncate(SPARES_MAX);
         self.spare.iter_mut().for_each(PhaseLatencies::clear);
@@ -211,6 +244,7 @@ impl Tally {
     /// Adds another lane's tally of the same interval.
     pub fn add(&mut self, other: &Tally, subscriptions: usize) {
         self.counters.add(&other.counters);
+        self.quiet.add(&other.quiet);
         for latencies in &other.latencies {
             self.phase(latencies.phase, subscriptions).add(latencies);
         }
@@ -319,6 +353,43 @@ pub struct Observer {
     clocks: Arc<Clocks>,
     /// Per producer: whether its messages' end-to-end latency is measured here. None: all are.
     measured: Option<Vec<bool>>,
+    /// What the probes see, while there are some.
+    watch: Option<Box<Watch>>,
+}
+
+/// The tally, for decisions about quiet time.
+struct Deciding<'a> {
+    tally: &'a mut Tally,
+    subscriptions: usize,
+    /// Beginnings of the phases, and of the schedule.
+    phases: &'a [i64],
+    start_ns: i64,
+}
+
+impl Deciding<'_> {
+    fn phase(&mut self, due_ns: i64) -> &mut PhaseLatencies {
+        let offset_ns = due_ns - self.start_ns;
+        let after = self.phases.partition_point(|&from_ns| from_ns <= offset_ns);
+        self.tally.phase(after.saturating_sub(1), self.subscriptions)
+    }
+}
+
+impl Apartments for Deciding<'_> {
+    fn of_run(&mut self, due_ns: i64) -> (&mut Apart, &mut Apart) {
+        let latencies = self.phase(due_ns);
+        (
+            quiet::made(&mut latencies.publish_apart),
+            quiet::made(&mut latencies.service_apart),
+        )
+    }
+
+    fn of_receipt(&mut self, subscription: usize, due_ns: i64) -> &mut Apart {
+        quiet::made(&mut self.phase(due_ns).end_to_end_apart[subscription])
+    }
+
+    fn counters(&mut self) -> &mut QuietCounters {
+        &mut self.tally.quiet
+    }
 }
 
 impl Observer {
@@ -350,7 +421,48 @@ impl Observer {
             probed: vec![vec![false; slots]; subscriptions],
             clocks: Arc::default(),
             measured: None,
+            watch: None,
         }
+    }
+
+    /// From now on what is of quiet time is told apart, by what the probes write on the board. `lane` is this lane's place there.
+    pub fn watch(&mut self, board: Arc<Board>, lane: usize) {
+        self.tally.quiet.is_watched = true;
+        self.watch = Some(Box::new(Watch::new(board, lane)));
+    }
+
+    /// Decides what can be decided; to be called in every turn of the lane.
+    #[inline]
+    pub fn decide(&mut self, now_ns: i64) {
+        if let Some(watch) = &mut self.watch {
+            watch.show();
+            if watch.is_due(now_ns) {
+                self.decide_now(now_ns);
+            }
+        }
+    }
+
+    /// Decides what can be decided. Returns whether everything is.
+    pub fn decide_now(&mut self, now_ns: i64) -> bool {
+        self.with_watch(|watch, out| watch.decide(now_ns, out))
+            .unwrap_or(true)
+    }
+
+    /// The end: what is not decided counts as disturbed.
+    pub fn decide_rest(&mut self) {
+        self.with_watch(|watch, out| watch.give_up(out));
+    }
+
+    #[inline]
+    fn with_watch<T>(&mut self, work: impl FnOnce(&mut Watch, &mut Deciding<'_>) -> T) -> Option<T> {
+        let watch = self.watch.as_deref_mut()?;
+        let mut out = Deciding {
+            tally: &mut self.tally,
+            subscriptions: self.subscriptions,
+            phases: &self.phases,
+            start_ns: self.start_ns,
+        };
+        Some(work(watch, &mut out))
     }
 
     /// From now on only the end-to-end latencies of messages of these producers are recorded; the others are measured elsewhere and
@@ -436,6 +548,9 @@ impl Observer {
         if run.held_ns > 0 {
             latencies.backpressure.record(run.held_ns, run.messages);
         }
+        if let Some(watch) = &mut self.watch {
+            watch.sent(run.intended_ns, run.sent_ns, run.messages, &mut self.tally.quiet);
+        }
     }
 
     /// A batch was acknowledged; `acked_ns` is when the acknowledgement was read.
@@ -458,7 +573,10 @@ impl Observer {
         self.books.publish_samples += messages;
         // A wake-up of the lane hands over several messages, each with its own intended time: those share a service time.
         let (mut phase, mut sent_ns, mut together) = (0, 0, 0);
+        let (mut first_due_ns, mut last_due_ns) = (i64::MAX, i64::MIN);
         for run in ledger.runs() {
+            first_due_ns = first_due_ns.min(run.intended_ns);
+            last_due_ns = last_due_ns.max(run.intended_ns);
             let phase_of_run = self.phase_of(run.intended_ns);
             let latencies = self.tally.phase(phase_of_run, self.subscriptions);
             latencies
@@ -471,6 +589,7 @@ impl Observer {
             together += u64::from(run.messages);
         }
         self.record_service(phase, acked_ns - sent_ns, together);
+        self.with_watch(|watch, out| watch.acked(ledger.runs(), acked_ns, first_due_ns, last_due_ns, out));
         if let Some(book) = self.book(ledger.producer()) {
             book.acked += messages;
         }
@@ -488,6 +607,9 @@ impl Observer {
         let messages = u64::from(ledger.messages());
         self.tally.counters.failed_msgs += messages;
         self.tally.counters.count_error(kind, 1);
+        if let Some(watch) = &mut self.watch {
+            watch.ended(ledger.runs());
+        }
         if let Some(book) = self.book(ledger.producer()) {
             book.failed += messages;
             enter_unknown(book, ledger);
@@ -496,6 +618,9 @@ impl Observer {
 
     /// A batch had neither acknowledgement nor error when the run gave up on it.
     pub fn censored(&mut self, ledger: &BatchLedger) {
+        if let Some(watch) = &mut self.watch {
+            watch.ended(ledger.runs());
+        }
         if let Some(book) = self.book(ledger.producer()) {
             book.censored += u64::from(ledger.messages());
             enter_unknown(book, ledger);
@@ -570,6 +695,7 @@ impl Observer {
                 let phase = self.phase_of(intended_ns);
                 let latencies = self.tally.phase(phase, self.subscriptions);
                 latencies.end_to_end[subscription].record(received_ns - intended_ns, 1);
+                self.with_watch(|watch, out| watch.received(subscription, intended_ns, received_ns, out));
             }
             Checked::Corrupted => receipts.corrupted += 1,
             Checked::Whole(_) | Checked::Foreign => receipts.unexpected += 1,
@@ -593,6 +719,8 @@ impl Observer {
 
     /// Puts an empty tally in the place of the one that was filled, and returns that.
     pub fn swap(&mut self, mut empty: Tally) -> Tally {
+        self.with_watch(|watch, out| watch.carry(out));
+        empty.quiet.is_watched = self.watch.is_some();
         empty
             .counters
             .received

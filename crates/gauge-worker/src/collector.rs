@@ -9,16 +9,22 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use base64::Engine;
-use gauge_load::{Counters, Metric, Tally};
+use gauge_load::clock::monotonic_ns;
+use gauge_load::quiet::{Apart, QuietCounters};
+use gauge_load::{Counters, Latency, Metric, Tally};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use serde::{Serialize, Serializer};
 
+use crate::disturbance::{DisturbanceOut, DueInQuiet};
 use crate::link::LaneInterval;
+use crate::probes::Seen;
 
 /// Bytes of intervals that are kept: some hours of them at 1 s.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 /// About what an interval takes besides its histograms.
 const INTERVAL_BYTES: usize = 600;
+/// How long an interval waits, at most, until it is known how disturbed it was: a CPU may be away for long.
+const DISTURBANCE_NS_MAX: i64 = 1_000_000_000;
 
 /// A distribution of an interval, encoded.
 #[derive(Debug, Serialize)]
@@ -36,6 +42,45 @@ pub struct EncodedLatency {
     p99_ns: u64,
     #[serde(serialize_with = "as_base64")]
     histogram: Vec<u8>,
+    #[serde(flatten)]
+    parts: Option<Parts>,
+}
+
+/// What of a distribution is of quiet time.
+#[derive(Debug, Serialize)]
+struct Parts {
+    quiet: Part,
+    censored: Part,
+    left_out: u64,
+}
+
+/// A part of a distribution, encoded.
+#[derive(Debug, Default, Serialize)]
+struct Part {
+    count: u64,
+    overflow: u64,
+    negative: u64,
+    #[serde(serialize_with = "as_base64")]
+    histogram: Vec<u8>,
+}
+
+impl Part {
+    fn of(latency: &Latency, serializer: &mut V2DeflateSerializer) -> Part {
+        Part {
+            count: latency.count(),
+            overflow: latency.overflow(),
+            negative: latency.negative(),
+            histogram: encoded(latency, serializer),
+        }
+    }
+}
+
+fn encoded(latency: &Latency, serializer: &mut V2DeflateSerializer) -> Vec<u8> {
+    let mut histogram = Vec::new();
+    latency
+        .encode(serializer, &mut histogram)
+        .expect("a histogram with our bounds can be encoded into memory");
+    histogram
 }
 
 fn as_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
@@ -122,6 +167,8 @@ pub struct Interval {
     cpu_s: f64,
     lanes_cpu_s: Vec<f64>,
     rss_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disturbance: Option<DisturbanceOut>,
     latencies: Vec<EncodedLatency>,
 }
 
@@ -135,9 +182,16 @@ impl Interval {
         let encoded: usize = self
             .latencies
             .iter()
-            .map(|latency| latency.histogram.len() + 150)
+            .map(|latency| {
+                let parts = latency.parts.as_ref();
+                let parts = parts.map_or(0, |parts| {
+                    parts.quiet.histogram.len() + parts.censored.histogram.len() + 200
+                });
+                latency.histogram.len() + parts + 150
+            })
             .sum();
-        INTERVAL_BYTES + encoded + 60 * self.counters.subscriptions.len()
+        let disturbance = self.disturbance.as_ref().map_or(0, DisturbanceOut::kept_bytes);
+        INTERVAL_BYTES + disturbance + encoded + 60 * self.counters.subscriptions.len()
     }
 }
 
@@ -178,6 +232,10 @@ pub struct Collector {
     waiting_msgs: u64,
     process_cpu_ns: i64,
     serializer: V2DeflateSerializer,
+    /// What the probes have seen, if disturbance is looked for.
+    seen: Option<Seen>,
+    /// Since when the next interval lacks nothing but its disturbance.
+    waiting_since_ns: Option<i64>,
     kept: VecDeque<Arc<Interval>>,
     kept_bytes: usize,
 }
@@ -208,6 +266,8 @@ impl Collector {
             waiting_msgs: 0,
             process_cpu_ns: 0,
             serializer: V2DeflateSerializer::new(),
+            seen: None,
+            waiting_since_ns: None,
             kept: VecDeque::new(),
             kept_bytes: 0,
         }
@@ -222,6 +282,11 @@ impl Collector {
         }
     }
 
+    /// From now on intervals tell how disturbed they were.
+    pub fn watch(&mut self, seen: Seen) {
+        self.seen = Some(seen);
+    }
+
     /// The phases' names, in order.
     pub fn set_phases(&mut self, names: Vec<Arc<str>>) {
         self.phases = names;
@@ -231,32 +296,60 @@ impl Collector {
     pub fn interval(&mut self, lane: usize, interval: Box<LaneInterval>) {
         self.lanes[lane].reported = interval.last + 1;
         self.lanes[lane].waiting.push_back((interval, false));
-        self.assemble_complete();
+        self.assemble_complete(monotonic_ns());
     }
 
     /// A lane will hand nothing over any more.
     pub fn ended(&mut self, lane: usize) {
         self.lanes[lane].ended = true;
-        self.assemble_complete();
+        self.assemble_complete(monotonic_ns());
     }
 
-    fn assemble_complete(&mut self) {
-        loop {
-            let next = self.next;
-            let is_complete = self.lanes.iter().all(|lane| lane.ended || lane.reported > next)
-                && self.lanes.iter().any(|lane| lane.reported > next);
-            if !is_complete {
+    /// Whether intervals that all lanes have handed over wait for their disturbance to be known.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting_since_ns.is_some()
+    }
+
+    /// Puts together what is complete. To be called again while something waits.
+    pub fn assemble_complete(&mut self, now_ns: i64) {
+        while self.is_handed_over() {
+            let since_ns = *self.waiting_since_ns.get_or_insert(now_ns);
+            if now_ns - since_ns < DISTURBANCE_NS_MAX && !self.is_disturbance_known() {
                 return;
             }
+            self.waiting_since_ns = None;
             self.assemble();
         }
     }
 
+    fn is_handed_over(&self) -> bool {
+        let next = self.next;
+        self.lanes.iter().all(|lane| lane.ended || lane.reported > next)
+            && self.lanes.iter().any(|lane| lane.reported > next)
+    }
+
+    /// When the next interval began and ended.
+    fn bounds_ns(&self) -> (i64, i64) {
+        let from_ns = self.start_ns + self.interval_ns * self.next.cast_signed();
+        let until_ns = self
+            .lanes
+            .iter()
+            .filter_map(|lane| lane.waiting.front())
+            .map(|(front, _)| front.until_ns)
+            .fold(from_ns, i64::max);
+        (from_ns, until_ns.min(from_ns + self.interval_ns))
+    }
+
+    fn is_disturbance_known(&self) -> bool {
+        self.seen
+            .as_ref()
+            .is_none_or(|seen| seen.lock().settled_ns() >= self.bounds_ns().1)
+    }
+
     fn assemble(&mut self) {
         let index = self.next;
+        let (from_ns, until_ns) = self.bounds_ns();
         self.next += 1;
-        let from_ns = self.start_ns + self.interval_ns * index.cast_signed();
-        let mut duration_ns = 0;
         let mut cpu_ns = 0;
         let mut waiting_msgs = 0;
         let mut lanes_cpu_s = vec![0.0; self.lanes.len()];
@@ -269,7 +362,6 @@ impl Collector {
                 "lanes hand over their intervals in order"
             );
             waiting_msgs += front.waiting_msgs;
-            duration_ns = duration_ns.max((front.until_ns - from_ns).min(self.interval_ns));
             if !*added {
                 *added = true;
                 let mut tally = std::mem::take(&mut front.tally);
@@ -290,10 +382,18 @@ impl Collector {
         }
         self.totals.add(&self.sum.counters);
         self.waiting_msgs = waiting_msgs;
+        let (latencies, due) = self.encode();
+        let disturbance = self.seen.as_ref().map(|seen| {
+            let mut disturbance = seen.lock().take(self.start_ns, from_ns, until_ns);
+            if let Some(probed) = &mut disturbance.probed {
+                probed.due = due;
+            }
+            disturbance
+        });
         let interval = Interval {
             index,
             start_s: (self.interval_ns * index.cast_signed()) as f64 / 1e9,
-            duration_s: duration_ns.max(0) as f64 / 1e9,
+            duration_s: (until_ns - from_ns) as f64 / 1e9,
             counters: CountersOut::new(
                 &self.sum.counters,
                 &self.totals,
@@ -303,17 +403,34 @@ impl Collector {
             cpu_s: cpu_ns as f64 / 1e9,
             lanes_cpu_s,
             rss_bytes: rss_bytes(),
-            latencies: self.encode(),
+            disturbance,
+            latencies,
         };
         self.sum.clear();
         self.keep(interval);
     }
 
-    fn encode(&mut self) -> Vec<EncodedLatency> {
-        let mut encoded = Vec::new();
+    /// The distributions, and how many of their messages were due in quiet time.
+    fn encode(&mut self) -> (Vec<EncodedLatency>, DueInQuiet) {
+        let QuietCounters {
+            is_watched,
+            sent_msgs,
+            undecided_msgs,
+            ..
+        } = self.sum.quiet;
+        let mut due = DueInQuiet {
+            quiet_sent_msgs: sent_msgs,
+            quiet_acked_msgs: 0,
+            quiet_received_msgs: vec![0; self.subscriptions.len()],
+            undecided_msgs,
+        };
+        let mut entries = Vec::new();
         for latencies in &self.sum.latencies {
-            for (metric, subscription, latency) in latencies.all().filter(|(.., latency)| !latency.is_empty())
-            {
+            for (metric, subscription, latency) in latencies.all() {
+                let apart = latencies.apart(metric, subscription);
+                if latency.is_empty() && apart.is_none() {
+                    continue;
+                }
                 let count = latency.count();
                 match (metric, subscription) {
                     (Metric::Publish, _) => self.samples.publish += count,
@@ -322,11 +439,26 @@ impl Collector {
                     (Metric::EndToEnd, Some(at)) => self.samples.end_to_end[at] += count,
                     _ => {}
                 }
-                let mut histogram = Vec::new();
-                latency
-                    .encode(&mut self.serializer, &mut histogram)
-                    .expect("a histogram with our bounds can be encoded into memory");
-                encoded.push(EncodedLatency {
+                let has_parts =
+                    is_watched && matches!(metric, Metric::Publish | Metric::Service | Metric::EndToEnd);
+                let parts = has_parts.then(|| {
+                    let quiet = Part::of(&Apart::quiet(latency, apart), &mut self.serializer);
+                    let censored = apart.map(|apart| &apart.censored).filter(|some| !some.is_empty());
+                    let censored =
+                        censored.map_or_else(Part::default, |some| Part::of(some, &mut self.serializer));
+                    let due_msgs = quiet.count + censored.count;
+                    match (metric, subscription) {
+                        (Metric::Publish, _) => due.quiet_acked_msgs += due_msgs,
+                        (Metric::EndToEnd, Some(at)) => due.quiet_received_msgs[at] += due_msgs,
+                        _ => {}
+                    }
+                    Parts {
+                        quiet,
+                        censored,
+                        left_out: apart.map_or(0, |apart| apart.left_out),
+                    }
+                });
+                entries.push(EncodedLatency {
                     phase: self
                         .phases
                         .get(latencies.phase)
@@ -342,11 +474,12 @@ impl Collector {
                     max_ns: latency.max_ns(),
                     p50_ns: latency.percentile_ns(50.0),
                     p99_ns: latency.percentile_ns(99.0),
-                    histogram,
+                    histogram: encoded(latency, &mut self.serializer),
+                    parts,
                 });
             }
         }
-        encoded
+        (entries, due)
     }
 
     fn keep(&mut self, interval: Interval) {

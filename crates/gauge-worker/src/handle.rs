@@ -13,6 +13,7 @@ use crate::collector::{CountersOut, Interval};
 use crate::error::ApiError;
 use crate::link::LaneEvent;
 use crate::plan::PhasePlan;
+use crate::probes::ProbesStatus;
 
 /// Where the answer to a request goes.
 pub type Reply<T> = oneshot::Sender<Result<T, ApiError>>;
@@ -120,6 +121,8 @@ pub struct Status {
     pub client: &'static str,
     pub cannot: Vec<String>,
     pub lanes: Vec<LaneStatus>,
+    /// None before the trial is ready, or if they were not asked for.
+    pub probes: Option<ProbesStatus>,
     pub lease_s: f64,
 }
 

@@ -19,6 +19,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError};
 
 use gauge_client::{ClientError, Endpoint, LaneClient, Offer, Protocol};
 use gauge_load::clock::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
+use gauge_load::quiet::Board;
 use gauge_load::{Counters, Emitter, Observer, Received, Tally};
 
 use crate::handle::Event;
@@ -31,6 +32,8 @@ use crate::scheduling::{self, Guard};
 const HELD_LOOK_NS: i64 = 10_000_000;
 /// How long an idle lane sleeps at most: then it looks for commands, should a wake-up have been lost.
 const IDLE_NS: i64 = 100_000_000;
+/// How long the end waits for the probes to look past the last answers: for a millisecond or two, unless a CPU is away.
+const DECIDE_NS_MAX: i64 = 500_000_000;
 /// Messages that were due and never taken are counted up to here, which takes about a second.
 const UNTAKEN_MAX: u64 = 50_000_000;
 
@@ -72,6 +75,8 @@ pub struct LaneContext {
     pub events: SyncSender<Event>,
     /// What others see.
     pub progress: Arc<Progress>,
+    /// Where the probes write, if there are to be any.
+    pub board: Option<Arc<Board>>,
 }
 
 /// The lane's thread.
@@ -185,6 +190,7 @@ impl Lane {
                     return Err(error);
                 }
             };
+            self.observer.decide(now_ns);
             if !self.processing.is_none() {
                 self.process();
             }
@@ -349,6 +355,9 @@ impl Lane {
     fn start(&mut self, start_ns: i64, phases: &[i64]) {
         self.observer.start(start_ns);
         self.observer.set_phases(phases);
+        if let Some(board) = self.context.board.as_ref().filter(|board| board.is_on()) {
+            self.observer.watch(Arc::clone(board), self.context.index);
+        }
         self.emitters
             .iter_mut()
             .for_each(|emitter| emitter.start(start_ns));
@@ -405,6 +414,7 @@ impl Lane {
     }
 
     fn swap(&mut self, now_ns: i64, last: u64, empty: Tally) -> Box<LaneInterval> {
+        self.observer.decide_now(now_ns);
         let tally = self.observer.swap(empty);
         self.totals.add(&tally.counters);
         let lane_cpu_ns = thread_cpu_ns();
@@ -515,12 +525,21 @@ impl Lane {
                 .close_producer(emitter.producer(), emitter.sequence());
         }
         if self.start_ns != i64::MAX {
+            self.decide_rest(now_ns);
             self.hand_over_last(now_ns);
         }
         LaneEnd {
             books: self.observer.into_books(),
             untaken_msgs,
         }
+    }
+
+    /// Waits until the probes have looked past the last answers, so that they need not count as disturbed.
+    fn decide_rest(&mut self, now_ns: i64) {
+        while !self.observer.decide_now(now_ns) && monotonic_ns() < now_ns + DECIDE_NS_MAX {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        self.observer.decide_rest();
     }
 
     fn hand_over_last(&mut self, now_ns: i64) {

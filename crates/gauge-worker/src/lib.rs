@@ -7,6 +7,8 @@
 //! - `trial`: the trial's state machine, a thread; `handle`: how the API talks to it; `drain`: when everything is there; `judgement`: the audit;
 //!   `books`: the audit over several workers.
 //! - `lane`: a thread that owns a client and paces it; `link`: what it and the trial say to each other; `scheduling`: what the kernel gives it.
+//! - `probes`: a thread per CPU that notes when it was not to be had; `accounts`: what the kernel says of it; `disturbance`: both, put together
+//!   for an interval.
 //! - `processing`: consumers that take their time.
 //! - `collector`: what the lanes saw in an interval, added up, encoded, kept.
 //! - `clock_probe`: how far the clocks of other workers are ahead.
@@ -17,6 +19,7 @@
 //! nothing and waits for nobody.
 
 mod access;
+mod accounts;
 mod api;
 mod body;
 mod books;
@@ -25,6 +28,7 @@ mod check;
 pub mod cli;
 mod clock_probe;
 mod collector;
+mod disturbance;
 mod drain;
 mod error;
 #[doc(hidden)]
@@ -37,6 +41,7 @@ mod load;
 mod messages;
 mod omb;
 mod plan;
+mod probes;
 mod processing;
 mod request;
 mod scheduling;

@@ -126,6 +126,8 @@ pub struct Plan {
     pub realtime: bool,
     /// The shortest time between two wake-ups for the schedule.
     pub quantum_ns: i64,
+    /// Whether disturbance is looked for.
+    pub probes: bool,
 }
 
 fn topics(request: &request::Trial) -> Result<Arc<[Topic]>, ApiError> {
@@ -492,6 +494,7 @@ pub fn plan(request: &request::Trial, cores: usize) -> Result<Plan, ApiError> {
         ready_timeout_ns: ns(ready_timeout_s),
         realtime: request.lanes.realtime == request::Realtime::Auto,
         quantum_ns: quantum_us as i64 * 1000,
+        probes: request.quiet.probes,
     })
 }
 

@@ -132,6 +132,21 @@ pub struct Trial {
     pub shared: bool,
     #[serde(default)]
     pub measure: Measure,
+    #[serde(default)]
+    pub quiet: Quiet,
+}
+
+/// How disturbance is measured.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Quiet {
+    pub probes: bool,
+}
+
+impl Default for Quiet {
+    fn default() -> Quiet {
+        Quiet { probes: true }
+    }
 }
 
 /// Whose messages' end-to-end latency a worker measures.

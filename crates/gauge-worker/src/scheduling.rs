@@ -4,11 +4,15 @@
 //! the machine, and the broker that shares its cores, until the kernel throttles all real-time threads for tens of milliseconds; so a
 //! [`Guard`] gives FIFO up when the lane was busy for most of the last 100 ms, and the result says so.
 
+use std::io;
+
 use gauge_load::clock::{monotonic_ns, thread_cpu_ns};
 
 /// Low among real-time priorities: above everybody who is not real-time is enough.
 const FIFO_PRIORITY: i32 = 10;
 const NICE: i32 = -10;
+/// Just above the lanes (see `probes`).
+pub const PROBE_PRIORITY: i32 = FIFO_PRIORITY + 1;
 const WINDOW_NS: i64 = 100_000_000;
 /// Share of the window from which on a lane counts as busy, in percent.
 const BUSY_PERCENT: i64 = 70;
@@ -74,13 +78,61 @@ pub fn cores() -> Vec<usize> {
 pub fn pin(index: usize) -> Option<usize> {
     let cores = cores();
     let core = *cores.get(index % cores.len().max(1))?;
+    pin_to(core).is_ok().then_some(core)
+}
+
+/// Binds the calling thread to this core, which must be one of `cores`.
+///
+/// # Errors
+/// The kernel's.
+pub fn pin_to(core: usize) -> io::Result<()> {
     // SAFETY: as in `cores`; the index came from the kernel.
     let status = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(core, &mut set);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
     };
-    (status == 0).then_some(core)
+    if status == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Gives the calling thread the priority of a probe.
+///
+/// # Errors
+/// The kernel's: mostly that it is not permitted.
+pub fn raise_probe() -> io::Result<()> {
+    if set_policy(libc::SCHED_FIFO, PROBE_PRIORITY) {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Sleeps until an absolute time. False: the kernel does not let it sleep.
+pub fn sleep_until(due_ns: i64) -> bool {
+    let due = libc::timespec {
+        tv_sec: due_ns / 1_000_000_000,
+        tv_nsec: due_ns % 1_000_000_000,
+    };
+    loop {
+        // SAFETY: `due` is a valid timespec; with TIMER_ABSTIME nothing is written to the null remainder.
+        let status = unsafe {
+            libc::clock_nanosleep(
+                libc::CLOCK_MONOTONIC,
+                libc::TIMER_ABSTIME,
+                &due,
+                std::ptr::null_mut(),
+            )
+        };
+        match status {
+            0 => return true,
+            libc::EINTR => {}
+            _ => return false,
+        }
+    }
 }
 
 /// Watches over a lane's scheduling. Used by the lane's own thread.

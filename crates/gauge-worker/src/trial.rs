@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use gauge_client::{Protocol, Waker};
 use gauge_load::clock::{monotonic_ns, shown_ns};
+use gauge_load::quiet::Board;
 use gauge_load::{Books, Counters, Tally};
 use serde_json::{Value, json};
 
@@ -26,6 +27,8 @@ use crate::judgement::{self, SubscriptionEnd};
 use crate::lane::{self, LaneContext};
 use crate::link::{Command, LaneEnd, LaneEvent, Progress};
 use crate::plan::{PhasePlan, Plan};
+use crate::probes::Probes;
+use crate::scheduling;
 
 /// Requests and events that wait for the supervisor.
 const QUEUE_MAX: usize = 1024;
@@ -90,6 +93,9 @@ pub fn create(
     let held: Vec<usize> = (0..plan.subscriptions.len())
         .filter(|&at| plan.subscriptions[at].from_earliest)
         .collect();
+    let board = plan
+        .probes
+        .then(|| Arc::new(Board::new(scheduling::cores().len(), plan.lanes.len())));
     let mut lanes = Vec::with_capacity(plan.lanes.len());
     let mut spares = Vec::with_capacity(plan.lanes.len());
     for (index, lane_plan) in plan.lanes.iter().enumerate() {
@@ -118,6 +124,7 @@ pub fn create(
             spares: lane_spares,
             events: events.clone(),
             progress: Arc::clone(&progress),
+            board: board.clone(),
         };
         let alive = LiveLane::new(live);
         spawn(lane_plan.name.clone(), move || {
@@ -164,6 +171,8 @@ pub fn create(
         abort_replies: Vec::new(),
         result: None,
         forgotten: Arc::clone(&forgotten),
+        board,
+        probes: None,
         plan,
     };
     let trial = id.to_string();
@@ -213,13 +222,19 @@ struct Supervisor {
     result: Option<Arc<Value>>,
     /// Shared with the handle.
     forgotten: Arc<AtomicBool>,
+    /// Where the probes will write, if they were asked for.
+    board: Option<Arc<Board>>,
+    /// Once the trial is ready.
+    probes: Option<Probes>,
 }
 
 impl Supervisor {
     fn run(mut self, inbox: &Receiver<Event>) {
         loop {
-            let waits =
-                self.state == State::Preparing || self.drain.is_some() || !self.abort_replies.is_empty();
+            let waits = self.state == State::Preparing
+                || self.drain.is_some()
+                || !self.abort_replies.is_empty()
+                || self.collector.is_waiting();
             let turn = if waits { BUSY_TURN } else { IDLE_TURN };
             match inbox.recv_timeout(turn) {
                 Ok(Event::Lane(lane, event)) => self.hear(lane, event),
@@ -244,6 +259,13 @@ impl Supervisor {
     /// What happens by itself as time goes by.
     fn look_around(&mut self) {
         let now_ns = monotonic_ns();
+        self.collector.assemble_complete(now_ns);
+        if self.lanes_ended()
+            && !self.collector.is_waiting()
+            && let Some(probes) = &mut self.probes
+        {
+            probes.stop();
+        }
         match self.state {
             State::Preparing => self.look_at_readiness(now_ns),
             State::Draining => self.look_at_drain(now_ns),
@@ -258,7 +280,7 @@ impl Supervisor {
             ));
         }
         let waited_ns = self.over_ns.map_or(0, |over_ns| now_ns - over_ns);
-        if !self.abort_replies.is_empty() && (self.lanes_ended() || waited_ns > ABORT_NS_MAX) {
+        if !self.abort_replies.is_empty() && (self.all_is_here() || waited_ns > ABORT_NS_MAX) {
             for reply in std::mem::take(&mut self.abort_replies) {
                 let _ = reply.send(Ok(self.status()));
             }
@@ -280,6 +302,7 @@ impl Supervisor {
                 && readiness.assigned >= readiness.partitions
                 && readiness.proven >= readiness.partitions
             {
+                self.start_probes();
                 self.state = State::Ready;
                 return;
             }
@@ -295,6 +318,15 @@ impl Supervisor {
                 "not ready after {:.1} s: {} of {} partitions assigned, {} proven by a probe message, {unacknowledged} probes not acknowledged",
                 self.plan.ready_timeout_ns as f64 / 1e9, readiness.assigned, readiness.partitions, readiness.proven,
             ));
+        }
+    }
+
+    /// Before the start, so that it need not wait for them, and so that they know by then how busy the CPUs are.
+    fn start_probes(&mut self) {
+        if let Some(board) = &self.board {
+            let probes = Probes::start(scheduling::cores(), Arc::clone(board));
+            self.collector.watch(probes.seen().clone());
+            self.probes = Some(probes);
         }
     }
 
@@ -360,7 +392,7 @@ impl Supervisor {
                     self.over_ns = Some(now_ns);
                 }
             }
-            Some(_) if self.lanes_ended() => self.conclude(),
+            Some(_) if self.all_is_here() => self.conclude(),
             Some(over_ns) if now_ns - over_ns > END_NS_MAX => {
                 let stuck: Vec<&str> = self
                     .lanes
@@ -377,6 +409,11 @@ impl Supervisor {
 
     fn lanes_ended(&self) -> bool {
         self.lanes.iter().all(|lane| lane.end.is_some())
+    }
+
+    /// The lanes have ended, and all of their intervals are complete.
+    fn all_is_here(&self) -> bool {
+        self.lanes_ended() && !self.collector.is_waiting()
     }
 
     fn hear(&mut self, at: usize, event: LaneEvent) {
@@ -545,6 +582,7 @@ impl Supervisor {
             "audit": audit,
             "books": books,
             "lanes": status.lanes,
+            "probes": status.probes,
             "client": self.client,
             "cannot": self.cannot,
         }));
@@ -595,6 +633,7 @@ impl Supervisor {
             client: self.client,
             cannot: self.cannot.clone(),
             lanes: self.lanes.iter().map(lane).collect(),
+            probes: self.probes.as_ref().map(Probes::status),
             lease_s: self.plan.lease_ns as f64 / 1e9,
         }
     }

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from streamgauge.model.result_base import Headline
 
 INDEX_MAX = (1 << 31) - 1
+WINDOWS_MAX = 100
+"""Of an interval; a worker lists no more than 50."""
 SECONDS_MAX = 1e8
 """Three years: no trial is longer."""
 Index = Annotated[int, Field(ge=0, le=INDEX_MAX)]
@@ -76,6 +78,8 @@ class TrialStatus(Message):
     untold: dict[str, str] = Field(default_factory=dict)
     """Figures that workers which are not ours cannot tell, by their names in result.json, and why."""
     lanes: list[LaneStatus] = Field(default_factory=list)
+    probes: dict[str, Any] | None = None
+    """How the worker looks for disturbance; None before it is ready, or where it does not."""
 
     @property
     def ended(self) -> bool:
@@ -83,8 +87,17 @@ class TrialStatus(Message):
         return self.state in ("finished", "failed", "aborted")
 
 
+class LatencyPart(Message):
+    """The part of a distribution that is of quiet time, or was censored."""
+
+    count: Count = 0
+    overflow: Count = 0
+    negative: Count = 0
+    histogram: str = ""
+
+
 class LatencyEntry(Message):
-    """One histogram of an interval."""
+    """One histogram of an interval, and its parts where probes were at work."""
 
     phase: str
     metric: str
@@ -97,6 +110,25 @@ class LatencyEntry(Message):
     p50_ns: Count | None = None
     p99_ns: Count | None = None
     histogram: str = ""
+    quiet: LatencyPart | None = None
+    censored: LatencyPart | None = None
+    left_out: Count | None = None
+
+
+class Disturbance(Message):
+    """How disturbed an interval was. Without probes only the steal account is known."""
+
+    quiet_s: Span | None = None
+    disturbed_s: Span | None = None
+    quiet_sent_msgs: Count | None = None
+    quiet_acked_msgs: Count | None = None
+    quiet_received_msgs: list[Count] | None = None
+    undecided_msgs: Count | None = None
+    windows: list[dict[str, Any]] = Field(default_factory=list, max_length=WINDOWS_MAX)
+    unlisted: dict[str, Any] = Field(default_factory=dict)
+    attraction: dict[str, Any] = Field(default_factory=dict)
+    steal_s: list[Span] = Field(default_factory=list)
+    probes_cpu_s: Span = 0.0
 
 
 class SubscriptionCounters(Message):
@@ -130,6 +162,7 @@ class Interval(Message):
     lanes_cpu_s: list[float] = Field(default_factory=list)
     rss_bytes: Count | None = 0
     backpressured_s: float | None = 0.0
+    disturbance: Disturbance | None = None
     latencies: list[LatencyEntry] = Field(default_factory=list)
 
     def latency(self, metric: str) -> LatencyEntry | None:

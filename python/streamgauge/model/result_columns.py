@@ -41,6 +41,29 @@ INTERVAL_COLUMNS: dict[str, str] = {
     # Extremes of the row's headline metric (publish; end_to_end for role consumer) as the worker saw them, beyond the range included.
     "min_ns": "int64",
     "max_ns": "int64",
+    # Quiet time (docs/method.md), null where no probes were at work. Histograms as above; of the messages decided in the interval.
+    "publish_quiet": "binary",
+    "publish_censored": "binary",  # how long they had been under way
+    "publish_left_out": "int64",
+    "service_quiet": "binary",
+    "service_censored": "binary",
+    "service_left_out": "int64",
+    "end_to_end_quiet": "binary",
+    "end_to_end_censored": "binary",
+    "end_to_end_left_out": "int64",
+    # Samples that are not in the two histograms of the row's headline metric: beyond 1 h, below 0.
+    "quiet_overflow": "int64",
+    "quiet_negative": "int64",
+    "censored_overflow": "int64",
+    # role worker.
+    "quiet_s": "float64",  # of duration_s
+    "disturbed_s": "float64",
+    "quiet_sent_msgs": "int64",  # due in quiet time; of the messages decided in the interval
+    "quiet_acked_msgs": "int64",
+    "undecided_msgs": "int64",  # counted as disturbed for want of room
+    "disturbance": "string",  # JSON object: windows, unlisted, attraction, steal_s, ... (docs/worker-api.md)
+    # role consumer, rows with counters.
+    "quiet_received_msgs": "int64",
 }
 
 

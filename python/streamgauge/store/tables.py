@@ -7,13 +7,23 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 import pyarrow.parquet
 
-from streamgauge.model.messages import Index, Interval, LatencyEntry, Message, Moment, Span
+from streamgauge.model.messages import (
+    Disturbance,
+    Index,
+    Interval,
+    LatencyEntry,
+    LatencyPart,
+    Message,
+    Moment,
+    Span,
+)
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.store.directory import TrialDirectory
 from streamgauge.store.files import read_lines
@@ -24,6 +34,8 @@ ROWS_PER_GROUP = 2000
 """Rows with histograms weigh some tens of kB; a group is what is held in memory at a time."""
 PRODUCER_METRICS = ("publish", "service", "send_delay", "backpressure")
 METRICS = (*PRODUCER_METRICS, "end_to_end")
+DISTURBANCE_FIGURES = ("quiet_s", "disturbed_s", "quiet_sent_msgs", "quiet_acked_msgs", "undecided_msgs")
+DISTURBANCE_DETAILS = ("windows", "unlisted", "attraction", "steal_s", "probes_cpu_s")
 
 Row = dict[str, Any]
 
@@ -85,13 +97,15 @@ def interval_rows(worker: str, interval: Interval) -> Iterator[Row]:
         "start_s": interval.start_s,
         "duration_s": interval.duration_s,
     }
-    counters = interval.model_dump(
-        exclude={"worker", "index", "start_s", "duration_s", "subscriptions", "latencies", "lanes_cpu_s"}
-    )
+    left = {"worker", "index", "start_s", "duration_s", "subscriptions", "latencies", "lanes_cpu_s"}
+    counters = interval.model_dump(exclude={*left, "disturbance"})
     counters["errors"] = json.dumps(counters["errors"])
-    yield {**key, "role": "worker", **counters}
-    for subscription in interval.subscriptions:
-        figures = subscription.model_dump(exclude={"name"})
+    yield {**key, "role": "worker", **counters, **_disturbance(interval.disturbance)}
+    quiet = interval.disturbance.quiet_received_msgs if interval.disturbance else None
+    for subscription, quiet_msgs in zip_longest(interval.subscriptions, quiet or ()):
+        if subscription is None:
+            break
+        figures = {**subscription.model_dump(exclude={"name"}), "quiet_received_msgs": quiet_msgs}
         yield {**key, "role": "consumer", "subscription": subscription.name, **figures}
     groups: dict[tuple[str, str, str | None], list[LatencyEntry]] = {}
     for entry in interval.latencies:
@@ -99,6 +113,14 @@ def interval_rows(worker: str, interval: Interval) -> Iterator[Row]:
         groups.setdefault((role, entry.phase, entry.subscription), []).append(entry)
     for (role, phase, name), entries in groups.items():
         yield {**key, "role": role, "phase": phase, "subscription": name, **_histograms(entries)}
+
+
+def _disturbance(disturbance: Disturbance | None) -> Row:
+    if disturbance is None:
+        return {}
+    told = disturbance.model_dump()
+    details = {name: told[name] for name in DISTURBANCE_DETAILS}
+    return {**{name: told[name] for name in DISTURBANCE_FIGURES}, "disturbance": json.dumps(details)}
 
 
 def _histograms(entries: Iterable[LatencyEntry]) -> Row:
@@ -109,8 +131,20 @@ def _histograms(entries: Iterable[LatencyEntry]) -> Row:
         row[entry.metric] = _decoded(entry.histogram) if entry.histogram else None
         row["overflow"] += entry.overflow
         row["negative"] += entry.negative
-        if entry.metric in ("publish", "end_to_end"):
+        if entry.metric in ("publish", "end_to_end") and entry.count:
             row["min_ns"], row["max_ns"] = entry.min_ns, entry.max_ns
+        if entry.quiet is not None and entry.censored is not None:
+            row |= _parts(entry, entry.quiet, entry.censored)
+    return row
+
+
+def _parts(entry: LatencyEntry, quiet: LatencyPart, censored: LatencyPart) -> Row:
+    row: Row = {f"{entry.metric}_left_out": entry.left_out}
+    for name, part in (("quiet", quiet), ("censored", censored)):
+        row[f"{entry.metric}_{name}"] = _decoded(part.histogram) if part.histogram else None
+    if entry.metric in ("publish", "end_to_end"):
+        row["quiet_overflow"], row["quiet_negative"] = quiet.overflow, quiet.negative
+        row["censored_overflow"] = censored.overflow
     return row
 
 

@@ -335,6 +335,8 @@ impl Bench {
             ("batch".to_owned(), json!(driver.batch)),
             ("interval_ms".to_owned(), json!(INTERVAL_MS)),
             ("lease_s".to_owned(), json!(LEASE_S)),
+            // OMB's protocol has no word for quiet time.
+            ("quiet".to_owned(), json!({"probes": false})),
             ("ready_timeout_s".to_owned(), json!(READY_WITHIN.as_secs())),
         ]);
         request.extend(driver.client.clone());

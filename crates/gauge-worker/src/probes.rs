@@ -1,0 +1,497 @@
+//! The probes: a thread on each CPU that wakes up every millisecond and notes when it could not (see `gauge_load::quiet`).
+//!
+//! A probe is `SCHED_FIFO`, one above the lanes: whatever keeps it from running keeps lanes and systems from running as well, and nothing of
+//! normal priority can keep it, however busy. It is no higher than that, so that it sees other real-time programs that take a CPU from
+//! the load; one that is below the lanes it cannot see.
+//!
+//! A probe reads a clock, writes to memory, and now and then reads one small file of its own; who took a CPU is found out afterwards, by a thread of
+//! normal priority (the witness) that reads the kernel's accounts every 20 ms. Only on windows do both do more.
+//!
+//! Several workers on one machine each have their own probes: a second set costs as little as the first, and every worker knows its windows on its own
+//! clock without asking another.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gauge_load::clock::{monotonic_ns, thread_cpu_ns};
+use gauge_load::quiet::{Board, BoardReader, LATE_NS_MIN, PROBE_PERIOD_NS, Sample, Window};
+use serde::Serialize;
+
+use crate::accounts::{self, Account};
+use crate::disturbance::{Disturbance, Evidence};
+use crate::scheduling;
+
+/// How often the witness reads the accounts.
+const ACCOUNTS_PERIOD: Duration = Duration::from_millis(20);
+/// Readings over which the utilisation is taken: 1 s.
+const READINGS: usize = 50;
+/// The kernel enters steal and softirq with its next tick, 10 ms later at most.
+const ENTERED_NS: i64 = 10_000_000;
+/// Readings for which a window waits for it, when the next windows follow at once.
+const HELD_READINGS_MAX: u32 = 5;
+/// How long a probe may take to begin.
+const BEGIN_WITHIN: Duration = Duration::from_secs(1);
+/// A probe tells its CPU time once in so many wake-ups.
+const TELL_CPU_EVERY: u32 = 128;
+/// And reads how long it has waited in run queues: reading costs 4 us. A window is charged with the waits of the punctual wake-ups since then,
+/// some us each.
+const READ_QUEUE_EVERY: u32 = 16;
+
+/// The probes of a trial, as its status shows them.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProbesStatus {
+    pub cpus: Vec<usize>,
+    pub is_on: bool,
+    /// Why not, and what to grant: a sentence.
+    pub why_not: Option<String>,
+    pub scheduling: Option<String>,
+    pub cpu_s: f64,
+    /// Of one CPU, the mean over all since they began.
+    pub cpu_share: f64,
+    pub windows: u64,
+}
+
+/// What the witness finds out, and the collector takes.
+#[derive(Clone, Debug)]
+pub struct Seen(Arc<Mutex<Disturbance>>);
+
+impl Seen {
+    /// The disturbance. Held briefly, and never by a probe or a lane.
+    pub fn lock(&self) -> MutexGuard<'_, Disturbance> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Probes at work; they end when this is dropped.
+pub struct Probes {
+    cpus: Vec<usize>,
+    board: Arc<Board>,
+    seen: Seen,
+    stop: Arc<AtomicBool>,
+    why_not: Option<String>,
+    began_ns: i64,
+    ended_ns: Option<i64>,
+}
+
+impl Probes {
+    /// Starts a probe on each of these CPUs, which are those of the board, and the witness. Where probes cannot be had, `why_not` says so, and the
+    /// witness alone is at work.
+    pub fn start(cpus: Vec<usize>, board: Arc<Board>) -> Probes {
+        let stop = Arc::new(AtomicBool::new(false));
+        let why_not = why_not(cpus.len()).or_else(|| begin(&cpus, &board, &stop).err());
+        let is_on = why_not.is_none();
+        if is_on {
+            board.turn_on();
+        } else {
+            // Those that have begun end; the witness goes on.
+            stop.store(true, Ordering::Release);
+        }
+        let seen = Seen(Arc::new(Mutex::new(Disturbance::new(cpus.clone(), is_on))));
+        let stop = if is_on { stop } else { Arc::default() };
+        let witness = Witness::new(cpus.clone(), Arc::clone(&board), seen.clone());
+        let told = Arc::clone(&stop);
+        let spawned = std::thread::Builder::new()
+            .name("witness".to_owned())
+            .spawn(move || witness.run(&told));
+        let mut probes = Probes {
+            cpus,
+            board,
+            seen,
+            stop,
+            why_not,
+            began_ns: monotonic_ns(),
+            ended_ns: None,
+        };
+        if let Err(error) = spawned {
+            probes.stop();
+            probes.why_not = Some(format!("no thread could be started: {error}"));
+        }
+        probes
+    }
+
+    /// What they have seen.
+    pub fn seen(&self) -> &Seen {
+        &self.seen
+    }
+
+    /// Ends them.
+    pub fn stop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.ended_ns.get_or_insert_with(monotonic_ns);
+    }
+
+    /// For the trial's status.
+    pub fn status(&self) -> ProbesStatus {
+        let lasted_ns = self.ended_ns.unwrap_or_else(monotonic_ns) - self.began_ns;
+        let cpu_ns = self.board.cpu_ns();
+        let all_ns = lasted_ns.max(1) as f64 * self.cpus.len().max(1) as f64;
+        ProbesStatus {
+            cpus: self.cpus.clone(),
+            is_on: self.board.is_on(),
+            why_not: self.why_not.clone(),
+            scheduling: self
+                .board
+                .is_on()
+                .then(|| format!("fifo:{}", scheduling::PROBE_PRIORITY)),
+            cpu_s: cpu_ns as f64 / 1e9,
+            cpu_share: cpu_ns as f64 / all_ns,
+            windows: self.seen.lock().seen_windows(),
+        }
+    }
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Why there can be no probes here, as far as files tell it.
+fn why_not(cpus: usize) -> Option<String> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    accounts::throttle(
+        &read("/proc/sys/kernel/sched_rt_runtime_us"),
+        &read("/proc/sys/kernel/sched_rt_period_us"),
+    )
+    .or_else(|| {
+        accounts::quota(
+            &read("/proc/self/cgroup"),
+            std::path::Path::new("/sys/fs/cgroup"),
+            cpus,
+        )
+    })
+}
+
+/// Starts all probes. The error is a sentence.
+fn begin(cpus: &[usize], board: &Arc<Board>, stop: &Arc<AtomicBool>) -> Result<(), String> {
+    let (answers, begun) = channel();
+    for (seat, &cpu) in cpus.iter().enumerate() {
+        let (board, stop, answers) = (Arc::clone(board), Arc::clone(stop), answers.clone());
+        std::thread::Builder::new()
+            .name(format!("probe-{cpu}"))
+            // It calls nothing deep, and there may be a hundred of them.
+            .stack_size(128 << 10)
+            .spawn(move || probe(seat, cpu, &board, &stop, &answers))
+            .map_err(|error| format!("no thread could be started for a probe: {error}"))?;
+    }
+    for _ in cpus {
+        begun
+            .recv_timeout(BEGIN_WITHIN)
+            .map_err(|_| "a probe did not begin within 1 s: its CPU was not to be had".to_owned())??;
+    }
+    Ok(())
+}
+
+/// A probe's life.
+fn probe(seat: usize, cpu: usize, board: &Board, stop: &AtomicBool, answers: &Sender<Result<(), String>>) {
+    scheduling::exact_timers();
+    let prepared = scheduling::pin_to(cpu)
+        .map_err(|error| format!("a probe could not be bound to CPU {cpu}: {error}"))
+        .and_then(|()| {
+            scheduling::raise_probe().map_err(|error| {
+                format!(
+                    "the kernel refuses real-time priority {} ({error}): grant CAP_SYS_NICE (setcap cap_sys_nice+ep on the gauge \
+                     program, or --cap-add SYS_NICE of a container) or the limit (ulimit -r {0}, LimitRTPRIO={0})",
+                    scheduling::PROBE_PRIORITY
+                )
+            })
+        });
+    let is_ready = prepared.is_ok();
+    let mut last_ns = monotonic_ns();
+    board.looked(seat, last_ns);
+    // When nobody waits for it any more, the stop is on its way.
+    let _ = answers.send(prepared);
+    if !is_ready {
+        return;
+    }
+    let queue = File::open("/proc/thread-self/schedstat").ok();
+    let waited_ns = || queue.as_ref().map_or(0, run_delay_ns);
+    let mut last_waited_ns = waited_ns();
+    let mut last_oldest_ns = board.oldest_due_ns();
+    let mut due_ns = last_ns + PROBE_PERIOD_NS;
+    let mut wake_ups = 0_u32;
+    while !stop.load(Ordering::Relaxed) {
+        if !scheduling::sleep_until(due_ns) {
+            // A real-time thread that does not sleep would take the CPU: rather no probe. What follows is never decided.
+            return;
+        }
+        let now_ns = monotonic_ns();
+        wake_ups = wake_ups.wrapping_add(1);
+        if now_ns - due_ns >= LATE_NS_MIN {
+            let waited_so_far_ns = waited_ns();
+            board.window(&Window {
+                seat,
+                from_ns: last_ns,
+                due_ns,
+                to_ns: now_ns,
+                recovered_ns: now_ns + board.recovery_ns(seat, now_ns - due_ns),
+                waited_ns: (waited_so_far_ns - last_waited_ns).min(now_ns - due_ns),
+                oldest_due_ns: last_oldest_ns,
+            });
+            last_waited_ns = waited_so_far_ns;
+            last_oldest_ns = board.oldest_due_ns();
+        } else {
+            last_oldest_ns = board.oldest_due_ns();
+            if seat == 0 {
+                board.sample(Sample {
+                    at_ns: now_ns,
+                    oldest_due_ns: last_oldest_ns,
+                });
+            }
+            board.looked(seat, now_ns);
+            if wake_ups.is_multiple_of(READ_QUEUE_EVERY) {
+                last_waited_ns = waited_ns();
+            }
+        }
+        last_ns = now_ns;
+        due_ns = next_due_ns(due_ns, now_ns);
+        if wake_ups.is_multiple_of(TELL_CPU_EVERY) {
+            board.set_cpu_ns(seat, thread_cpu_ns());
+        }
+    }
+    board.set_cpu_ns(seat, thread_cpu_ns());
+}
+
+/// When a probe that was due at `due_ns` and woke up at `now_ns` wakes up next: never in the past.
+fn next_due_ns(due_ns: i64, now_ns: i64) -> i64 {
+    if now_ns - due_ns >= LATE_NS_MIN {
+        now_ns + PROBE_PERIOD_NS
+    } else {
+        due_ns + PROBE_PERIOD_NS
+    }
+}
+
+/// How long the thread has waited in run queues; 0 where the kernel does not count it.
+fn run_delay_ns(file: &File) -> i64 {
+    let mut text = [0; 64];
+    let Ok(read) = file.read_at(&mut text, 0) else {
+        return 0;
+    };
+    let mut numbers = text[..read].split(|byte| *byte == b' ');
+    let second = numbers.nth(1).unwrap_or_default();
+    second
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .fold(0, |number, byte| number * 10 + i64::from(byte - b'0'))
+}
+
+/// Reads the accounts, and finds out who took what.
+struct Witness {
+    cpus: Vec<usize>,
+    board: Arc<Board>,
+    seen: Seen,
+    reader: BoardReader,
+    tick_ns: i64,
+    /// The last readings, the newest last.
+    readings: std::collections::VecDeque<(i64, Vec<Account>)>,
+    /// Per CPU: windows that wait for their account, the account before them, and for how many readings they have waited.
+    held: Vec<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    windows: Vec<Window>,
+    before: Account,
+    readings: u32,
+}
+
+impl Witness {
+    fn new(cpus: Vec<usize>, board: Arc<Board>, seen: Seen) -> Witness {
+        Witness {
+            reader: BoardReader::new(&board),
+            held: cpus.iter().map(|_| Held::default()).collect(),
+            cpus,
+            board,
+            seen,
+            tick_ns: accounts::tick_ns(),
+            readings: std::collections::VecDeque::with_capacity(READINGS + 1),
+        }
+    }
+
+    fn run(mut self, stop: &AtomicBool) {
+        let now_ns = monotonic_ns();
+        let accounts = self.read();
+        for (held, account) in self.held.iter_mut().zip(&accounts) {
+            held.before = *account;
+        }
+        self.readings.push_back((now_ns, accounts));
+        while !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(ACCOUNTS_PERIOD);
+            let accounts = self.read();
+            self.look(monotonic_ns(), accounts);
+        }
+    }
+
+    fn read(&self) -> Vec<Account> {
+        let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        accounts::parse(&text, &self.cpus, self.tick_ns)
+    }
+
+    /// One look: the accounts at `now_ns`, and what is on the board.
+    fn look(&mut self, now_ns: i64, accounts: Vec<Account>) {
+        let mut horizon_ns = self
+            .reader
+            .read(&self.board, |window| self.held[window.seat].windows.push(window));
+        let mut seen = self.seen.lock();
+        let is_on = self.board.is_on();
+        if is_on {
+            self.reader.samples(&self.board, |sample| seen.sample(sample));
+        }
+        for (seat, (held, account)) in self.held.iter_mut().zip(&accounts).enumerate() {
+            if self.board.is_overdue(seat, now_ns) && is_on {
+                // A window is open: its account begins where the last one ended.
+                if let Some(first) = held.windows.first() {
+                    horizon_ns = horizon_ns.min(first.from_ns);
+                }
+                continue;
+            }
+            let is_fresh = held
+                .windows
+                .last()
+                .is_some_and(|last| now_ns - last.to_ns < ENTERED_NS);
+            if is_fresh && held.readings < HELD_READINGS_MAX {
+                held.readings += 1;
+                horizon_ns = horizon_ns.min(held.windows[0].from_ns);
+                continue;
+            }
+            let grown = account.since(held.before);
+            for (window, evidence) in share_out(&held.windows, grown) {
+                seen.window(window, evidence);
+            }
+            held.windows.clear();
+            held.readings = 0;
+            held.before = *account;
+        }
+        if let Some((_, last)) = self.readings.back() {
+            let grown = accounts
+                .iter()
+                .zip(last)
+                .map(|(now, last)| now.since(*last).steal_ns);
+            seen.steal(now_ns, grown.collect());
+        }
+        seen.cost(self.board.cpu_ns() + thread_cpu_ns());
+        seen.settle(if is_on { horizon_ns } else { now_ns });
+        drop(seen);
+        self.enter_utilisation(now_ns, accounts);
+    }
+
+    /// A CPU counts as busy as it was itself over the last second, or as all were, whichever is more: what waits for it may run elsewhere, and what
+    /// ran elsewhere may wait for it.
+    fn enter_utilisation(&mut self, now_ns: i64, accounts: Vec<Account>) {
+        if let Some((then_ns, then)) = self.readings.front() {
+            let busy: Vec<f64> = accounts
+                .iter()
+                .zip(then)
+                .map(|(now, then)| now.since(*then).busy(now_ns - then_ns))
+                .collect();
+            let mean = busy.iter().sum::<f64>() / busy.len().max(1) as f64;
+            for (seat, busy) in busy.iter().enumerate() {
+                self.board.set_busy(seat, busy.max(mean));
+            }
+        }
+        self.readings.push_back((now_ns, accounts));
+        if self.readings.len() > READINGS {
+            self.readings.pop_front();
+        }
+    }
+}
+
+/// What an account has grown, shared out over the windows of that time in proportion to how late the probe was.
+fn share_out(windows: &[Window], grown: Account) -> impl Iterator<Item = (Window, Evidence)> {
+    let late_ns: i64 = windows.iter().map(Window::late_ns).sum();
+    windows.iter().map(move |window| {
+        let share = window.late_ns() as f64 / late_ns.max(1) as f64;
+        let evidence = Evidence {
+            late_ns: window.late_ns(),
+            waited_ns: window.waited_ns,
+            steal_ns: (grown.steal_ns as f64 * share) as i64,
+            softirq_ns: (grown.softirq_ns as f64 * share) as i64,
+        };
+        (*window, evidence)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: i64 = 1_000_000;
+
+    fn window(seat: usize, from_ns: i64, late_ns: i64) -> Window {
+        let to_ns = from_ns + PROBE_PERIOD_NS + late_ns;
+        Window {
+            seat,
+            from_ns,
+            due_ns: from_ns + PROBE_PERIOD_NS,
+            to_ns,
+            recovered_ns: to_ns,
+            waited_ns: 0,
+            oldest_due_ns: i64::MAX,
+        }
+    }
+
+    fn stolen(steal_ns: i64) -> Account {
+        Account {
+            steal_ns,
+            ..Account::default()
+        }
+    }
+
+    #[test]
+    fn a_probe_is_never_due_in_the_past() {
+        for late_ns in [0, 499_999, 500_000, 1_500_000, 300 * MS] {
+            let next_ns = next_due_ns(1000 * MS, 1000 * MS + late_ns);
+            let sleep_ns = next_ns - (1000 * MS + late_ns);
+            assert!((MS / 2..=MS).contains(&sleep_ns), "{late_ns}: {sleep_ns}");
+        }
+    }
+
+    #[test]
+    fn the_run_queue_is_read() {
+        let file = File::open("/proc/thread-self/schedstat").unwrap();
+        assert!(run_delay_ns(&file) >= 0);
+    }
+
+    #[test]
+    fn what_was_stolen_is_shared_out_over_the_windows_of_that_time() {
+        let windows = [window(0, 0, MS), window(0, 10 * MS, 3 * MS)];
+        let shares: Vec<i64> = share_out(&windows, stolen(8 * MS))
+            .map(|(_, evidence)| evidence.steal_ns)
+            .collect();
+        assert_eq!(shares, [2 * MS, 6 * MS]);
+    }
+
+    #[test]
+    fn a_window_waits_until_its_account_is_entered_and_not_forever() {
+        let board = Arc::new(Board::new(1, 1));
+        board.looked(0, 0);
+        board.turn_on();
+        let seen = Seen(Arc::new(Mutex::new(Disturbance::new(vec![0], true))));
+        let mut witness = Witness::new(vec![0], Arc::clone(&board), seen.clone());
+        board.window(&window(0, 100 * MS, 5 * MS));
+        witness.look(107 * MS, vec![stolen(0)]);
+        assert_eq!(seen.lock().settled_ns(), 100 * MS, "the tick may be on its way");
+        board.looked(0, 127 * MS);
+        witness.look(127 * MS, vec![stolen(10 * MS)]);
+        assert_eq!(seen.lock().settled_ns(), 127 * MS);
+        // A window is open: what is known ends where it began.
+        witness.look(147 * MS, vec![stolen(10 * MS)]);
+        assert_eq!(seen.lock().settled_ns(), 127 * MS);
+        // One window after the other: they wait for a while only.
+        let mut now_ns = 160 * MS;
+        while seen.lock().settled_ns() < 160 * MS {
+            board.window(&window(0, now_ns - 5 * MS, MS));
+            board.looked(0, now_ns);
+            witness.look(now_ns, vec![stolen(10 * MS)]);
+            now_ns += 20 * MS;
+            assert!(now_ns < 400 * MS);
+        }
+        let out = serde_json::to_value(seen.lock().take(0, 0, 120 * MS)).unwrap();
+        assert_eq!(out["windows"][0]["cause"], "host");
+        assert_eq!(out["windows"][0]["steal_s"], 0.01);
+    }
+}
