@@ -1,0 +1,201 @@
+"""How often 95 % intervals and bounds of quiet time hold the truth, on simulated machines; needs no quiet one.
+
+    PYTHONPATH=tests .venv/bin/python benches/quiet_time.py [coverage] [attraction] [bias] [--count 300] [--seconds 60] [--rate 2000]
+
+`coverage`: systems whose latency is known (tests/disturbed_machine.py) under thieves of different duty. Of each percentile: in how many trials there was a
+figure, how many of these intervals held the truth, how wide they were (the geometric mean of upper over lower end); and of all trials, in how many the lower
+and the upper bound held (of trials with a figure its interval's ends). `fastest` and `came` are the bounds that are given where spans may be attracted.
+`attraction`: how often thieves of each kind are called attracted, or cannot be told. `bias`: what attraction that is not called so does to a p99.9.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from disturbed_machine import Spans, System, Values, independent, slow_seconds, stalls, thief, told, waves
+from streamgauge.analysis.quiet_bounds import estimates, figures
+from streamgauge.analysis.quiet_check import Ages, Attraction, Kind, attraction
+from streamgauge.analysis.quiet_limits import Estimate, quiet_blocks
+
+PERCENTS = (50.0, 99.0, 99.9)
+SHARES = (0.05, 0.25, 0.5, 0.75)
+SYSTEMS = (independent(), stalls(every_s=0.5), stalls(), slow_seconds(), waves(0.1), waves())
+TRUSTED, DISTRUSTED = (
+    Attraction(Kind.independent),
+    Attraction(Kind.attracted, 2.0, 50.0, 90.0, 0.0, 200, 8, 0.0),
+)
+
+
+@dataclass
+class Tally:
+    """Of one percentile over all trials."""
+
+    figures: int = 0
+    held: int = 0
+    at_least: int = 0
+    at_most: int = 0
+    fastest: int = 0
+    came: int = 0
+    widths: list[float] = field(default_factory=list)
+
+
+def made(
+    system: System, share: float, seconds: int, rate: int, random: np.random.Generator
+) -> tuple[Values, Values, Spans]:
+    """Due times, what the system takes by itself, and when it is disturbed."""
+    due = np.arange(rate * seconds) / rate
+    return due, system.draw(random, due), thief(random, seconds, share)
+
+
+def coverage(systems: tuple[System, ...], count: int, seconds: int, rate: int) -> None:
+    """One row for each system, duty and percentile."""
+    print(f"{count} trials of {seconds} s at {rate:,} msg/s each")
+    print(
+        "| system | disturbed | percentile | figure | held | width | at least held | at most held | fastest held | came held |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for system in systems:
+        truths = {percent: system.percentile_s(percent) * 1e3 for percent in PERCENTS}
+        for share in SHARES:
+            random = np.random.default_rng([round(100 * share), seconds])
+            tallies = {percent: Tally() for percent in PERCENTS}
+            for _ in range(count):
+                intervals = told(*made(system, share, seconds, rate, random))
+                found = estimates(intervals)
+                for percent, tally in tallies.items():
+                    truth = truths[percent]
+                    one = figures(found, TRUSTED, share, {"it": percent})["it"]
+                    bounds = figures(found, DISTRUSTED, share, {"it": percent})["it"]
+                    low, high = one.at_least <= truth, one.at_most is None or one.at_most >= truth
+                    tally.at_least += low
+                    tally.at_most += high
+                    tally.fastest += bounds.at_least <= truth
+                    tally.came += bounds.at_most is None or bounds.at_most >= truth
+                    if one.value is not None and one.at_most is not None:
+                        tally.figures += 1
+                        tally.held += low and high
+                        tally.widths.append(np.log(one.at_most / one.at_least))
+            for percent, tally in tallies.items():
+                print(_row(system.name, share, percent, tally, count), flush=True)
+
+
+def _row(system: str, share: float, percent: float, tally: Tally, count: int) -> str:
+    given = tally.figures
+    held = f"{tally.held / given:.1%}" if given else "-"
+    width = f"{np.exp(np.mean(tally.widths)):.2f}" if given else "-"
+    bounds = " | ".join(
+        f"{part / count:.1%}" for part in (tally.at_least, tally.at_most, tally.fastest, tally.came)
+    )
+    cells = f"{system} | {share:.0%} | p{percent:g} | {given / count:.0%} | {held} | {width} | {bounds}"
+    return f"| {cells} |".replace("%", " %")
+
+
+def thieves(count: int) -> None:
+    """Shares of the time that something is older than a threshold, in quiet time and where spans begin; old moments last for 3 samples of 1,000 a second."""
+    print("| thief | windows | in quiet time | where they begin | attracted | cannot tell | independent |")
+    print("|---|---|---|---|---|---|---|")
+    for name, quiet, begin, begins in (
+        ("independent", 0.0015, 0.0015, 200),
+        ("independent", 0.0015, 0.004, 200),
+        ("independent", 0.002, 0.012, 200),
+        ("independent", 0.002, 0.012, 1000),
+        ("the host", 0.002, 0.027, 200),
+        ("the host", 0.002, 0.027, 1000),
+        ("the host", 0.007, 0.027, 200),
+        ("seeks slowness", 0.0004, 0.02, 200),
+        ("seeks slowness", 0.0004, 0.03, 200),
+        ("seeks slowness", 0.0004, 0.04, 200),
+        ("seeks slowness", 0.0004, 0.02, 400),
+    ):
+        random = np.random.default_rng(begins)
+        kinds = []
+        for _ in range(count):
+            older = 3 * random.poisson(quiet * 1000 / 3, 20)
+            one = Ages(2.0, [1000] * 20, older.tolist(), begins, int(random.binomial(begins, begin)))
+            kinds.append(attraction([one]).kind)
+        shares = " | ".join(
+            f"{kinds.count(kind) / count:.1%}"
+            for kind in (Kind.attracted, Kind.cannot_tell, Kind.independent)
+        )
+        print(f"| {name} | {begins} | {quiet:.2%} | {begin:.2%} | {shares} |".replace("%", " %"))
+
+
+def bias(count: int, seconds: int, rate: int) -> None:
+    """A thief that strikes every 100 ms, and so many times as often while everything stands still: for 5 ms, every 2 s."""
+    print("| times as often | p99.9 of quiet time, over the truth | attracted | cannot tell |")
+    print("|---|---|---|---|")
+    due = np.arange(rate * seconds) / rate
+    for times in (1, 2, 5, 10, 20, 50):
+        random = np.random.default_rng(times)
+        ratios, kinds = [], []
+        for _ in range(count):
+            begin = np.arange(1.0, seconds, 2.0) + random.uniform(0, 0.5, len(np.arange(1.0, seconds, 2.0)))
+            still = Spans(begin, begin + 0.005, begin + 0.005)
+            rest = np.where(still.holds(due), still.end[np.maximum(still.before(due), 0)] - due, 0.0)
+            alone = np.asarray(0.0005 + rest, dtype=np.float64)
+            extra = begin + random.exponential(0.1 / max(times - 1, 1e-9), len(begin))
+            spans = _strikes(random, seconds, extra[extra < begin + 0.005])
+            kinds.append(attraction([_ages(still, spans, seconds)]).kind)
+            found = Estimate(quiet_blocks(told(due, alone, spans))).curve.percentile(99.9)
+            if found is not None:
+                ratios.append(found / 1e9 / float(np.percentile(alone, 99.9)))
+        called = " | ".join(f"{kinds.count(kind) / count:.0%}" for kind in (Kind.attracted, Kind.cannot_tell))
+        print(f"| {times} | {np.median(ratios):.2f} | {called} |".replace("%", " %"), flush=True)
+
+
+def _ages(still: Spans, spans: Spans, seconds: int) -> Ages:
+    """What a worker would count of the oldest message under way: older than 2 ms."""
+
+    def older(at: Values) -> npt.NDArray[np.bool_]:
+        return np.asarray(still.holds(at) & (at - still.begin[np.maximum(still.before(at), 0)] > 0.002))
+
+    at = np.arange(0.0, seconds, 0.001)
+    at = at[~spans.holds(at)]
+    second = at.astype(np.int64)
+    samples = np.bincount(second, minlength=seconds)
+    old = np.bincount(second, weights=older(at), minlength=seconds).astype(np.int64)
+    return Ages(2.0, samples.tolist(), old.tolist(), len(spans.begin), int(older(spans.begin - 1e-9).sum()))
+
+
+def _strikes(random: np.random.Generator, seconds: int, extra: Values) -> Spans:
+    """A thief every 100 ms, and the `extra` strikes; none within another's span."""
+    usual = np.cumsum(random.exponential(0.1, seconds * 20))
+    wished = np.sort(np.concatenate((usual[usual < seconds], extra)))
+    begins, backs, over = [], [], 0.0
+    for at in wished:
+        if at >= over:
+            taken = random.uniform(0.002, 0.010)
+            begins.append(at)
+            backs.append(at + taken)
+            over = at + 2 * taken
+    begin, back = np.array(begins), np.array(backs)
+    return Spans(begin, back, 2 * back - begin)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "tables", nargs="*", metavar="TABLE", help="coverage, attraction, bias; all of them if none"
+    )
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--systems", type=int, nargs="*", help="only these, from 0 on")
+    parser.add_argument("--rate", type=int, default=2000)
+    chosen = parser.parse_args()
+    tables = chosen.tables or ["coverage", "attraction", "bias"]
+    if "coverage" in tables:
+        systems = SYSTEMS if chosen.systems is None else tuple(SYSTEMS[at] for at in chosen.systems)
+        coverage(systems, chosen.count, chosen.seconds, chosen.rate)
+    if "attraction" in tables:
+        thieves(10 * chosen.count)
+    if "bias" in tables:
+        bias(chosen.count, chosen.seconds, chosen.rate)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Figures of quiet time; or, where none can be had, what bounds them.
+
+**At most.** A disturbance only ever delays: a message that leaves earlier is never answered later. So each message as it came, from when it was due, took at
+least as long as it would have undisturbed, and every percentile of all of them is at least the undisturbed one. Its upper limit is given (97.5 %).
+
+**At least.** Where spans begin whenever they like, the lower limit of the estimate of quiet time. Where they may not, what no choice of spans can break: each
+message that was cut is taken to have ended there, and each that was due in a disturbed span as faster than all others (after Manski 1990); the lower limit of
+that percentile. Both suppose that recovery is over when quiet time begins: what is still waiting then waits for the disturbance.
+
+Manski, C. F. (1990), Nonparametric bounds on treatment effects, American Economic Review 80, 319-323.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamgauge.analysis.histograms import merge, recorded
+from streamgauge.analysis.percentiles import NS_PER_MS, PERCENTS
+from streamgauge.analysis.quiet import QuietInterval
+from streamgauge.analysis.quiet_check import Attraction, Kind
+from streamgauge.analysis.quiet_limits import (
+    BLOCKS_MIN,
+    Block,
+    Estimate,
+    came_blocks,
+    quiet_blocks,
+    spread_over_blocks,
+    student,
+)
+from streamgauge.model.format import percent as percent_text
+
+QUIET_SHARE_MIN = 0.05
+"""With less of the time quiet, recovery may never be over (with 0.2 % left, a p50 was 37 % too high)."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """A figure of quiet time with its 95 % interval, or its bounds. In the unit of the figure (ms; messages per second)."""
+
+    value: float | None
+    """None where only the bounds stand."""
+    at_least: float
+    """Lower end of the interval, or the lower bound; each holds with 97.5 %."""
+    at_most: float | None
+    """Upper end of the interval, or the upper bound; None where there is none."""
+    why: str = ""
+    """Why there is no value."""
+    events: float | None = None
+    """How many independent messages are worth what was seen above a percentile."""
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Of one metric and phase."""
+
+    quiet: Estimate
+    """Of quiet time."""
+    came: Estimate
+    """Of all messages as they came: not below the truth."""
+    fastest: Estimate
+    """Of the fastest that each message can have been: not above it."""
+
+
+def estimates(intervals: Sequence[QuietInterval]) -> Estimates:
+    """`intervals`: all of the phase, in the order of time."""
+    return Estimates(*(Estimate(of(intervals)) for of in (quiet_blocks, came_blocks, fastest_blocks)))
+
+
+def figures(
+    found: Estimates, attracted: Attraction, disturbed_share: float, percents: Mapping[str, float] = PERCENTS
+) -> dict[str, Told]:
+    """Name -> percentile, in ms. `disturbed_share`: of the phase's time."""
+    why_none = distrust(attracted, disturbed_share)
+    return {name: _told(found, percent, why_none) for name, percent in percents.items()}
+
+
+def distrust(attracted: Attraction, disturbed_share: float) -> str:
+    """Why quiet time as a whole gives no figures; empty where it does."""
+    if attracted.kind is not Kind.independent:
+        return attracted.sentence
+    if 1.0 - disturbed_share < QUIET_SHARE_MIN:
+        left, least = percent_text(1.0 - disturbed_share, 1), percent_text(QUIET_SHARE_MIN)
+        return f"Too little quiet time: {left} of the time, {least} are needed."
+    return ""
+
+
+def fastest_blocks(intervals: Sequence[QuietInterval]) -> list[Block]:
+    """The fastest that each message can have been: those cut ended there, and those left out took no time."""
+    return [
+        Block(
+            merge([one.quiet, one.censored, recorded(np.zeros(1, dtype=np.int64), np.array([one.left_out]))]),
+            recorded(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)),
+            one.beyond,
+        )
+        for one in intervals
+    ]
+
+
+def _told(given: Estimates, percent: float, why_none: str) -> Told:
+    found = given.quiet.percentile(percent)
+    if not why_none and not found.shortage and found.value is not None and found.high is not None:
+        return Told(
+            found.value / NS_PER_MS,
+            found.low / NS_PER_MS,
+            found.high / NS_PER_MS,
+            events=found.events,
+        )
+    high = given.came.percentile(percent).high
+    least = given.fastest.percentile(percent).low
+    if not why_none and (high is None or found.low <= high):
+        least = max(least, found.low)
+    return Told(
+        None,
+        least / NS_PER_MS,
+        None if high is None else high / NS_PER_MS,
+        why_none or f"Too little quiet time: {found.shortage}.",
+        found.events,
+    )
+
+
+@dataclass(frozen=True)
+class RateInterval:
+    """What was counted in one interval."""
+
+    quiet_msgs: int
+    """Answered in quiet time."""
+    quiet_s: float
+    msgs: int
+    """Answered."""
+    seconds: float
+
+
+def rate(intervals: Sequence[RateInterval], attracted: Attraction) -> Told:
+    """Messages answered per second of quiet time, with its interval over blocks of time. Where there is too little of it: at least what was answered
+    per second of all time, which a disturbance only ever lowers. Where the schedule sets the rate, what a disturbance held back is answered in its
+    recovery, which is no quiet time."""
+    seconds = sum(one.seconds for one in intervals)
+    quiet_s = sum(one.quiet_s for one in intervals)
+    quiet = [one for one in intervals if one.quiet_s > 0]
+    why = distrust(attracted, 1.0 - quiet_s / seconds if seconds else 1.0)
+    if not why and len(quiet) < BLOCKS_MIN:
+        why = f"Too little quiet time: it lies in {len(quiet)} blocks of time, {BLOCKS_MIN} are needed."
+    if why:
+        _, low, _ = _mean([float(one.msgs) for one in intervals], [one.seconds for one in intervals])
+        return Told(None, low, None, why)
+    value, low, high = _mean([float(one.quiet_msgs) for one in intervals], [one.quiet_s for one in intervals])
+    return Told(value, low, high)
+
+
+def _mean(counts: Sequence[float], seconds: Sequence[float]) -> tuple[float, float, float]:
+    """Ratio of two sums with its 95 % interval; 0 and unbounded where there is nothing to go by."""
+    time = float(np.sum(seconds))
+    if len(counts) < 2 or time <= 0:
+        return 0.0, 0.0, float("inf")
+    value = float(np.sum(counts)) / time
+    parts = (np.asarray(counts, dtype=np.float64) - value * np.asarray(seconds, dtype=np.float64)) / time
+    spread = spread_over_blocks(parts[:, np.newaxis])
+    half = student(float(spread.freedom[0])) * float(np.sqrt(spread.variance[0]))
+    return value, max(value - half, 0.0), value + half

@@ -1,0 +1,269 @@
+"""How far to trust a percentile of quiet time: 95 % limits, and whether there is enough for a figure.
+
+A limit of a percentile is a latency at which the share that survives is just not significantly different from what the percentile says (Brookmeyer and
+Crowley 1982, who invert the test with Greenwood's variance, 1926). Two things differ here:
+
+- Messages are late together: a stall of 5 ms is a hundred slow messages and one observation. So the variance of the curve is taken from what neighbouring
+  blocks of time (an interval, 1 s, or several) add to it: the infinitesimal jackknife over blocks (Ying and Wei 1994). Where blocks resemble their
+  neighbours, their first autocorrelation widens it further, as for an autoregressive series; and it is never below Greenwood's.
+- The tail has few observations, for which no normal approximation holds. So the variance is turned into the number of independent messages that would
+  have the same, and the test is that of a binomial count (mid-p) of so many (Korn and Graubard 1998), made smaller for the blocks being few or few of them
+  making all the variance (Student's t). What skew there is beyond the binomial's is taken out by Hall's transformation (1992): who has seen few stalls
+  thinks too well of the tail and of what is known of it.
+
+Brookmeyer, R. and Crowley, J. (1982), A confidence interval for the median survival time, Biometrics 38, 29-41.
+Greenwood, M. (1926), The natural duration of cancer, Reports on Public Health and Medical Subjects 33, HMSO, 1-26.
+Hall, P. (1992), On the removal of skewness by transformation, J. R. Stat. Soc. B 54, 221-228.
+Korn, E. L. and Graubard, B. I. (1998), Confidence intervals for proportions with small expected number of positive counts estimated from survey data,
+Survey Methodology 24, 193-201.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from streamgauge.analysis.estimates import CONFIDENCE
+from streamgauge.analysis.histograms import Histogram, empty, merge
+from streamgauge.analysis.quiet import Curve, QuietInterval, Values, curve
+
+ONE_SIDED = (1.0 - CONFIDENCE) / 2.0
+Z = float(-special.ndtri(ONE_SIDED))
+BLOCKS_MAX = 120
+"""More intervals than that are taken together with their neighbours: it costs less, and longer blocks are more independent."""
+BLOCKS_MIN = 10
+"""With fewer independent ones, how they vary is not known well enough for an upper limit and a figure."""
+BLOCKS_LEAST = 3
+"""With fewer, nothing is known of how they vary."""
+EVENTS_MIN = 3.7
+"""So many independent messages must be expected above a percentile for an upper limit: to see none of them is no surprise below (exp(-3.7) is 2.5 %)."""
+FREEDOM_MIN = 4.0
+"""Degrees of freedom are hardly fewer where a few stalls make all the variance: that these are few is in the binomial already."""
+ALIKE_DEVIATIONS = 1.0
+"""By so many standard deviations of chance an autocorrelation must be above 0 to count."""
+ALIKE_MAX = 0.95
+
+
+@dataclass(frozen=True)
+class Block:
+    """A stretch of time."""
+
+    ended: Histogram
+    censored: Histogram
+    beyond: int = 0
+    """Messages that outlast all others."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A percentile with its limits, in ns."""
+
+    value: float | None
+    """None where the curve does not come down to it."""
+    low: float
+    """The percentile is at least that, with 97.5 %."""
+    high: float | None
+    """At most that, with 97.5 %; None where no limit can be had."""
+    events: float
+    """How many independent messages are worth what is expected above it."""
+    blocks: float
+    """How many independent blocks of time are worth those in which anything was seen."""
+
+    @property
+    def shortage(self) -> str:
+        """Why this is no figure; empty where it is one."""
+        if self.blocks < BLOCKS_MIN:
+            return f"it is worth {self.blocks:.1f} independent blocks of time, {BLOCKS_MIN} are needed"
+        if self.value is None:
+            return "no message that lasted so long was seen to its end in quiet time"
+        if self.high is None:
+            return f"what lies above it is worth {self.events:.1f} independent messages, too few for an upper limit"
+        return ""
+
+
+def quiet_blocks(intervals: Sequence[QuietInterval]) -> list[Block]:
+    """Of quiet time, in the order of time."""
+    return [Block(one.quiet, one.censored, one.beyond) for one in intervals]
+
+
+def came_blocks(intervals: Sequence[QuietInterval]) -> list[Block]:
+    """Of all messages as they came."""
+    return [Block(one.came, empty(), one.came_beyond) for one in intervals]
+
+
+@dataclass(frozen=True)
+class _Trust:
+    """How well a curve is known at each of its buckets."""
+
+    worth: Values
+    """How many independent messages would know it as well."""
+    skew: Values
+    """Of what blocks of time add to it."""
+    blocks: Values
+    """How many independent blocks are worth those that there are."""
+
+
+class Estimate:
+    """The curve of blocks of time, and how far it can be trusted."""
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        """`blocks`: all of a phase in the order of time, equally long; those in which nothing was seen belong to it."""
+        grouped = _grouped(blocks)
+        self.filled = sum(1 for one in grouped if one.ended.count + one.censored.count + one.beyond)
+        self.curve: Curve = curve(
+            merge(one.ended for one in grouped),
+            merge(one.censored for one in grouped),
+            sum(one.beyond for one in grouped),
+        )
+        self._trust = _trust(self.curve, grouped)
+
+    def percentile(self, percent: float) -> Limits:
+        """With its limits. One of nothing is at least 0."""
+        found, trust = self.curve, self._trust
+        if not len(found.indices):
+            return Limits(
+                None, found.known_ns if self.filled >= BLOCKS_LEAST else 0.0, None, 0.0, self.filled
+            )
+        share = 1.0 - percent / 100.0
+        at = found.position(percent)
+        last = len(found.indices) - 1
+        # The percentile lies at a step of the curve: the worse of its two sides counts.
+        around = [last] if at is None else sorted({max(at - 1, 0), at})
+        blocks = min(float(self.filled), *(float(trust.blocks[one]) for one in around))
+        events = min(float(trust.worth[one]) for one in around) * share
+        if blocks < BLOCKS_LEAST:
+            value = None if at is None else float(found.upper_ends[at])
+            return Limits(value, 0.0, None, events, blocks)
+        surprise = self._surprise(share)
+        low = int(np.argmax(surprise <= Z)) if bool((surprise <= Z).any()) else None
+        above = np.flatnonzero(surprise[around[0] :] < -Z)
+        high = around[0] + int(above[0]) if len(above) else None
+        if at is None or blocks < BLOCKS_MIN or events < EVENTS_MIN:
+            high = None
+        return Limits(
+            None if at is None else float(found.upper_ends[at]),
+            found.known_ns if low is None else float(found.lower_ends[low if at is None else min(low, at)]),
+            None if high is None or at is None else float(found.upper_ends[max(high, at)]),
+            events,
+            blocks,
+        )
+
+    def _surprise(self, share: float) -> Values:
+        """By how many standard deviations the share that survives each bucket lies above `share`, for chance."""
+        worth, surviving = self._trust.worth, self.curve.surviving
+        probability = _mid_probability(worth * surviving, worth, share)
+        z = special.ndtri(np.clip(probability, 1e-300, 1.0 - 1e-16))
+        skew = np.maximum(self._trust.skew - 1.0 / np.sqrt(np.maximum(worth * share, 1e-9)), 0.0)
+        return np.asarray(z + skew * z**2 / 3.0 + skew**2 * z**3 / 27.0 + skew / 6.0, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How sums over blocks of time vary, one value for each sum."""
+
+    variance: Values
+    skew: Values
+    blocks: Values
+    """How many independent blocks are worth those that there are."""
+    freedom: Values
+    """Degrees of freedom of the variance: fewer where few blocks make most of it."""
+
+
+def spread_over_blocks(parts: Values, alike_min: float = 0.0) -> Spread:
+    """Of sums over blocks (first axis, in the order of time), each of mean 0, for all columns. Blocks that resemble their neighbours, or of which
+    `alike_min` says that they do, count for less."""
+    count = len(parts)
+    squared = parts * parts
+    squares = np.sum(squared, axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        skew = np.nan_to_num(np.sum(squared * parts, axis=0) / squares**1.5)
+        # 3 / count for normal parts, whose variance has count degrees of freedom.
+        peaks = np.nan_to_num(np.sum(squared * squared, axis=0) / squares**2)
+    even = np.minimum(2.0 / np.maximum(peaks - 1.0 / count, 2.0 / count), count)
+    alike = np.maximum(likeness(parts), alike_min)
+    longer = (1.0 + alike) / (1.0 - alike)
+    freedom = np.maximum(even / longer - 1.0, FREEDOM_MIN)
+    return Spread(squares * longer * count / max(count - 1, 1), skew, count / longer, freedom)
+
+
+def likeness(parts: Values) -> Values:
+    """First autocorrelation of blocks (first axis) of mean 0; 0 where it may be chance."""
+    count = len(parts)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.nan_to_num(np.sum(parts[1:] * parts[:-1], axis=0) / np.sum(parts * parts, axis=0))
+    # The mean was taken off, which makes neighbours look less alike than they are (Marriott and Pope 1954).
+    found = found + (1.0 + 4.0 * np.maximum(found, 0.0)) / count
+    return np.where(found > ALIKE_DEVIATIONS / np.sqrt(count), np.minimum(found, ALIKE_MAX), 0.0)
+
+
+def _grouped(blocks: Sequence[Block]) -> list[Block]:
+    size = -(-len(blocks) // BLOCKS_MAX)
+    if size <= 1:
+        return list(blocks)
+    groups = [blocks[start : start + size] for start in range(0, len(blocks), size)]
+    return [
+        Block(
+            merge(one.ended for one in group),
+            merge(one.censored for one in group),
+            sum(one.beyond for one in group),
+        )
+        for group in groups
+    ]
+
+
+def _trust(found: Curve, blocks: Sequence[Block]) -> _Trust:
+    """How well the curve is known at each of its buckets."""
+    if not len(found.indices):
+        nothing = np.zeros(0)
+        return _Trust(nothing, nothing, nothing)
+    surviving, remaining = found.surviving, (found.at_risk - found.events).astype(np.float64)
+    parts = np.stack([_part(one, found, remaining) for one in blocks])
+    # Where the level wanders, half of the messages tell it best: in the tail there are too few.
+    middle = min(int(np.argmax(surviving <= 0.5)), len(surviving) - 1)
+    spread = spread_over_blocks(parts, float(likeness(parts[:, middle])))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Variances of the logarithm of the share that survives.
+        greenwood = np.cumsum(found.events / (found.at_risk * remaining))
+        widen = special.stdtrit(spread.freedom, ONE_SIDED) / special.ndtri(ONE_SIDED)
+        variance = spread.variance * widen**2
+        worth = (1.0 - surviving) / surviving / np.maximum(variance, greenwood)
+    # Blocks that hardly vary may resemble each other as they like.
+    blocks_worth = np.where(
+        variance > np.nan_to_num(greenwood, nan=np.inf), spread.blocks, float(len(blocks))
+    )
+    worth, skew = np.minimum(worth, float(found.at_risk[0])), spread.skew
+    # Where the curve ends at 0 it has no variance of its own: what holds one step above is taken.
+    if surviving[-1] == 0.0:
+        worth[-1] = worth[-2] if len(worth) > 1 else float(found.at_risk[0])
+        skew[-1] = skew[-2] if len(skew) > 1 else 0.0
+    return _Trust(worth, skew, blocks_worth)
+
+
+def _part(block: Block, found: Curve, remaining: Values) -> Values:
+    """What a block adds to the logarithm of the curve at each bucket, over what it would add if it were like all: its influence on it."""
+    indices, hazard = found.indices, found.events / found.at_risk
+    events = np.zeros(len(indices))
+    events[np.searchsorted(indices, block.ended.indices)] = block.ended.counts
+    gone = np.cumsum(events) - events
+    cut = np.zeros(len(indices) + 1)
+    # What is censored in a bucket is still there for the events of this bucket.
+    np.add.at(cut, np.searchsorted(indices, block.censored.indices, side="right"), block.censored.counts)
+    at_risk = block.ended.count + block.censored.count + block.beyond - gone - np.cumsum(cut)[:-1]
+    excess = np.where(remaining > 0, (hazard * at_risk - events) / np.maximum(remaining, 1.0), 0.0)
+    return np.asarray(np.cumsum(excess), dtype=np.float64)
+
+
+def _mid_probability(seen: Values, of: Values, share: float) -> Values:
+    """How probable at most `seen` of `of` are, half of the chance of just so many counted, if each is with probability `share`. Both need not be whole."""
+    rest = np.maximum(of - seen, 0.0)
+    at_most = np.where(rest > 0, special.betainc(np.maximum(rest, 1e-300), seen + 1.0, 1.0 - share), 1.0)
+    at_least = np.where(seen > 0, special.betainc(np.maximum(seen, 1e-300), rest + 1.0, share), 1.0)
+    return np.asarray(0.5 * (at_most + 1.0 - at_least), dtype=np.float64)
+
+
+def student(freedom: float) -> float:
+    """Student's t that is exceeded with probability ONE_SIDED."""
+    return -float(special.stdtrit(max(freedom, 1.0), ONE_SIDED))

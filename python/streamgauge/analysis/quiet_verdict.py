@@ -1,0 +1,158 @@
+"""What a trial on a disturbed machine is worth: one of four words, with what may be concluded; and whose fault it was that messages left late."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from streamgauge.analysis.histograms import Histogram, merge
+from streamgauge.analysis.percentiles import NS_PER_MS
+from streamgauge.analysis.quiet import QuietInterval
+from streamgauge.analysis.quiet_bounds import Told
+from streamgauge.analysis.quiet_check import Attraction, Kind
+from streamgauge.model.format import joined, percent, trimmed
+
+DISTURBED_SHARE_MAX = 0.01
+"""Up to this share of disturbed time the figures as they came stand: a quiet machine has 0.3 to 0.8 %."""
+TOUCHED = 0.1
+"""A percentile is moved by disturbance where this part of what lies above it may be of disturbed time."""
+
+
+class Word(StrEnum):
+    """What a trial is worth."""
+
+    valid = "valid"
+    disturbed = "disturbed"
+    bounds_only = "bounds only"
+    invalid = "invalid"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A word, and what may be concluded."""
+
+    word: Word
+    sentence: str
+
+
+def verdict(
+    *,
+    own_faults: Sequence[str],
+    watched: bool,
+    disturbed_share: float,
+    figures_missing: Sequence[str],
+    figures_told: Sequence[str],
+    attracted: Attraction,
+) -> Verdict:
+    """`own_faults`: sentences, why the generator or the settings spoil the trial, apart from any disturbance. `watched`: a probe told when CPUs were not to be
+    had. `figures_missing`, `figures_told`: names of the headline figures that quiet time does not give, and of those that it gives."""
+    if own_faults:
+        return Verdict(
+            Word.invalid,
+            f"{' '.join(own_faults)} That was not the machine: nothing can be concluded about the system.",
+        )
+    if not watched:
+        return Verdict(
+            Word.valid,
+            "Nothing watched whether the CPUs were to be had: what the machine did is in the figures, and cannot be told from what the system did.",
+        )
+    share = percent(disturbed_share, 1)
+    if disturbed_share <= DISTURBED_SHARE_MAX:
+        return Verdict(Word.valid, f"{share} of the time was disturbed. {_reach(disturbed_share)}")
+    if attracted.kind is not Kind.independent:
+        return Verdict(
+            Word.bounds_only,
+            f"{share} of the time was disturbed. {attracted.sentence} Each figure lies between its bounds; no more can be concluded.",
+        )
+    if not figures_told:
+        return Verdict(
+            Word.bounds_only,
+            f"{share} of the time was disturbed, and quiet time is too short for any figure. Each lies between its bounds; no more can be concluded.",
+        )
+    rest = f" Of {joined(list(figures_missing))} only the bounds stand." if figures_missing else ""
+    return Verdict(
+        Word.disturbed,
+        f"{share} of the time was disturbed. Figures of quiet time are the system's, with the intervals beside them; those as they came are also the "
+        f"machine's.{rest}",
+    )
+
+
+def _reach(disturbed_share: float) -> str:
+    """Up to which percentile so little disturbance does not matter."""
+    if disturbed_share <= 0:
+        return "The figures as they came are the system's."
+    above = disturbed_share / TOUCHED
+    if above >= 0.5:
+        return "The figures as they came may be the machine's in part; those of quiet time stand beside them."
+    # Rounded down: two digits of what lies above.
+    digits = max(0, 1 - math.floor(math.log10(100 * above)))
+    reached = math.floor(100 * (1 - above) * 10**digits) / 10**digits
+    return (
+        f"Figures as they came up to p{trimmed(reached, 6)} are the system's; further up they may be the machine's, and those of quiet time stand beside "
+        "them."
+    )
+
+
+@dataclass(frozen=True)
+class SendLateness:
+    """Whose fault it was that messages left late."""
+
+    own: bool | None
+    """Whether the generator was late by itself, in quiet time; None where that cannot be told."""
+    came_late_msgs: int
+    """Messages that left later than allowed, as they came."""
+    own_late_msgs: int
+    """Of them, those that were late in quiet time already."""
+    bound_ms: float
+    quiet: Told
+
+    @property
+    def machine_share(self) -> float:
+        """Of the messages that left late, how many the machine held up."""
+        if not self.came_late_msgs:
+            return 0.0
+        return max(0.0, 1.0 - self.own_late_msgs / self.came_late_msgs)
+
+    @property
+    def sentence(self) -> str:
+        """For the reader; empty where nothing left late."""
+        if self.own:
+            seen = self.quiet.value if self.quiet.value is not None else self.quiet.at_least
+            least = "" if self.quiet.value is not None else "at least "
+            return (
+                f"The generator was late by itself: in quiet time p99 of send delay is {least}{trimmed(seen)} ms, allowed are "
+                f"{trimmed(self.bound_ms)} ms."
+            )
+        if not self.came_late_msgs:
+            return ""
+        held = f"the machine held up {percent(self.machine_share)} of the messages that left more than {trimmed(self.bound_ms)} ms late"
+        if self.own is None:
+            return f"Whether the generator was late by itself cannot be told: too little quiet time; {held}."
+        return f"The generator was on time in quiet time; {held}."
+
+
+def send_lateness(intervals: Sequence[QuietInterval], quiet: Told, bound_ms: float) -> SendLateness:
+    """Send delay against what is allowed. `intervals`: of send delay. `quiet`: its p99 of quiet time (quiet_bounds.figures). The generator answers only for
+    quiet time: what was late there when a span began counts as its own, what a span delayed does not."""
+    bound_ns = bound_ms * NS_PER_MS
+    own = merge([histogram for one in intervals for histogram in (one.quiet, one.censored)])
+    came = merge(one.came for one in intervals)
+    least = quiet.value if quiet.value is not None else quiet.at_least
+    is_own: bool | None = None
+    if least > bound_ms:
+        is_own = True
+    elif quiet.value is not None or (quiet.at_most is not None and quiet.at_most <= bound_ms):
+        is_own = False
+    return SendLateness(
+        own=is_own,
+        came_late_msgs=_above(came, bound_ns) + sum(one.came_beyond for one in intervals),
+        own_late_msgs=_above(own, bound_ns) + sum(one.beyond for one in intervals),
+        bound_ms=bound_ms,
+        quiet=quiet,
+    )
+
+
+def _above(histogram: Histogram, bound_ns: float) -> int:
+    return round(histogram.share_above(bound_ns) * histogram.count)

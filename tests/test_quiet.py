@@ -1,0 +1,404 @@
+"""Figures of quiet time: the estimate is Kaplan and Meier's, limits and bounds hold on machines whose truth is known, and words say what may be concluded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from disturbed_machine import (
+    System,
+    histogram,
+    independent,
+    slow_seconds,
+    stalls,
+    thief,
+    told,
+    waves,
+)
+from hypothesis import given
+from hypothesis import strategies as some
+from streamgauge.analysis.histograms import OURS, Histogram, empty, recorded
+from streamgauge.analysis.quiet import QuietInterval, curve
+from streamgauge.analysis.quiet_bounds import RateInterval, Told, estimates, figures, rate
+from streamgauge.analysis.quiet_check import Ages, Attraction, Kind, attraction
+from streamgauge.analysis.quiet_compare import beside
+from streamgauge.analysis.quiet_limits import Block, Estimate, came_blocks, quiet_blocks
+from streamgauge.analysis.quiet_verdict import Word, send_lateness, verdict
+
+INDEPENDENT = Attraction(Kind.independent)
+PERCENTS = {"p50": 50.0, "p99": 99.0, "p99_9": 99.9}
+RATE = 1000
+
+
+def of(values: list[int]) -> Histogram:
+    """A histogram of ns."""
+    return recorded(np.array(values, dtype=np.int64), np.ones(len(values), dtype=np.int64))
+
+
+def naive(ended: list[int], cut: list[int], beyond: int) -> list[tuple[int, float]]:
+    """Kaplan and Meier's estimate message by message: bucket -> share that survives it."""
+    messages = [(bucket, True) for bucket in ended] + [(bucket, False) for bucket in cut]
+    surviving, found = 1.0, []
+    for bucket in sorted(set(ended)):
+        at_risk = beyond + sum(1 for other, _ in messages if other >= bucket)
+        surviving *= 1.0 - sum(1 for other, seen in messages if seen and other == bucket) / at_risk
+        found.append((bucket, surviving))
+    return found
+
+
+LATENCIES = some.lists(some.integers(0, 5_000), max_size=60)
+
+
+@given(LATENCIES, LATENCIES, some.integers(0, 3))
+def test_the_curve_is_that_of_the_messages_one_by_one(ended: list[int], cut: list[int], beyond: int) -> None:
+    found = curve(of(ended), of(cut), beyond)
+    buckets = [[int(OURS.indices_of(np.array([one]))[0]) for one in side] for side in (ended, cut)]
+    expected = naive(buckets[0], buckets[1], beyond)
+    assert found.indices.tolist() == [bucket for bucket, _ in expected]
+    assert found.surviving.tolist() == pytest.approx([share for _, share in expected], abs=1e-12)
+    for percent in (50.0, 90.0, 99.0):
+        reached = [bucket for bucket, share in expected if share <= (1 - percent / 100) * (1 + 1e-9)]
+        value = found.percentile(percent)
+        assert (value is None) == (not reached)
+        if reached:
+            at = np.array([reached[0]])
+            assert value == OURS.lower_ends(at)[0] + OURS.widths(at)[0] - 1
+
+
+@given(some.lists(some.integers(0, 3_600_000_000_000), min_size=1, max_size=300))
+def test_without_censoring_it_is_the_histogram(values: list[int]) -> None:
+    whole = of(values)
+    found = curve(whole, empty())
+    for percent in (1.0, 50.0, 75.0, 99.0, 99.9, 99.99, 100.0):
+        assert found.percentile(percent) == whole.percentile(percent)
+    assert found.mean == pytest.approx(whole.mean)
+    assert found.longest == (whole.max, False)
+    assert found.left == 0.0
+
+
+def test_an_event_counts_before_a_censoring_in_its_bucket() -> None:
+    found = curve(of([100]), of([100]))
+    assert found.at_risk.tolist() == [2]
+    assert found.surviving.tolist() == pytest.approx([0.5])
+    assert found.percentile(50.0) == 100.0
+    assert found.percentile(51.0) is None
+
+
+def test_where_the_curve_ends_figures_are_bounds() -> None:
+    found = curve(of([100, 200]), of([900, 900]))
+    assert found.percentile(99.0) is None
+    assert found.known_ns == 900.0
+    assert found.left == pytest.approx(0.5)
+    assert found.longest == (900.0, True)
+    assert found.mean == pytest.approx((100 + 200 + 900 + 900) / 4)
+    never = curve(of([100, 200]), empty(), beyond=2)
+    assert never.percentile(99.0) is None
+    assert never.known_ns == float(OURS.highest)
+
+
+def test_nothing_seen_is_no_figure() -> None:
+    found = curve(empty(), empty())
+    assert (found.percentile(50.0), found.mean, found.longest) == (None, None, None)
+    assert figures(estimates([]), INDEPENDENT, 0.0, PERCENTS)["p50"].value is None
+    blank = QuietInterval(empty(), empty(), empty(), 0)
+    assert figures(estimates([blank] * 30), INDEPENDENT, 0.5, PERCENTS)["p50"].at_least == 0.0
+
+
+def trials(
+    system: System, share: float, count: int, seconds: int = 40
+) -> list[tuple[list[QuietInterval], float]]:
+    """Of a system on a disturbed machine: intervals, and the share of time that was disturbed."""
+    random = np.random.default_rng(round(100 * share) + seconds)
+    due = np.arange(RATE * seconds) / RATE
+    found = []
+    for _ in range(count):
+        spans = thief(random, seconds, share)
+        disturbed = float(np.clip(spans.end, 0, seconds).sum() - np.clip(spans.begin, 0, seconds).sum())
+        found.append((told(due, system.draw(random, due), spans), disturbed / seconds))
+    return found
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_what_is_cut_counts(share: float) -> None:
+    """Leaving the cut messages out makes the tail look better than it is, taking all as they came makes it look worse; the estimate does neither."""
+    system = stalls(every_s=0.5, mean_s=0.010)
+    truth = system.percentile_s(99.0) * 1e9
+    made = [Block(one.quiet, one.censored) for intervals, _ in trials(system, share, 12) for one in intervals]
+    dropped = [Block(one.ended, empty()) for one in made]
+    quiet = Estimate(made).percentile(99.0).value
+    best = Estimate(dropped).percentile(99.0).value
+    assert quiet is not None
+    assert best is not None
+    assert quiet == pytest.approx(truth, rel=0.12)
+    assert best < quiet
+
+
+SYSTEMS = [independent(), stalls(every_s=0.5), slow_seconds(), waves(0.1)]
+COUNT = 40
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_intervals_and_bounds_hold_the_truth(system: System, share: float) -> None:
+    """A gross check; docs/quiet-time.md has the table, of more simulations. Of 40 intervals that hold 95 %, 8 miss once in three thousand times."""
+    wrong = dict.fromkeys(PERCENTS, 0)
+    high, low = dict(wrong), dict(wrong)
+    for intervals, disturbed in trials(system, share, COUNT):
+        for name, one in figures(estimates(intervals), INDEPENDENT, disturbed, PERCENTS).items():
+            truth = system.percentile_s(PERCENTS[name]) * 1e3
+            above, below = one.at_least > truth, one.at_most is not None and one.at_most < truth
+            wrong[name] += one.value is not None and (above or below)
+            high[name] += above
+            low[name] += below
+    assert max(wrong.values()) <= 7, wrong
+    assert max(high.values()) <= 5, high
+    assert max(low.values()) <= 5, low
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
+def test_bounds_hold_when_spans_are_attracted(system: System) -> None:
+    attracted = Attraction(Kind.attracted, 2.0, 50.0, 90.0, 0.001, 200, 8, 0.0004)
+    missed = 0
+    for intervals, disturbed in trials(system, 0.5, 15):
+        for name, one in figures(estimates(intervals), attracted, disturbed, PERCENTS).items():
+            truth = system.percentile_s(PERCENTS[name]) * 1e3
+            assert one.value is None
+            assert "hides" in one.why
+            # The lower bound gives away half of the messages, the upper one takes all that the thief did to the other half.
+            assert one.at_least <= truth
+            missed += one.at_most is not None and one.at_most < truth
+    assert missed == 0
+
+
+def test_bounds_do_not_cross_and_hold_the_sample_itself() -> None:
+    for intervals, disturbed in trials(stalls(), 0.75, 10):
+        for why in (INDEPENDENT, Attraction(Kind.cannot_tell, 2.0, 3.0, 30.0, 0.1, 10, 1, 0.001)):
+            for one in figures(estimates(intervals), why, disturbed).values():
+                assert one.at_most is None or one.at_least <= one.at_most
+                assert one.value is None or one.at_least <= one.value <= (one.at_most or 0.0)
+
+
+def test_hardly_any_quiet_time_is_no_figure() -> None:
+    found = trials(independent(), 0.9, 1)[0][0]
+    one = figures(estimates(found), INDEPENDENT, 0.998, PERCENTS)["p50"]
+    assert one.value is None
+    assert one.why == "Too little quiet time: 0.2 % of the time, 5 % are needed."
+    few = figures(estimates(found[:5]), INDEPENDENT, 0.5, PERCENTS)["p50"]
+    assert few.value is None
+    assert "blocks of time" in few.why
+
+
+def test_one_stall_is_one_observation() -> None:
+    """300 slow messages of one stall say as little about a percentile as one message does; spread over all seconds, they say much."""
+    fast = [1_000_000 + at for at in range(0, 1_000_000, 1000)]
+    slow = [20_000_000 + 10_000 * at for at in range(300)]
+    together = [Block(of(fast + (slow if at == 7 else [])), empty()) for at in range(30)]
+    apart = [Block(of(fast + slow[at::30]), empty()) for at in range(30)]
+    assert Estimate(together).percentile(99.5).shortage != ""
+    found = Estimate(apart).percentile(99.5)
+    assert found.shortage == ""
+    assert found.events > 100
+    assert found.low >= 20_000_000
+
+
+def test_long_trials_take_neighbours_together() -> None:
+    intervals = trials(independent(), 0.05, 1, seconds=250)[0][0]
+    found = Estimate(quiet_blocks(intervals))
+    assert found.filled == 84
+    assert found.curve.events.sum() == sum(one.quiet.count for one in intervals)
+    assert Estimate(came_blocks(intervals)).curve.at_risk[0] == RATE * 250
+
+
+SAMPLES_S = 1000
+"""Moments of quiet time that are looked at in a second."""
+
+
+def ages(
+    random: np.random.Generator, quiet: float, begin: float, begins: int, seconds: int = 20, run: int = 3
+) -> Ages:
+    """What is old stays old for `run` moments."""
+    old = run * random.poisson(quiet * SAMPLES_S / run, seconds)
+    return Ages(2.0, [SAMPLES_S] * seconds, old.tolist(), begins, int(random.binomial(begins, begin)))
+
+
+@pytest.mark.parametrize(
+    ("quiet", "begin", "begins"),
+    [
+        (0.0015, 0.0015, 200),
+        (0.0015, 0.004, 200),
+        (0.002, 0.008, 200),
+        (0.002, 0.012, 600),
+        (0.007, 0.027, 200),
+        (0.0, 0.0, 30),
+        (0.18, 0.21, 1000),
+    ],
+)
+def test_an_independent_thief_is_not_accused(quiet: float, begin: float, begins: int) -> None:
+    random = np.random.default_rng(begins)
+    found = [attraction([ages(random, quiet, begin, begins)]).kind for _ in range(1000)]
+    assert found.count(Kind.attracted) <= 10
+
+
+@pytest.mark.parametrize(("begin", "begins"), [(0.03, 200), (0.04, 200), (0.03, 400)])
+def test_a_thief_that_seeks_out_slowness_is_found(begin: float, begins: int) -> None:
+    random = np.random.default_rng(begins)
+    found = [attraction([ages(random, 0.0004, begin, begins)]).kind for _ in range(1000)]
+    assert found.count(Kind.attracted) >= 950
+    assert found.count(Kind.independent) <= 25
+
+
+def test_several_thresholds_are_one_question() -> None:
+    random = np.random.default_rng(5)
+    accused = 0
+    for _ in range(1000):
+        asked = [ages(random, share, share, 200) for share in (0.17, 0.02, 0.002, 0.0001)]
+        accused += attraction(asked).kind is Kind.attracted
+    assert accused <= 10
+    seen = attraction([ages(random, 0.17, 0.2, 200), Ages(2.0, [1000] * 20, [0] * 19 + [8], 200, 8)])
+    assert seen.kind is Kind.attracted
+    assert seen.threshold_ms == 2.0
+    assert seen.sentence == (
+        "The machine was disturbed just when the system was slow, which hides its slowness: in 8 of 200 times that a disturbance began, a message had been "
+        "under way for more than 2 ms; in quiet time that is so for 0.04 %."
+    )
+
+
+def test_a_single_old_begin_is_not_enough_to_tell() -> None:
+    one = attraction([Ages(2.0, [1000] * 20, [0] * 20, 40, 1)])
+    assert one.kind is Kind.cannot_tell
+    assert one.sentence.startswith(
+        "Whether the machine was disturbed just when the system was slow cannot be told"
+    )
+    assert attraction([]).kind is Kind.independent
+    assert attraction([Ages(2.0, [], [], 0, 0)]).kind is Kind.independent
+    assert attraction([Ages(2.0, [], [], 3, 2)]).kind is Kind.cannot_tell
+
+
+def test_the_rate_of_quiet_time_is_not_lowered_by_disturbance() -> None:
+    random = np.random.default_rng(2)
+    held = 0
+    for _ in range(400):
+        quiet_s = random.uniform(0.3, 0.9, 40)
+        counts = random.poisson(1000 * quiet_s)
+        one = rate(
+            [RateInterval(int(n), s, int(n), 1.0) for n, s in zip(counts, quiet_s, strict=True)], INDEPENDENT
+        )
+        assert one.value is not None
+        assert one.at_most is not None
+        held += one.at_least <= 1000 <= one.at_most
+    assert 0.92 <= held / 400 <= 0.99
+    few = rate([RateInterval(10, 0.01, 600 + at, 1.0) for at in range(20)], INDEPENDENT)
+    assert few.value is None
+    assert 580 < few.at_least < 610
+    assert few.at_most is None
+    assert rate([], INDEPENDENT).at_least == 0.0
+
+
+def judged(**changes: object) -> tuple[Word, str]:
+    asked = {
+        "own_faults": [],
+        "watched": True,
+        "disturbed_share": 0.3,
+        "figures_missing": [],
+        "figures_told": ["p50", "p99"],
+        "attracted": INDEPENDENT,
+    }
+    found = verdict(**{**asked, **changes})  # type: ignore[arg-type]
+    return found.word, found.sentence
+
+
+def test_words_say_what_may_be_concluded() -> None:
+    assert judged() == (
+        Word.disturbed,
+        "30.0 % of the time was disturbed. Figures of quiet time are the system's, with the intervals beside them; those as they came are also the machine's.",
+    )
+    assert judged(figures_missing=["p99.9"])[1].endswith("Of p99.9 only the bounds stand.")
+    assert judged(own_faults=["A message failed."])[0] is Word.invalid
+    assert judged(own_faults=["A message failed."], watched=False)[0] is Word.invalid
+    assert judged(figures_told=[])[0] is Word.bounds_only
+    assert (
+        judged(attracted=Attraction(Kind.attracted, 2.0, 50.0, 90.0, 0.001, 200, 8, 0.0004))[0]
+        is Word.bounds_only
+    )
+    assert judged(disturbed_share=0.005) == (
+        Word.valid,
+        "0.5 % of the time was disturbed. Figures as they came up to p95 are the system's; further up they may be the machine's, and those of quiet time "
+        "stand beside them.",
+    )
+    assert (
+        judged(disturbed_share=0.0)[1]
+        == "0.0 % of the time was disturbed. The figures as they came are the system's."
+    )
+    assert judged(watched=False, disturbed_share=0.0)[1].startswith("Nothing watched")
+
+
+def sent(quiet_ms: list[float], cut_ms: list[float], disturbed_ms: list[float]) -> QuietInterval:
+    """An interval of send delay; who was cut waited for 20 ms."""
+    came = quiet_ms + [20.0] * len(cut_ms) + disturbed_ms
+    quiet, cut, all_ = (histogram(np.array(side) / 1e3) for side in (quiet_ms, cut_ms, came))
+    return QuietInterval(quiet, cut, all_, len(disturbed_ms))
+
+
+def test_the_generator_answers_for_quiet_time_alone() -> None:
+    held_up = [sent([0.05] * 800, [0.02] * 5, [15.0] * 195) for _ in range(20)]
+    p99 = figures(estimates(held_up), INDEPENDENT, 0.2, {"p99": 99.0})["p99"]
+    found = send_lateness(held_up, p99, 1.0)
+    assert found.own is False
+    assert (found.came_late_msgs, found.own_late_msgs) == (4000, 0)
+    assert found.sentence == (
+        "The generator was on time in quiet time; the machine held up 100 % of the messages that left more than 1 ms late."
+    )
+    late = [sent([0.05] * 700 + [3.0] * 100, [2.0] * 5, [15.0] * 195) for _ in range(20)]
+    p99 = figures(estimates(late), INDEPENDENT, 0.2, {"p99": 99.0})["p99"]
+    found = send_lateness(late, p99, 1.0)
+    assert found.own is True
+    assert found.machine_share == pytest.approx(1 - 105 / 300)
+    assert (
+        found.sentence
+        == "The generator was late by itself: in quiet time p99 of send delay is 3 ms, allowed are 1 ms."
+    )
+    p99 = figures(estimates(held_up[:3]), INDEPENDENT, 0.999, {"p99": 99.0})["p99"]
+    assert send_lateness(held_up[:3], p99, 1.0).own is None
+
+
+def test_two_sides_are_compared_by_what_is_known_of_them() -> None:
+    base, other = Told(2.0, 1.9, 2.1), Told(4.0, 3.6, 4.4)
+    found = beside(base, other, 0.1, 0.5)
+    assert found.value == 2.0
+    assert found.differs
+    assert found.sentence == (
+        "2 times as high (95 % interval 1.78 to 2.23); 10 % of the time was disturbed on one side and 50 % on the other"
+    )
+    same = beside(base, Told(2.05, 1.8, 2.3), 0.1, 0.1)
+    assert not same.differs
+    assert same.sentence == "no difference shown (1.02 times as high, 95 % interval 0.892 to 1.16)"
+    bounded = beside(base, Told(None, 6.3, None, "Too little quiet time."), 0.1, 0.1)
+    assert bounded.sentence == "at least 3 times as high"
+    assert bounded.at_most is None
+    less = beside(Told(None, 6.3, None, "Too little quiet time."), base, 0.1, 0.1)
+    assert less.sentence == "at most 0.333 times as high"
+    open_ = beside(
+        Told(None, 1.0, 9.0, "Too little quiet time."),
+        Told(None, 2.0, None, "Too little quiet time."),
+        0.1,
+        0.1,
+    )
+    assert not open_.differs
+    assert open_.sentence == "no difference shown: the bounds allow either side to be higher"
+    assert beside(Told(0.0, 0.0, 0.0), base, 0.0, 0.0).value is None
+
+
+def test_the_interval_of_a_ratio_of_quiet_figures_covers_it() -> None:
+    """Two systems of the same p99, one of them on a disturbed machine."""
+    calm, restless = (trials(stalls(every_s=0.5), share, COUNT) for share in (0.05, 0.5))
+    held = given_ = 0
+    for one, two in zip(calm, restless, strict=True):
+        sides = [
+            figures(estimates(intervals), INDEPENDENT, share, {"p99": 99.0})["p99"]
+            for intervals, share in (one, two)
+        ]
+        found = beside(sides[0], sides[1], one[1], two[1])
+        if found.value is not None:
+            given_ += 1
+            held += not found.differs
+    assert given_ >= COUNT / 2
+    assert held >= 0.85 * given_
