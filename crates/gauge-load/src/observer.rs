@@ -116,6 +116,7 @@ pub struct PhaseLatencies {
     pub end_to_end: Vec<Latency>,
     publish_apart: MaybeApart,
     service_apart: MaybeApart,
+    send_delay_apart: MaybeApart,
     end_to_end_apart: Vec<MaybeApart>,
 }
 
@@ -130,6 +131,7 @@ impl PhaseLatencies {
             end_to_end: (0..subscriptions).map(|_| Latency::new()).collect(),
             publish_apart: None,
             service_apart: None,
+            send_delay_apart: None,
             end_to_end_apart: vec![None; subscriptions],
         }
     }
@@ -139,6 +141,7 @@ impl PhaseLatencies {
         let apart = match (metric, subscription) {
             (Metric::Publish, _) => &self.publish_apart,
             (Metric::Service, _) => &self.service_apart,
+            (Metric::SendDelay, _) => &self.send_delay_apart,
             (Metric::EndToEnd, Some(at)) => &self.end_to_end_apart[at],
             _ => &None,
         };
@@ -146,9 +149,13 @@ impl PhaseLatencies {
     }
 
     fn aparts_mut(&mut self) -> impl Iterator<Item = &mut MaybeApart> {
-        [&mut self.publish_apart, &mut self.service_apart]
-            .into_iter()
-            .chain(&mut self.end_to_end_apart)
+        [
+            &mut self.publish_apart,
+            &mut self.service_apart,
+            &mut self.send_delay_apart,
+        ]
+        .into_iter()
+        .chain(&mut self.end_to_end_apart)
     }
 
     /// Every distribution with its metric and, for end-to-end, its subscription.
@@ -183,6 +190,7 @@ impl PhaseLatencies {
         }
         quiet::add(&mut self.publish_apart, &other.publish_apart);
         quiet::add(&mut self.service_apart, &other.service_apart);
+        quiet::add(&mut self.send_delay_apart, &other.send_delay_apart);
         for (mine, theirs) in self.end_to_end_apart.iter_mut().zip(&other.end_to_end_apart) {
             quiet::add(mine, theirs);
         }
@@ -375,6 +383,10 @@ impl Deciding<'_> {
 }
 
 impl Apartments for Deciding<'_> {
+    fn of_sent(&mut self, due_ns: i64) -> &mut Apart {
+        quiet::made(&mut self.phase(due_ns).send_delay_apart)
+    }
+
     fn of_run(&mut self, due_ns: i64) -> (&mut Apart, &mut Apart) {
         let latencies = self.phase(due_ns);
         (
@@ -548,9 +560,8 @@ impl Observer {
         if run.held_ns > 0 {
             latencies.backpressure.record(run.held_ns, run.messages);
         }
-        if let Some(watch) = &mut self.watch {
-            watch.sent(run.intended_ns, run.sent_ns, run.messages, &mut self.tally.quiet);
-        }
+        let free_ns = run.intended_ns + run.held_ns;
+        self.with_watch(|watch, out| watch.sent(run.intended_ns, free_ns, run.sent_ns, run.messages, out));
     }
 
     /// A batch was acknowledged; `acked_ns` is when the acknowledgement was read.

@@ -193,7 +193,7 @@ proptest! {
         observer.watch(Arc::clone(&board), 0);
         let mut under_way: Vec<Option<(BatchLedger, Vec<Vec<u8>>)>> = vec![None; batches.len()];
         let (mut tallies, mut due) = (Vec::new(), Vec::new());
-        let mut expected = [Parts::default(); 3];
+        let mut expected = [Parts::default(); 4];
         let mut undecided = 0;
         for (now_ns, happens) in script {
             // With room: the lane looks whenever something happens. Else only at its cuts and at the end, with everything undecided.
@@ -216,6 +216,7 @@ proptest! {
                         ledger.push(departure.stamp.sequence, departure.stamp.intended_ns, now_ns, departure.payload_bytes());
                         observer.sent(&departure);
                         due.push(departure.stamp.intended_ns);
+                        expected[3].judge(&windows, departure.stamp.intended_ns, now_ns);
                         messages.push(bytes);
                     }
                     under_way[batch] = Some((ledger, messages));
@@ -247,13 +248,14 @@ proptest! {
         prop_assert!(observer.decide_now(END_NS), "every probe has looked past everything");
         observer.decide_rest();
         tallies.push(observer.swap(Tally::default()));
-        let mut found = [Parts::default(); 3];
+        let mut found = [Parts::default(); 4];
         let (mut sent_msgs, mut sent_left_out_msgs) = (0, 0);
         for tally in &tallies {
             prop_assert!(tally.quiet.is_watched);
             found[0].enter(tally, Metric::Publish, None);
             found[1].enter(tally, Metric::Service, None);
             found[2].enter(tally, Metric::EndToEnd, Some(0));
+            found[3].enter(tally, Metric::SendDelay, None);
             sent_msgs += tally.quiet.sent_msgs;
             sent_left_out_msgs += tally.quiet.sent_left_out_msgs;
             undecided += tally.quiet.undecided_msgs;
@@ -264,11 +266,12 @@ proptest! {
         prop_assert_eq!(sent_left_out_msgs, due.iter().filter(|due_ns| in_span(due_ns)).count() as u64);
         prop_assert_eq!(sent_msgs + sent_left_out_msgs, due.len() as u64);
         // Nothing is lost on the way: all = quiet + censored + left out.
-        for parts in found {
+        for parts in &found[..3] {
             let all = parts.quiet.count + parts.censored.count + parts.left_out;
             prop_assert!(all <= due.len() as u64);
             prop_assert_eq!(all, expected[0].quiet.count + expected[0].censored.count + expected[0].left_out);
         }
+        prop_assert_eq!(found[3].quiet.count + found[3].censored.count + found[3].left_out, due.len() as u64);
     }
 }
 

@@ -439,8 +439,7 @@ impl Collector {
                     (Metric::EndToEnd, Some(at)) => self.samples.end_to_end[at] += count,
                     _ => {}
                 }
-                let has_parts =
-                    is_watched && matches!(metric, Metric::Publish | Metric::Service | Metric::EndToEnd);
+                let has_parts = is_watched && !matches!(metric, Metric::Backpressure);
                 let parts = has_parts.then(|| {
                     let quiet = Part::of(&Apart::quiet(latency, apart), &mut self.serializer);
                     let censored = apart.map(|apart| &apart.censored).filter(|some| !some.is_empty());

@@ -133,15 +133,19 @@ impl QuietCounters {
     }
 }
 
-/// Messages that share the time at which they were due.
+/// Messages that were due and sent at the same times.
 #[derive(Clone, Copy, Debug)]
 struct Due {
     due_ns: i64,
+    /// From when on the generator alone kept them: the due time, and later where the system had no room.
+    free_ns: i64,
     messages: u64,
 }
 
 /// What the decisions go into.
 pub(crate) trait Apartments {
+    /// Of the messages' phase: send delay.
+    fn of_sent(&mut self, due_ns: i64) -> &mut Apart;
     /// Of the messages' phase: publish and service.
     fn of_run(&mut self, due_ns: i64) -> (&mut Apart, &mut Apart);
     /// Of the messages' phase: end-to-end.
@@ -181,10 +185,15 @@ impl Watch {
     }
 
     #[inline]
-    pub fn sent(&mut self, due_ns: i64, sent_ns: i64, messages: u64, out: &mut QuietCounters) {
+    pub fn sent(&mut self, due_ns: i64, free_ns: i64, sent_ns: i64, messages: u64, out: &mut impl Apartments) {
         self.under_way.begin(due_ns, messages as u32);
-        if !self.sent.push(sent_ns, 0, due_ns, Due { due_ns, messages }) {
-            out.sent_left_out_msgs += messages;
+        let due = Due {
+            due_ns,
+            free_ns,
+            messages,
+        };
+        if !self.sent.push(sent_ns, 0, due_ns, due) {
+            give_up_sent(&due, sent_ns, false, out);
         }
     }
 
@@ -250,12 +259,17 @@ impl Watch {
         let (spans, horizon_ns) = (&self.spans, self.horizon_ns);
         self.sent.decide(horizon_ns, |group, runs| {
             let is_clear = spans.is_clear(group.from_ns, group.until_ns);
-            let counters = out.counters();
             for run in runs {
+                let counters = out.counters();
                 if is_clear || !matches!(spans.judge(run.due_ns, run.due_ns), Fate::LeftOut | Fate::Unknown) {
                     counters.sent_msgs += run.messages;
                 } else {
                     counters.sent_left_out_msgs += run.messages;
+                }
+                if !is_clear || group.is_carried {
+                    let (fate, sent_ns) = (spans.judge(run.free_ns, group.answered_ns), group.answered_ns);
+                    out.of_sent(run.due_ns)
+                        .enter(fate, run.free_ns, sent_ns, run.messages, group.is_carried);
                 }
             }
         });
@@ -304,7 +318,12 @@ impl Watch {
 
     /// An interval ends: what is not decided is kept out of its quiet part.
     pub fn carry(&mut self, out: &mut impl Apartments) {
-        self.sent.carry(|_, _| {});
+        self.sent.carry(|group, runs| {
+            for run in runs {
+                let delay_ns = group.answered_ns - run.free_ns;
+                out.of_sent(run.due_ns).excluded.enter(delay_ns, run.messages);
+            }
+        });
         self.acked.carry(|group, runs| {
             for run in runs {
                 let messages = u64::from(run.messages);
@@ -325,8 +344,10 @@ impl Watch {
 
     /// The end: what is still not decided never will be.
     pub fn give_up(&mut self, out: &mut impl Apartments) {
-        self.sent.decide(i64::MAX, |_, runs| {
-            out.counters().sent_left_out_msgs += runs.iter().map(|run| run.messages).sum::<u64>();
+        self.sent.decide(i64::MAX, |group, runs| {
+            for run in runs {
+                give_up_sent(run, group.answered_ns, group.is_carried, out);
+            }
         });
         self.acked.decide(i64::MAX, |group, runs| {
             for run in runs {
@@ -341,6 +362,12 @@ impl Watch {
         });
         self.board.set_oldest_due_ns(self.lane, super::NOTHING_DUE_NS);
     }
+}
+
+fn give_up_sent(run: &Due, sent_ns: i64, is_carried: bool, out: &mut impl Apartments) {
+    out.of_sent(run.due_ns)
+        .enter(Fate::Unknown, run.free_ns, sent_ns, run.messages, is_carried);
+    out.counters().sent_left_out_msgs += run.messages;
 }
 
 fn give_up_run(run: &Run, acked_ns: i64, is_carried: bool, out: &mut impl Apartments) {
