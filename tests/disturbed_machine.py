@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
-from streamgauge.analysis.histograms import Histogram, recorded
+from streamgauge.vocabulary.histograms import Histogram, recorded
 from streamgauge.analysis.quiet import QuietInterval
 
 Values = npt.NDArray[np.float64]

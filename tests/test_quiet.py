@@ -16,7 +16,7 @@ from disturbed_machine import (
 )
 from hypothesis import given
 from hypothesis import strategies as some
-from streamgauge.analysis.histograms import OURS, Histogram, empty, recorded
+from streamgauge.vocabulary.histograms import OURS, Histogram, empty, recorded
 from streamgauge.analysis.quiet import QuietInterval, curve
 from streamgauge.analysis.quiet_bounds import RateInterval, Told, estimates, figures, rate
 from streamgauge.analysis.quiet_check import Ages, Attraction, Kind, attraction

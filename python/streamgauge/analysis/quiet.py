@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from streamgauge.analysis.histograms import Histogram, HistogramError, Layout, Whole
+from streamgauge.vocabulary.histograms import Histogram, HistogramError, Layout, Whole
 
 Values = npt.NDArray[np.float64]
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamgauge.analysis.histograms import merge, recorded
-from streamgauge.analysis.percentiles import NS_PER_MS, PERCENTS
+from streamgauge.vocabulary.histograms import merge, recorded
+from streamgauge.model.percentiles import NS_PER_MS, PERCENTS
 from streamgauge.analysis.quiet import QuietInterval
 from streamgauge.analysis.quiet_check import Attraction, Kind
 from streamgauge.analysis.quiet_limits import (
@@ -30,7 +30,7 @@ from streamgauge.analysis.quiet_limits import (
     spread_over_blocks,
     student,
 )
-from streamgauge.model.format import percent as percent_text
+from streamgauge.vocabulary.format import percent as percent_text
 
 QUIET_SHARE_MIN = 0.05
 """With less of the time quiet, recovery may never be over (with 0.2 % left, a p50 was 37 % too high)."""

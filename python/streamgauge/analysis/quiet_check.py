@@ -25,7 +25,7 @@ from scipy import special
 
 from streamgauge.analysis.estimates import holm
 from streamgauge.analysis.quiet import Values
-from streamgauge.model.format import plural, trimmed
+from streamgauge.vocabulary.format import plural, trimmed
 
 CHANCE_MAX = 0.05
 """So probable at most must so many old begins be if spans begin whenever they like, over all thresholds (Holm 1979)."""

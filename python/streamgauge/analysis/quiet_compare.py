@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 from streamgauge.analysis.quiet_bounds import Told
-from streamgauge.model.format import percent, trimmed
+from streamgauge.vocabulary.format import percent, trimmed
 
 SHARES_APART = 0.10
 """Disturbed shares that differ by more are said."""

@@ -27,7 +27,7 @@ import numpy as np
 from scipy import special
 
 from streamgauge.analysis.estimates import CONFIDENCE
-from streamgauge.analysis.histograms import Histogram, empty, merge
+from streamgauge.vocabulary.histograms import Histogram, empty, merge
 from streamgauge.analysis.quiet import Curve, QuietInterval, Values, curve
 
 ONE_SIDED = (1.0 - CONFIDENCE) / 2.0

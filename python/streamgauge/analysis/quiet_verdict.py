@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from streamgauge.analysis.histograms import Histogram, merge
-from streamgauge.analysis.percentiles import NS_PER_MS
+from streamgauge.vocabulary.histograms import Histogram, merge
+from streamgauge.model.percentiles import NS_PER_MS
 from streamgauge.analysis.quiet import QuietInterval
 from streamgauge.analysis.quiet_bounds import Told
 from streamgauge.analysis.quiet_check import Attraction, Kind
-from streamgauge.model.format import joined, percent, trimmed
+from streamgauge.vocabulary.format import joined, percent, trimmed
 
 DISTURBED_SHARE_MAX = 0.01
 """Up to this share of disturbed time the figures as they came stand: a quiet machine has 0.3 to 0.8 %."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from streamgauge.model.messages import ProbesStatus
 from streamgauge.model.result import Durability, OnOff, Phase
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_machine import Lane, SystemMetric
@@ -62,6 +63,8 @@ class RawTrial:
     """When the schedule began, for what logs tell."""
     fatal: list[str] = field(default_factory=list)
     """Become reasons of invalidity."""
+    cpu_probes: ProbesStatus | None = None
+    """How the workers look for disturbance; None where they do not."""
     untold: dict[str, str] = field(default_factory=dict)
     """Figures that the workers cannot tell, and why."""
 
@@ -102,6 +105,7 @@ def raw_trial(context: TrialContext, directory: Path) -> RawTrial:
         probes=context.probes,
         lanes=context.lanes,
         cannot=context.cannot,
+        cpu_probes=context.cpu_probes,
         untold=context.untold,
         system_metrics=context.system_metrics,
         cores=context.cores,

@@ -6,7 +6,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamgauge.model.messages import Counters, IntervalsPage, Readiness, SubscriptionCounters, TrialStatus
+from streamgauge.model.messages import (
+    Counters,
+    IntervalsPage,
+    ProbesStatus,
+    Readiness,
+    SubscriptionCounters,
+    TrialStatus,
+)
 
 ORDER = ("failed", "aborted", "preparing", "ready", "running", "draining", "finished")
 """The state of the whole is the first of these that a worker is in."""
@@ -41,12 +48,29 @@ def merge_status(statuses: Sequence[tuple[str, TrialStatus]]) -> TrialStatus:
                 proven=sum(one.proven for one in ready),
             ),
             "cannot": list(dict.fromkeys(text for _, status in statuses for text in status.cannot)),
+            "probes": merge_probes(statuses),
             "lanes": [
                 lane.model_copy(update={"worker": worker})
                 for worker, status in statuses
                 for lane in status.lanes
             ],
         }
+    )
+
+
+def merge_probes(statuses: Sequence[tuple[str, TrialStatus]]) -> ProbesStatus | None:
+    """What all of them can see: one that sees nothing leaves its share of the messages in the dark."""
+    found = [(name, status.probes) for name, status in statuses if status.probes is not None]
+    if not found:
+        return None
+    why_not = [f"{name}: {probes.why_not}" for name, probes in found if probes.why_not]
+    return ProbesStatus(
+        cpus=sorted({cpu for _, probes in found for cpu in probes.cpus}),
+        is_on=len(found) == len(statuses) and all(probes.is_on for _, probes in found),
+        why_not=why_not[0] if why_not else None,
+        scheduling=found[0][1].scheduling,
+        cpu_s=sum(probes.cpu_s for _, probes in found),
+        cpu_share=max(probes.cpu_share for _, probes in found),
     )
 
 

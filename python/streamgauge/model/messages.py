@@ -17,6 +17,9 @@ WINDOWS_MAX = 100
 """Of an interval; a worker lists no more than 50."""
 SECONDS_MAX = 1e8
 """Three years: no trial is longer."""
+OLDER_MS = (0.5, 1.0, 2.0, 5.0)
+"""Ages of the oldest message under way that a worker tells apart."""
+AGES_MAX = 16
 Index = Annotated[int, Field(ge=0, le=INDEX_MAX)]
 Moment = Annotated[float, Field(ge=-SECONDS_MAX, le=SECONDS_MAX, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=-(1 << 53), le=1 << 53)]
@@ -61,6 +64,19 @@ class LaneStatus(Message):
     """Whose it is, where there are several workers."""
 
 
+class ProbesStatus(Message):
+    """How a worker looks for disturbance."""
+
+    cpus: list[Index] = Field(default_factory=list)
+    is_on: bool = False
+    why_not: str | None = None
+    """Why it does not, and what to grant: a sentence."""
+    scheduling: str | None = None
+    cpu_s: Span = 0.0
+    cpu_share: Span = 0.0
+    """Of one CPU each."""
+
+
 class TrialStatus(Message):
     """GET /v1/trials/{id}."""
 
@@ -78,7 +94,7 @@ class TrialStatus(Message):
     untold: dict[str, str] = Field(default_factory=dict)
     """Figures that workers which are not ours cannot tell, by their names in result.json, and why."""
     lanes: list[LaneStatus] = Field(default_factory=list)
-    probes: dict[str, Any] | None = None
+    probes: ProbesStatus | None = None
     """How the worker looks for disturbance; None before it is ready, or where it does not."""
 
     @property
@@ -115,6 +131,36 @@ class LatencyEntry(Message):
     left_out: Count | None = None
 
 
+class CpuWindow(Message):
+    """A CPU was not to be had. Times on the schedule's axis."""
+
+    cpu: Index
+    from_s: Moment
+    to_s: Moment
+    late_s: Span
+    recovered_s: Moment
+    cause: str
+    steal_s: Span = 0.0
+    waited_s: Span = 0.0
+    softirq_s: Span = 0.0
+
+
+class Unlisted(Message):
+    """The windows of an interval that are not listed."""
+
+    windows: Count = 0
+    length_s: Span = 0.0
+
+
+class Begins(Message):
+    """How old the oldest message under way was, over quiet time and where disturbed spans began: counts, by the ages of `OLDER_MS`."""
+
+    quiet_samples: Count = 0
+    quiet_older: list[Count] = Field(default_factory=lambda: [0] * len(OLDER_MS), max_length=AGES_MAX)
+    begins: Count = 0
+    begins_older: list[Count] = Field(default_factory=lambda: [0] * len(OLDER_MS), max_length=AGES_MAX)
+
+
 class Disturbance(Message):
     """How disturbed an interval was. Without probes only the steal account is known."""
 
@@ -124,10 +170,11 @@ class Disturbance(Message):
     quiet_acked_msgs: Count | None = None
     quiet_received_msgs: list[Count] | None = None
     undecided_msgs: Count | None = None
-    windows: list[dict[str, Any]] = Field(default_factory=list, max_length=WINDOWS_MAX)
-    unlisted: dict[str, Any] = Field(default_factory=dict)
-    attraction: dict[str, Any] = Field(default_factory=dict)
+    windows: list[CpuWindow] = Field(default_factory=list, max_length=WINDOWS_MAX)
+    unlisted: Unlisted = Unlisted()
+    attraction: Begins = Begins()
     steal_s: list[Span] = Field(default_factory=list)
+    """Of each CPU that is watched."""
     probes_cpu_s: Span = 0.0
 
 

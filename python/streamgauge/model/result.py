@@ -27,6 +27,7 @@ from pydantic import Field
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Headline, Latency, Model, UnixMs
 from streamgauge.model.result_machine import Cpu, Lane, Limits, Process, Share, SystemMetric, Thread
+from streamgauge.model.result_quiet import QuietTime, Word
 from streamgauge.model.result_reasons import Bottleneck, Pattern, Tail
 from streamgauge.model.result_special import CatchUp, Faults, Search, WarmUpResult
 from streamgauge.model.result_told import Host, ProbeOfMachine
@@ -95,11 +96,22 @@ class Audit(Model):
 class Validity(Model):
     """May the figures be believed? One sentence per reason; warnings do not invalidate."""
 
+    word: Word | None = None
+    """valid; disturbed: the figures of quiet time stand; bounds only: no figure stands, its bounds do; invalid. None in results of before quiet time was
+    looked at: use `called`."""
+    conclusion: str = ""
+    """What may be concluded, a sentence or two."""
     valid: bool
+    """Whether figures stand: those as they came, or those of quiet time."""
     reasons: list[str] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
     disturbed: bool = False
-    """Invalid, and the generator alone is to blame: what else the machine did was in its way."""
+    """No figure stands because of what else the machine did: it is worth being done again."""
+
+    @property
+    def called(self) -> Word:
+        """The word."""
+        return self.word or ("valid" if self.valid else "invalid")
 
 
 class Steadiness(Model):
@@ -204,6 +216,8 @@ class TrialResult(Model):
     audit: Audit
     validity: Validity
     steadiness: Steadiness
+    quiet: QuietTime | None = None
+    """How disturbed the machine was, and the figures of quiet time; None for results of before, and where workers do not tell."""
     cpu: Cpu
     processes: list[Process] = Field(default_factory=list)
     system_metrics: list[SystemMetric] = Field(default_factory=list)

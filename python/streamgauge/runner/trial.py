@@ -671,7 +671,11 @@ class TrialRunner:
     def _learn(self, status: TrialStatus) -> None:
         lanes = [self._lane(lane) for lane in status.lanes]
         self._record.update(
-            client=status.client, cannot=list(status.cannot), untold=dict(status.untold), lanes=lanes
+            client=status.client,
+            cannot=list(status.cannot),
+            untold=dict(status.untold),
+            lanes=lanes,
+            cpu_probes=status.probes,
         )
 
     def _lanes(self, told: Any) -> list[Lane]:

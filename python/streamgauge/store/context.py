@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from streamgauge.model.messages import Moment
+from streamgauge.model.messages import Moment, ProbesStatus
 from streamgauge.model.result import Durability, OnOff, Phase
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Model, UnixMs
@@ -91,6 +91,8 @@ class TrialContext(Model):
     faults: list[Fault] = Field(default_factory=list)
     finish: Finish | None = None
     probes: list[ProbeOfMachine] = Field(default_factory=list)
+    cpu_probes: ProbesStatus | None = None
+    """How the workers look for disturbance; None where they do not."""
     lanes: list[Lane] = Field(default_factory=list)
     cannot: list[str] = Field(default_factory=list)
     untold: dict[str, str] = Field(default_factory=dict)

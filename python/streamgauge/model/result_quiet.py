@@ -1,0 +1,76 @@
+"""Quiet time in a result: how disturbed the machine was, and what the system did while nobody took a CPU away (docs/quiet-time.md)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from streamgauge.model.result_base import Model
+
+Word = Literal["valid", "disturbed", "bounds only", "invalid"]
+"""What a trial is worth."""
+
+
+class Bounded(Model):
+    """A figure with its 95 % interval, or the bounds between which it lies."""
+
+    value: float | None = None
+    """None where only the bounds stand."""
+    at_least: float = 0.0
+    at_most: float | None = None
+    """None where there is no upper bound."""
+    why: str = ""
+    """Why there is no value."""
+
+
+class QuietLatency(Model):
+    """Percentiles of quiet time in ms, and how many messages they rest on."""
+
+    p50: Bounded
+    p75: Bounded
+    p90: Bounded
+    p95: Bounded
+    p99: Bounded
+    p99_9: Bounded
+    p99_99: Bounded
+    quiet_msgs: int = 0
+    """Due in quiet time and answered before the next disturbance."""
+    censored_msgs: int = 0
+    """Due in quiet time and under way when a disturbance began."""
+    left_out_msgs: int = 0
+    """Due in disturbed time."""
+
+
+class QuietTime(Model):
+    """How disturbed the measured phase was, and the figures of the rest of it."""
+
+    watched: bool
+    """Whether probes watched every CPU of the workers."""
+    why_not: str | None = None
+    """Why not, and what to grant."""
+    seconds: float = 0.0
+    """Of the measured phase, the mean over workers."""
+    quiet_s: float | None = None
+    disturbed_share: float | None = None
+    windows: int = 0
+    """How often a CPU was not to be had."""
+    longest_ms: float | None = None
+    windows_s_by_cause: dict[str, float] = Field(default_factory=dict)
+    """host, real-time, softirq, unknown: for how long."""
+    steal_s: float | None = None
+    """What the host took by the kernel's account, all CPUs together."""
+    probes_cpu_share: float | None = None
+    """What the probes cost: of one CPU, each."""
+    attraction: Literal["independent", "attracted", "cannot tell"] | None = None
+    """Whether disturbances began whenever they liked, or just when the system was slow."""
+    why: str = ""
+    """Why quiet time as a whole gives no figures; empty where it does."""
+    publish_ms: QuietLatency | None = None
+    service_ms: QuietLatency | None = None
+    send_delay_ms: QuietLatency | None = None
+    end_to_end_ms: QuietLatency | None = None
+    end_to_end_by_subscription_ms: dict[str, QuietLatency] = Field(default_factory=dict)
+    publish_rate_msgs_s: Bounded | None = None
+    """Per second of quiet time; only where the system was at its most, as a schedule sets the rate itself."""
+    consume_rate_msgs_s: Bounded | None = None
