@@ -17,8 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamgauge.vocabulary.histograms import merge, recorded
-from streamgauge.model.percentiles import NS_PER_MS, PERCENTS
 from streamgauge.analysis.quiet import QuietInterval
 from streamgauge.analysis.quiet_check import Attraction, Kind
 from streamgauge.analysis.quiet_limits import (
@@ -30,7 +28,9 @@ from streamgauge.analysis.quiet_limits import (
     spread_over_blocks,
     student,
 )
+from streamgauge.model.percentiles import NS_PER_MS, PERCENTS
 from streamgauge.vocabulary.format import percent as percent_text
+from streamgauge.vocabulary.histograms import merge, recorded
 
 QUIET_SHARE_MIN = 0.05
 """With less of the time quiet, recovery may never be over (with 0.2 % left, a p50 was 37 % too high)."""
@@ -101,14 +101,15 @@ def fastest_blocks(intervals: Sequence[QuietInterval]) -> list[Block]:
 
 def _told(given: Estimates, percent: float, why_none: str) -> Told:
     found = given.quiet.percentile(percent)
-    if not why_none and not found.shortage and found.value is not None and found.high is not None:
+    high = given.came.percentile(percent).high
+    if not why_none and not found.shortage and found.value is not None:
+        high = found.high if found.high is not None else high
         return Told(
             found.value / NS_PER_MS,
-            found.low / NS_PER_MS,
-            found.high / NS_PER_MS,
+            min(found.low, found.value) / NS_PER_MS,
+            None if high is None else max(high, found.value) / NS_PER_MS,
             events=found.events,
         )
-    high = given.came.percentile(percent).high
     least = given.fastest.percentile(percent).low
     if not why_none and (high is None or found.low <= high):
         least = max(least, found.low)

@@ -9,15 +9,18 @@ from dataclasses import dataclass, field
 
 from streamgauge.analysis.intervals import Intervals, Row, Window, total, total_s
 from streamgauge.analysis.quiet import QuietInterval
-from streamgauge.analysis.quiet_bounds import Told, distrust, estimates, figures, rate
 from streamgauge.analysis.quiet_bounds import RateInterval as QuietCount
+from streamgauge.analysis.quiet_bounds import Told, distrust, estimates, figures, rate
 from streamgauge.analysis.quiet_check import Ages, Attraction, attraction
 from streamgauge.model.messages import OLDER_MS, CpuWindow, Disturbance, ProbesStatus
+from streamgauge.model.percentiles import NS_PER_MS
 from streamgauge.model.result_quiet import Bounded, QuietLatency, QuietTime
 from streamgauge.vocabulary.histograms import Histogram, decode, empty, merge
 from streamgauge.vocabulary.phases import MEASURE
 
 METRICS = ("publish", "service", "send_delay", "end_to_end")
+MEAN_LEFT_MAX = 1e-4
+"""Up to this share of messages that lasted longer than is known a mean is given."""
 HEADLINE_METRICS = ("publish", "end_to_end")
 """The ones whose rows count what lies beyond the histograms' range."""
 
@@ -51,18 +54,19 @@ def quiet_time(
     stolen = sum(sum(one.steal_s) for _, one in seen) if seen else None
     if not seen or any(row["quiet_s"] is None for row, _ in seen):
         why_not = probes.why_not if probes is not None else None
-        return Quiet(
-            QuietTime(watched=False, why_not=why_not, steal_s=stolen), attraction([])
-        )
+        return Quiet(QuietTime(watched=False, why_not=why_not, steal_s=stolen), attraction([]))
     attracted = attraction(_ages(seen))
     seconds, quiet_s = total_s(counters, "duration_s"), total_s(counters, "quiet_s")
     workers = len({row["worker"] for row in counters})
     share = 1.0 - quiet_s / seconds if seconds else 0.0
     axis = sorted({int(row["interval"]) for row in counters})
     of_metric = {metric: _intervals(intervals, metric, axis) for metric in METRICS}
-    told = {metric: figures(estimates(of_metric[metric]), attracted, share) for metric in METRICS}
-    by_subscription = {name: _intervals(intervals, "end_to_end", axis, name) for name in intervals.subscriptions()}
-    windows = [window for _, one in seen for window in one.windows]
+    of_subscription = {
+        name: _intervals(intervals, "end_to_end", axis, name) for name in intervals.subscriptions()
+    }
+    sky = _Sky(attracted, share)
+    estimated = {metric: sky.estimate(one) for metric, one in of_metric.items()}
+    windows = [one for _, disturbance in seen for one in disturbance.windows]
     found = QuietTime(
         watched=True,
         seconds=seconds / workers,
@@ -75,10 +79,8 @@ def quiet_time(
         probes_cpu_share=_cost(seen, seconds, probes),
         attraction=attracted.kind.value,
         why=distrust(attracted, share),
-        **{f"{metric}_ms": _latency(of_metric[metric], told[metric]) for metric in METRICS},
-        end_to_end_by_subscription_ms={
-            name: _latency(one, figures(estimates(one), attracted, share)) for name, one in by_subscription.items()
-        },
+        **{f"{metric}_ms": found for metric, (found, _) in estimated.items()},
+        end_to_end_by_subscription_ms={name: sky.estimate(one)[0] for name, one in of_subscription.items()},
         publish_rate_msgs_s=_rate(counters, "acked_msgs", "quiet_acked_msgs", counters, attracted)
         if at_its_most
         else None,
@@ -92,7 +94,31 @@ def quiet_time(
         if at_its_most
         else None,
     )
-    return Quiet(found, attracted, of_metric, told)
+    return Quiet(found, attracted, of_metric, {metric: told for metric, (_, told) in estimated.items()})
+
+
+@dataclass(frozen=True)
+class _Sky:
+    """What all figures of a phase were measured under."""
+
+    attracted: Attraction
+    disturbed_share: float
+
+    def estimate(self, intervals: Sequence[QuietInterval]) -> tuple[QuietLatency, dict[str, Told]]:
+        """The figures of one metric."""
+        found = estimates(intervals)
+        told = figures(found, self.attracted, self.disturbed_share)
+        curve, why = found.quiet.curve, distrust(self.attracted, self.disturbed_share)
+        # Where the slowest were cut, the mean is that and more.
+        mean = curve.mean if not why and curve.left <= MEAN_LEFT_MAX else None
+        latency = QuietLatency(
+            mean=Bounded(value=None if mean is None else mean / NS_PER_MS, why=why),
+            quiet_msgs=sum(one.quiet.count for one in intervals),
+            censored_msgs=sum(one.censored.count for one in intervals),
+            left_out_msgs=sum(one.left_out for one in intervals),
+            **{name: bounded(one) for name, one in told.items()},
+        )
+        return latency, told
 
 
 def _disturbance(row: Row) -> Disturbance:
@@ -143,15 +169,6 @@ def _merged(rows: Iterable[Row], column: str) -> Histogram:
     return merge(found) if found else empty()
 
 
-def _latency(intervals: Sequence[QuietInterval], told: dict[str, Told]) -> QuietLatency:
-    return QuietLatency(
-        quiet_msgs=sum(one.quiet.count for one in intervals),
-        censored_msgs=sum(one.censored.count for one in intervals),
-        left_out_msgs=sum(one.left_out for one in intervals),
-        **{name: bounded(one) for name, one in told.items()},
-    )
-
-
 def bounded(told: Told) -> Bounded:
     """As a result keeps it: a bound that is infinite is none."""
     high = told.at_most if told.at_most is not None and math.isfinite(told.at_most) else None
@@ -191,7 +208,9 @@ def _by_cause(windows: Iterable[CpuWindow]) -> dict[str, float]:
     return dict(sorted(sums.items()))
 
 
-def _cost(seen: Sequence[tuple[Row, Disturbance]], seconds: float, probes: ProbesStatus | None) -> float | None:
+def _cost(
+    seen: Sequence[tuple[Row, Disturbance]], seconds: float, probes: ProbesStatus | None
+) -> float | None:
     if probes is None or not probes.cpus or not seconds:
         return None
     return sum(one.probes_cpu_s for _, one in seen) / (seconds * len(probes.cpus))
