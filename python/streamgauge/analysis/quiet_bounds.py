@@ -13,7 +13,7 @@ Manski, C. F. (1990), Nonparametric bounds on treatment effects, American Econom
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -74,7 +74,24 @@ def figures(
 ) -> dict[str, Told]:
     """Name -> percentile, in ms. `disturbed_share`: of the phase's time."""
     why_none = distrust(attracted, disturbed_share)
-    return {name: _told(found, percent, why_none) for name, percent in percents.items()}
+    return _in_order({name: _told(found, percent, why_none) for name, percent in percents.items()})
+
+
+def _in_order(told: dict[str, Told]) -> dict[str, Told]:
+    """What bounds a percentile bounds those beside it: a higher one from below, a lower one from above."""
+    ordered: dict[str, Told] = {}
+    least = 0.0
+    for name, one in told.items():
+        least = max(least, one.at_least)
+        ordered[name] = replace(one, at_least=least if one.value is None else min(least, one.value))
+    most: float | None = None
+    for name, one in reversed(list(ordered.items())):
+        known = [bound for bound in (most, one.at_most) if bound is not None]
+        most = min(known, default=None)
+        ordered[name] = replace(
+            one, at_most=most if most is None or one.value is None else max(most, one.value)
+        )
+    return ordered
 
 
 def distrust(attracted: Attraction, disturbed_share: float) -> str:

@@ -126,7 +126,12 @@ class Estimate:
         found, trust = self.curve, self._trust
         if not len(found.indices):
             return Limits(
-                None, found.known_ns if self.filled >= BLOCKS_MIN else 0.0, None, 0.0, self.filled, self.filled
+                None,
+                found.known_ns if self.filled >= BLOCKS_MIN else 0.0,
+                None,
+                0.0,
+                self.filled,
+                self.filled,
             )
         share = 1.0 - percent / 100.0
         at = found.position(percent)

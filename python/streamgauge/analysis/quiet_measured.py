@@ -48,7 +48,7 @@ def quiet_time(
     """None where the workers tell nothing of disturbance. `at_its_most`: the system, not the schedule, sets the rate. Raises ValueError for what no worker
     tells."""
     counters = [row for row in intervals.counters() if window.holds(row)]
-    seen = [(row, _disturbance(row)) for row in counters if row["disturbance"]]
+    seen = [(row, disturbance_of(row)) for row in counters if row["disturbance"]]
     if not seen and probes is None:
         return None
     stolen = sum(sum(one.steal_s) for _, one in seen) if seen else None
@@ -121,7 +121,8 @@ class _Sky:
         return latency, told
 
 
-def _disturbance(row: Row) -> Disturbance:
+def disturbance_of(row: Row) -> Disturbance:
+    """What a row of counters tells of it. Raises ValueError for what no worker tells."""
     return Disturbance.model_validate_json(row["disturbance"])
 
 

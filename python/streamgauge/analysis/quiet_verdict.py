@@ -11,11 +11,10 @@ from streamgauge.analysis.quiet import QuietInterval
 from streamgauge.analysis.quiet_bounds import Told
 from streamgauge.analysis.quiet_check import Attraction, Kind
 from streamgauge.model.percentiles import NS_PER_MS
+from streamgauge.vocabulary.bounds import DISTURBED_SHARE_MAX
 from streamgauge.vocabulary.format import joined, percent, trimmed
 from streamgauge.vocabulary.histograms import Histogram, merge
 
-DISTURBED_SHARE_MAX = 0.01
-"""Up to this share of disturbed time the figures as they came stand: a quiet machine has 0.3 to 0.8 %."""
 TOUCHED = 0.1
 """A percentile is moved by disturbance where this part of what lies above it may be of disturbed time."""
 

@@ -16,7 +16,6 @@ from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
 from streamgauge.analysis.quiet_check import Attraction, Kind
 from streamgauge.analysis.quiet_measured import Quiet
 from streamgauge.analysis.quiet_verdict import (
-    DISTURBED_SHARE_MAX,
     SendLateness,
     Verdict,
     Word,
@@ -30,6 +29,7 @@ from streamgauge.model.result_machine import Cpu, Lane, Share
 from streamgauge.model.result_special import Search
 from streamgauge.vocabulary.bounds import (
     ACHIEVED_SHARE_MIN,
+    DISTURBED_SHARE_MAX,
     LANE_BUSY_SHARE_MAX,
     SEND_DELAY_MS_FLOOR,
     SEND_DELAY_SHARE_MAX,

@@ -61,6 +61,8 @@ class Workload:
     payload_file: str | None
     drain_s: float
     lanes: Mapping[str, Any]
+    quiet_limit: float = 3.0
+    """So many times as long as asked for the measured phase may last, until as much of it was quiet as was asked for."""
     warmup_auto: bool = False
     """The warm-up ends as soon as the load is steady."""
     search: SearchAsked | None = None
