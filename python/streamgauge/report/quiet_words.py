@@ -29,21 +29,30 @@ def _bounds(cell: Cell, name: str, percentile: str) -> list[Bounded]:
     ]
 
 
-def lower_bound_ms(cell: Cell, name: str, percentile: str) -> float | None:
-    """What a latency is at least, that has no figure; None where nothing is known."""
-    return min((one.at_least for one in _bounds(cell, name, percentile) if one.at_least > 0), default=None)
-
-
-def at_least(cell: Cell, name: str, percentile: str) -> str:
-    """The bounds of a latency that has no figure, as `0.5 to 2.1` or `at least 0.5`; empty where there are none."""
+def bounds_ms(cell: Cell, name: str, percentile: str) -> tuple[float | None, float | None]:
+    """Between what a latency lies that has no figure; None where there is no such bound."""
     found = _bounds(cell, name, percentile)
-    if not found:
-        return ""
-    low = milliseconds(min(one.at_least for one in found))
+    low = min((one.at_least for one in found), default=0.0)
     highs = [one.at_most for one in found if one.at_most is not None]
-    if len(highs) < len(found):
-        return f"at least {low}"
-    return f"{low} to {milliseconds(max(highs))}"
+    return low or None, max(highs) if found and len(highs) == len(found) else None
+
+
+def bounds_text(low: float | None, high: float | None) -> str:
+    """For a table: `0.5\u20132.1`, `\u2265 0.5`, `\u2264 2.1`; empty where nothing is known."""
+    if low is not None and high is not None:
+        return f"{milliseconds(low)}\u2013{milliseconds(high)}"
+    if low is not None:
+        return f"\u2265 {milliseconds(low)}"
+    return "" if high is None else f"\u2264 {milliseconds(high)}"
+
+
+def between(low: float | None, high: float | None) -> str:
+    """For a sentence: `between 0.5 and 2.1 ms`; empty where nothing is known."""
+    if low is not None and high is not None:
+        return f"between {milliseconds(low)} and {milliseconds(high)} ms"
+    if low is not None:
+        return f"at least {milliseconds(low)} ms"
+    return "" if high is None else f"at most {milliseconds(high)} ms"
 
 
 def quiet_sentence(trial: TrialResult) -> str:

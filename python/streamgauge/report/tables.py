@@ -135,8 +135,7 @@ def _figure(cell: Cell, column: Column) -> tuple[str, str]:
     if column.title == "rate msg/s":
         return text, _achieved(cell)
     if middle is None and column.latency is not None:
-        bound = quiet_words.lower_bound_ms(cell, *column.latency)
-        return (text, "") if bound is None else (f"\u2265 {column.show(bound)}", "")
+        return quiet_words.bounds_text(*quiet_words.bounds_ms(cell, *column.latency)) or text, ""
     if middle is None or middle.trials < 2 or not column.group:
         return text, ""
     low, high = (column.show(bound) for bound in middle.bounds)

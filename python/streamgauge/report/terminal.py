@@ -135,8 +135,8 @@ def _latencies(cell: Cell) -> list[str]:
 def _latency(cell: Cell, metric: str, name: str) -> str:
     """The median, or what it is at least."""
     value = cell.median(lambda result: getattr(result.standing_ms(metric), name))
-    low = quiet_words.lower_bound_ms(cell, metric, name) if value is None else None
-    return milliseconds(value) if low is None else f"\u2265{milliseconds(low)}"
+    bounds = quiet_words.bounds_text(*quiet_words.bounds_ms(cell, metric, name)) if value is None else ""
+    return bounds or milliseconds(value)
 
 
 def _print_card(cell: Cell, console: Console) -> None:
@@ -171,8 +171,8 @@ def _print_remarks(results: Sequence[TrialResult], console: Console) -> None:
             grid.add_row(Text("invalid", style=STYLES["bad"]), Text(prefix + reason))
         if trial.validity.called in ("disturbed", "bounds only"):
             told = (
-                quiet_words.quiet_sentence(trial),
                 trial.validity.conclusion,
+                quiet_words.quiet_sentence(trial),
                 quiet_words.as_it_came(trial),
             )
             grid.add_row(

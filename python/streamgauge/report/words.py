@@ -12,7 +12,7 @@ from streamgauge.model.fault import ENDS
 from streamgauge.model.result import Audit, Phase, TrialResult
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_special import CatchUp, Faults, Search
-from streamgauge.report.quiet_words import at_least
+from streamgauge.report.quiet_words import between, bounds_ms
 from streamgauge.vocabulary.bounds import ACHIEVED_SHARE_MIN
 from streamgauge.vocabulary.format import (
     capital,
@@ -331,9 +331,9 @@ def headline(cell: Cell) -> str:
     achieved = cell.median(lambda result: result.publish_rate_msgs_s)
     who = f"{system_name(trial)} ({layout(trial)}, {level(trial)})"
     if p99 is None:
-        bound = at_least(cell, f"{trial.headline}_ms", "p99")
+        bound = between(*bounds_ms(cell, f"{trial.headline}_ms", "p99"))
         if bound:
-            return f"{who} took {rate(achieved)} msg/s; its {trial.headline} p99 is {bound} ms, more cannot be told on a machine that was disturbed so much."
+            return f"{who} took {rate(achieved)} msg/s; its {trial.headline} p99 is {bound}, more cannot be told on a machine that was disturbed so much."
         return f"{who} gave no figures."
     sentence = f"{who} took {rate(achieved)} msg/s with a {trial.headline} p99 of {milliseconds(p99)} ms"
     if through is not None:

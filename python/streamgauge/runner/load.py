@@ -22,12 +22,14 @@ from streamgauge.model.result_special import WarmUpResult
 from streamgauge.model.workload import Workload
 from streamgauge.runner.interrupts import Interrupts
 from streamgauge.runner.observer import Observer, Snapshot
+from streamgauge.runner.pace import Pace
 from streamgauge.runner.phases import PhaseLog
 from streamgauge.runner.request import LEASE_S, quiet_stop_s, stop_s
 from streamgauge.runner.warm_up import WarmUp
 from streamgauge.vocabulary.bounds import DISTURBED_SHARE_MAX
 from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 from streamgauge.vocabulary.phases import BUILD, DRAIN, INTERVAL_S, MEASURE, WARM_UP
+from streamgauge.vocabulary.units import format_rate
 
 START_DELAY_S = 0.3
 POLL_S = 0.1
@@ -88,8 +90,9 @@ class Load:
         keep: Callable[[list[dict[str, Any]]], None],
         learn_warm_up: Callable[[Workload, WarmUpResult], None],
         quiet: QuietWait | None = None,
+        pace: Pace | None = None,
     ) -> None:
-        """`quiet`: where the schedule was given more time than the workload asks for."""
+        """`quiet`: where the schedule was given more time than the workload asks for. `pace`: where the rate is to be found in the warm-up."""
         self.client = client
         self.trial = trial
         self.workload = workload
@@ -104,6 +107,9 @@ class Load:
         self._keep = keep
         self._learn_warm_up = learn_warm_up
         self._quiet = quiet
+        self._pace = pace
+        self._wanted_msgs_s: float | None = None
+        """A rate to go on with."""
         self._quiet_s = 0.0
         """Of the measured phase, so far."""
         self._heartbeat = Heartbeat(client, trial, LEASE_S)
@@ -194,7 +200,11 @@ class Load:
             ending = self.advance(self.seen_s + INTERVAL_S)
             if ending is not None:
                 return ending
-            steady = not self._warm_up_seen.explanation
+            steady = not self._warm_up_seen.explanation and (self._pace is None or self._pace.found)
+            try:
+                self._follow_pace()
+            except (WorkerLost, WorkerRefused) as error:
+                return Ending("worker", str(error))
             self.say("steady" if steady else self._warm_up_seen.explanation)
         try:
             from_s = self.client.begin_phase(self.trial, MEASURE)
@@ -214,6 +224,16 @@ class Load:
             return Ending("worker", str(error))
         self._learn_warm_up(self.workload, self.warmed_up)
         return self.advance(from_s)
+
+    def _follow_pace(self) -> None:
+        """Goes on at another rate, where it is time for one: what was steady before says nothing then. Raises WorkerLost, WorkerRefused."""
+        wanted, self._wanted_msgs_s = self._wanted_msgs_s, None
+        if wanted is None or self._pace is None:
+            return
+        self._pace.set_rate(self.trial, wanted)
+        self.workload = dataclasses.replace(self.workload, rate_msgs_s=wanted)
+        self._warm_up_seen = WarmUp()
+        self.say(f"going on with {format_rate(wanted)}: about half of the CPU is to be used")
 
     def begin(self, phase: str, limit_s: float, from_s: float) -> None:
         """The phase that begins at a place on the schedule's axis."""
@@ -300,6 +320,8 @@ class Load:
                     self._quiet_s += interval.disturbance.quiet_s or 0.0
                 self.backlogs = {one.name: one.backlog_msgs for one in interval.subscriptions}
                 self._warm_up_seen.add(interval)
+                if self._pace is not None and self.warmed_up is None:
+                    self._wanted_msgs_s = self._pace.after(interval) or self._wanted_msgs_s
                 self._observer.interval(self._snapshot(interval))
         self._next = found.next
         return len(found.intervals)

@@ -35,6 +35,7 @@ from streamgauge.runner.faults import FaultLeg
 from streamgauge.runner.interrupts import Interrupted, Interrupts, OutOfTime
 from streamgauge.runner.load import Ending, EndingKind, Health, Load, QuietWait
 from streamgauge.runner.observer import Observer
+from streamgauge.runner.pace import Pace
 from streamgauge.runner.phases import PhaseLog
 from streamgauge.runner.plan import TrialPlan
 from streamgauge.runner.record import TrialRecord
@@ -114,6 +115,7 @@ class TrialRunner:
         """The plan's, at the rate that was found where one was to be found."""
         self._waits_for_quiet = False
         """Whether the schedule was given more time than the workload asks for."""
+        self._pace: Pace | None = None
         self._disk_looked_s = 0.0
         self.input_error = False
         """Whether the trial failed because of what was asked, and not because of the system."""
@@ -390,7 +392,11 @@ class TrialRunner:
         """The load and what follows it as long as the worker lives."""
         assert self._worker is not None
         assert self._running is not None
-        worker = self._worker
+        worker, workload = self._worker, self._workload
+        if workload.pace_share is not None and workload.rate_msgs_s is not None and workload.warmup_auto:
+            self._pace = Pace(
+                workload.pace_share, workload.rate_msgs_s, machine.cores(), worker.only.set_rate
+            )
         self._load = Load(
             client=worker.client,
             trial=trial,
@@ -401,6 +407,7 @@ class TrialRunner:
             health=Health(self._worker_problem, self._system_problem, self._disk_problem),
             keep=lambda intervals: self._directory.append_intervals(worker.name, intervals),
             learn_warm_up=self._warmed_up,
+            pace=self._pace,
             quiet=QuietWait(self._measured_for, self._watched_cpus()) if self._waits_for_quiet else None,
         )
         leg = self._backlog_leg(self._load)
@@ -453,6 +460,8 @@ class TrialRunner:
     def _warmed_up(self, workload: Workload, found: WarmUpResult) -> None:
         """The warm-up is over whose length was not fixed."""
         self._workload = workload
+        if self._pace is not None:
+            self._record.update(rate_msgs_s=workload.rate_msgs_s, workload=workload.result())
         self._record.update(warm_up=found, measure_from_s=workload.warmup_s, measure_until_s=stop_s(workload))
         if not found.steady:
             self._record.note(
@@ -494,9 +503,14 @@ class TrialRunner:
         workers = self._worker.processes.items()
         watched.extend(Watched("worker", name, pid) for name, pid in workers)
         data = None if self.context.attached else self._data
-        sampler = ResourceSampler(start_s, INTERVAL_S, watched, self._directory.append_resources, data)
+        sampler = ResourceSampler(start_s, INTERVAL_S, watched, self._keep_resources, data)
         sampler.start()
         return sampler
+
+    def _keep_resources(self, rows: list[dict[str, Any]]) -> None:
+        self._directory.append_resources(rows)
+        if self._pace is not None:
+            self._pace.see(rows)
 
     def _watched(self) -> list[Watched]:
         assert self._running is not None
