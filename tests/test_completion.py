@@ -18,6 +18,7 @@ from streamgauge.model.checked_study import experiment_study_names, study_names
 from streamgauge.model.fault import ACTIONS
 from streamgauge.model.library import library_names
 from streamgauge.model.result import TrialResult
+from streamgauge.model.result_quiet import QuietLatency
 from streamgauge.systems.support.cache import cache_root
 from streamgauge.vocabulary.figures import RESULT_FIGURES
 
@@ -76,7 +77,9 @@ def numbers(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
                 continue
             if issubclass(kind, (int, float)):
                 yield f"{prefix}{name}"
-            elif issubclass(kind, BaseModel):
+            elif (
+                issubclass(kind, BaseModel) and kind is not QuietLatency
+            ):  # What stands of it is the figure of its latency.
                 yield from numbers(kind, f"{prefix}{name}.")
 
 

@@ -17,7 +17,6 @@ PACING = {
     "runner/search.py:_watch": "paces the pulling of intervals",
     "runner/durability/bench.py:wait": "passes time, looking around",
     "runner/load.py:_wait": "passes time until a place on the schedule, looking around",
-    "conformance/load.py:wait": "lets a load run for a while",
     "systems/standalone.py:supervise": "the supervisor's watch, for as long as the system is up",
     "fleet/omb/clockwork.py:take_rest": "paces readings, which are counted",
     "fleet/omb/ensemble.py:is_busy": "the time between two readings",

@@ -32,7 +32,7 @@ def verdict(result: TrialResult) -> str:
     if result.status == "interrupted" and not headline.count:
         return "interrupted before anything was measured"
     figures = (
-        f"{rate(result.publish_rate_msgs_s)} msg/s, {result.headline} p50 {ms(headline.p50)} "
+        f"{rate(result.standing_rate('publish_rate_msgs_s'))} msg/s, {result.headline} p50 {ms(headline.p50)} "
         f"p99 {ms(headline.p99)} ms, end-to-end p99 {ms(result.standing_ms('end_to_end_ms').p99)} ms"
     )
     if result.status == "interrupted":

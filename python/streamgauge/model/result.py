@@ -27,7 +27,7 @@ from pydantic import Field
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Headline, Latency, Model, UnixMs
 from streamgauge.model.result_machine import Cpu, Lane, Limits, Process, Share, SystemMetric, Thread
-from streamgauge.model.result_quiet import QuietLatency, QuietTime, Word
+from streamgauge.model.result_quiet import Bounded, QuietLatency, QuietTime, Word
 from streamgauge.model.result_reasons import Bottleneck, Pattern, Tail
 from streamgauge.model.result_special import CatchUp, Faults, Search, WarmUpResult
 from streamgauge.model.result_told import Host, ProbeOfMachine
@@ -110,8 +110,10 @@ class Validity(Model):
 
     @property
     def called(self) -> Word:
-        """The word."""
-        return self.word or ("valid" if self.valid else "invalid")
+        """The word; where it contradicts `valid`, as only a result can that others wrote, that counts."""
+        if self.word is None or self.valid != (self.word in ("valid", "disturbed")):
+            return "valid" if self.valid else "invalid"
+        return self.word
 
 
 class Steadiness(Model):
@@ -259,6 +261,15 @@ class TrialResult(Model):
         """What stands of a latency (`publish_ms`): the figures of quiet time where there are such; those as they came where next to nothing was
         disturbed, and in results of before quiet time was looked at. The fields of that name have all messages as they came."""
         return standing(getattr(self, name), getattr(self.quiet, name, None), self.validity.called)
+
+    def standing_rate(self, name: str) -> float:
+        """What stands of a rate (`publish_rate_msgs_s`, `consume_rate_mb_s`): that of quiet time where the system sets it and the trial was disturbed."""
+        came: float = getattr(self, name)
+        msgs_s: float = getattr(self, name.replace("_mb_s", "_msgs_s"))
+        quiet: Bounded | None = getattr(self.quiet, name.replace("_mb_s", "_msgs_s"), None)
+        if self.validity.called != "disturbed" or quiet is None or quiet.value is None or not msgs_s:
+            return came
+        return came * quiet.value / msgs_s
 
 
 def standing(came: Latency, quiet: QuietLatency | None, word: Word) -> Latency:

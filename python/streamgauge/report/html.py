@@ -169,7 +169,11 @@ def _card(cell: Cell, label: str, worst: float) -> dict[str, Any]:
                 significant(cell.median(lambda result: result.standing_ms("end_to_end_ms").p99)),
                 "ms",
             ),
-            ("throughput", significant(cell.median(lambda result: result.publish_rate_mb_s)), "MB/s"),
+            (
+                "throughput",
+                significant(cell.median(lambda result: result.standing_rate("publish_rate_mb_s"))),
+                "MB/s",
+            ),
             ("memory", _memory(cell), ""),
             ("system CPU", significant(cell.median(lambda one: one.cpu.system_us_per_msg)), "\u00b5s/msg"),
         ],

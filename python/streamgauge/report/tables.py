@@ -66,8 +66,20 @@ def _nothing(_result: ForeignResult) -> float | None:
 
 def _columns() -> list[Column]:
     columns = [
-        Column("", "rate msg/s", lambda t: t.publish_rate_msgs_s, rate, lambda f: f.publish_rate_msgs_s),
-        Column("", "MB/s", lambda t: t.publish_rate_mb_s, significant, lambda f: f.publish_rate_mb_s),
+        Column(
+            "",
+            "rate msg/s",
+            lambda t: t.standing_rate("publish_rate_msgs_s"),
+            rate,
+            lambda f: f.publish_rate_msgs_s,
+        ),
+        Column(
+            "",
+            "MB/s",
+            lambda t: t.standing_rate("publish_rate_mb_s"),
+            significant,
+            lambda f: f.publish_rate_mb_s,
+        ),
     ]
     percentiles = (("p50", "p50"), ("p99", "p99"), ("p99_9", "p99.9"), ("max", "max"))
     for name, title in percentiles:

@@ -112,10 +112,10 @@ def _cells_of(cell: Cell) -> list[Text]:
     plain = [
         name,
         words.level(trial),
-        rate(cell.median(lambda result: result.publish_rate_msgs_s)),
+        rate(cell.median(lambda result: result.standing_rate("publish_rate_msgs_s"))),
         percent(cell.median(lambda result: result.achieved_share), 1),
         *_latencies(cell),
-        significant(cell.median(lambda result: result.publish_rate_mb_s)),
+        significant(cell.median(lambda result: result.standing_rate("publish_rate_mb_s"))),
         significant(cell.median(lambda result: result.cpu.workers_us_per_msg)),
         significant(cell.median(lambda result: result.cpu.system_us_per_msg)),
     ]

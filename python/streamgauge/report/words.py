@@ -307,7 +307,7 @@ def catch_up(found: CatchUp) -> str:
 def spread(cell: Cell) -> str:
     """Medians over repeats with their intervals, as one line."""
     figures: list[tuple[str, str, Callable[[TrialResult], float | None], Callable[[float | None], str]]] = [
-        ("rate", "msg/s", lambda trial: trial.publish_rate_msgs_s, rate),
+        ("rate", "msg/s", lambda trial: trial.standing_rate("publish_rate_msgs_s"), rate),
         (f"{cell.first.headline} p50", "ms", lambda trial: trial.headline_ms.p50, milliseconds),
         ("p99", "ms", lambda trial: trial.headline_ms.p99, milliseconds),
         ("end-to-end p99", "ms", lambda trial: trial.standing_ms("end_to_end_ms").p99, milliseconds),
@@ -328,7 +328,7 @@ def headline(cell: Cell) -> str:
     trial = cell.first
     p99 = cell.median(lambda result: result.headline_ms.p99)
     through = cell.median(lambda result: result.standing_ms("end_to_end_ms").p99)
-    achieved = cell.median(lambda result: result.publish_rate_msgs_s)
+    achieved = cell.median(lambda result: result.standing_rate("publish_rate_msgs_s"))
     who = f"{system_name(trial)} ({layout(trial)}, {level(trial)})"
     if p99 is None:
         bound = between(*bounds_ms(cell, f"{trial.headline}_ms", "p99"))

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamgauge.model.result import TrialResult
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.store.directory import RunDirectory, list_runs
 from streamgauge.store.flat import flat
 from streamgauge.store.parquet import is_table
 from streamgauge.vocabulary.errors import InputError
-from streamgauge.vocabulary.figures import RESULT_FIGURES
+from streamgauge.vocabulary.figures import RESULT_FIGURES, STANDING, figure
 from streamgauge.vocabulary.format import plural
 
 if TYPE_CHECKING:
@@ -105,13 +106,22 @@ def trial_rows(runs: list[RunDirectory]) -> list[dict[str, Any]]:
     for run in runs:
         # What was written by another version is not there for a query; streamgauge list says so of it.
         with contextlib.suppress(InputError):
-            rows.extend(flat(result) for result in run.results())
+            rows.extend(_row(result) for result in run.results())
     keys = dict.fromkeys(key for row in rows for key in row)
     # A part that no trial has (a search, a backlog) still has its columns, and none of its own.
     keys.update(dict.fromkeys(name.replace(".", "_") for name in RESULT_FIGURES))
     parts = {key for key in keys if any(other.startswith(f"{key}_") for other in keys)}
     absent = {key for key in parts if all(row.get(key) is None for row in rows)}
     return [{key: row.get(key) for key in keys if key not in absent} for row in rows]
+
+
+def _row(result: TrialResult) -> dict[str, Any]:
+    """A result's figures by the names of gates, with `_` for the dots, and as gates take them: those that stand."""
+    row = flat(result)
+    for name in RESULT_FIGURES:
+        if name.partition(".")[0] in STANDING:
+            row[name.replace(".", "_")] = figure(result, name)
+    return row
 
 
 def _open(runs: list[RunDirectory], out: Path) -> duckdb.DuckDBPyConnection:
