@@ -162,6 +162,7 @@ def _verdict(evidence: Evidence, reasons: list[str], held_up: str) -> Verdict:
     named = {
         f"{metric.replace('_', '-')} {name}": figure
         for metric in (evidence.headline, "end_to_end")
+        if quiet is not None and _has_messages(quiet, metric)
         for name, figure in told.get(metric, {}).items()
         if name in ("p50", "p99")
     }
@@ -195,6 +196,11 @@ def _broken(evidence: Evidence) -> list[str]:
             + " A valid trial has none."
         )
     return reasons
+
+
+def _has_messages(quiet: Quiet, metric: str) -> bool:
+    """Whether there is anything that figures could be of: topics that are only read have no latency."""
+    return any(one.came.count or one.came_beyond for one in quiet.intervals.get(metric, ()))
 
 
 def _delay_bound_ms(publish_p99_ms: float | None) -> float:

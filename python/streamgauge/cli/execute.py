@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -17,6 +17,7 @@ from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_
 from streamgauge.model.workload import Workload
 from streamgauge.systems.base import System
 from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.bounds import QUIET_LIMIT
 from streamgauge.vocabulary.errors import InputError, Problem
 from streamgauge.vocabulary.exit_status import ExitStatus
 
@@ -45,6 +46,8 @@ class Request:
     insecure: bool = False
     """Whether they may serve whoever reaches them there."""
     tls: str | None = None
+    quiet_limit: float = QUIET_LIMIT
+    """So many times as long as asked a trial may be measured until enough of it was quiet."""
 
 
 def execute(request: Request) -> ExitStatus:
@@ -67,7 +70,8 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice[System]]]
     choices: list[SystemChoice[System]] = []
     for text in request.workloads:
         try:
-            workloads.append(read_workload(text, request.overrides))
+            workload = read_workload(text, request.overrides)
+            workloads.append(replace(workload, quiet_limit=request.quiet_limit))
         except InputError as error:
             problems.extend(one for one in error.problems if one not in problems)
     names = [workload.name for workload in workloads]

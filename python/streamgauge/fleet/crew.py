@@ -22,7 +22,7 @@ from streamgauge.fleet.clocks import ClockWatch, Station
 from streamgauge.fleet.crew_rows import Lineup, merge_counters, merge_finish, merge_status
 from streamgauge.fleet.heartbeat import Heartbeat
 from streamgauge.fleet.split import Capacity, Part, Topology, assign_roles, split
-from streamgauge.model.messages import Counters, IntervalsPage, TrialStatus
+from streamgauge.model.messages import Counters, IntervalsPage, ProbesStatus, TrialStatus
 from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 from streamgauge.vocabulary.waiting import wait_until
 
@@ -30,6 +30,8 @@ BEAT_S = 0.6
 """Three missed heartbeats mean a lost worker: noticed within 2.4 s."""
 START_EXTRA_NS_PER_WORKER = 20_000_000
 CALLS_MAX = 32
+PROBING_MAX = 2
+"""Workers on one machine that watch its CPUs: each costs about 2 % of every one."""
 WAITING_POLL_S = 0.05
 ANSWER_POLL_S = 0.1
 CLOCKS_WITHIN_S = 8.0
@@ -88,6 +90,8 @@ class Crew:
         # In a swarm nobody measures what came from another clock.
         self._one_clock = one_clock or self._swarm
         self._watch: ClockWatch | None = None
+        self._unwatched: str | None = None
+        """Why nobody watches the CPUs, if so."""
         self._lineup = Lineup()
         self._rate = _Rate()
         self._lock = threading.RLock()
@@ -224,6 +228,15 @@ class Crew:
             return member.client.create_trial(member.part.request)
 
         takers = [one for one in self.members if one.part is not None and one.part.request is not None]
+        if self._one_clock and len(takers) > PROBING_MAX:
+            # Each would watch all CPUs, and that many at once would take them away.
+            self._unwatched = (
+                f"{len(takers)} workers share one machine; {PROBING_MAX} at most can watch its CPUs"
+            )
+            for member in takers:
+                assert member.part is not None
+                assert member.part.request is not None
+                member.part.request["quiet"] = {"probes": False}
         statuses = self._each([one for one in takers if one.lost is None], create)
         for member, status in statuses:
             member.trial = status.id
@@ -231,7 +244,13 @@ class Crew:
         if not self._one_clock and len(statuses) > 1:
             self._watch = ClockWatch([_station(member) for member, _ in statuses])
             self._watch.begin()
-        return merge_status([(member.name, status) for member, status in statuses])
+        return self._merged(statuses)
+
+    def _merged(self, statuses: Sequence[tuple[Member, TrialStatus]]) -> TrialStatus:
+        merged = merge_status([(member.name, status) for member, status in statuses])
+        if self._unwatched is None:
+            return merged
+        return merged.model_copy(update={"probes": ProbesStatus(why_not=self._unwatched)})
 
     def _remark(self, note: str) -> None:
         if note not in self.notes:
@@ -240,7 +259,7 @@ class Crew:
     def status(self, trial: str) -> TrialStatus:
         """The least advanced of all."""
         answers = self._each(self._active, lambda member: member.client.status(member.trial))
-        return merge_status([(member.name, status) for member, status in answers])
+        return self._merged(answers)
 
     def start(self, trial: str, delay_ms: int) -> TrialStatus:
         """Starts all at one instant, which is told each in its own clock. `start_ns` is in the lab's."""

@@ -21,6 +21,7 @@ from streamgauge.model.result_asked import (
     WorkloadResult,
 )
 from streamgauge.model.workload_file import Arrival, Compression, Keys
+from streamgauge.vocabulary.bounds import QUIET_LIMIT
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.sizes import SizeSpread
 from streamgauge.vocabulary.units import format_duration, format_size
@@ -61,7 +62,7 @@ class Workload:
     payload_file: str | None
     drain_s: float
     lanes: Mapping[str, Any]
-    quiet_limit: float = 3.0
+    quiet_limit: float = QUIET_LIMIT
     """So many times as long as asked for the measured phase may last, until as much of it was quiet as was asked for."""
     pace_share: float | None = None
     """The rate is brought, while the load warms up (`warmup_auto`), to where this share of the CPU is used; at most to `rate_msgs_s`."""

@@ -16,5 +16,7 @@ LANE_BUSY_SHARE_MAX = 0.90
 """Of a lane's time, in a trial."""
 PROBE_LANE_BUSY_SHARE_MAX = 0.97
 """Of a lane's time, in a probe."""
+QUIET_LIMIT = 3.0
+"""So many times as long as asked a trial may be measured, until enough of it was quiet."""
 DISTURBED_SHARE_MAX = 0.01
 """Up to this share of disturbed time the figures as they came stand: a quiet machine has 0.3 to 0.8 %."""

@@ -112,6 +112,15 @@ def run(
             help="Break the system on purpose while it is measured: kill:1@10s,restart@20s (docs/durability.md).",
         ),
     ] = None,
+    quiet_limit: Annotated[
+        float,
+        typer.Option(
+            "--quiet-limit",
+            metavar="TIMES",
+            min=1,
+            help="On a disturbed machine go on until as much was quiet as --duration asks for, so many times as long at most; 1 for never longer.",
+        ),
+    ] = 3.0,
     allow_unstamped: Annotated[
         bool,
         typer.Option("--allow-unstamped", help="Allow messages below 32 bytes: no audit, no end-to-end."),
