@@ -15,7 +15,7 @@ from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.estimates import holm
 from streamgauge.analysis.judgement import Bound, Evidence, Outcome, decide, spread_of, weigh
 from streamgauge.analysis.match import Traits, differences_text, traits_of
-from streamgauge.analysis.quiet_cells import bounds_beside, told
+from streamgauge.analysis.quiet_cells import bounds_beside, told, within_spread
 from streamgauge.model.gate import Gate
 from streamgauge.vocabulary.exit_status import ExitStatus
 from streamgauge.vocabulary.figures import figure, is_count
@@ -92,6 +92,8 @@ def _weighed(question: Question) -> GateResult:
     if base_values is None and (is_count(gate.figure) or gate.bound <= 0 or not _have_logarithms(values)):
         return _by_every_trial(blank, values)
     prior = spread_of(gate.figure, paced=cell.first.workload.rate_msgs_s is not None)
+    # What is not known well within its trials cannot be known better between them.
+    prior = max(prior, *(within_spread(side, gate.figure) for side in (cell, base) if side is not None))
     bound = Bound(gate.sign.startswith(">"), gate.bound)
     return replace(blank, evidence=weigh(bound, values, base_values, prior))
 

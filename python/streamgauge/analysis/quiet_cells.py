@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.quiet_bounds import Told
 from streamgauge.analysis.quiet_compare import Beside, beside
+from streamgauge.analysis.quiet_limits import Z
 from streamgauge.analysis.quiet_measured import told_of
 from streamgauge.model.result import TrialResult
 
@@ -34,6 +36,22 @@ def bounds_beside(base: Cell, other: Cell, name: str) -> Beside | None:
     if a is None or b is None or (a.value is not None and b.value is not None):
         return None
     return beside(a, b, share(base), share(other))
+
+
+def within_spread(cell: Cell, name: str) -> float:
+    """How well a trial knows a figure itself: the standard deviation of its logarithm, by the 95 % interval over its stretches of time; of the trials the
+    median. 0 where nothing is known of it."""
+    found = [_told(trial, name) for trial in cell.valid]
+    spreads = [spread for one in found if one is not None and (spread := _spread(one)) is not None]
+    return statistics.median(spreads) if spreads else 0.0
+
+
+def _spread(figure: Told) -> float | None:
+    """By the side of the interval that is further away; one that is open is as far away as the other."""
+    if figure.value is None or figure.value <= 0:
+        return None
+    sides = [bound for bound in (figure.at_least, figure.at_most) if bound is not None and bound > 0]
+    return max((abs(math.log(figure.value / bound)) for bound in sides), default=0.0) / Z
 
 
 def share(cell: Cell) -> float:

@@ -1,0 +1,137 @@
+"""Quiet time with the real gauge: a thief that takes CPUs away beside a load, and a system that stands still by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lab_support
+import psutil
+import pytest
+
+LOAD = ("run", "--rate", "5000", "--warmup", "2s")
+THIEF = """
+import os, random, sys, time
+every_s, low_s, high_s = map(float, sys.argv[1:4])
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
+print("ready", flush=True)
+while True:
+    time.sleep(every_s * random.uniform(0.5, 1.5))
+    os.sched_setaffinity(0, {random.choice(CPUS)})
+    until_s = time.monotonic() + random.uniform(low_s, high_s)
+    while time.monotonic() < until_s:
+        pass
+"""
+
+
+@contextlib.contextmanager
+def thief(every_s: float, low_s: float, high_s: float) -> Iterator[None]:
+    """Takes a CPU at real-time priority for a while, again and again."""
+    code = f"CPUS = {sorted(os.sched_getaffinity(0))}\n{THIEF}"
+    command = [sys.executable, "-c", code, str(every_s), str(low_s), str(high_s)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n", "no right to real-time priority"
+            yield
+        finally:
+            process.kill()
+
+
+def ended(gauge: Path, directory: Path, *arguments: str) -> tuple[dict[str, Any], str]:
+    """The result of a run that its trials did not fail, and what was printed."""
+    process = lab_support.lab(gauge, directory, *arguments, stderr=subprocess.STDOUT)
+    out, _ = process.communicate(timeout=150)
+    assert process.returncode == 0, out
+    return lab_support.result(directory), out
+
+
+@pytest.mark.quiet
+def test_what_a_thief_takes_is_not_in_the_figures(gauge: Path, tmp_path: Path) -> None:
+    with thief(0.1, 0.01, 0.03):
+        found, out = ended(gauge, tmp_path, *LOAD, "--duration", "8s")
+    quiet = found["quiet"]
+    assert quiet["watched"], quiet["why_not"]
+    assert found["validity"]["word"] in ("disturbed", "bounds only"), out
+    assert 0.1 < quiet["disturbed_share"] < 0.95
+    assert quiet["windows_s_by_cause"]["real-time"] > 0.5
+    p99 = quiet["publish_ms"]["p99"]
+    assert found["publish_ms"]["p99"] > 5, "the thief is in the figures as they came"
+    assert p99["at_least"] < found["publish_ms"]["p99"]
+    if found["validity"]["word"] == "disturbed":
+        assert p99["value"] <= found["publish_ms"]["p99"]
+        # The thief itself is the others' 0.2; more of it are programs of normal priority, which are no disturbance.
+        if found["cpu"]["others_share"] < 0.4:
+            assert p99["value"] < found["publish_ms"]["p99"] / 2
+        lasted_s = found["phases"][-1]["from_s"] if found["phases"] else 0.0
+        assert quiet["quiet_s"] > 6 or lasted_s > 20, "it waits for quiet time, three times as long at most"
+    # Each message is in exactly one part.
+    parts = quiet["publish_ms"]
+    all_msgs = parts["quiet_msgs"] + parts["censored_msgs"] + parts["left_out_msgs"]
+    assert all_msgs == pytest.approx(found["publish_ms"]["count"], rel=0.01)
+
+
+@pytest.mark.quiet
+def test_a_system_that_stands_still_is_not_disturbed(gauge: Path, tmp_path: Path) -> None:
+    """A SIGSTOP of 300 ms is the system's own: it stays in the tail of quiet time."""
+    process = lab_support.lab(gauge, tmp_path, *LOAD, "--duration", "8s", "--events", "events.jsonl")
+    events = tmp_path / "events.jsonl"
+    deadline_s = time.monotonic() + 60
+    while not (
+        events.exists()
+        and any(one.get("phase") == "measure" for one in map(json.loads, events.read_text().splitlines()))
+    ):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+    (log,) = (
+        one for one in psutil.Process(process.pid).children(recursive=True) if one.cmdline()[1:2] == ["log"]
+    )
+    log.send_signal(signal.SIGSTOP)
+    threading.Event().wait(0.3)
+    log.send_signal(signal.SIGCONT)
+    process.communicate(timeout=150)
+    found = lab_support.result(tmp_path)
+    assert found["publish_ms"]["max"] > 250
+    # 300 ms of 8 s are 3 in 80 of all messages.
+    assert (
+        found["quiet"]["publish_ms"]["p99"]["value"] is None
+        or found["quiet"]["publish_ms"]["p99"]["value"] > 100
+    )
+    assert (
+        found["quiet"]["publish_ms"]["p99"]["at_most"] is None
+        or found["quiet"]["publish_ms"]["p99"]["at_most"] > 100
+    )
+
+
+def test_without_the_right_to_real_time_priority_nothing_is_claimed(gauge: Path, tmp_path: Path) -> None:
+    command = [
+        "setpriv",
+        "--inh-caps",
+        "-all",
+        "--ambient-caps",
+        "-all",
+        "--bounding-set",
+        "-all",
+        "--no-new-privs",
+    ]
+    environment = {"PYTHONPATH": str(lab_support.ROOT / "python"), "GAUGE": str(gauge)}
+    program = [sys.executable, "-c", "from streamgauge.cli.app import main; main()"]
+    done = subprocess.run(
+        [*command, "prlimit", "--rtprio=0", *program, *LOAD, "--duration", "3s"],
+        cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode in (0, 1), done.stderr
+    quiet = lab_support.result(tmp_path)["quiet"]
+    assert not quiet["watched"]
+    assert "real-time priority" in quiet["why_not"]
+    assert "CAP_SYS_NICE" in quiet["why_not"]
+    assert quiet["publish_ms"] is None

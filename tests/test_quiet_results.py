@@ -1,0 +1,180 @@
+"""Quiet time in results: which figures stand, and what words, gates and comparisons make of bounds."""
+
+from __future__ import annotations
+
+import pytest
+from sample_run import Shape, raw_trial, workload
+from streamgauge.analysis.cells import cells
+from streamgauge.analysis.compare import compare
+from streamgauge.analysis.gates import Question, judge
+from streamgauge.analysis.judgement import Outcome
+from streamgauge.analysis.trial import analyse
+from streamgauge.model.gate import read_gates
+from streamgauge.model.result import TrialResult
+from streamgauge.model.result_base import Latency
+from streamgauge.model.result_quiet import Bounded, QuietLatency, QuietTime, Word
+from streamgauge.report import words
+from streamgauge.report.answer import answer
+from streamgauge.vocabulary.figures import figure
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> TrialResult:
+    return analyse(raw_trial(tmp_path_factory.mktemp("sample"), Shape(), workload()))
+
+
+NAMES = ("p50", "p75", "p90", "p95", "p99", "p99_9", "p99_99")
+
+
+def quiet_latency(p99: Bounded) -> QuietLatency:
+    others = dict.fromkeys(NAMES, p99)
+    return QuietLatency(mean=Bounded(), **others)
+
+
+def told(
+    sample: TrialResult, word: Word, p99: Bounded, *, system: str = "kafka", came_ms: float = 40.0
+) -> TrialResult:
+    """A trial of that word, whose p99 came as 40 ms."""
+    came = Latency(p50=1.0, p99=came_ms, max=90.0, count=1000)
+    latency = quiet_latency(p99)
+    quiet = QuietTime(
+        watched=True,
+        seconds=30,
+        quiet_s=20,
+        disturbed_share=1 / 3,
+        windows=7,
+        publish_ms=latency,
+        end_to_end_ms=latency,
+    )
+    validity = sample.validity.model_copy(
+        update={"word": word, "valid": word in ("valid", "disturbed"), "conclusion": "Told.", "reasons": []}
+    )
+    return sample.model_copy(
+        update={
+            "publish_ms": came,
+            "end_to_end_ms": came,
+            "quiet": quiet,
+            "validity": validity,
+            "system": system,
+            "system_title": system.capitalize(),
+        }
+    )
+
+
+FIGURE = Bounded(value=2.0, at_least=1.8, at_most=2.3)
+BOUNDS = Bounded(at_least=6.0, at_most=30.0, why="Too little quiet time.")
+
+
+@pytest.mark.parametrize(
+    ("word", "p99", "expected"),
+    [
+        ("valid", FIGURE, 2.0),
+        ("valid", BOUNDS, 40.0),
+        ("disturbed", FIGURE, 2.0),
+        ("disturbed", BOUNDS, None),
+        ("bounds only", BOUNDS, None),
+        ("invalid", FIGURE, 40.0),
+    ],
+)
+def test_what_stands_of_a_latency(
+    sample: TrialResult, word: Word, p99: Bounded, expected: float | None
+) -> None:
+    trial = told(sample, word, p99)
+    assert figure(trial, "publish_ms.p99") == expected
+    assert trial.headline_ms.p99 == expected
+    assert trial.publish_ms.p99 == 40.0, "as it came"
+    # The largest came in disturbed time for all that is known.
+    assert (figure(trial, "publish_ms.max") is None) == (word in ("disturbed", "bounds only"))
+
+
+def test_results_of_before_keep_their_figures(sample: TrialResult) -> None:
+    assert sample.quiet is None
+    assert figure(sample, "publish_ms.p99") == sample.publish_ms.p99
+    assert sample.validity.called == "valid"
+    assert sample.validity.model_copy(update={"valid": False}).called == "invalid"
+
+
+def outcome(gate: str, trial: TrialResult, base: TrialResult | None = None) -> Outcome:
+    (found,) = read_gates([gate])
+    (cell,) = cells([trial])
+    (result,) = judge([Question(found, cell, None if base is None else cells([base])[0])])
+    return result.outcome
+
+
+@pytest.mark.parametrize(
+    ("gate", "expected"),
+    [
+        ("publish_ms.p99 > 5", Outcome.failed),
+        ("publish_ms.p99 > 31", Outcome.passed),
+        ("publish_ms.p99 > 10", Outcome.undecided),
+        ("publish_ms.p99 < 31", Outcome.failed),
+        ("publish_ms.p99 < 5", Outcome.passed),
+        ("publish_ms.p99 < 10", Outcome.undecided),
+    ],
+)
+def test_bounds_decide_a_gate_where_they_can(sample: TrialResult, gate: str, expected: Outcome) -> None:
+    assert outcome(gate, told(sample, "bounds only", BOUNDS)) is expected
+
+
+@pytest.mark.parametrize(
+    ("gate", "expected"),
+    [
+        ("publish_ms.p99 > 2", Outcome.failed),
+        ("publish_ms.p99 > 20", Outcome.passed),
+        ("publish_ms.p99 > 4", Outcome.undecided),
+    ],
+)
+def test_bounds_decide_a_ratio_where_they_can(sample: TrialResult, gate: str, expected: Outcome) -> None:
+    base = told(sample, "disturbed", FIGURE)
+    assert outcome(gate, told(sample, "bounds only", BOUNDS), base) is expected
+
+
+def test_what_is_not_known_well_within_a_trial_fails_no_gate(sample: TrialResult) -> None:
+    """Two trials of one system, one second of whose three is slow."""
+    narrow, wide = (
+        Bounded(value=0.3, at_least=0.29, at_most=0.31),
+        Bounded(value=0.8, at_least=0.25, at_most=0.9),
+    )
+    steady = Bounded(value=0.8, at_least=0.78, at_most=0.82)
+    base = told(sample, "valid", narrow)
+    assert outcome("publish_ms.p50 > 1.1", told(sample, "valid", steady), base) is Outcome.failed
+    assert outcome("publish_ms.p50 > 1.1", told(sample, "valid", wide), base) is Outcome.undecided
+
+
+def test_comparisons_say_what_bounds_allow(sample: TrialResult) -> None:
+    base, other = cells(
+        [told(sample, "disturbed", FIGURE), told(sample, "bounds only", BOUNDS, system="pulsar")]
+    )
+    found = compare(base, other, ("publish_ms.p99",))
+    assert found.verdict == "publish_ms.p99 at least 2.61 times as high"
+    near = cells([told(sample, "bounds only", Bounded(at_least=1.0, at_most=9.0), system="nats")])[0]
+    assert compare(base, near, ("publish_ms.p99",)).verdict == "the bounds allow either side to be higher"
+
+
+def test_the_first_line_says_what_is_known(sample: TrialResult) -> None:
+    fast = told(sample, "disturbed", FIGURE, system="nats")
+    slow = told(sample, "disturbed", Bounded(value=9.0, at_least=8.0, at_most=11.0))
+    bounded = told(sample, "bounds only", BOUNDS)
+    assert "2.00 ms for Nats and 9.00 ms for Kafka" in answer([fast, slow])
+    assert "Kafka's is 4.5 times as high (at least 3.75 times in these trials)." in answer([fast, slow])
+    assert answer([fast, slow]).endswith(
+        "33.3 % of the time the machine was disturbed, and is not in these figures."
+    )
+    assert "between 6.00 and 30.0 ms for Kafka" in answer([fast, bounded])
+    assert "Kafka's is at least 2.61 times as high, whatever the machine did." in answer([fast, bounded])
+    assert answer([]) == "Nothing was measured: no trial has a result."
+    late = told(sample, "invalid", FIGURE)
+    late = late.model_copy(
+        update={"validity": late.validity.model_copy(update={"reasons": ["The generator was late."]})}
+    )
+    assert "Kafka gives no figure: The generator was late." in answer([fast, late])
+
+
+def test_words_of_runs(sample: TrialResult) -> None:
+    disturbed, bounded = told(sample, "disturbed", FIGURE), told(sample, "bounds only", BOUNDS)
+    assert words.verdict([disturbed]).sentence.startswith("The trial is valid. Its figures are of quiet time")
+    assert words.verdict([bounded]).word == "bounds only"
+    assert words.validity(bounded).word == "bounds only"
+    assert words.headline(cells([bounded])[0]).endswith(
+        "between 6.00 and 30.0 ms, more cannot be told on a machine that was disturbed so much."
+    )
