@@ -74,10 +74,11 @@ def coverage(systems: tuple[System, ...], count: int, seconds: int, rate: int) -
                     tally.at_most += high
                     tally.fastest += bounds.at_least <= truth
                     tally.came += bounds.at_most is None or bounds.at_most >= truth
-                    if one.value is not None and one.at_most is not None:
+                    if one.value is not None:
                         tally.figures += 1
                         tally.held += low and high
-                        tally.widths.append(np.log(one.at_most / one.at_least))
+                        if one.at_most is not None and one.at_least > 0:
+                            tally.widths.append(np.log(one.at_most / one.at_least))
             for percent, tally in tallies.items():
                 print(_row(system.name, share, percent, tally, count), flush=True)
 
@@ -85,7 +86,7 @@ def coverage(systems: tuple[System, ...], count: int, seconds: int, rate: int) -
 def _row(system: str, share: float, percent: float, tally: Tally, count: int) -> str:
     given = tally.figures
     held = f"{tally.held / given:.1%}" if given else "-"
-    width = f"{np.exp(np.mean(tally.widths)):.2f}" if given else "-"
+    width = f"{np.exp(np.mean(tally.widths)):.2f}" if tally.widths else "-"
     bounds = " | ".join(
         f"{part / count:.1%}" for part in (tally.at_least, tally.at_most, tally.fastest, tally.came)
     )
