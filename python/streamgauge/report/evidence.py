@@ -15,7 +15,8 @@ from streamgauge.model.library import shipped_text
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Latency
 from streamgauge.model.result_machine import Limits, Share, SystemMetric
-from streamgauge.report import details, words
+from streamgauge.model.result_quiet import Bounded, QuietLatency
+from streamgauge.report import details, quiet_words, words
 from streamgauge.report.explain import sentences
 from streamgauge.report.run import Run, pretty
 from streamgauge.vocabulary.format import (
@@ -149,6 +150,9 @@ def _trial(trial: TrialResult, *, unfold: bool) -> dict[str, Any]:
         "findings": list(_findings(trial, audit)),
         "grids": list(details.grids(trial)),
         "latencies": _latencies(trial),
+        "on_time_ms": trial.standing_ms("send_delay_ms").p99,
+        "quiet": _quiet_latencies(trial),
+        "came": trial.quiet is not None and trial.quiet.watched,
     }
 
 
@@ -156,6 +160,12 @@ def _findings(trial: TrialResult, audit: words.Verdict) -> Iterator[Finding]:
     """All but that it is valid."""
     for reason in trial.validity.reasons:
         yield Finding("bad", "Invalid", reason)
+    called = trial.validity.called
+    if called in ("disturbed", "bounds only"):
+        told = f"{trial.validity.conclusion} {quiet_words.quiet_sentence(trial)}".strip()
+        yield Finding("warn" if called == "bounds only" else "good", called.capitalize(), told)
+    elif trial.quiet is not None and (told := quiet_words.quiet_sentence(trial)):
+        yield Finding("good" if trial.quiet.watched else "warn", "The machine", told)
     yield Finding(audit.tone, "Audit", audit.sentence)
     steadiness = trial.steadiness
     steady = steadiness.label in ("steady", "too short")
@@ -210,6 +220,34 @@ def _latencies(trial: TrialResult) -> list[tuple[str, str, Latency]]:
             for name, latency in trial.end_to_end_by_subscription_ms.items()
         ]
     return [row for row in rows if row[2].count]
+
+
+def _quiet_latencies(trial: TrialResult) -> list[tuple[str, str, list[tuple[str, str]], QuietLatency]]:
+    """Title, term, each percentile of quiet time with its interval or bounds, and the messages behind them."""
+    if trial.quiet is None:
+        return []
+    named = (
+        ("publish", "publish", trial.quiet.publish_ms),
+        ("end-to-end", "end_to_end", trial.quiet.end_to_end_ms),
+        ("service", "service", trial.quiet.service_ms),
+        ("send delay", "send_delay", trial.quiet.send_delay_ms),
+    )
+    return [
+        (
+            title,
+            term,
+            [_bounded(figure) for name, figure in latency.figures().items() if name != "mean"],
+            latency,
+        )
+        for title, term, latency in named
+        if latency is not None and latency.quiet_msgs + latency.censored_msgs + latency.left_out_msgs
+    ]
+
+
+def _bounded(figure: Bounded) -> tuple[str, str]:
+    """The figure and what stands below it."""
+    bounds = quiet_words.bounds_text(figure.at_least or None, figure.at_most)
+    return (bounds or "-", "") if figure.value is None else (significant(figure.value), bounds)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from typing import Any
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.model.result import TrialResult
-from streamgauge.report import charts, encryption, evidence, tables, words
+from streamgauge.report import charts, encryption, evidence, quiet_words, tables, words
+from streamgauge.report.answer import answer
 from streamgauge.report.assets_of import asset, policy
 from streamgauge.report.files import write_page
 from streamgauge.report.glossary import TERMS
@@ -85,6 +86,7 @@ def masthead(run: Run) -> dict[str, Any]:
     return {
         "heading": _heading(run),
         "facts": _facts(run),
+        "answer": answer(run.results) if len({cell.first.workload.name for cell in run.cells}) == 1 else "",
         "verdict": verdict,
         "unfinished": None if status == "complete" else status,
     }
@@ -154,11 +156,13 @@ def _card(cell: Cell, label: str, worst: float) -> dict[str, Any]:
         if low == high:
             spread = f"the same in {every(publish.trials, 'trial')}"
     return {
-        "valid": bool(cell.valid_count),
+        "valid": any(trial.validity.called != "invalid" for trial in cell.trials),
         "label": label,
         "about": f"{words.system_name(trial)}, {words.layout(trial)}",
         "headline": name,
-        "p99": significant(None if publish is None else publish.median),
+        "p99": significant(publish.median)
+        if publish is not None
+        else _bounds(cell, name) or significant(None),
         "width_percent": 0.0 if publish is None or not worst else 100 * publish.median / worst,
         "spread": spread,
         "figures": [
@@ -180,6 +184,10 @@ def _card(cell: Cell, label: str, worst: float) -> dict[str, Any]:
         "tone": words.worst_tone(validity, audit),
         "word": validity.word if audit.tone == "good" else f"{validity.word}; audit {audit.word}",
     }
+
+
+def _bounds(cell: Cell, headline: str) -> str:
+    return quiet_words.bounds_text(*quiet_words.bounds_ms(cell, f"{headline}_ms", "p99"))
 
 
 def _memory(cell: Cell) -> str:
