@@ -72,7 +72,7 @@ def verdict(
             Word.bounds_only,
             f"{share} of the time was disturbed. {attracted.sentence} Each figure lies between its bounds; no more can be concluded.",
         )
-    if not figures_told and figures_missing:
+    if not figures_told:
         return Verdict(
             Word.bounds_only,
             f"{share} of the time was disturbed, and quiet time is too short for any figure. Each lies between its bounds; no more can be concluded.",

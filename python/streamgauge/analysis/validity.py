@@ -172,7 +172,10 @@ def _verdict(evidence: Evidence, reasons: list[str], held_up: str) -> Verdict:
         disturbed_share=0.0 if quiet is None else quiet.disturbed_share,
         held_up=held_up,
         figures_missing=[name for name, figure in named.items() if figure.value is None],
-        figures_told=[name for name, figure in named.items() if figure.value is not None],
+        # Topics that are only read have rates alone.
+        figures_told=[name for name, figure in named.items() if figure.value is not None]
+        if named
+        else ["rates"],
         attracted=ATTRACTION_UNKNOWN if quiet is None else quiet.attracted,
     )
 

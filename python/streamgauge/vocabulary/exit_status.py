@@ -22,7 +22,7 @@ class ExitStatus(IntEnum):
 
 
 MEANINGS = {
-    ExitStatus.DONE: "done; every trial is valid, every gate has passed",
+    ExitStatus.DONE: "done; no trial is invalid, every gate has passed",
     ExitStatus.INVALID: "a trial is invalid",
     ExitStatus.WRONG_INPUT: "the input is wrong",
     ExitStatus.FAILED: "a system or a worker has failed",
