@@ -26,7 +26,7 @@ def call(gauge: Path, directory: Path, *arguments: str) -> str:
 def run(real_gauge: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run on the reference log; its directory."""
     directory = tmp_path_factory.mktemp("real")
-    load = ("--rate", "5000", "--duration", "5s", "--warmup", "2s", "--seed", "1")
+    load = ("--rate", "5000", "--duration", "5s", "--warmup", "2s", "--seed", "1", "--quiet-limit", "1")
     process = lab(real_gauge, directory, "run", "1-topic-16-partitions-100b", "--system", "gauge-log", *load)
     _, stderr = process.communicate(timeout=120)
     # A crowded machine may make a trial invalid, and nothing else.
@@ -115,7 +115,8 @@ def test_a_lab_that_is_killed_leaves_no_process(gauge: Path, tmp_path: Path) -> 
 def measured(gauge: Path, directory: Path, workload: str, *arguments: str) -> dict[str, Any]:
     """A run of a workload that is written here; its only result."""
     (directory / "w.yaml").write_text(workload, encoding="utf-8")
-    process = lab(gauge, directory, "run", "w.yaml", *arguments)
+    # So many messages as were asked for, however disturbed the machine is.
+    process = lab(gauge, directory, "run", "w.yaml", "--quiet-limit", "1", *arguments)
     _, stderr = process.communicate(timeout=240)
     assert process.returncode in (0, 1), stderr
     return result_of((directory / "runs" / "latest").resolve())

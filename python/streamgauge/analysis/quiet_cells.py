@@ -13,6 +13,10 @@ from streamgauge.analysis.quiet_measured import told_of
 from streamgauge.model.result import TrialResult
 
 
+SPREAD_MAX = 0.6
+"""A trial that knows less of itself than a factor of 3 either way is too short to say how little."""
+
+
 def told(cell: Cell, name: str) -> Told | None:
     """`name`: of a latency's percentile, as `publish_ms.p99`. Bounds are the widest of the trials that are not invalid; None where any of them knows
     nothing of it."""
@@ -47,11 +51,15 @@ def within_spread(cell: Cell, name: str) -> float:
 
 
 def _spread(figure: Told) -> float | None:
-    """By the side of the interval that is further away; one that is open is as far away as the other."""
+    """By half of the interval's width; an end that is open is as far away as the other."""
     if figure.value is None or figure.value <= 0:
         return None
     sides = [bound for bound in (figure.at_least, figure.at_most) if bound is not None and bound > 0]
-    return max((abs(math.log(figure.value / bound)) for bound in sides), default=0.0) / Z
+    return (
+        min(statistics.fmean(abs(math.log(figure.value / bound)) for bound in sides) / Z, SPREAD_MAX)
+        if sides
+        else None
+    )
 
 
 def share(cell: Cell) -> float:

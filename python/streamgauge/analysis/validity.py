@@ -148,12 +148,18 @@ def _held_up(evidence: Evidence, lateness: SendLateness | None, too_little: list
     quiet = evidence.quiet
     if quiet is None or quiet.disturbed_share <= DISTURBED_SHARE_MAX:
         return ""
-    if too_little:
+    if too_little and _explains(quiet.disturbed_share, evidence):
         return f"{too_little[0].partition(';')[0]}: who had more CPU might have kept up."
     came = evidence.send_delay.p99
     if lateness is not None and lateness.own is None and came is not None and came > lateness.bound_ms:
         return lateness.sentence[:1].upper() + lateness.sentence[1:]
     return ""
+
+
+def _explains(disturbed_share: float, evidence: Evidence) -> bool:
+    """Whether what is missing of the target rate is no more than what disturbance may have taken of the time."""
+    target = target_msgs(evidence.workload, evidence.window_s)
+    return target is not None and evidence.acked_msgs >= (ACHIEVED_SHARE_MIN - disturbed_share) * target
 
 
 def _verdict(evidence: Evidence, reasons: list[str], held_up: str) -> Verdict:

@@ -146,6 +146,12 @@ class Load:
 
     def run(self) -> Ending:
         """Pulls intervals until the end of the measured phase, or until something ends the load early."""
+        if self._quiet is not None and not self._quiet.watched and not self.workload.warmup_auto:
+            # Nobody will tell how quiet it is: the phase ends when it was asked to.
+            self._quiet = None
+            ending = self._fix_end(stop_s(self.workload))
+            if ending is not None:
+                return ending
         if self.workload.warmup_auto:
             ending = self._warm_up()
             if ending is not None:
@@ -170,7 +176,7 @@ class Load:
             if ending is not None:
                 return ending
             missing_s = (1.0 - DISTURBED_SHARE_MAX) * asked_s - self._quiet_s - INTERVAL_S
-            if not self._quiet.watched or missing_s <= 0 or end_s + INTERVAL_S > limit_s:
+            if missing_s <= 0 or not self._quiet.watched or end_s + INTERVAL_S > limit_s:
                 break
             end_s += INTERVAL_S
             self.say(
@@ -180,15 +186,19 @@ class Load:
         while end_s < self.now_s + END_AHEAD_S and end_s + INTERVAL_S <= limit_s:
             end_s += INTERVAL_S
         self.workload = dataclasses.replace(self.workload, duration_s=end_s - self.workload.warmup_s)
+        ending = self._fix_end(end_s) or self.advance(end_s)
+        self._quiet.learn(self.workload, self._quiet_s)
+        return ending
+
+    def _fix_end(self, at_s: float) -> Ending | None:
+        """Ends a schedule that was given more time."""
         try:
-            self.end_at(end_s)
+            self.end_at(at_s)
         except WorkerRefused as error:
             return Ending("worker", f"the worker refused to end the measured phase: {error}")
         except WorkerLost as error:
             return Ending("worker", str(error))
-        ending = self.advance(end_s)
-        self._quiet.learn(self.workload, self._quiet_s)
-        return ending
+        return None
 
     def _warm_up(self) -> Ending | None:
         """Goes on until the load is steady, or for as long as a warm-up may take; the measured phase is fixed then."""
