@@ -65,7 +65,7 @@ def run_with_a_stall(
 ) -> tuple[Path, float]:
     """A run whose broker stands still for a second in the middle: its directory, and how long the broker stood."""
     log = out / "events.jsonl"
-    command = [*LAB, "run", workload, "--system", system, "--rate", str(RATE)]
+    command = [*LAB, "run", workload, "--system", system, "--rate", str(RATE), "--quiet-limit", "1"]
     command += ["--duration", f"{DURATION_S}s", "--warmup", "3s", "--out", str(out), "--events", str(log)]
     lab = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     stalled_s = None
