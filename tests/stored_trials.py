@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from streamgauge.analysis.raw_trial import raw_trial
 from streamgauge.analysis.trial import analyse
 from streamgauge.store.directory import TrialDirectory
 
@@ -42,7 +41,7 @@ def result_of(directory: Path) -> str:
     """The result of the trial in a directory, in canonical JSON: sorted, a line for each key, numbers to `DIGITS` digits, without `LEFT_OUT`."""
     context = TrialDirectory(directory).read_context()
     assert context is not None
-    result: dict[str, Any] = json.loads(analyse(raw_trial(context, directory)).model_dump_json())
+    result: dict[str, Any] = json.loads(analyse(context, directory).model_dump_json())
     for key in LEFT_OUT:
         *path, last = key.split(".")
         within = result

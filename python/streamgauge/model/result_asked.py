@@ -124,6 +124,11 @@ class WorkloadResult(Model):
         return self.producers_per_topic == 0
 
     @property
+    def has_extra_reader(self) -> bool:
+        """Whether a further subscription reads the backlog while the others tail."""
+        return self.backlog is not None and self.backlog.reader == "extra"
+
+    @property
     def rate_changes(self) -> bool:
         """Whether the rate changes on the way."""
         return bool(self.extra.get("ramp_to_msgs_s") or self.steps)
