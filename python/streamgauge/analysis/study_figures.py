@@ -36,7 +36,9 @@ class MeasuredTrial:
 
 
 def value(measured: MeasuredTrial, figure: str) -> float | None:
-    """A figure of a trial; None when the trial has none of the kind."""
+    """A figure of a trial; None when the trial has none of the kind, or when there is no such figure any more."""
+    if figure not in STUDY_FIGURES:
+        return None
     if figure in _OF_SERIES:
         return _OF_SERIES[figure](measured)
     result = measured.result
@@ -98,8 +100,10 @@ _OF_RESULT: dict[str, Callable[[TrialResult], float | None]] = {
 
 def over_time(measured: MeasuredTrial, figure: str) -> tuple[Values, Values]:
     """A latency per interval of the whole trial: middles of the intervals in s on the schedule's axis, values in ms.
-    `figure` as `publish_ms.p99` or `end_to_end_ms.mean`; intervals without a message are left out."""
+    `figure` as `publish_ms.p99` or `end_to_end_ms.mean`; intervals without a message are left out, and a figure that there is no more has none."""
 
+    if figure not in STUDY_FIGURES:
+        return np.array([]), np.array([])
     name, _, statistic = figure.partition(".")
     intervals = Intervals.read(measured.directory)
     axis = {

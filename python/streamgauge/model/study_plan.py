@@ -24,6 +24,7 @@ from streamgauge.model.resolve import resolve_workload
 from streamgauge.model.result_base import Model
 from streamgauge.model.scaling import Demand, Machine
 from streamgauge.model.study_file import CellScale, ScaleFile, SystemOfStudy
+from streamgauge.model.study_told import ToldStudy, told
 from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import read_rate
 from streamgauge.vocabulary.errors import InputError, Problem
@@ -92,6 +93,8 @@ class StudyPlan(Model):
     file: str
     text: str
     """The study file as it was read."""
+    told: ToldStudy | None = None
+    """What the report tells of it; None in plans of before it was stored."""
     scale: Scale
     seed: int
     machine: dict[str, Any]
@@ -172,6 +175,7 @@ def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
         study=study.name,
         file=study.document.file,
         text=study.document.text,
+        told=told(study, wishes.scale),
         scale=wishes.scale,
         seed=wishes.seed,
         machine={
