@@ -294,7 +294,7 @@ def test_warm_ups_that_ended_when_steady_are_told_as_they_were(tmp_path: Path) -
 
 
 def test_the_bench_warms_up_until_steady_and_no_longer_than_a_minute() -> None:
-    workload = read_workload(BENCH_WORKLOAD, Overrides.parse(warmup=BENCH_WARM_UP))
+    workload = read_workload(BENCH_WORKLOAD, Overrides.of(warmup=BENCH_WARM_UP))
     assert (workload.warmup_auto, workload.warmup_s) == (True, 60.0)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -56,7 +55,8 @@ def run(
     """The work of commands/run.py."""
     if connect and not system:
         raise InputError("--connect needs --system: which system is it that runs there?")
-    overrides = Overrides.parse(
+    overrides = Overrides.of(
+        Trust.parse(trust_file),
         rate=rate,
         duration=duration,
         warmup=warmup,
@@ -78,7 +78,7 @@ def run(
         connect=tuple(connect.split(",")) if connect else (),
         at=at,
         insecure=insecure,
-        overrides=replace(overrides, trust=Trust.parse(trust_file)),
+        overrides=overrides,
         repeat=repeat,
         seed=seed,
         out=out,

@@ -15,7 +15,6 @@ from streamgauge.cli.carry_out import ended, show_outcome
 from streamgauge.cli.execute import open_events
 from streamgauge.cli.watch import make_observer
 from streamgauge.model.checked_study import Study, experiment_study_names, read_study, study_names
-from streamgauge.model.overrides import Overrides
 from streamgauge.model.scaling import Machine
 from streamgauge.model.study_plan import StudyPlan, Wishes, plan_study
 from streamgauge.model.study_trust import refuse_untrusted_plan, refuse_untrusted_study
@@ -29,6 +28,7 @@ from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.errors import InputError, nearest
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.gauge_binary import find_gauge
+from streamgauge.vocabulary.units import parse_duration
 
 
 def study(
@@ -141,7 +141,10 @@ def _scale(text: str | None, quick: bool) -> Any:
 
 
 def _seconds(duration: str | None) -> float | None:
-    return Overrides.parse(duration=duration).duration_s
+    try:
+        return None if duration is None else parse_duration(duration)
+    except ValueError as error:
+        raise InputError(f"--duration {duration}: {error}") from None
 
 
 def _addresses(texts: list[str]) -> dict[str, tuple[str, ...]]:
