@@ -71,6 +71,14 @@ def test_a_plan_of_before_it_was_stored_makes_the_same_report(run: Path) -> None
     assert page(run) == before
 
 
+def test_a_study_of_before_a_figure_had_one_name_shows_it(run: Path) -> None:
+    change(run, lambda found: found.pop("told"))
+    change(run, lambda found: found.update(text=TEXT.replace("table: [", "table: [system_cpu_us_per_msg, ")))
+    found = page(run)
+    assert "CPU of the system per message" in found
+    assert "no such figure" not in found
+
+
 def test_a_figure_that_there_is_no_more_is_shown_as_printed(run: Path) -> None:
     text = (run / "study.json").read_text("utf-8")
     (run / "study.json").write_text(text.replace("publish_ms.p99", "lost_ms.p99"), "utf-8")

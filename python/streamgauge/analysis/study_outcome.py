@@ -173,7 +173,7 @@ def _why_no_figure(figure: str, trials: Sequence[MeasuredTrial]) -> str:
         return f"no period that chance does not explain in {seconds:.0f} s"
     if figure.startswith("catch_up_max") and trials[0].result.catch_up is not None:
         return "the backlog was read in less than a second"
-    if figure.startswith("chase"):
+    if figure.startswith("catch_up.chase"):
         return "the backlog was not read to its end"
     return "no such figure was measured"
 

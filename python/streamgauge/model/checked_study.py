@@ -276,7 +276,7 @@ def _check_published(study: Study, problems: list[Problem]) -> None:
 
 
 def _check_figure(study: Study, figure: str, location: Location, problems: list[Problem]) -> None:
-    if figure not in STUDY_FIGURES:
+    if study.kinds and figure not in STUDY_FIGURES:
         hint = nearest(figure, STUDY_FIGURES) or f"; known figures: {', '.join(STUDY_FIGURES)}"
         problems.append(study.document.problem(f"no figure '{figure}'{hint}", location))
 

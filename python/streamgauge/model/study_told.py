@@ -12,7 +12,7 @@ from pydantic import model_validator
 from streamgauge.model.checked_study import Study
 from streamgauge.model.result_base import Model
 from streamgauge.model.study_file import CheckFile, ClaimFile, PageFile, SourceFile
-from streamgauge.vocabulary.figures import STUDY_FIGURES, Figure
+from streamgauge.vocabulary.figures import Figure, study_figure, title_of, unit_of
 
 
 class ToldCell(Model):
@@ -74,7 +74,7 @@ def told(study: Study, scale_name: str) -> ToldStudy:
             for one in study.cells
         ],
         figures={
-            name: STUDY_FIGURES[name]
+            name: study_figure(name) or Figure(name, title_of(name), unit_of(name), "neither")
             for one in _naming(written.claims, written.pages)
             for name in one.figures
         },
