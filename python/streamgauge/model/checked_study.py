@@ -20,13 +20,13 @@ from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import resolve_workload
 from streamgauge.model.study_file import ClaimFile, PageFile, ScaleFile, StudyFile
 from streamgauge.model.system_kind import SystemKind
+from streamgauge.vocabulary.choices import SCALES
 from streamgauge.vocabulary.errors import InputError, Problem, nearest
 from streamgauge.vocabulary.figures import STUDY_FIGURES
 from streamgauge.vocabulary.sizes import parse_message_size
 
 EXPERIMENTS = "experiments"
 """The folder beside the studies of trials in which the others are."""
-SCALES = ("full", "laptop", "quick")
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _VARIABLE = re.compile(r"\{(\w+)\}")
 MESSAGE_BYTES = 1024

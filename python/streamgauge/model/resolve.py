@@ -23,7 +23,8 @@ from streamgauge.model.resolve_special import (
 from streamgauge.model.trust import Trust, is_beside
 from streamgauge.model.untrusted import how_to_trust
 from streamgauge.model.workload import Workload
-from streamgauge.model.workload_file import HINTS, Arrival, Keys, LanesFile, Rate, WorkloadFile
+from streamgauge.model.workload_file import HINTS, LanesFile, Rate, WorkloadFile
+from streamgauge.vocabulary.choices import Arrival, Keys
 from streamgauge.vocabulary.errors import InputError, Problem
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.phases import INTERVAL_S

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -27,11 +27,10 @@ from streamgauge.model.study_file import CellScale, ScaleFile, SystemOfStudy
 from streamgauge.model.study_told import ToldStudy, told
 from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import read_rate
+from streamgauge.vocabulary.choices import Scale
 from streamgauge.vocabulary.errors import InputError, Problem
 from streamgauge.vocabulary.levels import Level
 from streamgauge.vocabulary.units import format_duration, format_rate
-
-Scale = Literal["full", "laptop", "quick"]
 
 HEATING_S = 15.0
 HEATING_MSGS_S = 5000.0

@@ -20,7 +20,7 @@ from streamgauge.model.result_asked import (
     SearchAsked,
     WorkloadResult,
 )
-from streamgauge.model.workload_file import Arrival, Compression, Keys
+from streamgauge.vocabulary.choices import Arrival, Compression, Keys
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.sizes import SizeSpread
 from streamgauge.vocabulary.units import format_duration, format_size
