@@ -13,8 +13,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
-from streamgauge.vocabulary.histograms import Histogram, recorded
 from streamgauge.analysis.quiet import QuietInterval
+from streamgauge.vocabulary.histograms import Histogram, recorded
 
 Values = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

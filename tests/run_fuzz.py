@@ -302,11 +302,14 @@ class Watch:
         """What is done outside of a directory meanwhile; reading Python's own files and /proc is not told."""
         self.allowed = (f"{inside}{os.sep}", f"{state_directory()}{os.sep}", str(inside))
         self.violations = []
+        # What Python keeps of its sources is its own.
+        writes_bytecode, sys.dont_write_bytecode = not sys.dont_write_bytecode, True
         self.active = True
         try:
             yield self.violations
         finally:
             self.active = False
+            sys.dont_write_bytecode = not writes_bytecode
 
     def _see(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.active:

@@ -16,13 +16,13 @@ from disturbed_machine import (
 )
 from hypothesis import given
 from hypothesis import strategies as some
-from streamgauge.vocabulary.histograms import OURS, Histogram, empty, recorded
 from streamgauge.analysis.quiet import QuietInterval, curve
 from streamgauge.analysis.quiet_bounds import RateInterval, Told, estimates, figures, rate
 from streamgauge.analysis.quiet_check import Ages, Attraction, Kind, attraction
 from streamgauge.analysis.quiet_compare import beside
 from streamgauge.analysis.quiet_limits import Block, Estimate, came_blocks, quiet_blocks
 from streamgauge.analysis.quiet_verdict import Word, send_lateness, verdict
+from streamgauge.vocabulary.histograms import OURS, Histogram, empty, recorded
 
 INDEPENDENT = Attraction(Kind.independent)
 PERCENTS = {"p50": 50.0, "p99": 99.0, "p99_9": 99.9}
@@ -174,7 +174,7 @@ def test_bounds_do_not_cross_and_hold_the_sample_itself() -> None:
         for why in (INDEPENDENT, Attraction(Kind.cannot_tell, 2.0, 3.0, 30.0, 0.1, 10, 1, 0.001)):
             for one in figures(estimates(intervals), why, disturbed).values():
                 assert one.at_most is None or one.at_least <= one.at_most
-                assert one.value is None or one.at_least <= one.value <= (one.at_most or 0.0)
+                assert one.value is None or one.at_least <= one.value <= (one.at_most or np.inf)
 
 
 def test_hardly_any_quiet_time_is_no_figure() -> None:
@@ -182,7 +182,7 @@ def test_hardly_any_quiet_time_is_no_figure() -> None:
     one = figures(estimates(found), INDEPENDENT, 0.998, PERCENTS)["p50"]
     assert one.value is None
     assert one.why == "Too little quiet time: 0.2 % of the time, 5 % are needed."
-    few = figures(estimates(found[:5]), INDEPENDENT, 0.5, PERCENTS)["p50"]
+    few = figures(estimates(found[:2]), INDEPENDENT, 0.5, PERCENTS)["p50"]
     assert few.value is None
     assert "blocks of time" in few.why
 
@@ -193,7 +193,7 @@ def test_one_stall_is_one_observation() -> None:
     slow = [20_000_000 + 10_000 * at for at in range(300)]
     together = [Block(of(fast + (slow if at == 7 else [])), empty()) for at in range(30)]
     apart = [Block(of(fast + slow[at::30]), empty()) for at in range(30)]
-    assert Estimate(together).percentile(99.5).shortage != ""
+    assert Estimate(together).percentile(99.5).high is None
     found = Estimate(apart).percentile(99.5)
     assert found.shortage == ""
     assert found.events > 100

@@ -18,7 +18,10 @@ from streamgauge.store.files import write_atomically
 from streamgauge.store.parquet import read_rows
 from streamgauge.store.tables import write_intervals
 
-WINDOW = {"cpu": 1, "from_s": 0.1, "to_s": 0.11, "late_s": 0.009, "recovered_s": 0.12, "cause": "host"}
+WINDOW = {
+    "cpu": 1, "from_s": 0.1, "to_s": 0.11, "late_s": 0.009, "recovered_s": 0.12, "cause": "host",
+    "steal_s": 0.01, "waited_s": 0.0, "softirq_s": 0.0,
+}  # fmt: skip
 ATTRACTION = {"quiet_samples": 9, "quiet_older": [1, 0, 0, 0], "begins": 1, "begins_older": [0, 0, 0, 0]}
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.estimates import CONFIDENCE, TRIALS_MIN, Ratio, holm, ratio
+from streamgauge.analysis.quiet_cells import bounds_beside
+from streamgauge.analysis.quiet_compare import Beside
 from streamgauge.vocabulary.figures import figure, higher_is_better
 from streamgauge.vocabulary.format import trimmed
 
@@ -52,6 +54,8 @@ class Comparison:
     base: Cell
     other: Cell
     figures: tuple[Compared, ...]
+    bounded: tuple[tuple[str, Beside], ...] = ()
+    """Figures that a disturbed machine has left with bounds, and what these say."""
     missing: tuple[str, ...] = ()
     """What is not compared because the workers of one side do not tell it, a sentence each."""
 
@@ -59,7 +63,10 @@ class Comparison:
     def verdict(self) -> str:
         """One sentence over all figures."""
         if not (self.base.valid and self.other.valid):
-            return f"{NO_VALID_TRIAL}: nothing can be said"
+            if not self.bounded:
+                return f"{NO_VALID_TRIAL}: nothing can be said"
+            decided = [f"{name} {one.sentence}" for name, one in self.bounded if one.differs]
+            return "; ".join(decided) or "the bounds allow either side to be higher"
         shown = [one for one in self.figures if one.differs]
         if not any(one.ratio is not None and one.ratio.low is not None for one in self.figures):
             return f"too few trials to tell: at least {TRIALS_MIN} on each side are needed (--repeat)"
@@ -96,7 +103,10 @@ def compare(base: Cell, other: Cell, figures: Sequence[str] = FIGURES) -> Compar
         _compared(name, a, b, ratios[at], corrected.get(at)) if decides else _only_shown(name, a, b)
         for at, (name, a, b) in enumerate(found)
     )
-    return Comparison(base, other, compared, missing)
+    bounded = [(name, bounds_beside(base, other, name)) for name in figures]
+    return Comparison(
+        base, other, compared, tuple((name, one) for name, one in bounded if one is not None), missing
+    )
 
 
 def _compared(

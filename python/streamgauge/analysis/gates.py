@@ -15,9 +15,11 @@ from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.estimates import holm
 from streamgauge.analysis.judgement import Bound, Evidence, Outcome, decide, spread_of, weigh
 from streamgauge.analysis.match import Traits, differences_text, traits_of
+from streamgauge.analysis.quiet_cells import bounds_beside, told
 from streamgauge.model.gate import Gate
 from streamgauge.vocabulary.exit_status import ExitStatus
 from streamgauge.vocabulary.figures import figure, is_count
+from streamgauge.vocabulary.format import significant
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def _weighed(question: Question) -> GateResult:
     blank = GateResult(gate, cell.name, Outcome.undecided, differs=differs)
     for whose, side in (("", cell), (" of the baseline", base)):
         if side is not None and (why := _missing(side, gate.figure, whose)):
-            return replace(blank, why=why)
+            return _by_bounds(blank, cell, base) or replace(blank, why=why)
     values, base_values = _values(cell, gate.figure), None if base is None else _values(base, gate.figure)
     blank = replace(blank, values=values, base=base_values)
     if base_values is not None and not _have_logarithms(values, base_values):
@@ -92,6 +94,29 @@ def _weighed(question: Question) -> GateResult:
     prior = spread_of(gate.figure, paced=cell.first.workload.rate_msgs_s is not None)
     bound = Bound(gate.sign.startswith(">"), gate.bound)
     return replace(blank, evidence=weigh(bound, values, base_values, prior))
+
+
+def _by_bounds(blank: GateResult, cell: Cell, base: Cell | None) -> GateResult | None:
+    """Where a disturbed machine has left no figure: what its bounds decide. None where there are none."""
+    name = blank.gate.figure
+    found = told(cell, name) if base is None else bounds_beside(base, cell, name)
+    if found is None:
+        return None
+    low, high = found.at_least, found.at_most
+    between = (
+        f"at least {significant(low)}"
+        if high is None
+        else f"between {significant(low)} and {significant(high)}"
+    )
+    what = "it is" if base is None else "the ratio to the baseline is"
+    why = f"{what} {between}, whatever the machine did"
+    if blank.gate.sign.startswith("<"):
+        low, high = (math.inf if high is None else high), low
+    if blank.gate.fails(low):
+        return replace(blank, outcome=Outcome.failed, why=why)
+    if high is not None and not blank.gate.fails(high):
+        return replace(blank, outcome=Outcome.passed, why=why)
+    return replace(blank, why=f"{why}: the bound lies between them")
 
 
 def _by_every_trial(blank: GateResult, values: Sequence[float]) -> GateResult:

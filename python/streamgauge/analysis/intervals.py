@@ -107,6 +107,12 @@ class Intervals:
             max_ns=max(highest, default=None),
         )
 
+    def of_phase(self, metric: str, phase: str, subscription: str | None = None) -> list[Row]:
+        """The rows with the distributions of a metric whose messages were intended in the phase."""
+        return [
+            self.rows[index] for index in self._rows_of(metric, phase, subscription, with_histogram=False)
+        ]
+
     def histograms_by_interval(self, metric: str, phase: str | None = None) -> dict[int, Histogram]:
         """Interval index -> the samples that were seen in it, all workers and subscriptions together."""
         groups: dict[int, list[Histogram]] = defaultdict(list)

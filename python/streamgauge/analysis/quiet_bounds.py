@@ -13,12 +13,10 @@ Manski, C. F. (1990), Nonparametric bounds on treatment effects, American Econom
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamgauge.vocabulary.histograms import merge, recorded
-from streamgauge.model.percentiles import NS_PER_MS, PERCENTS
 from streamgauge.analysis.quiet import QuietInterval
 from streamgauge.analysis.quiet_check import Attraction, Kind
 from streamgauge.analysis.quiet_limits import (
@@ -30,7 +28,9 @@ from streamgauge.analysis.quiet_limits import (
     spread_over_blocks,
     student,
 )
+from streamgauge.model.percentiles import NS_PER_MS, PERCENTS
 from streamgauge.vocabulary.format import percent as percent_text
+from streamgauge.vocabulary.histograms import merge, recorded
 
 QUIET_SHARE_MIN = 0.05
 """With less of the time quiet, recovery may never be over (with 0.2 % left, a p50 was 37 % too high)."""
@@ -74,7 +74,24 @@ def figures(
 ) -> dict[str, Told]:
     """Name -> percentile, in ms. `disturbed_share`: of the phase's time."""
     why_none = distrust(attracted, disturbed_share)
-    return {name: _told(found, percent, why_none) for name, percent in percents.items()}
+    return _in_order({name: _told(found, percent, why_none) for name, percent in percents.items()})
+
+
+def _in_order(told: dict[str, Told]) -> dict[str, Told]:
+    """What bounds a percentile bounds those beside it: a higher one from below, a lower one from above."""
+    ordered: dict[str, Told] = {}
+    least = 0.0
+    for name, one in told.items():
+        least = max(least, one.at_least)
+        ordered[name] = replace(one, at_least=least if one.value is None else min(least, one.value))
+    most: float | None = None
+    for name, one in reversed(list(ordered.items())):
+        known = [bound for bound in (most, one.at_most) if bound is not None]
+        most = min(known, default=None)
+        ordered[name] = replace(
+            one, at_most=most if most is None or one.value is None else max(most, one.value)
+        )
+    return ordered
 
 
 def distrust(attracted: Attraction, disturbed_share: float) -> str:
@@ -101,14 +118,15 @@ def fastest_blocks(intervals: Sequence[QuietInterval]) -> list[Block]:
 
 def _told(given: Estimates, percent: float, why_none: str) -> Told:
     found = given.quiet.percentile(percent)
-    if not why_none and not found.shortage and found.value is not None and found.high is not None:
+    high = given.came.percentile(percent).high
+    if not why_none and not found.shortage and found.value is not None:
+        high = found.high if found.high is not None else high
         return Told(
             found.value / NS_PER_MS,
-            found.low / NS_PER_MS,
-            found.high / NS_PER_MS,
+            min(found.low, found.value) / NS_PER_MS,
+            None if high is None else max(high, found.value) / NS_PER_MS,
             events=found.events,
         )
-    high = given.came.percentile(percent).high
     least = given.fastest.percentile(percent).low
     if not why_none and (high is None or found.low <= high):
         least = max(least, found.low)

@@ -32,7 +32,7 @@ CHANCE_MAX = 0.05
 RATIO_ATTRACTED = 20.0
 """Odds of something old where spans begin, over those in quiet time."""
 OLDER_MIN = 2
-"""A single begin proves nothing."""
+"""A single begin proves nothing, and among thousands of independent ones there is nearly always one."""
 UPPER = 0.95
 """One-sided: the ratio is below its upper limit with this probability."""
 
@@ -111,7 +111,12 @@ def attraction(thresholds: Sequence[Ages]) -> Attraction:
     corrected = holm([one.chance for one in weighed])
     found = list(zip(weighed, corrected, strict=True))
     shown = [pair for pair in found if pair[1] < CHANCE_MAX and _is_much(pair[0])]
-    open_ = [pair for pair in found if pair[0].ratio_high >= RATIO_ATTRACTED]
+    open_ = [
+        pair
+        for pair in found
+        if pair[0].ratio_high >= RATIO_ATTRACTED
+        and (pair[0].ages.begins_older >= OLDER_MIN or pair[1] < CHANCE_MAX)
+    ]
     if shown:
         return _told(Kind.attracted, *min(shown, key=lambda pair: pair[1]))
     if open_:

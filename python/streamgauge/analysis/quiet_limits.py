@@ -27,17 +27,16 @@ import numpy as np
 from scipy import special
 
 from streamgauge.analysis.estimates import CONFIDENCE
-from streamgauge.vocabulary.histograms import Histogram, empty, merge
 from streamgauge.analysis.quiet import Curve, QuietInterval, Values, curve
+from streamgauge.vocabulary.histograms import Histogram, empty, merge
 
 ONE_SIDED = (1.0 - CONFIDENCE) / 2.0
 Z = float(-special.ndtri(ONE_SIDED))
 BLOCKS_MAX = 120
 """More intervals than that are taken together with their neighbours: it costs less, and longer blocks are more independent."""
-BLOCKS_MIN = 10
-"""With fewer independent ones, how they vary is not known well enough for an upper limit and a figure."""
-BLOCKS_LEAST = 3
-"""With fewer, nothing is known of how they vary."""
+BLOCKS_MIN = 3
+"""With fewer independent ones, nothing is known of how they vary. In shorter trials than a minute ten would leave hardly a figure, and its intervals held the
+truth no more often (docs/quiet-time.md)."""
 EVENTS_MIN = 3.7
 """So many independent messages must be expected above a percentile for an upper limit: to see none of them is no surprise below (exp(-3.7) is 2.5 %)."""
 FREEDOM_MIN = 4.0
@@ -72,15 +71,17 @@ class Limits:
     blocks: float
     """How many independent blocks of time are worth those in which anything was seen."""
 
+    filled: int
+    """Blocks in which anything was seen."""
+
     @property
     def shortage(self) -> str:
-        """Why this is no figure; empty where it is one."""
-        if self.blocks < BLOCKS_MIN:
-            return f"it is worth {self.blocks:.1f} independent blocks of time, {BLOCKS_MIN} are needed"
+        """Why this is no figure; empty where it is one. One that is not known well has a wide interval, or one without an upper end, and is no less the best
+        guess: to give it only where it seems to be known well would prefer the trials that by chance saw few slow stretches."""
+        if self.filled < BLOCKS_MIN:
+            return f"anything was seen in {self.filled} blocks of time, {BLOCKS_MIN} are needed"
         if self.value is None:
             return "no message that lasted so long was seen to its end in quiet time"
-        if self.high is None:
-            return f"what lies above it is worth {self.events:.1f} independent messages, too few for an upper limit"
         return ""
 
 
@@ -125,7 +126,12 @@ class Estimate:
         found, trust = self.curve, self._trust
         if not len(found.indices):
             return Limits(
-                None, found.known_ns if self.filled >= BLOCKS_LEAST else 0.0, None, 0.0, self.filled
+                None,
+                found.known_ns if self.filled >= BLOCKS_MIN else 0.0,
+                None,
+                0.0,
+                self.filled,
+                self.filled,
             )
         share = 1.0 - percent / 100.0
         at = found.position(percent)
@@ -134,14 +140,14 @@ class Estimate:
         around = [last] if at is None else sorted({max(at - 1, 0), at})
         blocks = min(float(self.filled), *(float(trust.blocks[one]) for one in around))
         events = min(float(trust.worth[one]) for one in around) * share
-        if blocks < BLOCKS_LEAST:
+        if blocks < BLOCKS_MIN:
             value = None if at is None else float(found.upper_ends[at])
-            return Limits(value, 0.0, None, events, blocks)
+            return Limits(value, 0.0, None, events, blocks, self.filled)
         surprise = self._surprise(share)
         low = int(np.argmax(surprise <= Z)) if bool((surprise <= Z).any()) else None
         above = np.flatnonzero(surprise[around[0] :] < -Z)
         high = around[0] + int(above[0]) if len(above) else None
-        if at is None or blocks < BLOCKS_MIN or events < EVENTS_MIN:
+        if at is None or events < EVENTS_MIN:
             high = None
         return Limits(
             None if at is None else float(found.upper_ends[at]),
@@ -149,6 +155,7 @@ class Estimate:
             None if high is None or at is None else float(found.upper_ends[max(high, at)]),
             events,
             blocks,
+            self.filled,
         )
 
     def _surprise(self, share: float) -> Values:

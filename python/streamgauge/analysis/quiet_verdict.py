@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from streamgauge.vocabulary.histograms import Histogram, merge
-from streamgauge.model.percentiles import NS_PER_MS
 from streamgauge.analysis.quiet import QuietInterval
 from streamgauge.analysis.quiet_bounds import Told
 from streamgauge.analysis.quiet_check import Attraction, Kind
+from streamgauge.model.percentiles import NS_PER_MS
+from streamgauge.vocabulary.bounds import DISTURBED_SHARE_MAX
 from streamgauge.vocabulary.format import joined, percent, trimmed
+from streamgauge.vocabulary.histograms import Histogram, merge
 
-DISTURBED_SHARE_MAX = 0.01
-"""Up to this share of disturbed time the figures as they came stand: a quiet machine has 0.3 to 0.8 %."""
 TOUCHED = 0.1
 """A percentile is moved by disturbance where this part of what lies above it may be of disturbed time."""
 
@@ -42,11 +41,13 @@ def verdict(
     own_faults: Sequence[str],
     watched: bool,
     disturbed_share: float,
+    held_up: str = "",
     figures_missing: Sequence[str],
     figures_told: Sequence[str],
     attracted: Attraction,
 ) -> Verdict:
-    """`own_faults`: sentences, why the generator or the settings spoil the trial, apart from any disturbance. `watched`: a probe told when CPUs were not to be
+    """`held_up`: why no figure stands although nobody here is at fault, if so.
+    `own_faults`: sentences, why the generator or the settings spoil the trial, apart from any disturbance. `watched`: a probe told when CPUs were not to be
     had. `figures_missing`, `figures_told`: names of the headline figures that quiet time does not give, and of those that it gives."""
     if own_faults:
         return Verdict(
@@ -61,6 +62,11 @@ def verdict(
     share = percent(disturbed_share, 1)
     if disturbed_share <= DISTURBED_SHARE_MAX:
         return Verdict(Word.valid, f"{share} of the time was disturbed. {_reach(disturbed_share)}")
+    if held_up:
+        return Verdict(
+            Word.bounds_only,
+            f"{share} of the time was disturbed. {held_up} Each figure lies between its bounds; no more can be concluded.",
+        )
     if attracted.kind is not Kind.independent:
         return Verdict(
             Word.bounds_only,

@@ -23,6 +23,7 @@ from streamgauge.analysis.intervals import total
 from streamgauge.analysis.lateness import lateness
 from streamgauge.analysis.measured import Measured, errors_of
 from streamgauge.analysis.notes import clock_notes, clocks, fatal, late_in
+from streamgauge.analysis.quiet_measured import Quiet, quiet_time
 from streamgauge.analysis.soak import soaked
 from streamgauge.analysis.untold import remarks, told_max, told_total
 from streamgauge.analysis.usage import (
@@ -66,8 +67,20 @@ def analyse(context: TrialContext, directory: Path) -> TrialResult:
     bottle = _bottleneck(measured, machine, shares, busiest, amplification)
     subscriptions = _subscriptions(measured)
     caught = _caught_up(measured)
+    quiet = quiet_time(
+        intervals,
+        window,
+        raw.cpu_probes,
+        at_its_most=raw.workload.arrival == "closed" or raw.search is not None,
+    )
     evidence = _evidence(
-        measured, search=soaked(measured, cpu), caught=caught, cpu=cpu, shares=shares, binding=bottle.binding
+        measured,
+        search=soaked(measured, cpu),
+        caught=caught,
+        cpu=cpu,
+        shares=shares,
+        binding=bottle.binding,
+        quiet=quiet,
     )
     target = validity.target_msgs(measured.asked, counted.duration_s)
     return TrialResult(
@@ -98,6 +111,7 @@ def analyse(context: TrialContext, directory: Path) -> TrialResult:
         audit=evidence.audit,
         validity=validity.judge(evidence),
         steadiness=evidence.steadiness,
+        quiet=quiet.found if quiet is not None else None,
         cpu=cpu,
         processes=processes,
         limits=machine,
@@ -130,6 +144,7 @@ def _evidence(
     cpu: Cpu,
     shares: list[Share],
     binding: str | None,
+    quiet: Quiet | None,
 ) -> validity.Evidence:
     """All that the trial is judged by."""
     raw, intervals, counted = measured.raw, measured.intervals, measured.counted
@@ -151,6 +166,7 @@ def _evidence(
         publish=measured.latencies[measured.headline],
         send_delay=measured.latencies["send_delay"],
         lateness=lateness(measured.lined_up, measured.window),
+        quiet=quiet,
         acked_msgs=counted.acked_msgs,
         received_msgs=counted.received_msgs,
         window_s=counted.duration_s,

@@ -13,6 +13,15 @@ from dataclasses import dataclass, field
 
 from streamgauge.analysis.lateness import Lateness
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
+from streamgauge.analysis.quiet_check import Attraction, Kind
+from streamgauge.analysis.quiet_measured import Quiet
+from streamgauge.analysis.quiet_verdict import (
+    SendLateness,
+    Verdict,
+    Word,
+    send_lateness,
+    verdict,
+)
 from streamgauge.model.result import Audit, Durability, Steadiness, Validity
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Headline, Latency
@@ -20,6 +29,7 @@ from streamgauge.model.result_machine import Cpu, Lane, Share
 from streamgauge.model.result_special import Search
 from streamgauge.vocabulary.bounds import (
     ACHIEVED_SHARE_MIN,
+    DISTURBED_SHARE_MAX,
     LANE_BUSY_SHARE_MAX,
     SEND_DELAY_MS_FLOOR,
     SEND_DELAY_SHARE_MAX,
@@ -31,6 +41,7 @@ STEAL_SHARE_MAX = 0.02
 OTHERS_SHARE_MAX = 0.10
 CAUGHT_UP_SHARE_MIN = 1.02
 POISSON_DEVIATIONS = 3.0
+ATTRACTION_UNKNOWN = Attraction(Kind.independent)
 BACKPRESSURE_IN_IT = " Back-pressure is in it: these workers do not tell the two apart."
 
 
@@ -47,6 +58,8 @@ class Evidence:
     """Publish latency, or what stands for it."""
     send_delay: Latency
     lateness: Lateness
+    quiet: Quiet | None
+    """How disturbed the trial was; None where the workers do not tell."""
     acked_msgs: int
     """Acknowledged within the measured window."""
     received_msgs: int
@@ -87,7 +100,11 @@ def judge(evidence: Evidence) -> Validity:
     """Every reason and every warning, in the order of METHOD: what broke, the generator, the books, the
     system's settings.
     """
-    of_generator, too_little = _generator(evidence), _too_little(evidence)
+    lateness = _own_lateness(evidence)
+    of_generator, too_little = _generator(evidence, lateness), _too_little(evidence)
+    held_up = _held_up(evidence, lateness, too_little)
+    if held_up and not of_generator:
+        too_little = []
     reasons = [
         *_broken(evidence),
         *of_generator,
@@ -98,12 +115,64 @@ def judge(evidence: Evidence) -> Validity:
         *_level(evidence),
     ]
     reasons = list(dict.fromkeys(reasons))
+    found = _verdict(evidence, reasons, held_up)
+    late = (
+        [lateness.sentence]
+        if lateness is not None and lateness.own is False and lateness.machine_share
+        else []
+    )
     return Validity(
-        valid=not reasons,
+        word=found.word.value,
+        conclusion=found.sentence,
+        valid=found.word in (Word.valid, Word.disturbed),
         reasons=reasons,
-        warnings=list(dict.fromkeys(_warnings(evidence))),
+        warnings=list(dict.fromkeys([*_warnings(evidence), *late])),
         # Who is late has sent less within the window, too.
-        disturbed=bool(of_generator) and set(reasons) <= {*of_generator, *too_little},
+        disturbed=found.word is Word.bounds_only
+        or (bool(of_generator) and set(reasons) <= {*of_generator, *too_little}),
+    )
+
+
+def _own_lateness(evidence: Evidence) -> SendLateness | None:
+    """Whose fault it was that messages left late; None where nothing watched, or nothing was due."""
+    quiet = evidence.quiet
+    if quiet is None or not quiet.found.watched or evidence.workload.arrival == "closed":
+        return None
+    publish = quiet.told[evidence.headline]["p99"]
+    bound_ms = _delay_bound_ms(publish.value if publish.value is not None else publish.at_least)
+    return send_lateness(quiet.intervals["send_delay"], quiet.told["send_delay"]["p99"], bound_ms)
+
+
+def _held_up(evidence: Evidence, lateness: SendLateness | None, too_little: list[str]) -> str:
+    """Why no figure may stand, though nothing shows that the generator was at fault; empty where nothing is known against them."""
+    quiet = evidence.quiet
+    if quiet is None or quiet.disturbed_share <= DISTURBED_SHARE_MAX:
+        return ""
+    if too_little:
+        return f"{too_little[0].partition(';')[0]}: who had more CPU might have kept up."
+    came = evidence.send_delay.p99
+    if lateness is not None and lateness.own is None and came is not None and came > lateness.bound_ms:
+        return lateness.sentence[:1].upper() + lateness.sentence[1:]
+    return ""
+
+
+def _verdict(evidence: Evidence, reasons: list[str], held_up: str) -> Verdict:
+    quiet = evidence.quiet
+    told = {} if quiet is None else quiet.told
+    named = {
+        f"{metric.replace('_', '-')} {name}": figure
+        for metric in (evidence.headline, "end_to_end")
+        for name, figure in told.get(metric, {}).items()
+        if name in ("p50", "p99")
+    }
+    return verdict(
+        own_faults=reasons,
+        watched=quiet is not None and quiet.found.watched,
+        disturbed_share=0.0 if quiet is None else quiet.disturbed_share,
+        held_up=held_up,
+        figures_missing=[name for name, figure in named.items() if figure.value is None],
+        figures_told=[name for name, figure in named.items() if figure.value is not None],
+        attracted=ATTRACTION_UNKNOWN if quiet is None else quiet.attracted,
     )
 
 
@@ -128,12 +197,18 @@ def _broken(evidence: Evidence) -> list[str]:
     return reasons
 
 
-def _generator(evidence: Evidence) -> list[str]:
+def _delay_bound_ms(publish_p99_ms: float | None) -> float:
+    return max(SEND_DELAY_SHARE_MAX * (publish_p99_ms or 0.0), SEND_DELAY_MS_FLOOR)
+
+
+def _generator(evidence: Evidence, lateness: SendLateness | None) -> list[str]:
     reasons = []
-    delay, publish = evidence.send_delay.p99, evidence.publish.p99
-    if evidence.workload.arrival != "closed" and delay is not None:
-        bound = max(SEND_DELAY_SHARE_MAX * (publish or 0.0), SEND_DELAY_MS_FLOOR)
-        why = evidence.lateness.explanation
+    delay = evidence.send_delay.p99
+    if lateness is not None:
+        if lateness.own:
+            reasons.append(f"{lateness.sentence} (5 % of the {evidence.headline} p99, at least 1 ms.)")
+    elif evidence.workload.arrival != "closed" and delay is not None:
+        bound, why = _delay_bound_ms(evidence.publish.p99), evidence.lateness.explanation
         if delay > bound:
             reasons.append(
                 f"The generator was late: p99 of send delay is {trimmed(delay)} ms, allowed are {trimmed(bound)} ms "

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 from streamgauge.cli.execute import Request, open_events, shown
 from streamgauge.cli.gates import Gating, finish, prepare
@@ -44,8 +45,9 @@ def execute_chosen(
     workloads: list[Workload],
     choices: list[SystemChoice[System]],
     gating: Gating | None = None,
+    answer: Callable[[Sequence[TrialResult]], str] | None = None,
 ) -> ExitStatus:
-    """Runs workloads on systems that can run here, and judges the gates; the exit status."""
+    """Runs workloads on systems that can run here, and judges the gates; the exit status. `answer`: what is said first."""
     seed = request.seed if request.seed is not None else secrets.randbits(32)
     plan = RunPlan(
         name=_name(workloads, choices),
@@ -70,6 +72,8 @@ def execute_chosen(
             outcome = Run(plan, observer).execute()
         finally:
             observer.close()
+        if answer is not None:
+            console.print(Text(answer(outcome.results), style="bold"), soft_wrap=not console.is_terminal)
         show_outcome(outcome.directory.path, to_stderr=to_stderr)
         status = outcome.exit_status
         if gating is not None:

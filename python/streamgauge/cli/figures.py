@@ -33,7 +33,7 @@ def verdict(result: TrialResult) -> str:
         return "interrupted before anything was measured"
     figures = (
         f"{rate(result.publish_rate_msgs_s)} msg/s, {result.headline} p50 {ms(headline.p50)} "
-        f"p99 {ms(headline.p99)} ms, end-to-end p99 {ms(result.end_to_end_ms.p99)} ms"
+        f"p99 {ms(headline.p99)} ms, end-to-end p99 {ms(result.standing_ms('end_to_end_ms').p99)} ms"
     )
     if result.status == "interrupted":
         return f"interrupted: {figures}"
@@ -42,5 +42,6 @@ def verdict(result: TrialResult) -> str:
         if not result.audit.enabled
         else ("audit clean" if result.audit.clean else "audit NOT clean")
     )
-    valid = "valid" if result.validity.valid else "INVALID: " + " ".join(result.validity.reasons)
+    called = result.validity.called
+    valid = "INVALID: " + " ".join(result.validity.reasons) if called == "invalid" else called
     return f"{figures}, {audit}, {valid}"

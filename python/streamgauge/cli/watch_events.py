@@ -70,6 +70,7 @@ class EventsObserver(Observer):
             trial=result.trial,
             status=result.status,
             valid=result.validity.valid,
+            word=result.validity.called,
             reasons=result.validity.reasons,
             result=result.model_dump(
                 include={f"{result.headline}_ms", "end_to_end_ms", "publish_rate_msgs_s", "audit"}

@@ -51,9 +51,19 @@ class Trial:
     client: WorkerClient
     id: str
 
-    def wait(self, seconds: float) -> None:
-        """Lets the load run for a while."""
-        time.sleep(seconds)
+    def until_still(self, seconds: float) -> None:
+        """Waits until nothing has been received for so long; AssertionError when messages go on to arrive."""
+        last, since_s = self.received(), time.monotonic()
+
+        def missing() -> str | None:
+            nonlocal last, since_s
+            found = self.received()
+            if found != last:
+                last, since_s = found, time.monotonic()
+            return None if time.monotonic() - since_s >= seconds else "messages to stop arriving"
+
+        late = wait_until(missing, DRAIN_S, POLL_S)
+        assert late is None, late
 
     def until(self, condition: Callable[[], bool], what: str, timeout_s: float = DRAIN_S) -> None:
         """Waits until the condition holds; AssertionError when it does not in time."""
@@ -103,6 +113,7 @@ class Gauge:
     logs: Path
     fleet: LocalFleet = field(default_factory=LocalFleet)
     client: WorkerClient | None = None
+    _last: str | None = None
 
     def __enter__(self) -> Self:
         self.client = self.fleet.start(self.logs).only
@@ -160,7 +171,12 @@ class Gauge:
             "ready_timeout_s": READY_WITHIN_S,
             **changes,
         }
+        if self._last is not None:
+            # One that a failed check has left.
+            with contextlib.suppress(WorkerLost, WorkerRefused):
+                self.worker.abort(self._last)
         status = self.worker.create_trial(request)
+        self._last = status.id
 
         def missing() -> str | None:
             nonlocal status

@@ -133,6 +133,13 @@ def _add_up(rows: Sequence[Mapping[str, Any]]) -> Row:
     return merged
 
 
+def _least_quiet(rows: Sequence[Mapping[str, Any]]) -> Row | None:
+    """How quiet an interval was for all of them; None where one does not tell."""
+    quiet_s: list[float | None] = [(row.get("disturbance") or {}).get("quiet_s") for row in rows]
+    known = [one for one in quiet_s if one is not None]
+    return {"quiet_s": min(known)} if known and len(known) == len(quiet_s) else None
+
+
 class Lineup:
     """Intervals of several workers, given out when all have them.
 
@@ -205,4 +212,5 @@ class Lineup:
             "duration_s": max(row["duration_s"] for row in rows),
             **_add_up(rows),
             "latencies": [entry for row in rows for entry in row["latencies"]],
+            "disturbance": _least_quiet(rows),
         }

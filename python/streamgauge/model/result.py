@@ -27,7 +27,7 @@ from pydantic import Field
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Headline, Latency, Model, UnixMs
 from streamgauge.model.result_machine import Cpu, Lane, Limits, Process, Share, SystemMetric, Thread
-from streamgauge.model.result_quiet import QuietTime, Word
+from streamgauge.model.result_quiet import QuietLatency, QuietTime, Word
 from streamgauge.model.result_reasons import Bottleneck, Pattern, Tail
 from streamgauge.model.result_special import CatchUp, Faults, Search, WarmUpResult
 from streamgauge.model.result_told import Host, ProbeOfMachine
@@ -252,8 +252,25 @@ class TrialResult(Model):
 
     @property
     def headline_ms(self) -> Latency:
-        """The figures of it."""
-        return self.publish_ms if self.headline == "publish" else self.service_ms
+        """The figures of it that stand."""
+        return self.standing_ms(f"{self.headline}_ms")
+
+    def standing_ms(self, name: str) -> Latency:
+        """What stands of a latency (`publish_ms`): the figures of quiet time where there are such; those as they came where next to nothing was
+        disturbed, and in results of before quiet time was looked at. The fields of that name have all messages as they came."""
+        return standing(getattr(self, name), getattr(self.quiet, name, None), self.validity.called)
+
+
+def standing(came: Latency, quiet: QuietLatency | None, word: Word) -> Latency:
+    """See `TrialResult.standing_ms`."""
+    if quiet is None or word == "invalid":
+        return came
+    figures = {name: figure.value for name, figure in quiet.figures().items()}
+    if word == "valid":
+        figures = {name: getattr(came, name) if value is None else value for name, value in figures.items()}
+    else:
+        figures["max"] = None
+    return came.model_copy(update=figures)
 
 
 def headline(untold: Mapping[str, str]) -> Headline:

@@ -27,6 +27,8 @@ class Bounded(Model):
 class QuietLatency(Model):
     """Percentiles of quiet time in ms, and how many messages they rest on."""
 
+    mean: Bounded
+    """Without an interval of its own: as exact as its percentiles."""
     p50: Bounded
     p75: Bounded
     p90: Bounded
@@ -40,6 +42,10 @@ class QuietLatency(Model):
     """Due in quiet time and under way when a disturbance began."""
     left_out_msgs: int = 0
     """Due in disturbed time."""
+
+    def figures(self) -> dict[str, Bounded]:
+        """By their names."""
+        return {name: value for name, value in self if isinstance(value, Bounded)}
 
 
 class QuietTime(Model):

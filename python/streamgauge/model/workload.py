@@ -61,6 +61,10 @@ class Workload:
     payload_file: str | None
     drain_s: float
     lanes: Mapping[str, Any]
+    quiet_limit: float = 3.0
+    """So many times as long as asked for the measured phase may last, until as much of it was quiet as was asked for."""
+    pace_share: float | None = None
+    """The rate is brought, while the load warms up (`warmup_auto`), to where this share of the CPU is used; at most to `rate_msgs_s`."""
     warmup_auto: bool = False
     """The warm-up ends as soon as the load is steady."""
     search: SearchAsked | None = None
@@ -85,7 +89,7 @@ class Workload:
 
     def at_rate(self, rate_msgs_s: float) -> Workload:
         """This workload at a rate that was found."""
-        return dataclasses.replace(self, rate_msgs_s=rate_msgs_s, search=None)
+        return dataclasses.replace(self, rate_msgs_s=rate_msgs_s, search=None, pace_share=None)
 
     def warmed_up(self, warmup_s: float) -> Workload:
         """This workload with the warm-up that it turned out to need."""

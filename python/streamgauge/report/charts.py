@@ -16,6 +16,7 @@ import numpy as np
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.intervals import EDGE_S, Intervals, Series, Values, read_resources, series
+from streamgauge.analysis.quiet_measured import disturbance_of
 from streamgauge.model.percentiles import CURVE_STEPS_PER_DECADE, curve
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Headline
@@ -30,6 +31,7 @@ FROM_THE_SEND = ", service time from the actual send"
 """Where publish latency is not told, the charts of it show this, and the legend says so."""
 POINTS_PER_TRIAL_MAX = 900
 POINTS_MAX = 18_000
+WINDOWS_MAX = 600
 """Points in time over all trials of a page; a point is about 20 numbers of 5 characters."""
 DIGITS = 4
 
@@ -154,6 +156,7 @@ def _trial(run: Run, trial: TrialResult, subject: int, points: int, *, counted: 
         "valid": trial.validity.valid,
         "phases": later,
         "faults": [] if trial.faults is None else words.fault_bands(trial.faults, window),
+        "away": away(everything),
         "measure": None if window is None else [window.from_s, later[-1][2] if later else window.until_s],
         "time": _rounded(lined_up.start_s + lined_up.duration_s / 2),
         "series": _series(lined_up, trial.headline, _load_end_s(trial)),
@@ -165,6 +168,13 @@ def _trial(run: Run, trial: TrialResult, subject: int, points: int, *, counted: 
             )
         ],
     }
+
+
+def away(intervals: Intervals) -> list[list[float]]:
+    """[from, until] in s, in which a CPU was not to be had; the longest where they are many."""
+    seen = [one for row in intervals.counters() if row["disturbance"] for one in disturbance_of(row).windows]
+    longest = sorted(seen, key=lambda one: one.from_s - one.to_s)[:WINDOWS_MAX]
+    return [[round(one.from_s, 4), round(one.to_s, 4)] for one in sorted(longest, key=lambda one: one.from_s)]
 
 
 def _load_end_s(trial: TrialResult) -> float:

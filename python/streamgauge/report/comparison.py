@@ -7,9 +7,11 @@ from typing import Any
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.compare import Compared, Comparison
 from streamgauge.analysis.match import differences_text, traits_of
+from streamgauge.analysis.quiet_cells import share
+from streamgauge.analysis.quiet_compare import SHARES_APART
 from streamgauge.report.gates import cell_text, markdown_table, with_unit
 from streamgauge.vocabulary.figures import unit_of
-from streamgauge.vocabulary.format import plural, significant
+from streamgauge.vocabulary.format import percent, plural, significant
 
 TITLES = ("figure", "base", "other", "ratio", "95 % interval", "effect", "verdict")
 
@@ -56,12 +58,18 @@ def warnings(found: Comparison) -> list[str]:
     notes = []
     for name, cell in (("base", base), ("other", other)):
         if not cell.valid:
-            notes.append(f"{name}: no valid trial")
+            bounded = any(trial.validity.called == "bounds only" for trial in cell.trials)
+            notes.append(f"{name}: {'bounds only' if bounded else 'no valid trial'}")
         if cell.lost:
             notes.append(f"{name}: {plural(cell.lost, 'acknowledged message')} lost")
     differs = differences_text(traits_of(base), traits_of(other))
     if differs:
         notes.append(f"they differ in {differs}")
+    shares = share(base), share(other)
+    if abs(shares[0] - shares[1]) > SHARES_APART:
+        notes.append(
+            f"{percent(shares[0])} of the time was disturbed on one side, {percent(shares[1])} on the other"
+        )
     notes += [f"not compared: {text}" for text in found.missing]
     if base.first.headline != other.first.headline:
         notes.append(
@@ -77,6 +85,16 @@ def as_json(found: Comparison) -> dict[str, Any]:
         "base": _side_json(found.base),
         "other": _side_json(found.other),
         "figures": [_figure_json(one) for one in found.figures],
+        "bounded": [
+            {
+                "figure": name,
+                "ratio_at_least": one.at_least,
+                "ratio_at_most": one.at_most,
+                "differs": one.differs,
+                "verdict": one.sentence,
+            }
+            for name, one in found.bounded
+        ],
         "verdict": found.verdict,
         "warnings": warnings(found),
     }

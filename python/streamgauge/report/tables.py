@@ -9,8 +9,7 @@ from typing import Any
 
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.model.result import TrialResult
-from streamgauge.model.result_base import Latency
-from streamgauge.report import words
+from streamgauge.report import quiet_words, words
 from streamgauge.report.foreign import ForeignResult
 from streamgauge.report.run import Run
 from streamgauge.vocabulary.format import capital, every, percent, plural, rate, significant
@@ -27,6 +26,8 @@ class Column:
     figure: Figure
     show: Callable[[float | None], str]
     foreign: Callable[[ForeignResult], float | None]
+    latency: tuple[str, str] | None = None
+    """Of a latency, its name and percentile: where it has no figure it may have bounds."""
 
     @property
     def begins(self) -> bool:
@@ -51,8 +52,8 @@ Bodies = dict[str, list[Row]]
 """Rows by the title of their workload."""
 
 
-def _latency(figures: Callable[[TrialResult], Latency], name: str) -> Figure:
-    return lambda trial: getattr(figures(trial), name)
+def _latency(metric: str, name: str) -> Figure:
+    return lambda trial: getattr(trial.standing_ms(metric), name)
 
 
 def _foreign_latency(name: str) -> Callable[[ForeignResult], float | None]:
@@ -70,11 +71,12 @@ def _columns() -> list[Column]:
     ]
     percentiles = (("p50", "p50"), ("p99", "p99"), ("p99_9", "p99.9"), ("max", "max"))
     for name, title in percentiles:
-        figure = _latency(lambda t: t.publish_ms, name)
-        columns.append(Column("publish ms", title, figure, significant, _nothing))
+        figure = _latency("publish_ms", name)
+        columns.append(Column("publish ms", title, figure, significant, _nothing, ("publish_ms", name)))
     for name, title in percentiles:
-        figure = _latency(lambda t: t.end_to_end_ms, name)
-        columns.append(Column("end-to-end ms", title, figure, significant, _foreign_latency(name)))
+        figure = _latency("end_to_end_ms", name)
+        foreign = _foreign_latency(name)
+        columns.append(Column("end-to-end ms", title, figure, significant, foreign, ("end_to_end_ms", name)))
     return [
         *columns,
         Column("CPU \u00b5s/msg", "gauge", lambda t: t.cpu.workers_us_per_msg, significant, _nothing),
@@ -132,6 +134,8 @@ def _figure(cell: Cell, column: Column) -> tuple[str, str]:
     text = column.show(None if middle is None else middle.median)
     if column.title == "rate msg/s":
         return text, _achieved(cell)
+    if middle is None and column.latency is not None:
+        return quiet_words.bounds_text(*quiet_words.bounds_ms(cell, *column.latency)) or text, ""
     if middle is None or middle.trials < 2 or not column.group:
         return text, ""
     low, high = (column.show(bound) for bound in middle.bounds)

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.model.result import TrialResult
-from streamgauge.model.result_base import Latency
-from streamgauge.report import details, encryption, words
+from streamgauge.report import details, encryption, quiet_words, words
 from streamgauge.vocabulary.format import count, milliseconds, percent, plural, rate, significant
 
 FOLDED_COLUMNS_MIN = 10
@@ -130,14 +129,14 @@ def _cells_of(cell: Cell) -> list[Text]:
 
 def _latencies(cell: Cell) -> list[str]:
     # A latency that is not told stays empty: what stands for it is another one, and said below.
-    publish = [cell.median(lambda result, name=name: _figure(result.publish_ms, name)) for name in FIGURES]  # type: ignore[misc]
-    through = [cell.median(lambda result, name=name: _figure(result.end_to_end_ms, name)) for name in FIGURES]  # type: ignore[misc]
-    return [milliseconds(value) for value in publish + through]
+    return [_latency(cell, metric, name) for metric in ("publish_ms", "end_to_end_ms") for name in FIGURES]
 
 
-def _figure(latency: Latency, name: str) -> float | None:
-    value: float | None = getattr(latency, name)
-    return value
+def _latency(cell: Cell, metric: str, name: str) -> str:
+    """The median, or what it is at least."""
+    value = cell.median(lambda result: getattr(result.standing_ms(metric), name))
+    bounds = quiet_words.bounds_text(*quiet_words.bounds_ms(cell, metric, name)) if value is None else ""
+    return bounds or milliseconds(value)
 
 
 def _print_card(cell: Cell, console: Console) -> None:
@@ -170,6 +169,15 @@ def _print_remarks(results: Sequence[TrialResult], console: Console) -> None:
         prefix = f"trial {trial.trial} ({words.system_name(trial)}): " if several else ""
         for reason in trial.validity.reasons:
             grid.add_row(Text("invalid", style=STYLES["bad"]), Text(prefix + reason))
+        if trial.validity.called in ("disturbed", "bounds only"):
+            told = (
+                trial.validity.conclusion,
+                quiet_words.quiet_sentence(trial),
+                quiet_words.as_it_came(trial),
+            )
+            grid.add_row(
+                Text(trial.validity.called, style=STYLES["warn"]), Text(prefix + " ".join(filter(None, told)))
+            )
         audit = words.audit(trial.audit)
         if audit.tone in ("bad", "warn"):
             grid.add_row(Text("audit", style=STYLES[audit.tone]), Text(prefix + audit.sentence))

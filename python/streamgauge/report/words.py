@@ -12,6 +12,7 @@ from streamgauge.model.fault import ENDS
 from streamgauge.model.result import Audit, Phase, TrialResult
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_special import CatchUp, Faults, Search
+from streamgauge.report.quiet_words import between, bounds_ms
 from streamgauge.vocabulary.bounds import ACHIEVED_SHARE_MIN
 from streamgauge.vocabulary.format import (
     capital,
@@ -177,9 +178,12 @@ def audit(result: Audit) -> Verdict:
 
 
 def validity(trial: TrialResult) -> Verdict:
-    """Valid, or not and why."""
-    if not trial.validity.valid:
+    """What the trial is worth, and why."""
+    called = trial.validity.called
+    if called == "invalid":
         return Verdict("INVALID", " ".join(trial.validity.reasons), "bad")
+    if called != "valid":
+        return Verdict(called, trial.validity.conclusion, "warn" if called == "bounds only" else "good")
     label = trial.steadiness.label
     if label == "steady":
         return Verdict("valid", "Valid and steady.", "good")
@@ -196,9 +200,16 @@ def cell_validity(cell: Cell) -> Verdict:
         return validity(cell.first)
     valid = cell.valid_count
     if valid == len(cell.trials):
+        disturbed = sum(trial.validity.called == "disturbed" for trial in cell.trials)
+        if disturbed:
+            sentence = (
+                f"{capital(every(valid, 'trial'))} are valid, {disturbed} of them by figures of quiet time."
+            )
+            return Verdict(f"{valid}/{valid} valid, {disturbed} disturbed", sentence, "good")
         return Verdict(f"{valid}/{valid} valid", f"{capital(every(valid, 'trial'))} are valid.", "good")
-    tone: Tone = "warn" if valid else "bad"
-    word = f"{valid}/{len(cell.trials)} valid" if valid else "INVALID"
+    bounded = sum(trial.validity.called == "bounds only" for trial in cell.trials)
+    tone: Tone = "warn" if valid or bounded else "bad"
+    word = f"{valid}/{len(cell.trials)} valid" if valid else "bounds only" if bounded else "INVALID"
     is_valid = "is" if valid == 1 else "are"
     return Verdict(word, f"{valid} of {len(cell.trials)} trials {is_valid} valid.", tone)
 
@@ -299,7 +310,7 @@ def spread(cell: Cell) -> str:
         ("rate", "msg/s", lambda trial: trial.publish_rate_msgs_s, rate),
         (f"{cell.first.headline} p50", "ms", lambda trial: trial.headline_ms.p50, milliseconds),
         ("p99", "ms", lambda trial: trial.headline_ms.p99, milliseconds),
-        ("end-to-end p99", "ms", lambda trial: trial.end_to_end_ms.p99, milliseconds),
+        ("end-to-end p99", "ms", lambda trial: trial.standing_ms("end_to_end_ms").p99, milliseconds),
     ]
     parts = []
     for name, unit, figure, show in figures:
@@ -316,10 +327,13 @@ def headline(cell: Cell) -> str:
     """One sentence of the result: what a reader would repeat to a colleague."""
     trial = cell.first
     p99 = cell.median(lambda result: result.headline_ms.p99)
-    through = cell.median(lambda result: result.end_to_end_ms.p99)
+    through = cell.median(lambda result: result.standing_ms("end_to_end_ms").p99)
     achieved = cell.median(lambda result: result.publish_rate_msgs_s)
     who = f"{system_name(trial)} ({layout(trial)}, {level(trial)})"
     if p99 is None:
+        bound = between(*bounds_ms(cell, f"{trial.headline}_ms", "p99"))
+        if bound:
+            return f"{who} took {rate(achieved)} msg/s; its {trial.headline} p99 is {bound}, more cannot be told on a machine that was disturbed so much."
         return f"{who} gave no figures."
     sentence = f"{who} took {rate(achieved)} msg/s with a {trial.headline} p99 of {milliseconds(p99)} ms"
     if through is not None:
@@ -331,7 +345,9 @@ def verdict(results: Sequence[TrialResult]) -> Verdict:
     """The run as a whole: may the figures be believed, and is the data the same?"""
     if not results:
         return Verdict("no trial", "No trial has a result.", "bad")
-    invalid = sum(not trial.validity.valid for trial in results)
+    invalid = sum(trial.validity.called == "invalid" for trial in results)
+    bounded = sum(trial.validity.called == "bounds only" for trial in results)
+    disturbed = sum(trial.validity.called == "disturbed" for trial in results)
     verdicts = [audit(trial.audit) for trial in results]
     unaudited = sum(found.word == "none" for found in verdicts)
     unproved = sum(trial.audit.missing is not None for trial in results)
@@ -343,12 +359,26 @@ def verdict(results: Sequence[TrialResult]) -> Verdict:
         parts.append(
             "The trial is invalid: its figures must not be believed." if total == 1 else "No trial is valid."
         )
-    elif invalid:
+    elif bounded == total:
+        parts.append(
+            f"The machine was disturbed too much for figures: {'the trial gives' if total == 1 else 'the trials give'} bounds, and they hold."
+        )
+    elif invalid or bounded:
+        invalid += bounded
         others = "the other says" if invalid == 1 else "the others say"
         is_valid = "is" if total - invalid == 1 else "are"
         parts.append(f"{total - invalid} of {total} trials {is_valid} valid; {others} why not.")
     else:
         parts.append(f"{capital(every(total, 'trial'))} {'is' if total == 1 else 'are'} valid.")
+    if disturbed:
+        whose = (
+            "Its figures"
+            if total == 1
+            else f"The figures of {disturbed} of {total}"
+            if disturbed < total
+            else "Their figures"
+        )
+        parts.append(f"{whose} are of quiet time, while nobody took a CPU away.")
     if grave:
         parts.append("Messages were lost, corrupted or unaccounted for: see the audit.")
     elif unaudited:
@@ -367,7 +397,15 @@ def verdict(results: Sequence[TrialResult]) -> Verdict:
         return Verdict("do not rely on this", sentence, "bad")
     if grave:
         return Verdict("not clean", sentence, "bad")
-    word = "partly valid" if invalid else "valid, not proved" if unproved else "valid"
+    word = (
+        "bounds only"
+        if bounded == total
+        else "partly valid"
+        if invalid
+        else "valid, not proved"
+        if unproved
+        else "valid"
+    )
     return Verdict(word, sentence, "warn" if invalid or light else "good")
 
 

@@ -7,6 +7,7 @@ becomes an `Ending`; what was measured until then is finished in good order wher
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import threading
 import time
@@ -21,11 +22,14 @@ from streamgauge.model.result_special import WarmUpResult
 from streamgauge.model.workload import Workload
 from streamgauge.runner.interrupts import Interrupts
 from streamgauge.runner.observer import Observer, Snapshot
+from streamgauge.runner.pace import Pace
 from streamgauge.runner.phases import PhaseLog
-from streamgauge.runner.request import LEASE_S, stop_s
+from streamgauge.runner.request import LEASE_S, quiet_stop_s, stop_s
 from streamgauge.runner.warm_up import WarmUp
+from streamgauge.vocabulary.bounds import DISTURBED_SHARE_MAX
 from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 from streamgauge.vocabulary.phases import BUILD, DRAIN, INTERVAL_S, MEASURE, WARM_UP
+from streamgauge.vocabulary.units import format_rate
 
 START_DELAY_S = 0.3
 POLL_S = 0.1
@@ -37,6 +41,7 @@ OVERDUE_S = 10.0
 QUIET_S = 5.0
 SHORT_DRAIN_S = 5.0
 SHORT_QUIET_S = 2.0
+END_AHEAD_S = 0.3
 FINISH_EXTRA_S = 70.0
 
 EndingKind = Literal["done", "interrupted", "system", "worker", "fleet", "disk", "time"]
@@ -59,6 +64,16 @@ class Health:
     disk: Callable[[], str | None]
 
 
+@dataclass(frozen=True)
+class QuietWait:
+    """A measured phase that goes on until as much of it was quiet as was asked for."""
+
+    learn: Callable[[Workload, float], None]
+    """Receives the workload with the duration that it had, and how many seconds of it were quiet."""
+    watched: bool
+    """Whether it is known how quiet it is; else the phase lasts as long as asked."""
+
+
 class Load:
     """Drives one trial on one worker."""
 
@@ -74,7 +89,10 @@ class Load:
         health: Health,
         keep: Callable[[list[dict[str, Any]]], None],
         learn_warm_up: Callable[[Workload, WarmUpResult], None],
+        quiet: QuietWait | None = None,
+        pace: Pace | None = None,
     ) -> None:
+        """`quiet`: where the schedule was given more time than the workload asks for. `pace`: where the rate is to be found in the warm-up."""
         self.client = client
         self.trial = trial
         self.workload = workload
@@ -88,6 +106,12 @@ class Load:
         self._health = health
         self._keep = keep
         self._learn_warm_up = learn_warm_up
+        self._quiet = quiet
+        self._pace = pace
+        self._wanted_msgs_s: float | None = None
+        """A rate to go on with."""
+        self._quiet_s = 0.0
+        """Of the measured phase, so far."""
         self._heartbeat = Heartbeat(client, trial, LEASE_S)
         self._next = 0
         self.seen_s = 0.0
@@ -132,8 +156,39 @@ class Load:
             ending = self.advance(warmup_s)
             if ending is not None:
                 return ending
-        self.begin(MEASURE, self.workload.duration_s, warmup_s)
-        return self.advance(stop_s(self.workload)) or Ending("done")
+        self.begin(MEASURE, self.workload.duration_s, self.workload.warmup_s)
+        ending = self._wait_for_quiet() if self._quiet is not None else None
+        return ending or self.advance(stop_s(self.workload)) or Ending("done")
+
+    def _wait_for_quiet(self) -> Ending | None:
+        """Fixes the end of the measured phase: the second before it, what is missing must be what that second can bring."""
+        assert self._quiet is not None
+        asked_s, limit_s = self.workload.duration_s, quiet_stop_s(self.workload)
+        end_s = stop_s(self.workload)
+        while True:
+            ending = self.advance(end_s - INTERVAL_S)
+            if ending is not None:
+                return ending
+            missing_s = (1.0 - DISTURBED_SHARE_MAX) * asked_s - self._quiet_s - INTERVAL_S
+            if not self._quiet.watched or missing_s <= 0 or end_s + INTERVAL_S > limit_s:
+                break
+            end_s += INTERVAL_S
+            self.say(
+                f"{self._quiet_s:.1f} of {asked_s:g} s were quiet so far: the machine is disturbed, going on"
+            )
+        # A worker takes an end that lies ahead.
+        while end_s < self.now_s + END_AHEAD_S and end_s + INTERVAL_S <= limit_s:
+            end_s += INTERVAL_S
+        self.workload = dataclasses.replace(self.workload, duration_s=end_s - self.workload.warmup_s)
+        try:
+            self.end_at(end_s)
+        except WorkerRefused as error:
+            return Ending("worker", f"the worker refused to end the measured phase: {error}")
+        except WorkerLost as error:
+            return Ending("worker", str(error))
+        ending = self.advance(end_s)
+        self._quiet.learn(self.workload, self._quiet_s)
+        return ending
 
     def _warm_up(self) -> Ending | None:
         """Goes on until the load is steady, or for as long as a warm-up may take; the measured phase is fixed then."""
@@ -145,7 +200,11 @@ class Load:
             ending = self.advance(self.seen_s + INTERVAL_S)
             if ending is not None:
                 return ending
-            steady = not self._warm_up_seen.explanation
+            steady = not self._warm_up_seen.explanation and (self._pace is None or self._pace.found)
+            try:
+                self._follow_pace()
+            except (WorkerLost, WorkerRefused) as error:
+                return Ending("worker", str(error))
             self.say("steady" if steady else self._warm_up_seen.explanation)
         try:
             from_s = self.client.begin_phase(self.trial, MEASURE)
@@ -154,7 +213,8 @@ class Load:
             )
             self.workload = self.workload.warmed_up(from_s)
             if self.workload.backlog is None:
-                self.end_at(stop_s(self.workload))
+                if self._quiet is None:
+                    self.end_at(stop_s(self.workload))
             else:
                 self.client.begin_phase(self.trial, BUILD, stop_s(self.workload))
                 self._ends_s = stop_s(self.workload)
@@ -164,6 +224,16 @@ class Load:
             return Ending("worker", str(error))
         self._learn_warm_up(self.workload, self.warmed_up)
         return self.advance(from_s)
+
+    def _follow_pace(self) -> None:
+        """Goes on at another rate, where it is time for one: what was steady before says nothing then. Raises WorkerLost, WorkerRefused."""
+        wanted, self._wanted_msgs_s = self._wanted_msgs_s, None
+        if wanted is None or self._pace is None:
+            return
+        self._pace.set_rate(self.trial, wanted)
+        self.workload = dataclasses.replace(self.workload, rate_msgs_s=wanted)
+        self._warm_up_seen = WarmUp()
+        self.say(f"going on with {format_rate(wanted)}: about half of the CPU is to be used")
 
     def begin(self, phase: str, limit_s: float, from_s: float) -> None:
         """The phase that begins at a place on the schedule's axis."""
@@ -246,8 +316,12 @@ class Load:
             for value in found.shown if found.shown is not None else found.intervals:
                 interval = Interval.model_validate(value)
                 self.seen_s = interval.start_s + interval.duration_s
+                if interval.disturbance is not None and interval.start_s >= self.workload.warmup_s - EDGE_S:
+                    self._quiet_s += interval.disturbance.quiet_s or 0.0
                 self.backlogs = {one.name: one.backlog_msgs for one in interval.subscriptions}
                 self._warm_up_seen.add(interval)
+                if self._pace is not None and self.warmed_up is None:
+                    self._wanted_msgs_s = self._pace.after(interval) or self._wanted_msgs_s
                 self._observer.interval(self._snapshot(interval))
         self._next = found.next
         return len(found.intervals)

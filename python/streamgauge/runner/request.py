@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,8 @@ READY_WITHIN_S = 60.0
 READY_PER_PARTITION_S = 0.02
 NAME_PREFIX = "streamgauge"
 LANES_MAX = 16
+QUIET_DURATION_S_MIN = 2.0
+"""A shorter phase is over before it is known how quiet it was."""
 
 
 def topic_names(workload: Workload, run_id: str, trial: int, probe: int | None = None) -> list[str]:
@@ -60,9 +63,10 @@ def trial_request(
     seed: int,
     probe: int | None = None,
     partitions: Mapping[str, int] | None = None,
+    within_s: float | None = None,
 ) -> dict[str, Any]:
     """The body of POST /v1/trials for a single worker. `partitions`: of topics that have another number of them than the workload
-    says."""
+    says. `within_s`: where the schedule ends at the latest, if it may go on for longer than the workload says."""
     request: dict[str, Any] = {
         "run": zlib.crc32(f"{run_id}/{trial}{'' if probe is None else f'/p{probe}'}".encode()),
         "seed": seed,
@@ -84,7 +88,7 @@ def trial_request(
             for number in range(workload.subscriptions_per_topic)
         ]
         + _extra_reader(workload),
-        "schedule": _schedule(workload),
+        "schedule": _schedule(workload, within_s),
         "phases": _phases(workload),
         "batch": {
             "bytes": workload.batch_bytes,
@@ -162,10 +166,25 @@ def _producers(workload: Workload, names: list[str]) -> list[dict[str, Any]]:
     return producers
 
 
-def _schedule(workload: Workload) -> dict[str, Any]:
+def waits_for_quiet(workload: Workload) -> bool:
+    """Whether the measured phase may go on until enough of it was quiet: where nothing happens at a set time in it, or after it."""
+    return (
+        workload.quiet_limit > 1
+        and workload.duration_s >= QUIET_DURATION_S_MIN
+        and not (workload.backlog or workload.faults or workload.steps or workload.consumes_only)
+        and workload.ramp_to_msgs_s is None
+    )
+
+
+def quiet_stop_s(workload: Workload) -> float:
+    """Where it ends at the latest then."""
+    return workload.warmup_s + math.ceil(workload.quiet_limit * workload.duration_s)
+
+
+def _schedule(workload: Workload, within_s: float | None) -> dict[str, Any]:
     schedule: dict[str, Any] = {"arrival": workload.arrival}
     if workload.backlog is None:
-        schedule["stop_s"] = stop_s(workload)
+        schedule["stop_s"] = stop_s(workload) if within_s is None else within_s
     if workload.consumes_only:
         schedule["rate_msgs_s"] = 0.0
     if workload.rate_msgs_s is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,7 @@ class RunOutcome:
 
 def status_of(results: Sequence[TrialResult]) -> ExitStatus:
     """The exit status that trials call for. What a trial that was cut short did not read is not known to be lost."""
-    found = {ExitStatus.INVALID for result in results if not result.validity.valid}
+    found = {ExitStatus.INVALID for result in results if result.validity.called == "invalid"}
     found |= {
         ExitStatus.LOST for result in results if result.status == "complete" and result.audit.shows_lost
     }
@@ -62,6 +63,8 @@ class Run:
         self._results: list[TrialResult] = []
         self._probes: list[dict[str, Any]] = []
         self._input_error = False
+        self._pace_msgs_s: float | None = None
+        """The rate that this machine can carry, as the first trial that was to find it has: all others have the same."""
         self._manifest = new_manifest(self._directory, plan.command, plan.seed, _distinct_workloads(plan))
 
     def execute(self) -> RunOutcome:
@@ -112,6 +115,8 @@ class Run:
 
     def _trial(self, plan: TrialPlan, interrupts: Interrupts) -> None:
         trial = self._directory.trial(plan.number)
+        if plan.workload.pace_share is not None and self._pace_msgs_s is not None:
+            plan = dataclasses.replace(plan, workload=plan.workload.at_rate(self._pace_msgs_s))
         self._observer.trial_started(
             TrialStart(
                 number=plan.number,
@@ -138,6 +143,8 @@ class Run:
             remove_made(outside, trial.path)
         self._input_error = self._input_error or runner.input_error
         self._results.append(result)
+        if plan.workload.pace_share is not None and runner.context.warm_up is not None:
+            self._pace_msgs_s = runner.context.rate_msgs_s
         with interrupts.shielded():
             self._manifest.trials.append(str(trial.path.relative_to(self._directory.path)))
             self._manifest.systems = _with_system(self._manifest.systems, runner.context)

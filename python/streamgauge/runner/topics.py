@@ -58,9 +58,14 @@ class Topics:
         self._existing = partitions
 
     def request(
-        self, workload: Workload, running: RunningSystem, *, probe: int | None = None
+        self,
+        workload: Workload,
+        running: RunningSystem,
+        *,
+        probe: int | None = None,
+        within_s: float | None = None,
     ) -> dict[str, Any]:
-        """The body with which a worker is given the trial (docs/worker-api.md)."""
+        """The body with which a worker is given the trial (docs/worker-api.md). `within_s`: see `trial_request`."""
         return trial_request(
             workload,
             self.all_names,
@@ -71,6 +76,7 @@ class Topics:
             trial=self._plan.number,
             seed=self._plan.seed,
             probe=probe,
+            within_s=within_s,
         )
 
 

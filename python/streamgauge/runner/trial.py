@@ -32,12 +32,13 @@ from streamgauge.runner.acks import AckWatch
 from streamgauge.runner.backlog import BacklogLeg
 from streamgauge.runner.faults import FaultLeg
 from streamgauge.runner.interrupts import Interrupted, Interrupts, OutOfTime
-from streamgauge.runner.load import Ending, EndingKind, Health, Load
+from streamgauge.runner.load import Ending, EndingKind, Health, Load, QuietWait
 from streamgauge.runner.observer import Observer
+from streamgauge.runner.pace import Pace
 from streamgauge.runner.phases import PhaseLog
 from streamgauge.runner.plan import TrialPlan
 from streamgauge.runner.record import TrialRecord
-from streamgauge.runner.request import ready_within_s, stop_s
+from streamgauge.runner.request import quiet_stop_s, ready_within_s, stop_s, waits_for_quiet
 from streamgauge.runner.resources import ResourceSampler, Watched
 from streamgauge.runner.search import Bench, search
 from streamgauge.runner.settle import SETTLE_WITHIN_S, settle
@@ -111,6 +112,9 @@ class TrialRunner:
         self._sampler: ResourceSampler | None = None
         self._workload = plan.workload
         """The plan's, at the rate that was found where one was to be found."""
+        self._waits_for_quiet = False
+        """Whether the schedule was given more time than the workload asks for."""
+        self._pace: Pace | None = None
         self._disk_looked_s = 0.0
         self.input_error = False
         """Whether the trial failed because of what was asked, and not because of the system."""
@@ -351,7 +355,9 @@ class TrialRunner:
         limit_s = ready_within_s(self._workload)
         self._phases.begin(START_CONSUMERS, limit_s)
         client = self._worker.client
-        status = client.create_trial(self._topics.request(self._workload, self._running))
+        waits = waits_for_quiet(self._workload)
+        within_s = quiet_stop_s(self._workload) if waits else None
+        status = client.create_trial(self._topics.request(self._workload, self._running, within_s=within_s))
 
         def missing() -> str | None:
             nonlocal status
@@ -374,6 +380,7 @@ class TrialRunner:
         if late is not None:
             raise SystemFailure(late)
         self._learn(status)
+        self._waits_for_quiet = waits
         for note in self._fleet.notes():
             self._record.note(note)
         return status.id
@@ -384,7 +391,11 @@ class TrialRunner:
         """The load and what follows it as long as the worker lives."""
         assert self._worker is not None
         assert self._running is not None
-        worker = self._worker
+        worker, workload = self._worker, self._workload
+        if workload.pace_share is not None and workload.rate_msgs_s is not None and workload.warmup_auto:
+            self._pace = Pace(
+                workload.pace_share, workload.rate_msgs_s, machine.cores(), worker.only.set_rate
+            )
         self._load = Load(
             client=worker.client,
             trial=trial,
@@ -395,6 +406,8 @@ class TrialRunner:
             health=Health(self._worker_problem, self._system_problem, self._disk_problem),
             keep=lambda intervals: self._directory.append_intervals(worker.name, intervals),
             learn_warm_up=self._warmed_up,
+            pace=self._pace,
+            quiet=QuietWait(self._measured_for, self._watched_cpus()) if self._waits_for_quiet else None,
         )
         leg = self._backlog_leg(self._load)
         if leg is not None:
@@ -446,11 +459,28 @@ class TrialRunner:
     def _warmed_up(self, workload: Workload, found: WarmUpResult) -> None:
         """The warm-up is over whose length was not fixed."""
         self._workload = workload
+        if self._pace is not None:
+            self._record.update(rate_msgs_s=workload.rate_msgs_s, workload=workload.result())
         self._record.update(warm_up=found, measure_from_s=workload.warmup_s, measure_until_s=stop_s(workload))
         if not found.steady:
             self._record.note(
                 f"the load was not steady when the warm-up ended after {found.lasted_s:g} s (its limit): "
                 f"{found.explanation}"
+            )
+
+    def _watched_cpus(self) -> bool:
+        """Whether the workers tell how quiet it is."""
+        return self.context.cpu_probes is not None and self.context.cpu_probes.is_on
+
+    def _measured_for(self, workload: Workload, quiet_s: float) -> None:
+        """The measured phase is over that waited for quiet time."""
+        asked_s, lasted_s = self._workload.duration_s, workload.duration_s
+        self._workload = workload
+        self._record.update(measure_until_s=stop_s(workload))
+        if lasted_s > asked_s:
+            self._record.note(
+                f"measured for {format_duration(lasted_s)} instead of {format_duration(asked_s)}, because the machine was disturbed: "
+                f"{quiet_s:.1f} s of it were quiet (--quiet-limit)"
             )
 
     def _backlog_leg(self, load: Load) -> BacklogLeg | None:
@@ -472,9 +502,14 @@ class TrialRunner:
         workers = self._worker.processes.items()
         watched.extend(Watched("worker", name, pid) for name, pid in workers)
         data = None if self.context.attached else self._data
-        sampler = ResourceSampler(start_s, INTERVAL_S, watched, self._directory.append_resources, data)
+        sampler = ResourceSampler(start_s, INTERVAL_S, watched, self._keep_resources, data)
         sampler.start()
         return sampler
+
+    def _keep_resources(self, rows: list[dict[str, Any]]) -> None:
+        self._directory.append_resources(rows)
+        if self._pace is not None:
+            self._pace.see(rows)
 
     def _watched(self) -> list[Watched]:
         assert self._running is not None

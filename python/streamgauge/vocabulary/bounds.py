@@ -16,3 +16,5 @@ LANE_BUSY_SHARE_MAX = 0.90
 """Of a lane's time, in a trial."""
 PROBE_LANE_BUSY_SHARE_MAX = 0.97
 """Of a lane's time, in a probe."""
+DISTURBED_SHARE_MAX = 0.01
+"""Up to this share of disturbed time the figures as they came stand: a quiet machine has 0.3 to 0.8 %."""

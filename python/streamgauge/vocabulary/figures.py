@@ -53,6 +53,9 @@ UNITS = {
 COUNTS = re.compile(r"audit\..*|failed_msgs|retries|.*\.(count|overflow|negative)")
 """What was counted message by message: a fact about each trial, and no estimate."""
 
+STANDING = ("publish_ms", "end_to_end_ms", "service_ms", "send_delay_ms")
+"""Latencies of which quiet time has figures of its own."""
+
 Better = Literal["lower", "higher", "neither"]
 
 LATENCIES = {
@@ -162,10 +165,11 @@ def is_count(name: str) -> bool:
     return COUNTS.fullmatch(name) is not None
 
 
-def figure(result: object, name: str) -> float | None:
-    """A figure of a result (`TrialResult`); None where it is not known."""
-    value: Any = result
-    for step in name.split("."):
+def figure(result: Any, name: str) -> float | None:
+    """A figure of a result (`TrialResult`); None where it is not known, or does not stand (`TrialResult.standing_ms`)."""
+    first, *steps = name.split(".")
+    value: Any = result.standing_ms(first) if first in STANDING else getattr(result, first)
+    for step in steps:
         if value is None:
             return None
         value = getattr(value, step)

@@ -152,8 +152,9 @@ const Plots = (() => {
 
   /* What lies before the measured phase and after it is shaded; `windows` are [from, until] of the trials shown. `marks` are
      [name, from, until] of phases that follow the measured one: a line and a name where each begins. `bands` are [name, from,
-     until] of faults made on purpose: a hatched band between two lines, so that it does not depend on colour. */
-  function phases(windows, marks = [], bands = []) {
+     until] of faults made on purpose: a hatched band between two lines, so that it does not depend on colour. `away` are [from,
+     until] in which a CPU was not to be had: marks at the foot. */
+  function phases(windows, marks = [], bands = [], away = []) {
     if (windows.length === 0) return { hooks: {} };
     const from = Math.min(...windows.map((one) => one[0]));
     const ends = windows.map((one) => one[1]).filter((end) => end !== null);
@@ -167,6 +168,11 @@ const Plots = (() => {
         context.fillRect(box.left, box.top, start - box.left, box.height);
         context.fillRect(end, box.top, box.left + box.width - end, box.height);
         for (const [, begin, until] of bands) hatch(context, box, edge(plot, begin), edge(plot, until));
+        context.fillStyle = colour("steal");
+        for (const [begin, until] of away) {
+          const x = edge(plot, begin);
+          context.fillRect(x, box.top + box.height - 7 * devicePixelRatio, Math.max(devicePixelRatio, edge(plot, until) - x), 7 * devicePixelRatio);
+        }
         context.restore();
       }],
       /* The label comes after the grid, on a patch of its own, so that no line runs through it. */

@@ -85,6 +85,7 @@
   function overTime(element, names, options) {
     const series = [{}], lines = [], windows = [], targets = [];
     let marks = [], bands = [];
+    const away = [];
     for (const [subject, index] of visible()) {
       const chosen = trialsOf(subject);
       for (const trial of chosen) {
@@ -105,10 +106,11 @@
         if (trial.measure) windows.push(trial.measure);
         if (marks.length === 0 && trial.phases) marks = trial.phases;
         if (bands.length === 0 && trial.faults) bands = trial.faults;
+        if (trial.away) away.push(...trial.away);
         if (subject.target) targets.push(subject.target);
       }
     }
-    const plugins = [Plots.phases(windows, marks, bands), Plots.tooltip((at) => Figures.short(at) + " s", options.show)];
+    const plugins = [Plots.phases(windows, marks, bands, away), Plots.tooltip((at) => Figures.short(at) + " s", options.show)];
     if (options.target && targets.length > 0) plugins.push(Plots.levels(targets, "y"));
     Plots.draw(element, {
       scales: { x: { time: false, range: (_plot, low, high) => [Math.max(0, Math.floor(low - 0.5)), Math.ceil(high)] }, y: options.log ? { distr: 3, range: Plots.logRange } : { range: Plots.fromZero } },
@@ -153,7 +155,7 @@
       axes: [Plots.axis({ size: 28, label: "seconds since the start", labelSize: 18, labelFont: "11px system-ui, sans-serif", values: (_plot, at) => at.map(Figures.tick) }), Plots.linearAxis("cores")],
       series,
       cursor: { sync: { key: "time" }, drag: { x: true, y: false }, points: { show: false } },
-      plugins: [Plots.phases(trial.measure ? [trial.measure] : [], trial.phases || [], trial.faults || []), Plots.tooltip((at) => Figures.short(at) + " s", (value) => Figures.short(value) + " cores"), Plots.levels(cores ? [cores] : [], "y")],
+      plugins: [Plots.phases(trial.measure ? [trial.measure] : [], trial.phases || [], trial.faults || [], trial.away || []), Plots.tooltip((at) => Figures.short(at) + " s", (value) => Figures.short(value) + " cores"), Plots.levels(cores ? [cores] : [], "y")],
     }, present.length ? [trial.time, ...order.map((at) => sums[at])] : [[]], "CPU was not sampled.");
     return present;
   }

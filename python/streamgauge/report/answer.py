@@ -1,0 +1,112 @@
+"""The first line: what a run of one workload says of its systems, and how much of the time was disturbed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamgauge.analysis.cells import Cell, cells
+from streamgauge.analysis.quiet_bounds import Told
+from streamgauge.analysis.quiet_cells import share, told
+from streamgauge.analysis.quiet_compare import Beside, beside
+from streamgauge.model.result import TrialResult
+from streamgauge.report.quiet_words import between, disturbed_share
+from streamgauge.vocabulary.format import joined, milliseconds, percent, rate, trimmed
+
+FIGURE = "p99"
+
+
+def answer(results: Sequence[TrialResult]) -> str:
+    """A sentence or two. Of several systems the fastest is what the others are compared with."""
+    found = cells(results)
+    if not found:
+        return "Nothing was measured: no trial has a result."
+    known = [(cell, figure) for cell in found if (figure := _figure(cell)) is not None]
+    out = [cell for cell in found if all(cell is not one for one, _ in known)]
+    parts = [_figures(known)] if known else []
+    parts += [_comparison(base, other) for base, other in _pairs(known)]
+    parts += [f"{cell.first.system_title} gives no figure: {_why(cell.first)}" for cell in out]
+    return " ".join([*parts, _sky(results, known)]).strip()
+
+
+def _figure(cell: Cell) -> Told | None:
+    """p99 of publish latency with its interval or bounds; None where nothing of it is known."""
+    name = f"{cell.first.headline}_ms"
+    if not any(trial.validity.called != "invalid" for trial in cell.trials):
+        return None
+    bounded = told(cell, f"{name}.{FIGURE}")
+    value = cell.median(lambda trial: getattr(trial.standing_ms(name), FIGURE)) if cell.valid else None
+    if value is None:
+        return (
+            bounded if bounded is not None and (bounded.at_least > 0 or bounded.at_most is not None) else None
+        )
+    if bounded is None or bounded.value is None:
+        return Told(value, value, value)
+    return Told(value, min(bounded.at_least, value), bounded.at_most)
+
+
+def _figures(known: Sequence[tuple[Cell, Told]]) -> str:
+    first = known[0][0].first
+    at = f"At {rate(first.workload.rate_msgs_s)} msg/s" if first.workload.rate_msgs_s else "At its most"
+    each = [f"{_low(figure)} for {cell.first.system_title}" for cell, figure in known]
+    return (
+        f"{at} of {first.workload.message_size_bytes} B, p99 of {first.headline} latency is {joined(each)}."
+    )
+
+
+def _low(figure: Told) -> str:
+    if figure.value is not None:
+        return f"{milliseconds(figure.value)} ms"
+    return between(figure.at_least or None, figure.at_most)
+
+
+def _pairs(known: Sequence[tuple[Cell, Told]]) -> list[tuple[tuple[Cell, Told], tuple[Cell, Told]]]:
+    if len(known) < 2:
+        return []
+    base, *others = sorted(
+        known, key=lambda one: one[1].value if one[1].value is not None else one[1].at_least
+    )
+    return [(base, other) for other in others]
+
+
+def _comparison(base: tuple[Cell, Told], other: tuple[Cell, Told]) -> str:
+    found: Beside = beside(base[1], other[1], share(base[0]), share(other[0]))
+    names = f"{other[0].first.system_title}'s"
+    if found.at_least > 1:
+        times = (
+            f"{trimmed(found.value)} times as high"
+            if found.value is not None
+            else f"at least {trimmed(found.at_least)} times as high"
+        )
+        whatever = (
+            ", whatever the machine did"
+            if found.value is None
+            else f" (at least {trimmed(found.at_least)} times in these trials)"
+        )
+        return f"{names} is {times}{whatever}."
+    return f"Which of {base[0].first.system_title} and {other[0].first.system_title} is faster, these trials do not tell."
+
+
+def _why(trial: TrialResult) -> str:
+    if trial.status == "failed":
+        return trial.failure or "its trial failed."
+    reasons = trial.validity.reasons or [trial.validity.conclusion]
+    return " ".join(reasons) if any(reasons) else "nothing was measured."
+
+
+def _sky(results: Sequence[TrialResult], known: Sequence[tuple[Cell, Told]]) -> str:
+    """How disturbed it was, and what became of that."""
+    disturbed = disturbed_share(results)
+    if disturbed is None:
+        why = next(
+            (trial.quiet.why_not for trial in results if trial.quiet is not None and trial.quiet.why_not),
+            None,
+        )
+        return f"What the machine did is in these figures, as nothing watched it: {why}." if why else ""
+    if not known:
+        return f"{percent(disturbed, 1)} of the time was disturbed."
+    taken = (
+        "and is not in these figures"
+        if any(figure.value is not None for _, figure in known)
+        else "which leaves bounds alone"
+    )
+    return f"{percent(disturbed, 1)} of the time the machine was disturbed, {taken}."

@@ -1,0 +1,96 @@
+"""What the machine did, in plain words: disturbance, bounds, and figures as they came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamgauge.analysis.cells import Cell
+from streamgauge.model.result import TrialResult
+from streamgauge.model.result_quiet import Bounded
+from streamgauge.vocabulary.format import capital, milliseconds, plural, seconds
+
+CAUSES = {
+    "host": "the host",
+    "real-time": "other real-time programs",
+    "softirq": "interrupts",
+    "unknown": "nobody that an account tells of",
+}
+"""Who took a CPU, as a sentence names it."""
+
+
+def _bounds(cell: Cell, name: str, percentile: str) -> list[Bounded]:
+    """Of the trials that are not invalid."""
+    return [
+        figure
+        for trial in cell.trials
+        if trial.validity.called != "invalid"
+        and (quiet := getattr(trial.quiet, name, None)) is not None
+        and (figure := quiet.figures().get(percentile)) is not None
+    ]
+
+
+def bounds_ms(cell: Cell, name: str, percentile: str) -> tuple[float | None, float | None]:
+    """Between what a latency lies that has no figure; None where there is no such bound."""
+    found = _bounds(cell, name, percentile)
+    low = min((one.at_least for one in found), default=0.0)
+    highs = [one.at_most for one in found if one.at_most is not None]
+    return low or None, max(highs) if found and len(highs) == len(found) else None
+
+
+def bounds_text(low: float | None, high: float | None) -> str:
+    """For a table: `0.5\u20132.1`, `\u2265 0.5`, `\u2264 2.1`; empty where nothing is known."""
+    if low is not None and high is not None:
+        return f"{milliseconds(low)}\u2013{milliseconds(high)}"
+    if low is not None:
+        return f"\u2265 {milliseconds(low)}"
+    return "" if high is None else f"\u2264 {milliseconds(high)}"
+
+
+def between(low: float | None, high: float | None) -> str:
+    """For a sentence: `between 0.5 and 2.1 ms`; empty where nothing is known."""
+    if low is not None and high is not None:
+        return f"between {milliseconds(low)} and {milliseconds(high)} ms"
+    if low is not None:
+        return f"at least {milliseconds(low)} ms"
+    return "" if high is None else f"at most {milliseconds(high)} ms"
+
+
+def quiet_sentence(trial: TrialResult) -> str:
+    """How often the machine was disturbed, for how long, and whose doing it was; empty where nothing is to be told."""
+    quiet = trial.quiet
+    if quiet is None:
+        return ""
+    if not quiet.watched:
+        return f"Nothing watched whether CPUs were to be had: {quiet.why_not}" if quiet.why_not else ""
+    if not quiet.disturbed_share:
+        return ""
+    causes = ", ".join(
+        f"{CAUSES.get(cause, cause)} {seconds(span_s)}"
+        for cause, span_s in sorted(quiet.windows_s_by_cause.items(), key=lambda item: -item[1])
+    )
+    longest = f", the longest of {milliseconds(quiet.longest_ms)} ms" if quiet.longest_ms is not None else ""
+    return f"{capital(plural(quiet.windows, 'time'))} a CPU was not to be had{longest}" + (
+        f" ({causes})." if causes else "."
+    )
+
+
+def as_it_came(trial: TrialResult) -> str:
+    """The figures that the machine is in, where others stand; empty elsewhere."""
+    if trial.validity.called not in ("disturbed", "bounds only"):
+        return ""
+    parts = [
+        f"{title} p50 {milliseconds(came.p50)}, p99 {milliseconds(came.p99)} ms"
+        for title, came in (
+            (trial.headline, trial.publish_ms if trial.headline == "publish" else trial.service_ms),
+            ("end-to-end", trial.end_to_end_ms),
+        )
+        if came.count
+    ]
+    return f"As they came, with what the machine did in them: {'; '.join(parts)}." if parts else ""
+
+
+def disturbed_share(results: Sequence[TrialResult]) -> float | None:
+    """Of the measured time of all trials that were watched; None where none was."""
+    found = [trial.quiet for trial in results if trial.quiet is not None and trial.quiet.watched]
+    total_s = sum(one.seconds for one in found)
+    return sum((one.disturbed_share or 0.0) * one.seconds for one in found) / total_s if total_s else None
