@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from sample_run import LOG, workload, write_run
+from streamgauge.model.result import Validity
 from streamgauge.report import study_page
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.plan_file import check_ours, read_plan, write_plan
@@ -85,6 +86,13 @@ def test_a_figure_that_there_is_no_more_is_shown_as_printed(run: Path) -> None:
     found = page(run)
     assert "p99 publish latency" in found
     assert "no such figure was measured" in found
+
+
+def test_a_trial_of_which_bounds_alone_stand_says_why() -> None:
+    held_up = "The machine was taken away for 40 % of the time."
+    bounds_only = Validity(valid=False, word="bounds only", conclusion=held_up, disturbed=True)
+    assert bounds_only.why == held_up
+    assert Validity(valid=False, reasons=["a", "b"], conclusion="c").why == "a"
 
 
 def test_a_plan_of_before_it_was_stored_keeps_its_seal(run: Path) -> None:

@@ -73,8 +73,8 @@ class StudyOutcome:
         failed = next((result.failure for result in results if result.status == "failed"), None)
         if failed:
             return failed
-        reasons = [reason for result in results for reason in result.validity.reasons]
-        return f"invalid: {reasons[0]}" if reasons else "no valid trial"
+        found = next((result.validity for result in results if not result.validity.valid), None)
+        return f"{found.called}: {found.why}" if found is not None else "no valid trial"
 
     def sample(self, cell: str, figure: str) -> Sample:
         """A figure of a cell, one value per valid trial."""
