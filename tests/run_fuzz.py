@@ -18,7 +18,6 @@ from typing import Any
 import sample_run
 from streamgauge.model.durability import DurabilityReport
 from streamgauge.model.study_plan import StudyPlan
-from streamgauge.store.context import TrialContext
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.lab import Lab, claim
 from streamgauge.store.ours import state_directory
@@ -70,15 +69,15 @@ def omb_result() -> dict[str, Any]:
 
 def _kill(run: Path) -> None:
     """As a lab leaves a run that was killed in its second trial."""
-    raw = sample_run.raw_trial(
+    sample = sample_run.sample_trial(
         run / "trials/002", sample_run.KAFKA, sample_run.workload(seconds=4, warmup_s=1.0), 2
     )
-    known = {name: getattr(raw, name) for name in TrialContext.model_fields if hasattr(raw, name)}
     data = run / "trials/002/data"
     (data / "node-1").mkdir(parents=True)
     (data / "node-1" / "server.log").write_text("it went on 1\n", encoding="utf-8")
-    known |= {"status": "running", "data_directory": str(data), "tls": "off"}
-    context = TrialContext.model_validate(known)
+    context = sample.context.model_copy(
+        update={"status": "running", "data_directory": str(data), "tls": "off"}
+    )
     trial = RunDirectory(run).trial(2)
     trial.write_context(context)
     (trial.path / "result.json").unlink()

@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as parquet
-from streamgauge.analysis.raw_trial import RawTrial
 from streamgauge.analysis.trial import analyse
 from streamgauge.model.result import Durability, Manifest, OnOff, Phase, TrialResult
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.model.result_machine import Lane
+from streamgauge.store.context import TrialContext
 from streamgauge.vocabulary.levels import Level
 
 Samples = npt.NDArray[np.int64]
@@ -361,10 +361,22 @@ def finish_answer(asked: WorkloadResult, sent: int, lost: int = 0) -> dict[str, 
     }
 
 
-def raw_trial(
+@dataclass
+class SampleTrial:
+    """What the runner would hand over, and where the tables are."""
+
+    context: TrialContext
+    directory: Path
+
+    def result(self, **changes: Any) -> TrialResult:
+        """The result, with changes to what the runner knew."""
+        return analyse(self.context.model_copy(update=changes), self.directory)
+
+
+def sample_trial(
     directory: Path, shape: Shape, asked: WorkloadResult, trial: int = 1, repeat: int = 1
-) -> RawTrial:
-    """Writes the trial's Parquet files and returns what the runner would hand over."""
+) -> SampleTrial:
+    """Writes the trial's Parquet files."""
     directory.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(1000 + trial)
     rows, sent = _interval_rows(shape, asked, random)
@@ -372,7 +384,7 @@ def raw_trial(
     write_table(directory / "resources.parquet", _resource_rows(shape, asked, random), RESOURCE_COLUMNS)
     until = asked.warmup_s + asked.duration_s
     started = STARTED_UNIX_MS + trial * 60_000
-    return RawTrial(
+    context = TrialContext(
         run_id="20260921-141320-sample",
         trial=trial,
         repeat=repeat,
@@ -399,7 +411,6 @@ def raw_trial(
         ],
         measure_from_s=asked.warmup_s,
         measure_until_s=until,
-        directory=directory,
         finish=finish_answer(asked, sent, shape.lost),
         probes=[probe("before"), probe("after", 0.96)],
         lanes=[
@@ -421,6 +432,7 @@ def raw_trial(
         cannot=[],
         cores=2,
     )
+    return SampleTrial(context, directory)
 
 
 def write_run(
@@ -438,7 +450,7 @@ def write_run(
         for shape in shapes:
             number = len(trials) + 1
             relative = f"trials/{number:03d}"
-            result = analyse(raw_trial(run / relative, shape, asked, number, repeat))
+            result = sample_trial(run / relative, shape, asked, number, repeat).result()
             (run / relative / "result.json").write_text(result.model_dump_json(indent=1))
             trials.append(relative)
             results.append(result)

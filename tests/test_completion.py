@@ -13,9 +13,8 @@ from typing import get_args, get_origin
 
 import pytest
 from pydantic import BaseModel
-from streamgauge.cli import complete, names
+from streamgauge.cli import complete
 from streamgauge.model.checked_study import experiment_study_names, study_names
-from streamgauge.model.fault import ACTIONS
 from streamgauge.model.library import library_names
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_quiet import QuietLatency
@@ -84,7 +83,6 @@ def numbers(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def test_names_are_those_of_who_knows_them() -> None:
-    assert names.FAULTS == ACTIONS
     assert tuple(numbers(TrialResult)) == RESULT_FIGURES
     found = {path.stem for path in (complete.PACKAGE / "studies").rglob("*.yaml")}
     assert found == {*study_names(), *experiment_study_names()}

@@ -242,6 +242,16 @@ def test_every_statement_is_answered_in_print_and_the_other_runs_answer_theirs()
     assert "Kafka without fsync loses data on power failure" in page
 
 
+def test_a_study_whose_file_names_what_there_is_no_more_is_answered() -> None:
+    plan = study_durability._plan(disputed(systems()), request(Path("runs"), only="gauge-log-*"))
+    results = [result("gauge-log-fsync")]
+    before = durability_answers.answered(DurabilityReport(results=results, study=plan))
+    text = plan.text.replace("system: gauge-log,", "system: gone, options: {lost: 1},")
+    assert "lost" in text
+    later = DurabilityReport(results=results, study=plan.model_copy(update={"text": text}))
+    assert [one.verdict for one in durability_answers.answered(later)] == [one.verdict for one in before]
+
+
 def request(out: Path, **others: object) -> study_durability.Request:
     asked = {
         "quick": True,

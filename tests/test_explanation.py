@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sample_run import Shape, raw_trial, workload, write_run, write_table
+from sample_run import SampleTrial, Shape, sample_trial, workload, write_run, write_table
 from streamgauge.analysis.bottleneck import bottleneck, fsync_limit, threads, window_limit
 from streamgauge.analysis.intervals import Series, Window
 from streamgauge.analysis.lateness import lateness
 from streamgauge.analysis.tail import stops
-from streamgauge.analysis.trial import analyse
 from streamgauge.model.result_base import Latency
 from streamgauge.model.result_columns import RESOURCE_COLUMNS
 from streamgauge.model.result_machine import Limits, Share, Thread
@@ -112,10 +110,10 @@ def test_the_busiest_thread_is_that_of_the_whole_window() -> None:
     assert found[1].core_share == pytest.approx(0.25)
 
 
-def trial_with_stops(directory: Path, every_s: int, at: set[int]) -> Any:
+def trial_with_stops(directory: Path, every_s: int, at: set[int]) -> SampleTrial:
     """A trial whose tail is heavy every so many seconds, and a JVM log with stops in some of them."""
     asked = workload(seconds=60)
-    raw = raw_trial(directory, Shape(slow_every_s=every_s, tail_share=0.002), asked)
+    raw = sample_trial(directory, Shape(slow_every_s=every_s, tail_share=0.002), asked)
     start_ms = 1_790_000_000_000
     logs = directory / "logs" / "node-1"
     logs.mkdir(parents=True)
@@ -128,37 +126,37 @@ def trial_with_stops(directory: Path, every_s: int, at: set[int]) -> Any:
             f"Reaching safepoint: 1 ns, Cleanup: 1 ns, At safepoint: 1 ns, Leaving: 1 ns, Total: 45000000 ns"
         )
     (logs / "gc.log").write_text("\n".join([*lines, "[damaged", "[x][info] Safepoint"]), encoding="utf-8")
-    raw.schedule_start_unix_ms = start_ms
+    raw.context.schedule_start_unix_ms = start_ms
     return raw
 
 
 def test_stops_that_coincide_with_the_tail_are_found_and_others_are_not(tmp_path: Path) -> None:
     raw = trial_with_stops(tmp_path / "a", 7, set())
-    plain = analyse(raw)
+    plain = raw.result()
     assert plain.tail is not None
     lined_up = _slow_seconds(raw, plain.tail.above_ms)
     (tmp_path / "b").mkdir()
-    guilty = analyse(trial_with_stops(tmp_path / "b" / "t", 7, lined_up))
+    guilty = trial_with_stops(tmp_path / "b" / "t", 7, lined_up).result()
     assert guilty.tail is not None
     [found, *_] = guilty.tail.coincidences
     assert found.event.startswith("a JVM stood still")
     assert found.lift > 1.5
     assert found.chance <= 0.05
     assert any("JVM stood still" in sentence for sentence in sentences(guilty))
-    innocent = analyse(trial_with_stops(tmp_path / "c", 7, {3, 4, 22, 23, 41}))
+    innocent = trial_with_stops(tmp_path / "c", 7, {3, 4, 22, 23, 41}).result()
     assert innocent.tail is not None
     assert not any(one.event.startswith("a JVM") for one in innocent.tail.coincidences)
     assert any(one.startswith("a JVM") for one in innocent.tail.looked_at)
 
 
-def _slow_seconds(raw: Any, above_ms: float) -> set[int]:
+def _slow_seconds(raw: SampleTrial, above_ms: float) -> set[int]:
     """The seconds of the measured phase with most messages above a latency."""
     from streamgauge.analysis.intervals import Intervals
 
     histograms = Intervals.read(raw.directory).histograms_by_interval("publish", "measure")
     slow = {number: one.share_above(above_ms * 1e6) * one.count for number, one in histograms.items()}
     worst = sorted(slow, key=lambda number: -slow[number])[:6]
-    return {number - int(raw.measure_from_s) for number in worst}
+    return {number - int(raw.context.measure_from_s) for number in worst}
 
 
 def test_steal_explains_a_late_generator_only_where_both_fall_together() -> None:
@@ -181,14 +179,14 @@ def test_steal_explains_a_late_generator_only_where_both_fall_together() -> None
 
 def test_stops_are_read_from_the_logs_of_all_nodes(tmp_path: Path) -> None:
     raw = trial_with_stops(tmp_path / "a", 0, {2, 5})
-    found = stops(raw.directory / "logs", raw.schedule_start_unix_ms, 1.0)
-    warmup = int(raw.measure_from_s)
+    found = stops(raw.directory / "logs", raw.context.schedule_start_unix_ms, 1.0)
+    warmup = int(raw.context.measure_from_s)
     assert found == {warmup + 2: 45.0, warmup + 5: 45.0}
-    assert stops(tmp_path / "nothing", raw.schedule_start_unix_ms, 1.0) is None
+    assert stops(tmp_path / "nothing", raw.context.schedule_start_unix_ms, 1.0) is None
 
 
 def test_flushes_enter_the_figures(tmp_path: Path) -> None:
-    raw = raw_trial(tmp_path / "t", Shape(), workload())
+    raw = sample_trial(tmp_path / "t", Shape(), workload())
     rows = [
         {
             "interval": second, "start_s": float(second), "duration_s": 1.0, "scope": "host", "process": None, "cpu_s": 1.0,
@@ -197,7 +195,7 @@ def test_flushes_enter_the_figures(tmp_path: Path) -> None:
         for second in range(60)
     ]  # fmt: skip
     write_table(tmp_path / "t" / "resources.parquet", rows, RESOURCE_COLUMNS)
-    result = analyse(replace(raw, attached=False))
+    result = raw.result(attached=False)
     assert result.bottleneck is not None
     assert not result.bottleneck.applies
     assert "fsync" in {one.name for one in result.bottleneck.limits}

@@ -116,7 +116,7 @@ def test_the_leader_of_a_stream_is_read_from_the_monitor() -> None:
 
 
 def test_a_fault_behind_the_measured_phase_is_refused() -> None:
-    overrides = Overrides.parse(duration="5s", fault=["kill:1@5s"])
+    overrides = Overrides.of(duration="5s", fault=["kill:1@5s"])
     with pytest.raises(InputError, match="the measured phase is over by then"):
         read_workload("1-topic-16-partitions-100b", overrides)
 

@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lab_doubles import install_double
-from sample_run import KAFKA, LOG, Shape, raw_trial, workload, write_run
+from sample_run import KAFKA, LOG, Shape, sample_trial, workload, write_run
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.gates import GateResult, Question, judge, status_of
 from streamgauge.analysis.judgement import ONE_SIDED, TAIL_SPREAD, Bound, Outcome, decide, spread_of, weigh
 from streamgauge.analysis.match import ambiguity, differences_text, match
-from streamgauge.analysis.trial import analyse
 from streamgauge.cli.app import run as program
 from streamgauge.model.gate import read_gates
 from streamgauge.model.result import TrialResult
@@ -128,7 +127,7 @@ def test_trials_noisier_than_experience_are_believed() -> None:
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> TrialResult:
-    return analyse(raw_trial(tmp_path_factory.mktemp("sample"), Shape(), workload()))
+    return sample_trial(tmp_path_factory.mktemp("sample"), Shape(), workload()).result()
 
 
 def with_figures(

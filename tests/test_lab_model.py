@@ -188,9 +188,9 @@ def test_the_rate_may_be_left_to_a_search(tmp_path: Path) -> None:
     )
     soak = workload.at_rate(33_000)
     assert (soak.rate_msgs_s, soak.search) == (33_000, None)
-    fixed = read_workload(str(tmp_path / "w.yaml"), Overrides.parse(rate="1k"))
+    fixed = read_workload(str(tmp_path / "w.yaml"), Overrides.of(rate="1k"))
     assert (fixed.rate_msgs_s, fixed.search) == (1000, None), "--rate takes precedence over the search"
-    assert read_workload("1-topic-1-partition-1kb", Overrides.parse(rate="sustainable")).search is not None
+    assert read_workload("1-topic-1-partition-1kb", Overrides.of(rate="sustainable")).search is not None
 
 
 def test_a_backlog_has_a_size_whatever_it_is_written_in(tmp_path: Path) -> None:
@@ -204,10 +204,14 @@ def test_a_backlog_has_a_size_whatever_it_is_written_in(tmp_path: Path) -> None:
     backlog = read_workload(write(tmp_path, ours)).backlog
     assert backlog is not None
     assert (backlog.size_bytes, backlog.reader, backlog.after_s) == (3_000_000, "extra", 5)
-    smaller = read_workload(str(tmp_path / "w.yaml"), Overrides.parse(backlog="1MB")).backlog
+    smaller = read_workload(str(tmp_path / "w.yaml"), Overrides.of(backlog="1MB")).backlog
     assert smaller is not None
     assert (smaller.size_bytes, smaller.reader) == (1_000_000, "extra")
-    assert read_workload(str(tmp_path / "w.yaml"), Overrides.parse(backlog="0")).backlog is None
+    assert read_workload(str(tmp_path / "w.yaml"), Overrides.of(backlog="0")).backlog is None
+    path = write(tmp_path, "producerRate: 1000\nconsumerBacklogSizeGB: 2\nbacklogDrainRatio: 0.5")
+    of_omb = read_workload(path, Overrides.of(backlog="1MB")).backlog
+    assert of_omb is not None
+    assert (of_omb.size_bytes, of_omb.drain_share) == (1_000_000, 0.5)
 
 
 def test_an_omb_file_is_read_as_it_is(tmp_path: Path) -> None:
@@ -310,14 +314,29 @@ def test_a_file_of_bytes_and_a_huge_file_are_errors(tmp_path: Path) -> None:
 
 def test_options_override_the_file_and_are_blamed_by_their_name(tmp_path: Path) -> None:
     path = write(tmp_path, "messageSize: 10\nrate: 5k\n")
-    workload = read_workload(path, Overrides.parse(size="1KiB", rate="max", duration="7s", warmup="0s"))
+    workload = read_workload(path, Overrides.of(size="1KiB", rate="max", duration="7s", warmup="0s"))
     assert (workload.message_size_bytes, workload.rate_msgs_s, workload.arrival) == (1024, None, "closed")
     assert (workload.duration_s, workload.warmup_s) == (7, 0)
-    overrides = Overrides.parse(size="10", duration="1500ms", linger="2m", in_flight=0)
-    found = " ".join(str(problem) for problem in _errors(path, overrides))
-    for option in ("--size 10: ", "--duration 1.5s: ", "--linger 120000 ms: ", "--in-flight 0: "):
+    overrides = Overrides.of(size="10", duration="1500ms", linger="2m", backlog="5")
+    found = " ".join(_errors(path, overrides))
+    for option in (
+        "--size 10: ",
+        "--duration 1.5s: ",
+        "--linger 120000 ms: ",
+        "--backlog: a backlog of 5 bytes ",
+    ):
         assert option in found
-    assert read_workload(path, Overrides.parse(allow_unstamped=True)).message_size_bytes == 10
+    overrides = Overrides.of(in_flight=0, partitions=0, rate="0.5x", warmup="soon", fault=["kill:1", "x"])
+    assert [one.partition(": ")[0] for one in _errors(path, overrides)] == [
+        "--partitions 0",
+        "--rate 0.5x",
+        "--warmup soon",
+        "--in-flight 0",
+        "--fault kill:1,x",
+    ]
+    assert read_workload(path, Overrides.of(allow_unstamped=True)).message_size_bytes == 10
+    reading = write(tmp_path, "read: [a]\n")
+    assert _errors(reading, Overrides.of(rate="1k"))[0].startswith("--rate 1k: nothing is produced")
 
 
 def _errors(path: str, overrides: Overrides) -> list[str]:

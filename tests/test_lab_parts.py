@@ -183,7 +183,7 @@ def test_what_a_worker_is_asked_follows_from_the_workload(tmp_path: Path) -> Non
         "{producer: 2}\n",
         encoding="utf-8",
     )
-    workload = read_workload(str(path), Overrides.parse(duration="5s", warmup="2s"))
+    workload = read_workload(str(path), Overrides.of(duration="5s", warmup="2s"))
     names = topic_names(workload, "20260101-000000-x y", 3)
     assert len(set(names)) == 2
     assert all(name.replace("-", "").isalnum() for name in names)

@@ -132,6 +132,25 @@ def test_the_architecture_draws_the_contract() -> None:
     assert sorted(table) == sorted(rooms)
 
 
+def test_the_walk_leads_past_what_there_is() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    walk = page.partition("## A walk")[2].partition("\n## ")[0]
+    steps = [step for step in walk.split("\n\n") if step.startswith("**")]
+    assert len(steps) == 4
+    for step in steps:
+        told = re.findall(r"`([^`]+)`", step)
+        files = [
+            ROOT / ("" if name.startswith("crates/") else "python/streamgauge") / name
+            for name in told
+            if "/" in name
+        ]
+        text = "\n".join(file.read_text("utf-8") for file in files)
+        names = [name for name in told if re.fullmatch(r"[A-Za-z_.]*[A-Z_][A-Za-z_.]*", name)]
+        assert names
+        for name in names:
+            assert all(part in text for part in name.split(".")), name
+
+
 @pytest.mark.parametrize("work", sorted(WORK))
 def test_a_command_declares_what_its_work_takes(work: str) -> None:
     declared, does = WORK[work], load(work)

@@ -123,7 +123,7 @@ def test_what_ombs_workers_cannot_do_is_said_before_anything_starts(
 ) -> None:
     file = tmp_path / "w.yaml"
     file.write_text(f"name: w\ntopics: 1\npartitionsPerTopic: 1\nmessageSize: 100\nduration: 5s\n{keys}\n")
-    workload = read_workload(str(file), Overrides.parse())
+    workload = read_workload(str(file), Overrides.of())
     chosen = choose_systems("kafka", SystemOverrides(), systems())
     found = impossible(choose_fleet(f"omb:{URL}", None, "same", "end"), [workload], chosen)
     assert any(says in str(one) and "--fleet omb: w:" in str(one) for one in found), found
@@ -134,7 +134,7 @@ def test_what_ombs_workers_cannot_do_is_said_before_anything_starts(
     [("nats", "Kafka and Pulsar"), ("rabbitmq", "queues of its own"), ("kafka", "loopback")],
 )
 def test_systems_that_ombs_workers_cannot_drive_are_refused(system: str, says: str) -> None:
-    workload = read_workload("1-topic-1-partition-100b", Overrides.parse(rate="1000"))
+    workload = read_workload("1-topic-1-partition-100b", Overrides.of(rate="1000"))
     chosen = choose_systems(system, SystemOverrides(), systems())
     found = impossible(choose_fleet("omb:http://10.9.9.9:8080", None, "same", "end"), [workload], chosen)
     assert any(says in str(one) for one in found), found

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from sample_run import Shape, raw_trial, workload
+from sample_run import Shape, sample_trial, workload
 from streamgauge.analysis.cells import cells
 from streamgauge.analysis.compare import compare
 from streamgauge.analysis.gates import Question, judge
 from streamgauge.analysis.judgement import Outcome
-from streamgauge.analysis.trial import analyse
 from streamgauge.model.gate import read_gates
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Latency
@@ -20,7 +19,7 @@ from streamgauge.vocabulary.figures import figure
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> TrialResult:
-    return analyse(raw_trial(tmp_path_factory.mktemp("sample"), Shape(), workload()))
+    return sample_trial(tmp_path_factory.mktemp("sample"), Shape(), workload()).result()
 
 
 NAMES = ("p50", "p75", "p90", "p95", "p99", "p99_9", "p99_99")

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from jinja2 import UndefinedError
-from sample_run import KAFKA, LOG, raw_trial, workload, write_run
-from streamgauge.analysis.trial import analyse
+from sample_run import KAFKA, LOG, sample_trial, workload, write_run
 from streamgauge.report import charts, html, pages
 from streamgauge.report.charts import island
 from streamgauge.report.glossary import TERMS
@@ -215,11 +214,9 @@ def test_a_trial_that_ended_before_its_first_interval_has_its_place(tmp_path: Pa
     write_run(tmp_path, (LOG, KAFKA), ASKED)
     for name in ("intervals.parquet", "resources.parquet"):
         (tmp_path / "trials/002" / name).unlink()
-    raw = raw_trial(tmp_path / "elsewhere", KAFKA, ASKED, 2)
-    raw = replace(
-        raw, directory=tmp_path / "trials/002", finish=None, status="failed", failure="Kafka did not start."
-    )
-    (tmp_path / "trials/002/result.json").write_text(analyse(raw).model_dump_json())
+    raw = replace(sample_trial(tmp_path / "elsewhere", KAFKA, ASKED, 2), directory=tmp_path / "trials/002")
+    result = raw.result(finish=None, status="failed", failure="Kafka did not start.")
+    (tmp_path / "trials/002/result.json").write_text(result.model_dump_json())
     page = outline(html.write(tmp_path))
     text = " ".join(page.text)
     assert "Kafka did not start." in text

@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from sample_run import Shape, raw_trial, workload
+from sample_run import Shape, sample_trial, workload
 from streamgauge.analysis.cells import cells
 from streamgauge.analysis.compare import compare
 from streamgauge.analysis.estimates import holm, median_interval, ratio
 from streamgauge.analysis.patterns import changes, period
-from streamgauge.analysis.trial import analyse
 from streamgauge.model.result import TrialResult
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -20,7 +19,7 @@ Draw = Callable[[np.random.Generator, int], np.ndarray]
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> TrialResult:
     """A result of plausible shape."""
-    return analyse(raw_trial(tmp_path_factory.mktemp("sample"), Shape(), workload()))
+    return sample_trial(tmp_path_factory.mktemp("sample"), Shape(), workload()).result()
 
 
 TRUTHS: dict[str, tuple[Draw, float]] = {

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from streamgauge.model.checked_study import SCALES, parse_study, read_study, study_names
+from streamgauge.model.checked_study import parse_study, read_study, study_names
 from streamgauge.model.scaling import Demand, Machine, rate_bound, round_down, scaled_rates
 from streamgauge.model.study_plan import StudyPlan, Wishes, plan_study, workload_of
 from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.choices import SCALES
 from streamgauge.vocabulary.errors import InputError
 
 LAPTOP = Machine(cores=2, memory_bytes=24 << 30, disk_write_mb_s=1500.0)

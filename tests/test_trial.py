@@ -9,10 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sample_run import KAFKA, LOG, Shape, encode, finish_answer, probe, raw_trial, workload, write_table
+from sample_run import (
+    KAFKA,
+    LOG,
+    SampleTrial,
+    Shape,
+    encode,
+    finish_answer,
+    probe,
+    sample_trial,
+    workload,
+    write_table,
+)
 from streamgauge.analysis.cells import cells
-from streamgauge.analysis.raw_trial import RawTrial
-from streamgauge.analysis.trial import analyse
 from streamgauge.model.result import Durability
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.model.result_machine import Lane
@@ -21,12 +30,12 @@ SMALL = workload(rate=2000, seconds=12)
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> RawTrial:
-    return raw_trial(tmp_path_factory.mktemp("small") / "001", LOG, SMALL)
+def small(tmp_path_factory: pytest.TempPathFactory) -> SampleTrial:
+    return sample_trial(tmp_path_factory.mktemp("small") / "001", LOG, SMALL)
 
 
-def fresh(directory: Path, shape: Shape = LOG, **changes: Any) -> RawTrial:
-    return raw_trial(directory / "001", shape, SMALL.model_copy(update=changes))
+def fresh(directory: Path, shape: Shape = LOG, **changes: Any) -> SampleTrial:
+    return sample_trial(directory / "001", shape, SMALL.model_copy(update=changes))
 
 
 def rows_of(directory: Path) -> list[dict[str, Any]]:
@@ -43,8 +52,8 @@ def rewrite(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
     write_table(directory / "intervals.parquet", rows, INTERVAL_COLUMNS)
 
 
-def test_a_good_trial_is_valid_clean_and_complete(small: RawTrial) -> None:
-    result = analyse(small)
+def test_a_good_trial_is_valid_clean_and_complete(small: SampleTrial) -> None:
+    result = small.result()
     assert result.validity.valid, result.validity.reasons
     assert result.audit.clean
     assert result.publish_ms.count == result.end_to_end_ms.count == 24_000, "warm-up is not in the figures"
@@ -73,7 +82,7 @@ def test_latencies_are_those_of_all_workers_together(tmp_path: Path) -> None:
         base | {"worker": "b", "publish": encode(slow)},
     ]
     write_table(raw.directory / "intervals.parquet", rows, INTERVAL_COLUMNS)
-    figures = analyse(raw).publish_ms
+    figures = raw.result().publish_ms
     assert figures.count == 1089
     assert figures.p90 == pytest.approx(1.0, rel=1e-3)
     assert figures.p95 == pytest.approx(100.0, rel=1e-3)
@@ -87,14 +96,13 @@ def test_a_message_belongs_to_the_phase_in_which_it_was_intended(tmp_path: Path)
         late | {"phase": "warm-up", "publish": encode(np.array([14_000_000_000]))},
     ]
     write_table(raw.directory / "intervals.parquet", rows, INTERVAL_COLUMNS)
-    figures = analyse(raw).publish_ms
+    figures = raw.result().publish_ms
     assert figures.count == 1
     assert figures.max == pytest.approx(900, rel=1e-3)
 
 
 def test_rates_are_of_whole_intervals_within_the_window(tmp_path: Path) -> None:
-    raw = replace(fresh(tmp_path), measure_from_s=7.0, measure_until_s=9.5)
-    assert analyse(raw).cpu.duration_s == 2.0
+    assert fresh(tmp_path).result(measure_from_s=7.0, measure_until_s=9.5).cpu.duration_s == 2.0
 
 
 def test_a_backlog_is_that_of_the_slowest_subscription_over_all_workers(tmp_path: Path) -> None:
@@ -105,38 +113,36 @@ def test_a_backlog_is_that_of_the_slowest_subscription_over_all_workers(tmp_path
             row["backlog_msgs"] = 700 if row["subscription"] == "s-1" else 30
 
     rewrite(raw.directory, change)
-    result = analyse(raw)
+    result = raw.result()
     assert result.backlog_msgs_max == 700
     assert sorted(result.end_to_end_by_subscription_ms) == ["s-0", "s-1"]
     assert result.consume_rate_msgs_s == 4000
 
 
 def test_a_late_generator_invalidates(tmp_path: Path) -> None:
-    result = analyse(fresh(tmp_path, replace(LOG, send_delay_ms=2.0)))
+    result = fresh(tmp_path, replace(LOG, send_delay_ms=2.0)).result()
     assert not result.validity.valid
     assert "generator was late" in result.validity.reasons[0]
 
 
 def test_a_slow_system_allows_a_later_generator(tmp_path: Path) -> None:
-    assert analyse(fresh(tmp_path, replace(KAFKA, publish_ms=150.0, send_delay_ms=1.0))).validity.valid
+    assert fresh(tmp_path, replace(KAFKA, publish_ms=150.0, send_delay_ms=1.0)).result().validity.valid
 
 
-def test_a_rate_that_was_not_reached_invalidates(small: RawTrial) -> None:
-    raw = replace(small, workload=SMALL.model_copy(update={"rate_msgs_s": 2050.0}))
-    result = analyse(raw)
+def test_a_rate_that_was_not_reached_invalidates(small: SampleTrial) -> None:
+    result = small.result(workload=SMALL.model_copy(update={"rate_msgs_s": 2050.0}))
     assert result.achieved_share == pytest.approx(0.9756, abs=1e-3)
     assert any("97.6 % of the target" in reason for reason in result.validity.reasons)
 
 
-def test_chance_in_poisson_arrivals_is_no_failure(small: RawTrial) -> None:
+def test_chance_in_poisson_arrivals_is_no_failure(small: SampleTrial) -> None:
     asked = SMALL.model_copy(update={"rate_msgs_s": 2040.0, "arrival": "poisson"})
-    assert analyse(replace(small, workload=asked)).validity.valid
+    assert small.result(workload=asked).validity.valid
 
 
 def test_a_closed_loop_has_no_target(tmp_path: Path) -> None:
-    raw = fresh(tmp_path)
-    raw.workload = SMALL.model_copy(update={"rate_msgs_s": None, "arrival": "closed"})
-    result = analyse(raw)
+    closed = SMALL.model_copy(update={"rate_msgs_s": None, "arrival": "closed"})
+    result = fresh(tmp_path).result(workload=closed)
     assert result.achieved_share is None
     assert result.validity.valid
     assert any("Closed loop" in warning for warning in result.validity.warnings)
@@ -146,38 +152,34 @@ def test_a_closed_loop_has_no_target(tmp_path: Path) -> None:
 def test_a_busy_worker_invalidates(tmp_path: Path) -> None:
     raw = fresh(tmp_path)
     rewrite(raw.directory, lambda row: row.update(cpu_s=1.9) if row["role"] == "worker" else None)
-    assert any("95 % of its cores" in reason for reason in analyse(raw).validity.reasons)
+    assert any("95 % of its cores" in reason for reason in raw.result().validity.reasons)
 
 
-def test_a_busy_lane_is_a_warning(small: RawTrial) -> None:
-    raw = replace(
-        small, lanes=[Lane(worker="w", name="producer-0", role="producer", scheduling="none", cpu_s=16.9)]
-    )
-    result = analyse(raw)
+def test_a_busy_lane_is_a_warning(small: SampleTrial) -> None:
+    lane = Lane(worker="w", name="producer-0", role="producer", scheduling="none", cpu_s=16.9)
+    result = small.result(lanes=[lane])
     assert result.validity.valid
     assert any("Lane producer-0" in warning for warning in result.validity.warnings)
 
 
-def test_a_lost_worker_invalidates(small: RawTrial) -> None:
-    result = analyse(replace(small, finish=None))
+def test_a_lost_worker_invalidates(small: SampleTrial) -> None:
+    result = small.result(finish=None)
     assert not result.audit.enabled
     assert not result.audit.clean
     assert result.validity.reasons == ["A worker was lost before it could report: no audit was made."]
 
 
-def test_fatal_notes_and_mismatches_are_passed_on(small: RawTrial) -> None:
+def test_fatal_notes_and_mismatches_are_passed_on(small: SampleTrial) -> None:
     durability = Durability(asked="L3", declared="L4", mismatches=["topic.flush.messages is 100, not 1."])
-    result = analyse(
-        replace(
-            small, fatal=["Broker 1 died."], notes=["The page cache was not dropped."], durability=durability
-        )
+    result = small.result(
+        fatal=["Broker 1 died."], notes=["The page cache was not dropped."], durability=durability
     )
     assert result.validity.reasons == ["Broker 1 died.", "topic.flush.messages is 100, not 1."]
     assert "The page cache was not dropped." in result.validity.warnings
 
 
-def test_a_level_that_was_not_had_invalidates(small: RawTrial) -> None:
-    result = analyse(replace(small, durability=Durability(asked="L3", declared="L4")))
+def test_a_level_that_was_not_had_invalidates(small: SampleTrial) -> None:
+    result = small.result(durability=Durability(asked="L3", declared="L4"))
     assert any("L3 was asked for" in reason for reason in result.validity.reasons)
 
 
@@ -189,50 +191,50 @@ def test_failed_messages_invalidate_and_retries_warn(tmp_path: Path) -> None:
             row.update(retries=4, errors='{"NOT_LEADER_OR_FOLLOWER": 4}')
 
     rewrite(raw.directory, retried)
-    result = analyse(raw)
+    result = raw.result()
     assert result.validity.valid
     assert result.errors == {"NOT_LEADER_OR_FOLLOWER": 4}
     assert any("4 sends were retried" in warning for warning in result.validity.warnings)
     rewrite(raw.directory, lambda row: row.update(failed_msgs=1) if row["role"] == "worker" else None)
-    assert not analyse(raw).validity.valid
+    assert not raw.result().validity.valid
 
 
-def test_lost_messages_leave_the_trial_valid_but_not_clean(small: RawTrial) -> None:
-    result = analyse(replace(small, finish=finish_answer(SMALL, 34_000, lost=7)))
+def test_lost_messages_leave_the_trial_valid_but_not_clean(small: SampleTrial) -> None:
+    result = small.result(finish=finish_answer(SMALL, 34_000, lost=7))
     assert result.validity.valid, "the system lost them, not the generator"
     assert result.audit.lost == 7
     assert not result.audit.clean
 
 
-def test_books_are_checked_again_after_the_journey(small: RawTrial) -> None:
+def test_books_are_checked_again_after_the_journey(small: SampleTrial) -> None:
     answer = finish_answer(SMALL, 34_000)
     answer["audit"]["acked"] = 33_999
-    result = analyse(replace(small, finish=answer))
+    result = small.result(finish=answer)
     assert not result.audit.balanced
     assert any("do not balance" in reason for reason in result.validity.reasons)
     answer = finish_answer(SMALL, 34_000)
     answer["audit"]["subscriptions"][0]["received"] += 1
-    assert "received 34,001" in (analyse(replace(small, finish=answer)).audit.imbalance or "")
+    assert "received 34,001" in (small.result(finish=answer).audit.imbalance or "")
 
 
 def test_intervals_that_went_missing_invalidate(tmp_path: Path) -> None:
     raw = fresh(tmp_path)
     rows = [row for row in rows_of(raw.directory) if row["interval"] != 9]
     write_table(raw.directory / "intervals.parquet", rows, INTERVAL_COLUMNS)
-    reasons = " ".join(analyse(raw).validity.reasons)
+    reasons = " ".join(raw.result().validity.reasons)
     assert "intervals hold 32,000 sent messages, the books 34,000" in reasons
     assert "publish histograms hold 32,000" in reasons
 
 
 def test_small_messages_have_no_audit_and_say_so(tmp_path: Path) -> None:
-    result = analyse(fresh(tmp_path, message_size_bytes=16))
+    result = fresh(tmp_path, message_size_bytes=16).result()
     assert result.validity.valid
     assert not result.audit.clean
     assert any("audit is off" in warning for warning in result.validity.warnings)
 
 
-def test_limits_are_medians_and_shares_name_the_most_used(small: RawTrial) -> None:
-    result = analyse(replace(small, probes=[probe("before"), probe("after", 0.5), probe("after", 0.9)]))
+def test_limits_are_medians_and_shares_name_the_most_used(small: SampleTrial) -> None:
+    result = small.result(probes=[probe("before"), probe("after", 0.5), probe("after", 0.9)])
     assert result.limits.disk_write_mb_s == 1350
     assert result.limits.wakeup_us_p99 == 138
     assert result.share_of_limit is not None
@@ -240,23 +242,21 @@ def test_limits_are_medians_and_shares_name_the_most_used(small: RawTrial) -> No
     assert 0 < result.share_of_limit.value < 1
 
 
-def test_probes_with_missing_parts_are_tolerated(small: RawTrial) -> None:
-    result = analyse(
-        replace(small, probes=[{}, {"disk": None, "wakeup_us": {"fifo": None, "normal": {"p99": 610}}}])
-    )
+def test_probes_with_missing_parts_are_tolerated(small: SampleTrial) -> None:
+    result = small.result(probes=[{}, {"disk": None, "wakeup_us": {"fifo": None, "normal": {"p99": 610}}}])
     assert result.limits.disk_write_mb_s is None
     assert result.limits.wakeup_us_p99 == 610
     assert [share.name for share in result.shares] == ["cpu", "system_cpu", "worker_cpu"]
 
 
-def test_an_attached_cluster_is_not_charged_to_this_machine(small: RawTrial) -> None:
-    result = analyse(replace(small, attached=True))
+def test_an_attached_cluster_is_not_charged_to_this_machine(small: SampleTrial) -> None:
+    result = small.result(attached=True)
     assert result.cpu.system_s is None
     assert {share.name for share in result.shares} == {"cpu", "worker_cpu"}
 
 
 def test_three_brokers_on_two_cores_are_remarked(tmp_path: Path) -> None:
-    result = analyse(fresh(tmp_path, replace(LOG, nodes=3)))
+    result = fresh(tmp_path, replace(LOG, nodes=3)).result()
     assert any("cores per broker" in warning for warning in result.validity.warnings)
 
 
@@ -274,7 +274,7 @@ def test_steal_is_remarked(tmp_path: Path) -> None:
         for second in range(17)
     ]
     write_table(raw.directory / "resources.parquet", rows, RESOURCE_COLUMNS)
-    assert any("Steal was 5.0 %" in warning for warning in analyse(raw).validity.warnings)
+    assert any("Steal was 5.0 %" in warning for warning in raw.result().validity.warnings)
 
 
 def test_other_programs_that_use_much_cpu_are_remarked(tmp_path: Path) -> None:
@@ -285,21 +285,22 @@ def test_other_programs_that_use_much_cpu_are_remarked(tmp_path: Path) -> None:
     ]
     write_table(raw.directory / "resources.parquet", rows, RESOURCE_COLUMNS)
     assert any(
-        "Other programs" in warning and "60 %" in warning for warning in analyse(raw).validity.warnings
+        "Other programs" in warning and "60 %" in warning for warning in raw.result().validity.warnings
     )
 
 
-def test_a_measured_phase_that_works_off_the_warm_up_is_remarked(small: RawTrial) -> None:
-    result = analyse(replace(small, workload=SMALL.model_copy(update={"rate_msgs_s": 1750.0})))
+def test_a_measured_phase_that_works_off_the_warm_up_is_remarked(small: SampleTrial) -> None:
+    result = small.result(workload=SMALL.model_copy(update={"rate_msgs_s": 1750.0}))
     assert result.validity.valid
     assert any("114 % of the target rate" in warning for warning in result.validity.warnings)
 
 
 def test_a_trial_that_ended_before_its_first_interval_still_has_a_result(
-    small: RawTrial, tmp_path: Path
+    small: SampleTrial, tmp_path: Path
 ) -> None:
-    raw = replace(small, directory=tmp_path, finish=None, status="failed", failure="Kafka did not start.")
-    result = analyse(raw)
+    result = replace(small, directory=tmp_path).result(
+        finish=None, status="failed", failure="Kafka did not start."
+    )
     assert result.status == "failed"
     assert result.validity.reasons[0] == "Kafka did not start."
     assert result.publish_rate_msgs_s == 0
@@ -309,7 +310,7 @@ def test_a_trial_that_ended_before_its_first_interval_still_has_a_result(
 def test_a_stall_shows_in_publish_latency_as_the_schedule_implies(tmp_path: Path) -> None:
     """0.8 s without acknowledgements in 12 s: a message due t seconds before its end waits t."""
     raw = fresh(tmp_path, replace(LOG, stall_at_s=9.0))
-    result = analyse(raw)
+    result = raw.result()
     assert result.publish_ms.max is not None
     assert result.publish_ms.max > 750
     from streamgauge.analysis.intervals import Intervals
@@ -319,8 +320,8 @@ def test_a_stall_shows_in_publish_latency_as_the_schedule_implies(tmp_path: Path
         assert histogram.share_above(above_ms * 1e6) == pytest.approx((0.8 - above_ms / 1000) / 12, rel=0.1)
 
 
-def test_repeats_form_a_cell_with_the_median_of_valid_trials(small: RawTrial) -> None:
-    good = analyse(small)
+def test_repeats_form_a_cell_with_the_median_of_valid_trials(small: SampleTrial) -> None:
+    good = small.result()
     results = []
     for trial, value in enumerate((1.0, 3.0, 2.0, 99.0), start=1):
         figures = good.publish_ms.model_copy(update={"p99": value})

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from sample_run import KAFKA, LOG, raw_trial, workload, write_run
+from sample_run import KAFKA, LOG, sample_trial, workload, write_run
 from streamgauge.analysis.bottleneck import window_limit
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.compare import compare
 from streamgauge.analysis.limits import shares
-from streamgauge.analysis.trial import analyse
 from streamgauge.cli.bench import BENCH_WARM_UP, BENCH_WORKLOAD
 from streamgauge.cli.compare import print_comparison
 from streamgauge.cli.runs import list_
@@ -148,9 +146,9 @@ def test_the_whole_is_never_less_than_its_parts() -> None:
 
 
 def test_a_cluster_on_this_machine_is_no_other_program(tmp_path: Path) -> None:
-    raw = raw_trial(tmp_path, KAFKA, ASKED)
-    elsewhere = analyse(replace(raw, attached=True))
-    here = analyse(replace(raw, attached=True, cluster_here=True))
+    raw = sample_trial(tmp_path, KAFKA, ASKED)
+    elsewhere = raw.result(attached=True)
+    here = raw.result(attached=True, cluster_here=True)
     assert "the cluster among them" in here.shares[0].explanation
     assert "the cluster" not in elsewhere.shares[0].explanation
     told = " ".join(here.validity.warnings)
@@ -296,7 +294,7 @@ def test_warm_ups_that_ended_when_steady_are_told_as_they_were(tmp_path: Path) -
 
 
 def test_the_bench_warms_up_until_steady_and_no_longer_than_a_minute_and_a_half() -> None:
-    workload = read_workload(BENCH_WORKLOAD, Overrides.parse(warmup=BENCH_WARM_UP))
+    workload = read_workload(BENCH_WORKLOAD, Overrides.of(warmup=BENCH_WARM_UP))
     assert (workload.warmup_auto, workload.warmup_s) == (True, 90.0)
 
 

@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from streamgauge.analysis.intervals import (
     METRICS,
@@ -18,12 +19,12 @@ from streamgauge.analysis.intervals import (
     total,
     total_s,
 )
-from streamgauge.analysis.raw_trial import RawTrial, has_extra_reader
 from streamgauge.analysis.untold import told
 from streamgauge.model.percentiles import latency
 from streamgauge.model.result import headline as headline_of
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Headline, Latency
+from streamgauge.store.context import TrialContext
 from streamgauge.vocabulary.phases import EXTRA_READER, MEASURE
 
 
@@ -49,7 +50,7 @@ class Counted:
 class Measured:
     """A trial's data, read and put in order."""
 
-    raw: RawTrial
+    raw: TrialContext
     everything: Intervals
     intervals: Intervals
     """Without what reads a backlog, which has figures of its own: the headline is of those that tail."""
@@ -64,11 +65,11 @@ class Measured:
     """Intervals and resources on one axis."""
 
     @classmethod
-    def read(cls, raw: RawTrial) -> Measured:
-        """Reads the Parquet files in `raw.directory`. Raises HistogramError (a ValueError) for a damaged histogram."""
-        everything = Intervals.read(raw.directory)
-        intervals = everything.without(EXTRA_READER) if has_extra_reader(raw.workload) else everything
-        resources = read_resources(raw.directory)
+    def read(cls, raw: TrialContext, directory: Path) -> Measured:
+        """Reads the Parquet files in the trial's directory. Raises HistogramError (a ValueError) for a damaged histogram."""
+        everything = Intervals.read(directory)
+        intervals = everything.without(EXTRA_READER) if raw.workload.has_extra_reader else everything
+        resources = read_resources(directory)
         window = _window(raw, intervals)
         return cls(
             raw=raw,
@@ -116,7 +117,7 @@ class Measured:
         return held_s / (self.producers * seconds) if self.producers and seconds else 0.0
 
 
-def _window(raw: RawTrial, intervals: Intervals) -> Window:
+def _window(raw: TrialContext, intervals: Intervals) -> Window:
     """The measured window. Where topics are only read, it ends with the last interval in which something came: there is an end to what
     is there, and waiting behind it is no reading."""
     if not raw.workload.consumes_only:

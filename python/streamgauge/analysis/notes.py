@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from streamgauge.analysis.raw_trial import RawTrial
 from streamgauge.model.result_special import CatchUp
+from streamgauge.store.context import TrialContext
 from streamgauge.vocabulary.bounds import ACHIEVED_SHARE_MIN, SEND_DELAY_MS_FLOOR, SEND_DELAY_SHARE_MAX
 from streamgauge.vocabulary.format import plural, trimmed
 
@@ -31,13 +31,13 @@ def late_in(caught: CatchUp | None) -> list[str]:
     return notes
 
 
-def clocks(raw: RawTrial) -> Mapping[str, Any]:
+def clocks(raw: TrialContext) -> Mapping[str, Any]:
     """How the clocks of several hosts compared (fleet.clocks); nothing with one clock."""
     found = (raw.finish or {}).get("clocks")
     return found if isinstance(found, dict) else {}
 
 
-def clock_notes(raw: RawTrial) -> list[str]:
+def clock_notes(raw: TrialContext) -> list[str]:
     """How far end-to-end latencies between hosts can be trusted."""
     found = clocks(raw)
     if not found:
@@ -56,7 +56,7 @@ def clock_notes(raw: RawTrial) -> list[str]:
     return notes
 
 
-def fatal(raw: RawTrial) -> list[str]:
+def fatal(raw: TrialContext) -> list[str]:
     """Why the trial is invalid whatever its figures are."""
     if raw.finish is None and raw.status == "complete" and not raw.fatal:
         return ["A worker was lost before it could report: no audit was made."]

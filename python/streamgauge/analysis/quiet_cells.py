@@ -12,7 +12,6 @@ from streamgauge.analysis.quiet_limits import Z
 from streamgauge.analysis.quiet_measured import told_of
 from streamgauge.model.result import TrialResult
 
-
 SPREAD_MAX = 0.6
 """A trial that knows less of itself than a factor of 3 either way is too short to say how little."""
 

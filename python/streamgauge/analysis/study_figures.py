@@ -16,7 +16,7 @@ from streamgauge.model.percentiles import NS_PER_MS, PERCENTS
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Latency
 from streamgauge.model.result_special import Drain
-from streamgauge.vocabulary.figures import STUDY_FIGURES
+from streamgauge.vocabulary.figures import RESULT_FIGURES, study_figure
 from streamgauge.vocabulary.figures import figure as figure_of
 from streamgauge.vocabulary.phases import CATCH_UP, MEASURE
 
@@ -36,19 +36,21 @@ class MeasuredTrial:
 
 
 def value(measured: MeasuredTrial, figure: str) -> float | None:
-    """A figure of a trial; None when the trial has none of the kind."""
-    if figure in _OF_SERIES:
-        return _OF_SERIES[figure](measured)
+    """A figure of a trial; None when the trial has none of the kind, or when there is no such figure any more."""
+    known = study_figure(figure)
+    if known is None:
+        return None
+    if known.name in _OF_SERIES:
+        return _OF_SERIES[known.name](measured)
     result = measured.result
-    told = STUDY_FIGURES[figure].result
-    if told is not None:
-        return figure_of(result, told)
-    name, _, statistic = figure.partition(".")
+    if known.name in RESULT_FIGURES:
+        return figure_of(result, known.name)
+    name, _, statistic = known.name.partition(".")
     if name == "before_publish_ms":
         return _statistic(_phase(result, BEFORE), statistic)
     if name == "catch_up_publish_ms":
         return _statistic(_phase(result, CATCH_UP), statistic)
-    return _OF_RESULT[figure](result)
+    return _OF_RESULT[known.name](result)
 
 
 def _statistic(latency: Latency | None, statistic: str) -> float | None:
@@ -98,8 +100,10 @@ _OF_RESULT: dict[str, Callable[[TrialResult], float | None]] = {
 
 def over_time(measured: MeasuredTrial, figure: str) -> tuple[Values, Values]:
     """A latency per interval of the whole trial: middles of the intervals in s on the schedule's axis, values in ms.
-    `figure` as `publish_ms.p99` or `end_to_end_ms.mean`; intervals without a message are left out."""
+    `figure` as `publish_ms.p99` or `end_to_end_ms.mean`; intervals without a message are left out, and a figure that there is no more has none."""
 
+    if study_figure(figure) is None:
+        return np.array([]), np.array([])
     name, _, statistic = figure.partition(".")
     intervals = Intervals.read(measured.directory)
     axis = {

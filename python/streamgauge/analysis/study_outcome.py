@@ -13,11 +13,11 @@ from streamgauge.analysis.drift import Drift, drifts
 from streamgauge.analysis.estimates import median_interval
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
 from streamgauge.analysis.study_figures import MeasuredTrial, value
-from streamgauge.model.checked_study import Study, StudyCell, parse_study, tested_cells
+from streamgauge.model.checked_study import parse_study
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.study_file import ClaimFile
 from streamgauge.model.study_plan import PlannedCell, StudyPlan
-from streamgauge.systems.registry import systems
+from streamgauge.model.study_told import ToldCell, ToldStudy, told
 
 LIMITS = {"cpu": "CPU", "disk_write": "disk writes", "disk_read": "disk reads", "network": "loopback network"}
 
@@ -36,7 +36,7 @@ class StudyOutcome:
     """Everything the report of a study shows."""
 
     plan: StudyPlan
-    study: Study
+    study: ToldStudy
     manifest: Manifest
     trials: tuple[MeasuredTrial, ...]
 
@@ -73,8 +73,8 @@ class StudyOutcome:
         failed = next((result.failure for result in results if result.status == "failed"), None)
         if failed:
             return failed
-        reasons = [reason for result in results for reason in result.validity.reasons]
-        return f"invalid: {reasons[0]}" if reasons else "no valid trial"
+        found = next((result.validity for result in results if not result.validity.valid), None)
+        return f"{found.called}: {found.why}" if found is not None else "no valid trial"
 
     def sample(self, cell: str, figure: str) -> Sample:
         """A figure of a cell, one value per valid trial."""
@@ -107,33 +107,31 @@ class StudyOutcome:
     @functools.cached_property
     def claims(self) -> list[Judged]:
         """Every claim, judged. A machine that drifted shows nothing."""
-        judged = [judge(claim, self.sample, self.printed) for claim in self.study.written.claims]
+        judged = [judge(claim, self.sample, self.printed) for claim in self.study.claims]
         if not self.drifted:
             return judged
         return [Judged(one.claim, one.tests, "not shown") for one in judged]
 
-    def cells(self, patterns: Sequence[str]) -> list[StudyCell]:
-        """The study's cells that patterns meet."""
-        return self.study.matching(patterns)
+    def cells(self, names: Sequence[str]) -> list[ToldCell]:
+        """The study's cells of these names."""
+        return [self.study.cell(name) for name in names]
 
     def explanation(self, claim: ClaimFile) -> list[str]:
         """What may explain a difference from the printed figures: versions, scaling, the limit that binds."""
-        named = dict.fromkeys(
-            cell for test in claim.tests for cells in tested_cells(test).values() for cell in cells
-        )
+        named = dict.fromkeys(cell for test in claim.tests for cell in test.cells)
         cells = [cell for name in named if (cell := self.planned(name)) is not None]
         return [*self._versions(cells), *_scalings(cells), *self._limits(cells), *self._loads(cells)]
 
     def _versions(self, cells: Sequence[PlannedCell]) -> list[str]:
-        told = self.study.written.source.versions
+        printed = self.study.source.versions
         found = {}
         for cell in cells:
             for one in self.of(cell.cell):
                 found[cell.kind] = one.result
         return [
-            f"{result.system_title} {result.system_version} here, {told[kind]} there"
+            f"{result.system_title} {result.system_version} here, {printed[kind]} there"
             for kind, result in found.items()
-            if kind in told
+            if kind in printed
         ]
 
     def _limits(self, cells: Sequence[PlannedCell]) -> list[str]:
@@ -175,7 +173,7 @@ def _why_no_figure(figure: str, trials: Sequence[MeasuredTrial]) -> str:
         return f"no period that chance does not explain in {seconds:.0f} s"
     if figure.startswith("catch_up_max") and trials[0].result.catch_up is not None:
         return "the backlog was read in less than a second"
-    if figure.startswith("chase"):
+    if figure.startswith("catch_up.chase"):
         return "the backlog was not read to its end"
     return "no such figure was measured"
 
@@ -187,10 +185,10 @@ def _scalings(cells: Sequence[PlannedCell]) -> list[str]:
 def read_outcome(
     directory: Path, plan: StudyPlan, manifest: Manifest, results: Sequence[TrialResult]
 ) -> StudyOutcome:
-    """From a run's directory and what was read of it. Raises InputError when the plan's study cannot be read."""
+    """From a run's directory and what was read of it. Raises InputError when the study of an older plan cannot be read."""
     return StudyOutcome(
         plan=plan,
-        study=parse_study(plan.text, plan.file, systems()),
+        study=plan.told or told(parse_study(plan.text, plan.file, None), plan.scale),
         manifest=manifest,
         trials=tuple(
             MeasuredTrial(result, directory / "trials" / f"{result.trial:03d}") for result in results

@@ -1,13 +1,14 @@
 """From what the runner collected to the result of a trial.
 
-`RawTrial` is the seam: the runner fills it, `analyse` turns it into a `TrialResult`. The steps: merge the
-measured phase's histograms, add up the measured window's counters, charge CPU and disk to their owners, ask
-for steadiness, then judge.
+`TrialContext` is the seam: the runner fills it, `analyse` turns it and the trial's tables into a `TrialResult`. The
+steps: merge the measured phase's histograms, add up the measured window's counters, charge CPU and disk to their
+owners, ask for steadiness, then judge.
 """
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from streamgauge.analysis.lateness import lateness
 from streamgauge.analysis.measured import Measured, errors_of
 from streamgauge.analysis.notes import clock_notes, clocks, fatal, late_in
 from streamgauge.analysis.quiet_measured import Quiet, quiet_time
-from streamgauge.analysis.raw_trial import RawTrial, has_extra_reader
 from streamgauge.analysis.soak import soaked
 from streamgauge.analysis.untold import remarks, told_max, told_total
 from streamgauge.analysis.usage import (
@@ -40,18 +40,24 @@ from streamgauge.model.result import Steadiness, SubscriptionFigures, TrialResul
 from streamgauge.model.result_machine import Cpu, Limits, Process, Share, Thread
 from streamgauge.model.result_reasons import Bottleneck, Pattern
 from streamgauge.model.result_special import CatchUp, Search
+from streamgauge.store.context import TrialContext
 from streamgauge.store.directory import ACKS_NAME
 from streamgauge.vocabulary.bounds import ACHIEVED_SHARE_MIN
 from streamgauge.vocabulary.phases import EXTRA_READER, INTERVAL_S, MEASURE
 
+TOLD = (TrialContext.model_fields.keys() & TrialResult.model_fields.keys()) - {"search", "faults"}
+"""What a result tells as the runner knew it. The other two have the runner's part and what is computed of it."""
 
-def analyse(raw: RawTrial) -> TrialResult:
-    """Computes every figure of a trial and judges it. Reads the Parquet files in `raw.directory`; writes
-    nothing.
+
+def analyse(context: TrialContext, directory: Path) -> TrialResult:
+    """Computes every figure of a trial and judges it. Reads the Parquet files in its directory (either may be missing when the
+    trial ended early); writes nothing.
 
     Raises HistogramError (a ValueError) when a stored histogram is damaged.
     """
-    measured = Measured.read(raw)
+    raw = context.ended()
+    told: dict[str, Any] = {name: getattr(raw, name) for name in TOLD}
+    measured = Measured.read(raw, directory)
     intervals, window, counted = measured.intervals, measured.window, measured.counted
     machine = limits_module.limits(raw.probes)
     cpu, processes = cpu_of(measured), processes_of(measured)
@@ -78,35 +84,16 @@ def analyse(raw: RawTrial) -> TrialResult:
     )
     target = validity.target_msgs(measured.asked, counted.duration_s)
     return TrialResult(
-        run_id=raw.run_id,
-        trial=raw.trial,
-        repeat=raw.repeat,
-        started_unix_ms=raw.started_unix_ms,
-        ended_unix_ms=raw.ended_unix_ms,
-        status=_status(raw.status),
-        failure=raw.failure,
-        system=raw.system,
-        system_title=raw.system_title,
-        system_version=raw.system_version,
-        client=raw.client,
-        nodes=raw.nodes,
-        attached=raw.attached,
-        tls=raw.tls,
-        authentication=raw.authentication,
-        durability=raw.durability,
-        workload=raw.workload,
-        seed=raw.seed,
-        phases=raw.phases,
+        **told,
         **{f"{metric}_ms": figures for metric, figures in measured.latencies.items()},
         end_to_end_by_subscription_ms={one.name: one.end_to_end_ms for one in subscriptions},
         subscriptions=subscriptions,
         search=evidence.search,
         catch_up=caught,
-        warm_up=raw.warm_up,
         faults=fault_figures(
             measured.everything,
             raw.faults,
-            Acks.read(raw.directory / ACKS_NAME),
+            Acks.read(directory / ACKS_NAME),
             window,
             None if raw.workload.rate_changes else raw.rate_msgs_s,
         ),
@@ -127,7 +114,6 @@ def analyse(raw: RawTrial) -> TrialResult:
         quiet=quiet.found if quiet is not None else None,
         cpu=cpu,
         processes=processes,
-        system_metrics=raw.system_metrics,
         limits=machine,
         share_of_limit=evidence.share_of_limit,
         shares=shares,
@@ -141,13 +127,10 @@ def analyse(raw: RawTrial) -> TrialResult:
             phase=MEASURE,
             cores=raw.cores,
             cluster_here=raw.cluster_here,
-            stops_ms=tail_module.stops(raw.directory / "logs", raw.schedule_start_unix_ms, INTERVAL_S),
+            stops_ms=tail_module.stops(directory / "logs", raw.schedule_start_unix_ms, INTERVAL_S),
         ),
         threads=busiest,
         write_amplification=amplification,
-        lanes=raw.lanes,
-        cannot=raw.cannot,
-        untold=raw.untold,
         worker_rss_bytes_max=told_max(intervals.counters(), "rss_bytes"),
         end_to_end_bound_ms=clocks(raw).get("bound_ms"),
     )
@@ -256,7 +239,7 @@ def _bottleneck(
 def _subscriptions(measured: Measured) -> list[SubscriptionFigures]:
     intervals, counted = measured.everything, measured.counted
     rows = [row for row in intervals.receipts() if measured.window.holds(row)]
-    extra = has_extra_reader(measured.raw.workload)
+    extra = measured.raw.workload.has_extra_reader
     figures = []
     for name in intervals.subscriptions():
         mine = [row for row in rows if row["subscription"] == name]
@@ -317,9 +300,3 @@ def _steadiness(measured: Measured) -> Steadiness:
         }
     count = int(inside.sum())
     return steadiness.judge(judged, measured.counted.acked_msgs / count if count else None)
-
-
-def _status(status: str) -> Literal["complete", "interrupted", "failed"]:
-    if status not in ("complete", "interrupted", "failed"):
-        raise ValueError(f"status of a trial is complete, interrupted or failed, not {status!r}")
-    return cast(Literal["complete", "interrupted", "failed"], status)

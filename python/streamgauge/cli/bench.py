@@ -40,7 +40,7 @@ def bench(out: Path, data: Path | None, events: str | None, tls: str | None) -> 
     if not able:
         print("nothing was measured: no system can run on this machine as it is", file=sys.stderr)
         raise typer.Exit(ExitStatus.FAILED)
-    overrides = Overrides.parse(rate=BENCH_RATE, duration="30s", warmup=BENCH_WARM_UP)
+    overrides = Overrides.of(rate=BENCH_RATE, duration="30s", warmup=BENCH_WARM_UP)
     request = Request(
         workloads=(BENCH_WORKLOAD,),
         systems=",".join(able),

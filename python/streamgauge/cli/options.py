@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from streamgauge.cli import complete
+from streamgauge.vocabulary.choices import ON_LOSS, TOPOLOGIES
 from streamgauge.vocabulary.figures import RESULT_FIGURES
 from streamgauge.vocabulary.levels import LEVELS
 
@@ -129,8 +130,8 @@ TopologyOption = Annotated[
     str,
     typer.Option(
         "--topology",
-        metavar="same|split|swarm",
-        autocompletion=complete.words("same", "split", "swarm"),
+        metavar="|".join(TOPOLOGIES),
+        autocompletion=complete.words(*TOPOLOGIES),
         help="Several workers: producers and consumers on the same ones, or apart; swarm: each reads everything and measures its own messages.",
     ),
 ]
@@ -139,8 +140,8 @@ OnWorkerLossOption = Annotated[
     str,
     typer.Option(
         "--on-worker-loss",
-        metavar="end|go-on",
-        autocompletion=complete.words("end", "go-on"),
+        metavar="|".join(ON_LOSS),
+        autocompletion=complete.words(*ON_LOSS),
         help="A worker of several is lost: end the trial, or let the others take over its rate.",
     ),
 ]

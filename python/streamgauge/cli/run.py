@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -57,7 +56,8 @@ def run(
     """The work of commands/run.py."""
     if connect and not system:
         raise InputError("--connect needs --system: which system is it that runs there?")
-    overrides = Overrides.parse(
+    overrides = Overrides.of(
+        Trust.parse(trust_file),
         rate=rate,
         duration=duration,
         warmup=warmup,
@@ -79,7 +79,7 @@ def run(
         connect=tuple(connect.split(",")) if connect else (),
         at=at,
         insecure=insecure,
-        overrides=replace(overrides, trust=Trust.parse(trust_file)),
+        overrides=overrides,
         quiet_limit=quiet_limit,
         repeat=repeat,
         seed=seed,

@@ -10,12 +10,11 @@ from typing import Any
 import psutil
 import typer
 
-from streamgauge.cli import names, study_durability
+from streamgauge.cli import study_durability
 from streamgauge.cli.carry_out import ended, show_outcome
 from streamgauge.cli.execute import open_events
 from streamgauge.cli.watch import make_observer
 from streamgauge.model.checked_study import Study, experiment_study_names, read_study, study_names
-from streamgauge.model.overrides import Overrides
 from streamgauge.model.scaling import Machine
 from streamgauge.model.study_plan import StudyPlan, Wishes, plan_study
 from streamgauge.model.study_trust import refuse_untrusted_plan, refuse_untrusted_study
@@ -26,9 +25,11 @@ from streamgauge.store.directory import RunDirectory, list_runs
 from streamgauge.store.lab import is_running
 from streamgauge.store.plan_file import PLAN_NAME, check_ours, is_study, read_plan
 from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.choices import SCALES
 from streamgauge.vocabulary.errors import InputError, nearest
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.gauge_binary import find_gauge
+from streamgauge.vocabulary.units import parse_duration
 
 
 def study(
@@ -132,8 +133,8 @@ def _found(name: str | None) -> Study:
 
 def _scale(text: str | None, quick: bool) -> Any:
     """--quick is --scale quick in one word."""
-    if text is not None and text not in names.SCALES:
-        hint = nearest(text, names.SCALES)
+    if text is not None and text not in SCALES:
+        hint = nearest(text, SCALES)
         raise InputError(f"--scale {text}: expected full, laptop or quick{hint}")
     if quick and text not in (None, "quick"):
         raise InputError(f"--quick is --scale quick: leave out one of --quick and --scale {text}")
@@ -141,7 +142,10 @@ def _scale(text: str | None, quick: bool) -> Any:
 
 
 def _seconds(duration: str | None) -> float | None:
-    return Overrides.parse(duration=duration).duration_s
+    try:
+        return None if duration is None else parse_duration(duration)
+    except ValueError as error:
+        raise InputError(f"--duration {duration}: {error}") from None
 
 
 def _addresses(texts: list[str]) -> dict[str, tuple[str, ...]]:

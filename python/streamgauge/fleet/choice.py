@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from streamgauge.fleet.base import Fleet
-from streamgauge.fleet.crew import OnLoss
 from streamgauge.fleet.hosts import Hosts, HostsFleet, read_hosts
 from streamgauge.fleet.kubernetes.api import Cluster
 from streamgauge.fleet.kubernetes.placed import KubernetesFleet
@@ -19,7 +18,7 @@ from streamgauge.fleet.kubernetes.settings import KubernetesSettings, read_setti
 from streamgauge.fleet.local import LocalFleet
 from streamgauge.fleet.omb.addresses import OmbWorkers, read_addresses
 from streamgauge.fleet.omb.placed import OmbFleet
-from streamgauge.fleet.split import Topology
+from streamgauge.vocabulary.choices import ON_LOSS, TOPOLOGIES, OnLoss, Topology
 from streamgauge.vocabulary.errors import InputError, nearest
 
 Choice = TypeVar("Choice", bound=str)
@@ -58,10 +57,8 @@ THIS_MACHINE = FleetChoice()
 
 def choose_fleet(fleet: str | None, workers: int | None, topology: str, on_loss: str) -> FleetChoice:
     """Raises InputError with what was expected."""
-    topologies: tuple[Topology, ...] = ("same", "split", "swarm")
-    chosen_topology = _one_of("--topology", topology, topologies)
-    endings: tuple[OnLoss, ...] = ("end", "go-on")
-    chosen_on_loss = _one_of("--on-worker-loss", on_loss, endings)
+    chosen_topology = _one_of("--topology", topology, TOPOLOGIES)
+    chosen_on_loss = _one_of("--on-worker-loss", on_loss, ON_LOSS)
     listed = None
     if fleet is not None:
         theirs = read_addresses(fleet)

@@ -14,15 +14,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from streamgauge.fleet.base import Fleet
 from streamgauge.fleet.client import WorkerClient
 from streamgauge.fleet.clocks import ClockWatch, Station
 from streamgauge.fleet.crew_rows import Lineup, merge_counters, merge_finish, merge_status
 from streamgauge.fleet.heartbeat import Heartbeat
-from streamgauge.fleet.split import Capacity, Part, Topology, assign_roles, split
+from streamgauge.fleet.split import Capacity, Part, assign_roles, split
 from streamgauge.model.messages import Counters, IntervalsPage, ProbesStatus, TrialStatus
+from streamgauge.vocabulary.choices import OnLoss, Topology
 from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 from streamgauge.vocabulary.waiting import wait_until
 
@@ -36,7 +37,6 @@ WAITING_POLL_S = 0.05
 ANSWER_POLL_S = 0.1
 CLOCKS_WITHIN_S = 8.0
 
-OnLoss = Literal["end", "go-on"]
 Answer = TypeVar("Answer")
 
 

@@ -27,10 +27,11 @@ from pydantic import Field
 from streamgauge.fleet import trust
 from streamgauge.fleet.base import Worker
 from streamgauge.fleet.client import WorkerClient
-from streamgauge.fleet.crew import Crew, CrewFleet, Member, OnLoss
+from streamgauge.fleet.crew import Crew, CrewFleet, Member
 from streamgauge.fleet.local import CREW, check_version
-from streamgauge.fleet.split import Capacity, Role, Topology
+from streamgauge.fleet.split import Capacity, Role
 from streamgauge.model.document import Document, FileModel, read_document
+from streamgauge.vocabulary.choices import OnLoss, Topology
 from streamgauge.vocabulary.errors import FleetFailure, InputError, Problem, WorkerLost, WorkerRefused
 from streamgauge.vocabulary.format import plural
 

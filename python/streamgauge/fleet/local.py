@@ -12,9 +12,10 @@ from pathlib import Path
 from streamgauge.fleet.base import Worker
 from streamgauge.fleet.children import last_lines, start_child, stop_child
 from streamgauge.fleet.client import WorkerClient
-from streamgauge.fleet.crew import Crew, CrewFleet, Member, OnLoss
-from streamgauge.fleet.split import Capacity, Topology
+from streamgauge.fleet.crew import Crew, CrewFleet, Member
+from streamgauge.fleet.split import Capacity
 from streamgauge.model.messages import Info
+from streamgauge.vocabulary.choices import OnLoss, Topology
 from streamgauge.vocabulary.errors import FleetFailure, WorkerLost, WorkerRefused
 from streamgauge.vocabulary.gauge_binary import find_gauge
 from streamgauge.vocabulary.waiting import wait_until

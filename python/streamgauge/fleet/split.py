@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Topology = Literal["same", "split", "swarm"]
+from streamgauge.vocabulary.choices import Topology
+
 """Producers and consumers on the same workers, or apart; or every worker reads everything and measures what it sent itself."""
 Role = Literal["producers", "consumers"]
 BUFFER_BYTES_MIN = 1 << 16

@@ -18,15 +18,15 @@ from typing import Any
 from streamgauge.model.document import Document, Location, parse_document, read_document
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import resolve_workload
-from streamgauge.model.study_file import CheckFile, ClaimFile, PageFile, ScaleFile, StudyFile
+from streamgauge.model.study_file import ClaimFile, PageFile, ScaleFile, StudyFile
 from streamgauge.model.system_kind import SystemKind
+from streamgauge.vocabulary.choices import SCALES
 from streamgauge.vocabulary.errors import InputError, Problem, nearest
 from streamgauge.vocabulary.figures import STUDY_FIGURES
 from streamgauge.vocabulary.sizes import parse_message_size
 
 EXPERIMENTS = "experiments"
 """The folder beside the studies of trials in which the others are."""
-SCALES = ("full", "laptop", "quick")
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _VARIABLE = re.compile(r"\{(\w+)\}")
 MESSAGE_BYTES = 1024
@@ -130,19 +130,22 @@ def read_study(text: str, known: Mapping[str, SystemKind]) -> Study:
     raise InputError(f"no study '{text}'{hint}")
 
 
-def parse_study(text: str, file: str, known: Mapping[str, SystemKind]) -> Study:
-    """A study from its text. Raises InputError."""
+def parse_study(text: str, file: str, known: Mapping[str, SystemKind] | None) -> Study:
+    """A study from its text; as `resolve_study`. Raises InputError."""
     return resolve_study(parse_document(text, file), known)
 
 
-def resolve_study(document: Document, known: Mapping[str, SystemKind]) -> Study:
-    """From a document to a checked study. Raises InputError with every problem found."""
+def resolve_study(document: Document, known: Mapping[str, SystemKind] | None) -> Study:
+    """From a document to a checked study; one that is not to be run is read without systems, whose options may be others by now.
+    Raises InputError with every problem found."""
     written = document.validate(StudyFile)
     problems: list[Problem] = []
     cells = _expand(document, written, problems)
-    study = Study(document, written, tuple(cells), known)
-    _check_systems(study, known, problems)
-    _check_workloads(study, problems)
+    study = Study(document, written, tuple(cells), known or {})
+    _check_systems_of_cells(study, problems)
+    if known is not None:
+        _check_systems(study, known, problems)
+        _check_workloads(study, problems)
     _check_published(study, problems)
     _check_scales(study, problems)
     for number, claim in enumerate(written.claims):
@@ -218,6 +221,14 @@ def _flat(values: Mapping[str, Any]) -> dict[str, float | str]:
     return found
 
 
+def _check_systems_of_cells(study: Study, problems: list[Problem]) -> None:
+    for cell in study.cells:
+        if cell.system not in study.written.systems:
+            hint = nearest(cell.system, study.written.systems)
+            message = f"cell '{cell.name}': no system '{cell.system}' under systems{hint}"
+            problems.append(study.document.problem(message, (*cell.location, "system")))
+
+
 def _check_systems(study: Study, known: Mapping[str, SystemKind], problems: list[Problem]) -> None:
     for name, written in study.written.systems.items():
         system = known.get(written.system)
@@ -232,12 +243,8 @@ def _check_systems(study: Study, known: Mapping[str, SystemKind], problems: list
                 message = f"unknown option '{key}' of {written.system}{hint}"
                 problems.append(study.document.problem(message, ("systems", name, "options", key)))
     for cell in study.cells:
-        if cell.system not in study.written.systems:
-            hint = nearest(cell.system, study.written.systems)
-            message = f"cell '{cell.name}': no system '{cell.system}' under systems{hint}"
-            problems.append(study.document.problem(message, (*cell.location, "system")))
-            continue
-        kind = known.get(study.written.systems[cell.system].system)
+        written_system = study.written.systems.get(cell.system)
+        kind = None if written_system is None else known.get(written_system.system)
         if cell.tls and kind is not None and not kind.encrypts:
             message = f"cell '{cell.name}': {kind.title} cannot be measured over TLS"
             problems.append(study.document.problem(message, (*cell.location, "tls")))
@@ -269,7 +276,7 @@ def _check_published(study: Study, problems: list[Problem]) -> None:
 
 
 def _check_figure(study: Study, figure: str, location: Location, problems: list[Problem]) -> None:
-    if figure not in STUDY_FIGURES:
+    if study.kinds and figure not in STUDY_FIGURES:
         hint = nearest(figure, STUDY_FIGURES) or f"; known figures: {', '.join(STUDY_FIGURES)}"
         problems.append(study.document.problem(f"no figure '{figure}'{hint}", location))
 
@@ -296,47 +303,17 @@ def _check_scales(study: Study, problems: list[Problem]) -> None:
 def _check_claim(study: Study, claim: ClaimFile, location: Location, problems: list[Problem]) -> None:
     for number, test in enumerate(claim.tests):
         place: Location = (*location, "tests", number)
-        _check_figure(study, test.figure, (*place, "figure"), problems)
-        if test.of is not None:
-            _check_figure(study, test.of, (*place, "of"), problems)
-        kinds = {kind: cells for kind, cells in tested_cells(test).items() if cells}
-        if len(kinds) != 1:
-            message = "expected exactly one of value, ratio, spread, rising, falling"
-            problems.append(study.document.problem(message, place))
-            continue
-        (kind, cells) = next(iter(kinds.items()))
+        for key, figure in zip(("figure", "of"), test.figures, strict=False):
+            _check_figure(study, figure, (*place, key), problems)
         names = [cell.name for cell in study.cells]
         problems.extend(
             study.document.problem(f"no cell '{name}'{nearest(name, names)}", place)
-            for name in cells
+            for name in test.cells
             if name not in names
         )
-        bounds = sum(bound is not None for bound in (test.above, test.below, test.between))
-        if kind in ("rising", "falling"):
-            if bounds:
-                message = f"{kind} needs no bound: expected the figure and the cells alone"
-                problems.append(study.document.problem(message, place))
-        elif bounds != 1:
-            message = f"{kind} needs one bound: above, below or between"
-            problems.append(study.document.problem(message, place))
-
-
-def tested_cells(test: CheckFile) -> dict[str, list[str]]:
-    """Kind of test -> the cells that it names."""
-    return {
-        "value": [test.value] if test.value else [],
-        "ratio": test.ratio or [],
-        "spread": test.spread or [],
-        "rising": test.rising or [],
-        "falling": test.falling or [],
-    }
 
 
 def _check_page(study: Study, page: PageFile, location: Location, problems: list[Problem]) -> None:
-    kinds = [page.table, page.bars, page.over_time, page.percentiles]
-    if sum(kind is not None for kind in kinds) != 1:
-        message = "expected exactly one of table, bars, over_time, percentiles"
-        problems.append(study.document.problem(message, location))
-    for figure in [*(page.table or []), *filter(None, (page.bars, page.over_time))]:
+    for figure in page.figures:
         _check_figure(study, figure, location, problems)
     _check_cells(study, page.cells, (*location, "cells"), problems)

@@ -8,7 +8,7 @@ with the nearest known key for a misspelt one. All problems of a file are report
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -50,6 +50,24 @@ class Document:
     _tree: CommentedMap
     text: str = ""
     """As it was read."""
+    _set: Mapping[Location, str] = field(default_factory=dict)
+    """Where values stand that the command line has set -> the option."""
+
+    def holds(self, key: str) -> bool:
+        """Whether the file itself has a key at its top."""
+        return key in self._tree
+
+    def is_set(self, location: Location) -> bool:
+        """Whether the value at `location` is an option's."""
+        return location in self._set
+
+    def with_option(self, option: str, location: Location, value: Any) -> Document:
+        """The file with a value that an option sets: problems of it are the option's."""
+        return replace(self, values=_with(self.values, location, value), _set={**self._set, location: option})
+
+    def without(self, location: Location) -> Document:
+        """The file without a value, where it has one."""
+        return replace(self, values=_without(self.values, location))
 
     def line(self, location: Location = ()) -> int:
         """Line (from 1) of the key at `location`; of its nearest existing parent when there is no such
@@ -67,8 +85,15 @@ class Document:
         return line
 
     def problem(self, message: str, location: Location = ()) -> Problem:
-        """A problem at the line of `location`."""
-        return Problem(message, self.file, self.line(location))
+        """A problem at the line of `location`, or of the option that has set what is there."""
+        option = self._set.get(location)
+        if option is None:
+            return Problem(message, self.file, self.line(location))
+        # Messages begin with the key; here it is the option that was written.
+        told = message.removeprefix(_dotted(location))
+        if told.startswith(": "):
+            told = f" {_shown(self.values, location)}{told}"
+        return Problem(f"{option}{told}" if told.startswith(" ") else f"{option}: {told}")
 
     def validate(self, model: type[ModelType], hints: Mapping[str, str] | None = None) -> ModelType:
         """The file's values as `model`. `hints` are sentences for keys that do not exist but are often
@@ -196,6 +221,28 @@ def _plain(node: Any) -> Any:
         if isinstance(node, kind):
             return kind(node)
     return node
+
+
+def _with(values: Mapping[str, Any], location: Location, value: Any) -> dict[str, Any]:
+    key, *deeper = location
+    if deeper:
+        within = values.get(str(key))
+        value = _with(within if isinstance(within, Mapping) else {}, tuple(deeper), value)
+    return {**values, str(key): value}
+
+
+def _without(values: Mapping[str, Any], location: Location) -> dict[str, Any]:
+    key, *deeper = location
+    within = values.get(str(key))
+    if deeper and isinstance(within, Mapping):
+        return {**values, str(key): _without(within, tuple(deeper))}
+    return dict(values) if deeper else {name: value for name, value in values.items() if name != key}
+
+
+def _shown(values: Any, location: Location) -> str:
+    for step in location:
+        values = values[step]
+    return ",".join(values) if isinstance(values, list) else str(values)
 
 
 def _known_keys(model: type[BaseModel], location: Location) -> set[str]:

@@ -161,18 +161,34 @@ def disputed(known: Mapping[str, SystemKind]) -> DurabilityStudy:
 
 
 def parse_durability_study(
-    text: str, file: str, known: Mapping[str, SystemKind], *, trusted: bool = False
+    text: str, file: str, known: Mapping[str, SystemKind] | None, *, trusted: bool = False
 ) -> DurabilityStudy:
-    """A study from its text. Raises InputError."""
+    """A study from its text; as `resolve`. Raises InputError."""
     return resolve(parse_document(text, file), known, trusted=trusted)
 
 
-def resolve(document: Document, known: Mapping[str, SystemKind], *, trusted: bool = False) -> DurabilityStudy:
-    """From a document to a checked study. Raises InputError with every problem found."""
+def resolve(
+    document: Document, known: Mapping[str, SystemKind] | None, *, trusted: bool = False
+) -> DurabilityStudy:
+    """From a document to a checked study; one that is not to be run is read without systems, whose options may be others by now.
+    Raises InputError with every problem found."""
     written = document.validate(DurabilityStudyFile)
     study = DurabilityStudy(document, written, trusted)
+    problems: list[Problem] = [] if known is None else _check_systems(study, known)
+    for number, statement in enumerate(written.statements):
+        problems += _check_statement(study, statement, ("statements", number))
+    for pattern in written.quick.leave_out:
+        if not fnmatch.filter(written.cells, pattern):
+            problems.append(document.problem(f"no cell '{pattern}'", ("quick", "leave_out")))
+    if problems:
+        raise InputError(problems)
+    return study
+
+
+def _check_systems(study: DurabilityStudy, known: Mapping[str, SystemKind]) -> list[Problem]:
+    document = study.document
     problems: list[Problem] = []
-    for name, cell in written.cells.items():
+    for name, cell in study.written.cells.items():
         if cell.system not in known:
             hint = nearest(cell.system, known) or f"; known systems: {', '.join(known)}"
             problems.append(document.problem(f"no system '{cell.system}'{hint}", ("cells", name, "system")))
@@ -193,14 +209,7 @@ def resolve(document: Document, known: Mapping[str, SystemKind], *, trusted: boo
                 choice.system.check(choice.request)
             except SystemInputError as error:
                 problems.append(document.problem(str(error), ("cells", name)))
-    for number, statement in enumerate(written.statements):
-        problems += _check_statement(study, statement, ("statements", number))
-    for pattern in written.quick.leave_out:
-        if not fnmatch.filter(written.cells, pattern):
-            problems.append(document.problem(f"no cell '{pattern}'", ("quick", "leave_out")))
-    if problems:
-        raise InputError(problems)
-    return study
+    return problems
 
 
 def _check_statement(study: DurabilityStudy, statement: StatementFile, at: Location) -> list[Problem]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, get_args
+from typing import Any
 
-from streamgauge.model.result_asked import FaultAction, FaultAsked
+from streamgauge.model.result_asked import FaultAsked
+from streamgauge.vocabulary.choices import FAULTS, FaultAction
 from streamgauge.vocabulary.units import format_duration, parse_duration
 
 EXPECTED = "expected ACTION[:TARGET]@TIME, such as kill:1@10s or restart@20s"
@@ -27,7 +28,6 @@ ENDS: dict[FaultAction, tuple[FaultAction, ...]] = {
     "heal": ("cut-network",),
 }
 """What ends a fault -> the faults that it ends."""
-ACTIONS: tuple[FaultAction, ...] = get_args(FaultAction)
 
 _PATTERN = re.compile(r"([a-z-]+)(?:=([^:@]+))?(?::([A-Za-z0-9-]+))?@([^@]+)")
 
@@ -50,9 +50,9 @@ def _read_one(text: str) -> FaultAsked:
     if found is None:
         raise ValueError(f"'{text}' is no fault: {EXPECTED}")
     name, amount, target, at = found.groups()
-    action = next((known for known in ACTIONS if known == name), None)
+    action = next((known for known in FAULTS if known == name), None)
     if action is None:
-        raise ValueError(f"'{text}': there is no fault '{name}'; expected one of {', '.join(ACTIONS)}")
+        raise ValueError(f"'{text}': there is no fault '{name}'; expected one of {', '.join(FAULTS)}")
     if (amount is not None) != (action == "fsync-delay"):
         raise ValueError(
             f"'{text}': fsync-delay needs a time, such as fsync-delay=20ms:1@10s"

@@ -2,80 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from streamgauge.model.fault import read_faults
-from streamgauge.model.result_asked import FaultAsked
+from streamgauge.model.document import Location
 from streamgauge.model.trust import NOBODY, Trust
-from streamgauge.model.workload_file import Rate, read_rate
-from streamgauge.vocabulary.errors import InputError, Problem
-from streamgauge.vocabulary.units import parse_duration, parse_size, parse_warm_up
+
+
+@dataclass(frozen=True)
+class Key:
+    """Which key of a workload file an option sets, and the keys that say the same in other words and stand back."""
+
+    location: Location
+    instead_of: tuple[Location, ...] = ()
+
+
+KEYS: dict[str, Key] = {
+    "--rate": Key(("rate",), (("producerRate",),)),
+    "--duration": Key(("duration",)),
+    "--warmup": Key(("warmup",)),
+    "--size": Key(("messageSize",)),
+    "--partitions": Key(("partitionsPerTopic",)),
+    "--batch-bytes": Key(("batch", "bytes")),
+    "--linger": Key(("batch", "linger")),
+    "--in-flight": Key(("batch", "in_flight")),
+    "--backlog": Key(("backlog", "size"), (("backlog", "traffic"), ("consumerBacklogSizeGB",))),
+    "--fault": Key(("faults",)),
+    "--allow-unstamped": Key(("allow_unstamped",)),
+}
+"""An option is a value of the file that stands elsewhere: it is read, checked and refused as that."""
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """What the command line sets over the file; None leaves the file's value. `rate` holds None within for
-    `max`."""
+    """What was given: option -> value, as it would stand in the file."""
 
-    rate: Rate | None = None
-    duration_s: float | None = None
-    warmup: tuple[float, bool] | None = None
-    """Seconds, and whether it ends sooner, when the load is steady."""
-    message_size_bytes: int | None = None
-    partitions_per_topic: int | None = None
-    batch_bytes: int | None = None
-    linger_s: float | None = None
-    in_flight: int | None = None
-    backlog_bytes: int | None = None
-    faults: tuple[FaultAsked, ...] | None = None
-    allow_unstamped: bool = False
+    given: Mapping[str, Any] = field(default_factory=dict)
     trust: Trust = NOBODY
     """Files that may read others from elsewhere."""
 
     @classmethod
-    def parse(
-        cls,
-        *,
-        rate: str | None = None,
-        duration: str | None = None,
-        warmup: str | None = None,
-        size: str | None = None,
-        partitions: int | None = None,
-        batch_bytes: str | None = None,
-        linger: str | None = None,
-        in_flight: int | None = None,
-        backlog: str | None = None,
-        fault: list[str] | None = None,
-        allow_unstamped: bool = False,
-    ) -> Overrides:
-        """From the options' texts. Raises InputError with one problem for each option that cannot be read."""
-        problems: list[Problem] = []
-
-        def read(option: str, text: str | list[str] | None, parse: Callable[[Any], Any]) -> Any:
-            if text is None:
-                return None
-            try:
-                return parse(text)
-            except ValueError as error:
-                told = text if isinstance(text, str) else ",".join(text)
-                problems.append(Problem(f"{option} {told}: {error}"))
-                return None
-
-        overrides = cls(
-            rate=read("--rate", rate, read_rate),
-            duration_s=read("--duration", duration, parse_duration),
-            warmup=read("--warmup", warmup, parse_warm_up),
-            message_size_bytes=read("--size", size, parse_size),
-            partitions_per_topic=partitions,
-            batch_bytes=read("--batch-bytes", batch_bytes, parse_size),
-            linger_s=read("--linger", linger, parse_duration),
-            in_flight=in_flight,
-            backlog_bytes=read("--backlog", backlog, parse_size),
-            faults=read("--fault", fault or None, read_faults),
-            allow_unstamped=allow_unstamped,
-        )
-        if problems:
-            raise InputError(problems)
-        return overrides
+    def of(cls, trust: Trust = NOBODY, **options: Any) -> Overrides:
+        """From the command line's arguments (`batch_bytes` for --batch-bytes); None, and what is off, was not given."""
+        named = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
+        assert named.keys() <= KEYS.keys(), "an option of a workload has a key there"
+        off = {name for name, value in named.items() if value is None or value is False or value == []}
+        return cls({name: value for name, value in named.items() if name not in off}, trust)

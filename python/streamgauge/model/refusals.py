@@ -6,25 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamgauge.model.document import Document, Location
-from streamgauge.model.overrides import Overrides
 from streamgauge.vocabulary.errors import Problem
 
 
 class Refusals:
-    """Collects problems at the option that set a value, or else at the line of the file's key."""
+    """Collects problems at the first of some keys that is there: at the line of the file, or at the option that has set it."""
 
-    def __init__(self, document: Document, overrides: Overrides, problems: list[Problem]) -> None:
+    def __init__(self, document: Document, problems: list[Problem]) -> None:
         self._document = document
-        self._overrides = overrides
         self._problems = problems
 
-    def __call__(self, message: str, *keys: str, option: str | None = None, override: Any = None) -> None:
-        if option is not None and override is not None:
-            self._problems.append(Problem(f"{option} {message}"))
-            return
+    def __call__(self, message: str, *keys: str) -> None:
         present = [key for key in keys if self._find(key) is not None]
         location = self._find(present[0]) if present else ()
         self._problems.append(self._document.problem(message, location or ()))
+
+    def is_set(self, key: str) -> bool:
+        """Whether the value of a key is an option's."""
+        return self._document.is_set(tuple(key.split(".")))
 
     def _find(self, dotted: str) -> Location | None:
         node: Any = self._document.values

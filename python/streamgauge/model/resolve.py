@@ -12,7 +12,7 @@ from typing import Any
 
 from streamgauge.model.document import Document
 from streamgauge.model.named_workload import find_workload
-from streamgauge.model.overrides import Overrides
+from streamgauge.model.overrides import KEYS, Overrides
 from streamgauge.model.refusals import Refusals
 from streamgauge.model.resolve_special import (
     resolve_backlog,
@@ -23,7 +23,8 @@ from streamgauge.model.resolve_special import (
 from streamgauge.model.trust import Trust, is_beside
 from streamgauge.model.untrusted import how_to_trust
 from streamgauge.model.workload import Workload
-from streamgauge.model.workload_file import HINTS, Arrival, Keys, LanesFile, Rate, WorkloadFile
+from streamgauge.model.workload_file import HINTS, LanesFile, Rate, WorkloadFile
+from streamgauge.vocabulary.choices import Arrival, Keys
 from streamgauge.vocabulary.errors import InputError, Problem
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.phases import INTERVAL_S
@@ -53,25 +54,29 @@ def resolve_workload(
     document: Document, path: Path, overrides: Overrides, file: str | None = None
 ) -> Workload:
     """From a document to a checked Workload. `file`: the one in which it stands, where there is one."""
+    for option, value in overrides.given.items():
+        for location in KEYS[option].instead_of:
+            document = document.without(location)
+        document = document.with_option(option, KEYS[option].location, value)
     written = document.validate(WorkloadFile, HINTS)
     notes: list[str] = []
     problems: list[Problem] = []
-    refuse = Refusals(document, overrides, problems)
+    refuse = Refusals(document, problems)
     _check_conflicts(document, refuse)
     _note_without_effect(written, document, notes)
-    rate = overrides.rate or written.producerRate or written.rate or Rate(50_000.0)
+    rate = written.producerRate or written.rate or Rate(50_000.0)
     arrival = _arrival(written, rate, refuse)
     keys, key_count = _keys(written, refuse, notes)
-    warmup_s, duration_s, warmup_auto = _times(written, overrides, refuse)
-    _check_reading(written, overrides, refuse)
-    size = _or(overrides.message_size_bytes, written.messageSize)
+    warmup_s, duration_s, warmup_auto = _times(written, refuse)
+    _check_reading(written, refuse)
+    size = written.messageSize
     sizes = size if isinstance(size, SizeSpread) else None
     size_bytes = size if sizes is None else round(sizes.mean_bytes)
     workload = Workload(
         name=written.name or path.stem,
         file=file,
         topics=written.topics if written.read is None else len(written.read),
-        partitions_per_topic=_or(overrides.partitions_per_topic, written.partitionsPerTopic),
+        partitions_per_topic=written.partitionsPerTopic,
         message_size_bytes=size_bytes,
         producers_per_topic=written.producersPerTopic if written.read is None else 0,
         subscriptions_per_topic=written.subscriptionsPerTopic,
@@ -86,9 +91,9 @@ def resolve_workload(
         warmup_s=warmup_s,
         warmup_auto=warmup_auto,
         duration_s=duration_s,
-        batch_bytes=_or(overrides.batch_bytes, written.batch.bytes),
-        linger_ms=_or(overrides.linger_s, written.batch.linger) * 1000,
-        in_flight=_or(overrides.in_flight, written.batch.in_flight),
+        batch_bytes=written.batch.bytes,
+        linger_ms=written.batch.linger * 1000,
+        in_flight=written.batch.in_flight,
         buffer_bytes=written.batch.buffer,
         compression=written.compression,
         idempotence=written.idempotence,
@@ -98,7 +103,7 @@ def resolve_workload(
         drain_s=written.drain,
         lanes=_lanes(written.lanes),
         search=resolve_search(written, rate, refuse),
-        backlog=resolve_backlog(written, overrides, rate, duration_s, size_bytes, refuse),
+        backlog=resolve_backlog(written, rate, duration_s, size_bytes, refuse),
         sizes=sizes,
         steps=resolve_steps(written, rate, warmup_s + duration_s, refuse),
         zipf_exponent=_zipf_exponent(written, keys, refuse),
@@ -106,18 +111,14 @@ def resolve_workload(
         processing_ms_per_fetch=1000 * written.processing.fetch if written.processing else 0.0,
         read_topics=tuple(written.read or ()),
         start=written.start or ("latest" if written.read is None else "earliest"),
-        faults=resolve_faults(written, overrides, rate, duration_s, refuse),
+        faults=resolve_faults(written, rate, duration_s, refuse),
     )
-    _check_ranges(workload, written, overrides, refuse)
+    _check_ranges(workload, written, refuse)
     _note_idle_consumers(workload, notes)
     if problems:
         problems.sort(key=lambda problem: problem.line or 0)
         raise InputError(problems)
     return dataclasses.replace(workload, notes=tuple(notes))
-
-
-def _or(override: Any, value: Any) -> Any:
-    return value if override is None else override
 
 
 def _check_conflicts(document: Document, refuse: Refusals) -> None:
@@ -130,7 +131,7 @@ def _check_conflicts(document: Document, refuse: Refusals) -> None:
         ("backlog", "consumerBacklogSizeGB"),
     ]
     for ours, theirs in pairs:
-        if ours in document.values and theirs in document.values:
+        if document.holds(ours) and document.holds(theirs):
             refuse(f"'{ours}' and '{theirs}' say the same thing: keep one of them", ours)
 
 
@@ -196,7 +197,7 @@ def _zipf_exponent(written: WorkloadFile, keys: Keys, refuse: Refusals) -> float
     return 1.0 if written.zipf_exponent is None else written.zipf_exponent
 
 
-def _check_reading(written: WorkloadFile, overrides: Overrides, refuse: Refusals) -> None:
+def _check_reading(written: WorkloadFile, refuse: Refusals) -> None:
     """A workload that reads what is there produces nothing."""
     if written.read is None:
         if written.producersPerTopic == 0:
@@ -230,15 +231,9 @@ def _check_reading(written: WorkloadFile, overrides: Overrides, refuse: Refusals
         refuse(
             f"{key}: nothing is produced where topics are read that exist (read): remove one of the two", key
         )
-    if overrides.rate is not None or overrides.backlog_bytes is not None:
-        refuse(
-            "needs a workload that produces; this one reads topics that exist (read)",
-            option="--rate" if overrides.rate is not None else "--backlog",
-            override=True,
-        )
 
 
-def _times(written: WorkloadFile, overrides: Overrides, refuse: Refusals) -> tuple[float, float, bool]:
+def _times(written: WorkloadFile, refuse: Refusals) -> tuple[float, float, bool]:
     """Warm-up and duration in seconds, and whether the warm-up ends sooner, when the load is steady. Whole
     intervals, because a figure is made of whole intervals."""
     duration_s = 60.0
@@ -257,35 +252,21 @@ def _times(written: WorkloadFile, overrides: Overrides, refuse: Refusals) -> tup
         if written.read is not None:
             # What is read in the warm-up cannot be read again.
             warmup_s = 0.0
-    duration_s = _or(overrides.duration_s, duration_s)
-    warmup_s, warmup_auto = _or(overrides.warmup, (warmup_s, warmup_auto))
     if warmup_auto:
-        _check_auto(written, overrides, warmup_s, refuse)
+        _check_auto(written, warmup_s, refuse)
     whole = "expected whole seconds, because figures are made of whole 1 s intervals"
     if duration_s < INTERVAL_S or duration_s % INTERVAL_S:
         refuse(
-            f"{format_duration(duration_s)}: {whole}, and at least 1s"
-            if overrides.duration_s is not None
-            else f"duration {format_duration(duration_s)}: {whole}, and at least 1s",
+            f"duration {format_duration(duration_s)}: {whole}, and at least 1s",
             "duration",
             "testDurationMinutes",
-            option="--duration",
-            override=overrides.duration_s,
         )
     if warmup_s % INTERVAL_S:
-        refuse(
-            f"{format_duration(warmup_s)}: {whole}"
-            if overrides.warmup is not None
-            else f"warmup {format_duration(warmup_s)}: {whole}",
-            "warmup",
-            "warmupDurationMinutes",
-            option="--warmup",
-            override=overrides.warmup,
-        )
+        refuse(f"warmup {format_duration(warmup_s)}: {whole}", "warmup", "warmupDurationMinutes")
     return warmup_s, duration_s, warmup_auto
 
 
-def _check_auto(written: WorkloadFile, overrides: Overrides, limit_s: float, refuse: Refusals) -> None:
+def _check_auto(written: WorkloadFile, limit_s: float, refuse: Refusals) -> None:
     """A warm-up can only end when the load is steady if the load is one that can be."""
     problem = None
     if limit_s < AUTO_LIMIT_S_MIN:
@@ -299,8 +280,7 @@ def _check_auto(written: WorkloadFile, overrides: Overrides, limit_s: float, ref
                     f"auto: the rate changes on the way ({key}), at times that count from the trial's start"
                 )
     if problem is not None:
-        prefix = "" if overrides.warmup is not None else "warmup "
-        refuse(prefix + problem, "warmup", option="--warmup", override=overrides.warmup)
+        refuse(f"warmup {problem}", "warmup")
 
 
 def _payload_file(
@@ -349,57 +329,29 @@ def _note_idle_consumers(workload: Workload, notes: list[str]) -> None:
         )
 
 
-def _check_ranges(workload: Workload, written: WorkloadFile, overrides: Overrides, refuse: Refusals) -> None:
-    """Ranges that depend on several keys or that the command line may have set."""
+def _check_ranges(workload: Workload, written: WorkloadFile, refuse: Refusals) -> None:
+    """Ranges of what is written with a unit, or that depend on several keys."""
     sizes = workload.sizes.sizes_bytes if workload.sizes is not None else (workload.message_size_bytes,)
     size = max(sizes) if max(sizes) > MESSAGE_BYTES_MAX else min(sizes)
-    prefix = "" if overrides.message_size_bytes is not None else "messageSize "
     if size < 1 or size > MESSAGE_BYTES_MAX:
+        refuse(f"messageSize {size}: expected 1 byte to 64 MiB", "messageSize")
+    elif size < STAMP_BYTES and not written.allow_unstamped:
         refuse(
-            f"{prefix}{size}: expected 1 byte to 64 MiB",
-            "messageSize",
-            option="--size",
-            override=overrides.message_size_bytes,
-        )
-    elif size < STAMP_BYTES and not (written.allow_unstamped or overrides.allow_unstamped):
-        refuse(
-            f"{prefix}{size}: a message below {STAMP_BYTES} bytes cannot carry its stamp, so there would be "
+            f"messageSize {size}: a message below {STAMP_BYTES} bytes cannot carry its stamp, so there would be "
             "no audit and no end-to-end "
             f"latency; expected {STAMP_BYTES} bytes or more, or allow_unstamped: true (--allow-unstamped) "
             "to measure without them",
             "messageSize",
-            option="--size",
-            override=overrides.message_size_bytes,
-        )
-    if not 1 <= workload.partitions_per_topic <= 1_000_000:
-        refuse(
-            f"{workload.partitions_per_topic}: expected 1 to 1000000 partitions",
-            option="--partitions",
-            override=True,
         )
     if not 1 <= workload.batch_bytes <= 1 << 30:
-        prefix = "" if overrides.batch_bytes is not None else "batch.bytes "
-        refuse(
-            f"{prefix}{workload.batch_bytes}: expected 1 byte to 1 GiB",
-            "batch.bytes",
-            option="--batch-bytes",
-            override=overrides.batch_bytes,
-        )
+        refuse(f"batch.bytes {workload.batch_bytes}: expected 1 byte to 1 GiB", "batch.bytes")
     if workload.linger_ms > 60_000:
-        prefix = "" if overrides.linger_s is not None else "batch.linger "
-        refuse(
-            f"{prefix}{workload.linger_ms:g} ms: expected 1m or less",
-            "batch.linger",
-            option="--linger",
-            override=overrides.linger_s,
-        )
+        refuse(f"batch.linger {workload.linger_ms:g} ms: expected 1m or less", "batch.linger")
     if not BUFFER_BYTES_MIN <= workload.buffer_bytes <= BUFFER_BYTES_MAX:
         refuse(
             f"batch.buffer {workload.buffer_bytes}: expected 1 KiB to 16 GiB",
             "batch.buffer",
         )
-    if not 1 <= workload.in_flight <= 1000:
-        refuse(f"{workload.in_flight}: expected 1 to 1000 requests", option="--in-flight", override=True)
     if workload.payload_file is not None:
         found = Path(workload.payload_file).stat().st_size
         if workload.sizes is not None:

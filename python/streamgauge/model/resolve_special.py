@@ -4,7 +4,6 @@ and a backlog that is built and read (docs/method.md)."""
 from __future__ import annotations
 
 from streamgauge.model.fault import describe
-from streamgauge.model.overrides import Overrides
 from streamgauge.model.refusals import Refusals
 from streamgauge.model.result_asked import BacklogAsked, FaultAsked, RateStep, SearchAsked
 from streamgauge.model.workload_file import Rate, SearchFile, WorkloadFile
@@ -22,7 +21,7 @@ def resolve_search(written: WorkloadFile, rate: Rate, refuse: Refusals) -> Searc
     """How the maximum sustainable rate is looked for; None for any other rate."""
     if not rate.sustainable:
         # What a file says of the search stays without effect while --rate asks for something else.
-        if written.search is not None and not _asks_for_search(written):
+        if written.search is not None and not refuse.is_set("rate"):
             refuse("search: belongs to rate: sustainable", "search")
         return None
     asked = written.search or SearchFile()
@@ -46,13 +45,8 @@ def resolve_search(written: WorkloadFile, rate: Rate, refuse: Refusals) -> Searc
     )
 
 
-def _asks_for_search(written: WorkloadFile) -> bool:
-    return any(rate is not None and rate.sustainable for rate in (written.rate, written.producerRate))
-
-
 def resolve_backlog(
     written: WorkloadFile,
-    overrides: Overrides,
     rate: Rate,
     duration_s: float,
     message_bytes: int,
@@ -61,8 +55,7 @@ def resolve_backlog(
     """The backlog that is built and read; None when there is none. `duration_s` of measured time lies before
     it."""
     asked = written.backlog
-    keys = ("backlog", "consumerBacklogSizeGB")
-    override = overrides.backlog_bytes
+    keys = ("backlog.size", "backlog", "consumerBacklogSizeGB")
     size_bytes = round(written.consumerBacklogSizeGB * GIB)
     if asked is not None:
         size_bytes = asked.size or 0
@@ -70,10 +63,8 @@ def resolve_backlog(
             refuse("backlog: expected either size (bytes) or traffic (a time)", "backlog")
         if asked.traffic is not None:
             size_bytes = round((rate.msgs_s or 0.0) * asked.traffic) * message_bytes
-    if override is not None:
-        size_bytes = override
     if size_bytes == 0:
-        if asked is not None and override is None and asked.size == 0:
+        if asked is not None and asked.size == 0 and not refuse.is_set("backlog.size"):
             refuse("backlog.size 0 is none: remove the key, or expected a size such as 1GB", "backlog.size")
         return None
     if rate.msgs_s is None:
@@ -81,8 +72,6 @@ def resolve_backlog(
             "a backlog needs a rate: there is no telling a backlog from a system that cannot keep up when the "
             "rate is max or sustainable",
             *keys,
-            option="--backlog",
-            override=override,
         )
     reader = asked.reader if asked is not None else "same"
     if reader == "same" and written.subscriptionsPerTopic == 0:
@@ -91,8 +80,6 @@ def resolve_backlog(
         refuse(
             f"a backlog of {size_bytes} bytes is less than a message ({message_bytes} bytes)",
             *keys,
-            option="--backlog",
-            override=override,
         )
     after_s = duration_s if asked is None or asked.after is None else asked.after
     within_s = 1800.0 if asked is None else asked.within
@@ -102,12 +89,16 @@ def resolve_backlog(
                 f"backlog.{name} {format_duration(seconds)}: expected whole seconds, and at least 1s",
                 f"backlog.{name}",
             )
+    # OMB's ratio stands where nothing of ours does, as where --backlog gives a size alone.
     ratio = written.backlogDrainRatio
+    drain = 1.0 if ratio is None else ratio
+    if asked is not None and (ratio is None or "drain" in asked.model_fields_set):
+        drain = asked.drain
     return BacklogAsked(
         size_bytes=size_bytes,
         reader=reader,
         producing=asked is None or asked.producing == "on",
-        drain_share=asked.drain if asked is not None else (1.0 if ratio is None else ratio),
+        drain_share=drain,
         within_s=within_s,
         after_s=after_s,
     )
@@ -172,23 +163,21 @@ def _surges(written: WorkloadFile, rate_msgs_s: float, total_s: float, refuse: R
 
 
 def resolve_faults(
-    written: WorkloadFile, overrides: Overrides, rate: Rate, duration_s: float, refuse: Refusals
+    written: WorkloadFile, rate: Rate, duration_s: float, refuse: Refusals
 ) -> tuple[FaultAsked, ...]:
     """The faults that are made while the workload is measured; none as a rule."""
-    faults: tuple[FaultAsked, ...] = written.faults if overrides.faults is None else overrides.faults
+    faults: tuple[FaultAsked, ...] = written.faults
     late = [describe(fault) for fault in faults if fault.at_s >= duration_s]
     if late:
         refuse(
             f"{', '.join(late)}: the measured phase is over by then; it takes {format_duration(duration_s)}",
             "faults",
-            option="--fault",
-            override=overrides.faults,
         )
     others = [
         name
         for name, given in (
             ("rate sustainable", rate.sustainable),
-            ("a backlog", written.backlog is not None),
+            ("a backlog", written.backlog is not None and written.backlog.size != 0),
         )
         if given
     ]
@@ -196,7 +185,5 @@ def resolve_faults(
         refuse(
             f"faults together with {' and '.join(others)}: what the one shows, the other hides; keep one of them",
             "faults",
-            option="--fault",
-            override=overrides.faults,
         )
     return faults

@@ -109,6 +109,11 @@ class Validity(Model):
     """No figure stands because of what else the machine did: it is worth being done again."""
 
     @property
+    def why(self) -> str:
+        """Why no figure stands: the first reason, or what the bounds tell where there is none."""
+        return self.reasons[0] if self.reasons else self.conclusion
+
+    @property
     def called(self) -> Word:
         """The word; where it contradicts `valid`, as only a result can that others wrote, that counts."""
         if self.word is None or self.valid != (self.word in ("valid", "disturbed")):

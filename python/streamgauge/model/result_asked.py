@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
 from streamgauge.model.result_base import Model
+from streamgauge.vocabulary.choices import Arrival, FaultAction, Keys, Reader
 
 
 class SearchAsked(Model):
@@ -25,7 +26,7 @@ class BacklogAsked(Model):
 
     size_bytes: int
     """Payload, over all subscriptions that do not read it meanwhile."""
-    reader: Literal["same", "extra"]
+    reader: Reader
     """same: the subscriptions are paused and then read it; extra: they go on, and a further one reads from the
     earliest message."""
     producing: bool = True
@@ -34,20 +35,6 @@ class BacklogAsked(Model):
     """It counts as read when this share of it is."""
     within_s: float
     after_s: float
-
-
-FaultAction = Literal[
-    "kill",
-    "stop",
-    "cont",
-    "restart",
-    "power-cut",
-    "fsync-delay",
-    "disk-full",
-    "disk-free",
-    "cut-network",
-    "heal",
-]
 
 
 class FaultAsked(Model):
@@ -96,8 +83,8 @@ class WorkloadResult(Model):
     consumers_per_subscription: int
     rate_msgs_s: float | None
     """Target over all producers; None: as fast as the batch policy lets through (closed loop), or to be found."""
-    arrival: Literal["uniform", "poisson", "burst", "closed"]
-    keys: Literal["none", "round_robin", "keyed", "zipf"]
+    arrival: Arrival
+    keys: Keys
     key_count: int | None = None
     warmup_s: float
     duration_s: float
@@ -122,6 +109,11 @@ class WorkloadResult(Model):
     def consumes_only(self) -> bool:
         """Whether topics are read that exist, and nothing is produced."""
         return self.producers_per_topic == 0
+
+    @property
+    def has_extra_reader(self) -> bool:
+        """Whether a further subscription reads the backlog while the others tail."""
+        return self.backlog is not None and self.backlog.reader == "extra"
 
     @property
     def rate_changes(self) -> bool:

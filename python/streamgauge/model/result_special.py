@@ -8,6 +8,7 @@ from pydantic import Field
 
 from streamgauge.model.result_asked import FaultAsked
 from streamgauge.model.result_base import Model, PhaseFigures
+from streamgauge.vocabulary.choices import Reader
 
 
 class Fault(Model):
@@ -133,7 +134,7 @@ class Drain(Model):
 class CatchUp(Model):
     """A backlog that was built and read while producing went on."""
 
-    reader: Literal["same", "extra"]
+    reader: Reader
     size_bytes: int
     """Asked for, over all subscriptions that read it."""
     built_bytes: int

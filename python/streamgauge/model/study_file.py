@@ -1,6 +1,6 @@
 """The keys of a study file (docs/studies.md): what a published study did, what it printed, what it claims.
 
-What they mean together - cells expanded, figures and cells looked up - is decided in `study.py`.
+What they mean together - cells expanded, figures and cells looked up - is decided in `checked_study.py`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from streamgauge.model.document import FileModel
 from streamgauge.model.workload_file import DurationField, NumberField, SearchFile
@@ -103,6 +103,9 @@ class ScaleFile(FileModel):
     cells: dict[str, CellScale] = Field(default_factory=dict)
 
 
+TESTS = ("value", "ratio", "spread", "rising", "falling")
+
+
 class CheckFile(FileModel):
     """One thing that can be checked about a figure of cells: its `value` in a cell, the `ratio` of two cells, its
     `spread` (largest over smallest) over cells, or that it is `rising` or `falling` from cell to cell."""
@@ -120,6 +123,29 @@ class CheckFile(FileModel):
     between: Annotated[list[NumberField] | None, Field(min_length=2, max_length=2)] = None
     printed: str | None = None
     """What the study prints about it, where no figure of its cells says so."""
+
+    @model_validator(mode="after")
+    def _asks_one_thing(self) -> CheckFile:
+        kinds = [kind for kind in TESTS if getattr(self, kind)]
+        if len(kinds) != 1:
+            raise ValueError(f"expected exactly one of {', '.join(TESTS)}")
+        bounds = sum(bound is not None for bound in (self.above, self.below, self.between))
+        if kinds[0] in ("rising", "falling"):
+            if bounds:
+                raise ValueError(f"{kinds[0]} needs no bound: expected the figure and the cells alone")
+        elif bounds != 1:
+            raise ValueError(f"{kinds[0]} needs one bound: above, below or between")
+        return self
+
+    @property
+    def cells(self) -> list[str]:
+        """The cells that it names."""
+        return [self.value] if self.value else self.ratio or self.spread or self.rising or self.falling or []
+
+    @property
+    def figures(self) -> list[str]:
+        """The figures that it names."""
+        return [self.figure] if self.of is None else [self.figure, self.of]
 
 
 class ClaimFile(FileModel):
@@ -141,6 +167,18 @@ class PageFile(FileModel):
     over_time: str | None = None
     percentiles: Literal["publish_ms", "end_to_end_ms"] | None = None
     note: str | None = None
+
+    @model_validator(mode="after")
+    def _shows_one_thing(self) -> PageFile:
+        kinds = [self.table, self.bars, self.over_time, self.percentiles]
+        if sum(kind is not None for kind in kinds) != 1:
+            raise ValueError("expected exactly one of table, bars, over_time, percentiles")
+        return self
+
+    @property
+    def figures(self) -> list[str]:
+        """The figures that it names."""
+        return [*(self.table or []), *filter(None, (self.bars, self.over_time))]
 
 
 class ScalesFile(FileModel):

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -24,13 +24,13 @@ from streamgauge.model.resolve import resolve_workload
 from streamgauge.model.result_base import Model
 from streamgauge.model.scaling import Demand, Machine
 from streamgauge.model.study_file import CellScale, ScaleFile, SystemOfStudy
+from streamgauge.model.study_told import ToldStudy, told
 from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import read_rate
+from streamgauge.vocabulary.choices import Scale
 from streamgauge.vocabulary.errors import InputError, Problem
 from streamgauge.vocabulary.levels import Level
 from streamgauge.vocabulary.units import format_duration, format_rate
-
-Scale = Literal["full", "laptop", "quick"]
 
 HEATING_S = 15.0
 HEATING_MSGS_S = 5000.0
@@ -92,6 +92,8 @@ class StudyPlan(Model):
     file: str
     text: str
     """The study file as it was read."""
+    told: ToldStudy | None = None
+    """What the report tells of it; None in plans of before it was stored."""
     scale: Scale
     seed: int
     machine: dict[str, Any]
@@ -172,6 +174,7 @@ def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
         study=study.name,
         file=study.document.file,
         text=study.document.text,
+        told=told(study, wishes.scale),
         scale=wishes.scale,
         seed=wishes.seed,
         machine={

@@ -20,8 +20,8 @@ from streamgauge.model.result_asked import (
     SearchAsked,
     WorkloadResult,
 )
-from streamgauge.model.workload_file import Arrival, Compression, Keys
 from streamgauge.vocabulary.bounds import QUIET_LIMIT
+from streamgauge.vocabulary.choices import Arrival, Compression, Keys
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.sizes import SizeSpread
 from streamgauge.vocabulary.units import format_duration, format_size
@@ -97,6 +97,11 @@ class Workload:
         return dataclasses.replace(self, warmup_s=warmup_s, warmup_auto=False)
 
     @property
+    def warmup(self) -> str | None:
+        """`auto` where it has no fixed length."""
+        return "auto" if self.warmup_auto else None
+
+    @property
     def consumes_only(self) -> bool:
         """Whether nothing is produced."""
         return self.producers_per_topic == 0
@@ -107,48 +112,15 @@ class Workload:
 
     def result(self) -> WorkloadResult:
         """As it is written into results."""
-        extra: dict[str, Any] = {
-            "burst_msgs": self.burst_msgs,
-            "ramp_to_msgs_s": self.ramp_to_msgs_s,
-            "ramp_over_s": self.ramp_over_s,
-            "warmup": "auto" if self.warmup_auto else None,
-            "idempotence": self.idempotence or None,
-            "zipf_exponent": self.zipf_exponent,
-            "processing_ms_per_msg": self.processing_ms_per_msg or None,
-            "processing_ms_per_fetch": self.processing_ms_per_fetch or None,
-            "read_topics": list(self.read_topics) or None,
-            "start": None if self.start == "latest" else self.start,
-            "lanes": dict(self.lanes) or None,
-            "notes": list(self.notes) or None,
-        }
+        extra = {name: getattr(self, name) for name in EXTRA}
         return WorkloadResult(
-            name=self.name,
-            file=self.file,
-            topics=self.topics,
-            partitions_per_topic=self.partitions_per_topic,
-            message_size_bytes=self.message_size_bytes,
-            producers_per_topic=self.producers_per_topic,
-            subscriptions_per_topic=self.subscriptions_per_topic,
-            consumers_per_subscription=self.consumers_per_subscription,
-            rate_msgs_s=self.rate_msgs_s,
-            arrival=self.arrival,
-            keys=self.keys,
-            key_count=self.key_count,
-            warmup_s=self.warmup_s,
-            duration_s=self.duration_s,
-            batch_bytes=self.batch_bytes,
-            linger_ms=self.linger_ms,
-            in_flight=self.in_flight,
-            buffer_bytes=self.buffer_bytes,
-            compression=self.compression,
-            payload_random_ratio=self.payload_random_ratio,
-            payload_file=self.payload_file,
-            search=self.search,
-            backlog=self.backlog,
+            **{name: getattr(self, name) for name in SHARED},
             message_sizes=_sizes_result(self.sizes),
-            steps=list(self.steps),
-            faults=list(self.faults),
-            extra={key: value for key, value in extra.items() if value is not None},
+            extra={
+                name: list(value) if isinstance(value, tuple) else value
+                for name, value in extra.items()
+                if value != EXTRA[name]
+            },
         )
 
     def summary(self) -> str:
@@ -172,6 +144,25 @@ class Workload:
             + (f", backlog of {format_size(self.backlog.size_bytes)}" if self.backlog else "")
             + "".join(f", {describe(fault)}" for fault in self.faults)
         )
+
+
+SHARED = WorkloadResult.model_fields.keys() & {one.name for one in dataclasses.fields(Workload)}
+"""What a result tells as it stands here."""
+EXTRA: Mapping[str, Any] = {
+    "burst_msgs": None,
+    "ramp_to_msgs_s": None,
+    "ramp_over_s": None,
+    "warmup": None,
+    "idempotence": False,
+    "zipf_exponent": None,
+    "processing_ms_per_msg": 0.0,
+    "processing_ms_per_fetch": 0.0,
+    "read_topics": (),
+    "start": "latest",
+    "lanes": {},
+    "notes": (),
+}
+"""What a result tells where it is not as usual -> what is usual."""
 
 
 def _sizes_result(sizes: SizeSpread | None) -> MessageSizes | None:

@@ -12,14 +12,11 @@ from pydantic import BeforeValidator, Field
 
 from streamgauge.model.document import FileModel
 from streamgauge.model.fault import read_faults
+from streamgauge.vocabulary.choices import Arrival, Compression, Keys, Reader
 from streamgauge.vocabulary.sizes import parse_message_size
 from streamgauge.vocabulary.units import parse_duration, parse_rate, parse_size, parse_warm_up
 
 SUSTAINABLE = "sustainable"
-
-Arrival = Literal["uniform", "poisson", "burst", "closed"]
-Keys = Literal["none", "round_robin", "keyed", "zipf"]
-Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 def _int_to_float(value: Any) -> Any:
@@ -136,7 +133,7 @@ class BacklogFile(FileModel):
 
     size: SizeField | None = None
     traffic: DurationField | None = None
-    reader: Literal["same", "extra"] = "same"
+    reader: Reader = "same"
     producing: Literal["on", "off"] = "on"
     drain: Annotated[NumberField, Field(gt=0, le=1)] = 1.0
     within: DurationField = 1800.0

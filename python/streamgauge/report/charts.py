@@ -17,7 +17,6 @@ import numpy as np
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.intervals import EDGE_S, Intervals, Series, Values, read_resources, series
 from streamgauge.analysis.quiet_measured import disturbance_of
-from streamgauge.analysis.raw_trial import has_extra_reader
 from streamgauge.model.percentiles import CURVE_STEPS_PER_DECADE, curve
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Headline
@@ -136,7 +135,7 @@ def _trial(run: Run, trial: TrialResult, subject: int, points: int, *, counted: 
     directory = run.directory_of(trial)
     everything = Intervals.read(directory)
     # A subscription that reads a backlog would hide those that tail; its backlog is what the chart shows of it.
-    extra = has_extra_reader(trial.workload)
+    extra = trial.workload.has_extra_reader
     intervals = everything.without(EXTRA_READER) if extra else everything
     count = len({row["interval"] for row in intervals.counters()})
     lined_up = series(intervals, read_resources(directory), None, max(1, math.ceil(count / points)))

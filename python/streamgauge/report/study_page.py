@@ -12,8 +12,8 @@ from typing import Any
 
 from streamgauge.analysis.claims import Judged, Tested, bounds
 from streamgauge.analysis.study_outcome import StudyOutcome, read_outcome
-from streamgauge.model.checked_study import StudyCell
 from streamgauge.model.study_file import PageFile
+from streamgauge.model.study_told import ToldCell
 from streamgauge.report import html, study_plots
 from streamgauge.report.assets_of import asset, policy
 from streamgauge.report.files import write_page
@@ -23,7 +23,7 @@ from streamgauge.report.run import Run, read_run
 from streamgauge.store.aside import split_notes
 from streamgauge.store.plan_file import read_plan
 from streamgauge.vocabulary.errors import InputError
-from streamgauge.vocabulary.figures import STUDY_FIGURES, Figure
+from streamgauge.vocabulary.figures import Figure
 from streamgauge.vocabulary.format import capital, instant, joined, plural, significant, trimmed
 from streamgauge.vocabulary.units import format_duration
 
@@ -52,7 +52,7 @@ def outcome_of(run: Run) -> StudyOutcome:
 def render(run: Run) -> str:
     """The page as text."""
     outcome = outcome_of(run)
-    written = outcome.study.written
+    written = outcome.study
     script = asset("study.js")
     repeated, others = split_notes(outcome.manifest.notes)
     return render_page(
@@ -89,7 +89,7 @@ def _verdicts(outcome: StudyOutcome) -> str:
 
 
 def _facts(outcome: StudyOutcome) -> list[str]:
-    source, plan = outcome.study.written.source, outcome.plan
+    source, plan = outcome.study.source, outcome.plan
     host = outcome.manifest.host
     cores = plan.machine.get("cores")
     return [
@@ -135,12 +135,11 @@ def _claim(outcome: StudyOutcome, judged: Judged) -> dict[str, Any]:
         "tone": TONES[judged.verdict],
         "reasons": ["the machine changed while the study ran"] if outcome.drifted else reasons,
         "explanation": outcome.explanation(judged.claim),
-        "tests": [_test(test) for test in judged.tests],
+        "tests": [_test(outcome.study.figures[test.test.figure], test) for test in judged.tests],
     }
 
 
-def _test(test: Tested) -> dict[str, Any]:
-    figure = STUDY_FIGURES[test.test.figure]
+def _test(figure: Figure, test: Tested) -> dict[str, Any]:
     interval = test.measured.interval if test.measured is not None else None
     return {
         "told": test,
@@ -161,22 +160,22 @@ def _bound(test: Tested) -> str:
 
 def _page(outcome: StudyOutcome, page: PageFile) -> dict[str, Any]:
     """A page of the original: its table, its bars or its charts."""
-    cells = outcome.cells(page.cells)
+    cells, figures = outcome.cells(page.cells), outcome.study.figures
     shown: dict[str, Any] = {"written": page, "table": None, "bars": None, "charts": []}
     if page.table is not None:
-        columns = [STUDY_FIGURES[name] for name in page.table]
+        columns = [figures[name] for name in page.table]
         shown["table"] = {"columns": columns, "rows": [_row(outcome, cell, columns) for cell in cells]}
     elif page.bars is not None:
-        shown["bars"] = study_plots.bars(outcome, cells, STUDY_FIGURES[page.bars])
+        shown["bars"] = study_plots.bars(outcome, cells, figures[page.bars])
     elif page.over_time is not None:
-        shown["charts"] = study_plots.over_time(outcome, cells, STUDY_FIGURES[page.over_time])
+        shown["charts"] = study_plots.over_time(outcome, cells, figures[page.over_time])
     else:
         assert page.percentiles is not None
         shown["charts"] = study_plots.percentiles(outcome, cells, page.percentiles)
     return shown
 
 
-def _row(outcome: StudyOutcome, cell: StudyCell, columns: Sequence[Figure]) -> dict[str, Any]:
+def _row(outcome: StudyOutcome, cell: ToldCell, columns: Sequence[Figure]) -> dict[str, Any]:
     found = [outcome.figure(cell.name, one.name) for one in columns]
     planned = outcome.planned(cell.name)
     return {
@@ -194,7 +193,7 @@ def _told(value: float | str | None) -> str:
     return value if isinstance(value, str) else significant(value)
 
 
-def _cell(outcome: StudyOutcome, cell: StudyCell) -> dict[str, str]:
+def _cell(outcome: StudyOutcome, cell: ToldCell) -> dict[str, str]:
     """What was asked of a cell, what is scaled, what became of its trials."""
     planned, trials = outcome.planned(cell.name), outcome.of(cell.name)
     valid = outcome.valid(cell.name)
@@ -213,7 +212,7 @@ def _cell(outcome: StudyOutcome, cell: StudyCell) -> dict[str, str]:
     return {
         "title": cell.title,
         "name": cell.name,
-        "system": outcome.study.written.systems[cell.system].title,
+        "system": outcome.study.systems[cell.system],
         "where": f"{plural(planned.nodes, 'node')}, {planned.level}" if planned else "",
         "scaled": "; ".join(planned.scaled) if planned else "",
         "state": state,
@@ -224,7 +223,7 @@ def _cell(outcome: StudyOutcome, cell: StudyCell) -> dict[str, str]:
 
 def _there(outcome: StudyOutcome) -> list[str]:
     """The set-up of the original."""
-    written = outcome.study.written
+    written = outcome.study
     if not written.source.versions:
         return list(written.setup)
     return [
@@ -235,8 +234,7 @@ def _there(outcome: StudyOutcome) -> list[str]:
 
 def _here(outcome: StudyOutcome) -> list[str]:
     """The set-up of this run."""
-    plan = outcome.plan
-    scale = outcome.study.scale(plan.scale)
+    plan, scale = outcome.plan, outcome.study
     here = []
     if scale.restart == "block":
         here.append(
@@ -247,8 +245,8 @@ def _here(outcome: StudyOutcome) -> list[str]:
         here.append(
             "A system is started anew for each trial, in an empty directory; the page cache is dropped."
         )
-    if scale.duration is not None:
-        here.append(f"Trials measure {format_duration(scale.duration)}; the study's went on for longer.")
+    if scale.duration_s is not None:
+        here.append(f"Trials measure {format_duration(scale.duration_s)}; the study's went on for longer.")
     if scale.rates == "machine":
         here.append(
             "Rates above what this machine is expected to carry with ease are lowered, the same for all cells that the study "

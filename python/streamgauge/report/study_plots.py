@@ -10,8 +10,8 @@ from streamgauge.analysis.intervals import Intervals
 from streamgauge.analysis.study_figures import BEFORE, MeasuredTrial
 from streamgauge.analysis.study_figures import over_time as series_of
 from streamgauge.analysis.study_outcome import CellFigure, StudyOutcome
-from streamgauge.model.checked_study import StudyCell
 from streamgauge.model.percentiles import CURVE_STEPS_PER_DECADE, PERCENTS, curve
+from streamgauge.model.study_told import ToldCell
 from streamgauge.report.svg import Axis, Chart, Line, chart, y_axis
 from streamgauge.vocabulary.figures import LATENCIES, Figure
 from streamgauge.vocabulary.format import significant
@@ -21,7 +21,7 @@ CURVES_MAX = 4
 """So many cells share a chart of curves."""
 
 
-def over_time(outcome: StudyOutcome, cells: Sequence[StudyCell], figure: Figure) -> list[Chart]:
+def over_time(outcome: StudyOutcome, cells: Sequence[ToldCell], figure: Figure) -> list[Chart]:
     """One chart per cell, all with the same axis of values: a line per trial, the printed figure as a level."""
     found = {cell.name: _series(outcome.of(cell.name), figure) for cell in cells}
     values = [value for lines in found.values() for _, ys in lines for value in ys]
@@ -53,12 +53,12 @@ def _series(trials: Sequence[MeasuredTrial], figure: Figure) -> list[tuple[list[
     return found
 
 
-def percentiles(outcome: StudyOutcome, cells: Sequence[StudyCell], latency: str) -> list[Chart]:
+def percentiles(outcome: StudyOutcome, cells: Sequence[ToldCell], latency: str) -> list[Chart]:
     """Latency by percentile: a curve per cell (of its median trial by p99), printed percentiles as points."""
     return [_curves(outcome, cells[at : at + CURVES_MAX], latency) for at in range(0, len(cells), CURVES_MAX)]
 
 
-def _curves(outcome: StudyOutcome, cells: Sequence[StudyCell], latency: str) -> Chart:
+def _curves(outcome: StudyOutcome, cells: Sequence[ToldCell], latency: str) -> Chart:
     lines: list[Line] = []
     missing = []
     for place, cell in enumerate(cells):
@@ -104,7 +104,7 @@ def _curve(trials: Sequence[MeasuredTrial], latency: str) -> list[float]:
     return curve(Intervals.read(middle.directory).histogram(latency.removesuffix("_ms"), BEFORE))
 
 
-def bars(outcome: StudyOutcome, cells: Sequence[StudyCell], figure: Figure) -> dict[str, Any]:
+def bars(outcome: StudyOutcome, cells: Sequence[ToldCell], figure: Figure) -> dict[str, Any]:
     """Bars, printed beside here, each as a share of the full width and its text. Each has a scale of its own: what is compared are the shapes."""
     found = [outcome.figure(cell.name, figure.name) for cell in cells]
     printed = [outcome.printed(cell.name, figure.name) for cell in cells]
@@ -113,7 +113,7 @@ def bars(outcome: StudyOutcome, cells: Sequence[StudyCell], figure: Figure) -> d
     scales = f"Full width: {significant(most_here)} {figure.unit}."
     if most_there:
         scales = f"Full width: {significant(most_there)} {figure.unit} printed, {significant(most_here)} {figure.unit} here."
-    systems = list(outcome.study.written.systems)
+    systems = list(outcome.study.systems)
     pairs = []
     for cell, here, there in zip(cells, found, printed, strict=True):
         printed_bar = (0.0, str(cell.published.get(figure.name, "not printed")))

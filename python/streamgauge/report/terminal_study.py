@@ -30,7 +30,7 @@ def print_claims(outcome: StudyOutcome, console: Console) -> None:
 
 
 def _table(outcome: StudyOutcome) -> Table:
-    table = Table(title=escape(outcome.study.written.title), title_justify="left", show_lines=True)
+    table = Table(title=escape(outcome.study.title), title_justify="left", show_lines=True)
     for title in ("claim", "printed", "here [95 % interval]", "verdict"):
         table.add_column(title)
     for judged in outcome.claims:
@@ -46,7 +46,7 @@ def _table(outcome: StudyOutcome) -> Table:
 
 def _print_blocks(outcome: StudyOutcome, console: Console) -> None:
     """Where four columns would cut words in two: one claim below the other."""
-    console.print(escape(outcome.study.written.title), style="italic")
+    console.print(escape(outcome.study.title), style="italic")
     for judged in outcome.claims:
         verdict, why = _verdict(judged)
         tests = [f"printed {escape(_printed(test))}, here {escape(_measured(test))}" for test in judged.tests]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from streamgauge.model.fault import ENDS, FOLLOWERS, LEADER, ON_NETWORK, ON_STORAGE, describe
-from streamgauge.model.result_asked import FaultAction, FaultAsked
+from streamgauge.model.result_asked import FaultAsked
 from streamgauge.model.result_special import Fault
 from streamgauge.runner.acks import AckWatch
 from streamgauge.systems.base import RunningSystem
@@ -20,6 +20,7 @@ from streamgauge.systems.base import parts as parts_of
 from streamgauge.systems.base.parts import Part
 from streamgauge.systems.support.network import Namespaces
 from streamgauge.systems.support.powercut import Disks
+from streamgauge.vocabulary.choices import FaultAction
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
 
 SERVES_WITHIN_S = 180.0

@@ -7,7 +7,6 @@ import shutil
 import time
 
 from streamgauge.analysis.durability import judged
-from streamgauge.analysis.raw_trial import raw_trial
 from streamgauge.analysis.trial import analyse
 from streamgauge.model.messages import Interval
 from streamgauge.model.result import TrialResult
@@ -89,7 +88,7 @@ def _recover_trial(trial: TrialDirectory, *, killed_here: bool) -> TrialResult |
         context = context.model_copy(update={"notes": [*context.notes, left]})
     seal(trial)
     trial.write_context(context)
-    result = analyse(raw_trial(context, trial.path))
+    result = analyse(context, trial.path)
     trial.write_result(result)
     return result
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from streamgauge.analysis.raw_trial import raw_trial
 from streamgauge.analysis.trial import analyse
 from streamgauge.fleet.base import Fleet
 from streamgauge.model.result import TrialResult
@@ -192,7 +191,7 @@ class Run:
             self._observer.progress(f"trial {context.trial}: putting the figures beside the machine's limits")
             context = context.model_copy(update={"probes": list(self._probes)})
             trial.write_context(context)
-            result = analyse(raw_trial(context, trial.path))
+            result = analyse(context, trial.path)
             trial.write_result(result)
             results.append(result)
         return results

@@ -179,7 +179,7 @@ class StudyRun(Run):
         self._results.pop()
         self._manifest.trials.pop()
         set_aside(self._directory.path, self._directory.trial(result.trial).path, REPEATED)
-        note = repeated_note(result.trial, result.workload.name, result.validity.reasons[0])
+        note = repeated_note(result.trial, result.workload.name, result.validity.why)
         self._manifest.notes.append(note)
         self._observer.note(note)
         self._save()

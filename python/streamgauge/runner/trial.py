@@ -18,7 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streamgauge.analysis.raw_trial import raw_trial
 from streamgauge.analysis.trial import analyse
 from streamgauge.fleet.base import Fleet, Worker
 from streamgauge.model.fault import ON_NETWORK, ON_STORAGE
@@ -684,7 +683,7 @@ class TrialRunner:
         self._observer.progress("computing the figures")
         seal(self._directory)
         self._record.save()
-        result = analyse(raw_trial(self.context, self._directory.path))
+        result = analyse(self.context, self._directory.path)
         self._directory.write_result(result)
         return result
 

@@ -100,4 +100,12 @@ class TrialContext(Model):
     system_metrics: list[SystemMetric] = Field(default_factory=list)
     cores: Annotated[int, Field(ge=1, le=1 << 20)]
     notes: list[str] = Field(default_factory=list)
+    """Become warnings."""
     fatal: list[str] = Field(default_factory=list)
+    """Become reasons of invalidity."""
+
+    def ended(self) -> TrialContext:
+        """As it is judged: a trial that nobody ended has failed, and its rate is the workload's where none was found."""
+        rate_msgs_s = self.workload.rate_msgs_s if self.rate_msgs_s is None else self.rate_msgs_s
+        status = "failed" if self.status == "running" else self.status
+        return self.model_copy(update={"status": status, "rate_msgs_s": rate_msgs_s})

@@ -4,8 +4,8 @@ Results' figures are the numbers of a trial's result.json by their names there, 
 `cpu.system_us_per_msg`. In the columns of queries and exports a name has `_` for `.` (`publish_ms_p99`): both are taken here. The names are written down,
 because the shell completes them and waits; tests/test_completion.py holds them against the result's model.
 
-Studies' figures are those that claims and tables of studies may name, with titles and units. Each is a property of one trial: a result's figure, which it
-names, or one that `analysis.study_figures` computes.
+Studies' figures are those that claims and tables of studies may name, with titles and units. Each is a property of one trial: a result's figure, by the
+name that it has there, or one that `analysis.study_figures` computes.
 """
 
 from __future__ import annotations
@@ -89,8 +89,6 @@ class Figure:
     title: str
     unit: str
     better: Better
-    result: str | None = None
-    """The result's figure that it is; None where it is computed."""
 
     @property
     def axis(self) -> str:
@@ -104,18 +102,16 @@ class Figure:
 
 
 _OTHERS = (
-    Figure("publish_rate_mb_s", "publish throughput", "MB/s", "higher", "publish_rate_mb_s"),
-    Figure("publish_rate_msgs_s", "publish rate", "msg/s", "higher", "publish_rate_msgs_s"),
+    Figure("publish_rate_mb_s", "publish throughput", "MB/s", "higher"),
+    Figure("publish_rate_msgs_s", "publish rate", "msg/s", "higher"),
     Figure("sustained_mb_s", "maximum sustainable throughput", "MB/s", "higher"),
     Figure("sustained_msgs_s", "maximum sustainable rate", "msg/s", "higher"),
     Figure("catch_up_max_mb_s", "catch-up read, best second", "MB/s", "higher"),
     Figure("catch_up_mean_mb_s", "catch-up read, mean", "MB/s", "higher"),
     Figure("catch_up_max_msgs_s", "catch-up read, best second", "msg/s", "higher"),
-    Figure("chase_s", "chase time", "s", "lower", "catch_up.chase_s"),
-    Figure(
-        "system_cpu_us_per_msg", "CPU of the system per message", "\u00b5s", "lower", "cpu.system_us_per_msg"
-    ),
-    Figure("write_amplification", "bytes written per byte published", "", "lower", "write_amplification"),
+    Figure("catch_up.chase_s", "chase time", "s", "lower"),
+    Figure("cpu.system_us_per_msg", "CPU of the system per message", "\u00b5s", "lower"),
+    Figure("write_amplification", "bytes written per byte published", "", "lower"),
     Figure("period_s.end_to_end_mean", "period of the mean end-to-end latency", "s", "neither"),
     Figure("swing_ms.end_to_end_mean", "swing of the mean end-to-end latency", "ms", "lower"),
     Figure("spikes_per_min.publish_p99", "spikes of the p99 publish latency per minute", "", "lower"),
@@ -125,12 +121,18 @@ _OTHERS = (
 def _latencies() -> Iterable[Figure]:
     for latency, title in LATENCIES.items():
         for statistic, shown in STATISTICS.items():
-            name = f"{latency}.{statistic}"
-            yield Figure(name, f"{shown} {title}", "ms", "lower", name if name in RESULT_FIGURES else None)
+            yield Figure(f"{latency}.{statistic}", f"{shown} {title}", "ms", "lower")
 
 
 STUDY_FIGURES: dict[str, Figure] = {one.name: one for one in (*_latencies(), *_OTHERS)}
 """By name."""
+FORMER = {"chase_s": "catch_up.chase_s", "system_cpu_us_per_msg": "cpu.system_us_per_msg"}
+"""What studies called them that were run before a figure had one name."""
+
+
+def study_figure(name: str) -> Figure | None:
+    """A figure by the name that a stored study has for it; None when there is none any more."""
+    return STUDY_FIGURES.get(FORMER.get(name, name))
 
 
 def check_figure(name: str) -> str:

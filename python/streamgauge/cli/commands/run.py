@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from streamgauge.cli import complete, names
+from streamgauge.cli import complete
 from streamgauge.cli.deferred import deferred
 from streamgauge.cli.options import (
     OUT,
@@ -33,6 +33,7 @@ from streamgauge.cli.options import (
     WarmupOption,
     WorkersOption,
 )
+from streamgauge.vocabulary.choices import FAULTS
 
 
 @deferred("streamgauge.cli.run:run")
@@ -108,7 +109,7 @@ def run(
         typer.Option(
             "--fault",
             metavar="FAULT@TIME[,...]",
-            autocompletion=complete.listed(names.FAULTS),
+            autocompletion=complete.listed(FAULTS),
             help="Break the system on purpose while it is measured: kill:1@10s,restart@20s (docs/durability.md).",
         ),
     ] = None,

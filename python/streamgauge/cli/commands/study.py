@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from streamgauge.cli import complete, names
+from streamgauge.cli import complete
 from streamgauge.cli.deferred import deferred
 from streamgauge.cli.options import (
     OUT,
@@ -17,6 +17,7 @@ from streamgauge.cli.options import (
     SeedOption,
     TrustOption,
 )
+from streamgauge.vocabulary.choices import SCALES
 
 
 @deferred("streamgauge.cli.studies:studies")
@@ -38,8 +39,8 @@ def study(
         str | None,
         typer.Option(
             "--scale",
-            metavar="|".join(names.SCALES),
-            autocompletion=complete.words(*names.SCALES),
+            metavar="|".join(SCALES),
+            autocompletion=complete.words(*SCALES),
             help="As published, as this machine can, or in about 20 minutes [default: laptop].",
         ),
     ] = None,

@@ -16,14 +16,15 @@ from pathlib import Path
 from streamgauge.fleet import trust
 from streamgauge.fleet.base import Worker
 from streamgauge.fleet.client import WorkerClient
-from streamgauge.fleet.crew import Crew, CrewFleet, Member, OnLoss
+from streamgauge.fleet.crew import Crew, CrewFleet, Member
 from streamgauge.fleet.hosts import ahead_ns
 from streamgauge.fleet.kubernetes import leftovers, objects
 from streamgauge.fleet.kubernetes.api import GONE, Cluster, ClusterError, Endpoint
 from streamgauge.fleet.kubernetes.pods import PodWatch
 from streamgauge.fleet.kubernetes.settings import KubernetesSettings
 from streamgauge.fleet.local import CREW, check_version
-from streamgauge.fleet.split import Capacity, Role, Topology
+from streamgauge.fleet.split import Capacity, Role
+from streamgauge.vocabulary.choices import OnLoss, Topology
 from streamgauge.vocabulary.errors import FleetFailure, WorkerLost, WorkerRefused
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.gauge_binary import find_gauge

@@ -48,9 +48,7 @@ def workload(rate_msgs_s: float, partitions: int, *, size_bytes: int = 128) -> W
     """An evenly paced load of one producer whose messages are left alone until they are audited: the only
     subscription reads from the earliest message, and not before it is told to.
     """
-    base = read_workload(
-        BASE_WORKLOAD, Overrides(message_size_bytes=size_bytes, partitions_per_topic=partitions)
-    )
+    base = read_workload(BASE_WORKLOAD, Overrides.of(size=size_bytes, partitions=partitions))
     backlog = BacklogAsked(size_bytes=1 << 40, reader="extra", drain_share=1.0, within_s=1.0, after_s=1.0)
     return dataclasses.replace(
         base,

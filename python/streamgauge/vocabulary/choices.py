@@ -1,0 +1,36 @@
+"""What may be chosen by name, in files, options and messages alike."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Arrival = Literal["uniform", "poisson", "burst", "closed"]
+Keys = Literal["none", "round_robin", "keyed", "zipf"]
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+Reader = Literal["same", "extra"]
+"""Who reads a backlog: the subscriptions that there are, or a further one."""
+
+FaultAction = Literal[
+    "kill",
+    "stop",
+    "cont",
+    "restart",
+    "power-cut",
+    "fsync-delay",
+    "disk-full",
+    "disk-free",
+    "cut-network",
+    "heal",
+]
+FAULTS: tuple[FaultAction, ...] = get_args(FaultAction)
+
+Scale = Literal["full", "laptop", "quick"]
+"""Of a study: as published, as this machine can, or in about 20 minutes."""
+SCALES: tuple[Scale, ...] = get_args(Scale)
+
+Topology = Literal["same", "split", "swarm"]
+TOPOLOGIES: tuple[Topology, ...] = get_args(Topology)
+
+OnLoss = Literal["end", "go-on"]
+"""What a trial does when a worker of several is lost."""
+ON_LOSS: tuple[OnLoss, ...] = get_args(OnLoss)

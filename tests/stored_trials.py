@@ -1,0 +1,74 @@
+"""Real trials that are kept (tests/data/trials), each with the result that was computed from it: NAME.tar.xz holds what `analyse` reads, NAME.json the result.
+
+`tools/keep_trial.py` makes both.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from streamgauge.analysis.trial import analyse
+from streamgauge.store.directory import TrialDirectory
+
+KEPT = Path(__file__).with_name("data") / "trials"
+
+LEFT_OUT = ("quiet", "validity.word", "validity.conclusion")
+"""Keys of a result that are not compared."""
+
+SINCE: Mapping[str, Any] = {}
+"""Keys of a result that came after trials were kept -> their value in those."""
+
+DIGITS = 12
+"""Of a number: the last ones depend on how numpy was built for the processor."""
+
+
+def names() -> list[str]:
+    """The trials that are kept."""
+    return sorted(path.name.removesuffix(".tar.xz") for path in KEPT.glob("*.tar.xz"))
+
+
+def unpack(name: str, into: Path) -> None:
+    """Lays a kept trial into a directory."""
+    with tarfile.open(KEPT / f"{name}.tar.xz") as archive:
+        archive.extractall(into, filter="data")
+
+
+def result_of(directory: Path) -> str:
+    """The result of the trial in a directory, in canonical JSON: sorted, a line for each key, numbers to `DIGITS` digits, without `LEFT_OUT`."""
+    context = TrialDirectory(directory).read_context()
+    assert context is not None
+    result: dict[str, Any] = json.loads(analyse(context, directory).model_dump_json())
+    for key in LEFT_OUT:
+        *path, last = key.split(".")
+        within = result
+        for part in path:
+            within = within[part]
+        del within[last]
+    return canonical(result)
+
+
+def stored(name: str) -> str:
+    """The result that was kept, with `SINCE`."""
+    return canonical({**SINCE, **json.loads((KEPT / f"{name}.json").read_text("utf-8"))})
+
+
+def canonical(result: Mapping[str, Any]) -> str:
+    """A result as it is kept."""
+    lines = (f"{json.dumps(key)}: {_line(value)}" for key, value in sorted(result.items()))
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _line(value: Any) -> str:
+    return json.dumps(_rounded(value), sort_keys=True, ensure_ascii=False)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in value.items()}
+    return [_rounded(one) for one in value] if isinstance(value, list) else value
