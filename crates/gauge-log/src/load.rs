@@ -52,7 +52,8 @@ fn next(shared: &Shared) -> Option<u64> {
     }
 }
 
-fn load(shared: &Shared, start: u64) -> Result<(), String> {
+/// Brings the chunk that begins at `start` into memory, if it is not there.
+pub fn load(shared: &Shared, start: u64) -> Result<(), String> {
     if shared.cache.contains(start) {
         return Ok(());
     }
@@ -91,7 +92,16 @@ fn load(shared: &Shared, start: u64) -> Result<(), String> {
 /// Checks every entry of a chunk and lists the batches that are whole; the others are left out and so never served.
 fn index(shared: &Shared, buffer: &mut AlignedBuffer, start: u64, count: usize) -> Directory {
     let mut places = Vec::new();
+    let mut end = 0;
+    let damaged = |from: usize, to: usize| {
+        shared.metrics.damaged.add(1);
+        let (from, to) = (start + from as u64, start + to as u64);
+        shared.events.write("damage", json!({"from": from, "to": to}));
+    };
     entry::walk(&buffer.all_mut()[..count], start, |step| {
+        if let Step::Entry(at, _, payload) = &step {
+            end = at + entry::footprint(payload.len());
+        }
         match step {
             Step::Entry(at, header, payload) if header.kind == Kind::Batch => {
                 let batch = batch::header(payload);
@@ -104,15 +114,14 @@ fn index(shared: &Shared, buffer: &mut AlignedBuffer, start: u64, count: usize) 
                 });
             }
             Step::Entry(..) => {}
-            Step::Damage(from, to) => {
-                shared.metrics.damaged.add(1);
-                shared.events.write(
-                    "damage",
-                    json!({"from": start + from as u64, "to": start + to as u64}),
-                );
-            }
+            Step::Damage(from, to) => damaged(from, to),
         }
         ControlFlow::Continue(())
     });
+    // What pads a chunk is less than a block of zeroes.
+    let rest = &buffer.all_mut()[end..count.max(end)];
+    if rest.len() >= BLOCK_BYTES || !entry::is_zero(rest) {
+        damaged(end, count);
+    }
     Directory::new(places)
 }

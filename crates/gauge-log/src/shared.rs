@@ -13,6 +13,7 @@ use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::storage::cache::ChunkCache;
+use crate::storage::disk::Disk;
 use crate::storage::segment::Durability;
 use crate::write_back::WriteBack;
 
@@ -99,6 +100,8 @@ pub struct Shared {
     pub advertised: (String, u16),
     /// Random identity of the log, made when its directory was.
     pub cluster_id: String,
+    /// Where the files are.
+    pub disk: Arc<dyn Disk>,
     /// The state.
     pub broker: Mutex<Broker>,
     /// Chunks in memory.
@@ -117,6 +120,10 @@ pub struct Shared {
     pub commit_changed: Condvar,
     /// Held while a commit is written.
     pub commit_running: Mutex<()>,
+    /// Set when a commit could not be written: there is none behind it.
+    pub commit_failed: AtomicBool,
+    /// Numbers prepared segments, so that one that still waits for its name is never taken for the next one.
+    pub spares: AtomicU64,
     /// What is to be written back (`async` mode).
     pub write_back: WriteBack,
     /// Whether the maintenance thread has something to do.

@@ -253,6 +253,7 @@ pub fn describe(mut request: Request<'_>) -> Read<Outcome> {
             respond_config(request.version, &mut out, config, with_synonyms);
         }
         out.tags();
+        out.check_budget()?;
     }
     out.tags();
     Ok(Outcome::Answer(finish(out, 0)))

@@ -56,7 +56,7 @@ pub fn tick(shared: &Shared, now: Instant) {
         let mut broker = shared.broker();
         if broker
             .groups
-            .next_deadline()
+            .next_deadline(now)
             .is_none_or(|deadline| deadline > now)
         {
             return;
@@ -505,6 +505,7 @@ pub fn offset_fetch(mut request: Request<'_>) -> Read<Outcome> {
         if version >= 8 {
             out.tags();
         }
+        out.check_budget()?;
     }
     out.tags();
     Ok(Outcome::Answer(finish(out, 0)))
@@ -590,6 +591,7 @@ pub fn describe(mut request: Request<'_>) -> Read<Outcome> {
             out.i32(i32::MIN);
         }
         out.tags();
+        out.check_budget()?;
     }
     out.tags();
     Ok(Outcome::Answer(finish(out, 0)))
@@ -602,6 +604,10 @@ pub fn delete(mut request: Request<'_>) -> Read<Outcome> {
         .collect::<Read<Vec<_>>>()?;
     let mut broker = request.shared.broker();
     let mut position = 0;
+    let bytes = names.iter().map(|name: &&str| name.len()).sum();
+    if broker.reserve_changes(bytes, names.len()).is_err() {
+        return Ok(Outcome::NoMemory);
+    }
     let mut out = request.respond();
     out.i32(0);
     out.array(names.len());

@@ -65,9 +65,10 @@ pub fn metadata(mut request: Request<'_>) -> Read<Outcome> {
         }
         Some(asked) => {
             out.array(asked.len());
-            asked
-                .iter()
-                .for_each(|asked| respond_asked(version, &mut out, &broker, asked));
+            for asked in asked {
+                respond_asked(version, &mut out, &broker, asked);
+                out.check_budget()?;
+            }
         }
     }
     if (8..=10).contains(&version) {

@@ -214,7 +214,7 @@ enum Opened<'a> {
 }
 
 fn open<'a>(shared: &'a Shared, connection: ConnectionId, frame: &'a [u8]) -> Read<Opened<'a>> {
-    let mut body = Reader::new(frame, false);
+    let mut body = Reader::of_request(frame);
     let key = body.i16()?;
     let version = body.i16()?;
     let correlation_id = body.i32()?;

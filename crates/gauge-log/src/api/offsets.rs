@@ -89,7 +89,7 @@ fn look_up(broker: &Broker, topic: &str, index: i32, timestamp: i64) -> Result<(
         let last = partition
             .chunk_marks
             .last()
-            .map_or(i64::MAX, |&(_, start)| broker.journal.timestamp_of(start));
+            .map_or(-1, |&(_, start)| broker.journal.newest_timestamp_of(start));
         return Ok(if is_empty {
             (-1, -1)
         } else {
@@ -187,6 +187,10 @@ pub fn delete_records(mut request: Request<'_>) -> Read<Outcome> {
     out.array(asked.len());
     let mut position = 0;
     let mut broker = request.shared.broker();
+    let count = asked.iter().map(|(_, partitions)| partitions.len()).sum();
+    if broker.reserve_changes(0, count).is_err() {
+        return Ok(Outcome::NoMemory);
+    }
     for (name, partitions) in asked {
         out.string(name);
         out.array(partitions.len());
@@ -228,9 +232,12 @@ fn delete_before(broker: &mut Broker, topic: &str, index: i32, offset: i64) -> R
     if log_start <= partition.log_start {
         return Ok((partition.log_start, 0));
     }
+    if log_start <= partition.deleted_before {
+        // Somebody has asked for that already, and it is not committed yet.
+        return Ok((partition.deleted_before, broker.journal.end()));
+    }
     let change = Change::RecordsDeleted {
-        partition: id,
-        log_start,
+        starts: vec![(id, log_start)],
     };
     // The caller turns this code into "no memory now".
     let (position, _) = broker

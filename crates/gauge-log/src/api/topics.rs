@@ -22,6 +22,17 @@ pub struct NewTopic<'a> {
     pub configs: Vec<(String, String)>,
 }
 
+impl NewTopic<'_> {
+    /// Bytes of its name and settings.
+    fn bytes(&self) -> usize {
+        let configs = self.configs.iter();
+        self.name.len()
+            + configs
+                .map(|(key, value)| key.len() + value.len() + 4)
+                .sum::<usize>()
+    }
+}
+
 /// Why something was not done: the code, and a sentence for a person.
 pub type Refusal = (ErrorCode, String);
 
@@ -145,6 +156,14 @@ pub fn create(mut request: Request<'_>) -> Read<Outcome> {
     let shared = request.shared;
     let mut broker = shared.broker();
     let mut position = 0;
+    let bytes =
+        |(_, topic): &(&str, Result<NewTopic<'_>, Refusal>)| topic.as_ref().map_or(0, NewTopic::bytes);
+    if broker
+        .reserve_changes(new.iter().map(bytes).sum(), new.len())
+        .is_err()
+    {
+        return Ok(Outcome::NoMemory);
+    }
     let mut out = request.respond();
     out.i32(0);
     out.array(new.len());
@@ -229,6 +248,9 @@ pub fn create_partitions(mut request: Request<'_>) -> Read<Outcome> {
     let validate_only = body.bool()?;
     let mut broker = request.shared.broker();
     let mut position = 0;
+    if broker.reserve_changes(0, asked.len()).is_err() {
+        return Ok(Outcome::NoMemory);
+    }
     let mut out = request.respond();
     out.i32(0);
     out.array(asked.len());
@@ -298,6 +320,9 @@ pub fn delete(mut request: Request<'_>) -> Read<Outcome> {
     let mut broker = shared.broker();
     let mut woken = Vec::new();
     let mut position = 0;
+    if broker.reserve_changes(0, asked.len()).is_err() {
+        return Ok(Outcome::NoMemory);
+    }
     let mut out = request.respond();
     out.i32(0);
     out.array(asked.len());

@@ -65,8 +65,8 @@ pub enum Change {
     GroupDeleted { group: String },
     /// Producer ids below `next` are taken.
     ProducerIdsTaken { next: i64 },
-    /// Records before `log_start` were deleted on request.
-    RecordsDeleted { partition: u32, log_start: i64 },
+    /// Records before an offset were deleted, on request or by retention: (partition, offset) each.
+    RecordsDeleted { starts: Vec<(u32, i64)> },
     /// Where a partition stands (checkpoints only).
     PartitionAt {
         partition: u32,
@@ -75,6 +75,8 @@ pub enum Change {
     },
     /// The last batch of a producer in a partition (checkpoints only).
     ProducerAt { partition: u32, mark: ProducerMark },
+    /// Internal partition ids below `next` were given out (checkpoints only: those of deleted topics are nowhere else).
+    PartitionIdsTaken { next: u32 },
 }
 
 impl Change {
@@ -132,10 +134,13 @@ impl Change {
                 writer.i8(6);
                 writer.i64(*next);
             }
-            Self::RecordsDeleted { partition, log_start } => {
+            Self::RecordsDeleted { starts } => {
                 writer.i8(7);
-                writer.i32(*partition as i32);
-                writer.i64(*log_start);
+                writer.array(starts.len());
+                for (partition, log_start) in starts {
+                    writer.i32(*partition as i32);
+                    writer.i64(*log_start);
+                }
             }
             Self::PartitionAt {
                 partition,
@@ -155,6 +160,10 @@ impl Change {
                 writer.i32(mark.base_sequence);
                 writer.i64(mark.offset_count);
                 writer.i64(mark.base_offset);
+            }
+            Self::PartitionIdsTaken { next } => {
+                writer.i8(10);
+                writer.i32(*next as i32);
             }
         }
     }
@@ -182,8 +191,9 @@ impl Change {
             },
             6 => Self::ProducerIdsTaken { next: reader.i64()? },
             7 => Self::RecordsDeleted {
-                partition: reader.i32()? as u32,
-                log_start: reader.i64()?,
+                starts: (0..reader.array(12)?)
+                    .map(|_| Ok((reader.i32()? as u32, reader.i64()?)))
+                    .collect::<Read<Vec<_>>>()?,
             },
             8 => Self::PartitionAt {
                 partition: reader.i32()? as u32,
@@ -199,6 +209,9 @@ impl Change {
                     offset_count: reader.i64()?,
                     base_offset: reader.i64()?,
                 },
+            },
+            10 => Self::PartitionIdsTaken {
+                next: reader.i32()? as u32,
             },
             _ => {
                 return Err(Malformed(
@@ -281,8 +294,7 @@ mod tests {
             Change::GroupDeleted { group: "g".into() },
             Change::ProducerIdsTaken { next: 1000 },
             Change::RecordsDeleted {
-                partition: 1,
-                log_start: 5,
+                starts: vec![(1, 5), (7, 1 << 40)],
             },
             Change::PartitionAt {
                 partition: 1,
@@ -290,6 +302,7 @@ mod tests {
                 next_offset: 10,
             },
             Change::ProducerAt { partition: 1, mark },
+            Change::PartitionIdsTaken { next: 70 },
         ];
         let mut writer = Writer::new(false);
         changes.iter().for_each(|change| change.encode(&mut writer));

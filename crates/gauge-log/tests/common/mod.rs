@@ -11,6 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use gauge_log::access::Access;
 use gauge_log::settings::Settings;
 use gauge_log::start::{Running, start};
+use gauge_log::storage::chunk::CHUNK_BYTES;
 use gauge_log::storage::segment::Durability;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
@@ -53,6 +54,7 @@ pub fn settings(directory: &Path, durability: Durability) -> Settings {
         early_ack: false,
         memory_bytes: 96 << 20,
         segment_bytes: 16 << 20,
+        chunk_bytes: CHUNK_BYTES,
         retention_bytes: None,
         retention_age: None,
         limit_mb_s: None,

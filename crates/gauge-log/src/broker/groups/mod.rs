@@ -24,6 +24,10 @@ const GROUPS_MAX: usize = 10_000;
 const MEMBERS_MAX: usize = 1_000;
 /// Bytes of subscriptions and assignments over all groups at most.
 const MEMBER_BYTES_MAX: usize = 32 << 20;
+/// Member ids over all groups that were given out and not used yet, at most.
+const PROMISED_MAX: usize = 50_000;
+/// Characters of a client's name for itself that become part of its member id.
+const CLIENT_ID_CHARS_MAX: usize = 100;
 /// Committed offsets over all groups at most.
 const OFFSETS_MAX: usize = 1 << 20;
 /// The session timeouts that a member may ask for.
@@ -35,6 +39,9 @@ pub struct Groups {
     groups: BTreeMap<String, Group>,
     ids_given: u64,
     id_prefix: String,
+    /// No deadline is before this one, unless `deadline_is_stale`.
+    deadline: Option<Instant>,
+    deadline_is_stale: bool,
 }
 
 impl Groups {
@@ -44,6 +51,8 @@ impl Groups {
             groups: BTreeMap::new(),
             ids_given: 0,
             id_prefix,
+            deadline: None,
+            deadline_is_stale: false,
         }
     }
 
@@ -59,14 +68,19 @@ impl Groups {
 
     /// Handles a join. The answer is among the deliveries, now or later.
     pub fn join(&mut self, join: Join<'_>, waiting: Waiting, now: Instant, out: &mut Vec<Delivery>) {
+        self.deadline_is_stale = true;
         match self.admit(&join, now) {
             Err((error, member_id)) => out.push(Delivery::Join(waiting, Joined::failed(error, &member_id))),
-            Ok(member_id) => self.admitted(join, member_id, waiting, now, out),
+            Ok(admitted) => self.admitted(join, admitted, waiting, now, out),
         }
     }
 
-    /// Decides under which member id a join goes on; the error comes with the id to answer with.
-    fn admit(&mut self, join: &Join<'_>, now: Instant) -> Result<String, (ErrorCode, String)> {
+    /// Decides under which member id a join goes on, and which one a static member had before; the error comes with the id to answer with.
+    fn admit(
+        &mut self,
+        join: &Join<'_>,
+        now: Instant,
+    ) -> Result<(String, Option<String>), (ErrorCode, String)> {
         let refused = |error| Err((error, join.member_id.to_owned()));
         if join.group.is_empty() {
             return refused(ErrorCode::InvalidGroupId);
@@ -84,11 +98,16 @@ impl Groups {
             .map(Member::bytes)
             .sum();
         let is_new_group = !self.groups.contains_key(join.group);
-        if bytes > MEMBER_BYTES_MAX || (is_new_group && self.groups.len() == GROUPS_MAX) {
+        let promised: usize = self.groups.values().map(|group| group.promised.len()).sum();
+        if bytes > MEMBER_BYTES_MAX
+            || promised >= PROMISED_MAX
+            || (is_new_group && self.groups.len() == GROUPS_MAX)
+        {
             return refused(ErrorCode::GroupMaxSizeReached);
         }
         self.ids_given += 1;
-        let fresh_id = format!("{}-{}-{}", join.client_id, self.id_prefix, self.ids_given);
+        let named: String = join.client_id.chars().take(CLIENT_ID_CHARS_MAX).collect();
+        let fresh_id = format!("{named}-{}-{}", self.id_prefix, self.ids_given);
         let group = self
             .groups
             .entry(join.group.to_owned())
@@ -118,10 +137,10 @@ impl Groups {
                 group.promised.insert(fresh_id.clone(), now + session);
                 return Err((ErrorCode::MemberIdRequired, fresh_id));
             }
-            return Ok(fresh_id);
+            return Ok((fresh_id, None));
         }
         if group.members.contains_key(join.member_id) || group.promised.remove(join.member_id).is_some() {
-            return Ok(join.member_id.to_owned());
+            return Ok((join.member_id.to_owned(), None));
         }
         refused(ErrorCode::UnknownMemberId)
     }
@@ -129,7 +148,7 @@ impl Groups {
     fn admitted(
         &mut self,
         join: Join<'_>,
-        id: String,
+        (id, former_id): (String, Option<String>),
         waiting: Waiting,
         now: Instant,
         out: &mut Vec<Delivery>,
@@ -146,11 +165,21 @@ impl Groups {
         let settled = match group.state {
             // A member that lost its answer asks again; nothing has changed for the others.
             State::CompletingRebalance => unchanged,
-            State::Stable => unchanged && !leads,
+            // A static member that comes back changes nothing for the others (KIP-345).
+            State::Stable => unchanged && (!leads || former_id.is_some()),
             State::Empty | State::PreparingRebalance => false,
         };
         if settled {
-            out.push(Delivery::Join(waiting, group.joined(&id)));
+            let mut joined = group.joined(&id);
+            if let (true, Some(former_id)) = (leads, former_id) {
+                // There is nothing to be assigned: it must not think that it leads.
+                joined.leader = former_id;
+                joined.members.clear();
+            }
+            if let Some(member) = group.members.get_mut(&id) {
+                member.expires = now + session;
+            }
+            out.push(Delivery::Join(waiting, joined));
             return;
         }
         group.protocol_type = join.protocol_type.to_owned();
@@ -189,6 +218,7 @@ impl Groups {
         waiting: Waiting,
         out: &mut Vec<Delivery>,
     ) {
+        self.deadline_is_stale = true;
         let Some(group) = self.groups.get_mut(group) else {
             out.push(Delivery::Sync(
                 waiting,
@@ -255,6 +285,7 @@ impl Groups {
         now: Instant,
         out: &mut Vec<Delivery>,
     ) -> ErrorCode {
+        self.deadline_is_stale = true;
         let Some(group) = self.groups.get_mut(group) else {
             return ErrorCode::UnknownMemberId;
         };
@@ -339,13 +370,18 @@ impl Groups {
         self.groups.remove(group);
     }
 
-    /// When `tick` is due next.
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.groups.values().filter_map(Group::next_deadline).min()
+    /// When `tick` is due next, or some time before that. Heartbeats only move deadlines back, so that groups are gone through only after something else, and when the time has come.
+    pub fn next_deadline(&mut self, now: Instant) -> Option<Instant> {
+        if self.deadline_is_stale || self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.deadline = self.groups.values().filter_map(Group::next_deadline).min();
+            self.deadline_is_stale = false;
+        }
+        self.deadline
     }
 
     /// Removes members that are silent for too long and ends rebalances that take too long.
     pub fn tick(&mut self, now: Instant, out: &mut Vec<Delivery>) {
+        self.deadline_is_stale = true;
         for group in self.groups.values_mut() {
             group.promised.retain(|_, expires| *expires > now);
             let silent = |member: &Member| member.join.is_none() && member.expires <= now;
@@ -367,6 +403,7 @@ impl Groups {
 
     /// A connection is gone: a join or sync that waited on it is waited for no longer. The member itself stays until its session expires.
     pub fn connection_closed(&mut self, connection: ConnectionId) {
+        self.deadline_is_stale = true;
         for member in self
             .groups
             .values_mut()
@@ -384,6 +421,83 @@ impl Groups {
             {
                 member.sync = None;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAITING: Waiting = Waiting {
+        connection: ConnectionId { thread: 0, number: 1 },
+        correlation_id: 1,
+        version: 7,
+    };
+
+    fn join<'a>(member_id: &'a str, instance_id: &'a str) -> Join<'a> {
+        Join {
+            group: "g",
+            member_id,
+            instance_id: Some(instance_id),
+            client_id: "c",
+            session_timeout_ms: 10_000,
+            rebalance_timeout_ms: 10_000,
+            protocol_type: "consumer",
+            protocols: vec![("range".to_owned(), vec![1])],
+            id_required: true,
+        }
+    }
+
+    fn joined(deliveries: &[Delivery]) -> Vec<Joined> {
+        let of = |delivery: &Delivery| match delivery {
+            Delivery::Join(_, joined) => Some(joined.clone()),
+            Delivery::Sync(..) => None,
+        };
+        deliveries.iter().filter_map(of).collect()
+    }
+
+    #[test]
+    fn a_static_member_that_comes_back_gets_its_assignment_without_a_rebalance() {
+        for returning in ["one", "two"] {
+            let mut groups = Groups::new("p".to_owned());
+            let now = Instant::now();
+            let mut out = Vec::new();
+            groups.join(join("", "one"), WAITING, now, &mut out);
+            groups.join(join("", "two"), WAITING, now, &mut out);
+            let first = joined(&out)[0].member_id.clone();
+            groups.join(join(&first, "one"), WAITING, now, &mut out);
+            let generation = groups.get("g").unwrap().generation;
+            let group = groups.get("g").unwrap();
+            let leader = group.leader.clone().unwrap();
+            let assignments: Vec<(String, Vec<u8>)> = group
+                .members
+                .iter()
+                .map(|(id, member)| (id.clone(), member.instance_id.clone().unwrap().into_bytes()))
+                .collect();
+            groups.sync("g", &leader, None, generation, assignments, WAITING, &mut out);
+            assert_eq!(groups.get("g").unwrap().state, State::Stable);
+
+            out.clear();
+            groups.join(join("", returning), WAITING, now, &mut out);
+            let back = joined(&out).remove(0);
+            assert_eq!((back.error, back.generation), (ErrorCode::None, generation));
+            assert_ne!(back.leader, back.member_id);
+            out.clear();
+            let id = back.member_id;
+            groups.sync(
+                "g",
+                &id,
+                Some(returning),
+                generation,
+                Vec::new(),
+                WAITING,
+                &mut out,
+            );
+            let Delivery::Sync(_, synced) = &out[0] else {
+                panic!("a sync is answered by a sync");
+            };
+            assert_eq!(synced.assignment, returning.as_bytes());
         }
     }
 }

@@ -128,7 +128,7 @@ impl<'a> Server<'a> {
             .first_key_value()
             .map(|((deadline, _), ())| *deadline);
         if self.index == 0 {
-            let groups = self.shared.broker().groups.next_deadline();
+            let groups = self.shared.broker().groups.next_deadline(Instant::now());
             next = next.into_iter().chain(groups).min();
         }
         if !self.waiting_for_memory.is_empty() {
