@@ -105,6 +105,7 @@ pub fn recover(
     let mut recovery = Recovery {
         events,
         state_position: state.position,
+        state_end: state.last_end,
         topics: Topics::default(),
         groups,
         producer_ids_taken: 0,
@@ -273,6 +274,8 @@ fn cut_behind(
 struct Recovery<'a> {
     events: &'a Events,
     state_position: u64,
+    /// Where the last entry ends that the state was made of; padding may follow up to `state_position`.
+    state_end: u64,
     topics: Topics,
     groups: Groups,
     producer_ids_taken: i64,

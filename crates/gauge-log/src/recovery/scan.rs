@@ -143,7 +143,7 @@ impl Recovery<'_> {
                 let claimed = header.previous_end().max(base);
                 let is_hole = claimed > end;
                 if is_hole && !mutants::is(Mutant::ZeroesArePadding) {
-                    let is_damage = end < self.state_position
+                    let is_damage = end < self.state_end
                         || mutants::is(Mutant::TornTailIsDamage)
                         || (header.proves() > end && !mutants::is(Mutant::DamageIsATornTail))
                         || self.is_proved(segments, index, header.position, end)?;

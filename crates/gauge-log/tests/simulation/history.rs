@@ -120,6 +120,28 @@ fn events() -> Events {
     Events::open(path.as_deref().map(std::path::Path::new)).unwrap()
 }
 
+/// Settings of a log whose chunks are small.
+pub fn settings(durability: Durability) -> Settings {
+    Settings {
+        listen: ([127, 0, 0, 1], 0).into(),
+        access: Access::default(),
+        advertise: None,
+        data: "data".into(),
+        durability,
+        early_ack: false,
+        memory_bytes: (CHUNK_BYTES * 16 / 6 * 10) as u64,
+        segment_bytes: 64 << 10,
+        chunk_bytes: CHUNK_BYTES,
+        retention_bytes: None,
+        retention_age: None,
+        limit_mb_s: None,
+        threads: 1,
+        auto_create_partitions: 0,
+        metrics: None,
+        events: None,
+    }
+}
+
 /// Runs the history with that number; what happened in it, or what was wrong.
 pub fn run(seed: u64, durability: Durability) -> Result<Marks, String> {
     let mut history = History::new(seed, durability);
@@ -137,22 +159,9 @@ impl History {
         let metadata = [Metadata::Strict, Metadata::Ordered, Metadata::Ext4][rng.usize(..3)];
         let segment_bytes = [64 << 10, 96 << 10, 160 << 10][rng.usize(..3)];
         let settings = Settings {
-            listen: ([127, 0, 0, 1], 0).into(),
-            access: Access::default(),
-            advertise: None,
-            data: "data".into(),
-            durability,
-            early_ack: false,
-            memory_bytes: (CHUNK_BYTES * 16 / 6 * 10) as u64,
             segment_bytes,
-            chunk_bytes: CHUNK_BYTES,
             retention_bytes: rng.bool().then(|| segment_bytes * rng.u64(1..4)),
-            retention_age: None,
-            limit_mb_s: None,
-            threads: 1,
-            auto_create_partitions: 0,
-            metrics: None,
-            events: None,
+            ..settings(durability)
         };
         Self {
             durability,

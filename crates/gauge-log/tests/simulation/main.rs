@@ -21,6 +21,7 @@ mod client;
 mod disk;
 mod history;
 mod model;
+mod regressions;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
