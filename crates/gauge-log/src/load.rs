@@ -11,10 +11,12 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::batch;
+use crate::recovery::report_damage;
 use crate::shared::{Shared, lock};
 use crate::storage::buffer::{AlignedBuffer, BLOCK_BYTES};
 use crate::storage::chunk::{BatchPlace, Chunk, Directory};
 use crate::storage::entry::{self, Kind, Step};
+use crate::storage::journal::ChunkExtent;
 
 /// How long to wait for memory before trying again.
 const MEMORY_WAIT: Duration = Duration::from_millis(2);
@@ -81,7 +83,7 @@ pub fn load(shared: &Shared, start: u64) -> Result<(), String> {
         }
     };
     shared.metrics.loaded_bytes.add(count as u64);
-    let directory = index(shared, &mut buffer, start, count);
+    let directory = index(shared, &mut buffer, extent, count);
     let chunk = Chunk::new(start, buffer, true);
     chunk.directory.set(directory).expect("a new chunk has none");
     chunk.clean.store(true, Ordering::Release);
@@ -90,15 +92,11 @@ pub fn load(shared: &Shared, start: u64) -> Result<(), String> {
 }
 
 /// Checks every entry of a chunk and lists the batches that are whole; the others are left out and so never served.
-fn index(shared: &Shared, buffer: &mut AlignedBuffer, start: u64, count: usize) -> Directory {
+fn index(shared: &Shared, buffer: &mut AlignedBuffer, extent: ChunkExtent, count: usize) -> Directory {
     let mut places = Vec::new();
     let mut end = 0;
-    let damaged = |from: usize, to: usize| {
-        shared.metrics.damaged.add(1);
-        let (from, to) = (start + from as u64, start + to as u64);
-        shared.events.write("damage", json!({"from": from, "to": to}));
-    };
-    entry::walk(&buffer.all_mut()[..count], start, |step| {
+    let mut damaged = Vec::new();
+    entry::walk(&buffer.all_mut()[..count], extent.start, |step| {
         if let Step::Entry(at, _, payload) = &step {
             end = at + entry::footprint(payload.len());
         }
@@ -114,14 +112,26 @@ fn index(shared: &Shared, buffer: &mut AlignedBuffer, start: u64, count: usize) 
                 });
             }
             Step::Entry(..) => {}
-            Step::Damage(from, to) => damaged(from, to),
+            Step::Damage(from, to) => damaged.push((from, to)),
         }
         ControlFlow::Continue(())
     });
-    // What pads a chunk is less than a block of zeroes.
-    let rest = &buffer.all_mut()[end..count.max(end)];
-    if rest.len() >= BLOCK_BYTES || !entry::is_zero(rest) {
-        damaged(end, count);
+    // Behind the last entry nothing says where it ended but this.
+    let last_end = (extent.last_end - extent.start) as usize;
+    if end < last_end {
+        damaged.push((end, last_end));
+    }
+    for (from, to) in damaged {
+        report(shared, extent.start + from as u64, extent.start + to as u64);
     }
     Directory::new(places)
+}
+
+/// Says that bytes `from` to `to` of the journal are damaged; once, however often they are read.
+fn report(shared: &Shared, from: u64, to: u64) {
+    if lock(&shared.loads).damaged.insert((from, to)) {
+        shared.metrics.damaged.add(1);
+        let segments = shared.broker().journal.segments.clone();
+        report_damage(&shared.events, &segments, from, to);
+    }
 }

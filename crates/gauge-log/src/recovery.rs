@@ -321,13 +321,7 @@ impl Recovery<'_> {
                 return false;
             }
         };
-        for (start, end, timestamp_ms_max) in index.chunks {
-            self.chunks.push_back(ChunkExtent {
-                start,
-                end,
-                timestamp_ms_max,
-            });
-        }
+        self.chunks.extend(index.chunks);
         let marks_max = self.topics.chunk_marks_max();
         for (partition, thinned, marks) in index.marks {
             // Partitions that are not in the state were deleted; their ids are nobody else's.
@@ -369,11 +363,15 @@ impl Recovery<'_> {
 
     fn report_damage(&mut self, segments: &VecDeque<Arc<Segment>>, from: u64, to: u64) {
         self.damaged.push((from, to));
-        let place = place(segments, from, to);
-        eprintln!("gauge log: {place}; the batches there are lost and will not be served");
-        self.events
-            .write("damage", json!({"place": place, "from": from, "to": to}));
+        report_damage(self.events, segments, from, to);
     }
+}
+
+/// Says that bytes `from` to `to` of the journal are damaged.
+pub fn report_damage(events: &Events, segments: &VecDeque<Arc<Segment>>, from: u64, to: u64) {
+    let place = place(segments, from, to);
+    eprintln!("gauge log: {place}; the batches there are lost and will not be served");
+    events.write("damage", json!({"place": place, "from": from, "to": to}));
 }
 
 /// Where a damaged range is, for people.
@@ -399,11 +397,14 @@ fn place(segments: &VecDeque<Arc<Segment>>, from: u64, to: u64) -> String {
 /// Whether the chunks of an index lie side by side from `base` to the next segment.
 fn index_covers(index: &Index, base: u64, next_base: u64) -> bool {
     let mut at = base;
-    for &(start, end, _) in &index.chunks {
-        if start != at || end <= start {
+    for chunk in &index.chunks {
+        if chunk.start != at
+            || chunk.end <= chunk.start
+            || !(chunk.start..=chunk.end).contains(&chunk.last_end)
+        {
             return false;
         }
-        at = end;
+        at = chunk.end;
     }
     at == next_base
 }

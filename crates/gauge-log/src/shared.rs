@@ -1,6 +1,6 @@
 //! What all threads share: the broker behind its lock, the chunks in memory, and the ways to wake each other.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -89,6 +89,8 @@ pub struct Loads {
     pub waiting: HashMap<u64, Vec<ConnectionId>>,
     /// Chunks that could not be read, with the reason.
     pub failed: HashMap<u64, String>,
+    /// Damaged ranges of the journal that were reported.
+    pub damaged: HashSet<(u64, u64)>,
 }
 
 /// What all threads share.

@@ -1,6 +1,5 @@
 //! Starting and stopping a log.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -237,7 +236,7 @@ pub fn assemble(
         committed: AtomicU64::new(recovered.tail.start),
         mailboxes,
         loads: Mutex::new(Loads {
-            waiting: HashMap::new(),
+            damaged: recovered.damaged.into_iter().collect(),
             ..Default::default()
         }),
         loads_changed: Condvar::new(),

@@ -138,10 +138,10 @@ pub fn decode_state(bytes: &[u8]) -> Read<State> {
 pub type PartitionMarks = (u32, bool, Vec<(i64, u64)>);
 
 /// What an index says about one segment.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Index {
-    /// (start, end, largest timestamp) of its chunks.
-    pub chunks: Vec<(u64, u64, i64)>,
+    /// Its chunks.
+    pub chunks: Vec<ChunkExtent>,
     /// For each partition: whether marks are missing, and (first offset in a chunk, that chunk's start).
     pub marks: Vec<PartitionMarks>,
 }
@@ -154,6 +154,7 @@ pub fn encode_index(broker: &Broker, from: u64, to: u64) -> Vec<u8> {
     for chunk in chunks {
         out.i64(chunk.start as i64);
         out.i64(chunk.end as i64);
+        out.i64(chunk.last_end as i64);
         out.i64(chunk.timestamp_ms_max);
     }
     for (id, partition) in broker.topics.partitions() {
@@ -186,10 +187,13 @@ fn range(chunks: &VecDeque<ChunkExtent>, from: u64, to: u64) -> impl Iterator<It
 pub fn decode_index(bytes: &[u8]) -> Read<Index> {
     let mut reader = Reader::new(bytes, false);
     let mut index = Index::default();
-    for _ in 0..reader.array(24)? {
-        index
-            .chunks
-            .push((reader.i64()? as u64, reader.i64()? as u64, reader.i64()?));
+    for _ in 0..reader.array(32)? {
+        index.chunks.push(ChunkExtent {
+            start: reader.i64()? as u64,
+            end: reader.i64()? as u64,
+            last_end: reader.i64()? as u64,
+            timestamp_ms_max: reader.i64()?,
+        });
     }
     while reader.remaining() > 0 {
         let partition = reader.i32()? as u32;

@@ -165,6 +165,7 @@ impl Recovery<'_> {
                 from = end;
                 if let Some(chunk) = self.chunks.back_mut() {
                     chunk.end = end.next_multiple_of(BLOCK_BYTES as u64);
+                    chunk.last_end = end;
                 }
             }
             self.scanned_bytes += window.read_bytes;
@@ -222,10 +223,12 @@ impl Recovery<'_> {
         if let Some(last) = self.chunks.back_mut() {
             // Chunks lie side by side, what is damaged between them included.
             last.end = last.end.max(block.min(last.start + self.chunk_bytes as u64));
+            last.last_end = last.last_end.max(header.previous_end().min(last.end));
         }
         self.chunks.push_back(ChunkExtent {
             start: block,
             end: block,
+            last_end: block,
             timestamp_ms_max: i64::MIN,
         });
     }

@@ -27,6 +27,8 @@ pub struct ChunkExtent {
     pub start: u64,
     /// Journal position behind its last byte.
     pub end: u64,
+    /// Where its last entry ends; what follows up to `end` is padding.
+    pub last_end: u64,
     /// Largest record timestamp in it, ms; `i64::MIN` for a chunk without batches.
     pub timestamp_ms_max: i64,
 }
@@ -299,6 +301,7 @@ impl Journal {
         self.chunks.push_back(ChunkExtent {
             start: self.active.start,
             end,
+            last_end: self.last_end,
             timestamp_ms_max: std::mem::replace(&mut self.timestamp_ms_max, i64::MIN),
         });
         self.sealed.push(PendingWrite {
