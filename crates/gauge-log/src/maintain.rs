@@ -211,12 +211,17 @@ impl Deletion {
     pub fn begin(shared: &Shared) -> io::Result<Option<Self>> {
         let states = shared.disk.list()?;
         let states: Vec<u64> = states.iter().filter_map(|name| base_of(name, "state")).collect();
+        // Nobody else removes segments, so that it is still the oldest one below; and nobody waits for the file system.
+        let Some(oldest) = shared.broker().journal.segments.front().cloned() else {
+            return Ok(None);
+        };
+        let is_too_old = is_too_old(shared, &oldest);
         let mut broker = shared.broker();
         let journal = &broker.journal;
         let Some(next_base) = journal.segments.get(1).map(|segment| segment.base) else {
             return Ok(None);
         };
-        let segment = Arc::clone(&journal.segments[0]);
+        let segment = oldest;
         // A state behind the segment must be on disk before the segment may go.
         let state_is_written =
             states.iter().any(|&base| base >= next_base) || mutants::is(Mutant::SegmentDeletedWithoutState);
@@ -230,7 +235,7 @@ impl Deletion {
             let mut alive = broker.topics.partitions().filter_map(first_alive);
             alive.all(|start| start >= next_base)
         };
-        if !state_is_written || !(too_large || is_too_old(shared, &segment) || is_dead()) {
+        if !state_is_written || !(too_large || is_too_old || is_dead()) {
             return Ok(None);
         }
         let starts = broker.topics.partitions().filter_map(|(id, partition)| {

@@ -60,6 +60,11 @@ impl Settings {
         (self.memory_bytes / 8) as usize
     }
 
+    /// Bytes of fetches that wait for data over all connections at most, small ones not counted.
+    pub fn parked_bytes_max(&self) -> usize {
+        (self.memory_bytes / 8) as usize
+    }
+
     /// Bytes of unread responses over all connections at most.
     pub fn output_bytes_max(&self) -> usize {
         (self.memory_bytes / 8) as usize

@@ -144,6 +144,8 @@ pub struct Shared {
     pub input_bytes: AtomicUsize,
     /// The connection that may take input memory beyond the limit; 0: none.
     pub input_turn: AtomicU64,
+    /// Bytes of fetches that wait for data, over all connections.
+    pub parked_bytes: AtomicUsize,
     /// Bytes of responses that clients have not read, over all connections (batches not counted: they are not copied).
     pub output_bytes: AtomicUsize,
     /// Counters.

@@ -254,6 +254,7 @@ pub fn assemble(
         stopping: AtomicBool::new(false),
         input_bytes: AtomicUsize::new(0),
         input_turn: AtomicU64::new(0),
+        parked_bytes: AtomicUsize::new(0),
         output_bytes: AtomicUsize::new(0),
         metrics,
         events,

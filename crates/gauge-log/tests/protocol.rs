@@ -199,14 +199,16 @@ fn batches_are_stored_and_fetched_in_every_version() {
         };
         let topic = ListOffsetsTopic::default()
             .with_name(topic_name("t"))
-            .with_partitions(vec![ask(-1), ask(-2)]);
+            .with_partitions([-1, -2, 0, NOW_MS, NOW_MS + 1, -3].map(ask).to_vec());
         let response = client.call(&ListOffsetsRequest::default().with_topics(vec![topic]), version);
-        let offsets: Vec<i64> = response.topics[0]
-            .partitions
-            .iter()
-            .map(|partition| partition.offset)
+        let partitions = response.topics[0].partitions.iter();
+        let answers: Vec<_> = partitions
+            .map(|partition| (partition.error_code, partition.timestamp, partition.offset))
             .collect();
-        assert_eq!(offsets, [expected.len() as i64, 0]);
+        let last = expected.len() as i64;
+        // Behind the newest record there is none, and the one with the largest timestamp is not known.
+        let times = [(0, 0, 0), (0, NOW_MS, 0), (0, -1, -1), (42, -1, -1)];
+        assert_eq!(answers, [&[(0, -1, last), (0, -1, 0)][..], &times].concat());
     }
     for version in versions::<OffsetForLeaderEpochRequest>() {
         let partition =

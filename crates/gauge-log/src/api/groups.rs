@@ -15,6 +15,8 @@ use crate::wire::Read;
 
 /// Bytes that a client may attach to a committed offset (Kafka's default).
 pub const METADATA_BYTES_MAX: usize = 4096;
+/// The same over all committed offsets.
+const METADATA_BYTES_MAX_IN_ALL: usize = 32 << 20;
 const JOIN: i16 = 11;
 const SYNC: i16 = 14;
 
@@ -370,6 +372,7 @@ pub fn offset_commit(mut request: Request<'_>) -> Read<Outcome> {
         .may_commit(group, member_id, instance_id, generation, Instant::now());
     let mut offsets = Vec::new();
     let mut bytes = group.len() + 64;
+    let mut attached = broker.groups.metadata_bytes();
     let mut out = request.respond();
     if version >= 3 {
         out.i32(0);
@@ -384,13 +387,19 @@ pub fn offset_commit(mut request: Request<'_>) -> Read<Outcome> {
             let error = match allowed {
                 Err(error) => error,
                 Ok(()) if !known => ErrorCode::UnknownTopicOrPartition,
-                Ok(()) if metadata.len() > METADATA_BYTES_MAX || bytes + size > PAYLOAD_BYTES_MAX => {
-                    ErrorCode::MessageTooLarge
+                Ok(())
+                    if metadata.len() > METADATA_BYTES_MAX
+                        || (!metadata.is_empty()
+                            && attached + metadata.len() > METADATA_BYTES_MAX_IN_ALL) =>
+                {
+                    ErrorCode::OffsetMetadataTooLarge
                 }
+                Ok(()) if bytes + size > PAYLOAD_BYTES_MAX => ErrorCode::MessageTooLarge,
                 Ok(()) => ErrorCode::None,
             };
             if error == ErrorCode::None {
                 bytes += size;
+                attached += metadata.len();
                 let (topic, metadata) = ((*name).to_owned(), metadata.to_owned());
                 offsets.push(CommittedOffset {
                     topic,
@@ -605,7 +614,7 @@ pub fn delete(mut request: Request<'_>) -> Read<Outcome> {
     let mut broker = request.shared.broker();
     let mut position = 0;
     let bytes = names.iter().map(|name: &&str| name.len()).sum();
-    if broker.reserve_changes(bytes, names.len()).is_err() {
+    if broker.reserve_changes(bytes, names.len())?.is_err() {
         return Ok(Outcome::NoMemory);
     }
     let mut out = request.respond();
@@ -614,12 +623,8 @@ pub fn delete(mut request: Request<'_>) -> Read<Outcome> {
     for name in names {
         let error = broker.groups.may_delete(name);
         if error == ErrorCode::None {
-            match broker.change(Change::GroupDeleted {
-                group: name.to_owned(),
-            }) {
-                Ok((end, _)) => position = end,
-                Err(_full) => return Ok(Outcome::NoMemory),
-            }
+            let group = name.to_owned();
+            position = broker.change_reserved(Change::GroupDeleted { group }).0;
         }
         out.string(name);
         out.i16(error as i16);

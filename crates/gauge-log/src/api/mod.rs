@@ -70,11 +70,12 @@ const fn api(key: i16, min: i16, max: i16, flexible: i16) -> Api {
     }
 }
 
-/// Everything that is understood once a client may ask. Topic ids in Produce (13) and Fetch (13) are left out: names say the same, and every client falls back.
+/// Everything that is understood once a client may ask. Topic ids in Produce (13) and Fetch (13) are left out: names say the same, and every client falls back. The record with the
+/// largest timestamp (ListOffsets 7) is not known without decoding records.
 pub const APIS: [Api; 24] = [
     api(0, 3, 12, 9),  // Produce
     api(1, 4, 12, 12), // Fetch
-    api(2, 1, 7, 6),   // ListOffsets
+    api(2, 1, 6, 6),   // ListOffsets
     api(3, 0, 12, 9),  // Metadata
     api(8, 2, 8, 8),   // OffsetCommit
     api(9, 1, 8, 6),   // OffsetFetch

@@ -14,7 +14,7 @@ use change::Change;
 use groups::Groups;
 use producers::Verdict;
 use sessions::Sessions;
-use topics::{ConnectionId, PARTITIONS_MAX, Topics};
+use topics::{ConnectionId, Topics};
 
 use crate::api::error::ErrorCode;
 use crate::batch::Header;
@@ -22,6 +22,7 @@ use crate::mutants::{self, Mutant};
 use crate::storage::cache::ChunkCache;
 use crate::storage::chunk::BatchPlace;
 use crate::storage::journal::{Full, Journal, Pending};
+use crate::wire::{Malformed, Read};
 
 /// Batches of one response at most, which bounds what a connection that does not read can hold.
 pub const EXTENTS_MAX: usize = 4096;
@@ -84,6 +85,8 @@ pub struct Broker {
 const AHEAD_CHUNKS: usize = 3;
 /// Bytes of a change at most, names and settings not counted.
 const CHANGE_BYTES: usize = 64;
+/// Bytes of all changes of one request at most: what the smallest memory has room for.
+const CHANGES_BYTES_MAX: usize = 10 << 20;
 /// Producer ids taken with one journal entry.
 const PRODUCER_IDS_AT_ONCE: i64 = 1000;
 
@@ -138,24 +141,40 @@ impl Broker {
         Ok(base_offset)
     }
 
-    /// Makes sure that `count` changes of `bytes` in all cannot fail for want of memory: a request is handled as a whole, or later.
-    pub fn reserve_changes(&mut self, bytes: usize, count: usize) -> Result<(), Full> {
-        // There are no more things than that to be changed.
-        let count = count.min(PARTITIONS_MAX);
-        self.journal.reserve(bytes + count * CHANGE_BYTES, count)
+    /// Makes room for `count` changes with names and settings of `bytes` in all, which are then made with `change_reserved`: a request is handled as a whole, or later (`Full`).
+    /// One that takes more than there will ever be is malformed.
+    pub fn reserve_changes(&mut self, bytes: usize, count: usize) -> Read<Result<(), Full>> {
+        let bytes = bytes + count * CHANGE_BYTES;
+        if bytes > CHANGES_BYTES_MAX {
+            return Err(Malformed("it asks for too many changes at once"));
+        }
+        Ok(match count {
+            0 => Ok(()),
+            _ => self.journal.reserve(bytes, count),
+        })
     }
 
     /// Applies a change and writes it to the journal; returns the position that must be durable before it is acknowledged, and connections to wake.
     pub fn change(&mut self, change: Change) -> Result<(u64, Vec<ConnectionId>), Full> {
         let bytes = change.to_bytes();
         self.journal.reserve(bytes.len(), 1)?;
-        let position = self.journal.append_change(&bytes);
+        Ok(self.append_change(change, &bytes))
+    }
+
+    /// As `change`, for one of those that `reserve_changes` was called for.
+    pub fn change_reserved(&mut self, change: Change) -> (u64, Vec<ConnectionId>) {
+        let bytes = change.to_bytes();
+        self.append_change(change, &bytes)
+    }
+
+    fn append_change(&mut self, change: Change, bytes: &[u8]) -> (u64, Vec<ConnectionId>) {
+        let position = self.journal.append_change(bytes);
         if let Change::RecordsDeleted { starts } = &change {
             for &(partition, log_start) in starts {
                 self.journal.publish_start(partition, log_start);
             }
         }
-        Ok((position, self.apply(change)))
+        (position, self.apply(change))
     }
 
     /// Notes that a commit was written: shows readers what it holds. Returns connections to wake.

@@ -426,10 +426,10 @@ impl Journal {
 
     /// The largest record timestamp so far in the chunk that begins at `start`, ms.
     pub fn newest_timestamp_of(&self, start: u64) -> i64 {
-        if start == self.active.start {
-            return self.timestamp_ms_max;
+        match start == self.active.start {
+            true => self.timestamp_ms_max,
+            false => self.timestamp_of(start),
         }
-        self.timestamp_of(start)
     }
 
     /// The start of the chunk behind the one that begins at `start`.

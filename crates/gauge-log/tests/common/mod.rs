@@ -226,6 +226,9 @@ pub fn fetch_request(topic: &str, partition: i32, offset: i64, wait_ms: i32) -> 
         .with_topics(vec![topic])
 }
 
+/// The time of all records, ms.
+pub const NOW_MS: i64 = 1_700_000_000_000;
+
 /// A batch with one record per value, from an idempotent producer if one is given as (id, first sequence number).
 pub fn batch(values: &[Bytes], producer: Option<(i64, i32)>) -> Bytes {
     let records: Vec<Record> = values
@@ -241,7 +244,7 @@ pub fn batch(values: &[Bytes], producer: Option<(i64, i32)>) -> Bytes {
             offset: index as i64,
             // The encoder puts records into one batch only while their sequence numbers follow.
             sequence: producer.map_or(-1, |(_, first)| first) + index as i32,
-            timestamp: 1_700_000_000_000,
+            timestamp: NOW_MS,
             key: None,
             value: Some(value.clone()),
             headers: Default::default(),

@@ -128,6 +128,16 @@ pub fn create(
     })
 }
 
+/// Asks for topics, which are made if they are not there.
+pub fn metadata(shared: &Shared, topics: &[String]) -> Result<Answer, Full> {
+    let body = |out: &mut Writer| {
+        out.array(topics.len());
+        topics.iter().for_each(|topic| out.string(topic));
+        out.bool(true);
+    };
+    call(shared, (3, 4), body, |_| Ok((0, 0)))
+}
+
 pub fn add_partitions(shared: &Shared, topic: &str, total: i32) -> Result<Answer, Full> {
     let body = |out: &mut Writer| {
         out.array(1);

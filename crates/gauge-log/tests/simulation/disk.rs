@@ -31,6 +31,8 @@ struct Plan {
     is_dead: bool,
     /// An operation has failed as planned.
     has_failed: bool,
+    /// There is no room: nothing is written, and no file made.
+    is_full: bool,
 }
 
 /// How an operation goes.
@@ -84,6 +86,18 @@ impl Simulated {
         let now = plan.operations;
         plan.dies_at = dies_after.map(|after| now + after);
         plan.fails_at = fails_after.map(|(after, error)| (now + after, error));
+    }
+
+    /// There is no room from now on.
+    pub fn fill(&self) {
+        self.plan.lock().unwrap().is_full = true;
+    }
+
+    fn room(&self) -> Result<(), i32> {
+        match self.plan.lock().unwrap().is_full {
+            true => Err(libc::ENOSPC),
+            false => Ok(()),
+        }
     }
 
     /// The process is dead from now on.
@@ -163,6 +177,7 @@ impl Simulated {
     fn make_file(&self, name: &str) -> Result<u64, i32> {
         match self.find(name) {
             Err(libc::ENOENT) => {
+                self.room()?;
                 let make = Make {
                     kind: Kind::File,
                     mode: 0o600,
@@ -248,6 +263,7 @@ impl Disk for Simulated {
             ..Change::default()
         };
         self.whole(|| self.disk.change(number, size).map(drop))?;
+        self.room().map_err(errno)?;
         let write = |bytes: &[u8]| self.with_handle(number, |handle| self.disk.write(handle, 0, bytes));
         match self.fate() {
             Fate::Works => write(content).map_err(errno)?,
@@ -310,6 +326,7 @@ impl SimulatedFile {
 impl DiskFile for SimulatedFile {
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         self.check(bytes.as_ptr(), bytes.len(), at)?;
+        self.simulated.room().map_err(errno)?;
         let disk = &self.simulated.disk;
         match self.simulated.fate() {
             Fate::Works => disk.write(self.handle, at, bytes).map_err(errno)?,
@@ -347,6 +364,7 @@ impl DiskFile for SimulatedFile {
     }
 
     fn allocate(&self, bytes: u64) -> io::Result<()> {
+        self.simulated.room().map_err(errno)?;
         self.simulated
             .whole(|| self.simulated.disk.allocate(self.handle, 0, 0, bytes))
     }

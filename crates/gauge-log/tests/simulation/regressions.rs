@@ -8,6 +8,7 @@ use gauge_log::commit::Commit;
 use gauge_log::events::Events;
 use gauge_log::maintain::Checkpoint;
 use gauge_log::prepare::Preparation;
+use gauge_log::settings::Settings;
 use gauge_log::shared::Shared;
 use gauge_log::start::assemble;
 use gauge_log::storage::disk::Disk;
@@ -22,7 +23,10 @@ use crate::model;
 
 fn begin(disk: &Simulated) -> Result<Shared, String> {
     disk.begin(None, None);
-    let settings = history::settings(Durability::Fsync);
+    begin_with(disk, history::settings(Durability::Fsync))
+}
+
+fn begin_with(disk: &Simulated, settings: Settings) -> Result<Shared, String> {
     let listen = settings.listen;
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     assemble(
@@ -120,6 +124,58 @@ fn the_lost_end_of_a_chunk_that_recovery_does_not_read_is_said_when_it_is_read()
         let buffers: Vec<_> = std::iter::from_fn(|| shared.cache.take_buffer(false)).collect();
         for buffer in buffers {
             shared.cache.give_back(buffer);
+        }
+    }
+}
+
+/// A request that finds no memory is handled again later, as a whole: nothing of it may be there before.
+#[test]
+fn a_request_that_makes_topics_and_finds_no_memory_has_made_none() {
+    let disk = Simulated::new(Metadata::Strict);
+    disk.begin(None, None);
+    let settings = Settings {
+        auto_create_partitions: 1,
+        ..history::settings(Durability::Fsync)
+    };
+    let shared = begin_with(&disk, settings).unwrap();
+    let names: Vec<String> = (0..400).map(|number| format!("{number:0200}")).collect();
+    client::create(&shared, "a", 1, None).unwrap();
+    commit(&shared);
+    // All of the memory but the last chunks waits to be written.
+    while shared.broker().journal.pending_bytes() < 400_000 {
+        produce(&shared, 5000);
+    }
+    assert!(client::metadata(&shared, &names).is_err());
+    assert_eq!(shared.broker().topics.len(), 1);
+    commit(&shared);
+    let answer = client::metadata(&shared, &names).unwrap();
+    assert_eq!(shared.broker().topics.len(), 401);
+    assert_eq!(answer.position, shared.broker().journal.end());
+}
+
+/// A full disk refuses what is new, and everything that is there is served.
+#[test]
+fn a_full_disk_hinders_neither_a_start_nor_readers() {
+    for durability in [Durability::Fsync, Durability::Async] {
+        let disk = Simulated::new(Metadata::Strict);
+        let settings = history::settings(durability);
+        let shared = begin_with(&disk, settings.clone()).unwrap();
+        client::create(&shared, "a", 1, None).unwrap();
+        produce(&shared, 5000);
+        commit(&shared);
+        drop(shared);
+        for _again in 0..2 {
+            disk.begin(None, None);
+            disk.fill();
+            let shared = begin_with(&disk, settings.clone()).unwrap();
+            assert_eq!(model::look(&shared).unwrap().topics["a"].1[0].batches.len(), 1);
+            produce(&shared, 5000);
+            let commit = Commit::begin(&shared).unwrap().unwrap();
+            assert!(commit.finish(&shared, None).is_err());
+            assert!(
+                Commit::begin(&shared).is_err(),
+                "nothing is acknowledged behind it"
+            );
         }
     }
 }

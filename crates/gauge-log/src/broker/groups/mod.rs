@@ -37,6 +37,7 @@ const SESSION_MS: std::ops::RangeInclusive<i32> = 100..=1_800_000;
 #[derive(Debug, Default)]
 pub struct Groups {
     groups: BTreeMap<String, Group>,
+    metadata_bytes: usize,
     ids_given: u64,
     id_prefix: String,
     /// No deadline is before this one, unless `deadline_is_stale`.
@@ -49,6 +50,7 @@ impl Groups {
     pub fn new(id_prefix: String) -> Self {
         Self {
             groups: BTreeMap::new(),
+            metadata_bytes: 0,
             ids_given: 0,
             id_prefix,
             deadline: None,
@@ -91,12 +93,7 @@ impl Groups {
         if join.protocols.is_empty() || join.protocol_type.is_empty() {
             return refused(ErrorCode::InconsistentGroupProtocol);
         }
-        let bytes: usize = self
-            .groups
-            .values()
-            .flat_map(|group| group.members.values())
-            .map(Member::bytes)
-            .sum();
+        let bytes = self.member_bytes();
         let is_new_group = !self.groups.contains_key(join.group);
         let promised: usize = self.groups.values().map(|group| group.promised.len()).sum();
         if bytes > MEMBER_BYTES_MAX
@@ -206,6 +203,12 @@ impl Groups {
         }
     }
 
+    /// Bytes of subscriptions and assignments over all groups.
+    fn member_bytes(&self) -> usize {
+        let members = self.groups.values().flat_map(|group| group.members.values());
+        members.map(Member::bytes).sum()
+    }
+
     /// Handles a sync. The answer is among the deliveries, now or later.
     #[expect(clippy::too_many_arguments, reason = "the fields of one request")]
     pub fn sync(
@@ -219,6 +222,14 @@ impl Groups {
         out: &mut Vec<Delivery>,
     ) {
         self.deadline_is_stale = true;
+        let assigned: usize = assignments.iter().map(|(_, assignment)| assignment.len()).sum();
+        if assigned > 0 && self.member_bytes() + assigned > MEMBER_BYTES_MAX {
+            out.push(Delivery::Sync(
+                waiting,
+                Synced::failed(ErrorCode::GroupMaxSizeReached),
+            ));
+            return;
+        }
         let Some(group) = self.groups.get_mut(group) else {
             out.push(Delivery::Sync(
                 waiting,
@@ -342,17 +353,28 @@ impl Groups {
     pub fn store_offsets(&mut self, group: &str, offsets: Vec<CommittedOffset>) {
         let group = self.groups.entry(group.to_owned()).or_insert_with(Group::new);
         for committed in offsets {
-            group.offsets.insert(
+            self.metadata_bytes += committed.metadata.len();
+            let before = group.offsets.insert(
                 (committed.topic, committed.partition),
                 (committed.offset, committed.metadata),
             );
+            self.metadata_bytes -= before.map_or(0, |(_, metadata)| metadata.len());
         }
+    }
+
+    /// Bytes that clients have attached to committed offsets, over all groups.
+    pub fn metadata_bytes(&self) -> usize {
+        self.metadata_bytes
     }
 
     /// Forgets the offsets of a topic that was deleted.
     pub fn forget_topic(&mut self, topic: &str) {
         for group in self.groups.values_mut() {
-            group.offsets.retain(|(name, _), _| name != topic);
+            group.offsets.retain(|(name, _), (_, metadata)| {
+                let is_gone = name == topic;
+                self.metadata_bytes -= if is_gone { metadata.len() } else { 0 };
+                !is_gone
+            });
         }
     }
 
@@ -367,7 +389,9 @@ impl Groups {
 
     /// Deletes a group with its offsets.
     pub fn delete(&mut self, group: &str) {
-        self.groups.remove(group);
+        let offsets = self.groups.remove(group).map(|group| group.offsets);
+        let gone = offsets.iter().flat_map(|offsets| offsets.values());
+        self.metadata_bytes -= gone.map(|(_, metadata)| metadata.len()).sum::<usize>();
     }
 
     /// When `tick` is due next, or some time before that. Heartbeats only move deadlines back, so that groups are gone through only after something else, and when the time has come.
@@ -455,6 +479,50 @@ mod tests {
             Delivery::Sync(..) => None,
         };
         deliveries.iter().filter_map(of).collect()
+    }
+
+    #[test]
+    fn assignments_are_bounded_over_all_groups() {
+        let mut groups = Groups::new("p".to_owned());
+        let now = Instant::now();
+        let mut refused = 0;
+        for number in 0..5 {
+            let group = format!("g{number}");
+            let mut out = Vec::new();
+            let join = Join {
+                group: &group,
+                ..join("", "one")
+            };
+            groups.join(join, WAITING, now, &mut out);
+            let id = joined(&out)[0].member_id.clone();
+            out.clear();
+            let assignments = vec![(id.clone(), vec![1; 15 << 20])];
+            groups.sync(&group, &id, None, 1, assignments, WAITING, &mut out);
+            let Delivery::Sync(_, synced) = &out[0] else {
+                panic!("a sync is answered by a sync");
+            };
+            refused += usize::from(synced.error == ErrorCode::GroupMaxSizeReached);
+        }
+        assert_eq!(refused, 3);
+    }
+
+    #[test]
+    fn what_is_attached_to_offsets_is_counted_over_all_groups() {
+        let mut groups = Groups::new("p".to_owned());
+        let attached = |topic: &str, bytes: usize| CommittedOffset {
+            topic: topic.to_owned(),
+            partition: 0,
+            offset: 1,
+            metadata: "x".repeat(bytes),
+        };
+        groups.store_offsets("g", vec![attached("a", 100), attached("b", 10)]);
+        groups.store_offsets("h", vec![attached("a", 1000)]);
+        groups.store_offsets("g", vec![attached("a", 50)]);
+        assert_eq!(groups.metadata_bytes(), 1060);
+        groups.forget_topic("a");
+        assert_eq!(groups.metadata_bytes(), 10);
+        groups.delete("g");
+        assert_eq!(groups.metadata_bytes(), 0);
     }
 
     #[test]

@@ -113,6 +113,8 @@ impl Server<'_> {
         match connection.parked {
             Some(Parked::Fetch { request, deadline }) => {
                 self.deadlines.remove(&(deadline, number));
+                let bytes = request.memory_bytes();
+                self.shared.parked_bytes.fetch_sub(bytes, Ordering::Relaxed);
                 request.forget_waiter(&mut self.shared.broker(), id);
             }
             Some(Parked::Limit { until }) => {
