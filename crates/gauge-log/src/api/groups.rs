@@ -1,6 +1,7 @@
 //! The group requests; the rules are in `broker::groups`.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::error::ErrorCode;
@@ -17,6 +18,8 @@ use crate::wire::Read;
 pub const METADATA_BYTES_MAX: usize = 4096;
 /// The same over all committed offsets.
 const METADATA_BYTES_MAX_IN_ALL: usize = 32 << 20;
+/// Offsets that one change deletes at most: it fits whatever the names of their topics.
+const OFFSETS_PER_CHANGE: usize = 1000;
 const JOIN: i16 = 11;
 const SYNC: i16 = 14;
 
@@ -632,4 +635,80 @@ pub fn delete(mut request: Request<'_>) -> Read<Outcome> {
     }
     out.tags();
     Ok(Outcome::AnswerAfter(finish(out, 0), position))
+}
+
+/// Deletes committed offsets of a group that has no members.
+pub fn delete_offsets(mut request: Request<'_>) -> Read<Outcome> {
+    let body = &mut request.body;
+    let group = body.string()?;
+    let mut topics: Vec<(&str, Vec<i32>)> = Vec::new();
+    for _ in 0..body.array(6)? {
+        let name = body.string()?;
+        let partitions = (0..body.array(4)?)
+            .map(|_| body.i32())
+            .collect::<Read<Vec<_>>>()?;
+        topics.push((name, partitions));
+    }
+    let mut broker = request.shared.broker();
+    let allowed = broker.groups.may_delete(group);
+    let mut out = request.respond();
+    out.i16(allowed as i16);
+    out.i32(0);
+    if allowed != ErrorCode::None {
+        out.array(0);
+        return Ok(Outcome::Answer(finish(out, 0)));
+    }
+    let mut deleted: BTreeSet<(String, i32)> = BTreeSet::new();
+    out.array(topics.len());
+    for (name, partitions) in topics {
+        out.string(name);
+        out.array(partitions.len());
+        for index in partitions {
+            let is_known = broker.topics.partition_id(name, index).is_some();
+            let error = if is_known {
+                deleted.insert((name.to_owned(), index));
+                ErrorCode::None
+            } else {
+                ErrorCode::UnknownTopicOrPartition
+            };
+            out.i32(index);
+            out.i16(error as i16);
+        }
+    }
+    let committed = broker.groups.get(group).map(|group| &group.offsets);
+    deleted.retain(|partition| committed.is_some_and(|offsets| offsets.contains_key(partition)));
+    let deleted: Vec<(String, i32)> = deleted.into_iter().collect();
+    let bytes: usize = deleted.iter().map(|(name, _)| name.len() + 6).sum();
+    let changes = deleted.chunks(OFFSETS_PER_CHANGE);
+    if broker
+        .reserve_changes(bytes + group.len() * changes.len(), changes.len())?
+        .is_err()
+    {
+        return Ok(Outcome::NoMemory);
+    }
+    let mut position = 0;
+    for partitions in changes {
+        let (group, partitions) = (group.to_owned(), partitions.to_vec());
+        position = broker
+            .change_reserved(Change::OffsetsDeleted { group, partitions })
+            .0;
+    }
+    Ok(Outcome::AnswerAfter(finish(out, 0), position))
+}
+
+/// Members of the newer group protocol (KIP-848) are told that there is none here: without an answer some clients would ask for ever.
+pub fn refuse_newer_protocol(request: Request<'_>) -> Read<Outcome> {
+    let mut out = request.respond();
+    out.i32(0);
+    out.i16(ErrorCode::UnsupportedVersion as i16);
+    out.nullable_string(Some(
+        "gauge log has groups of the classic protocol only: set group.protocol=classic",
+    ));
+    out.nullable_string(None);
+    out.i32(-1);
+    out.i32(0);
+    // No assignment: a structure that may be missing begins with a byte that says so.
+    out.i8(-1);
+    out.tags();
+    Ok(Outcome::Answer(finish(out, 0)))
 }

@@ -26,11 +26,7 @@ pub struct NewTopic<'a> {
 impl NewTopic<'_> {
     /// Bytes of its name and settings.
     pub fn bytes(&self) -> usize {
-        let configs = self.configs.iter();
-        self.name.len()
-            + configs
-                .map(|(key, value)| key.len() + value.len() + 4)
-                .sum::<usize>()
+        self.name.len() + configs::bytes_of(&self.configs)
     }
 }
 

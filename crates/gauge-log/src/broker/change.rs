@@ -75,6 +75,16 @@ pub enum Change {
     },
     /// The last batch of a producer in a partition (checkpoints only).
     ProducerAt { partition: u32, mark: ProducerMark },
+    /// A topic's settings became these.
+    TopicConfigured {
+        id: [u8; 16],
+        configs: Vec<(String, String)>,
+    },
+    /// A group's committed offsets of some (topic, partition index) were deleted.
+    OffsetsDeleted {
+        group: String,
+        partitions: Vec<(String, i32)>,
+    },
     /// Internal partition ids below `next` were given out (checkpoints only: those of deleted topics are nowhere else).
     PartitionIdsTaken { next: u32 },
 }
@@ -95,11 +105,7 @@ impl Change {
                 writer.string(name);
                 writer.i32(*first_partition as i32);
                 writer.i32(*partitions as i32);
-                writer.array(configs.len());
-                for (key, value) in configs {
-                    writer.string(key);
-                    writer.string(value);
-                }
+                encode_configs(writer, configs);
             }
             Self::PartitionsAdded {
                 id,
@@ -165,6 +171,20 @@ impl Change {
                 writer.i8(10);
                 writer.i32(*next as i32);
             }
+            Self::TopicConfigured { id, configs } => {
+                writer.i8(11);
+                writer.raw(id);
+                encode_configs(writer, configs);
+            }
+            Self::OffsetsDeleted { group, partitions } => {
+                writer.i8(12);
+                writer.string(group);
+                writer.array(partitions.len());
+                for (topic, partition) in partitions {
+                    writer.string(topic);
+                    writer.i32(*partition);
+                }
+            }
         }
     }
 
@@ -213,6 +233,16 @@ impl Change {
             10 => Self::PartitionIdsTaken {
                 next: reader.i32()? as u32,
             },
+            11 => Self::TopicConfigured {
+                id: reader.uuid()?,
+                configs: decode_configs(reader)?,
+            },
+            12 => Self::OffsetsDeleted {
+                group: reader.string()?.to_owned(),
+                partitions: (0..reader.array(6)?)
+                    .map(|_| Ok((reader.string()?.to_owned(), reader.i32()?)))
+                    .collect::<Read<Vec<_>>>()?,
+            },
             _ => {
                 return Err(Malformed(
                     "an unknown kind of change (written by a newer version?)",
@@ -226,15 +256,12 @@ impl Change {
         let name = reader.string()?.to_owned();
         let first_partition = reader.i32()? as u32;
         let partitions = reader.i32()? as u32;
-        let configs = (0..reader.array(4)?)
-            .map(|_| Ok((reader.string()?.to_owned(), reader.string()?.to_owned())))
-            .collect::<Read<Vec<_>>>()?;
         Ok(Self::TopicCreated {
             id,
             name,
             first_partition,
             partitions,
-            configs,
+            configs: decode_configs(reader)?,
         })
     }
 
@@ -252,6 +279,20 @@ impl Change {
             .collect::<Read<Vec<_>>>()?;
         Ok(Self::OffsetsCommitted { group, offsets })
     }
+}
+
+fn encode_configs(writer: &mut Writer, configs: &[(String, String)]) {
+    writer.array(configs.len());
+    for (key, value) in configs {
+        writer.string(key);
+        writer.string(value);
+    }
+}
+
+fn decode_configs(reader: &mut Reader<'_>) -> Read<Vec<(String, String)>> {
+    (0..reader.array(4)?)
+        .map(|_| Ok((reader.string()?.to_owned(), reader.string()?.to_owned())))
+        .collect()
 }
 
 #[cfg(test)]
@@ -292,6 +333,14 @@ mod tests {
                 offsets: vec![offset],
             },
             Change::GroupDeleted { group: "g".into() },
+            Change::TopicConfigured {
+                id: [1; 16],
+                configs: vec![("retention.ms".into(), "6".into())],
+            },
+            Change::OffsetsDeleted {
+                group: "g".into(),
+                partitions: vec![("t".into(), 3)],
+            },
             Change::ProducerIdsTaken { next: 1000 },
             Change::RecordsDeleted {
                 starts: vec![(1, 5), (7, 1 << 40)],

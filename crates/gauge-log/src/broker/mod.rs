@@ -351,6 +351,8 @@ pub fn apply(
         }
         Change::OffsetsCommitted { group, offsets } => groups.store_offsets(&group, offsets),
         Change::GroupDeleted { group } => groups.delete(&group),
+        Change::TopicConfigured { id, configs } => topics.configure(&id, configs.into_iter().collect()),
+        Change::OffsetsDeleted { group, partitions } => groups.forget_offsets(&group, partitions),
         Change::ProducerIdsTaken { next } => *producer_ids_taken = next,
         Change::RecordsDeleted { starts } => {
             for (partition, log_start) in starts {

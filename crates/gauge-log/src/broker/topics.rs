@@ -345,6 +345,13 @@ impl Topics {
         self.take_partitions(behind);
     }
 
+    /// Gives a topic other settings.
+    pub fn configure(&mut self, id: &[u8; 16], configs: BTreeMap<String, String>) {
+        if let Some(topic) = self.names.get(id).and_then(|name| self.by_name.get_mut(name)) {
+            topic.configs = configs;
+        }
+    }
+
     /// Removes a topic; returns it and the connections that waited for its partitions.
     pub fn delete(&mut self, id: &[u8; 16]) -> Option<(Topic, Vec<ConnectionId>)> {
         let topic = self.by_name.remove(&self.names.remove(id)?)?;

@@ -367,6 +367,17 @@ impl Groups {
         self.metadata_bytes
     }
 
+    /// Forgets committed offsets of a group, by topic and partition index.
+    pub fn forget_offsets(&mut self, group: &str, partitions: Vec<(String, i32)>) {
+        let Some(group) = self.groups.get_mut(group) else {
+            return;
+        };
+        for partition in partitions {
+            let gone = group.offsets.remove(&partition);
+            self.metadata_bytes -= gone.map_or(0, |(_, metadata)| metadata.len());
+        }
+    }
+
     /// Forgets the offsets of a topic that was deleted.
     pub fn forget_topic(&mut self, topic: &str) {
         for group in self.groups.values_mut() {
