@@ -217,6 +217,39 @@ pub fn commit_offset(
     })
 }
 
+/// Gives a topic a `retention.ms` of its own, or takes it away.
+pub fn configure(shared: &Shared, topic: &str, retention_ms: Option<i64>) -> Result<Answer, Full> {
+    let body = |out: &mut Writer| {
+        out.array(1);
+        out.i8(2);
+        out.string(topic);
+        out.array(1);
+        out.string("retention.ms");
+        out.i8(i8::from(retention_ms.is_none()));
+        out.nullable_string(retention_ms.map(|value| value.to_string()).as_deref());
+        out.bool(false);
+    };
+    call(shared, (44, 0), body, |reader| {
+        reader.i32()?;
+        reader.array(1)?;
+        Ok((reader.i16()?, 0))
+    })
+}
+
+pub fn delete_offset(shared: &Shared, group: &str, topic: &str, partition: i32) -> Result<Answer, Full> {
+    let body = |out: &mut Writer| {
+        out.string(group);
+        out.array(1);
+        out.string(topic);
+        out.array(1);
+        out.i32(partition);
+    };
+    call(shared, (47, 0), body, |reader| {
+        let error = reader.i16()?;
+        Ok((error, 0))
+    })
+}
+
 pub fn delete_group(shared: &Shared, group: &str) -> Result<Answer, Full> {
     let body = |out: &mut Writer| {
         out.array(1);

@@ -470,10 +470,12 @@ impl History {
             82..86 => self.consume(),
             86..88 => self.list(),
             88..91 => self.create(),
-            91..92 => self.add_partitions(),
+            91 if self.rng.bool() => self.configure(),
+            91 => self.add_partitions(),
             92..94 => self.delete(),
             94..96 => self.delete_records(),
             96..98 => self.commit_offset(),
+            98 if self.rng.bool() => self.delete_offset(),
             98 => self.delete_group(),
             _ => self.take_producer_id(),
         }
@@ -892,7 +894,13 @@ impl History {
         };
         self.take_internal(&internal)?;
         let name = name.to_owned();
-        self.issue(Op::Create { name, id, internal }, answer.position);
+        let op = Op::Create {
+            name,
+            id,
+            internal,
+            retention_ms,
+        };
+        self.issue(op, answer.position);
         Ok(())
     }
 
@@ -917,6 +925,19 @@ impl History {
         };
         self.take_internal(&internal)?;
         self.issue(Op::AddPartitions { name, internal }, answer.position);
+        Ok(())
+    }
+
+    fn configure(&mut self) -> Step {
+        let Some((name, _)) = self.choose_partition() else {
+            return Ok(());
+        };
+        let retention_ms = self.rng.bool().then(|| self.rng.i64(1000..10_000));
+        let Ok(answer) = client::configure(self.shared(), &name, retention_ms) else {
+            return self.commit();
+        };
+        Self::check(answer, "changing a setting")?;
+        self.issue(Op::Configure { name, retention_ms }, answer.position);
         Ok(())
     }
 
@@ -977,6 +998,25 @@ impl History {
             name,
             partition: index as i32,
             offset,
+        };
+        self.issue(op, answer.position);
+        Ok(())
+    }
+
+    fn delete_offset(&mut self) -> Step {
+        let known = self.now.offsets.len();
+        let chosen = self.rng.usize(..known.max(1));
+        let Some((group, name, partition)) = self.now.offsets.keys().nth(chosen).cloned() else {
+            return Ok(());
+        };
+        let Ok(answer) = client::delete_offset(self.shared(), &group, &name, partition) else {
+            return self.commit();
+        };
+        Self::check(answer, "deleting an offset")?;
+        let op = Op::DeleteOffset {
+            group,
+            name,
+            partition,
         };
         self.issue(op, answer.position);
         Ok(())

@@ -32,6 +32,7 @@ pub struct Partition {
 #[derive(Clone, Debug)]
 pub struct Topic {
     pub id: TopicId,
+    pub retention_ms: Option<i64>,
     pub partitions: Vec<Partition>,
 }
 
@@ -51,6 +52,11 @@ pub enum Op {
         name: String,
         id: TopicId,
         internal: Vec<u32>,
+        retention_ms: Option<i64>,
+    },
+    Configure {
+        name: String,
+        retention_ms: Option<i64>,
     },
     AddPartitions {
         name: String,
@@ -75,6 +81,11 @@ pub enum Op {
         partition: i32,
         offset: i64,
     },
+    DeleteOffset {
+        group: String,
+        name: String,
+        partition: i32,
+    },
     DeleteGroup {
         group: String,
     },
@@ -86,12 +97,21 @@ pub enum Op {
 impl State {
     pub fn apply(&mut self, op: &Op) {
         match op {
-            Op::Create { name, id, internal } => {
+            Op::Create {
+                name,
+                id,
+                internal,
+                retention_ms,
+            } => {
                 let topic = Topic {
                     id: *id,
+                    retention_ms: *retention_ms,
                     partitions: vec![Partition::default(); internal.len()],
                 };
                 self.topics.insert(name.clone(), topic);
+            }
+            Op::Configure { name, retention_ms } => {
+                self.topics.get_mut(name).unwrap().retention_ms = *retention_ms;
             }
             Op::AddPartitions { name, internal } => {
                 let topic = self.topics.get_mut(name).unwrap();
@@ -128,6 +148,13 @@ impl State {
                 self.offsets
                     .insert((group.clone(), name.clone(), *partition), *offset);
             }
+            Op::DeleteOffset {
+                group,
+                name,
+                partition,
+            } => {
+                self.offsets.remove(&(group.clone(), name.clone(), *partition));
+            }
             Op::DeleteGroup { group } => self.offsets.retain(|(of, ..), _| of != group),
             Op::ProducerId { .. } => {}
         }
@@ -160,6 +187,17 @@ impl State {
                     .compare(seen)
                     .map_err(|difference| format!("{name}-{index}: {difference}"))?;
             }
+        }
+        let retention: BTreeMap<String, Option<i64>> = self
+            .topics
+            .iter()
+            .map(|(name, topic)| (name.clone(), topic.retention_ms))
+            .collect();
+        if retention != seen.retention {
+            return Err(format!(
+                "topics should keep records for {retention:?} ms, and do for {:?}",
+                seen.retention
+            ));
         }
         if self.offsets != seen.offsets {
             return Err(format!(
@@ -212,6 +250,7 @@ pub struct SeenPartition {
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub topics: BTreeMap<String, (TopicId, Vec<SeenPartition>)>,
+    pub retention: BTreeMap<String, Option<i64>>,
     pub offsets: Offsets,
 }
 
@@ -286,6 +325,11 @@ pub fn look(shared: &Shared) -> Result<Seen, String> {
                 let key = (name.clone(), topic.clone(), *partition);
                 seen.offsets.insert(key, *offset);
             }
+        }
+        for topic in broker.topics.iter() {
+            let retention_ms = topic.configs.get("retention.ms");
+            let retention_ms = retention_ms.map(|text| text.parse().expect("a number"));
+            seen.retention.insert(topic.name.clone(), retention_ms);
         }
         let topics = broker.topics.iter();
         topics
