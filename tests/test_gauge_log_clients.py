@@ -10,8 +10,14 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 from streamgauge.systems.kafka.system import Kafka
 from streamgauge.systems.support.java import find_java
 
@@ -178,6 +184,34 @@ def test_settings_read_back_say_what_is_done(address: str) -> None:
     }
     assert configs["flush.messages"] == "1"
     assert configs["streamgauge.durability"] == "fsync"
+
+
+def test_a_setting_that_is_followed_is_changed_and_another_is_refused(address: str) -> None:
+    admin = create(address, "settings", 1)
+
+    def change(name: str, value: str) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        topic = ConfigResource(ConfigResource.Type.TOPIC, "settings", incremental_configs=[entry])
+        admin.incremental_alter_configs([topic])[topic].result()
+
+    change("retention.ms", "60000")
+    topic = ConfigResource(ConfigResource.Type.TOPIC, "settings")
+    assert admin.describe_configs([topic])[topic].result()["retention.ms"].value == "60000"
+    with pytest.raises(KafkaException, match=r"cleanup\.policy is delete here"):
+        change("cleanup.policy", "compact")
+
+
+def test_a_consumer_of_the_newer_group_protocol_fails_at_once(address: str) -> None:
+    create(address, "orders", 1)
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "newer", "group.protocol": "consumer"})
+    consumer.subscribe(["orders"])
+    message = consumer.poll(20)
+    consumer.close()
+    assert message is not None
+    error = message.error()
+    assert error is not None
+    assert error.code() == KafkaError._FATAL
+    assert "API version not supported" in error.str()
 
 
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed (Debian package kcat)")
