@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use crate::mutants::{self, Mutant};
+use crate::recovery::failure;
 use crate::scheduling::prefer_short_slices;
 use crate::shared::{Shared, lock};
 use crate::storage::journal::{Pending, PendingWrite};
@@ -89,7 +90,11 @@ fn write_out(shared: &Shared, write: &PendingWrite) -> io::Result<()> {
         let bytes = unsafe { write.chunk.buffer().bytes(write.from, write.to) };
         write
             .segment
-            .write(bytes, write.chunk.start + write.from as u64)?;
+            .write(bytes, write.chunk.start + write.from as u64)
+            .map_err(|error| {
+                let what = failure("cannot write", &write.segment.final_path(), &error);
+                io::Error::new(error.kind(), what)
+            })?;
         shared.metrics.written_bytes.add(bytes.len() as u64);
         let end = write.chunk.start + write.to as u64;
         if !shared.is_fsync() {

@@ -229,6 +229,7 @@ fn settings_that_can_be_changed_are_and_stay_so() {
         assert_eq!(change(&[("cleanup.policy", append, Some("compact"))]), 40);
         assert_eq!(change(&[("no.such.setting", delete, None)]), 40);
         assert_eq!(change(&[("retention.ms", 9, Some("7"))]), 42);
+        assert_eq!(change(&[("flush.messages", set, Some("1")); 101]), 42);
         assert_eq!(
             setting(&mut client, "t", "retention.ms"),
             ("60000".to_owned(), 1, false)

@@ -270,6 +270,9 @@ pub fn describe(mut request: Request<'_>) -> Read<Outcome> {
     Ok(Outcome::Answer(finish(out, 0)))
 }
 
+/// Changes of one resource at most.
+const CHANGES_MAX: usize = 100;
+
 /// What a resource's settings should become; the error is about one of them.
 type Wanted = Result<BTreeMap<String, String>, Refusal>;
 
@@ -295,14 +298,20 @@ pub fn alter_incrementally(request: Request<'_>) -> Read<Outcome> {
     change(request, |body, shared, topic| {
         let mut configs = topic.map_or_else(BTreeMap::new, |topic| topic.configs.clone());
         let mut refusal = None;
-        for _ in 0..body.array(4)? {
+        for index in 0..body.array(4)? {
             let key = body.string()?;
             let operation = body.i8()?;
             let value = body.nullable_string()?;
             body.tags()?;
-            if let Err(refused) = change_one(shared, &mut configs, key, operation, value) {
-                refusal.get_or_insert(refused);
-            }
+            refusal = match refusal {
+                // Others wait meanwhile.
+                None if index >= CHANGES_MAX => {
+                    let text = format!("more than {CHANGES_MAX} changes, and there are fewer settings");
+                    Some((ErrorCode::InvalidRequest, text))
+                }
+                None => change_one(shared, &mut configs, key, operation, value).err(),
+                refused => refused,
+            };
         }
         Ok(refusal.map_or(Ok(configs), Err))
     })

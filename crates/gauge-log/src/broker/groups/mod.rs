@@ -18,6 +18,8 @@ use super::change::CommittedOffset;
 use super::topics::ConnectionId;
 use crate::api::error::ErrorCode;
 
+/// Bytes of a group's name at most.
+const GROUP_NAME_BYTES_MAX: usize = 1024;
 /// Groups at most.
 const GROUPS_MAX: usize = 10_000;
 /// Members of one group at most.
@@ -84,7 +86,7 @@ impl Groups {
         now: Instant,
     ) -> Result<(String, Option<String>), (ErrorCode, String)> {
         let refused = |error| Err((error, join.member_id.to_owned()));
-        if join.group.is_empty() {
+        if !(1..=GROUP_NAME_BYTES_MAX).contains(&join.group.len()) {
             return refused(ErrorCode::InvalidGroupId);
         }
         if !SESSION_MS.contains(&join.session_timeout_ms) {
@@ -323,6 +325,9 @@ impl Groups {
         generation: i32,
         now: Instant,
     ) -> Result<(), ErrorCode> {
+        if group.len() > GROUP_NAME_BYTES_MAX {
+            return Err(ErrorCode::InvalidGroupId);
+        }
         if self
             .groups
             .values()
@@ -515,6 +520,22 @@ mod tests {
             refused += usize::from(synced.error == ErrorCode::GroupMaxSizeReached);
         }
         assert_eq!(refused, 3);
+    }
+
+    #[test]
+    fn a_group_whose_name_is_very_long_is_refused() {
+        let mut groups = Groups::new("p".to_owned());
+        let (now, long) = (Instant::now(), "g".repeat(1025));
+        let mut out = Vec::new();
+        let join = Join {
+            group: &long,
+            ..join("", "one")
+        };
+        groups.join(join, WAITING, now, &mut out);
+        assert_eq!(joined(&out)[0].error, ErrorCode::InvalidGroupId);
+        let committing = groups.may_commit(&long, "", None, -1, now);
+        assert_eq!(committing, Err(ErrorCode::InvalidGroupId));
+        assert!(groups.get(&long).is_none());
     }
 
     #[test]
