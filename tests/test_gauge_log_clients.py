@@ -6,27 +6,35 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 from streamgauge.systems.kafka.system import Kafka
 from streamgauge.systems.support.java import find_java
 
 
-@pytest.fixture
-def address(tmp_path: Path, real_gauge: Path) -> Iterator[str]:
-    """Where a fresh log in fsync mode listens."""
+@contextmanager
+def running_log(gauge: Path, data: Path, *options: str) -> Iterator[str]:
+    """Where a log in fsync mode listens; it ends as it should."""
     command = [
-        str(real_gauge),
+        str(gauge),
         "log",
         "--listen",
         "127.0.0.1:0",
         "--data",
-        str(tmp_path / "data"),
+        str(data),
         "--durability",
         "fsync",
+        *options,
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -35,6 +43,13 @@ def address(tmp_path: Path, real_gauge: Path) -> Iterator[str]:
         yield listening
         process.terminate()
         assert process.wait(timeout=20) == 0
+
+
+@pytest.fixture
+def address(tmp_path: Path, real_gauge: Path) -> Iterator[str]:
+    """Where a fresh log in fsync mode listens."""
+    with running_log(real_gauge, tmp_path / "data") as listening:
+        yield listening
 
 
 def create(address: str, topic: str, partitions: int) -> AdminClient:
@@ -97,6 +112,67 @@ def test_a_librdkafka_group_of_two_rebalances_and_reads_everything_once(address:
     assert "orders" not in admin.list_topics(timeout=10).topics
 
 
+def produce_megabytes(address: str, topic: str, megabytes: int) -> None:
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 20, "queue.buffering.max.kbytes": 65_536})
+    for _ in range(megabytes * 10):
+        while True:
+            try:
+                producer.produce(topic, bytes(100_000))
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def values(address: str, topic: str) -> list[bytes]:
+    """All records of partition 0, from the beginning up to the end that the log names."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "look", "auto.offset.reset": "error"})
+    place = TopicPartition(topic, 0, 0)
+    consumer.assign([place])
+    _low, high = consumer.get_watermark_offsets(place, timeout=10)
+    found: list[bytes] = []
+    deadline = time.monotonic() + 20
+    while len(found) < high and time.monotonic() < deadline:
+        for message in consumer.consume(100, 0.5):
+            assert message.error() is None
+            value = message.value()
+            assert value is not None
+            found.append(value)
+    consumer.close()
+    return found
+
+
+def test_records_of_a_new_topic_are_its_own_after_an_old_one_was_deleted(
+    tmp_path: Path, real_gauge: Path
+) -> None:
+    """Segments of a deleted topic stay while another one is alive in them; a topic made after a restart must not be looked for there."""
+
+    def started() -> AbstractContextManager[str]:
+        return running_log(real_gauge, tmp_path / "data", "--segment-mib", "16", "--memory", "96")
+
+    expected = [b"one", b"two", b"three"]
+    with started() as address:
+        create(address, "keep", 1)
+        admin = create(address, "old", 1)
+        produce_megabytes(address, "keep", 1)
+        produce_megabytes(address, "old", 75)
+        admin.delete_topics(["old"])["old"].result()
+        produce_megabytes(address, "keep", 18)
+    with started() as address:
+        create(address, "new", 1)
+        producer = Producer({"bootstrap.servers": address})
+        for value in expected:
+            producer.produce("new", value)
+        assert producer.flush(30) == 0
+        assert values(address, "new") == expected
+        produce_megabytes(address, "keep", 168)
+        assert values(address, "new") == expected
+    with started() as address:
+        assert values(address, "new") == expected
+        assert len(values(address, "keep")) == (1 + 18 + 168) * 10
+
+
 def test_settings_read_back_say_what_is_done(address: str) -> None:
     admin = create(address, "settings", 1)
     topic = ConfigResource(ConfigResource.Type.TOPIC, "settings")
@@ -108,6 +184,34 @@ def test_settings_read_back_say_what_is_done(address: str) -> None:
     }
     assert configs["flush.messages"] == "1"
     assert configs["streamgauge.durability"] == "fsync"
+
+
+def test_a_setting_that_is_followed_is_changed_and_another_is_refused(address: str) -> None:
+    admin = create(address, "settings", 1)
+
+    def change(name: str, value: str) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        topic = ConfigResource(ConfigResource.Type.TOPIC, "settings", incremental_configs=[entry])
+        admin.incremental_alter_configs([topic])[topic].result()
+
+    change("retention.ms", "60000")
+    topic = ConfigResource(ConfigResource.Type.TOPIC, "settings")
+    assert admin.describe_configs([topic])[topic].result()["retention.ms"].value == "60000"
+    with pytest.raises(KafkaException, match=r"cleanup\.policy is delete here"):
+        change("cleanup.policy", "compact")
+
+
+def test_a_consumer_of_the_newer_group_protocol_fails_at_once(address: str) -> None:
+    create(address, "orders", 1)
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "newer", "group.protocol": "consumer"})
+    consumer.subscribe(["orders"])
+    message = consumer.poll(20)
+    consumer.close()
+    assert message is not None
+    error = message.error()
+    assert error is not None
+    assert error.code() == KafkaError._FATAL
+    assert "API version not supported" in error.str()
 
 
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed (Debian package kcat)")

@@ -14,6 +14,7 @@ use crate::access::certificate;
 use crate::access::users::{self, Users};
 use crate::settings::{MEMORY_BYTES_MIN, Settings};
 use crate::start::{self, Running};
+use crate::storage::chunk::CHUNK_BYTES;
 use crate::storage::segment::Durability;
 
 /// Exit status: the input was wrong.
@@ -285,6 +286,7 @@ fn settings(args: Args) -> Result<Settings, String> {
         early_ack: args.fault == Some(FaultArgument::EarlyAck),
         memory_bytes: memory_mib << 20,
         segment_bytes: segment_mib << 20,
+        chunk_bytes: CHUNK_BYTES,
         retention_bytes: retention_mib.map(|mib| mib << 20),
         retention_age: retention_s.map(Duration::from_secs),
         limit_mb_s: args.limit_mb_s,

@@ -3,42 +3,66 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use crate::broker::Broker;
-use crate::broker::topics::ConnectionId;
+use crate::mutants::{self, Mutant};
+use crate::recovery::failure;
 use crate::scheduling::prefer_short_slices;
 use crate::shared::{Shared, lock};
-use crate::storage::journal::PendingWrite;
+use crate::storage::journal::{Pending, PendingWrite};
 
-/// Writes what is pending; false when nothing was. `own` is the calling network thread, which need not be signalled.
+/// A commit on its way: what was pending when it began.
+#[derive(Debug)]
+pub struct Commit {
+    writes: Vec<PendingWrite>,
+    pending: Pending,
+}
+
+impl Commit {
+    /// Takes what is pending; None when nothing is. From here until `finish` the caller holds `commit_running`.
+    pub fn begin(shared: &Shared) -> io::Result<Option<Self>> {
+        // What was appended behind a commit that failed would be acknowledged with a hole before it, and recovery would cut the journal at that hole.
+        if shared.commit_failed.load(Ordering::Relaxed) && !mutants::is(Mutant::AcknowledgedAfterFailure) {
+            return Err(io::Error::other("an earlier commit could not be written"));
+        }
+        let mut pending = shared.broker().journal.take_pending();
+        let writes = std::mem::take(&mut pending.writes);
+        Ok((!writes.is_empty()).then_some(Self { writes, pending }))
+    }
+
+    /// Writes it, then acknowledges it. `own` is the calling network thread, which need not be signalled.
+    pub fn finish(self, shared: &Shared, own: Option<u16>) -> io::Result<()> {
+        let Self { writes, pending } = self;
+        let write = || {
+            write_all(shared, &writes).inspect_err(|_| shared.commit_failed.store(true, Ordering::Relaxed))
+        };
+        if shared.settings.early_ack || mutants::is(Mutant::AcknowledgedBeforeWritten) {
+            publish(shared, pending, own);
+            return write();
+        }
+        write()?;
+        publish(shared, pending, own);
+        Ok(())
+    }
+}
+
+/// One commit; false when there was nothing to write. The caller holds `commit_running`.
 fn commit_locked(shared: &Shared, own: Option<u16>) -> io::Result<bool> {
-    let pending = shared.broker().journal.take_pending();
-    if pending.writes.is_empty() {
-        return Ok(false);
+    match Commit::begin(shared)? {
+        Some(commit) => commit.finish(shared, own).map(|()| true),
+        None => Ok(false),
     }
-    let early_ack = shared.settings.early_ack;
-    if !early_ack {
-        write_all(shared, &pending.writes)?;
-    }
-    let mut woken: Vec<ConnectionId> = Vec::new();
-    let (maintain, prepare);
+}
+
+/// Moves the high watermarks, lets acknowledgements go, wakes readers.
+fn publish(shared: &Shared, pending: Pending, own: Option<u16>) {
+    let end = pending.end;
+    let (mut woken, maintain, prepare);
     {
         let mut broker = shared.broker();
-        broker.journal.note_durable(pending.end);
+        woken = broker.note_committed(pending);
         maintain = broker.journal.rolled.load(Ordering::Relaxed);
         prepare = broker.journal.wants_segment();
-        let Broker { topics, sessions, .. } = &mut *broker;
-        for (partition, next_offset) in pending.published {
-            // A partition that is gone was deleted since.
-            if let Some(partition) = topics.partition_mut(partition) {
-                partition.high_watermark = partition.high_watermark.max(next_offset);
-                woken.append(&mut partition.waiters);
-                for &watcher in &partition.watchers {
-                    sessions.note(watcher, &mut woken);
-                }
-            }
-        }
     }
-    shared.committed.store(pending.end, Ordering::Release);
+    shared.committed.store(end, Ordering::Release);
     shared.metrics.commits.add(1);
     if maintain {
         shared.want_maintenance();
@@ -54,10 +78,6 @@ fn commit_locked(shared: &Shared, own: Option<u16>) -> io::Result<bool> {
             mailbox.wake.signal();
         }
     }
-    if early_ack {
-        write_all(shared, &pending.writes)?;
-    }
-    Ok(true)
 }
 
 fn write_all(shared: &Shared, writes: &[PendingWrite]) -> io::Result<()> {
@@ -70,7 +90,11 @@ fn write_out(shared: &Shared, write: &PendingWrite) -> io::Result<()> {
         let bytes = unsafe { write.chunk.buffer().bytes(write.from, write.to) };
         write
             .segment
-            .write(bytes, write.chunk.start + write.from as u64)?;
+            .write(bytes, write.chunk.start + write.from as u64)
+            .map_err(|error| {
+                let what = failure("cannot write", &write.segment.final_path(), &error);
+                io::Error::new(error.kind(), what)
+            })?;
         shared.metrics.written_bytes.add(bytes.len() as u64);
         let end = write.chunk.start + write.to as u64;
         if !shared.is_fsync() {

@@ -17,7 +17,9 @@ use crate::events::Events;
 use crate::recovery::recover;
 use crate::settings::Settings;
 use crate::start::{Running, start};
-use crate::storage::entry::{self, Header, Kind};
+use crate::storage::chunk::CHUNK_BYTES;
+use crate::storage::disk::{Directory, Disk};
+use crate::storage::entry::{self, Counts, Header, Kind};
 use crate::storage::segment::{Durability, file_name};
 
 /// The targets of this crate.
@@ -48,6 +50,7 @@ fn settings(directory: &Path, access: Access) -> Settings {
         early_ack: false,
         memory_bytes: 96 << 20,
         segment_bytes: 4 << 20,
+        chunk_bytes: CHUNK_BYTES,
         retention_bytes: Some(16 << 20),
         retention_age: None,
         limit_mb_s: None,
@@ -260,8 +263,10 @@ fn files(input: &[u8]) {
     }
     let events = Events::open(None).expect("no file is opened");
     // A directory that cannot be used is refused; that it is never wrong is tests/recovery.rs's.
+    let disk: Arc<dyn Disk> = Arc::new(Directory(directory.clone()));
     let _ = recover(
         &settings(&directory, Access::default()),
+        &disk,
         Groups::new("fuzz".to_owned()),
         &events,
     );
@@ -269,16 +274,21 @@ fn files(input: &[u8]) {
 
 fn file_seeds() -> Vec<Vec<u8>> {
     let mut journal = Vec::new();
+    let mut counts = Counts::default();
     for (number, kind) in [(0u64, Kind::Batch), (1, Kind::Batch), (2, Kind::Change)] {
         let payload = batch::for_test(1 + number as i32, 16, (-1, -1, -1));
         let header = Header {
             position: journal.len() as u64,
             partition: 1,
             payload_bytes: payload.len() as u32,
-            pending_bytes: 0,
+            group_bytes: 0,
             kind,
             chunk_start: number == 0,
+            synced: true,
+            gap_bytes: 0,
+            counts,
         };
+        counts = counts.after(kind, &payload);
         let from = journal.len();
         journal.extend(entry::encode(&header, &payload));
         journal.extend(&payload);
@@ -298,7 +308,7 @@ fn file_seeds() -> Vec<Vec<u8>> {
     .concat();
     vec![
         sized(&[], &[]),
-        sized(&[0; 8], &[]),
-        sized(&[1, 0, 0, 0, 0, 0, 0, 0], &index),
+        sized(&[0; 24], &[]),
+        sized(&[&[1][..], &[0; 23]].concat(), &index),
     ]
 }

@@ -6,7 +6,7 @@
 //! - `access`: who may speak to it; `net`: sockets; `api`: requests and responses; `wire` and `batch`: the formats.
 //! - `broker`: topics, groups, producers, behind one lock and without I/O.
 //! - `storage`: the journal; `commit`, `write_back`, `prepare`, `load`, `maintain`: the threads that touch the disk; `recovery`: what happens before them.
-//! - `scheduling`: what threads ask of the kernel.
+//! - `scheduling`: what threads ask of the kernel. `mutants`: deliberate faults, in tests only.
 
 pub mod access;
 pub mod api;
@@ -20,6 +20,8 @@ pub mod fuzzing;
 pub mod load;
 pub mod maintain;
 pub mod metrics;
+#[doc(hidden)]
+pub mod mutants;
 pub mod net;
 pub mod prepare;
 pub mod recovery;

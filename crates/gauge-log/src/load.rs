@@ -11,10 +11,12 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::batch;
+use crate::recovery::report_damage;
 use crate::shared::{Shared, lock};
 use crate::storage::buffer::{AlignedBuffer, BLOCK_BYTES};
 use crate::storage::chunk::{BatchPlace, Chunk, Directory};
 use crate::storage::entry::{self, Kind, Step};
+use crate::storage::journal::ChunkExtent;
 
 /// How long to wait for memory before trying again.
 const MEMORY_WAIT: Duration = Duration::from_millis(2);
@@ -52,7 +54,8 @@ fn next(shared: &Shared) -> Option<u64> {
     }
 }
 
-fn load(shared: &Shared, start: u64) -> Result<(), String> {
+/// Brings the chunk that begins at `start` into memory, if it is not there.
+pub fn load(shared: &Shared, start: u64) -> Result<(), String> {
     if shared.cache.contains(start) {
         return Ok(());
     }
@@ -80,7 +83,7 @@ fn load(shared: &Shared, start: u64) -> Result<(), String> {
         }
     };
     shared.metrics.loaded_bytes.add(count as u64);
-    let directory = index(shared, &mut buffer, start, count);
+    let directory = index(shared, &mut buffer, extent, count);
     let chunk = Chunk::new(start, buffer, true);
     chunk.directory.set(directory).expect("a new chunk has none");
     chunk.clean.store(true, Ordering::Release);
@@ -89,9 +92,14 @@ fn load(shared: &Shared, start: u64) -> Result<(), String> {
 }
 
 /// Checks every entry of a chunk and lists the batches that are whole; the others are left out and so never served.
-fn index(shared: &Shared, buffer: &mut AlignedBuffer, start: u64, count: usize) -> Directory {
+fn index(shared: &Shared, buffer: &mut AlignedBuffer, extent: ChunkExtent, count: usize) -> Directory {
     let mut places = Vec::new();
-    entry::walk(&buffer.all_mut()[..count], start, |step| {
+    let mut end = 0;
+    let mut damaged = Vec::new();
+    entry::walk(&buffer.all_mut()[..count], extent.start, |step| {
+        if let Step::Entry(at, _, payload) = &step {
+            end = at + entry::footprint(payload.len());
+        }
         match step {
             Step::Entry(at, header, payload) if header.kind == Kind::Batch => {
                 let batch = batch::header(payload);
@@ -104,15 +112,26 @@ fn index(shared: &Shared, buffer: &mut AlignedBuffer, start: u64, count: usize) 
                 });
             }
             Step::Entry(..) => {}
-            Step::Damage(from, to) => {
-                shared.metrics.damaged.add(1);
-                shared.events.write(
-                    "damage",
-                    json!({"from": start + from as u64, "to": start + to as u64}),
-                );
-            }
+            Step::Damage(from, to) => damaged.push((from, to)),
         }
         ControlFlow::Continue(())
     });
+    // Behind the last entry nothing says where it ended but this.
+    let last_end = (extent.last_end - extent.start) as usize;
+    if end < last_end {
+        damaged.push((end, last_end));
+    }
+    for (from, to) in damaged {
+        report(shared, extent.start + from as u64, extent.start + to as u64);
+    }
     Directory::new(places)
+}
+
+/// Says that bytes `from` to `to` of the journal are damaged; once, however often they are read.
+fn report(shared: &Shared, from: u64, to: u64) {
+    if lock(&shared.loads).damaged.insert((from, to)) {
+        shared.metrics.damaged.add(1);
+        let segments = shared.broker().journal.segments.clone();
+        report_damage(&shared.events, &segments, from, to);
+    }
 }

@@ -7,14 +7,22 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
+use crate::broker::Broker;
+use crate::broker::change::Change;
 use crate::broker::checkpoint;
+use crate::broker::topics::Partition;
+use crate::mutants::{self, Mutant};
 use crate::shared::{Shared, lock};
-use crate::storage::segment::{Segment, file_name};
+use crate::storage::disk::Disk;
+use crate::storage::journal::Full;
+use crate::storage::segment::{Durability, Segment, base_of, file_name};
 
 /// How often retention looks, at least.
 const PERIOD: Duration = Duration::from_secs(1);
 /// States that are kept: the newest, and one in case it is damaged.
 const STATES_KEPT: usize = 2;
+/// Partitions in one change of the journal.
+const STARTS_PER_CHANGE: usize = 10_000;
 
 /// The thread: maintains until everything should end.
 pub fn run(shared: &Shared) -> io::Result<()> {
@@ -34,148 +42,262 @@ pub fn run(shared: &Shared) -> io::Result<()> {
             return Ok(());
         }
         if shared.broker().journal.rolled.swap(false, Ordering::AcqRel) {
-            write_checkpoint(shared)?;
+            let checkpoint = Checkpoint::begin(shared);
+            if wait_for_commit(shared, checkpoint.position) {
+                checkpoint.finish(shared)?;
+            }
         }
-        expire_topics(shared);
-        delete_old_segments(shared)?;
+        expire_topics(shared, now_ms());
+        while let Some(deletion) = Deletion::begin(shared)? {
+            if !wait_for_commit(shared, deletion.position) {
+                break;
+            }
+            deletion.finish(shared)?;
+        }
     }
 }
 
-/// Writes the index of the segment that was completed last, and the state.
-pub fn write_checkpoint(shared: &Shared) -> io::Result<()> {
-    let directory = &shared.settings.data;
-    let (position, state, index, base, segments) = {
-        let broker = shared.broker();
-        let (position, state) = checkpoint::encode_state(&broker);
-        let segments = broker.journal.segments.clone();
-        let current = segments.back().map_or(0, |segment| segment.base);
-        let completed = segments.iter().rev().nth(1).map(|segment| segment.base);
-        let index = completed.map(|base| (base, checkpoint::encode_index(&broker, base, current)));
-        (position, state, index, current, segments)
-    };
-    // A state must never be ahead of the journal: it would promise what is not there.
+fn now_ms() -> i64 {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |age| age.as_millis() as i64)
+}
+
+/// Waits until the journal is committed up to `position`; false when the log ends before that.
+fn wait_for_commit(shared: &Shared, position: u64) -> bool {
     while shared.committed.load(Ordering::Acquire) < position {
         if shared.is_stopping() {
-            return Ok(());
+            return false;
         }
+        shared.want_commit();
         std::thread::sleep(Duration::from_millis(1));
     }
-    if let Some(completed) = segments.iter().rev().nth(1) {
-        completed.trim(base)?;
-    }
-    for segment in segments.iter().rev().take(2) {
-        segment.sync()?;
-    }
-    if let Some((completed, index)) = index {
-        checkpoint::write_file(&directory.join(file_name(completed, "index")), false, &index)?;
-    }
-    checkpoint::write_file(&directory.join(file_name(base, "state")), true, &state)?;
-    remove_old_states(shared)
+    true
 }
 
-fn remove_old_states(shared: &Shared) -> io::Result<()> {
-    let mut paths: Vec<_> = std::fs::read_dir(&shared.settings.data)?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "state"))
-        .collect();
-    paths.sort();
-    let old = paths.len().saturating_sub(STATES_KEPT);
-    paths[..old].iter().try_for_each(std::fs::remove_file)
+/// The indexes of segments that were completed, and the state, as they are to be written.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// The journal position that must be committed first: a state that is ahead of the journal would promise what is not there.
+    pub position: u64,
+    state: Vec<u8>,
+    /// By the base of their segments.
+    indexes: Vec<(u64, Vec<u8>)>,
+    /// Segments that were not synced since they were completed, and the one that was being written.
+    segments: Vec<Arc<Segment>>,
 }
 
-/// Moves the start of partitions whose topic has a `retention.ms` of its own past chunks that are older.
-fn expire_topics(shared: &Shared) {
-    let now_ms = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |age| age.as_millis() as i64);
+impl Checkpoint {
+    /// Takes what is to be written.
+    pub fn begin(shared: &Shared) -> Self {
+        let broker = shared.broker();
+        let (position, state) = checkpoint::encode_state(&broker);
+        let journal = &broker.journal;
+        let segments = journal.segments.iter();
+        let segments: Vec<Arc<Segment>> = segments
+            .filter(|segment| segment.base >= journal.unsynced_from)
+            .cloned()
+            .collect();
+        let indexes = segments.windows(2).map(|pair| {
+            let index = checkpoint::encode_index(&broker, pair[0].base, pair[1].base);
+            (pair[0].base, index)
+        });
+        Self {
+            position: match mutants::is(Mutant::StateBeforeItsData) {
+                true => 0,
+                false => position,
+            },
+            state,
+            indexes: indexes.collect(),
+            segments,
+        }
+    }
+
+    /// Writes it, once the journal is committed up to `position`.
+    pub fn finish(self, shared: &Shared) -> io::Result<()> {
+        let disk = shared.disk.as_ref();
+        let Some(last) = self.segments.last() else {
+            return Ok(());
+        };
+        for pair in self.segments.windows(2) {
+            pair[0].trim(pair[1].base)?;
+        }
+        if !mutants::is(Mutant::StateBeforeItsData) {
+            self.segments.iter().try_for_each(|segment| segment.sync())?;
+        }
+        for (base, index) in self.indexes {
+            let content = checkpoint::file_of(&index, false);
+            checkpoint::write_file(disk, &file_name(base, "index"), &content)?;
+        }
+        let content = checkpoint::file_of(&self.state, true);
+        checkpoint::write_file(disk, &file_name(last.base, "state"), &content)?;
+        shared.broker().journal.unsynced_from = last.base;
+        remove_old_states(disk)
+    }
+}
+
+fn remove_old_states(disk: &dyn Disk) -> io::Result<()> {
+    let mut names = disk.list()?;
+    names.retain(|name| base_of(name, "state").is_some());
+    names.sort();
+    let old = names.len().saturating_sub(STATES_KEPT);
+    names[..old].iter().try_for_each(|name| disk.remove(name))
+}
+
+/// Moves the start of partitions whose topic has a `retention.ms` of its own past chunks that were old at `now_ms`.
+pub fn expire_topics(shared: &Shared, now_ms: i64) {
     let mut broker = shared.broker();
-    let with_retention: Vec<(i64, Vec<u32>)> = broker
-        .topics
-        .iter()
-        .filter_map(|topic| {
-            let retention_ms: i64 = topic.configs.get("retention.ms")?.parse().ok()?;
-            (retention_ms >= 0).then(|| (retention_ms, topic.partitions.clone()))
-        })
-        .collect();
-    for (retention_ms, partitions) in with_retention {
-        for id in partitions {
+    let mut starts = Vec::new();
+    for topic in broker.topics.iter() {
+        let retention_ms = topic.configs.get("retention.ms");
+        let retention_ms: Option<i64> = retention_ms.and_then(|text| text.parse().ok());
+        let Some(retention_ms) = retention_ms.filter(|&retention_ms| retention_ms >= 0) else {
+            continue;
+        };
+        let is_old = |start: u64| {
+            let newest = broker.journal.timestamp_of(start);
+            newest != i64::MAX && newest.saturating_add(retention_ms) < now_ms
+        };
+        for &id in &topic.partitions {
             let Some(partition) = broker.topics.partition(id) else {
                 continue;
             };
-            let is_old = |start: u64| {
-                let newest = broker.journal.timestamp_of(start);
-                newest != i64::MAX && newest.saturating_add(retention_ms) < now_ms
-            };
-            let keep_from = partition
-                .chunk_marks
-                .iter()
-                .find(|&&(_, start)| !is_old(start))
-                .map(|&(_, start)| start);
-            let all_old = partition.chunk_marks.last().map(|&(_, start)| start + 1);
-            let Some(keep_from) = keep_from.or(all_old) else {
-                continue;
-            };
-            if let Some(partition) = broker.topics.partition_mut(id) {
-                partition.forget_before(keep_from);
-            }
+            let marks = &partition.chunk_marks;
+            let keep_from = marks.iter().find(|&&(_, start)| !is_old(start));
+            let keep_from = keep_from.map_or(u64::MAX, |&(_, start)| start);
+            let start = partition.start_behind(keep_from);
+            starts.extend(
+                start
+                    .filter(|&start| start > partition.deleted_before)
+                    .map(|start| (id, start)),
+            );
         }
     }
+    // Without memory for it now there is a next time.
+    let _ = move_starts(&mut broker, starts);
 }
 
-/// Deletes the oldest segments while the journal is too large, they are too old, or nothing in them is alive.
-fn delete_old_segments(shared: &Shared) -> io::Result<()> {
-    loop {
+/// Lets partitions begin at the given offsets, once that is committed.
+fn move_starts(broker: &mut Broker, starts: Vec<(u32, i64)>) -> Result<(), Full> {
+    for starts in starts.chunks(STARTS_PER_CHANGE) {
+        let starts = starts.to_vec();
+        if mutants::is(Mutant::LogStartNotJournaled) {
+            for (partition, log_start) in starts {
+                if let Some(partition) = broker.topics.partition_mut(partition) {
+                    partition.start_at(log_start);
+                }
+            }
+            continue;
+        }
+        broker.change(Change::RecordsDeleted { starts })?;
+    }
+    Ok(())
+}
+
+/// The oldest segment on its way out.
+#[derive(Debug)]
+pub struct Deletion {
+    /// The journal position that must be committed first: it says where partitions begin without that segment.
+    pub position: u64,
+    segment: Arc<Segment>,
+    /// Where the next segment begins.
+    next_base: u64,
+    /// What must be on the device first, so that no loss of power leaves partitions that begin in a segment which is gone.
+    unsynced: Vec<Arc<Segment>>,
+}
+
+impl Deletion {
+    /// Begins to delete the oldest segment, if the journal is too large, it is too old, or nothing in it is alive.
+    pub fn begin(shared: &Shared) -> io::Result<Option<Self>> {
+        let states = shared.disk.list()?;
+        let states: Vec<u64> = states.iter().filter_map(|name| base_of(name, "state")).collect();
+        // Nobody else removes segments, so that it is still the oldest one below; and nobody waits for the file system.
+        let Some(oldest) = shared.broker().journal.segments.front().cloned() else {
+            return Ok(None);
+        };
+        let is_too_old = is_too_old(shared, &oldest);
         let mut broker = shared.broker();
         let journal = &broker.journal;
         let Some(next_base) = journal.segments.get(1).map(|segment| segment.base) else {
-            return Ok(());
+            return Ok(None);
         };
-        let oldest = Arc::clone(&journal.segments[0]);
+        let segment = oldest;
         // A state behind the segment must be on disk before the segment may go.
-        let state_is_written = shared.settings.data.join(file_name(next_base, "state")).exists()
-            || journal
-                .segments
-                .iter()
-                .skip(2)
-                .any(|later| shared.settings.data.join(file_name(later.base, "state")).exists());
+        let state_is_written =
+            states.iter().any(|&base| base >= next_base) || mutants::is(Mutant::SegmentDeletedWithoutState);
         let too_large = shared
             .settings
             .retention_bytes
-            .is_some_and(|limit| journal.end() - oldest.base > limit.max(shared.settings.segment_bytes));
+            .is_some_and(|limit| journal.end() - segment.base > limit.max(shared.settings.segment_bytes));
         let is_dead = || {
-            let first_alive = |(_, partition): (u32, &crate::broker::topics::Partition)| {
-                partition.chunk_marks.first().map(|&(_, start)| start)
-            };
-            broker
-                .topics
-                .partitions()
-                .filter_map(first_alive)
-                .all(|start| start >= next_base)
+            let first_alive =
+                |(_, partition): (u32, &Partition)| partition.chunk_marks.first().map(|&(_, start)| start);
+            let mut alive = broker.topics.partitions().filter_map(first_alive);
+            alive.all(|start| start >= next_base)
         };
-        if !state_is_written || !(too_large || is_too_old(shared, &oldest) || is_dead()) {
-            return Ok(());
+        if !state_is_written || !(too_large || is_too_old || is_dead()) {
+            return Ok(None);
         }
+        let starts = broker.topics.partitions().filter_map(|(id, partition)| {
+            let start = partition.start_behind(next_base)?;
+            (start > partition.deleted_before).then_some((id, start))
+        });
+        let starts: Vec<(u32, i64)> = starts.collect();
+        if move_starts(&mut broker, starts).is_err() {
+            return Ok(None);
+        }
+        // Also what was said before and is not committed yet.
+        let position = match mutants::is(Mutant::SegmentDeletedBeforeItsLogStart) {
+            true => 0,
+            false => broker.journal.end(),
+        };
+        let journal = &broker.journal;
+        let unsynced = journal.segments.iter().filter(|segment| {
+            shared.settings.durability == Durability::Async && segment.base >= journal.unsynced_from
+        });
+        Ok(Some(Self {
+            position,
+            unsynced: unsynced.cloned().collect(),
+            segment,
+            next_base,
+        }))
+    }
+
+    /// Deletes it, once the journal is committed up to `position`.
+    pub fn finish(self, shared: &Shared) -> io::Result<()> {
+        if !mutants::is(Mutant::SegmentDeletedBeforeItsLogStart) {
+            self.unsynced.iter().try_for_each(|segment| segment.sync())?;
+        }
+        let mut broker = shared.broker();
         broker.journal.segments.pop_front();
         while broker
             .journal
             .chunks
             .front()
-            .is_some_and(|chunk| chunk.start < next_base)
+            .is_some_and(|chunk| chunk.start < self.next_base)
         {
             broker.journal.chunks.pop_front();
         }
         for (_, partition) in broker.topics.partitions_mut() {
-            partition.forget_before(next_base);
+            partition.forget_before(self.next_base);
         }
         broker.topics.recount();
         drop(broker);
-        let path = oldest.final_path();
-        std::fs::remove_file(&path)?;
-        let _ = std::fs::remove_file(path.with_extension("index"));
+        let disk = shared.disk.as_ref();
+        // The index first: one without its segment would stay for ever.
+        match disk.remove(&file_name(self.segment.base, "index")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => removed?,
+        }
+        disk.remove(&self.segment.file_name())?;
+        // In order: a segment that came back without the one behind it would look like damage.
+        disk.sync_names()?;
         shared.metrics.segments_deleted.add(1);
-        shared
-            .events
-            .write("segment_deleted", json!({"path": path.display().to_string()}));
+        shared.events.write(
+            "segment_deleted",
+            json!({"path": self.segment.final_path().display().to_string()}),
+        );
+        Ok(())
     }
 }
 
@@ -183,6 +305,6 @@ fn is_too_old(shared: &Shared, segment: &Segment) -> bool {
     let Some(age_max) = shared.settings.retention_age else {
         return false;
     };
-    let modified = std::fs::metadata(segment.final_path()).and_then(|metadata| metadata.modified());
+    let modified = shared.disk.modified(&segment.file_name());
     modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > age_max))
 }

@@ -7,10 +7,11 @@
 
 use std::io;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::shared::{Shared, lock};
-use crate::storage::segment::Segment;
+use crate::storage::segment::{Segment, Zeroes};
 
 /// Zeroes written at once.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -41,23 +42,58 @@ pub fn run(shared: &Shared) -> io::Result<()> {
 }
 
 fn prepare(shared: &Shared) -> io::Result<Segment> {
-    let settings = &shared.settings;
-    let mut segment = Segment::prepare(&settings.data, settings.durability, settings.segment_bytes)?;
-    let Some(zeroes) = segment.zeroes(settings.segment_bytes)? else {
-        return Ok(segment);
-    };
-    let begun = shared.broker().journal.end();
+    let mut preparation = Preparation::begin(shared)?;
     let mut next = Instant::now();
-    for piece in 0..settings.segment_bytes / PIECE_BYTES {
-        zeroes.write(piece * PIECE_BYTES, PIECE_BYTES)?;
+    while preparation.step(shared)? {
         next = (next + PIECE_TIME).max(Instant::now());
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
-        let grown = shared.broker().journal.end() - begun;
-        if shared.is_stopping() || grown > PIECE_BYTES + piece * PIECE_BYTES / 2 {
-            return Ok(segment);
-        }
     }
-    zeroes.finish()?;
-    segment.note_written();
-    Ok(segment)
+    Ok(preparation.segment)
+}
+
+/// A segment that is being made ready, piece by piece.
+#[derive(Debug)]
+pub struct Preparation {
+    /// The segment, which can be used at any time.
+    pub segment: Segment,
+    zeroes: Option<Zeroes>,
+    pieces: u64,
+    piece_bytes: u64,
+    /// Where the journal ended when this began.
+    begun: u64,
+}
+
+impl Preparation {
+    /// Makes the file, with its blocks set aside.
+    pub fn begin(shared: &Shared) -> io::Result<Self> {
+        let settings = &shared.settings;
+        let number = shared.spares.fetch_add(1, Ordering::Relaxed);
+        let segment = Segment::prepare(&shared.disk, number, settings.durability, settings.segment_bytes)?;
+        Ok(Self {
+            zeroes: segment.zeroes(settings.segment_bytes)?,
+            segment,
+            pieces: 0,
+            piece_bytes: PIECE_BYTES.min(settings.segment_bytes / 4),
+            begun: shared.broker().journal.end(),
+        })
+    }
+
+    /// Writes one piece of zeroes; false when nothing is left to be done.
+    pub fn step(&mut self, shared: &Shared) -> io::Result<bool> {
+        let Some(zeroes) = &self.zeroes else {
+            return Ok(false);
+        };
+        let done_bytes = self.pieces * self.piece_bytes;
+        if done_bytes < shared.settings.segment_bytes {
+            zeroes.write(done_bytes, self.piece_bytes)?;
+            self.pieces += 1;
+            let grown = shared.broker().journal.end() - self.begun;
+            return Ok(!shared.is_stopping() && grown <= self.piece_bytes + done_bytes / 2);
+        }
+        if let Some(zeroes) = self.zeroes.take() {
+            zeroes.finish()?;
+            self.segment.note_written();
+        }
+        Ok(false)
+    }
 }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::access::Access;
-use crate::storage::chunk::CHUNK_BYTES;
 use crate::storage::segment::Durability;
 
 /// Bytes of one request at most.
@@ -32,6 +31,8 @@ pub struct Settings {
     pub memory_bytes: u64,
     /// Bytes of one segment file.
     pub segment_bytes: u64,
+    /// Bytes of a chunk: `CHUNK_BYTES`, except in tests that want many of them.
+    pub chunk_bytes: usize,
     /// Oldest segments are deleted while the journal is larger than this.
     pub retention_bytes: Option<u64>,
     /// Segments whose newest entry is older than this are deleted.
@@ -51,11 +52,16 @@ pub struct Settings {
 impl Settings {
     /// Chunks that may be in memory: six tenths of the memory; the rest is for directories, requests and responses.
     pub fn chunks_max(&self) -> usize {
-        (self.memory_bytes / 10 * 6) as usize / CHUNK_BYTES
+        (self.memory_bytes / 10 * 6) as usize / self.chunk_bytes
     }
 
     /// Bytes of incomplete requests over all connections at most, besides the one that is being finished.
     pub fn input_bytes_max(&self) -> usize {
+        (self.memory_bytes / 8) as usize
+    }
+
+    /// Bytes of fetches that wait for data over all connections at most, small ones not counted.
+    pub fn parked_bytes_max(&self) -> usize {
         (self.memory_bytes / 8) as usize
     }
 

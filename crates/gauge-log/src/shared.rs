@@ -1,6 +1,6 @@
 //! What all threads share: the broker behind its lock, the chunks in memory, and the ways to wake each other.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -13,6 +13,7 @@ use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::storage::cache::ChunkCache;
+use crate::storage::disk::Disk;
 use crate::storage::segment::Durability;
 use crate::write_back::WriteBack;
 
@@ -88,6 +89,8 @@ pub struct Loads {
     pub waiting: HashMap<u64, Vec<ConnectionId>>,
     /// Chunks that could not be read, with the reason.
     pub failed: HashMap<u64, String>,
+    /// Damaged ranges of the journal that were reported.
+    pub damaged: HashSet<(u64, u64)>,
 }
 
 /// What all threads share.
@@ -99,6 +102,8 @@ pub struct Shared {
     pub advertised: (String, u16),
     /// Random identity of the log, made when its directory was.
     pub cluster_id: String,
+    /// Where the files are.
+    pub disk: Arc<dyn Disk>,
     /// The state.
     pub broker: Mutex<Broker>,
     /// Chunks in memory.
@@ -117,6 +122,10 @@ pub struct Shared {
     pub commit_changed: Condvar,
     /// Held while a commit is written.
     pub commit_running: Mutex<()>,
+    /// Set when a commit could not be written: there is none behind it.
+    pub commit_failed: AtomicBool,
+    /// Numbers prepared segments, so that one that still waits for its name is never taken for the next one.
+    pub spares: AtomicU64,
     /// What is to be written back (`async` mode).
     pub write_back: WriteBack,
     /// Whether the maintenance thread has something to do.
@@ -135,6 +144,8 @@ pub struct Shared {
     pub input_bytes: AtomicUsize,
     /// The connection that may take input memory beyond the limit; 0: none.
     pub input_turn: AtomicU64,
+    /// Bytes of fetches that wait for data, over all connections.
+    pub parked_bytes: AtomicUsize,
     /// Bytes of responses that clients have not read, over all connections (batches not counted: they are not copied).
     pub output_bytes: AtomicUsize,
     /// Counters.

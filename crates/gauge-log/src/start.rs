@@ -1,6 +1,5 @@
 //! Starting and stopping a log.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,10 +15,11 @@ use crate::broker::groups::Groups;
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::net::server::Server;
-use crate::recovery::{failure, recover};
+use crate::recovery::{cluster_id, failure, recover};
 use crate::settings::Settings;
 use crate::shared::{Loads, Mail, Mailbox, Shared, Wake, lock};
 use crate::storage::cache::ChunkCache;
+use crate::storage::disk::{Directory, Disk};
 use crate::storage::journal::Journal;
 use crate::write_back::{self, WriteBack};
 use crate::{commit, load, maintain, prepare};
@@ -45,6 +45,9 @@ pub fn start(settings: Settings) -> Result<Running, String> {
             display(settings.events.as_deref())
         )
     })?;
+    let disk: Arc<dyn Disk> = Arc::new(Directory(settings.data.clone()));
+    disk.make()
+        .map_err(|error| failure("cannot create the data directory", &settings.data, error))?;
     let directory_lock = lock_directory(&settings)?;
     let listener = TcpListener::bind(settings.listen).map_err(|error| {
         format!("cannot listen on {}: {error}; choose another address with --listen HOST:PORT (port 0: any free one)", settings.listen)
@@ -54,8 +57,7 @@ pub fn start(settings: Settings) -> Result<Running, String> {
     let address = listener
         .local_addr()
         .map_err(|error| format!("cannot tell the listening address: {error}"))?;
-    let cluster_id = cluster_id(&settings)?;
-    let shared = Arc::new(assemble(settings, events, address, cluster_id, started)?);
+    let shared = Arc::new(assemble(settings, disk, events, address, started)?);
     let mut threads = Vec::new();
     let mut listener = Some(listener);
     for index in 0..shared.settings.threads {
@@ -131,8 +133,6 @@ fn spawn(
 /// Only one log may use a directory.
 fn lock_directory(settings: &Settings) -> Result<OwnedFd, String> {
     let directory = &settings.data;
-    std::fs::create_dir_all(directory)
-        .map_err(|error| failure("cannot create the data directory", directory, error))?;
     let path = directory.join("lock");
     let file = File::create(&path)
         .map_err(|error| failure("cannot write to the data directory", directory, error))?;
@@ -168,46 +168,36 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// The log's identity, made when its directory was.
-fn cluster_id(settings: &Settings) -> Result<String, String> {
-    let path = settings.data.join("cluster-id");
-    if let Ok(id) = std::fs::read_to_string(&path)
-        && !id.trim().is_empty()
-    {
-        return Ok(id.trim().to_owned());
-    }
-    let id: String = crate::api::topics::random_id()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    std::fs::write(&path, &id).map_err(|error| failure("cannot write", &path, error))?;
-    Ok(id)
+/// A random identity in hexadecimal digits.
+fn random_name(bytes: usize) -> String {
+    let id = crate::api::topics::random_id();
+    id[..bytes].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn assemble(
+/// Recovers a log, or begins one; nothing of it runs yet.
+pub fn assemble(
     settings: Settings,
+    disk: Arc<dyn Disk>,
     events: Events,
     address: SocketAddr,
-    cluster_id: String,
     started: Instant,
 ) -> Result<Shared, String> {
-    let prefix: String = crate::api::topics::random_id()[..6]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    let recovered = recover(&settings, Groups::new(prefix), &events)?;
+    disk.make()
+        .map_err(|error| failure("cannot create the data directory", &settings.data, error))?;
+    let cluster_id = cluster_id(disk.as_ref(), || random_name(16))?;
+    let recovered = recover(&settings, &disk, Groups::new(random_name(6)), &events)?;
     let seconds = started.elapsed().as_secs_f64();
     events.write(
         "recovered",
         json!({"seconds": seconds, "scanned_bytes": recovered.scanned_bytes, "cut_bytes": recovered.cut_bytes,
-               "damaged_ranges": recovered.damaged_ranges, "end": recovered.end, "topics": recovered.topics.len()}),
+               "damaged_ranges": recovered.damaged.len(), "end": recovered.tail.start, "topics": recovered.topics.len()}),
     );
-    let cache = Arc::new(ChunkCache::new(settings.chunks_max()));
+    let cache = Arc::new(ChunkCache::new(settings.chunks_max(), settings.chunk_bytes));
     let journal = Journal::new(
         Arc::clone(&cache),
         settings.durability,
         settings.segment_bytes,
-        recovered.end,
+        recovered.tail,
         recovered.chunks,
         recovered.segments,
     );
@@ -234,22 +224,27 @@ fn assemble(
         .advertise
         .clone()
         .unwrap_or_else(|| address.ip().to_string());
+    let metrics = Metrics::default();
+    metrics.damaged.add(recovered.damaged.len() as u64);
     Ok(Shared {
         advertised: (host, address.port()),
         settings,
         cluster_id,
+        disk,
         broker: Mutex::new(broker),
         cache,
-        committed: AtomicU64::new(recovered.end),
+        committed: AtomicU64::new(recovered.tail.start),
         mailboxes,
         loads: Mutex::new(Loads {
-            waiting: HashMap::new(),
+            damaged: recovered.damaged.into_iter().collect(),
             ..Default::default()
         }),
         loads_changed: Condvar::new(),
         commit_wanted: Mutex::new(false),
         commit_changed: Condvar::new(),
         commit_running: Mutex::new(()),
+        commit_failed: AtomicBool::new(false),
+        spares: AtomicU64::new(0),
         write_back: WriteBack::default(),
         maintenance_wanted: Mutex::new(false),
         maintenance_changed: Condvar::new(),
@@ -259,8 +254,9 @@ fn assemble(
         stopping: AtomicBool::new(false),
         input_bytes: AtomicUsize::new(0),
         input_turn: AtomicU64::new(0),
+        parked_bytes: AtomicUsize::new(0),
         output_bytes: AtomicUsize::new(0),
-        metrics: Metrics::default(),
+        metrics,
         events,
         limit_free_ns: AtomicI64::new(0),
         started,

@@ -22,12 +22,30 @@ pub type Read<T> = Result<T, Malformed>;
 pub struct Reader<'a> {
     bytes: &'a [u8],
     flexible: bool,
+    /// Elements that arrays may still have in all.
+    elements_left: usize,
 }
+
+/// Elements that the arrays of one request may have in all: several times what a log can hold partitions, so that what is made of a request is bounded in memory and time,
+/// however short its elements are.
+pub const REQUEST_ELEMENTS_MAX: usize = 500_000;
 
 impl<'a> Reader<'a> {
     /// A reader over a frame's bytes; `flexible` selects compact lengths and tagged fields (KIP-482).
     pub fn new(bytes: &'a [u8], flexible: bool) -> Self {
-        Self { bytes, flexible }
+        Self {
+            bytes,
+            flexible,
+            elements_left: usize::MAX,
+        }
+    }
+
+    /// As `new`, for a request: its arrays may have `REQUEST_ELEMENTS_MAX` elements in all.
+    pub fn of_request(bytes: &'a [u8]) -> Self {
+        Self {
+            elements_left: REQUEST_ELEMENTS_MAX,
+            ..Self::new(bytes, false)
+        }
     }
 
     /// Switches between the plain and the flexible encoding; a request's header decides what its body uses.
@@ -156,6 +174,8 @@ impl<'a> Reader<'a> {
         if length.saturating_mul(element_bytes_min.max(1)) > self.remaining() {
             return Err(Malformed("an array is longer than the frame"));
         }
+        let left = self.elements_left.checked_sub(length);
+        self.elements_left = left.ok_or(Malformed("its arrays have too many elements"))?;
         Ok(Some(length))
     }
 
@@ -183,6 +203,9 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Bytes of one answer at most, batches not counted: what asks for more (by naming the same thing again and again) is not answered.
+pub const ANSWER_BYTES_MAX: usize = 32 << 20;
+
 /// Writes fields in order into a growing frame.
 #[derive(Debug, Default)]
 pub struct Writer {
@@ -207,6 +230,14 @@ impl Writer {
     /// Bytes written so far.
     pub fn len(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// An error once more was written than a client may ask for with one request.
+    pub fn check_budget(&self) -> Read<()> {
+        if self.bytes.len() > ANSWER_BYTES_MAX {
+            return Err(Malformed("its answer would be too large"));
+        }
+        Ok(())
     }
 
     /// Whether nothing was written yet.
@@ -343,6 +374,14 @@ mod tests {
         assert!(reader.array(1).is_err());
         let mut reader = Reader::new(&[0xff, 0xff, 0xff, 0xff, 0x0f], true);
         assert!(reader.array(1).is_err());
+    }
+
+    #[test]
+    fn a_request_of_many_tiny_elements_is_refused() {
+        let mut bytes = (REQUEST_ELEMENTS_MAX as i32 + 1).to_be_bytes().to_vec();
+        bytes.resize(bytes.len() + 2 * REQUEST_ELEMENTS_MAX + 2, 0);
+        assert!(Reader::new(&bytes, false).array(2).is_ok());
+        assert!(Reader::of_request(&bytes).array(2).is_err());
     }
 
     #[test]

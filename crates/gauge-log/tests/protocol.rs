@@ -161,6 +161,197 @@ fn a_topic_setting_that_is_not_followed_is_refused() {
     stop(running);
 }
 
+/// (value, source, whether it is read-only) of a topic's setting.
+fn setting(client: &mut Client, topic: &str, key: &str) -> (String, i8, bool) {
+    let resource = describe_configs_request::DescribeConfigsResource::default()
+        .with_resource_type(2)
+        .with_resource_name(name(topic))
+        .with_configuration_keys(Some(vec![name(key)]));
+    let request = DescribeConfigsRequest::default().with_resources(vec![resource]);
+    let response = client.call(&request, 4);
+    let config = &response.results[0].configs[0];
+    let value = config.value.as_ref().unwrap().to_string();
+    (value, config.config_source, config.read_only)
+}
+
+/// Changes settings of a resource with a request that names each with its operation; returns the error.
+fn change_some(
+    client: &mut Client,
+    version: i16,
+    (kind, resource): (i8, &str),
+    changes: &[(&str, i8, Option<&str>)],
+    validate_only: bool,
+) -> i16 {
+    use incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
+    let configs = changes.iter().map(|&(key, operation, value)| {
+        AlterableConfig::default()
+            .with_name(name(key))
+            .with_config_operation(operation)
+            .with_value(value.map(name))
+    });
+    let resource = AlterConfigsResource::default()
+        .with_resource_type(kind)
+        .with_resource_name(name(resource))
+        .with_configs(configs.collect());
+    let request = IncrementalAlterConfigsRequest::default()
+        .with_resources(vec![resource])
+        .with_validate_only(validate_only);
+    client.call(&request, version).responses[0].error_code
+}
+
+#[test]
+fn settings_that_can_be_changed_are_and_stay_so() {
+    let directory = Directory::new("change");
+    let running = serve(settings(&directory.0, Durability::Fsync));
+    let mut client = Client::connect(running.address);
+    client.create_topic("t", 1);
+    assert_eq!(
+        setting(&mut client, "t", "retention.ms"),
+        ("-1".to_owned(), 4, false)
+    );
+    let topic = (2, "t");
+    let (set, delete, append) = (0, 1, 2);
+    for version in versions::<IncrementalAlterConfigsRequest>() {
+        let mut change =
+            |changes: &[_], validate_only| change_some(&mut client, version, topic, changes, validate_only);
+        assert_eq!(change(&[("retention.ms", set, Some("5000"))], true), 0);
+        assert_eq!(setting(&mut client, "t", "retention.ms").0, "-1");
+        let mut change = |changes: &[_]| change_some(&mut client, version, topic, changes, false);
+        assert_eq!(change(&[("retention.ms", set, Some("60000"))]), 0);
+        assert_eq!(change(&[("flush.messages", set, Some("1"))]), 0);
+        // All or none.
+        assert_eq!(
+            change(&[("retention.ms", set, Some("7")), ("flush.ms", set, Some("9"))]),
+            40
+        );
+        assert_eq!(change(&[("retention.ms", set, Some("soon"))]), 40);
+        assert_eq!(change(&[("retention.ms", set, None)]), 40);
+        assert_eq!(change(&[("cleanup.policy", append, Some("compact"))]), 40);
+        assert_eq!(change(&[("no.such.setting", delete, None)]), 40);
+        assert_eq!(change(&[("retention.ms", 9, Some("7"))]), 42);
+        assert_eq!(change(&[("flush.messages", set, Some("1")); 101]), 42);
+        assert_eq!(
+            setting(&mut client, "t", "retention.ms"),
+            ("60000".to_owned(), 1, false)
+        );
+        let mut change = |changes: &[_]| change_some(&mut client, version, topic, changes, false);
+        assert_eq!(change(&[("retention.ms", delete, None)]), 0);
+        assert_eq!(setting(&mut client, "t", "retention.ms").0, "-1");
+        let other = &[("retention.ms", set, Some("7"))];
+        assert_eq!(change_some(&mut client, version, (2, "none"), other, false), 3);
+        assert_eq!(change_some(&mut client, version, (4, "1"), other, false), 40);
+        assert_eq!(change_some(&mut client, version, (8, "x"), other, false), 42);
+    }
+    for version in versions::<AlterConfigsRequest>() {
+        use alter_configs_request::{AlterConfigsResource, AlterableConfig};
+        for value in [Some("1000"), None] {
+            let configs = value.map(|value| {
+                AlterableConfig::default()
+                    .with_name(name("retention.ms"))
+                    .with_value(Some(name(value)))
+            });
+            let resource = AlterConfigsResource::default()
+                .with_resource_type(2)
+                .with_resource_name(name("t"))
+                .with_configs(configs.into_iter().collect());
+            // The same twice is a mistake of the client.
+            let twice =
+                AlterConfigsRequest::default().with_resources(vec![resource.clone(), resource.clone()]);
+            assert_eq!(client.call(&twice, version).responses[1].error_code, 42);
+            let request = AlterConfigsRequest::default().with_resources(vec![resource]);
+            assert_eq!(client.call(&request, version).responses[0].error_code, 0);
+            let expected = value.unwrap_or("-1");
+            assert_eq!(setting(&mut client, "t", "retention.ms").0, expected);
+        }
+    }
+    let last = &[("retention.ms", set, Some("90000"))];
+    assert_eq!(change_some(&mut client, 1, topic, last, false), 0);
+    stop(running);
+    let running = serve(settings(&directory.0, Durability::Fsync));
+    let mut client = Client::connect(running.address);
+    assert_eq!(
+        setting(&mut client, "t", "retention.ms"),
+        ("90000".to_owned(), 1, false)
+    );
+    stop(running);
+}
+
+#[test]
+fn committed_offsets_are_deleted_one_by_one() {
+    let directory = Directory::new("offsets");
+    let running = serve(settings(&directory.0, Durability::Fsync));
+    let mut client = Client::connect(running.address);
+    client.create_topic("t", 3);
+    let group = GroupId(name("g"));
+    let commit = offset_commit_request::OffsetCommitRequestTopic::default()
+        .with_name(topic_name("t"))
+        .with_partitions(
+            (0..3)
+                .map(|index| {
+                    offset_commit_request::OffsetCommitRequestPartition::default()
+                        .with_partition_index(index)
+                        .with_committed_offset(7)
+                })
+                .collect(),
+        );
+    let commit = OffsetCommitRequest::default()
+        .with_group_id(group.clone())
+        .with_generation_id_or_member_epoch(-1)
+        .with_topics(vec![commit]);
+    assert_eq!(client.call(&commit, 8).topics[0].partitions[2].error_code, 0);
+    let delete = |topic: &str| {
+        let partitions = [0, 2].map(|index| {
+            offset_delete_request::OffsetDeleteRequestPartition::default().with_partition_index(index)
+        });
+        let topic = offset_delete_request::OffsetDeleteRequestTopic::default()
+            .with_name(topic_name(topic))
+            .with_partitions(partitions.to_vec());
+        OffsetDeleteRequest::default().with_topics(vec![topic])
+    };
+    let nobody = delete("t").with_group_id(GroupId(name("nobody")));
+    assert_eq!(client.call(&nobody, 0).error_code, 69);
+    let unknown = client.call(&delete("u").with_group_id(group.clone()), 0);
+    assert_eq!(
+        (unknown.error_code, unknown.topics[0].partitions[1].error_code),
+        (0, 3)
+    );
+    let deleted = client.call(&delete("t").with_group_id(group.clone()), 0);
+    assert_eq!(
+        (deleted.error_code, deleted.topics[0].partitions[1].error_code),
+        (0, 0)
+    );
+    let offsets = |client: &mut Client| {
+        let request = OffsetFetchRequest::default()
+            .with_group_id(group.clone())
+            .with_topics(None);
+        let topics = client.call(&request, 7).topics;
+        let partitions = topics.into_iter().flat_map(|topic| topic.partitions);
+        partitions
+            .map(|partition| partition.partition_index)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(offsets(&mut client), [1]);
+    stop(running);
+    let running = serve(settings(&directory.0, Durability::Fsync));
+    assert_eq!(offsets(&mut Client::connect(running.address)), [1]);
+    stop(running);
+}
+
+#[test]
+fn a_member_of_the_newer_group_protocol_is_told_what_to_do() {
+    let directory = Directory::new("newer");
+    let running = serve(settings(&directory.0, Durability::Fsync));
+    let mut client = Client::connect(running.address);
+    for version in versions::<ConsumerGroupHeartbeatRequest>() {
+        let request = ConsumerGroupHeartbeatRequest::default().with_group_id(GroupId(name("g")));
+        let response = client.call(&request, version);
+        assert_eq!(response.error_code, 35);
+        let message = response.error_message.unwrap();
+        assert!(message.contains("group.protocol=classic"), "{message}");
+    }
+    stop(running);
+}
+
 #[test]
 fn batches_are_stored_and_fetched_in_every_version() {
     let directory = Directory::new("data");
@@ -199,14 +390,16 @@ fn batches_are_stored_and_fetched_in_every_version() {
         };
         let topic = ListOffsetsTopic::default()
             .with_name(topic_name("t"))
-            .with_partitions(vec![ask(-1), ask(-2)]);
+            .with_partitions([-1, -2, 0, NOW_MS, NOW_MS + 1, -3].map(ask).to_vec());
         let response = client.call(&ListOffsetsRequest::default().with_topics(vec![topic]), version);
-        let offsets: Vec<i64> = response.topics[0]
-            .partitions
-            .iter()
-            .map(|partition| partition.offset)
+        let partitions = response.topics[0].partitions.iter();
+        let answers: Vec<_> = partitions
+            .map(|partition| (partition.error_code, partition.timestamp, partition.offset))
             .collect();
-        assert_eq!(offsets, [expected.len() as i64, 0]);
+        let last = expected.len() as i64;
+        // Behind the newest record there is none, and the one with the largest timestamp is not known.
+        let times = [(0, 0, 0), (0, NOW_MS, 0), (0, -1, -1), (42, -1, -1)];
+        assert_eq!(answers, [&[(0, -1, last), (0, -1, 0)][..], &times].concat());
     }
     for version in versions::<OffsetForLeaderEpochRequest>() {
         let partition =

@@ -230,7 +230,7 @@ fn empty_state(state: &Path) {
 
 fn open_disk(args: &Args, state: PathBuf) -> Result<Disk, Failure> {
     let settings = Settings {
-        state,
+        state: Some(state),
         metadata: match args.metadata {
             MetadataArgument::Strict => Metadata::Strict,
             MetadataArgument::Ordered => Metadata::Ordered,

@@ -5,18 +5,14 @@
 //! content is: what is saved, else what the backing file has, up to the durable size. A sync forgets what was saved; a cut
 //! copies it back. Memory holds ranges only, and a file that is appended to has one.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use crate::extents::Extents;
+use crate::store::{HOLE, Store};
 use crate::survive::Survive;
-
-/// Bytes copied at once.
-const COPY_BYTES: u64 = 1 << 20;
 
 /// What `truncate` and `fallocate` did to the size since it was last committed.
 #[derive(Clone, Copy, Debug)]
@@ -40,10 +36,10 @@ pub struct Reverted {
 #[derive(Debug)]
 pub struct Content {
     id: u64,
-    backing: PathBuf,
-    undo: PathBuf,
-    backing_file: Option<File>,
-    undo_file: Option<File>,
+    backing: Store,
+    undo: Store,
+    /// In memory: every write since the last sync, so that an older one may survive a newer one.
+    versions: Vec<(u64, Vec<u8>)>,
     size: u64,
     durable_size: u64,
     dirty: Extents,
@@ -53,42 +49,15 @@ pub struct Content {
     unsynced_since: Option<Instant>,
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-}
-
-fn opened<'a>(slot: &'a mut Option<File>, path: &Path) -> io::Result<&'a File> {
-    if slot.is_none() {
-        *slot = Some(open(path)?);
-    }
-    slot.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
-}
-
-fn allocate(file: &File, mode: i32, offset: u64, length: u64) -> io::Result<()> {
-    let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else {
-        return Err(io::Error::from_raw_os_error(libc::EFBIG));
-    };
-    // SAFETY: a system call on a descriptor that is open, without pointers.
-    match unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, length) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 impl Content {
-    /// An empty file `id`, kept at `backing` and `undo`; both are created when they are needed.
-    pub fn new(id: u64, backing: PathBuf, undo: PathBuf) -> Content {
+    /// An empty file `id`, kept at these paths (of the file and of what it needs to go back), which are created when they are needed; without paths, in memory.
+    pub fn new(id: u64, paths: Option<(PathBuf, PathBuf)>) -> Content {
+        let (backing, undo) = paths.unzip();
         Content {
             id,
-            backing,
-            undo,
-            backing_file: None,
-            undo_file: None,
+            backing: Store::new(backing),
+            undo: Store::new(undo),
+            versions: Vec::new(),
             size: 0,
             durable_size: 0,
             dirty: Extents::default(),
@@ -129,27 +98,13 @@ impl Content {
         self.unsynced_since.get_or_insert_with(Instant::now);
     }
 
-    fn backing(&mut self) -> io::Result<&File> {
-        opened(&mut self.backing_file, &self.backing)
-    }
-
     /// Reads up to the end of the buffer or of the file.
     ///
     /// # Errors
     /// Those of the disk below.
     pub fn read(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let wanted = self.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
-        let file = self.backing()?;
-        let mut done = 0;
-        while done < wanted {
-            match file.read_at(&mut buffer[done..wanted], offset + done as u64) {
-                Ok(0) => break,
-                Ok(count) => done += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
+        self.backing.read_at(&mut buffer[..wanted], offset)
     }
 
     /// Writes all of `data` at `offset`.
@@ -163,10 +118,12 @@ impl Content {
         // Part of it may be there when the write fails: what lies within the file counts as written, the rest is cut off.
         self.dirty.insert(offset, end.min(self.size), self.order);
         let size = self.size;
-        let file = self.backing()?;
-        if let Err(error) = file.write_all_at(data, offset) {
-            file.set_len(size)?;
+        if let Err(error) = self.backing.write_at(data, offset) {
+            self.backing.set_bytes(size)?;
             return Err(error);
+        }
+        if self.backing.is_memory() {
+            self.versions.push((offset, data.to_vec()));
         }
         self.dirty.insert(offset, end, self.order);
         self.size = size.max(end);
@@ -180,8 +137,11 @@ impl Content {
     pub fn truncate(&mut self, size: u64) -> io::Result<()> {
         self.preserve(size, u64::MAX)?;
         self.touch();
-        self.backing()?.set_len(size)?;
+        self.backing.set_bytes(size)?;
         self.dirty.remove(size, u64::MAX);
+        for (offset, data) in &mut self.versions {
+            data.truncate(size.saturating_sub(*offset) as usize);
+        }
         let lowest = self.resized.map_or(u64::MAX, |resized| resized.lowest);
         let shrunk = if size < self.size { size } else { u64::MAX };
         self.resized = Some(Resized {
@@ -202,11 +162,11 @@ impl Content {
             .checked_add(length)
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
         match mode & !libc::FALLOC_FL_KEEP_SIZE {
-            0 => allocate(self.backing()?, mode, offset, length)?,
+            0 => self.backing.allocate(mode, offset, length)?,
             libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE => {
                 self.preserve(offset, end)?;
                 self.touch();
-                allocate(self.backing()?, mode, offset, length)?;
+                self.backing.allocate(mode, offset, length)?;
                 let until = if keeps_size { end.min(self.size) } else { end };
                 self.dirty.insert(offset, until, self.order);
             }
@@ -228,9 +188,7 @@ impl Content {
             return Ok(());
         }
         for (from, until) in self.saved.gaps(start, end) {
-            let source = opened(&mut self.backing_file, &self.backing)?;
-            let target = opened(&mut self.undo_file, &self.undo)?;
-            copy(source, target, from, until)?;
+            self.backing.copy_to(&mut self.undo, from, until, true)?;
             self.saved.insert(from, until, 0);
         }
         Ok(())
@@ -244,6 +202,7 @@ impl Content {
         self.forget_saved()?;
         let bytes = self.dirty.bytes();
         self.dirty.clear();
+        self.versions.clear();
         self.durable_size = self.size;
         self.resized = None;
         self.unsynced_since = None;
@@ -255,12 +214,12 @@ impl Content {
     /// # Errors
     /// Those of the disk below.
     pub fn backing_copy(&mut self) -> io::Result<File> {
-        self.backing()?.try_clone()
+        self.backing.file()?.try_clone()
     }
 
     fn forget_saved(&mut self) -> io::Result<()> {
         if !self.saved.is_empty() {
-            opened(&mut self.undo_file, &self.undo)?.set_len(0)?;
+            self.undo.set_bytes(0)?;
             self.saved.clear();
         }
         Ok(())
@@ -279,11 +238,9 @@ impl Content {
         self.durable_size = self.durable_size.min(resized.lowest);
         if resized.set > self.durable_size {
             for (from, until) in self.dirty.within(self.durable_size, resized.set) {
-                let undo = opened(&mut self.undo_file, &self.undo)?;
                 // The undo file may still have an older byte there; a hole reads as zeros.
-                if undo.metadata()?.len() > from {
-                    let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-                    allocate(undo, hole, from, until - from)?;
+                if self.undo.bytes()? > from {
+                    self.undo.allocate(HOLE, from, until - from)?;
                 }
                 self.saved.insert(from, until, 0);
             }
@@ -307,6 +264,9 @@ impl Content {
         if self.unsynced_since.is_none() {
             return Ok(Reverted::default());
         }
+        if let Survive::Versions { .. } = survive {
+            return self.revert_to_versions(survive);
+        }
         let mut kept = survive.choose(&self.dirty, self.id);
         if !kept.is_empty() {
             // Blocks written after a truncation can only be found once the truncation is on the disk.
@@ -319,21 +279,18 @@ impl Content {
             .ranges()
             .flat_map(|(start, end)| kept.gaps(start, end))
             .collect();
-        let backing = opened(&mut self.backing_file, &self.backing)?;
-        backing.set_len(size)?;
+        self.backing.set_bytes(size)?;
         for &(start, end) in &lost {
             let start = start.max(self.durable_size);
             let end = end.min(size);
             if start < end {
-                let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-                allocate(backing, hole, start, end - start)?;
+                self.backing.allocate(HOLE, start, end - start)?;
             }
         }
         if !self.saved.is_empty() {
-            let undo = opened(&mut self.undo_file, &self.undo)?;
             for (start, end) in self.saved.ranges() {
                 for (from, until) in kept.gaps(start, end) {
-                    restore(undo, backing, from, until)?;
+                    self.undo.copy_to(&mut self.backing, from, until, false)?;
                 }
             }
         }
@@ -346,66 +303,87 @@ impl Content {
         Ok(reverted)
     }
 
+    /// Goes back to the durable content, over which some sectors of some writes survive, in the order of the writes: a sector may be left as it was in between.
+    fn revert_to_versions(&mut self, survive: Survive) -> io::Result<Reverted> {
+        let versions = std::mem::take(&mut self.versions);
+        let mut kept = Vec::new();
+        for (index, (offset, data)) in versions.iter().enumerate() {
+            let mut written = Extents::default();
+            written.insert(*offset, offset + data.len() as u64, 1);
+            // Each write has its own chance, a sector of it its own.
+            for (start, end) in survive
+                .choose(&written, self.id ^ ((index as u64 + 1) << 32))
+                .ranges()
+            {
+                kept.push((start, &data[(start - offset) as usize..(end - offset) as usize]));
+            }
+        }
+        if !kept.is_empty() {
+            self.commit_size()?;
+        }
+        let mut reverted = self.revert(Survive::Nothing)?;
+        for (start, data) in kept {
+            self.backing.write_at(data, start)?;
+            self.size = self.size.max(start + data.len() as u64);
+            reverted.survived_bytes += data.len() as u64;
+        }
+        self.sync()?;
+        Ok(reverted)
+    }
+
+    /// Changes bytes behind the back of whoever uses the disk: damage to what is durable.
+    ///
+    /// # Errors
+    /// Those of the disk below.
+    pub fn corrupt(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.backing.write_at(data, offset)
+    }
+
     /// Closes the descriptors; they are opened again when they are needed.
     pub fn close(&mut self) {
-        self.backing_file = None;
-        self.undo_file = None;
+        self.backing.close();
+        self.undo.close();
     }
 }
 
-impl Drop for Content {
-    fn drop(&mut self) {
-        // Either may never have been created.
-        let _ = std::fs::remove_file(&self.backing);
-        let _ = std::fs::remove_file(&self.undo);
-    }
-}
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
 
-fn fill(source: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-    let mut done = 0;
-    while done < buffer.len() {
-        match source.read_at(&mut buffer[done..], offset + done as u64) {
-            // Beyond the end there are zeros.
-            Ok(0) => {
-                buffer[done..].fill(0);
-                break;
-            }
-            Ok(count) => done += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+    use super::*;
+
+    #[test]
+    fn a_sector_in_memory_may_survive_as_it_was_between_two_writes() {
+        let mut seen = BTreeSet::new();
+        for seed in 0..50 {
+            let mut content = Content::new(1, None);
+            content.write(0, &[1; 512]).unwrap();
+            content.sync().unwrap();
+            content.write(0, &[2; 512]).unwrap();
+            content.write(0, &[3; 512]).unwrap();
+            content.revert(Survive::Versions { keep: 0.5, seed }).unwrap();
+            let mut sector = [0; 512];
+            assert_eq!(content.read(&mut sector, 0).unwrap(), 512);
+            assert!(sector.iter().all(|&byte| byte == sector[0]));
+            seen.insert(sector[0]);
+        }
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_growing_file_in_memory_keeps_what_was_synced() {
+        for seed in 0..50 {
+            let mut content = Content::new(1, None);
+            content.write(0, &[1; 1000]).unwrap();
+            content.sync().unwrap();
+            content.write(1000, &[2; 1000]).unwrap();
+            content.truncate(1500).unwrap();
+            content.revert(Survive::Versions { keep: 0.5, seed }).unwrap();
+            let mut bytes = [9; 2000];
+            let count = content.read(&mut bytes, 0).unwrap();
+            assert!((1000..=1500).contains(&count), "{count} bytes");
+            assert!(bytes[..1000].iter().all(|&byte| byte == 1));
+            assert!(bytes[1000..count].iter().all(|&byte| byte == 0 || byte == 2));
         }
     }
-    Ok(())
-}
-
-fn pieces(start: u64, end: u64) -> impl Iterator<Item = (u64, usize)> {
-    (start..end)
-        .step_by(COPY_BYTES as usize)
-        .map(move |from| (from, (end - from).min(COPY_BYTES) as usize))
-}
-
-/// Copies to the undo file, except for zeros, which it has anyhow: preallocated journals cost nothing.
-fn copy(source: &File, target: &File, start: u64, end: u64) -> io::Result<()> {
-    let mut buffer = Vec::new();
-    for (from, length) in pieces(start, end) {
-        buffer.resize(length, 0);
-        fill(source, &mut buffer, from)?;
-        if buffer.iter().any(|&byte| byte != 0) {
-            target.write_all_at(&buffer, from)?;
-        } else if target.metadata()?.len() > from {
-            let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-            allocate(target, hole, from, length as u64)?;
-        }
-    }
-    Ok(())
-}
-
-fn restore(undo: &File, backing: &File, start: u64, end: u64) -> io::Result<()> {
-    let mut buffer = Vec::new();
-    for (from, length) in pieces(start, end) {
-        buffer.resize(length, 0);
-        fill(undo, &mut buffer, from)?;
-        backing.write_all_at(&buffer, from)?;
-    }
-    Ok(())
 }

@@ -452,7 +452,9 @@ impl Filesystem for PowercutFs {
     fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {
         let (used, limit) = self.disk.space();
         let block = u64::from(BLOCK_BYTES);
-        let (all, free, available) = match (limit, blocks_below(&self.disk.settings.state)) {
+        let state = self.disk.settings.state.as_deref();
+        let below = state.map_or(Err(libc::EIO), blocks_below);
+        let (all, free, available) = match (limit, below) {
             (Some(limit), _) => {
                 let free = limit.saturating_sub(used) / block;
                 (limit / block, free, free)

@@ -1,6 +1,6 @@
 //! A file system that behaves as a disk behind a volatile cache, and can lose power (docs/powercut.md).
 //!
-//! - `content`: the bytes of a file, newest and durable; `extents`: ranges of bytes; `survive`: what a cut leaves of the un-synced.
+//! - `store`: where bytes are kept; `content`: the bytes of a file, newest and durable; `extents`: ranges of bytes; `survive`: what a cut leaves of the un-synced.
 //! - `tree` and `node`: names and what they lead to, newest and durable.
 //! - `disk`: all of it together: operations, syncs, power; knows nothing of FUSE.
 //! - `rules`: which files are slow or fail; `accounts`: counters and the record of writes and syncs.
@@ -19,6 +19,7 @@ pub mod fuzzing;
 pub mod mount;
 pub mod node;
 pub mod rules;
+pub mod store;
 pub mod survive;
 pub mod syncs;
 pub mod tree;

@@ -22,6 +22,13 @@ pub enum Survive {
         /// Makes it repeatable.
         seed: u64,
     },
+    /// As `Random`, for each write since the last sync by itself, so that a sector may be left as it was between two of them. For disks in memory, which remember them.
+    Versions {
+        /// Probability, 0 to 1.
+        keep: f64,
+        /// Makes it repeatable.
+        seed: u64,
+    },
 }
 
 impl Survive {
@@ -30,7 +37,7 @@ impl Survive {
         match self {
             Survive::Nothing => Extents::default(),
             Survive::Torn { seed } => torn(dirty, &mut generator(seed, id, 0)),
-            Survive::Random { keep, seed } => {
+            Survive::Random { keep, seed } | Survive::Versions { keep, seed } => {
                 random(dirty, |sector| generator(seed, id, sector + 1).f64() < keep)
             }
         }

@@ -22,7 +22,7 @@ const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 fn disk(scratch: &Scratch, metadata: Metadata) -> Disk {
     let settings = Settings {
-        state: scratch.path().to_owned(),
+        state: Some(scratch.path().to_owned()),
         metadata,
         write_back: None,
         commit: None,

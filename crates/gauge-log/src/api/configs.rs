@@ -1,13 +1,20 @@
-//! DescribeConfigs, and which topic settings are accepted. What is reported is what is done: a setting that this log does not follow is refused, not stored.
+//! DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, and which topic settings are accepted. What is reported is what is done: a setting that this log does not follow is refused, not stored.
+
+use std::collections::{BTreeMap, HashSet};
 
 use super::error::ErrorCode;
 use super::metadata::NODE_ID;
 use super::topics::Refusal;
 use super::{Outcome, Request, finish};
+use crate::broker::change::Change;
 use crate::broker::topics::Topic;
 use crate::shared::Shared;
 use crate::storage::journal::PAYLOAD_BYTES_MAX;
-use crate::wire::{Read, Writer};
+use crate::wire::{Read, Reader, Writer};
+
+/// What has settings (the protocol's `ConfigResource`).
+const TOPIC: i8 = 2;
+const BROKER: i8 = 4;
 
 /// Where a setting comes from (the protocol's `ConfigSource`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +46,7 @@ pub struct Config {
     pub name: &'static str,
     /// Value.
     pub value: String,
-    /// Whether it can be changed: nothing can, while the log runs.
+    /// Whether it cannot be changed while the log runs.
     pub read_only: bool,
     /// Where it comes from.
     pub source: Source,
@@ -97,11 +104,12 @@ pub fn topic_configs(shared: &Shared, topic: Option<&Topic>) -> Vec<Config> {
             Kind::Int,
         ),
     ];
-    if let Some(value) = topic.and_then(|topic| topic.configs.get("retention.ms"))
-        && let Some(config) = configs.iter_mut().find(|config| config.name == "retention.ms")
-    {
-        config.value.clone_from(value);
-        config.source = Source::Topic;
+    if let Some(config) = configs.iter_mut().find(|config| config.name == "retention.ms") {
+        config.read_only = false;
+        if let Some(value) = topic.and_then(|topic| topic.configs.get("retention.ms")) {
+            config.value.clone_from(value);
+            config.source = Source::Topic;
+        }
     }
     configs
 }
@@ -185,12 +193,15 @@ fn broker_configs(shared: &Shared) -> Vec<Config> {
     ]
 }
 
-/// Whether a topic may be created with a setting: only if this log does what it says.
+/// Characters of the longest number.
+const NUMBER_BYTES_MAX: usize = 20;
+
+/// Whether a topic may have a setting: only if this log does what it says.
 pub fn check_topic_config(shared: &Shared, key: &str, value: &str) -> Result<(), Refusal> {
     let refuse = |text: String| Err((ErrorCode::InvalidConfig, text));
     if key == "retention.ms" {
         return match value.parse::<i64>() {
-            Ok(-1..) => Ok(()),
+            Ok(-1..) if value.len() <= NUMBER_BYTES_MAX => Ok(()),
             _ => refuse(format!(
                 "retention.ms is a number of milliseconds or -1, not '{value}'"
             )),
@@ -253,29 +264,195 @@ pub fn describe(mut request: Request<'_>) -> Read<Outcome> {
             respond_config(request.version, &mut out, config, with_synonyms);
         }
         out.tags();
+        out.check_budget()?;
     }
     out.tags();
     Ok(Outcome::Answer(finish(out, 0)))
 }
 
+/// Changes of one resource at most.
+const CHANGES_MAX: usize = 100;
+
+/// What a resource's settings should become; the error is about one of them.
+type Wanted = Result<BTreeMap<String, String>, Refusal>;
+
+/// Reads the new settings of one resource, which has those of `topic` so far if it is one.
+type ReadWanted = for<'a> fn(&mut Reader<'a>, &Shared, Option<&Topic>) -> Read<Wanted>;
+
+/// Replaces all settings of topics: those that are not named get their defaults.
+pub fn alter(request: Request<'_>) -> Read<Outcome> {
+    change(request, |body, _, _| {
+        let mut configs = BTreeMap::new();
+        for _ in 0..body.array(3)? {
+            let key = body.string()?;
+            let value = body.nullable_string()?;
+            body.tags()?;
+            configs.extend(value.map(|value| (key.to_owned(), value.to_owned())));
+        }
+        Ok(Ok(configs))
+    })
+}
+
+/// Changes the settings of topics that are named.
+pub fn alter_incrementally(request: Request<'_>) -> Read<Outcome> {
+    change(request, |body, shared, topic| {
+        let mut configs = topic.map_or_else(BTreeMap::new, |topic| topic.configs.clone());
+        let mut refusal = None;
+        for index in 0..body.array(4)? {
+            let key = body.string()?;
+            let operation = body.i8()?;
+            let value = body.nullable_string()?;
+            body.tags()?;
+            refusal = match refusal {
+                // Others wait meanwhile.
+                None if index >= CHANGES_MAX => {
+                    let text = format!("more than {CHANGES_MAX} changes, and there are fewer settings");
+                    Some((ErrorCode::InvalidRequest, text))
+                }
+                None => change_one(shared, &mut configs, key, operation, value).err(),
+                refused => refused,
+            };
+        }
+        Ok(refusal.map_or(Ok(configs), Err))
+    })
+}
+
+/// One step of an IncrementalAlterConfigs request: 0 sets, 1 goes back to the default, 2 and 3 add to and take from a list.
+fn change_one(
+    shared: &Shared,
+    configs: &mut BTreeMap<String, String>,
+    key: &str,
+    operation: i8,
+    value: Option<&str>,
+) -> Result<(), Refusal> {
+    match (operation, value) {
+        (0, Some(value)) => {
+            check_topic_config(shared, key, value)?;
+            configs.insert(key.to_owned(), value.to_owned());
+        }
+        (1, _) => {
+            let known = topic_configs(shared, None);
+            let default = known.iter().find(|config| config.name == key);
+            check_topic_config(shared, key, default.map_or("", |config| &config.value))?;
+            configs.remove(key);
+        }
+        (0, None) => return Err((ErrorCode::InvalidConfig, format!("{key} is set to nothing"))),
+        (2 | 3, _) => {
+            let text = format!("{key} is no list that could be changed");
+            return Err((ErrorCode::InvalidConfig, text));
+        }
+        _ => {
+            let text = format!("{operation} is no operation on a setting: 0 sets, 1 deletes");
+            return Err((ErrorCode::InvalidRequest, text));
+        }
+    }
+    Ok(())
+}
+
+/// Handles a request that changes settings, resource by resource, each as a whole.
+fn change(mut request: Request<'_>, read: ReadWanted) -> Read<Outcome> {
+    let shared = request.shared;
+    let body = &mut request.body;
+    let mut broker = shared.broker();
+    let mut asked = Vec::new();
+    let mut named = HashSet::new();
+    for _ in 0..body.array(4)? {
+        let kind = body.i8()?;
+        let name = body.string()?;
+        let topic = broker.topics.get(name).filter(|_| kind == TOPIC);
+        let wanted = read(body, shared, topic)?;
+        body.tags()?;
+        let checked = match named.insert((kind, name)) {
+            true => wanted.and_then(|configs| check_change(shared, kind, name, topic, configs)),
+            false => Err((ErrorCode::InvalidRequest, format!("'{name}' is named twice"))),
+        };
+        asked.push((kind, name, checked));
+    }
+    let validate_only = body.bool()?;
+    let changes = asked.iter().filter_map(|(.., checked)| checked.as_ref().ok());
+    let bytes = |(_, configs): &(_, BTreeMap<String, String>)| bytes_of(configs);
+    let (bytes, count) = changes.fold((0, 0), |(all, count), change| (all + bytes(change), count + 1));
+    if !validate_only && broker.reserve_changes(bytes, count)?.is_err() {
+        return Ok(Outcome::NoMemory);
+    }
+    let mut position = 0;
+    let mut out = request.respond();
+    out.i32(0);
+    out.array(asked.len());
+    for (kind, name, checked) in asked {
+        let refusal = match checked {
+            Err(refusal) => Some(refusal),
+            Ok((id, configs)) => {
+                if !validate_only {
+                    let configs = configs.into_iter().collect();
+                    position = broker.change_reserved(Change::TopicConfigured { id, configs }).0;
+                }
+                None
+            }
+        };
+        out.i16(refusal.as_ref().map_or(ErrorCode::None, |refusal| refusal.0) as i16);
+        out.nullable_string(refusal.as_ref().map(|refusal| refusal.1.as_str()));
+        out.i8(kind);
+        out.string(name);
+        out.tags();
+        out.check_budget()?;
+    }
+    out.tags();
+    Ok(Outcome::AnswerAfter(finish(out, 0), position))
+}
+
+/// Bytes of settings in a change.
+pub fn bytes_of(configs: &BTreeMap<String, String>) -> usize {
+    let configs = configs.iter();
+    configs.map(|(key, value)| key.len() + value.len() + 4).sum()
+}
+
+/// Whether a resource may have these settings; returns the topic's id with them.
+fn check_change(
+    shared: &Shared,
+    kind: i8,
+    name: &str,
+    topic: Option<&Topic>,
+    configs: BTreeMap<String, String>,
+) -> Result<([u8; 16], BTreeMap<String, String>), Refusal> {
+    match (kind, topic) {
+        (TOPIC, Some(topic)) => {
+            for (key, value) in &configs {
+                check_topic_config(shared, key, value)?;
+            }
+            Ok((topic.id, configs))
+        }
+        (TOPIC, None) => Err(no_topic(name)),
+        (BROKER, _) => {
+            let text = "the broker's settings are given on its command line (gauge log --help) and stay while it runs";
+            Err((ErrorCode::InvalidConfig, text.to_owned()))
+        }
+        _ => Err(no_settings()),
+    }
+}
+
+fn no_topic(name: &str) -> Refusal {
+    let text = format!("there is no topic '{name}'");
+    (ErrorCode::UnknownTopicOrPartition, text)
+}
+
+fn no_settings() -> Refusal {
+    let text = "only topics (2) and brokers (4) have settings";
+    (ErrorCode::InvalidRequest, text.to_owned())
+}
+
 fn configs_of(request: &Request<'_>, kind: i8, name: &str) -> Result<Vec<Config>, Refusal> {
     match kind {
-        2 => match request.shared.broker().topics.get(name) {
+        TOPIC => match request.shared.broker().topics.get(name) {
             Some(topic) => Ok(topic_configs(request.shared, Some(topic))),
-            None => Err((
-                ErrorCode::UnknownTopicOrPartition,
-                format!("there is no topic '{name}'"),
-            )),
+            None => Err(no_topic(name)),
         },
-        4 if name.is_empty() || name == NODE_ID.to_string() => Ok(broker_configs(request.shared)),
-        4 => Err((
+        BROKER if name.is_empty() || name == NODE_ID.to_string() => Ok(broker_configs(request.shared)),
+        BROKER => Err((
             ErrorCode::InvalidRequest,
             format!("there is no broker {name}; the only one is {NODE_ID}"),
         )),
-        _ => Err((
-            ErrorCode::InvalidRequest,
-            "only topics (2) and brokers (4) have settings".to_owned(),
-        )),
+        _ => Err(no_settings()),
     }
 }
 

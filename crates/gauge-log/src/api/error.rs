@@ -11,6 +11,7 @@ pub enum ErrorCode {
     CorruptMessage = 2,
     UnknownTopicOrPartition = 3,
     MessageTooLarge = 10,
+    OffsetMetadataTooLarge = 12,
     InvalidTopic = 17,
     InvalidRequiredAcks = 21,
     IllegalGeneration = 22,

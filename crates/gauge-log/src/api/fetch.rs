@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::error::ErrorCode;
 use super::{Api, Outcome, Request, begin, finish};
 use crate::broker::sessions::resolve;
-use crate::broker::topics::ConnectionId;
+use crate::broker::topics::{ConnectionId, name_is_legal};
 use crate::broker::{Broker, EXTENTS_MAX, EXTENTS_SHORT, Extent, Limits};
 use crate::net::output::Response;
 use crate::shared::{Shared, lock};
@@ -148,10 +148,14 @@ impl Told<'_> {
                 return Err(ErrorCode::InvalidFetchSessionEpoch);
             }
             session.epoch = session.epoch.checked_add(1).unwrap_or(1);
+            if !self.has_legal_names() {
+                sessions.end(topics, connection);
+                return Err(ErrorCode::FetchSessionIdNotFound);
+            }
         } else {
             sessions.end(topics, connection);
             let partitions = self.topics.iter().map(|(_, wanted)| wanted.len()).sum();
-            let begun = (self.epoch == 0)
+            let begun = (self.epoch == 0 && self.has_legal_names())
                 .then(|| sessions.begin(connection, partitions))
                 .flatten();
             let Some(begun) = begun else {
@@ -174,6 +178,13 @@ impl Told<'_> {
     }
 }
 
+impl Told<'_> {
+    /// A session remembers no name, as long as it may be, that no topic will ever have.
+    fn has_legal_names(&self) -> bool {
+        self.topics.iter().all(|(name, _)| name_is_legal(name))
+    }
+}
+
 /// A partition of a session that is part of the response.
 struct Changed {
     topic: Arc<str>,
@@ -193,6 +204,15 @@ struct Standing {
 }
 
 impl FetchRequest {
+    /// Bytes of memory that the request holds while it waits.
+    pub fn memory_bytes(&self) -> usize {
+        let topics = self.topics.iter();
+        let topic = |(name, wanted): &(String, Vec<Wanted>)| {
+            size_of::<(String, Vec<Wanted>)>() + name.capacity() + wanted.capacity() * size_of::<Wanted>()
+        };
+        topics.map(topic).sum()
+    }
+
     /// How long the client is willing to wait.
     pub fn wait_max(&self) -> Duration {
         Duration::from_millis(self.wait_max_ms.max(0) as u64)
@@ -386,9 +406,11 @@ impl FetchRequest {
 
     fn note_waiter(&self, broker: &mut Broker, connection: ConnectionId) {
         for wanted in self.topics.iter().flat_map(|(_, wanted)| wanted) {
-            if let Some(partition) = wanted.partition.and_then(|id| broker.topics.partition_mut(id))
-                && !partition.waiters.contains(&connection)
-            {
+            let Some(partition) = wanted.partition.and_then(|id| broker.topics.partition_mut(id)) else {
+                continue;
+            };
+            // Who asks for a partition again and again is the last one already: nobody else waits for the search.
+            if partition.waiters.last() != Some(&connection) && !partition.waiters.contains(&connection) {
                 partition.waiters.push(connection);
             }
         }

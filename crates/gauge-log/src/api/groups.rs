@@ -1,6 +1,7 @@
 //! The group requests; the rules are in `broker::groups`.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::error::ErrorCode;
@@ -15,6 +16,10 @@ use crate::wire::Read;
 
 /// Bytes that a client may attach to a committed offset (Kafka's default).
 pub const METADATA_BYTES_MAX: usize = 4096;
+/// The same over all committed offsets.
+const METADATA_BYTES_MAX_IN_ALL: usize = 32 << 20;
+/// Offsets that one change deletes at most: it fits whatever the names of their topics.
+const OFFSETS_PER_CHANGE: usize = 1000;
 const JOIN: i16 = 11;
 const SYNC: i16 = 14;
 
@@ -56,7 +61,7 @@ pub fn tick(shared: &Shared, now: Instant) {
         let mut broker = shared.broker();
         if broker
             .groups
-            .next_deadline()
+            .next_deadline(now)
             .is_none_or(|deadline| deadline > now)
         {
             return;
@@ -370,6 +375,7 @@ pub fn offset_commit(mut request: Request<'_>) -> Read<Outcome> {
         .may_commit(group, member_id, instance_id, generation, Instant::now());
     let mut offsets = Vec::new();
     let mut bytes = group.len() + 64;
+    let mut attached = broker.groups.metadata_bytes();
     let mut out = request.respond();
     if version >= 3 {
         out.i32(0);
@@ -384,13 +390,19 @@ pub fn offset_commit(mut request: Request<'_>) -> Read<Outcome> {
             let error = match allowed {
                 Err(error) => error,
                 Ok(()) if !known => ErrorCode::UnknownTopicOrPartition,
-                Ok(()) if metadata.len() > METADATA_BYTES_MAX || bytes + size > PAYLOAD_BYTES_MAX => {
-                    ErrorCode::MessageTooLarge
+                Ok(())
+                    if metadata.len() > METADATA_BYTES_MAX
+                        || (!metadata.is_empty()
+                            && attached + metadata.len() > METADATA_BYTES_MAX_IN_ALL) =>
+                {
+                    ErrorCode::OffsetMetadataTooLarge
                 }
+                Ok(()) if bytes + size > PAYLOAD_BYTES_MAX => ErrorCode::MessageTooLarge,
                 Ok(()) => ErrorCode::None,
             };
             if error == ErrorCode::None {
                 bytes += size;
+                attached += metadata.len();
                 let (topic, metadata) = ((*name).to_owned(), metadata.to_owned());
                 offsets.push(CommittedOffset {
                     topic,
@@ -505,6 +517,7 @@ pub fn offset_fetch(mut request: Request<'_>) -> Read<Outcome> {
         if version >= 8 {
             out.tags();
         }
+        out.check_budget()?;
     }
     out.tags();
     Ok(Outcome::Answer(finish(out, 0)))
@@ -590,6 +603,7 @@ pub fn describe(mut request: Request<'_>) -> Read<Outcome> {
             out.i32(i32::MIN);
         }
         out.tags();
+        out.check_budget()?;
     }
     out.tags();
     Ok(Outcome::Answer(finish(out, 0)))
@@ -602,18 +616,18 @@ pub fn delete(mut request: Request<'_>) -> Read<Outcome> {
         .collect::<Read<Vec<_>>>()?;
     let mut broker = request.shared.broker();
     let mut position = 0;
+    let bytes = names.iter().map(|name: &&str| name.len()).sum();
+    if broker.reserve_changes(bytes, names.len())?.is_err() {
+        return Ok(Outcome::NoMemory);
+    }
     let mut out = request.respond();
     out.i32(0);
     out.array(names.len());
     for name in names {
         let error = broker.groups.may_delete(name);
         if error == ErrorCode::None {
-            match broker.change(Change::GroupDeleted {
-                group: name.to_owned(),
-            }) {
-                Ok((end, _)) => position = end,
-                Err(_full) => return Ok(Outcome::NoMemory),
-            }
+            let group = name.to_owned();
+            position = broker.change_reserved(Change::GroupDeleted { group }).0;
         }
         out.string(name);
         out.i16(error as i16);
@@ -621,4 +635,80 @@ pub fn delete(mut request: Request<'_>) -> Read<Outcome> {
     }
     out.tags();
     Ok(Outcome::AnswerAfter(finish(out, 0), position))
+}
+
+/// Deletes committed offsets of a group that has no members.
+pub fn delete_offsets(mut request: Request<'_>) -> Read<Outcome> {
+    let body = &mut request.body;
+    let group = body.string()?;
+    let mut topics: Vec<(&str, Vec<i32>)> = Vec::new();
+    for _ in 0..body.array(6)? {
+        let name = body.string()?;
+        let partitions = (0..body.array(4)?)
+            .map(|_| body.i32())
+            .collect::<Read<Vec<_>>>()?;
+        topics.push((name, partitions));
+    }
+    let mut broker = request.shared.broker();
+    let allowed = broker.groups.may_delete(group);
+    let mut out = request.respond();
+    out.i16(allowed as i16);
+    out.i32(0);
+    if allowed != ErrorCode::None {
+        out.array(0);
+        return Ok(Outcome::Answer(finish(out, 0)));
+    }
+    let mut deleted: BTreeSet<(String, i32)> = BTreeSet::new();
+    out.array(topics.len());
+    for (name, partitions) in topics {
+        out.string(name);
+        out.array(partitions.len());
+        for index in partitions {
+            let is_known = broker.topics.partition_id(name, index).is_some();
+            let error = if is_known {
+                deleted.insert((name.to_owned(), index));
+                ErrorCode::None
+            } else {
+                ErrorCode::UnknownTopicOrPartition
+            };
+            out.i32(index);
+            out.i16(error as i16);
+        }
+    }
+    let committed = broker.groups.get(group).map(|group| &group.offsets);
+    deleted.retain(|partition| committed.is_some_and(|offsets| offsets.contains_key(partition)));
+    let deleted: Vec<(String, i32)> = deleted.into_iter().collect();
+    let bytes: usize = deleted.iter().map(|(name, _)| name.len() + 6).sum();
+    let changes = deleted.chunks(OFFSETS_PER_CHANGE);
+    if broker
+        .reserve_changes(bytes + group.len() * changes.len(), changes.len())?
+        .is_err()
+    {
+        return Ok(Outcome::NoMemory);
+    }
+    let mut position = 0;
+    for partitions in changes {
+        let (group, partitions) = (group.to_owned(), partitions.to_vec());
+        position = broker
+            .change_reserved(Change::OffsetsDeleted { group, partitions })
+            .0;
+    }
+    Ok(Outcome::AnswerAfter(finish(out, 0), position))
+}
+
+/// Members of the newer group protocol (KIP-848) are told that there is none here: without an answer some clients would ask for ever.
+pub fn refuse_newer_protocol(request: Request<'_>) -> Read<Outcome> {
+    let mut out = request.respond();
+    out.i32(0);
+    out.i16(ErrorCode::UnsupportedVersion as i16);
+    out.nullable_string(Some(
+        "gauge log has groups of the classic protocol only: set group.protocol=classic",
+    ));
+    out.nullable_string(None);
+    out.i32(-1);
+    out.i32(0);
+    // No assignment: a structure that may be missing begins with a byte that says so.
+    out.i8(-1);
+    out.tags();
+    Ok(Outcome::Answer(finish(out, 0)))
 }

@@ -1,10 +1,13 @@
 //! Metadata, DescribeCluster and DescribeLogDirs: one broker, which leads everything.
 
+use std::collections::BTreeMap;
+
 use super::error::ErrorCode;
 use super::topics::{self, NewTopic};
 use super::{Outcome, Request, finish};
 use crate::broker::Broker;
-use crate::broker::topics::Topic;
+use crate::broker::topics::{Topic, name_is_legal};
+use crate::storage::journal::Full;
 use crate::wire::{Read, Writer};
 
 /// The id of the only broker.
@@ -38,9 +41,9 @@ pub fn metadata(mut request: Request<'_>) -> Read<Outcome> {
     let mut broker = request.shared.broker();
     let mut position = 0;
     if may_create && let Some(asked) = &asked {
-        match create_missing(&request, &mut broker, asked) {
-            Some(created) => position = created,
-            None => return Ok(Outcome::NoMemory),
+        match create_missing(&request, &mut broker, asked)? {
+            Ok(created) => position = created,
+            Err(Full) => return Ok(Outcome::NoMemory),
         }
     }
     let mut out = request.respond();
@@ -65,9 +68,10 @@ pub fn metadata(mut request: Request<'_>) -> Read<Outcome> {
         }
         Some(asked) => {
             out.array(asked.len());
-            asked
-                .iter()
-                .for_each(|asked| respond_asked(version, &mut out, &broker, asked));
+            for asked in asked {
+                respond_asked(version, &mut out, &broker, asked);
+                out.check_budget()?;
+            }
         }
     }
     if (8..=10).contains(&version) {
@@ -77,33 +81,41 @@ pub fn metadata(mut request: Request<'_>) -> Read<Outcome> {
     Ok(Outcome::AnswerAfter(finish(out, 0), position))
 }
 
-/// Creates the named topics that are not there; None when there is no memory now.
-fn create_missing(request: &Request<'_>, broker: &mut Broker, asked: &[Asked<'_>]) -> Option<u64> {
+/// Creates the named topics that are not there, all or none; returns the position that must be durable before they are reported.
+fn create_missing(
+    request: &Request<'_>,
+    broker: &mut Broker,
+    asked: &[Asked<'_>],
+) -> Read<Result<u64, Full>> {
     let partitions = request.shared.settings.auto_create_partitions;
+    let missing = |asked: &Asked<'_>| match asked {
+        Asked::Name(name) => partitions > 0 && broker.topics.get(name).is_none() && name_is_legal(name),
+        Asked::Id(_) => false,
+    };
+    let missing: Vec<NewTopic<'_>> = asked
+        .iter()
+        .filter(|asked| missing(asked))
+        .filter_map(|asked| match *asked {
+            Asked::Name(name) => Some(NewTopic {
+                name,
+                partitions,
+                configs: BTreeMap::new(),
+            }),
+            Asked::Id(_) => None,
+        })
+        .collect();
+    let bytes = missing.iter().map(NewTopic::bytes).sum();
+    if let Err(full) = broker.reserve_changes(bytes, missing.len())? {
+        return Ok(Err(full));
+    }
     let mut position = 0;
-    for name in asked.iter().filter_map(|asked| {
-        if let Asked::Name(name) = asked {
-            Some(*name)
-        } else {
-            None
-        }
-    }) {
-        if partitions == 0 || broker.topics.get(name).is_some() {
-            continue;
-        }
-        let new = NewTopic {
-            name,
-            partitions,
-            configs: Vec::new(),
-        };
-        match topics::create_one(request.shared, broker, new) {
-            Ok(created) => position = created,
-            Err((ErrorCode::UnknownServerError, _)) => return None,
-            // A name that is not legal is reported with the topic.
-            Err(_) => {}
+    for new in missing {
+        // What cannot be made is reported with the topic.
+        if let Ok(created) = topics::create_one(request.shared, broker, new) {
+            position = created;
         }
     }
-    Some(position)
+    Ok(Ok(position))
 }
 
 fn respond_broker(request: &Request<'_>, out: &mut Writer, with_rack: bool) {
@@ -120,8 +132,7 @@ fn respond_broker(request: &Request<'_>, out: &mut Writer, with_rack: bool) {
 fn respond_asked(version: i16, out: &mut Writer, broker: &Broker, asked: &Asked<'_>) {
     let (topic, name, id, error) = match asked {
         Asked::Name(name) => {
-            let legal = crate::broker::topics::name_is_legal(name);
-            let error = if legal {
+            let error = if name_is_legal(name) {
                 ErrorCode::UnknownTopicOrPartition
             } else {
                 ErrorCode::InvalidTopic

@@ -70,32 +70,37 @@ const fn api(key: i16, min: i16, max: i16, flexible: i16) -> Api {
     }
 }
 
-/// Everything that is understood once a client may ask. Topic ids in Produce (13) and Fetch (13) are left out: names say the same, and every client falls back.
-pub const APIS: [Api; 24] = [
-    api(0, 3, 12, 9),  // Produce
-    api(1, 4, 12, 12), // Fetch
-    api(2, 1, 7, 6),   // ListOffsets
-    api(3, 0, 12, 9),  // Metadata
-    api(8, 2, 8, 8),   // OffsetCommit
-    api(9, 1, 8, 6),   // OffsetFetch
-    api(10, 0, 4, 3),  // FindCoordinator
-    api(11, 0, 9, 6),  // JoinGroup
-    api(12, 0, 4, 4),  // Heartbeat
-    api(13, 0, 5, 4),  // LeaveGroup
-    api(14, 0, 5, 4),  // SyncGroup
-    api(15, 0, 5, 5),  // DescribeGroups
-    api(16, 0, 5, 3),  // ListGroups
-    api(18, 0, 4, 3),  // ApiVersions
-    api(19, 2, 7, 5),  // CreateTopics
-    api(20, 1, 6, 4),  // DeleteTopics
-    api(21, 0, 2, 2),  // DeleteRecords
-    api(22, 0, 4, 2),  // InitProducerId
-    api(23, 2, 4, 4),  // OffsetForLeaderEpoch
-    api(32, 1, 4, 4),  // DescribeConfigs
-    api(35, 1, 4, 2),  // DescribeLogDirs
-    api(37, 0, 3, 2),  // CreatePartitions
-    api(42, 0, 2, 2),  // DeleteGroups
-    api(60, 0, 1, 0),  // DescribeCluster
+/// Everything that is understood once a client may ask. Topic ids in Produce (13) and Fetch (13) are left out: names say the same, and every client falls back. The record with the
+/// largest timestamp (ListOffsets 7) is not known without decoding records.
+pub const APIS: [Api; 28] = [
+    api(0, 3, 12, 9),        // Produce
+    api(1, 4, 12, 12),       // Fetch
+    api(2, 1, 6, 6),         // ListOffsets
+    api(3, 0, 12, 9),        // Metadata
+    api(8, 2, 8, 8),         // OffsetCommit
+    api(9, 1, 8, 6),         // OffsetFetch
+    api(10, 0, 4, 3),        // FindCoordinator
+    api(11, 0, 9, 6),        // JoinGroup
+    api(12, 0, 4, 4),        // Heartbeat
+    api(13, 0, 5, 4),        // LeaveGroup
+    api(14, 0, 5, 4),        // SyncGroup
+    api(15, 0, 5, 5),        // DescribeGroups
+    api(16, 0, 5, 3),        // ListGroups
+    api(18, 0, 4, 3),        // ApiVersions
+    api(19, 2, 7, 5),        // CreateTopics
+    api(20, 1, 6, 4),        // DeleteTopics
+    api(21, 0, 2, 2),        // DeleteRecords
+    api(22, 0, 4, 2),        // InitProducerId
+    api(23, 2, 4, 4),        // OffsetForLeaderEpoch
+    api(32, 1, 4, 4),        // DescribeConfigs
+    api(33, 0, 2, 2),        // AlterConfigs
+    api(35, 1, 4, 2),        // DescribeLogDirs
+    api(37, 0, 3, 2),        // CreatePartitions
+    api(42, 0, 2, 2),        // DeleteGroups
+    api(44, 0, 1, 1),        // IncrementalAlterConfigs
+    api(47, 0, 0, i16::MAX), // OffsetDelete
+    api(60, 0, 1, 0),        // DescribeCluster
+    api(68, 0, 1, 0),        // ConsumerGroupHeartbeat
 ];
 
 /// What is understood besides where there are users.
@@ -214,7 +219,7 @@ enum Opened<'a> {
 }
 
 fn open<'a>(shared: &'a Shared, connection: ConnectionId, frame: &'a [u8]) -> Read<Opened<'a>> {
-    let mut body = Reader::new(frame, false);
+    let mut body = Reader::of_request(frame);
     let key = body.i16()?;
     let version = body.i16()?;
     let correlation_id = body.i32()?;
@@ -286,6 +291,7 @@ fn dispatch(request: Request<'_>) -> Read<Outcome> {
         22 => produce::init_producer_id(request),
         23 => offsets::offset_for_leader_epoch(request),
         32 => configs::describe(request),
+        33 => configs::alter(request),
         35 => metadata::describe_log_dirs(request),
         SASL_AUTHENTICATE => match &request.shared.settings.access.users {
             Some(users) => sasl::authenticate(request, None, users),
@@ -293,7 +299,10 @@ fn dispatch(request: Request<'_>) -> Read<Outcome> {
         },
         37 => topics::create_partitions(request),
         42 => groups::delete(request),
+        44 => configs::alter_incrementally(request),
+        47 => groups::delete_offsets(request),
         60 => metadata::describe_cluster(request),
+        68 => groups::refuse_newer_protocol(request),
         _ => Err(Malformed("an API that is not offered")),
     }
 }

@@ -1,5 +1,7 @@
 //! ListOffsets, OffsetForLeaderEpoch and DeleteRecords.
 
+use std::collections::BTreeMap;
+
 use super::error::ErrorCode;
 use super::{Outcome, Request, finish};
 use crate::broker::Broker;
@@ -8,10 +10,8 @@ use crate::wire::Read;
 
 /// Asks for the offset behind the last record.
 const LATEST: i64 = -1;
-/// Asks for the first offset; -4 asks for the first one on local disk, which is the same here.
-const EARLIEST: [i64; 2] = [-2, -4];
-/// Asks for the record with the largest timestamp (KIP-734).
-const MAX_TIMESTAMP: i64 = -3;
+/// Asks for the first offset.
+const EARLIEST: i64 = -2;
 
 /// Says where partitions begin and end, and where a time begins in them.
 ///
@@ -81,28 +81,17 @@ fn look_up(broker: &Broker, topic: &str, index: i32, timestamp: i64) -> Result<(
     if timestamp == LATEST {
         return Ok((-1, partition.high_watermark));
     }
-    if EARLIEST.contains(&timestamp) {
+    if timestamp == EARLIEST {
         return Ok((-1, partition.log_start));
     }
     let is_empty = partition.high_watermark == partition.log_start;
-    if timestamp == MAX_TIMESTAMP {
-        let last = partition
-            .chunk_marks
-            .last()
-            .map_or(i64::MAX, |&(_, start)| broker.journal.timestamp_of(start));
-        return Ok(if is_empty {
-            (-1, -1)
-        } else {
-            (last, partition.high_watermark - 1)
-        });
-    }
     if timestamp < 0 {
         return Err(ErrorCode::InvalidRequest);
     }
     let found = partition
         .chunk_marks
         .iter()
-        .find(|&&(_, start)| broker.journal.timestamp_of(start) >= timestamp);
+        .find(|&&(_, start)| broker.journal.newest_timestamp_of(start) >= timestamp);
     match found {
         Some(&(offset, _)) if !is_empty => Ok((
             timestamp,
@@ -186,29 +175,37 @@ pub fn delete_records(mut request: Request<'_>) -> Read<Outcome> {
     out.i32(0);
     out.array(asked.len());
     let mut position = 0;
+    let mut starts: BTreeMap<u32, i64> = BTreeMap::new();
     let mut broker = request.shared.broker();
     for (name, partitions) in asked {
         out.string(name);
         out.array(partitions.len());
         for (index, offset) in partitions {
-            let outcome = delete_before(&mut broker, name, index, offset);
-            if outcome == Err(ErrorCode::UnknownServerError) {
-                return Ok(Outcome::NoMemory);
+            let outcome = find_start(&broker, name, index, offset);
+            if let Ok((id, start, true)) = outcome {
+                let asked = starts.entry(id).or_default();
+                *asked = start.max(*asked);
             }
-            let (low_watermark, end) = outcome.unwrap_or((-1, 0));
-            position = position.max(end);
             out.i32(index);
-            out.i64(low_watermark);
+            out.i64(outcome.map_or(-1, |(_, start, _)| start));
             out.i16(outcome.err().unwrap_or(ErrorCode::None) as i16);
             out.tags();
         }
         out.tags();
     }
     out.tags();
+    if !starts.is_empty() {
+        let starts = starts.into_iter().collect();
+        match broker.change(Change::RecordsDeleted { starts }) {
+            Ok((end, _)) => position = end,
+            Err(_full) => return Ok(Outcome::NoMemory),
+        }
+    }
     Ok(Outcome::AnswerAfter(finish(out, 0), position))
 }
 
-fn delete_before(broker: &mut Broker, topic: &str, index: i32, offset: i64) -> Result<(i64, u64), ErrorCode> {
+/// (internal id, where the partition will begin, whether it does not yet) for one partition of a DeleteRecords request.
+fn find_start(broker: &Broker, topic: &str, index: i32, offset: i64) -> Result<(u32, i64, bool), ErrorCode> {
     let id = broker
         .topics
         .partition_id(topic, index)
@@ -225,16 +222,7 @@ fn delete_before(broker: &mut Broker, topic: &str, index: i32, offset: i64) -> R
     if log_start < 0 || log_start > partition.high_watermark {
         return Err(ErrorCode::OffsetOutOfRange);
     }
-    if log_start <= partition.log_start {
-        return Ok((partition.log_start, 0));
-    }
-    let change = Change::RecordsDeleted {
-        partition: id,
-        log_start,
-    };
-    // The caller turns this code into "no memory now".
-    let (position, _) = broker
-        .change(change)
-        .map_err(|_full| ErrorCode::UnknownServerError)?;
-    Ok((log_start, position))
+    // What somebody has asked for already may not be committed yet; then it is said again.
+    let is_new = log_start > partition.log_start;
+    Ok((id, log_start.max(partition.deleted_before), is_new))
 }

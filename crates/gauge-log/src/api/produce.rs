@@ -37,11 +37,13 @@ pub fn produce(mut request: Request<'_>) -> Read<Outcome> {
     let transactional = body.nullable_string()?.is_some();
     let acks = body.i16()?;
     let _timeout_ms = body.i32()?;
-    let mut topics: Vec<&str> = Vec::new();
+    let mut topics: Vec<(&str, usize)> = Vec::new();
     let mut parts: Vec<Part<'_>> = Vec::new();
     for topic in 0..body.array(4)? {
-        topics.push(body.string()?);
-        for _ in 0..body.array(5)? {
+        let name = body.string()?;
+        let count = body.array(5)?;
+        topics.push((name, count));
+        for _ in 0..count {
             let index = body.i32()?;
             let records = body.nullable_bytes()?.unwrap_or_default();
             body.tags()?;
@@ -68,7 +70,7 @@ pub fn produce(mut request: Request<'_>) -> Read<Outcome> {
     store(&request, &topics, &parts, acks)
 }
 
-fn store(request: &Request<'_>, topics: &[&str], parts: &[Part<'_>], acks: i16) -> Read<Outcome> {
+fn store(request: &Request<'_>, topics: &[(&str, usize)], parts: &[Part<'_>], acks: i16) -> Read<Outcome> {
     let accepted = parts.iter().filter(|part| part.checked.is_ok());
     let (bytes, count) = accepted.fold((0, 0), |(bytes, count), part| {
         (bytes + part.records.len(), count + 1)
@@ -81,10 +83,9 @@ fn store(request: &Request<'_>, topics: &[&str], parts: &[Part<'_>], acks: i16) 
         return Ok(Outcome::NoMemory);
     }
     let mut rest = parts.iter().peekable();
-    for (index, name) in topics.iter().enumerate() {
+    for (index, (name, partitions)) in topics.iter().enumerate() {
         out.string(name);
-        let partitions = parts.iter().filter(|part| part.topic == index).count();
-        out.array(partitions);
+        out.array(*partitions);
         while let Some(part) = rest.next_if(|part| part.topic == index) {
             let outcome = part.checked.and_then(|header| {
                 let partition = broker.topics.partition_id(name, part.index);

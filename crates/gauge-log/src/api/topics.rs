@@ -1,5 +1,6 @@
 //! CreateTopics, CreatePartitions and DeleteTopics.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 
 use super::configs;
@@ -19,14 +20,18 @@ pub struct NewTopic<'a> {
     /// Number of partitions.
     pub partitions: u32,
     /// Settings.
-    pub configs: Vec<(String, String)>,
+    pub configs: BTreeMap<String, String>,
+}
+
+impl NewTopic<'_> {
+    /// Bytes of its name and settings.
+    pub fn bytes(&self) -> usize {
+        self.name.len() + configs::bytes_of(&self.configs)
+    }
 }
 
 /// Why something was not done: the code, and a sentence for a person.
 pub type Refusal = (ErrorCode, String);
-
-/// The error for "no memory now": the caller turns it into `Outcome::NoMemory`.
-const NO_MEMORY: ErrorCode = ErrorCode::UnknownServerError;
 
 /// A random identity.
 pub fn random_id() -> [u8; 16] {
@@ -42,7 +47,7 @@ pub fn random_id() -> [u8; 16] {
     id
 }
 
-/// Checks and creates one topic; returns the position that must be durable before it is reported.
+/// Checks and creates one topic, for which room was reserved; returns the position that must be durable before it is reported.
 pub fn create_one(shared: &Shared, broker: &mut Broker, new: NewTopic<'_>) -> Result<u64, Refusal> {
     check_new(shared, broker, &new)?;
     let change = Change::TopicCreated {
@@ -50,11 +55,9 @@ pub fn create_one(shared: &Shared, broker: &mut Broker, new: NewTopic<'_>) -> Re
         name: new.name.to_owned(),
         first_partition: broker.topics.next_partition(),
         partitions: new.partitions,
-        configs: new.configs,
+        configs: new.configs.into_iter().collect(),
     };
-    let (position, _) = broker
-        .change(change)
-        .map_err(|_full| (NO_MEMORY, String::new()))?;
+    let (position, _) = broker.change_reserved(change);
     shared.events.write(
         "topic_created",
         serde_json::json!({"topic": new.name, "partitions": new.partitions}),
@@ -105,7 +108,8 @@ fn read_new<'a>(request: &mut Request<'a>) -> Read<(&'a str, Result<NewTopic<'a>
         }
         body.tags()?;
     }
-    let mut configs = Vec::new();
+    // The last one counts, as in Kafka.
+    let mut configs = BTreeMap::new();
     for _ in 0..body.array(2)? {
         let key = body.string()?.to_owned();
         let value = body.nullable_string()?;
@@ -145,6 +149,14 @@ pub fn create(mut request: Request<'_>) -> Read<Outcome> {
     let shared = request.shared;
     let mut broker = shared.broker();
     let mut position = 0;
+    let bytes =
+        |(_, topic): &(&str, Result<NewTopic<'_>, Refusal>)| topic.as_ref().map_or(0, NewTopic::bytes);
+    if broker
+        .reserve_changes(new.iter().map(bytes).sum(), new.len())?
+        .is_err()
+    {
+        return Ok(Outcome::NoMemory);
+    }
     let mut out = request.respond();
     out.i32(0);
     out.array(new.len());
@@ -159,9 +171,6 @@ pub fn create(mut request: Request<'_>) -> Read<Outcome> {
                 })
             }
         });
-        if created.as_ref().is_err_and(|(error, _)| *error == NO_MEMORY) {
-            return Ok(Outcome::NoMemory);
-        }
         let id = broker.topics.get(name).map_or([0; 16], |topic| topic.id);
         respond_created(&request, &mut out, name, id, created);
     }
@@ -229,14 +238,14 @@ pub fn create_partitions(mut request: Request<'_>) -> Read<Outcome> {
     let validate_only = body.bool()?;
     let mut broker = request.shared.broker();
     let mut position = 0;
+    if broker.reserve_changes(0, asked.len())?.is_err() {
+        return Ok(Outcome::NoMemory);
+    }
     let mut out = request.respond();
     out.i32(0);
     out.array(asked.len());
     for (name, total) in asked {
         let outcome = add_partitions(&mut broker, name, total, validate_only);
-        if outcome.as_ref().is_err_and(|(error, _)| *error == NO_MEMORY) {
-            return Ok(Outcome::NoMemory);
-        }
         position = position.max(*outcome.as_ref().unwrap_or(&0));
         let refusal = outcome.err();
         out.string(name);
@@ -271,10 +280,7 @@ fn add_partitions(broker: &mut Broker, name: &str, total: i32, validate_only: bo
         first_partition: broker.topics.next_partition(),
         partitions: more,
     };
-    broker
-        .change(change)
-        .map(|(position, _)| position)
-        .map_err(|_full| (NO_MEMORY, String::new()))
+    Ok(broker.change_reserved(change).0)
 }
 
 /// Deletes topics. Their batches leave the disk with the segments that hold them, once nothing else in those is alive.
@@ -298,6 +304,9 @@ pub fn delete(mut request: Request<'_>) -> Read<Outcome> {
     let mut broker = shared.broker();
     let mut woken = Vec::new();
     let mut position = 0;
+    if broker.reserve_changes(0, asked.len())?.is_err() {
+        return Ok(Outcome::NoMemory);
+    }
     let mut out = request.respond();
     out.i32(0);
     out.array(asked.len());
@@ -314,17 +323,15 @@ pub fn delete(mut request: Request<'_>) -> Read<Outcome> {
         };
         let error = match &found {
             None => unknown,
-            Some((id, name)) => match broker.change(Change::TopicDeleted { id: *id }) {
-                Err(_full) => return Ok(Outcome::NoMemory),
-                Ok((end, waiters)) => {
-                    shared
-                        .events
-                        .write("topic_deleted", serde_json::json!({"topic": name}));
-                    position = end;
-                    woken.extend(waiters);
-                    ErrorCode::None
-                }
-            },
+            Some((id, name)) => {
+                let (end, waiters) = broker.change_reserved(Change::TopicDeleted { id: *id });
+                shared
+                    .events
+                    .write("topic_deleted", serde_json::json!({"topic": name}));
+                position = end;
+                woken.extend(waiters);
+                ErrorCode::None
+            }
         };
         let (id, name) = match found {
             Some((id, name)) => (id, Some(name)),

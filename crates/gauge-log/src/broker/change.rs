@@ -65,8 +65,8 @@ pub enum Change {
     GroupDeleted { group: String },
     /// Producer ids below `next` are taken.
     ProducerIdsTaken { next: i64 },
-    /// Records before `log_start` were deleted on request.
-    RecordsDeleted { partition: u32, log_start: i64 },
+    /// Records before an offset were deleted, on request or by retention: (partition, offset) each.
+    RecordsDeleted { starts: Vec<(u32, i64)> },
     /// Where a partition stands (checkpoints only).
     PartitionAt {
         partition: u32,
@@ -75,6 +75,18 @@ pub enum Change {
     },
     /// The last batch of a producer in a partition (checkpoints only).
     ProducerAt { partition: u32, mark: ProducerMark },
+    /// A topic's settings became these.
+    TopicConfigured {
+        id: [u8; 16],
+        configs: Vec<(String, String)>,
+    },
+    /// A group's committed offsets of some (topic, partition index) were deleted.
+    OffsetsDeleted {
+        group: String,
+        partitions: Vec<(String, i32)>,
+    },
+    /// Internal partition ids below `next` were given out (checkpoints only: those of deleted topics are nowhere else).
+    PartitionIdsTaken { next: u32 },
 }
 
 impl Change {
@@ -93,11 +105,7 @@ impl Change {
                 writer.string(name);
                 writer.i32(*first_partition as i32);
                 writer.i32(*partitions as i32);
-                writer.array(configs.len());
-                for (key, value) in configs {
-                    writer.string(key);
-                    writer.string(value);
-                }
+                encode_configs(writer, configs);
             }
             Self::PartitionsAdded {
                 id,
@@ -132,10 +140,13 @@ impl Change {
                 writer.i8(6);
                 writer.i64(*next);
             }
-            Self::RecordsDeleted { partition, log_start } => {
+            Self::RecordsDeleted { starts } => {
                 writer.i8(7);
-                writer.i32(*partition as i32);
-                writer.i64(*log_start);
+                writer.array(starts.len());
+                for (partition, log_start) in starts {
+                    writer.i32(*partition as i32);
+                    writer.i64(*log_start);
+                }
             }
             Self::PartitionAt {
                 partition,
@@ -155,6 +166,24 @@ impl Change {
                 writer.i32(mark.base_sequence);
                 writer.i64(mark.offset_count);
                 writer.i64(mark.base_offset);
+            }
+            Self::PartitionIdsTaken { next } => {
+                writer.i8(10);
+                writer.i32(*next as i32);
+            }
+            Self::TopicConfigured { id, configs } => {
+                writer.i8(11);
+                writer.raw(id);
+                encode_configs(writer, configs);
+            }
+            Self::OffsetsDeleted { group, partitions } => {
+                writer.i8(12);
+                writer.string(group);
+                writer.array(partitions.len());
+                for (topic, partition) in partitions {
+                    writer.string(topic);
+                    writer.i32(*partition);
+                }
             }
         }
     }
@@ -182,8 +211,9 @@ impl Change {
             },
             6 => Self::ProducerIdsTaken { next: reader.i64()? },
             7 => Self::RecordsDeleted {
-                partition: reader.i32()? as u32,
-                log_start: reader.i64()?,
+                starts: (0..reader.array(12)?)
+                    .map(|_| Ok((reader.i32()? as u32, reader.i64()?)))
+                    .collect::<Read<Vec<_>>>()?,
             },
             8 => Self::PartitionAt {
                 partition: reader.i32()? as u32,
@@ -200,6 +230,19 @@ impl Change {
                     base_offset: reader.i64()?,
                 },
             },
+            10 => Self::PartitionIdsTaken {
+                next: reader.i32()? as u32,
+            },
+            11 => Self::TopicConfigured {
+                id: reader.uuid()?,
+                configs: decode_configs(reader)?,
+            },
+            12 => Self::OffsetsDeleted {
+                group: reader.string()?.to_owned(),
+                partitions: (0..reader.array(6)?)
+                    .map(|_| Ok((reader.string()?.to_owned(), reader.i32()?)))
+                    .collect::<Read<Vec<_>>>()?,
+            },
             _ => {
                 return Err(Malformed(
                     "an unknown kind of change (written by a newer version?)",
@@ -213,15 +256,12 @@ impl Change {
         let name = reader.string()?.to_owned();
         let first_partition = reader.i32()? as u32;
         let partitions = reader.i32()? as u32;
-        let configs = (0..reader.array(4)?)
-            .map(|_| Ok((reader.string()?.to_owned(), reader.string()?.to_owned())))
-            .collect::<Read<Vec<_>>>()?;
         Ok(Self::TopicCreated {
             id,
             name,
             first_partition,
             partitions,
-            configs,
+            configs: decode_configs(reader)?,
         })
     }
 
@@ -239,6 +279,20 @@ impl Change {
             .collect::<Read<Vec<_>>>()?;
         Ok(Self::OffsetsCommitted { group, offsets })
     }
+}
+
+fn encode_configs(writer: &mut Writer, configs: &[(String, String)]) {
+    writer.array(configs.len());
+    for (key, value) in configs {
+        writer.string(key);
+        writer.string(value);
+    }
+}
+
+fn decode_configs(reader: &mut Reader<'_>) -> Read<Vec<(String, String)>> {
+    (0..reader.array(4)?)
+        .map(|_| Ok((reader.string()?.to_owned(), reader.string()?.to_owned())))
+        .collect()
 }
 
 #[cfg(test)]
@@ -279,10 +333,17 @@ mod tests {
                 offsets: vec![offset],
             },
             Change::GroupDeleted { group: "g".into() },
+            Change::TopicConfigured {
+                id: [1; 16],
+                configs: vec![("retention.ms".into(), "6".into())],
+            },
+            Change::OffsetsDeleted {
+                group: "g".into(),
+                partitions: vec![("t".into(), 3)],
+            },
             Change::ProducerIdsTaken { next: 1000 },
             Change::RecordsDeleted {
-                partition: 1,
-                log_start: 5,
+                starts: vec![(1, 5), (7, 1 << 40)],
             },
             Change::PartitionAt {
                 partition: 1,
@@ -290,6 +351,7 @@ mod tests {
                 next_offset: 10,
             },
             Change::ProducerAt { partition: 1, mark },
+            Change::PartitionIdsTaken { next: 70 },
         ];
         let mut writer = Writer::new(false);
         changes.iter().for_each(|change| change.encode(&mut writer));

@@ -18,9 +18,11 @@ use topics::{ConnectionId, Topics};
 
 use crate::api::error::ErrorCode;
 use crate::batch::Header;
+use crate::mutants::{self, Mutant};
 use crate::storage::cache::ChunkCache;
 use crate::storage::chunk::BatchPlace;
-use crate::storage::journal::{Full, Journal};
+use crate::storage::journal::{Full, Journal, Pending};
+use crate::wire::{Malformed, Read};
 
 /// Batches of one response at most, which bounds what a connection that does not read can hold.
 pub const EXTENTS_MAX: usize = 4096;
@@ -81,6 +83,10 @@ pub struct Broker {
 
 /// Chunks that are read from disk before their reader asks for them, so that reading, checking and sending overlap.
 const AHEAD_CHUNKS: usize = 3;
+/// Bytes of a change at most, names and settings not counted.
+const CHANGE_BYTES: usize = 64;
+/// Bytes of all changes of one request at most: what the smallest memory has room for.
+const CHANGES_BYTES_MAX: usize = 10 << 20;
 /// Producer ids taken with one journal entry.
 const PRODUCER_IDS_AT_ONCE: i64 = 1000;
 
@@ -107,7 +113,7 @@ impl Broker {
 
     /// Stores a checked batch; `Journal::reserve` was called for it. Returns the base offset it has.
     pub fn append(&mut self, partition_id: u32, batch: &[u8], header: &Header) -> Result<i64, ErrorCode> {
-        let marks_max = self.topics.chunk_marks_max();
+        let (marks_max, producers_max) = (self.topics.chunk_marks_max(), self.topics.producers_max());
         let partition = self
             .topics
             .partition_mut(partition_id)
@@ -124,17 +130,74 @@ impl Broker {
             .append_batch(partition_id, batch, header, base_offset, &mut partition.last);
         let marks = partition.note_chunk(base_offset, chunk, marks_max);
         partition.next_offset = base_offset + header.offset_count;
-        partition.producers.note(producers::mark(header, base_offset));
+        let known = partition
+            .producers
+            .note(producers::mark(header, base_offset), producers_max);
+        if mutants::is(Mutant::ShownBeforeWritten) {
+            partition.high_watermark = partition.next_offset;
+        }
         self.topics.add_marks(marks);
+        self.topics.add_producers(known);
         Ok(base_offset)
+    }
+
+    /// Makes room for `count` changes with names and settings of `bytes` in all, which are then made with `change_reserved`: a request is handled as a whole, or later (`Full`).
+    /// One that takes more than there will ever be is malformed.
+    pub fn reserve_changes(&mut self, bytes: usize, count: usize) -> Read<Result<(), Full>> {
+        let bytes = bytes + count * CHANGE_BYTES;
+        if bytes > CHANGES_BYTES_MAX {
+            return Err(Malformed("it asks for too many changes at once"));
+        }
+        Ok(match count {
+            0 => Ok(()),
+            _ => self.journal.reserve(bytes, count),
+        })
     }
 
     /// Applies a change and writes it to the journal; returns the position that must be durable before it is acknowledged, and connections to wake.
     pub fn change(&mut self, change: Change) -> Result<(u64, Vec<ConnectionId>), Full> {
         let bytes = change.to_bytes();
         self.journal.reserve(bytes.len(), 1)?;
-        let position = self.journal.append_change(&bytes);
-        Ok((position, self.apply(change)))
+        Ok(self.append_change(change, &bytes))
+    }
+
+    /// As `change`, for one of those that `reserve_changes` was called for.
+    pub fn change_reserved(&mut self, change: Change) -> (u64, Vec<ConnectionId>) {
+        let bytes = change.to_bytes();
+        self.append_change(change, &bytes)
+    }
+
+    fn append_change(&mut self, change: Change, bytes: &[u8]) -> (u64, Vec<ConnectionId>) {
+        let position = self.journal.append_change(bytes);
+        if let Change::RecordsDeleted { starts } = &change {
+            for &(partition, log_start) in starts {
+                self.journal.publish_start(partition, log_start);
+            }
+        }
+        (position, self.apply(change))
+    }
+
+    /// Notes that a commit was written: shows readers what it holds. Returns connections to wake.
+    pub fn note_committed(&mut self, pending: Pending) -> Vec<ConnectionId> {
+        self.journal.note_durable(pending.end);
+        let mut woken = Vec::new();
+        // A partition that is gone was deleted since.
+        for (partition, next_offset) in pending.published {
+            if let Some(partition) = self.topics.partition_mut(partition) {
+                partition.high_watermark = partition.high_watermark.max(next_offset);
+                woken.append(&mut partition.waiters);
+                for &watcher in &partition.watchers {
+                    self.sessions.note(watcher, &mut woken);
+                }
+            }
+        }
+        for (partition, log_start) in pending.started {
+            if let Some(partition) = self.topics.partition_mut(partition) {
+                let marks = partition.start_at(log_start);
+                self.topics.add_marks(marks);
+            }
+        }
+        woken
     }
 
     /// Applies a change that is in the journal already; returns connections to wake.
@@ -288,10 +351,14 @@ pub fn apply(
         }
         Change::OffsetsCommitted { group, offsets } => groups.store_offsets(&group, offsets),
         Change::GroupDeleted { group } => groups.delete(&group),
+        Change::TopicConfigured { id, configs } => topics.configure(&id, configs.into_iter().collect()),
+        Change::OffsetsDeleted { group, partitions } => groups.forget_offsets(&group, partitions),
         Change::ProducerIdsTaken { next } => *producer_ids_taken = next,
-        Change::RecordsDeleted { partition, log_start } => {
-            if let Some(partition) = topics.partition_mut(partition) {
-                partition.log_start = partition.log_start.max(log_start);
+        Change::RecordsDeleted { starts } => {
+            for (partition, log_start) in starts {
+                if let Some(partition) = topics.partition_mut(partition) {
+                    partition.deleted_before = partition.deleted_before.max(log_start);
+                }
             }
         }
         Change::PartitionAt {
@@ -300,15 +367,18 @@ pub fn apply(
             next_offset,
         } => {
             if let Some(partition) = topics.partition_mut(partition) {
-                partition.log_start = log_start;
+                partition.deleted_before = log_start;
                 partition.next_offset = next_offset;
             }
         }
         Change::ProducerAt { partition, mark } => {
+            let producers_max = topics.producers_max();
             if let Some(partition) = topics.partition_mut(partition) {
-                partition.producers.note(mark);
+                let known = partition.producers.note(mark, producers_max);
+                topics.add_producers(known);
             }
         }
+        Change::PartitionIdsTaken { next } => topics.take_partitions(next),
     }
     Vec::new()
 }

@@ -1,12 +1,12 @@
 //! Idempotent producers (KIP-98): sequence numbers per partition, so that a batch that was sent again is stored once.
 
+use std::collections::{BTreeMap, HashMap};
+
 use super::change::ProducerMark;
 use crate::batch::Header;
 
 /// Batches per producer whose repetition is recognised; clients keep at most five requests in flight.
 const BATCHES_REMEMBERED: usize = 5;
-/// Producers remembered per partition; the one that was silent for longest is forgotten first.
-const PRODUCERS_MAX: usize = 64;
 
 /// What a batch's sequence number says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,17 +21,26 @@ pub enum Verdict {
     Fenced,
 }
 
-/// The producers of one partition, the one that wrote last at the end.
+/// The producers of one partition.
 #[derive(Debug, Default)]
 pub struct Producers {
-    known: Vec<Producer>,
+    /// Nothing for the many partitions that have none.
+    known: Option<Box<Known>>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    producers: HashMap<i64, Producer>,
+    /// Producer ids by when they wrote last; the one that was silent for longest is forgotten first.
+    by_use: BTreeMap<u64, i64>,
+    uses: u64,
 }
 
 #[derive(Debug)]
 struct Producer {
-    id: i64,
     epoch: i16,
     batches: Vec<ProducerMark>,
+    last_use: u64,
 }
 
 /// The sequence number that follows `count` records from `sequence`; it wraps to zero behind `i32::MAX`.
@@ -45,12 +54,8 @@ impl Producers {
         if batch.producer_id < 0 {
             return Verdict::New;
         }
-        let Some(producer) = self
-            .known
-            .iter()
-            .rev()
-            .find(|producer| producer.id == batch.producer_id)
-        else {
+        let known = self.known.as_ref();
+        let Some(producer) = known.and_then(|known| known.producers.get(&batch.producer_id)) else {
             // Nothing is known of a producer whose last batch was forgotten or removed by retention; brokers accept it, and so do we.
             return Verdict::New;
         };
@@ -78,23 +83,22 @@ impl Producers {
         }
     }
 
-    /// Notes a batch that was stored.
-    pub fn note(&mut self, mark: ProducerMark) {
+    /// Notes a batch that was stored; at most `producers_max` producers are remembered. Returns by how much their number has changed.
+    pub fn note(&mut self, mark: ProducerMark, producers_max: usize) -> isize {
         if mark.producer_id < 0 {
-            return;
+            return 0;
         }
-        let mut producer = match self
-            .known
-            .iter()
-            .position(|producer| producer.id == mark.producer_id)
-        {
-            Some(at) => self.known.remove(at),
-            None => Producer {
-                id: mark.producer_id,
-                epoch: mark.producer_epoch,
-                batches: Vec::new(),
-            },
-        };
+        let known = self.known.get_or_insert_default();
+        let before = known.producers.len();
+        known.uses += 1;
+        let producer = known.producers.entry(mark.producer_id).or_insert(Producer {
+            epoch: mark.producer_epoch,
+            batches: Vec::new(),
+            last_use: known.uses,
+        });
+        known.by_use.remove(&producer.last_use);
+        producer.last_use = known.uses;
+        known.by_use.insert(known.uses, mark.producer_id);
         if producer.epoch != mark.producer_epoch {
             producer.epoch = mark.producer_epoch;
             producer.batches.clear();
@@ -103,15 +107,31 @@ impl Producers {
             producer.batches.remove(0);
         }
         producer.batches.push(mark);
-        if self.known.len() == PRODUCERS_MAX {
-            self.known.remove(0);
+        while known.producers.len() > producers_max.max(1) {
+            let Some((_, silent)) = known.by_use.pop_first() else {
+                break;
+            };
+            known.producers.remove(&silent);
         }
-        self.known.push(producer);
+        known.producers.len() as isize - before as isize
     }
 
-    /// Every batch that is remembered, oldest first per producer.
+    /// Producers that are remembered.
+    pub fn len(&self) -> usize {
+        self.known.as_ref().map_or(0, |known| known.producers.len())
+    }
+
+    /// Whether no producer is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Every batch that is remembered, oldest first per producer, the producer that was silent for longest first.
     pub fn marks(&self) -> impl Iterator<Item = &ProducerMark> {
-        self.known.iter().flat_map(|producer| &producer.batches)
+        self.known.iter().flat_map(|known| {
+            let producers = known.by_use.values().filter_map(|id| known.producers.get(id));
+            producers.flat_map(|producer| &producer.batches)
+        })
     }
 }
 
@@ -146,31 +166,35 @@ mod tests {
         let mut producers = Producers::default();
         for (index, base_sequence) in [0, 10, 20].into_iter().enumerate() {
             assert_eq!(producers.judge(&batch(0, base_sequence, 10)), Verdict::New);
-            producers.note(mark(&batch(0, base_sequence, 10), 100 + index as i64 * 10));
+            producers.note(mark(&batch(0, base_sequence, 10), 100 + index as i64 * 10), 9);
         }
         assert_eq!(producers.judge(&batch(0, 10, 10)), Verdict::Duplicate(110));
         assert_eq!(producers.judge(&batch(0, 40, 10)), Verdict::OutOfOrder);
         assert_eq!(producers.judge(&batch(1, 0, 10)), Verdict::New);
-        producers.note(mark(&batch(1, 0, 10), 130));
+        producers.note(mark(&batch(1, 0, 10), 130), 9);
         assert_eq!(producers.judge(&batch(0, 30, 10)), Verdict::Fenced);
     }
 
     #[test]
     fn sequence_numbers_wrap_behind_the_largest() {
         let mut producers = Producers::default();
-        producers.note(mark(&batch(0, i32::MAX - 4, 5), 0));
+        producers.note(mark(&batch(0, i32::MAX - 4, 5), 0), 9);
         assert_eq!(producers.judge(&batch(0, 0, 1)), Verdict::New);
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn the_producer_that_was_silent_for_longest_is_forgotten_first() {
         let mut producers = Producers::default();
-        for producer_id in 0..1000 {
-            producers.note(ProducerMark {
-                producer_id,
-                ..mark(&batch(0, 0, 1), 0)
-            });
-        }
-        assert_eq!(producers.marks().count(), PRODUCERS_MAX);
+        let of = |producer_id| ProducerMark {
+            producer_id,
+            ..mark(&batch(0, 0, 1), 0)
+        };
+        let changed: isize = (0..1000).map(|id| producers.note(of(id), 100)).sum();
+        assert_eq!((producers.len(), changed), (100, 100));
+        // It has written again, so that another one goes.
+        producers.note(of(900), 100);
+        producers.note(of(1000), 100);
+        let left: Vec<i64> = producers.marks().map(|mark| mark.producer_id).collect();
+        assert!(left.contains(&900) && !left.contains(&901));
     }
 }

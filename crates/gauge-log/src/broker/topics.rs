@@ -1,8 +1,10 @@
 //! Topics and their partitions.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use super::producers::Producers;
+use crate::mutants::{self, Mutant};
 use crate::storage::journal::LastPlace;
 
 /// Partitions of the whole log at most.
@@ -12,6 +14,10 @@ pub const PARTITIONS_MAX: usize = 100_000;
 const CHUNK_MARKS_MAX: usize = 2 << 20;
 /// Readers of one partition whose way is remembered while marks are missing.
 const CURSORS_MAX: usize = 8;
+/// Idempotent producers remembered over all partitions, about (300 bytes each). Beyond that, each partition has its share.
+const PRODUCERS_MAX: usize = 200_000;
+/// Idempotent producers remembered in one partition.
+pub const PARTITION_PRODUCERS_MAX: usize = 10_000;
 /// Chunks that each partition may remember whatever their number.
 const CHUNK_MARKS_MIN: usize = 16;
 
@@ -40,8 +46,10 @@ pub struct Topic {
 /// A partition.
 #[derive(Debug, Default)]
 pub struct Partition {
-    /// First offset that may be read.
+    /// First offset that may be read; never goes back, not over a restart either.
     pub log_start: i64,
+    /// What `log_start` becomes with the next commit: the journal says so already.
+    pub deleted_before: i64,
     /// Offset that the next record gets.
     pub next_offset: i64,
     /// Offset up to which readers may read: everything before it is as durable as promised.
@@ -120,21 +128,62 @@ impl Partition {
         self.chunk_marks.get(behind).map(|&(_, start)| start)
     }
 
-    /// Forgets chunks before `journal_start`, whose files are deleted: the log starts at the first record that is left.
-    pub fn forget_before(&mut self, journal_start: u64) {
+    /// The first offset that is left once everything before journal position `journal_start` is gone; None when nothing of the partition lies there.
+    pub fn start_behind(&self, journal_start: u64) -> Option<i64> {
         let gone = self
             .chunk_marks
             .partition_point(|&(_, start)| start < journal_start);
-        if gone == 0 {
-            return;
-        }
-        self.chunk_marks.drain(..gone);
-        self.cursors.retain(|&(_, start)| start >= journal_start);
         let first = self
             .chunk_marks
-            .first()
+            .get(gone)
             .map_or(self.next_offset, |&(offset, _)| offset);
-        self.log_start = self.log_start.max(first);
+        (gone > 0).then(|| first.max(self.deleted_before))
+    }
+
+    /// Forgets chunks before `journal_start`, whose files are deleted. Returns by how much the number of marks has changed.
+    pub fn forget_before(&mut self, journal_start: u64) -> isize {
+        let gone = self
+            .chunk_marks
+            .partition_point(|&(_, start)| start < journal_start);
+        self.chunk_marks.drain(..gone);
+        self.cursors.retain(|&(_, start)| start >= journal_start);
+        -(gone as isize)
+    }
+
+    /// Lets the log start at `log_start`, and forgets the chunks that hold nothing from there on. Returns by how much the number of marks has changed.
+    pub fn start_at(&mut self, log_start: i64) -> isize {
+        self.log_start = self.log_start.max(log_start);
+        if self.log_start >= self.next_offset {
+            return self.forget_before(u64::MAX);
+        }
+        let behind = self
+            .chunk_marks
+            .partition_point(|&(first, _)| first <= self.log_start);
+        match self.chunk_marks.get(behind.saturating_sub(1)) {
+            Some(&(_, start)) => self.forget_before(start),
+            None => 0,
+        }
+    }
+}
+
+/// Spreads internal ids, which count up, over a table.
+#[derive(Debug, Default)]
+pub struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(u32::from(byte));
+        }
+    }
+
+    fn write_u32(&mut self, id: u32) {
+        // Half of the golden ratio's bits (Knuth): neighbours end up far apart, in the high bits as well.
+        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
 
@@ -143,8 +192,11 @@ impl Partition {
 pub struct Topics {
     by_name: BTreeMap<String, Topic>,
     names: HashMap<[u8; 16], String>,
-    partitions: Vec<Option<Box<Partition>>>,
-    partitions_alive: usize,
+    /// Partitions by internal id. An id is never used twice: the journal and the indexes know partitions by it, those of deleted topics too.
+    partitions: HashMap<u32, Box<Partition>, BuildHasherDefault<IdHasher>>,
+    next_partition: u32,
+    /// Idempotent producers over all partitions.
+    producers: isize,
     /// Watchers of partitions that were deleted.
     orphaned: Vec<(i32, u32)>,
     /// Marks of all partitions; those that were removed are still counted until `recount`.
@@ -179,7 +231,7 @@ impl Topics {
 
     /// Partitions of all topics.
     pub fn partition_count(&self) -> usize {
-        self.partitions_alive
+        self.partitions.len()
     }
 
     /// Chunks that each partition may remember: any number while there are few in all.
@@ -187,7 +239,7 @@ impl Topics {
         if self.marks < CHUNK_MARKS_MAX as isize {
             return usize::MAX;
         }
-        (CHUNK_MARKS_MAX / self.partitions_alive.max(1)).max(CHUNK_MARKS_MIN)
+        (CHUNK_MARKS_MAX / self.partitions.len().max(1)).max(CHUNK_MARKS_MIN)
     }
 
     /// Notes that the number of marks has changed.
@@ -203,9 +255,30 @@ impl Topics {
             .sum();
     }
 
-    /// The internal id that the next new partition gets.
+    /// Producers that each partition may remember: many while there are few in all.
+    pub fn producers_max(&self) -> usize {
+        if mutants::is(Mutant::SixtyFourProducers) {
+            return 64;
+        }
+        if self.producers < PRODUCERS_MAX as isize {
+            return PARTITION_PRODUCERS_MAX;
+        }
+        (PRODUCERS_MAX / self.partitions.len().max(1)).clamp(1, PARTITION_PRODUCERS_MAX)
+    }
+
+    /// Notes that the number of producers has changed.
+    pub fn add_producers(&mut self, change: isize) {
+        self.producers += change;
+    }
+
+    /// The internal id that the next new partition gets; those below were given out at some time.
     pub fn next_partition(&self) -> u32 {
-        self.partitions.len() as u32
+        self.next_partition
+    }
+
+    /// Notes that internal ids below `next` were given out.
+    pub fn take_partitions(&mut self, next: u32) {
+        self.next_partition = self.next_partition.max(next);
     }
 
     /// The internal id of a topic's partition.
@@ -219,28 +292,26 @@ impl Topics {
 
     /// A partition by its internal id; None once its topic was deleted.
     pub fn partition(&self, id: u32) -> Option<&Partition> {
-        self.partitions.get(id as usize)?.as_deref()
+        self.partitions.get(&id).map(Box::as_ref)
     }
 
     /// As `partition`, for changing it.
     pub fn partition_mut(&mut self, id: u32) -> Option<&mut Partition> {
-        self.partitions.get_mut(id as usize)?.as_deref_mut()
+        self.partitions.get_mut(&id).map(Box::as_mut)
     }
 
     /// Every partition that is alive, with its internal id.
     pub fn partitions(&self) -> impl Iterator<Item = (u32, &Partition)> {
         self.partitions
             .iter()
-            .enumerate()
-            .filter_map(|(id, slot)| Some((id as u32, slot.as_deref()?)))
+            .map(|(&id, partition)| (id, partition.as_ref()))
     }
 
     /// As `partitions`, for changing them.
     pub fn partitions_mut(&mut self) -> impl Iterator<Item = (u32, &mut Partition)> {
         self.partitions
             .iter_mut()
-            .enumerate()
-            .filter_map(|(id, slot)| Some((id as u32, slot.as_deref_mut()?)))
+            .map(|(&id, partition)| (id, partition.as_mut()))
     }
 
     /// Adds a topic without partitions; false when the name is taken.
@@ -264,13 +335,20 @@ impl Topics {
         let Some(topic) = self.names.get(id).and_then(|name| self.by_name.get_mut(name)) else {
             return;
         };
-        for partition in first_partition..first_partition.saturating_add(count) {
-            if self.partitions.len() <= partition as usize {
-                self.partitions.resize_with(partition as usize + 1, || None);
-            }
-            self.partitions[partition as usize] = Some(Box::default());
-            self.partitions_alive += 1;
+        // More than a log may have are only in a journal that somebody made up.
+        let room = (PARTITIONS_MAX - self.partitions.len().min(PARTITIONS_MAX)) as u32;
+        let behind = first_partition.saturating_add(count.min(room));
+        for partition in first_partition..behind {
+            self.partitions.insert(partition, Box::default());
             topic.partitions.push(partition);
+        }
+        self.take_partitions(behind);
+    }
+
+    /// Gives a topic other settings.
+    pub fn configure(&mut self, id: &[u8; 16], configs: BTreeMap<String, String>) {
+        if let Some(topic) = self.names.get(id).and_then(|name| self.by_name.get_mut(name)) {
+            topic.configs = configs;
         }
     }
 
@@ -279,8 +357,8 @@ impl Topics {
         let topic = self.by_name.remove(&self.names.remove(id)?)?;
         let mut waiters = Vec::new();
         for &partition in &topic.partitions {
-            if let Some(partition) = self.partitions[partition as usize].take() {
-                self.partitions_alive -= 1;
+            if let Some(partition) = self.partitions.remove(&partition) {
+                self.producers -= partition.producers.len() as isize;
                 waiters.extend(partition.waiters);
                 self.orphaned.extend(partition.watchers);
             }
@@ -327,10 +405,24 @@ mod tests {
         };
         partition.note_chunk(0, 0, 16);
         partition.note_chunk(10, 4096, 16);
-        partition.forget_before(4096);
-        assert_eq!(partition.log_start, 10);
-        partition.forget_before(8192);
+        assert_eq!(partition.start_behind(0), None);
+        assert_eq!(partition.start_behind(4096), Some(10));
+        assert_eq!(partition.start_behind(8192), Some(30));
+        assert_eq!(partition.start_at(15), -1);
+        assert_eq!(partition.chunk_marks, [(10, 4096)]);
+        assert_eq!(partition.start_at(5), 0);
+        assert_eq!(partition.log_start, 15);
+        assert_eq!(partition.start_at(30), -1);
         assert_eq!(partition.log_start, 30);
+    }
+
+    #[test]
+    fn the_id_of_a_deleted_partition_is_not_given_out_again() {
+        let mut topics = Topics::default();
+        topics.create([1; 16], "a", BTreeMap::new());
+        topics.add_partitions(&[1; 16], 0, 3);
+        topics.delete(&[1; 16]);
+        assert_eq!(topics.next_partition(), 3);
     }
 
     #[test]

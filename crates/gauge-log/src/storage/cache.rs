@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::buffer::AlignedBuffer;
-use super::chunk::{CHUNK_BYTES, Chunk};
+use super::chunk::Chunk;
 
 /// The chunks in memory.
 #[derive(Debug)]
 pub struct ChunkCache {
     inner: Mutex<Inner>,
     uses: AtomicU64,
+    chunk_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -27,8 +28,8 @@ struct Inner {
 }
 
 impl ChunkCache {
-    /// A cache of at most `buffers_max` chunks.
-    pub fn new(buffers_max: usize) -> Self {
+    /// A cache of at most `buffers_max` chunks of `chunk_bytes`.
+    pub fn new(buffers_max: usize, chunk_bytes: usize) -> Self {
         let inner = Inner {
             chunks: BTreeMap::new(),
             free: Vec::new(),
@@ -39,7 +40,13 @@ impl ChunkCache {
         Self {
             inner: Mutex::new(inner),
             uses: AtomicU64::new(1),
+            chunk_bytes,
         }
+    }
+
+    /// Bytes of a chunk's buffer.
+    pub fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -74,7 +81,7 @@ impl ChunkCache {
         if inner.buffers_allocated < inner.buffers_max {
             inner.buffers_allocated += 1;
             drop(inner);
-            return Some(AlignedBuffer::new(CHUNK_BYTES));
+            return Some(AlignedBuffer::new(self.chunk_bytes));
         }
         if disk_share_taken && let Some(buffer) = inner.evict(|chunk| chunk.from_disk) {
             return Some(buffer);
@@ -100,7 +107,7 @@ impl ChunkCache {
 
     /// Bytes of memory that the cache has taken so far.
     pub fn memory_bytes(&self) -> usize {
-        self.lock().buffers_allocated * CHUNK_BYTES
+        self.lock().buffers_allocated * self.chunk_bytes
     }
 }
 
@@ -124,6 +131,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::chunk::CHUNK_BYTES;
 
     fn chunk(cache: &ChunkCache, start: u64, from_disk: bool) -> Option<Arc<Chunk>> {
         let chunk = Arc::new(Chunk::new(start, cache.take_buffer(from_disk)?, from_disk));
@@ -133,7 +141,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_unwritten_chunks_are_never_dropped() {
-        let cache = ChunkCache::new(2);
+        let cache = ChunkCache::new(2, CHUNK_BYTES);
         let first = chunk(&cache, 0, false).unwrap();
         drop(chunk(&cache, 4096, false).unwrap());
         assert!(cache.take_buffer(false).is_none());
@@ -150,7 +158,7 @@ mod tests {
 
     #[test]
     fn readers_of_the_past_leave_half_of_the_memory_to_the_tail() {
-        let cache = ChunkCache::new(4);
+        let cache = ChunkCache::new(4, CHUNK_BYTES);
         for start in 0..10 {
             drop(chunk(&cache, start * 4096, true).unwrap());
         }

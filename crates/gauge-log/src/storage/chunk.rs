@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::buffer::AlignedBuffer;
 
-/// Bytes of a chunk's buffer: also the piece in which the past is read from disk.
+/// Bytes of a chunk's buffer, unless a test wants smaller ones: also the piece in which the past is read from disk.
 pub const CHUNK_BYTES: usize = 4 << 20;
 /// Entries of one chunk at most, which bounds the memory of its directory (1 MiB).
 pub const CHUNK_ENTRIES_MAX: usize = 32 * 1024;

@@ -9,11 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::buffer::{AlignedBuffer, BLOCK_BYTES};
 use super::cache::ChunkCache;
 use super::chunk::{BatchPlace, CHUNK_BYTES, CHUNK_ENTRIES_MAX, Chunk, Directory};
-use super::entry::{self, Kind};
+use super::entry::{self, Counts, Kind};
 use super::segment::{Durability, Segment};
+use crate::mutants::{self, Mutant};
 
 /// Bytes of the largest payload (a record batch or a change of state). Two of them fit into a chunk.
-pub const PAYLOAD_BYTES_MAX: usize = CHUNK_BYTES / 2 - 2 * BLOCK_BYTES;
+pub const PAYLOAD_BYTES_MAX: usize = payload_bytes_max(CHUNK_BYTES);
+
+const fn payload_bytes_max(chunk_bytes: usize) -> usize {
+    chunk_bytes / 2 - 2 * BLOCK_BYTES
+}
 
 /// Where a chunk lies in the journal.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +27,8 @@ pub struct ChunkExtent {
     pub start: u64,
     /// Journal position behind its last byte.
     pub end: u64,
+    /// Where its last entry ends; what follows up to `end` is padding.
+    pub last_end: u64,
     /// Largest record timestamp in it, ms; `i64::MIN` for a chunk without batches.
     pub timestamp_ms_max: i64,
 }
@@ -55,8 +62,23 @@ pub struct Pending {
     pub writes: Vec<PendingWrite>,
     /// Partitions and the offsets up to which readers may read once the writes are done.
     pub published: Vec<(u32, i64)>,
+    /// Partitions and the offsets from which on their records are kept once the writes are done.
+    pub started: Vec<(u32, i64)>,
     /// The journal position that is durable once the writes are done.
     pub end: u64,
+}
+
+/// Where a journal goes on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tail {
+    /// The position of the next entry, a multiple of the block size.
+    pub start: u64,
+    /// Where the last entry ended.
+    pub last_end: u64,
+    /// What was appended before.
+    pub counts: Counts,
+    /// The base of the first segment that was not known from its index.
+    pub scanned_from: u64,
 }
 
 /// The appending end of the journal.
@@ -75,7 +97,13 @@ pub struct Journal {
     spares: Vec<AlignedBuffer>,
     sealed: Vec<PendingWrite>,
     published: Vec<(u32, i64)>,
+    started: Vec<(u32, i64)>,
+    /// Where the last entry ended that an earlier commit has taken.
+    group_start: u64,
+    /// The same as far as it was known to be durable already.
     durable: u64,
+    last_end: u64,
+    counts: Counts,
     next_segment: Option<Segment>,
     /// Complete chunks, oldest first.
     pub chunks: VecDeque<ChunkExtent>,
@@ -83,6 +111,8 @@ pub struct Journal {
     pub segments: VecDeque<Arc<Segment>>,
     /// Set when a segment was begun since the flag was last cleared.
     pub rolled: AtomicBool,
+    /// Segments from this base on have no index yet and, in `async` mode, may not be on the device.
+    pub unsynced_from: u64,
 }
 
 /// The journal has no memory for what is to be appended until earlier appends are written.
@@ -90,17 +120,17 @@ pub struct Journal {
 pub struct Full;
 
 impl Journal {
-    /// A journal that goes on at position `start` (a multiple of the block size) of the last of `segments`.
+    /// A journal that goes on in the last of `segments`.
     pub fn new(
         cache: Arc<ChunkCache>,
         durability: Durability,
         segment_bytes: u64,
-        start: u64,
+        tail: Tail,
         chunks: VecDeque<ChunkExtent>,
         segments: VecDeque<Arc<Segment>>,
     ) -> Self {
         let buffer = cache.take_buffer(false).expect("a new cache has room");
-        let active = Arc::new(Chunk::new(start, buffer, false));
+        let active = Arc::new(Chunk::new(tail.start, buffer, false));
         cache.insert(Arc::clone(&active));
         let active_segment = Arc::clone(segments.back().expect("at least one segment"));
         Self {
@@ -117,11 +147,16 @@ impl Journal {
             spares: Vec::new(),
             sealed: Vec::new(),
             published: Vec::new(),
-            durable: start,
+            started: Vec::new(),
+            group_start: tail.last_end,
+            durable: tail.last_end,
+            last_end: tail.last_end,
+            counts: tail.counts,
             next_segment: None,
             chunks,
             segments,
             rolled: AtomicBool::new(false),
+            unsynced_from: tail.scanned_from,
         }
     }
 
@@ -130,15 +165,26 @@ impl Journal {
         self.active.start + self.length as u64
     }
 
+    /// Where the last entry ends; padding may follow.
+    pub fn last_end(&self) -> u64 {
+        self.last_end
+    }
+
+    /// What was appended so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
     /// Makes sure that appends of `payload_bytes` in `count` payloads cannot fail, or says that it has to wait.
     pub fn reserve(&mut self, payload_bytes: usize, count: usize) -> Result<(), Full> {
         let wanted = payload_bytes + count * (entry::HEADER_BYTES + entry::ALIGNMENT);
-        let fits_now = self.length + wanted + BLOCK_BYTES <= CHUNK_BYTES;
+        let chunk_bytes = self.cache.chunk_bytes();
+        let fits_now = self.length + wanted + BLOCK_BYTES <= chunk_bytes;
         if fits_now && self.places.len() + count <= CHUNK_ENTRIES_MAX {
             return Ok(());
         }
         // A sealed chunk is at least half full of bytes or completely full of entries.
-        let chunks = 1 + wanted / (CHUNK_BYTES / 2) + count / CHUNK_ENTRIES_MAX;
+        let chunks = 1 + wanted / (chunk_bytes / 2) + count / CHUNK_ENTRIES_MAX;
         while self.spares.len() < chunks {
             self.spares.push(self.cache.take_buffer(false).ok_or(Full)?);
         }
@@ -183,9 +229,10 @@ impl Journal {
 
     /// Copies one payload behind an entry header, sealing the active chunk when it does not fit; returns where the payload lies in the active chunk.
     fn append(&mut self, kind: Kind, partition: u32, payload: &[u8], base_offset: Option<i64>) -> usize {
-        assert!(payload.len() <= PAYLOAD_BYTES_MAX);
+        let chunk_bytes = self.cache.chunk_bytes();
+        assert!(payload.len() <= payload_bytes_max(chunk_bytes));
         let footprint = entry::footprint(payload.len());
-        if self.length + footprint > CHUNK_BYTES || self.places.len() == CHUNK_ENTRIES_MAX {
+        if self.length + footprint > chunk_bytes || self.places.len() == CHUNK_ENTRIES_MAX {
             self.seal();
         }
         let at = self.length + entry::HEADER_BYTES;
@@ -200,13 +247,20 @@ impl Journal {
             // SAFETY: as above.
             unsafe { buffer.write(at, &head) };
         }
+        let group_start = match mutants::is(Mutant::DurableEndAtAppend) {
+            true => self.durable,
+            false => self.group_start,
+        };
         let header = entry::Header {
             position,
             partition,
             payload_bytes: payload.len() as u32,
-            pending_bytes: u32::try_from(position - self.durable).unwrap_or(u32::MAX),
+            group_bytes: u32::try_from(position - group_start).unwrap_or(u32::MAX),
             kind,
             chunk_start: self.length == 0,
+            synced: self.durability == Durability::Fsync,
+            gap_bytes: (position - self.last_end) as u16,
+            counts: self.counts,
         };
         // SAFETY: the payload was just written, under the same lock, and nobody writes there again.
         let placed = unsafe { buffer.bytes(at, at + payload.len()) };
@@ -217,7 +271,14 @@ impl Journal {
             buffer.zero(at + payload.len(), self.length + footprint);
         }
         self.length += footprint;
+        self.last_end = self.end();
+        self.counts = self.counts.after(kind, payload);
         at
+    }
+
+    /// Notes that a partition's records are kept from `log_start` on as soon as what was appended is committed.
+    pub fn publish_start(&mut self, partition: u32, log_start: i64) {
+        self.started.push((partition, log_start));
     }
 
     fn pad_to_block(&mut self) {
@@ -240,6 +301,7 @@ impl Journal {
         self.chunks.push_back(ChunkExtent {
             start: self.active.start,
             end,
+            last_end: self.last_end,
             timestamp_ms_max: std::mem::replace(&mut self.timestamp_ms_max, i64::MIN),
         });
         self.sealed.push(PendingWrite {
@@ -304,7 +366,7 @@ impl Journal {
     pub fn take_pending(&mut self) -> Pending {
         let mut writes = std::mem::take(&mut self.sealed);
         if self.length > self.taken {
-            if self.durability == Durability::Fsync {
+            if self.durability == Durability::Fsync && !mutants::is(Mutant::CommitNotPadded) {
                 self.pad_to_block();
             }
             writes.push(PendingWrite {
@@ -316,16 +378,18 @@ impl Journal {
             });
             self.taken = self.length;
         }
+        self.group_start = self.last_end;
         Pending {
             writes,
             published: std::mem::take(&mut self.published),
+            started: std::mem::take(&mut self.started),
             end: self.end(),
         }
     }
 
     /// Notes that everything before `end` is as durable as promised.
     pub fn note_durable(&mut self, end: u64) {
-        self.durable = end;
+        self.durable = end.min(self.last_end);
     }
 
     fn index_of(&self, last: &LastPlace) -> Option<u32> {
@@ -358,6 +422,14 @@ impl Journal {
     pub fn timestamp_of(&self, start: u64) -> i64 {
         let found = self.chunks.binary_search_by_key(&start, |chunk| chunk.start);
         found.map_or(i64::MAX, |index| self.chunks[index].timestamp_ms_max)
+    }
+
+    /// The largest record timestamp so far in the chunk that begins at `start`, ms.
+    pub fn newest_timestamp_of(&self, start: u64) -> i64 {
+        match start == self.active.start {
+            true => self.timestamp_ms_max,
+            false => self.timestamp_of(start),
+        }
     }
 
     /// The start of the chunk behind the one that begins at `start`.

@@ -3,6 +3,7 @@
 pub mod buffer;
 pub mod cache;
 pub mod chunk;
+pub mod disk;
 pub mod entry;
 pub mod journal;
 pub mod segment;

@@ -4,19 +4,17 @@
 //! paid for, and blocks are allocated ahead so that no write waits for the file system's own journal longer than it must. In `async` mode a write goes to the
 //! page cache, which survives the death of the process but not of the machine: what Kafka gives by default.
 
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::buffer::{AlignedBuffer, BLOCK_BYTES};
+use super::disk::{Access, Disk, DiskFile};
+use crate::mutants::{self, Mutant};
 
 /// The extension of a file that waits to become the next segment.
 pub const SPARE_EXTENSION: &str = "spare";
-/// Numbers spare files, so that one that still waits for its name is never taken for the next one.
-static SPARES: AtomicU64 = AtomicU64::new(0);
 
 /// What an acknowledgement promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,14 +33,13 @@ impl Durability {
             Self::Async => "async",
         }
     }
-}
 
-/// How writes reach the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WritePath {
-    Direct,
-    CacheThenSync,
-    Cache,
+    fn access(self) -> Access {
+        match self {
+            Self::Fsync => Access::Synced,
+            Self::Async => Access::Cached,
+        }
+    }
 }
 
 /// One file of the journal.
@@ -50,12 +47,14 @@ enum WritePath {
 pub struct Segment {
     /// The journal position of the file's first byte.
     pub base: u64,
-    path: PathBuf,
+    disk: Arc<dyn Disk>,
+    /// The name of a prepared file before it has its segment's.
+    spare: Option<String>,
     named: AtomicBool,
     /// Whether all blocks were written before.
     is_written: bool,
-    file: File,
-    mode: WritePath,
+    file: Box<dyn DiskFile>,
+    durability: Durability,
     /// How far write-back to the device was started (`async` mode), as a byte of the file.
     written_back: AtomicU64,
 }
@@ -66,20 +65,11 @@ pub fn file_name(base: u64, extension: &str) -> String {
 }
 
 /// The base position in a segment's file name; None for other files.
-pub fn base_of(path: &Path, extension: &str) -> Option<u64> {
-    if path.extension()?.to_str()? != extension {
-        return None;
-    }
-    path.file_stem()?
-        .to_str()
-        .filter(|stem| stem.len() == 20)?
-        .parse()
-        .ok()
-}
-
-/// Makes created, renamed and deleted names in `directory` durable.
-pub fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
+pub fn base_of(name: &str, extension: &str) -> Option<u64> {
+    let (stem, found) = name.split_once('.')?;
+    (found == extension && stem.len() == 20)
+        .then(|| stem.parse().ok())
+        .flatten()
 }
 
 /// Bytes read at once: a write to the device waits behind what is being read. (With pieces of 4 MiB a small synced write took twice as long as with 1 MiB, and reading was no
@@ -91,7 +81,7 @@ const ZEROES_BYTES: usize = 1 << 20;
 /// Writes zeroes to a file that will become a segment.
 #[derive(Debug)]
 pub struct Zeroes {
-    file: File,
+    file: Box<dyn DiskFile>,
     buffer: AlignedBuffer,
 }
 
@@ -100,10 +90,10 @@ impl Zeroes {
     pub fn write(&self, from: u64, bytes: u64) -> io::Result<()> {
         let mut at = from;
         while at < from + bytes {
-            let count = (from + bytes - at).min(ZEROES_BYTES as u64);
+            let count = (from + bytes - at).min(self.buffer.capacity_bytes() as u64);
             // SAFETY: nobody writes to this buffer: it stays as it was allocated.
             let zeroes = unsafe { self.buffer.bytes(0, count as usize) };
-            self.file.write_all_at(zeroes, at)?;
+            self.file.write_at(zeroes, at)?;
             at += count;
         }
         Ok(())
@@ -111,35 +101,41 @@ impl Zeroes {
 
     /// Makes what was written durable, and with it the knowledge that the blocks are written.
     pub fn finish(self) -> io::Result<()> {
-        self.file.sync_all()
+        self.file.sync()
     }
 }
 
 impl Segment {
-    /// Opens the segment with the given base in `directory`, creating it if it is not there.
-    pub fn open(directory: &Path, base: u64, durability: Durability) -> io::Result<Self> {
-        let path = directory.join(file_name(base, "log"));
-        let (file, mode) = Self::open_file(&path, durability)?;
+    /// Opens the segment with the given base, creating it if it is not there.
+    pub fn open(disk: &Arc<dyn Disk>, base: u64, durability: Durability) -> io::Result<Self> {
+        let file = disk.open(&file_name(base, "log"), durability.access())?;
         Ok(Self {
             base,
-            path,
+            disk: Arc::clone(disk),
+            spare: None,
             file,
-            mode,
+            durability,
             written_back: AtomicU64::new(0),
             named: AtomicBool::new(true),
             is_written: false,
         })
     }
 
-    /// Prepares a file for a segment whose base is not known yet (see `rebased`), with blocks for `reserve_bytes` set aside in `fsync` mode.
-    pub fn prepare(directory: &Path, durability: Durability, reserve_bytes: u64) -> io::Result<Self> {
-        let path = directory.join(file_name(SPARES.fetch_add(1, Ordering::Relaxed), SPARE_EXTENSION));
-        let (file, mode) = Self::open_file(&path, durability)?;
+    /// Prepares file number `number` for a segment whose base is not known yet (see `rebased`), with blocks for `reserve_bytes` set aside in `fsync` mode.
+    pub fn prepare(
+        disk: &Arc<dyn Disk>,
+        number: u64,
+        durability: Durability,
+        reserve_bytes: u64,
+    ) -> io::Result<Self> {
+        let spare = file_name(number, SPARE_EXTENSION);
+        let file = disk.open(&spare, durability.access())?;
         let segment = Self {
             base: 0,
-            path,
+            disk: Arc::clone(disk),
+            spare: Some(spare),
             file,
-            mode,
+            durability,
             written_back: AtomicU64::new(0),
             named: AtomicBool::new(false),
             is_written: false,
@@ -150,31 +146,29 @@ impl Segment {
 
     /// Sets blocks aside in `fsync` mode, so that a write does not have to wait for the file system to find some.
     pub fn reserve(&self, bytes: u64) -> io::Result<()> {
-        if self.mode == WritePath::Cache || self.file_bytes()? >= bytes {
+        if self.durability == Durability::Async || self.file.bytes()? >= bytes {
             return Ok(());
         }
-        // SAFETY: a plain system call on a file descriptor that `self` keeps open.
-        let failed = unsafe { libc::fallocate(self.file.as_raw_fd(), 0, 0, bytes as libc::off_t) };
-        // Where a file system cannot set blocks aside, writes extend the file; only speed is lost.
-        if failed != 0 && io::Error::last_os_error().raw_os_error() != Some(libc::EOPNOTSUPP) {
-            return Err(io::Error::last_os_error());
+        match self.file.allocate(bytes) {
+            // A full disk is noticed by the write that does not fit; until then there may be room.
+            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => return Ok(()),
+            allocated => allocated?,
         }
-        self.file.sync_all()
+        self.file.sync()
     }
 
     /// A way to write zeroes to the first `bytes` of a prepared file, where that makes later writes faster; None elsewhere.
     pub fn zeroes(&self, bytes: u64) -> io::Result<Option<Zeroes>> {
-        if self.mode != WritePath::Direct || self.file_bytes()? < bytes {
+        let Some(spare) = &self.spare else {
+            return Ok(None);
+        };
+        if self.durability == Durability::Async || !self.file.is_direct() || self.file.bytes()? < bytes {
             return Ok(None);
         }
-        // Without O_DSYNC: the file is synced once, at the end.
-        let file = OpenOptions::new()
-            .write(true)
-            .custom_flags(libc::O_DIRECT)
-            .open(&self.path)?;
+        // Not synced write by write: the file is synced once, at the end.
         Ok(Some(Zeroes {
-            file,
-            buffer: AlignedBuffer::new(ZEROES_BYTES),
+            file: self.disk.open(spare, Access::Direct)?,
+            buffer: AlignedBuffer::new(ZEROES_BYTES.min(bytes as usize)),
         }))
     }
 
@@ -190,13 +184,13 @@ impl Segment {
 
     /// Whether a file whose blocks were written before would be faster.
     pub fn could_be_written(&self) -> bool {
-        self.mode == WritePath::Direct && !self.is_written
+        self.durability == Durability::Fsync && self.file.is_direct() && !self.is_written
     }
 
     /// Gives back the blocks behind journal position `end`, where the next segment begins.
     pub fn trim(&self, end: u64) -> io::Result<()> {
-        if self.mode != WritePath::Cache && self.file_bytes()? > end - self.base {
-            self.file.set_len(end - self.base)?;
+        if self.durability == Durability::Fsync && self.file.bytes()? > end - self.base {
+            self.file.set_bytes(end - self.base)?;
         }
         Ok(())
     }
@@ -209,36 +203,24 @@ impl Segment {
 
     /// Gives a prepared file the name of its segment, durably; once.
     fn name(&self) -> io::Result<()> {
-        let directory = self.path.parent().unwrap_or(Path::new("."));
-        std::fs::rename(&self.path, self.final_path())?;
-        sync_directory(directory)?;
+        if let Some(spare) = &self.spare {
+            self.disk.rename(spare, &self.file_name())?;
+        }
+        if !mutants::is(Mutant::SegmentNameNotSynced) {
+            self.disk.sync_names()?;
+        }
         self.named.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Where the file is once it has its name.
-    pub fn final_path(&self) -> PathBuf {
-        self.path.with_file_name(file_name(self.base, "log"))
+    /// The name that the file has as a segment.
+    pub fn file_name(&self) -> String {
+        file_name(self.base, "log")
     }
 
-    fn open_file(path: &Path, durability: Durability) -> io::Result<(File, WritePath)> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        if durability == Durability::Async {
-            return Ok((options.open(path)?, WritePath::Cache));
-        }
-        match options
-            .clone()
-            .custom_flags(libc::O_DIRECT | libc::O_DSYNC)
-            .open(path)
-        {
-            Ok(file) => Ok((file, WritePath::Direct)),
-            // tmpfs and some network file systems know no O_DIRECT.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                Ok((options.open(path)?, WritePath::CacheThenSync))
-            }
-            Err(error) => Err(error),
-        }
+    /// Where the file is once it has its name.
+    pub fn final_path(&self) -> PathBuf {
+        self.disk.path(&self.file_name())
     }
 
     /// Writes `bytes` at journal position `position`; returns when they are as durable as the mode promises. In `fsync` mode
@@ -247,11 +229,7 @@ impl Segment {
         if !self.named.load(Ordering::Acquire) {
             self.name()?;
         }
-        self.file.write_all_at(bytes, position - self.base)?;
-        if self.mode == WritePath::CacheThenSync {
-            self.file.sync_data()?;
-        }
-        Ok(())
+        self.file.write_at(bytes, position - self.base)
     }
 
     /// In `async` mode, starts write-back of the next piece before journal position `position`, at most `bytes_max` bytes; false when there is none. Waits only
@@ -259,18 +237,10 @@ impl Segment {
     pub fn start_write_back(&self, position: u64, bytes_max: u64) -> bool {
         let from = self.written_back.load(Ordering::Relaxed);
         let to = position.saturating_sub(self.base).min(from + bytes_max) & !(BLOCK_BYTES as u64 - 1);
-        if self.mode != WritePath::Cache || to <= from {
+        if self.durability == Durability::Fsync || to <= from {
             return false;
         }
-        // SAFETY: a plain system call on a file descriptor that `self` keeps open; failure only means that the kernel decides itself when to write.
-        unsafe {
-            libc::sync_file_range(
-                self.file.as_raw_fd(),
-                from as libc::off64_t,
-                (to - from) as libc::off64_t,
-                libc::SYNC_FILE_RANGE_WRITE,
-            );
-        }
+        self.file.start_write_back(from, to);
         self.written_back.store(to, Ordering::Relaxed);
         true
     }
@@ -281,16 +251,12 @@ impl Segment {
         let mut filled = 0;
         while filled < bytes.len() {
             let piece = bytes.len().min(filled + READ_BYTES);
-            match self
+            let count = self
                 .file
-                .read_at(&mut bytes[filled..piece], position - self.base + filled as u64)
-            {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // A short file leaves the next direct read unaligned, which is refused: it is the end of the file.
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) && filled > 0 => break,
-                Err(error) => return Err(error),
+                .read_at(&mut bytes[filled..piece], position - self.base + filled as u64)?;
+            filled += count;
+            if filled < piece {
+                break;
             }
         }
         Ok(filled)
@@ -298,17 +264,17 @@ impl Segment {
 
     /// Bytes in the file, blocks set aside included.
     pub fn file_bytes(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
+        self.file.bytes()
     }
 
     /// Cuts the file at journal position `position` and makes that durable.
     pub fn cut(&self, position: u64) -> io::Result<()> {
-        self.file.set_len(position - self.base)?;
-        self.file.sync_all()
+        self.file.set_bytes(position - self.base)?;
+        self.file.sync()
     }
 
     /// Forces everything written to the device.
     pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.file.sync()
     }
 }

@@ -11,6 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use gauge_log::access::Access;
 use gauge_log::settings::Settings;
 use gauge_log::start::{Running, start};
+use gauge_log::storage::chunk::CHUNK_BYTES;
 use gauge_log::storage::segment::Durability;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
@@ -53,6 +54,7 @@ pub fn settings(directory: &Path, durability: Durability) -> Settings {
         early_ack: false,
         memory_bytes: 96 << 20,
         segment_bytes: 16 << 20,
+        chunk_bytes: CHUNK_BYTES,
         retention_bytes: None,
         retention_age: None,
         limit_mb_s: None,
@@ -224,6 +226,9 @@ pub fn fetch_request(topic: &str, partition: i32, offset: i64, wait_ms: i32) -> 
         .with_topics(vec![topic])
 }
 
+/// The time of all records, ms.
+pub const NOW_MS: i64 = 1_700_000_000_000;
+
 /// A batch with one record per value, from an idempotent producer if one is given as (id, first sequence number).
 pub fn batch(values: &[Bytes], producer: Option<(i64, i32)>) -> Bytes {
     let records: Vec<Record> = values
@@ -239,7 +244,7 @@ pub fn batch(values: &[Bytes], producer: Option<(i64, i32)>) -> Bytes {
             offset: index as i64,
             // The encoder puts records into one batch only while their sequence numbers follow.
             sequence: producer.map_or(-1, |(_, first)| first) + index as i32,
-            timestamp: 1_700_000_000_000,
+            timestamp: NOW_MS,
             key: None,
             value: Some(value.clone()),
             headers: Default::default(),

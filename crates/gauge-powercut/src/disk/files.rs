@@ -233,6 +233,19 @@ impl Disk {
         truncated
     }
 
+    /// Overwrites durable bytes of a file: a disk that loses or changes what it had promised to keep.
+    ///
+    /// # Errors
+    /// `ESTALE`, `EIO` without power, `EINVAL` for what is no file; those of the disk below.
+    pub fn corrupt(&self, number: u64, offset: u64, data: &[u8]) -> Outcome<()> {
+        let _power = self.powered()?;
+        let node = self.node(&lock(&self.tree), number)?;
+        let mut state = node.state();
+        content(&mut state)?
+            .corrupt(offset, data)
+            .map_err(|error| errno(&error))
+    }
+
     /// Begins a sync of what is open as `handle`; [`Disk::finish_sync`] ends it after its delay.
     ///
     /// # Errors

@@ -46,8 +46,8 @@ pub enum Metadata {
 /// What a disk is made with.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Directory for the files below.
-    pub state: PathBuf,
+    /// Directory for the files below; without one everything is in memory.
+    pub state: Option<PathBuf>,
     /// When names and sizes survive.
     pub metadata: Metadata,
     /// Age at which un-synced data becomes durable by itself.
@@ -101,7 +101,9 @@ impl Disk {
     /// Those of making directories below `settings.state`.
     pub fn new(settings: Settings, rules: Rules, accounts: Accounts, uid: u32, gid: u32) -> io::Result<Disk> {
         for below in ["files", "undo"] {
-            fs::create_dir_all(settings.state.join(below))?;
+            if let Some(state) = &settings.state {
+                fs::create_dir_all(state.join(below))?;
+            }
         }
         let root = Node::new(0, ROOT, Kind::Directory, Attributes::new(0o755, uid, gid), None);
         Ok(Disk {
@@ -133,8 +135,11 @@ impl Disk {
 
     fn new_content(&self, id: u64) -> Content {
         let name = format!("{id:x}");
-        let below = |directory: &str| self.settings.state.join(directory).join(&name);
-        Content::new(id, below("files"), below("undo"))
+        let paths = self.settings.state.as_ref().map(|state| {
+            let below = |directory: &str| state.join(directory).join(&name);
+            (below("files"), below("undo"))
+        });
+        Content::new(id, paths)
     }
 
     /// The node `number`; one from before a cut is stale, so that the kernel looks its name up again.

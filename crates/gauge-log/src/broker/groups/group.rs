@@ -59,6 +59,8 @@ impl Member {
 
     pub(super) fn bytes(&self) -> usize {
         self.assignment.len()
+            + self.client_id.len()
+            + self.instance_id.as_ref().map_or(0, String::len)
             + self
                 .protocols
                 .iter()
@@ -286,22 +288,30 @@ impl Group {
 }
 
 impl Group {
-    /// A static member comes back under a new member id, and its old one is fenced.
+    /// A static member comes back under a new member id, and its old one is fenced. While everybody has an assignment it keeps its own, and the id that it had comes second.
     pub(super) fn admit_instance(
         &mut self,
         instance_id: &str,
         member_id: &str,
         fresh_id: String,
-    ) -> Result<String, (ErrorCode, String)> {
+    ) -> Result<(String, Option<String>), (ErrorCode, String)> {
         let current = self.member_of_instance(instance_id).map(str::to_owned);
         match current {
             Some(current) if member_id.is_empty() => {
-                self.members.remove(&current);
-                Ok(fresh_id)
+                let member = self.members.remove(&current);
+                if self.state != State::Stable {
+                    return Ok((fresh_id, None));
+                }
+                self.members
+                    .extend(member.map(|member| (fresh_id.clone(), member)));
+                if self.leader.as_ref() == Some(&current) {
+                    self.leader = Some(fresh_id.clone());
+                }
+                Ok((fresh_id, Some(current)))
             }
             Some(current) if current != member_id => Err((ErrorCode::FencedInstanceId, member_id.to_owned())),
-            Some(current) => Ok(current),
-            None if member_id.is_empty() => Ok(fresh_id),
+            Some(current) => Ok((current, None)),
+            None if member_id.is_empty() => Ok((fresh_id, None)),
             None => Err((ErrorCode::UnknownMemberId, member_id.to_owned())),
         }
     }

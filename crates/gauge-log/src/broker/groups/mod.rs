@@ -18,12 +18,18 @@ use super::change::CommittedOffset;
 use super::topics::ConnectionId;
 use crate::api::error::ErrorCode;
 
+/// Bytes of a group's name at most.
+const GROUP_NAME_BYTES_MAX: usize = 1024;
 /// Groups at most.
 const GROUPS_MAX: usize = 10_000;
 /// Members of one group at most.
 const MEMBERS_MAX: usize = 1_000;
 /// Bytes of subscriptions and assignments over all groups at most.
 const MEMBER_BYTES_MAX: usize = 32 << 20;
+/// Member ids over all groups that were given out and not used yet, at most.
+const PROMISED_MAX: usize = 50_000;
+/// Characters of a client's name for itself that become part of its member id.
+const CLIENT_ID_CHARS_MAX: usize = 100;
 /// Committed offsets over all groups at most.
 const OFFSETS_MAX: usize = 1 << 20;
 /// The session timeouts that a member may ask for.
@@ -33,8 +39,12 @@ const SESSION_MS: std::ops::RangeInclusive<i32> = 100..=1_800_000;
 #[derive(Debug, Default)]
 pub struct Groups {
     groups: BTreeMap<String, Group>,
+    metadata_bytes: usize,
     ids_given: u64,
     id_prefix: String,
+    /// No deadline is before this one, unless `deadline_is_stale`.
+    deadline: Option<Instant>,
+    deadline_is_stale: bool,
 }
 
 impl Groups {
@@ -42,8 +52,11 @@ impl Groups {
     pub fn new(id_prefix: String) -> Self {
         Self {
             groups: BTreeMap::new(),
+            metadata_bytes: 0,
             ids_given: 0,
             id_prefix,
+            deadline: None,
+            deadline_is_stale: false,
         }
     }
 
@@ -59,16 +72,21 @@ impl Groups {
 
     /// Handles a join. The answer is among the deliveries, now or later.
     pub fn join(&mut self, join: Join<'_>, waiting: Waiting, now: Instant, out: &mut Vec<Delivery>) {
+        self.deadline_is_stale = true;
         match self.admit(&join, now) {
             Err((error, member_id)) => out.push(Delivery::Join(waiting, Joined::failed(error, &member_id))),
-            Ok(member_id) => self.admitted(join, member_id, waiting, now, out),
+            Ok(admitted) => self.admitted(join, admitted, waiting, now, out),
         }
     }
 
-    /// Decides under which member id a join goes on; the error comes with the id to answer with.
-    fn admit(&mut self, join: &Join<'_>, now: Instant) -> Result<String, (ErrorCode, String)> {
+    /// Decides under which member id a join goes on, and which one a static member had before; the error comes with the id to answer with.
+    fn admit(
+        &mut self,
+        join: &Join<'_>,
+        now: Instant,
+    ) -> Result<(String, Option<String>), (ErrorCode, String)> {
         let refused = |error| Err((error, join.member_id.to_owned()));
-        if join.group.is_empty() {
+        if !(1..=GROUP_NAME_BYTES_MAX).contains(&join.group.len()) {
             return refused(ErrorCode::InvalidGroupId);
         }
         if !SESSION_MS.contains(&join.session_timeout_ms) {
@@ -77,18 +95,18 @@ impl Groups {
         if join.protocols.is_empty() || join.protocol_type.is_empty() {
             return refused(ErrorCode::InconsistentGroupProtocol);
         }
-        let bytes: usize = self
-            .groups
-            .values()
-            .flat_map(|group| group.members.values())
-            .map(Member::bytes)
-            .sum();
+        let bytes = self.member_bytes();
         let is_new_group = !self.groups.contains_key(join.group);
-        if bytes > MEMBER_BYTES_MAX || (is_new_group && self.groups.len() == GROUPS_MAX) {
+        let promised: usize = self.groups.values().map(|group| group.promised.len()).sum();
+        if bytes > MEMBER_BYTES_MAX
+            || promised >= PROMISED_MAX
+            || (is_new_group && self.groups.len() == GROUPS_MAX)
+        {
             return refused(ErrorCode::GroupMaxSizeReached);
         }
         self.ids_given += 1;
-        let fresh_id = format!("{}-{}-{}", join.client_id, self.id_prefix, self.ids_given);
+        let named: String = join.client_id.chars().take(CLIENT_ID_CHARS_MAX).collect();
+        let fresh_id = format!("{named}-{}-{}", self.id_prefix, self.ids_given);
         let group = self
             .groups
             .entry(join.group.to_owned())
@@ -118,10 +136,10 @@ impl Groups {
                 group.promised.insert(fresh_id.clone(), now + session);
                 return Err((ErrorCode::MemberIdRequired, fresh_id));
             }
-            return Ok(fresh_id);
+            return Ok((fresh_id, None));
         }
         if group.members.contains_key(join.member_id) || group.promised.remove(join.member_id).is_some() {
-            return Ok(join.member_id.to_owned());
+            return Ok((join.member_id.to_owned(), None));
         }
         refused(ErrorCode::UnknownMemberId)
     }
@@ -129,7 +147,7 @@ impl Groups {
     fn admitted(
         &mut self,
         join: Join<'_>,
-        id: String,
+        (id, former_id): (String, Option<String>),
         waiting: Waiting,
         now: Instant,
         out: &mut Vec<Delivery>,
@@ -146,11 +164,21 @@ impl Groups {
         let settled = match group.state {
             // A member that lost its answer asks again; nothing has changed for the others.
             State::CompletingRebalance => unchanged,
-            State::Stable => unchanged && !leads,
+            // A static member that comes back changes nothing for the others (KIP-345).
+            State::Stable => unchanged && (!leads || former_id.is_some()),
             State::Empty | State::PreparingRebalance => false,
         };
         if settled {
-            out.push(Delivery::Join(waiting, group.joined(&id)));
+            let mut joined = group.joined(&id);
+            if let (true, Some(former_id)) = (leads, former_id) {
+                // There is nothing to be assigned: it must not think that it leads.
+                joined.leader = former_id;
+                joined.members.clear();
+            }
+            if let Some(member) = group.members.get_mut(&id) {
+                member.expires = now + session;
+            }
+            out.push(Delivery::Join(waiting, joined));
             return;
         }
         group.protocol_type = join.protocol_type.to_owned();
@@ -177,6 +205,12 @@ impl Groups {
         }
     }
 
+    /// Bytes of subscriptions and assignments over all groups.
+    fn member_bytes(&self) -> usize {
+        let members = self.groups.values().flat_map(|group| group.members.values());
+        members.map(Member::bytes).sum()
+    }
+
     /// Handles a sync. The answer is among the deliveries, now or later.
     #[expect(clippy::too_many_arguments, reason = "the fields of one request")]
     pub fn sync(
@@ -189,6 +223,15 @@ impl Groups {
         waiting: Waiting,
         out: &mut Vec<Delivery>,
     ) {
+        self.deadline_is_stale = true;
+        let assigned: usize = assignments.iter().map(|(_, assignment)| assignment.len()).sum();
+        if assigned > 0 && self.member_bytes() + assigned > MEMBER_BYTES_MAX {
+            out.push(Delivery::Sync(
+                waiting,
+                Synced::failed(ErrorCode::GroupMaxSizeReached),
+            ));
+            return;
+        }
         let Some(group) = self.groups.get_mut(group) else {
             out.push(Delivery::Sync(
                 waiting,
@@ -255,6 +298,7 @@ impl Groups {
         now: Instant,
         out: &mut Vec<Delivery>,
     ) -> ErrorCode {
+        self.deadline_is_stale = true;
         let Some(group) = self.groups.get_mut(group) else {
             return ErrorCode::UnknownMemberId;
         };
@@ -281,6 +325,9 @@ impl Groups {
         generation: i32,
         now: Instant,
     ) -> Result<(), ErrorCode> {
+        if group.len() > GROUP_NAME_BYTES_MAX {
+            return Err(ErrorCode::InvalidGroupId);
+        }
         if self
             .groups
             .values()
@@ -311,17 +358,39 @@ impl Groups {
     pub fn store_offsets(&mut self, group: &str, offsets: Vec<CommittedOffset>) {
         let group = self.groups.entry(group.to_owned()).or_insert_with(Group::new);
         for committed in offsets {
-            group.offsets.insert(
+            self.metadata_bytes += committed.metadata.len();
+            let before = group.offsets.insert(
                 (committed.topic, committed.partition),
                 (committed.offset, committed.metadata),
             );
+            self.metadata_bytes -= before.map_or(0, |(_, metadata)| metadata.len());
+        }
+    }
+
+    /// Bytes that clients have attached to committed offsets, over all groups.
+    pub fn metadata_bytes(&self) -> usize {
+        self.metadata_bytes
+    }
+
+    /// Forgets committed offsets of a group, by topic and partition index.
+    pub fn forget_offsets(&mut self, group: &str, partitions: Vec<(String, i32)>) {
+        let Some(group) = self.groups.get_mut(group) else {
+            return;
+        };
+        for partition in partitions {
+            let gone = group.offsets.remove(&partition);
+            self.metadata_bytes -= gone.map_or(0, |(_, metadata)| metadata.len());
         }
     }
 
     /// Forgets the offsets of a topic that was deleted.
     pub fn forget_topic(&mut self, topic: &str) {
         for group in self.groups.values_mut() {
-            group.offsets.retain(|(name, _), _| name != topic);
+            group.offsets.retain(|(name, _), (_, metadata)| {
+                let is_gone = name == topic;
+                self.metadata_bytes -= if is_gone { metadata.len() } else { 0 };
+                !is_gone
+            });
         }
     }
 
@@ -336,16 +405,23 @@ impl Groups {
 
     /// Deletes a group with its offsets.
     pub fn delete(&mut self, group: &str) {
-        self.groups.remove(group);
+        let offsets = self.groups.remove(group).map(|group| group.offsets);
+        let gone = offsets.iter().flat_map(|offsets| offsets.values());
+        self.metadata_bytes -= gone.map(|(_, metadata)| metadata.len()).sum::<usize>();
     }
 
-    /// When `tick` is due next.
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.groups.values().filter_map(Group::next_deadline).min()
+    /// When `tick` is due next, or some time before that. Heartbeats only move deadlines back, so that groups are gone through only after something else, and when the time has come.
+    pub fn next_deadline(&mut self, now: Instant) -> Option<Instant> {
+        if self.deadline_is_stale || self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.deadline = self.groups.values().filter_map(Group::next_deadline).min();
+            self.deadline_is_stale = false;
+        }
+        self.deadline
     }
 
     /// Removes members that are silent for too long and ends rebalances that take too long.
     pub fn tick(&mut self, now: Instant, out: &mut Vec<Delivery>) {
+        self.deadline_is_stale = true;
         for group in self.groups.values_mut() {
             group.promised.retain(|_, expires| *expires > now);
             let silent = |member: &Member| member.join.is_none() && member.expires <= now;
@@ -367,6 +443,7 @@ impl Groups {
 
     /// A connection is gone: a join or sync that waited on it is waited for no longer. The member itself stays until its session expires.
     pub fn connection_closed(&mut self, connection: ConnectionId) {
+        self.deadline_is_stale = true;
         for member in self
             .groups
             .values_mut()
@@ -384,6 +461,143 @@ impl Groups {
             {
                 member.sync = None;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAITING: Waiting = Waiting {
+        connection: ConnectionId { thread: 0, number: 1 },
+        correlation_id: 1,
+        version: 7,
+    };
+
+    fn join<'a>(member_id: &'a str, instance_id: &'a str) -> Join<'a> {
+        Join {
+            group: "g",
+            member_id,
+            instance_id: Some(instance_id),
+            client_id: "c",
+            session_timeout_ms: 10_000,
+            rebalance_timeout_ms: 10_000,
+            protocol_type: "consumer",
+            protocols: vec![("range".to_owned(), vec![1])],
+            id_required: true,
+        }
+    }
+
+    fn joined(deliveries: &[Delivery]) -> Vec<Joined> {
+        let of = |delivery: &Delivery| match delivery {
+            Delivery::Join(_, joined) => Some(joined.clone()),
+            Delivery::Sync(..) => None,
+        };
+        deliveries.iter().filter_map(of).collect()
+    }
+
+    #[test]
+    fn assignments_are_bounded_over_all_groups() {
+        let mut groups = Groups::new("p".to_owned());
+        let now = Instant::now();
+        let mut refused = 0;
+        for number in 0..5 {
+            let group = format!("g{number}");
+            let mut out = Vec::new();
+            let join = Join {
+                group: &group,
+                ..join("", "one")
+            };
+            groups.join(join, WAITING, now, &mut out);
+            let id = joined(&out)[0].member_id.clone();
+            out.clear();
+            let assignments = vec![(id.clone(), vec![1; 15 << 20])];
+            groups.sync(&group, &id, None, 1, assignments, WAITING, &mut out);
+            let Delivery::Sync(_, synced) = &out[0] else {
+                panic!("a sync is answered by a sync");
+            };
+            refused += usize::from(synced.error == ErrorCode::GroupMaxSizeReached);
+        }
+        assert_eq!(refused, 3);
+    }
+
+    #[test]
+    fn a_group_whose_name_is_very_long_is_refused() {
+        let mut groups = Groups::new("p".to_owned());
+        let (now, long) = (Instant::now(), "g".repeat(1025));
+        let mut out = Vec::new();
+        let join = Join {
+            group: &long,
+            ..join("", "one")
+        };
+        groups.join(join, WAITING, now, &mut out);
+        assert_eq!(joined(&out)[0].error, ErrorCode::InvalidGroupId);
+        let committing = groups.may_commit(&long, "", None, -1, now);
+        assert_eq!(committing, Err(ErrorCode::InvalidGroupId));
+        assert!(groups.get(&long).is_none());
+    }
+
+    #[test]
+    fn what_is_attached_to_offsets_is_counted_over_all_groups() {
+        let mut groups = Groups::new("p".to_owned());
+        let attached = |topic: &str, bytes: usize| CommittedOffset {
+            topic: topic.to_owned(),
+            partition: 0,
+            offset: 1,
+            metadata: "x".repeat(bytes),
+        };
+        groups.store_offsets("g", vec![attached("a", 100), attached("b", 10)]);
+        groups.store_offsets("h", vec![attached("a", 1000)]);
+        groups.store_offsets("g", vec![attached("a", 50)]);
+        assert_eq!(groups.metadata_bytes(), 1060);
+        groups.forget_topic("a");
+        assert_eq!(groups.metadata_bytes(), 10);
+        groups.delete("g");
+        assert_eq!(groups.metadata_bytes(), 0);
+    }
+
+    #[test]
+    fn a_static_member_that_comes_back_gets_its_assignment_without_a_rebalance() {
+        for returning in ["one", "two"] {
+            let mut groups = Groups::new("p".to_owned());
+            let now = Instant::now();
+            let mut out = Vec::new();
+            groups.join(join("", "one"), WAITING, now, &mut out);
+            groups.join(join("", "two"), WAITING, now, &mut out);
+            let first = joined(&out)[0].member_id.clone();
+            groups.join(join(&first, "one"), WAITING, now, &mut out);
+            let generation = groups.get("g").unwrap().generation;
+            let group = groups.get("g").unwrap();
+            let leader = group.leader.clone().unwrap();
+            let assignments: Vec<(String, Vec<u8>)> = group
+                .members
+                .iter()
+                .map(|(id, member)| (id.clone(), member.instance_id.clone().unwrap().into_bytes()))
+                .collect();
+            groups.sync("g", &leader, None, generation, assignments, WAITING, &mut out);
+            assert_eq!(groups.get("g").unwrap().state, State::Stable);
+
+            out.clear();
+            groups.join(join("", returning), WAITING, now, &mut out);
+            let back = joined(&out).remove(0);
+            assert_eq!((back.error, back.generation), (ErrorCode::None, generation));
+            assert_ne!(back.leader, back.member_id);
+            out.clear();
+            let id = back.member_id;
+            groups.sync(
+                "g",
+                &id,
+                Some(returning),
+                generation,
+                Vec::new(),
+                WAITING,
+                &mut out,
+            );
+            let Delivery::Sync(_, synced) = &out[0] else {
+                panic!("a sync is answered by a sync");
+            };
+            assert_eq!(synced.assignment, returning.as_bytes());
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::Server;
+use super::memory::leave_turn;
 use crate::access::exchange::Exchange;
 use crate::broker::Broker;
 use crate::net::connection::{Connection, Parked};
@@ -95,6 +96,8 @@ impl Server<'_> {
             self.strangers.remove(number);
         }
         self.shared.metrics.connections.add(-1);
+        // Or no large request would ever be received again.
+        leave_turn(self.shared, self.index, number);
         self.shared
             .input_bytes
             .fetch_sub(connection.input_charged, Ordering::Relaxed);
@@ -110,6 +113,8 @@ impl Server<'_> {
         match connection.parked {
             Some(Parked::Fetch { request, deadline }) => {
                 self.deadlines.remove(&(deadline, number));
+                let bytes = request.memory_bytes();
+                self.shared.parked_bytes.fetch_sub(bytes, Ordering::Relaxed);
                 request.forget_waiter(&mut self.shared.broker(), id);
             }
             Some(Parked::Limit { until }) => {

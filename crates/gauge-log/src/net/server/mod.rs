@@ -16,6 +16,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::api::fetch::FetchRequest;
 use crate::api::{self, Outcome};
 use crate::broker::topics::ConnectionId;
 use crate::commit;
@@ -32,6 +33,8 @@ const SCRATCH_BYTES: usize = 256 << 10;
 /// In `async` mode up to this many pending bytes are written by the network thread itself, which saves two changes of threads; more is left to the committer, so
 /// that receiving and writing overlap. A write to the device is always left to the committer: nobody else should wait for it.
 const COMMIT_HERE_BYTES: usize = 512 << 10;
+/// Fetches that take less than this may wait whatever the others take.
+const PARKED_FREE_BYTES: usize = 4 << 10;
 const TOKEN_LISTENER: u64 = u64::MAX;
 const TOKEN_WAKE: u64 = u64::MAX - 1;
 
@@ -128,7 +131,7 @@ impl<'a> Server<'a> {
             .first_key_value()
             .map(|((deadline, _), ())| *deadline);
         if self.index == 0 {
-            let groups = self.shared.broker().groups.next_deadline();
+            let groups = self.shared.broker().groups.next_deadline(Instant::now());
             next = next.into_iter().chain(groups).min();
         }
         if !self.waiting_for_memory.is_empty() {
@@ -360,14 +363,7 @@ impl<'a> Server<'a> {
                 }
                 self.limit(number, bytes);
             }
-            Ok(Outcome::Fetch(request)) => {
-                let deadline = Instant::now() + request.wait_max();
-                if let Some(connection) = self.connections.get_mut(&number) {
-                    connection.parked = Some(Parked::Fetch { request, deadline });
-                    self.deadlines.insert((deadline, number), ());
-                    self.try_fetch(number, false);
-                }
-            }
+            Ok(Outcome::Fetch(request)) => self.park_fetch(number, request),
             Ok(Outcome::Group) => {
                 if let Some(connection) = self.connections.get_mut(&number) {
                     connection.parked = Some(Parked::Group);
@@ -403,6 +399,26 @@ impl<'a> Server<'a> {
         }
     }
 
+    /// Answers a fetch, now or when there is something to answer; now in any case if fetches that wait take too much memory.
+    fn park_fetch(&mut self, number: u64, request: Box<FetchRequest>) {
+        let Some(connection) = self.connections.get_mut(&number) else {
+            return;
+        };
+        let bytes = request.memory_bytes();
+        let deadline = Instant::now() + request.wait_max();
+        connection.parked = Some(Parked::Fetch { request, deadline });
+        self.deadlines.insert((deadline, number), ());
+        let others = self.shared.parked_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let is_short = bytes > PARKED_FREE_BYTES && others + bytes > self.shared.settings.parked_bytes_max();
+        self.try_fetch(number, is_short);
+        let waits = |connection: &Connection| matches!(connection.parked, Some(Parked::Fetch { .. }));
+        if is_short && self.connections.get(&number).is_some_and(waits) {
+            // For the disk, which may take long.
+            self.shared.metrics.evicted.add(1);
+            self.close(number);
+        }
+    }
+
     /// Answers a parked fetch if it can be answered (or must be).
     fn try_fetch(&mut self, number: u64, expired: bool) {
         let id = self.id(number);
@@ -416,6 +432,9 @@ impl<'a> Server<'a> {
             return;
         };
         let deadline = *deadline;
+        self.shared
+            .parked_bytes
+            .fetch_sub(request.memory_bytes(), Ordering::Relaxed);
         self.deadlines.remove(&(deadline, number));
         connection.parked = None;
         self.answer(number, response, 0);

@@ -27,6 +27,10 @@ impl Server<'_> {
                 return false;
             };
             if !connection.may_handle(room) {
+                // What waits may wait for long: what was read of it is not kept.
+                if connection.pending_input().is_empty() {
+                    self.compact_input(number);
+                }
                 return false;
             }
             let frame = match frame_in(connection.pending_input(), connection.frame_bytes_max()) {
