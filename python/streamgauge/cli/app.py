@@ -84,6 +84,8 @@ def _options(
 
 def main() -> None:
     """The entry point of the `streamgauge` program."""
+    # One thread is enough for what the lab computes, and a pool of them costs each start a fifth of its CPU, beside what is measured.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(run(sys.argv[1:]))
 
 
