@@ -13,7 +13,6 @@ from streamgauge.cli.execute import Request
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.system_file import SystemOverrides, choose_systems, parse_tls
-from streamgauge.report.answer import answer
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.exit_status import ExitStatus
 
@@ -59,6 +58,6 @@ def bench(out: Path, data: Path | None, events: str | None, tls: str | None) -> 
     # The one that needs the most CPU finds the rate, and the others have the same.
     choices.sort(key=lambda choice: -BENCH_SYSTEMS.index(choice.system.name))
     workload = dataclasses.replace(read_workload(BENCH_WORKLOAD, overrides), pace_share=BENCH_CPU_SHARE)
-    status = execute_chosen(request, [workload], choices, answer=answer)
+    status = execute_chosen(request, [workload], choices)
     # The lab did its work, and the answer says what that is worth.
     raise typer.Exit(ExitStatus.DONE if status is ExitStatus.INVALID else status)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -19,6 +19,7 @@ from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.workload import Workload
 from streamgauge.report import durability, html, terminal, terminal_study
 from streamgauge.report import study_page as study
+from streamgauge.report.answer import answer
 from streamgauge.report.run import read_run
 from streamgauge.runner.plan import RunPlan, order_trials
 from streamgauge.runner.run import Run
@@ -45,9 +46,8 @@ def execute_chosen(
     workloads: list[Workload],
     choices: list[SystemChoice[System]],
     gating: Gating | None = None,
-    answer: Callable[[Sequence[TrialResult]], str] | None = None,
 ) -> ExitStatus:
-    """Runs workloads on systems that can run here, and judges the gates; the exit status. `answer`: what is said first."""
+    """Runs workloads on systems that can run here, and judges the gates; the exit status. Of a single workload the answer comes first."""
     seed = request.seed if request.seed is not None else secrets.randbits(32)
     plan = RunPlan(
         name=_name(workloads, choices),
@@ -72,7 +72,7 @@ def execute_chosen(
             outcome = Run(plan, observer).execute()
         finally:
             observer.close()
-        if answer is not None:
+        if len(workloads) == 1:
             console.print(Text(answer(outcome.results), style="bold"), soft_wrap=not console.is_terminal)
         show_outcome(outcome.directory.path, to_stderr=to_stderr)
         status = outcome.exit_status
