@@ -185,7 +185,14 @@ impl Watch {
     }
 
     #[inline]
-    pub fn sent(&mut self, due_ns: i64, free_ns: i64, sent_ns: i64, messages: u64, out: &mut impl Apartments) {
+    pub fn sent(
+        &mut self,
+        due_ns: i64,
+        free_ns: i64,
+        sent_ns: i64,
+        messages: u64,
+        out: &mut impl Apartments,
+    ) {
         self.under_way.begin(due_ns, messages as u32);
         let due = Due {
             due_ns,
