@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -132,7 +133,10 @@ def test_a_trial_in_which_the_generator_was_late_is_repeated_once(tmp_path: Path
         time.sleep(0.05)
     _, stderr = process.communicate(timeout=200)
     assert process.returncode in (0, 1), stderr
-    assert "trial 2 (log-1) was repeated: The generator was late" in stderr
+    # A worker that stands still as a whole has no CPU for its probes either: that is a disturbance where they are at work.
+    assert re.search(
+        r"trial 2 \(log-1\) was repeated: (The generator was late|.* of the time was disturbed)", stderr
+    ), stderr
     spoiled = json.loads((run / "repeated" / "002-1" / "result.json").read_text("utf-8"))
     assert spoiled["validity"]["disturbed"]
     assert sorted(trials(run)) == [1, 2]

@@ -8,6 +8,7 @@ for it (Holm).
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -93,7 +94,8 @@ def _weighed(question: Question) -> GateResult:
         return _by_every_trial(blank, values)
     prior = spread_of(gate.figure, paced=cell.first.workload.rate_msgs_s is not None)
     # What is not known well within its trials cannot be known better between them.
-    prior = max(prior, *(within_spread(side, gate.figure) for side in (cell, base) if side is not None))
+    within = [within_spread(side, gate.figure) for side in (cell, base) if side is not None]
+    prior = max(prior, math.sqrt(statistics.fmean(spread**2 for spread in within)))
     bound = Bound(gate.sign.startswith(">"), gate.bound)
     return replace(blank, evidence=weigh(bound, values, base_values, prior))
 

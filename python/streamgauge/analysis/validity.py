@@ -103,7 +103,7 @@ def judge(evidence: Evidence) -> Validity:
     lateness = _own_lateness(evidence)
     of_generator, too_little = _generator(evidence, lateness), _too_little(evidence)
     held_up = _held_up(evidence, lateness, too_little)
-    if held_up and not of_generator:
+    if _is_explained(evidence) and not of_generator:
         too_little = []
     reasons = [
         *_broken(evidence),
@@ -140,7 +140,9 @@ def _own_lateness(evidence: Evidence) -> SendLateness | None:
         return None
     publish = quiet.told[evidence.headline]["p99"]
     bound_ms = _delay_bound_ms(publish.value if publish.value is not None else publish.at_least)
-    return send_lateness(quiet.intervals["send_delay"], quiet.told["send_delay"]["p99"], bound_ms)
+    found = send_lateness(quiet.intervals["send_delay"], quiet.told["send_delay"]["p99"], bound_ms)
+    # Where next to nothing was disturbed all messages tell it.
+    return None if found.own is None and quiet.disturbed_share <= DISTURBED_SHARE_MAX else found
 
 
 def _held_up(evidence: Evidence, lateness: SendLateness | None, too_little: list[str]) -> str:
@@ -148,7 +150,7 @@ def _held_up(evidence: Evidence, lateness: SendLateness | None, too_little: list
     quiet = evidence.quiet
     if quiet is None or quiet.disturbed_share <= DISTURBED_SHARE_MAX:
         return ""
-    if too_little and _explains(quiet.disturbed_share, evidence):
+    if too_little and _is_explained(evidence):
         return f"{too_little[0].partition(';')[0]}: who had more CPU might have kept up."
     came = evidence.send_delay.p99
     if lateness is not None and lateness.own is None and came is not None and came > lateness.bound_ms:
@@ -156,10 +158,12 @@ def _held_up(evidence: Evidence, lateness: SendLateness | None, too_little: list
     return ""
 
 
-def _explains(disturbed_share: float, evidence: Evidence) -> bool:
+def _is_explained(evidence: Evidence) -> bool:
     """Whether what is missing of the target rate is no more than what disturbance may have taken of the time."""
-    target = target_msgs(evidence.workload, evidence.window_s)
-    return target is not None and evidence.acked_msgs >= (ACHIEVED_SHARE_MIN - disturbed_share) * target
+    target, quiet = target_msgs(evidence.workload, evidence.window_s), evidence.quiet
+    if target is None or quiet is None or quiet.disturbed_share <= DISTURBED_SHARE_MAX:
+        return False
+    return evidence.acked_msgs >= (ACHIEVED_SHARE_MIN - quiet.disturbed_share) * target
 
 
 def _verdict(evidence: Evidence, reasons: list[str], held_up: str) -> Verdict:
