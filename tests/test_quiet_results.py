@@ -152,15 +152,19 @@ def test_comparisons_say_what_bounds_allow(sample: TrialResult) -> None:
 
 def test_the_first_line_says_what_is_known(sample: TrialResult) -> None:
     fast = told(sample, "disturbed", FIGURE, system="nats")
-    slow = told(sample, "disturbed", Bounded(value=9.0, at_least=8.0, at_most=11.0))
+    slow = told(sample, "disturbed", Bounded(value=12.0, at_least=11.0, at_most=14.0))
     bounded = told(sample, "bounds only", BOUNDS)
-    assert "2.00 ms for Nats and 9.00 ms for Kafka" in answer([fast, slow])
-    assert "Kafka's is 4.5 times as high (at least 3.75 times in these trials)." in answer([fast, slow])
+    assert "2.00 ms for Nats and 12.0 ms for Kafka" in answer([fast, slow])
+    assert "Kafka's is 6 times as high (at least 5.09 times in these trials)." in answer([fast, slow])
     assert answer([fast, slow]).endswith(
         "33.3 % of the time the machine was disturbed, and is not in these figures."
     )
     assert "between 6.00 and 30.0 ms for Kafka" in answer([fast, bounded])
     assert "Kafka's is at least 2.61 times as high, whatever the machine did." in answer([fast, bounded])
+    near = told(sample, "disturbed", Bounded(value=3.0, at_least=2.9, at_most=3.2))
+    assert "Kafka's was 1.5 times as high in these trials, and runs of the same differ by as much" in answer(
+        [fast, near]
+    )
     assert answer([]) == "Nothing was measured: no trial has a result."
     late = told(sample, "invalid", FIGURE)
     late = late.model_copy(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamgauge.analysis.cells import Cell, cells
+from streamgauge.analysis.judgement import TAIL_SPREAD, Bound, weigh
 from streamgauge.analysis.quiet_bounds import Told
 from streamgauge.analysis.quiet_cells import share, told
 from streamgauge.analysis.quiet_compare import Beside, beside
@@ -71,19 +72,26 @@ def _pairs(known: Sequence[tuple[Cell, Told]]) -> list[tuple[tuple[Cell, Told], 
 def _comparison(base: tuple[Cell, Told], other: tuple[Cell, Told]) -> str:
     found: Beside = beside(base[1], other[1], share(base[0]), share(other[0]))
     names = f"{other[0].first.system_title}'s"
-    if found.at_least > 1:
-        times = (
-            f"{trimmed(found.value)} times as high"
-            if found.value is not None
-            else f"at least {trimmed(found.at_least)} times as high"
-        )
-        whatever = (
-            ", whatever the machine did"
-            if found.value is None
-            else f" (at least {trimmed(found.at_least)} times in these trials)"
-        )
-        return f"{names} is {times}{whatever}."
-    return f"Which of {base[0].first.system_title} and {other[0].first.system_title} is faster, these trials do not tell."
+    if found.at_least <= 1:
+        return f"Which of {base[0].first.system_title} and {other[0].first.system_title} is faster, these trials do not tell."
+    if found.value is None:
+        return f"{names} is at least {trimmed(found.at_least)} times as high, whatever the machine did."
+    if _may_be_chance(base[0], other[0]):
+        return f"{names} was {trimmed(found.value)} times as high in these trials, and runs of the same differ by as much: repeats tell more (run --repeat 5)."
+    return f"{names} is {trimmed(found.value)} times as high (at least {trimmed(found.at_least)} times in these trials)."
+
+
+def _may_be_chance(base: Cell, other: Cell) -> bool:
+    """Whether trials of one system differ by as much, by what they show and by experience."""
+    sides = [
+        [
+            value
+            for trial in cell.valid
+            if (value := getattr(trial.headline_ms, FIGURE)) is not None and value > 0
+        ]
+        for cell in (base, other)
+    ]
+    return not all(sides) or weigh(Bound(above=True, at=1.0), sides[1], sides[0], TAIL_SPREAD).low <= 1
 
 
 def _why(trial: TrialResult) -> str:
