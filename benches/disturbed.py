@@ -1,6 +1,6 @@
 """What figures of quiet time are worth: the same load with and without a thief that takes CPUs away at real-time priority, in turn.
 
-    .venv/bin/python benches/disturbed.py    --systems gauge-log,kafka    --pairs 5    --runs 10
+    PYTHONPATH=tests .venv/bin/python benches/disturbed.py    --systems gauge-log,kafka    --pairs 5    --runs 10
 
 `pairs`: of each system, each with another thief. Prints of p50 and p99 of publish latency the undisturbed median, how far the figures of quiet time and
 those as they came lie from it, and in how many disturbed runs the interval holds it. `runs`: of the reference log beside changing thieves: the largest figure
@@ -18,44 +18,21 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from thief import thief
+
 THIEVES = ((0.1, 0.002, 0.03), (0.04, 0.002, 0.03), (1.0, 0.01, 0.03), (0.1, 0.02, 0.03), (0.3, 0.002, 0.1))
 """Every so many seconds (half to one and a half of it), for between so many seconds."""
-THIEF = """
-import os, random, sys, time
-every_s, low_s, high_s = map(float, sys.argv[1:4])
-cpus = sorted(os.sched_getaffinity(0))
-os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
-while True:
-    time.sleep(every_s * random.uniform(0.5, 1.5))
-    os.sched_setaffinity(0, {random.choice(cpus)})
-    until_s = time.monotonic() + random.uniform(low_s, high_s)
-    while time.monotonic() < until_s:
-        pass
-"""
 LAB = Path(sys.executable).with_name("streamgauge")
 Trial = dict[str, Any]
 
 
-@contextlib.contextmanager
-def beside(thief: tuple[float, float, float] | None) -> Iterator[None]:
-    """With a thief, or without."""
-    if thief is None:
-        yield
-        return
-    with subprocess.Popen([sys.executable, "-c", THIEF, *map(str, thief)]) as process:
-        try:
-            yield
-        finally:
-            process.kill()
-
-
-def measure(system: str, rate: str, thief: tuple[float, float, float] | None) -> Trial:
-    """One trial's result."""
-    with tempfile.TemporaryDirectory(prefix="streamgauge-bench-") as out, beside(thief):
+def measure(system: str, rate: str, beside: tuple[float, float, float] | None) -> Trial:
+    """One trial's result, beside a thief or alone."""
+    disturbing = contextlib.nullcontext() if beside is None else thief(*beside)
+    with tempfile.TemporaryDirectory(prefix="streamgauge-bench-") as out, disturbing:
         warmup = "20s" if system == "kafka" else "3s"
         command = [
             str(LAB),
@@ -92,9 +69,9 @@ def pairs(system: str, rate: str, count: int) -> None:
     """Pairs with and without a thief."""
     thieves = list(itertools.islice(itertools.cycle(THIEVES), count))
     alone, beside_thief = [], []
-    for thief in thieves:
+    for habit in thieves:
         alone.append(measure(system, rate, None))
-        beside_thief.append(measure(system, rate, thief))
+        beside_thief.append(measure(system, rate, habit))
     truths = {
         name: statistics.median(
             trial["quiet"]["publish_ms"][name]["value"] or trial["publish_ms"][name] for trial in alone
@@ -107,12 +84,12 @@ def pairs(system: str, rate: str, count: int) -> None:
     for trial in alone:
         print("   ", "; ".join(line(trial, name, truths[name])[0] for name in truths))
     held = 0
-    for thief, trial in zip(thieves, beside_thief, strict=True):
+    for habit, trial in zip(thieves, beside_thief, strict=True):
         lines = [line(trial, name, truths[name]) for name in truths]
         held += sum(holds for _, holds in lines)
         share = trial["quiet"]["disturbed_share"] or 0.0
         print(
-            f"  thief {thief}, {share:.0%} disturbed, {trial['validity']['word']}: {'; '.join(text for text, _ in lines)}",
+            f"  thief {habit}, {share:.0%} disturbed, {trial['validity']['word']}: {'; '.join(text for text, _ in lines)}",
             flush=True,
         )
     print(f"  intervals that hold the undisturbed median: {held} of {2 * count}", flush=True)
@@ -120,7 +97,7 @@ def pairs(system: str, rate: str, count: int) -> None:
 
 def spread(rate: str, count: int) -> None:
     """The reference log beside changing thieves."""
-    found = [measure("gauge-log", rate, thief) for thief in itertools.islice(itertools.cycle(THIEVES), count)]
+    found = [measure("gauge-log", rate, habit) for habit in itertools.islice(itertools.cycle(THIEVES), count)]
     for name in ("p50", "p99"):
         values = [trial["quiet"]["publish_ms"][name]["value"] for trial in found]
         known = [value for value in values if value is not None]

@@ -12,11 +12,13 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from pyarrow import parquet
 from pydantic import ValidationError
+from streamgauge.analysis.intervals import Intervals
 from streamgauge.model.messages import WINDOWS_MAX, Disturbance
 from streamgauge.model.result_columns import INTERVAL_COLUMNS
 from streamgauge.store.files import write_atomically
 from streamgauge.store.parquet import read_rows
 from streamgauge.store.tables import write_intervals
+from streamgauge.vocabulary.histograms import HistogramError
 
 WINDOW = {
     "cpu": 1, "from_s": 0.1, "to_s": 0.11, "late_s": 0.009, "recovered_s": 0.12, "cause": "host",
@@ -135,3 +137,11 @@ def test_a_run_from_before_there_was_quiet_time_still_opens(tmp_path: Path) -> N
 def test_windows_of_an_interval_are_bounded() -> None:
     with pytest.raises(ValidationError):
         Disturbance(windows=[WINDOW] * (WINDOWS_MAX + 1))
+
+
+def test_parts_of_another_layout_are_refused_as_whole_distributions_are() -> None:
+    histogram = HdrHistogram(1, 1000, 2)
+    histogram.record_value(5)
+    row = {**dict.fromkeys(INTERVAL_COLUMNS), "publish_quiet": base64.b64decode(histogram.encode())}
+    with pytest.raises(HistogramError, match="another layout"):
+        Intervals([row]).merged([0], "publish_quiet")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -10,41 +9,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import lab_support
 import psutil
 import pytest
+from thief import thief
 
 LOAD = ("run", "--rate", "5000", "--warmup", "2s")
-THIEF = """
-import os, random, sys, time
-every_s, low_s, high_s = map(float, sys.argv[1:4])
-os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
-print("ready", flush=True)
-while True:
-    time.sleep(every_s * random.uniform(0.5, 1.5))
-    os.sched_setaffinity(0, {random.choice(CPUS)})
-    until_s = time.monotonic() + random.uniform(low_s, high_s)
-    while time.monotonic() < until_s:
-        pass
-"""
-
-
-@contextlib.contextmanager
-def thief(every_s: float, low_s: float, high_s: float) -> Iterator[None]:
-    """Takes a CPU at real-time priority for a while, again and again."""
-    code = f"CPUS = {sorted(os.sched_getaffinity(0))}\n{THIEF}"
-    command = [sys.executable, "-c", code, str(every_s), str(low_s), str(high_s)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n", "no right to real-time priority"
-            yield
-        finally:
-            process.kill()
 
 
 def ended(gauge: Path, directory: Path, *arguments: str) -> tuple[dict[str, Any], str]:

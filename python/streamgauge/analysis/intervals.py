@@ -107,11 +107,13 @@ class Intervals:
             max_ns=max(highest, default=None),
         )
 
-    def of_phase(self, metric: str, phase: str, subscription: str | None = None) -> list[Row]:
-        """The rows with the distributions of a metric whose messages were intended in the phase."""
-        return [
-            self.rows[index] for index in self._rows_of(metric, phase, subscription, with_histogram=False)
-        ]
+    def of_phase(self, metric: str, phase: str, subscription: str | None = None) -> list[int]:
+        """Indices of the rows with the distributions of a metric whose messages were intended in the phase."""
+        return self._rows_of(metric, phase, subscription, with_histogram=False)
+
+    def merged(self, indices: Iterable[int], column: str) -> Histogram:
+        """What a column of histograms holds in some rows; a null is an empty one."""
+        return merge(self._decode(index, column) for index in indices if self.rows[index][column])
 
     def histograms_by_interval(self, metric: str, phase: str | None = None) -> dict[int, Histogram]:
         """Interval index -> the samples that were seen in it, all workers and subscriptions together."""

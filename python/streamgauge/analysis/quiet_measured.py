@@ -15,7 +15,6 @@ from streamgauge.analysis.quiet_check import Ages, Attraction, attraction
 from streamgauge.model.messages import OLDER_MS, CpuWindow, Disturbance, ProbesStatus
 from streamgauge.model.percentiles import NS_PER_MS
 from streamgauge.model.result_quiet import Bounded, QuietLatency, QuietTime
-from streamgauge.vocabulary.histograms import Histogram, decode, empty, merge
 from streamgauge.vocabulary.phases import MEASURE
 
 METRICS = ("publish", "service", "send_delay", "end_to_end")
@@ -61,9 +60,6 @@ def quiet_time(
     share = 1.0 - quiet_s / seconds if seconds else 0.0
     axis = sorted({int(row["interval"]) for row in counters})
     of_metric = {metric: _intervals(intervals, metric, axis) for metric in METRICS}
-    of_subscription = {
-        name: _intervals(intervals, "end_to_end", axis, name) for name in intervals.subscriptions()
-    }
     sky = _Sky(attracted, share)
     estimated = {metric: sky.estimate(one) for metric, one in of_metric.items()}
     windows = [one for _, disturbance in seen for one in disturbance.windows]
@@ -80,7 +76,7 @@ def quiet_time(
         attraction=attracted.kind.value,
         why=distrust(attracted, share),
         **{f"{metric}_ms": found for metric, (found, _) in estimated.items()},
-        end_to_end_by_subscription_ms={name: sky.estimate(one)[0] for name, one in of_subscription.items()},
+        end_to_end_by_subscription_ms=_by_subscription(intervals, axis, sky, estimated["end_to_end"][0]),
         publish_rate_msgs_s=_rate(counters, "acked_msgs", "quiet_acked_msgs", counters, attracted)
         if at_its_most
         else None,
@@ -121,6 +117,16 @@ class _Sky:
         return latency, told
 
 
+def _by_subscription(
+    intervals: Intervals, axis: Sequence[int], sky: _Sky, of_all: QuietLatency
+) -> dict[str, QuietLatency]:
+    """`of_all`: of all subscriptions together, which is that of a single one."""
+    names = intervals.subscriptions()
+    if len(names) == 1:
+        return {names[0]: of_all}
+    return {name: sky.estimate(_intervals(intervals, "end_to_end", axis, name))[0] for name in names}
+
+
 def disturbance_of(row: Row) -> Disturbance:
     """What a row of counters tells of it. Raises ValueError for what no worker tells."""
     return Disturbance.model_validate_json(row["disturbance"])
@@ -146,28 +152,23 @@ def _intervals(
     intervals: Intervals, metric: str, axis: Sequence[int], subscription: str | None = None
 ) -> list[QuietInterval]:
     """One for each interval of the phase, those in which nothing was seen included. What was decided after the last of them belongs to it."""
-    groups: dict[int, list[Row]] = defaultdict(list)
-    for row in intervals.of_phase(metric, MEASURE, subscription):
+    groups: dict[int, list[int]] = defaultdict(list)
+    for index in intervals.of_phase(metric, MEASURE, subscription):
         if axis:
-            groups[min(max(int(row["interval"]), axis[0]), axis[-1])].append(row)
-    return [_interval(groups[interval], metric) for interval in axis]
+            groups[min(max(int(intervals.rows[index]["interval"]), axis[0]), axis[-1])].append(index)
+    return [_interval(intervals, groups[interval], metric) for interval in axis]
 
 
-def _interval(rows: Sequence[Row], metric: str) -> QuietInterval:
-    headline = metric in HEADLINE_METRICS
+def _interval(intervals: Intervals, indices: Sequence[int], metric: str) -> QuietInterval:
+    rows, headline = [intervals.rows[index] for index in indices], metric in HEADLINE_METRICS
     return QuietInterval(
-        quiet=_merged(rows, f"{metric}_quiet"),
-        censored=_merged(rows, f"{metric}_censored"),
-        came=_merged(rows, metric),
+        quiet=intervals.merged(indices, f"{metric}_quiet"),
+        censored=intervals.merged(indices, f"{metric}_censored"),
+        came=intervals.merged(indices, metric),
         left_out=total(rows, f"{metric}_left_out"),
         beyond=total(rows, "quiet_overflow") + total(rows, "censored_overflow") if headline else 0,
         came_beyond=total(rows, "overflow") if headline else 0,
     )
-
-
-def _merged(rows: Iterable[Row], column: str) -> Histogram:
-    found = [decode(row[column]) for row in rows if row[column]]
-    return merge(found) if found else empty()
 
 
 def bounded(told: Told) -> Bounded:

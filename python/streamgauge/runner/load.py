@@ -146,10 +146,10 @@ class Load:
 
     def run(self) -> Ending:
         """Pulls intervals until the end of the measured phase, or until something ends the load early."""
-        if self._quiet is not None and not self._quiet.watched and not self.workload.warmup_auto:
+        if self._quiet is not None and not self._quiet.watched:
             # Nobody will tell how quiet it is: the phase ends when it was asked to.
             self._quiet = None
-            ending = self._fix_end(stop_s(self.workload))
+            ending = None if self.workload.warmup_auto else self._fix_end(stop_s(self.workload))
             if ending is not None:
                 return ending
         if self.workload.warmup_auto:
@@ -176,7 +176,7 @@ class Load:
             if ending is not None:
                 return ending
             missing_s = (1.0 - DISTURBED_SHARE_MAX) * asked_s - self._quiet_s - INTERVAL_S
-            if missing_s <= 0 or not self._quiet.watched or end_s + INTERVAL_S > limit_s:
+            if missing_s <= 0 or end_s + INTERVAL_S > limit_s:
                 break
             end_s += INTERVAL_S
             self.say(
