@@ -320,7 +320,7 @@ def resumable(directory: Path, **changes: Any) -> Path:
     """A run of somebody's study, of which nothing is done yet, with other options than its study has."""
     from streamgauge.model.checked_study import parse_study
     from streamgauge.model.scaling import Machine
-    from streamgauge.model.study_plan import Wishes, plan_study
+    from streamgauge.model.study_planning import Wishes, plan_study
     from streamgauge.store.directory import RunDirectory
     from streamgauge.store.plan_file import write_plan
 

@@ -22,7 +22,7 @@ from streamgauge.model.checked_study import parse_study
 from streamgauge.model.omb_driver import advice
 from streamgauge.model.scaling import Machine
 from streamgauge.model.security import Auth, Security, Tls
-from streamgauge.model.study_plan import Wishes, plan_study
+from streamgauge.model.study_planning import Wishes, plan_study
 from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems, parse_tls
 from streamgauge.model.system_kind import check_security
 from streamgauge.model.system_request import SystemRequest, is_encrypted, mechanism_of

@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 from streamgauge.model.checked_study import parse_study, read_study, study_names
 from streamgauge.model.scaling import Demand, Machine, rate_bound, round_down, scaled_rates
-from streamgauge.model.study_plan import StudyPlan, Wishes, plan_study, workload_of
+from streamgauge.model.study_plan import StudyPlan, workload_of
+from streamgauge.model.study_planning import Wishes, plan_study
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.choices import SCALES
 from streamgauge.vocabulary.errors import InputError

@@ -26,7 +26,7 @@ from streamgauge.model.result_base import Latency
 from streamgauge.model.result_machine import Cpu, Limits
 from streamgauge.model.result_special import WarmUpResult
 from streamgauge.model.scaling import Machine
-from streamgauge.model.study_plan import Wishes, plan_study
+from streamgauge.model.study_planning import Wishes, plan_study
 from streamgauge.report import charts, evidence, html, words
 from streamgauge.report.glossary import TERMS
 from streamgauge.report.run import read_run

@@ -112,12 +112,14 @@ def _run_to_resume(name: str | None, found: DurabilityStudy | None, out: Path) -
     return None
 
 
-def refuse(*, scale: str, duration: str | None, connect: list[str] | None) -> None:
+def refuse(*, scale: str, duration: str | None, budget: str | None, connect: list[str] | None) -> None:
     """Options of other studies that have no meaning here."""
     if scale == "full":
         raise InputError(f"--scale {scale}: power cuts are made on this machine; there is nothing to scale")
     if duration is not None:
         raise InputError("--duration: the experiments have times of their own; --quick shortens them")
+    if budget is not None:
+        raise InputError("--budget: the experiments' number is set with --repeats; --quick makes them fewer")
     if connect:
         raise InputError("--connect: a cluster that already runs is not ours to cut")
 

@@ -16,7 +16,8 @@ from streamgauge.cli.execute import open_events
 from streamgauge.cli.watch import make_observer
 from streamgauge.model.checked_study import Study, experiment_study_names, read_study, study_names
 from streamgauge.model.scaling import Machine
-from streamgauge.model.study_plan import StudyPlan, Wishes, plan_study
+from streamgauge.model.study_plan import StudyPlan
+from streamgauge.model.study_planning import Wishes, plan_study
 from streamgauge.model.study_trust import refuse_untrusted_plan, refuse_untrusted_study
 from streamgauge.model.trust import Trust
 from streamgauge.runner import machine
@@ -41,6 +42,7 @@ def study(
     resume: bool,
     only: str | None,
     duration: str | None,
+    budget: str | None,
     connect: list[str] | None,
     plan_only: bool,
     out: Path,
@@ -53,7 +55,7 @@ def study(
     chosen = _scale(scale, quick)
     of_durability = study_durability.meant(name, out, trust, resume=resume)
     if of_durability is not None:
-        study_durability.refuse(scale=chosen, duration=duration, connect=connect)
+        study_durability.refuse(scale=chosen, duration=duration, budget=budget, connect=connect)
         if resume:
             _refuse_with_resume(repeats=repeats, seed=seed, only=only)
         request = study_durability.Request(
@@ -72,6 +74,7 @@ def study(
     if resume:
         _refuse_with_resume(repeats=repeats, seed=seed, only=only, duration=duration, connect=connect)
         directory, plan = _resumed(name, out)
+        plan = _with_budget(plan, directory, _seconds("budget", budget))
         source = directory.path / PLAN_NAME
         refuse_untrusted_plan(plan, trust, source, systems())
         _say_resumed(directory, plan)
@@ -81,7 +84,8 @@ def study(
             seed=seed if seed is not None else secrets.randbits(32),
             repeats=repeats,
             only=tuple(part.strip() for part in only.split(",")) if only else (),
-            duration_s=_seconds(duration),
+            duration_s=_seconds("duration", duration),
+            budget_s=_seconds("budget", budget),
             connect=_addresses(connect or []),
         )
         found = _found(name)
@@ -141,11 +145,23 @@ def _scale(text: str | None, quick: bool) -> Any:
     return "quick" if quick else text or "laptop"
 
 
-def _seconds(duration: str | None) -> float | None:
+def _seconds(option: str, text: str | None) -> float | None:
     try:
-        return None if duration is None else parse_duration(duration)
+        return None if text is None else parse_duration(text)
     except ValueError as error:
-        raise InputError(f"--duration {duration}: {error}") from None
+        raise InputError(f"--{option} {text}: {error}") from None
+
+
+def _with_budget(plan: StudyPlan, directory: RunDirectory, budget_s: float | None) -> StudyPlan:
+    """A plan that is gone on with, given so much time from now on. Raises InputError for a plan of before there were rounds."""
+    if budget_s is None:
+        return plan
+    if not plan.rounds:
+        raise InputError(
+            "--budget: this study was planned before studies ran in rounds, and its trials cannot be added to; start it anew"
+        )
+    spent_s = plan.estimate_s(sorted(numbers_finished(directory)))
+    return plan.model_copy(update={"budget_s": spent_s + budget_s})
 
 
 def _addresses(texts: list[str]) -> dict[str, tuple[str, ...]]:
@@ -226,9 +242,19 @@ def _say_plan(study: Study, plan: StudyPlan) -> None:
     for reason in dict.fromkeys(plan.left_out.values()):
         names = [name for name, why in plan.left_out.items() if why == reason]
         say(f"  not run: {', '.join(names)} ({reason})")
-    heating = len(plan.cells) - len(cells)
-    first = f", after {plural(heating, 'trial')} to warm systems up," if heating else ""
+    for claim in study.written.claims:
+        missing = [name for test in claim.tests for name in test.cells if name in plan.left_out]
+        if missing:
+            say(f"  not part of it: the claim '{claim.claim}' needs {', '.join(dict.fromkeys(missing))}")
+    starts = len({trial.block for trial in plan.trials})
     say(
-        f"{plural(len(plan.trials) - heating, 'trial')} of {plural(len(cells), 'cell')}{first} at scale {plan.scale}: "
+        f"{plural(plan.rounds, 'round')} of {plural(len(cells), 'cell')} on {plural(starts, 'start')} of their systems at scale {plan.scale}: "
         f"about {shown(plan.estimate_s())} (seed {plan.seed})"
     )
+    if plan.budget_s is None:
+        return
+    left_s = plan.budget_s - plan.estimate_s()
+    if left_s > 0:
+        say(f"about {shown(left_s)} are left of the budget of {shown(plan.budget_s)} for further rounds of what is then in doubt")
+    else:
+        say(f"that is more than the budget of {shown(plan.budget_s)}: fewer rounds decide nothing, so that they are run all the same")

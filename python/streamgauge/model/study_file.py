@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from streamgauge.model.document import FileModel
 from streamgauge.model.workload_file import DurationField, NumberField, SearchFile
+from streamgauge.vocabulary.choices import Restart
 from streamgauge.vocabulary.levels import Level
 
 Scalar = bool | str | int | float
@@ -95,7 +96,9 @@ class ScaleFile(FileModel):
     after: DurationField | None = None
     """How long is measured after a backlog was read."""
     search: SearchFile | None = None
-    restart: Literal["trial", "block"] = "trial"
+    restart: Restart = "trial"
+    budget: DurationField | None = None
+    """How long all of it may take: what is left after `repeats` rounds goes to the cells of the claims that are still in doubt."""
     limit: DurationField = 3600.0
     leave_out: Words = Field(default_factory=list)
     because: str | None = None

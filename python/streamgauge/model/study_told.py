@@ -12,6 +12,7 @@ from pydantic import model_validator
 from streamgauge.model.checked_study import Study
 from streamgauge.model.result_base import Model
 from streamgauge.model.study_file import CheckFile, ClaimFile, PageFile, SourceFile
+from streamgauge.vocabulary.choices import Restart
 from streamgauge.vocabulary.figures import Figure, study_figure, title_of, unit_of
 
 
@@ -41,7 +42,7 @@ class ToldStudy(Model):
     claims: list[ClaimFile]
     pages: list[PageFile]
     """With the names of cells for patterns."""
-    restart: Literal["trial", "block"]
+    restart: Restart
     duration_s: float | None
     """Measured time of trials where the scale sets it."""
     rates: Literal["published", "machine"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -71,12 +71,12 @@ class Run:
         """Runs all trials. Ctrl-C ends the trial that runs and leaves out the rest."""
         claim(self._directory)
         self._save()
-        self._observer.run_started(self._directory.path, len(self._plan.trials))
+        self._observer.run_started(self._directory.path, self._count())
         with Interrupts() as interrupts:
             try:
                 with interrupts.raising():
                     self._probe("before")
-                for trial in self._plan.trials:
+                for trial in self._trials():
                     interrupts.check()
                     self._trial(trial, interrupts)
                 with interrupts.raising():
@@ -85,6 +85,14 @@ class Run:
                 self._observer.problem("stopped by the user")
             with interrupts.shielded():
                 return self._end(interrupts)
+
+    def _trials(self) -> Iterator[TrialPlan]:
+        """The trials, each when the one before it has ended."""
+        return iter(self._plan.trials)
+
+    def _count(self) -> int:
+        """How many trials there are, as far as is known."""
+        return len(self._plan.trials)
 
     def _probe(self, when: str) -> None:
         """Every run stores what the machine can do; without it a figure cannot be put into proportion."""
@@ -120,7 +128,7 @@ class Run:
         self._observer.trial_started(
             TrialStart(
                 number=plan.number,
-                trials=len(self._plan.trials),
+                trials=self._count(),
                 repeat=plan.repeat,
                 system=plan.choice.name,
                 workload=plan.workload.name,

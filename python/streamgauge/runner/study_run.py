@@ -1,7 +1,8 @@
 """A study: the trials of a plan that was written to disk first, so that it can be interrupted and resumed.
 
 What has ended is never run again and never lost, the order is that of the plan, and what cannot run is a result with
-its reason: the study goes on. A system is restarted for each trial, or kept for the trials of a block.
+its reason: the study goes on. A system is restarted for each trial, or kept for the trials of a block. Where the plan has a
+budget, what is left of it after the plan's rounds goes to further rounds of the cells of claims that are still in doubt.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from streamgauge.analysis.study_outcome import read_outcome
+from streamgauge.analysis.study_rounds import next_round
 from streamgauge.model.result import Manifest, TrialResult
+from streamgauge.model.study_order import with_round
 from streamgauge.model.study_plan import PlannedCell, PlannedTrial, StudyPlan, workload_of
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.system_request import SystemRequest
@@ -90,7 +94,8 @@ class StudyRun(Run):
         )
         super().__init__(run_plan, observer, gauge, directory)
         self._began_s = time.monotonic()
-        self._estimate_s = plan.estimate_s(self._left())
+        self._spent_s = plan.estimate_s(sorted(self._done))
+        """Before this lab went on with the study, as estimated."""
         if resumed:
             self._go_on(directory.read_manifest())
         self._probes += [dict(probe) for probe in probes]
@@ -134,6 +139,39 @@ class StudyRun(Run):
 
     def _limits(self, when: str) -> dict[str, Any]:
         return machine.steady_probe(self._gauge, self._data_directory(), when)
+
+    def _trials(self) -> Iterator[TrialPlan]:
+        at = 0
+        while at < len(self._study.trials) or self._add_round():
+            yield self._trial_plan(self._study.trials[at])
+            at += 1
+
+    def _count(self) -> int:
+        return len(self._study.trials)
+
+    def _add_round(self) -> bool:
+        """One more round of the cells that are in doubt, if the budget has time for one."""
+        budget_s = self._study.budget_s
+        if budget_s is None or not any(finished(one) and one.status == "complete" for one in self._results):
+            return False
+        outcome = read_outcome(self._directory.path, self._study, self._manifest, self._results)
+        left_s = budget_s - self._spent_s - (time.monotonic() - self._began_s)
+        wanted = next_round(outcome, left_s / self._slowness())
+        if not wanted:
+            return False
+        self._study = with_round(self._study, wanted)
+        write_plan(self._directory, self._study)
+        in_doubt = sum(claim.verdict == "undecided" for claim in outcome.claims)
+        self._observer.note(
+            f"{plural(in_doubt, 'claim')} still in doubt: round {self._study.rounds}, of {plural(len(wanted), 'cell')}"
+        )
+        return True
+
+    def _slowness(self) -> float:
+        """Time that trials have really taken over what was estimated for them."""
+        done = [one.trial for one in self._results if one.trial not in self._done]
+        estimated_s = self._study.estimate_s(done) if done else 0.0
+        return (time.monotonic() - self._began_s) / estimated_s if estimated_s > 0 else 1.0
 
     def _trial(self, plan: TrialPlan, interrupts: Interrupts) -> None:
         if plan.number in self._done:
@@ -211,12 +249,10 @@ class StudyRun(Run):
         if not left:
             return
         done = len(self._study.trials) - len(left)
-        spent_s, left_s = time.monotonic() - self._began_s, self._study.estimate_s(left)
-        estimated_s = self._estimate_s - left_s
         # What trials have really taken corrects the estimate.
-        factor = spent_s / estimated_s if estimated_s > 0 else 1.0
+        left_s = self._study.estimate_s(left) * self._slowness()
         self._observer.note(
-            f"{done} of {plural(len(self._study.trials), 'trial')} done, about {shown(left_s * factor)} left"
+            f"{done} of {plural(len(self._study.trials), 'trial')} done, about {shown(left_s)} left"
         )
 
     def _end(self, interrupts: Interrupts) -> Any:

@@ -7,7 +7,7 @@ A plan names systems with their options, addresses and files, and going on with 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from streamgauge.model.durability import StudyAsked
 from streamgauge.model.study_plan import StudyPlan
@@ -60,6 +60,9 @@ def check_ours(plan: StudyPlan | StudyAsked, directory: Path) -> None:
 
 
 def _text(plan: StudyPlan | StudyAsked) -> str:
-    # Plans of before studies were stored resolved were sealed without that key.
-    later = {"told"} if getattr(plan, "told", None) is None else None
-    return plan.model_copy(update={"seal": None}).model_dump_json(exclude=later)
+    # Plans of before studies were stored resolved, and of before they ran in rounds, were sealed without these keys.
+    later: dict[str, Any] = {}
+    if isinstance(plan, StudyPlan):
+        later = {"told": True} if plan.told is None else {}
+        later |= {} if plan.rounds else {"budget_s": True, "trials": {"__all__": {"round"}}}
+    return plan.model_copy(update={"seal": None}).model_dump_json(exclude=later or None)

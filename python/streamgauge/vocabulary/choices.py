@@ -28,6 +28,9 @@ Scale = Literal["full", "laptop", "quick"]
 """Of a study: as published, as this machine can, or in about 20 minutes."""
 SCALES: tuple[Scale, ...] = get_args(Scale)
 
+Restart = Literal["trial", "block"]
+"""How long a study keeps a system: for one trial, or for a block of them."""
+
 Topology = Literal["same", "split", "swarm"]
 TOPOLOGIES: tuple[Topology, ...] = get_args(Topology)
 

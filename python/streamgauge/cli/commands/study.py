@@ -55,7 +55,7 @@ def study(
             metavar="N",
             min=1,
             max=100,
-            help="Trials of each cell [default: 5; 3 if quick]; of durability: power cuts.",
+            help="Rounds, each with one trial of every cell [default: 5; 3 if quick, and more within its budget]; of durability: power cuts.",
         ),
     ] = None,
     seed: SeedOption = None,
@@ -66,6 +66,14 @@ def study(
     ] = None,
     duration: Annotated[
         str | None, typer.Option("--duration", metavar="TIME", help="Measured time of every trial.")
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            "--budget",
+            metavar="TIME",
+            help="How long all of it may take: what is left after the first rounds goes to the claims in doubt [default: the scale's]; with --resume: from now on.",
+        ),
     ] = None,
     connect: Annotated[
         list[str] | None,

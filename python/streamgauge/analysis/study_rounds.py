@@ -1,0 +1,56 @@
+"""What a study should run next: the cells of claims that are still in doubt, as far as the time that is left allows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from streamgauge.analysis.claims import Judged
+from streamgauge.analysis.study_outcome import StudyOutcome
+from streamgauge.model.study_order import with_round
+
+FAILURES_MAX = 2
+"""A cell of which so many trials failed, and none ended, is not run again: it cannot run here."""
+
+
+def next_round(outcome: StudyOutcome, left_s: float) -> list[str]:
+    """The cells of one more round, which by the plan's estimate takes `left_s` at most; empty when nothing is in doubt or no claim's cells fit in.
+
+    Claims of which fewer rounds are expected to decide come first, so that the time goes where it tells most.
+    """
+    wanted: set[str] = set()
+    for cells in _doubtful(outcome):
+        if round_s(outcome, wanted | cells) <= left_s:
+            wanted |= cells
+    return [cell.cell for cell in outcome.plan.cells if cell.cell in wanted]
+
+
+def round_s(outcome: StudyOutcome, cells: Collection[str]) -> float:
+    """How long one more round of these cells takes, starts and heating included."""
+    planned = with_round(outcome.plan, cells)
+    return planned.estimate_s([trial.number for trial in planned.trials if trial.round == planned.rounds])
+
+
+def _doubtful(outcome: StudyOutcome) -> list[set[str]]:
+    """The cells of each claim in doubt that more rounds can help."""
+    found: list[tuple[float, int, set[str]]] = []
+    for place, judged in enumerate(outcome.claims):
+        cells = _cells(judged)
+        if cells and all(_can_run(outcome, cell) for cell in cells):
+            rounds = judged.rounds
+            found.append((float("inf") if rounds is None else rounds, place, cells))
+    return [cells for _, _, cells in sorted(found, key=lambda one: one[:2])]
+
+
+def _cells(judged: Judged) -> set[str]:
+    """Those of the tests that keep a claim from being decided."""
+    if judged.verdict != "undecided":
+        return set()
+    return {cell for test in judged.tests if test.verdict == "undecided" for cell in test.test.cells}
+
+
+def _can_run(outcome: StudyOutcome, cell: str) -> bool:
+    if outcome.planned(cell) is None:
+        return False
+    trials = outcome.of(cell)
+    failed = sum(one.result.status == "failed" for one in trials)
+    return failed < FAILURES_MAX or failed < len(trials)

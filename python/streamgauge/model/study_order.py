@@ -1,0 +1,125 @@
+"""The order in which a study runs its cells: in rounds, and within a round system by system.
+
+A round holds each of its cells once. Where a system is kept for a block of trials, a block is one start of it: heated until it is steady under the load of one
+of its cells, then each of its cells once, those that want a start of their own last. The systems of a round come in random order by the seed, and so do the
+cells of a block; all cells of a round meet the same arrivals. So a start is never shared between rounds, and what the machine does in an hour meets all systems
+alike.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import zlib
+from collections.abc import Collection, Sequence
+
+from streamgauge.model.study_plan import AROUND_S, PlannedCell, PlannedTrial, StudyPlan
+from streamgauge.vocabulary.choices import Restart
+from streamgauge.vocabulary.units import format_duration
+
+HEATING_LIMIT_S = 40.0
+"""A start is heated at most for so long."""
+HEATING_TYPICAL_S = 20.0
+"""How long it usually takes, for estimates."""
+HEATING_MEASURED_S = 1.0
+HEATING_MSGS_S = 5000.0
+
+
+def with_heating(cells: Sequence[PlannedCell], restart: Restart) -> list[PlannedCell]:
+    """The cells, and behind them one for each system that is kept for a block: it heats a start of that system and is not counted."""
+    if restart == "trial":
+        return list(cells)
+    groups = [[cell for cell in group if not cell.fresh] for group in _by_system(cells)]
+    return [*cells, *(_heating(min(group, key=_effort)) for group in groups if group)]
+
+
+def with_rounds(plan: StudyPlan, rounds: int) -> StudyPlan:
+    """The plan with so many rounds of all cells (of a cell that asks for fewer repeats: so many as it asks for)."""
+    for number in range(1, rounds + 1):
+        wanted = [cell.cell for cell in plan.cells if not cell.heats and number <= cell.repeats]
+        plan = with_round(plan, wanted)
+    return plan
+
+
+def with_round(plan: StudyPlan, wanted: Collection[str]) -> StudyPlan:
+    """The plan with one more round, of the cells with these names."""
+    number = plan.rounds + 1
+    shuffler = random.Random(zlib.crc32(f"{plan.seed}/order/{number}".encode()))
+    cells = [cell for cell in plan.cells if cell.cell in wanted and not cell.heats]
+    trials, block = list(plan.trials), max((trial.block for trial in plan.trials), default=0)
+    for members in _blocks(cells, plan, shuffler):
+        block += 1
+        for cell in members:
+            before = sum(trial.cell == cell.cell for trial in trials)
+            trials.append(
+                PlannedTrial(
+                    number=len(trials) + 1,
+                    cell=cell.cell,
+                    repeat=before + 1,
+                    round=number,
+                    block=block,
+                    seed=zlib.crc32(f"{plan.seed}/{number}".encode()),
+                )
+            )
+    return plan.model_copy(update={"trials": trials})
+
+
+def _blocks(
+    cells: Sequence[PlannedCell], plan: StudyPlan, shuffler: random.Random
+) -> list[list[PlannedCell]]:
+    """A round's trials, start by start."""
+    heating = {_instance(cell): cell for cell in plan.cells if cell.heats}
+    if not heating:
+        return [[cell] for cell in shuffler.sample(cells, len(cells))]
+    blocks = []
+    for group in _by_system(cells):
+        kept = [cell for cell in group if not cell.fresh]
+        fresh = [cell for cell in group if cell.fresh]
+        # What wants a system of its own comes last, so that the kept one is not interrupted.
+        block = [*shuffler.sample(kept, len(kept)), *shuffler.sample(fresh, len(fresh))]
+        blocks.append([heating[_instance(group[0])], *block] if kept else block)
+    return shuffler.sample(blocks, len(blocks))
+
+
+def _by_system(cells: Sequence[PlannedCell]) -> list[list[PlannedCell]]:
+    groups: dict[str, list[PlannedCell]] = {}
+    for cell in cells:
+        groups.setdefault(_instance(cell), []).append(cell)
+    return list(groups.values())
+
+
+def _instance(cell: PlannedCell) -> str:
+    """What makes two cells meet the same system: L1 and L3 are one and the same on one node."""
+    return json.dumps(
+        [cell.kind, cell.version, cell.nodes, cell.level, cell.options, cell.tls], sort_keys=True
+    )
+
+
+def _effort(cell: PlannedCell) -> tuple[bool, int]:
+    """Warming up wants a plain load; on how many partitions matters less."""
+    plain = "backlog" not in cell.workload and cell.workload.get("rate") not in ("max", "sustainable")
+    return not plain, int(cell.workload.get("partitionsPerTopic", 1))
+
+
+def _heating(cell: PlannedCell) -> PlannedCell:
+    """The load of a cell until it is steady, with a bound."""
+    name = f"warming-up-for-{cell.cell}"
+    left_out = ("backlog", "search", "ramp", "steps", "surges")
+    workload = {key: value for key, value in cell.workload.items() if key not in left_out}
+    workload |= {
+        "name": name,
+        "warmup": f"auto:{format_duration(HEATING_LIMIT_S)}",
+        "duration": format_duration(HEATING_MEASURED_S),
+    }
+    if workload.get("rate") in ("max", "sustainable"):
+        workload["rate"] = HEATING_MSGS_S
+    return cell.model_copy(
+        update={
+            "cell": name,
+            "title": f"{cell.system_title}: warming up",
+            "workload": workload,
+            "heats": True,
+            "trial_s": AROUND_S + HEATING_TYPICAL_S,
+            "scaled": [],
+        }
+    )
