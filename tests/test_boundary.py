@@ -326,7 +326,7 @@ def resumable(directory: Path, **changes: Any) -> Path:
 
     plan = plan_study(
         parse_study(STUDY, "theirs.yaml", systems()),
-        Wishes("quick", 1, None, (), None, {}),
+        Wishes("quick", 1),
         Machine(2, 8 << 30, None),
     )
     cells = [cell.model_copy(update={"options": changes}) for cell in plan.cells]

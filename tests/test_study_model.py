@@ -7,8 +7,10 @@ from collections import Counter
 import pytest
 from streamgauge.model.checked_study import parse_study, read_study, study_names
 from streamgauge.model.scaling import Demand, Machine, rate_bound, round_down, scaled_rates
-from streamgauge.model.study_plan import StudyPlan, workload_of
+from streamgauge.model.study_order import with_round
+from streamgauge.model.study_plan import PlannedTrial, StudyPlan, workload_of
 from streamgauge.model.study_planning import Wishes, plan_study
+from streamgauge.model.study_rates import counts, lowered
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.choices import SCALES
 from streamgauge.vocabulary.errors import InputError
@@ -136,15 +138,78 @@ def test_the_order_is_random_by_the_seed_and_complete() -> None:
     assert [trial.number for trial in found.trials] == list(range(1, len(found.trials) + 1))
 
 
-def test_a_kept_system_has_one_block_that_begins_with_warming_up() -> None:
+def test_each_round_starts_every_kept_system_once_and_heats_it() -> None:
     found = plan()
-    blocks: dict[int, list[str]] = {}
+    blocks: dict[int, list[PlannedTrial]] = {}
     for trial in found.trials:
-        blocks.setdefault(trial.block, []).append(trial.cell)
-    assert len(blocks) == 2
-    for cells in blocks.values():
-        assert [found.cell(cell).heats for cell in cells] == [True] + [False] * (len(cells) - 1)
-        assert len({found.cell(cell).level for cell in cells}) == 1
+        blocks.setdefault(trial.block, []).append(trial)
+    assert found.rounds == 3
+    assert len(blocks) == 3 * 2
+    for trials in blocks.values():
+        heats = [found.cell(trial.cell).heats for trial in trials]
+        assert heats == [True] + [False] * (len(trials) - 1)
+        assert len({found.cell(trial.cell).level for trial in trials}) == 1
+        assert len({trial.round for trial in trials}) == 1
+    # All cells of a round meet the same arrivals, and those of another round other ones.
+    seeds = {(trial.round, trial.seed) for trial in found.trials}
+    assert len(seeds) == len({seed for _, seed in seeds}) == 3
+
+
+def test_systems_do_not_come_in_the_same_order_in_every_round() -> None:
+    orders = set()
+    for seed in range(5):
+        found = plan(seed=seed)
+        orders |= {
+            tuple(
+                trial.cell for trial in found.trials if trial.round == number and found.cell(trial.cell).heats
+            )
+            for number in (1, 2, 3)
+        }
+    assert len(orders) == 2
+
+
+def test_a_round_more_of_some_cells_starts_only_their_systems() -> None:
+    found = plan()
+    more = with_round(found, ["log-async-1"])
+    added = more.trials[len(found.trials) :]
+    assert more.trials[: len(found.trials)] == found.trials
+    assert [trial.cell for trial in added] == ["warming-up-for-log-async-1", "log-async-1"]
+    assert {trial.round for trial in added} == {4}
+    assert added[-1].repeat == 4
+    assert more.estimate_s() > found.estimate_s()
+
+
+def test_a_start_is_heated_until_it_is_steady_and_not_for_ever() -> None:
+    found = plan()
+    for cell in found.cells:
+        if cell.heats:
+            workload = workload_of(cell)
+            assert workload.warmup_auto
+            assert workload.warmup_s == 40.0
+            assert workload.rate_msgs_s == 24_000.0
+
+
+def test_a_budget_is_the_scales_unless_rounds_are_asked_for() -> None:
+    text = TEXT.replace("quick:\n    {", "quick:\n    {budget: 20m, ")
+    assert plan(text).budget_s == 1200.0
+    assert plan(text, budget_s=60.0).budget_s == 60.0
+    assert plan(text, repeats=5).budget_s is None
+    assert plan(text, repeats=5).rounds == 5
+    assert plan(text, repeats=5, budget_s=60.0).budget_s == 60.0
+
+
+def test_a_rate_that_was_too_high_is_lowered_for_all_that_ran_at_it() -> None:
+    found = plan()
+    assert lowered(found, "log-sync-1", 0.98) is None
+    assert lowered(found, "log-sync-1", None) is None
+    slower = lowered(found, "log-sync-1", 0.6)
+    assert slower is not None
+    assert {cell.workload["rate"] for cell in slower.cells} == {7200.0}
+    assert slower.cell("log-async-1").scaled[-1] == (
+        "then 7.2k msg/s: 24k msg/s was more than Log, sync takes here (14.4k msg/s)"
+    )
+    assert counts(slower, "log-async-1", 7200.0)
+    assert not counts(slower, "log-async-1", 24_000.0)
 
 
 def test_restarted_systems_are_interleaved_round_by_round() -> None:

@@ -17,6 +17,7 @@ from streamgauge.model.checked_study import parse_study
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.study_file import ClaimFile
 from streamgauge.model.study_plan import PlannedCell, StudyPlan
+from streamgauge.model.study_rates import counts
 from streamgauge.model.study_told import ToldCell, ToldStudy, told
 
 LIMITS = {"cpu": "CPU", "disk_write": "disk writes", "disk_read": "disk reads", "network": "loopback network"}
@@ -59,8 +60,12 @@ class StudyOutcome:
         return [one for one in self.trials if one.result.workload.name == cell]
 
     def valid(self, cell: str) -> list[MeasuredTrial]:
-        """Its valid trials."""
-        return [one for one in self.of(cell) if one.result.validity.valid]
+        """Its valid trials, at the rate that the study found it can be run with."""
+        return [
+            one
+            for one in self.of(cell)
+            if one.result.validity.valid and counts(self.plan, cell, one.result.workload.rate_msgs_s)
+        ]
 
     def why_none(self, cell: str) -> str:
         """Why a cell has no valid trial, in one phrase."""

@@ -255,6 +255,10 @@ def _say_plan(study: Study, plan: StudyPlan) -> None:
         return
     left_s = plan.budget_s - plan.estimate_s()
     if left_s > 0:
-        say(f"about {shown(left_s)} are left of the budget of {shown(plan.budget_s)} for further rounds of what is then in doubt")
+        say(
+            f"about {shown(left_s)} are left of the budget of {shown(plan.budget_s)} for further rounds of what is then in doubt"
+        )
     else:
-        say(f"that is more than the budget of {shown(plan.budget_s)}: fewer rounds decide nothing, so that they are run all the same")
+        say(
+            f"that is more than the budget of {shown(plan.budget_s)}: fewer rounds decide nothing, so that they are run all the same"
+        )

@@ -19,10 +19,11 @@ from streamgauge.model.resolve import resolve_workload
 from streamgauge.model.result_base import Model
 from streamgauge.model.study_told import ToldStudy
 from streamgauge.model.workload import Workload
+from streamgauge.model.workload_file import read_rate
 from streamgauge.vocabulary.choices import Scale
 from streamgauge.vocabulary.levels import Level
 
-AROUND_S = 6.0
+AROUND_S = 4.0
 """Of a trial, besides starting a system and the load: settling, topics, assignment, drain, audit, figures."""
 
 
@@ -50,6 +51,8 @@ class PlannedCell(Model):
     """What differs from the published cell, one phrase each; printed beside its figures."""
     heats: bool = False
     """Not a cell of the study: the first trial of a block, on a system that has just started. It is not counted."""
+    paced_with: str | None = None
+    """Cells with the same text here are run at one rate, as the study did; None where the rate is not set."""
     trial_s: float
     """Estimate for a trial, without the start of the system."""
     start_s: float
@@ -101,6 +104,13 @@ class StudyPlan(Model):
             if trial.cell not in names:
                 raise ValueError(f"trial {number} is of a cell that is not in the plan")
         return self
+
+    def rate_of(self, cell: str) -> float | None:
+        """The rate in msg/s at which a cell is run; None where none is set, or there is no such cell."""
+        planned = next((one for one in self.cells if one.cell == cell), None)
+        if planned is None or planned.paced_with is None:
+            return None
+        return read_rate(planned.workload["rate"]).msgs_s
 
     @property
     def rounds(self) -> int:

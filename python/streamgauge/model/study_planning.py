@@ -182,6 +182,7 @@ def _planned(
         workload=workload,
         repeats=wishes.repeats or own.repeats or scale.repeats,
         limit_s=own.limit or scale.limit,
+        paced_with=None if rates is None else _paced_with(cell, rates[0]),
         fresh=scale.restart == "trial" or own.fresh,
         scaled=scaled,
         trial_s=0.0,
@@ -190,6 +191,12 @@ def _planned(
     checked = workload_of(planned)
     trial_s = min(_trial_s(checked), planned.limit_s)
     return planned.model_copy(update={"trial_s": trial_s})
+
+
+def _paced_with(cell: StudyCell, rate_msgs_s: float) -> str:
+    """What must stay comparable (scaling.py)."""
+    backlog = ", with a backlog" if "backlog" in cell.workload else ""
+    return f"{format_rate(rate_msgs_s)} of {cell.message_bytes} B{backlog}"
 
 
 def _scale_nodes(system: SystemOfStudy, nodes: int, level: Level) -> list[str]:

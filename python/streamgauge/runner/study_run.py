@@ -19,6 +19,7 @@ from streamgauge.analysis.study_rounds import next_round
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.study_order import with_round
 from streamgauge.model.study_plan import PlannedCell, PlannedTrial, StudyPlan, workload_of
+from streamgauge.model.study_rates import lowered
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.model.workload import Workload
@@ -181,12 +182,25 @@ class StudyRun(Run):
         plan = dataclasses.replace(plan, workload=self._searched_before(plan.workload))
         self._attempt(plan, cell, trial.block, interrupts)
         found = self._results[-1]
-        if found.validity.disturbed and not cell.heats and not interrupts.requested:
+        slower = None if found.status != "complete" or cell.heats else self._slower(cell, found)
+        if interrupts.requested:
+            return
+        if slower is not None or (found.validity.disturbed and not cell.heats):
             # Whatever it has measured: a trial that the generator has spoiled says nothing of the system.
             with interrupts.shielded():
                 self._take_back(found)
-            self._attempt(plan, cell, trial.block, interrupts)
+            self._attempt(slower or plan, cell, trial.block, interrupts)
         self._say_remaining()
+
+    def _slower(self, cell: PlannedCell, found: TrialResult) -> TrialPlan | None:
+        """The trial once more, after its rate has turned out to be more than the system takes here; None where it has not."""
+        plan = lowered(self._study, cell.cell, found.achieved_share)
+        if plan is None or found.validity.valid or found.validity.disturbed:
+            return None
+        self._study = plan
+        write_plan(self._directory, plan)
+        self._observer.note(f"{cell.cell}: {plan.cell(cell.cell).scaled[-1]}")
+        return self._trial_plan(plan.trials[found.trial - 1])
 
     def _searched_before(self, workload: Workload) -> Workload:
         """A later repeat's search begins below what the cell's last one found, so that its time goes into a narrow bracket

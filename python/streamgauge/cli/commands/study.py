@@ -72,7 +72,7 @@ def study(
         typer.Option(
             "--budget",
             metavar="TIME",
-            help="How long all of it may take: what is left after the first rounds goes to the claims in doubt [default: the scale's]; with --resume: from now on.",
+            help="Time for all of it: what is left after the first rounds goes to claims in doubt [default: the scale's]; with --resume: from now on.",
         ),
     ] = None,
     connect: Annotated[
