@@ -34,6 +34,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handle;
+pub mod idle;
 mod judgement;
 mod lane;
 mod link;

@@ -163,6 +163,12 @@ fn why_not(cpus: usize) -> Option<String> {
             std::path::Path::new("/sys/fs/cgroup"),
             cpus,
         )
+        .map(|(share, file)| {
+            format!(
+                "a quota of {share:.2} CPUs ({}) stops threads of normal priority where no probe can see it: run the worker without it, or with a set of CPUs (cpuset) in its place",
+                file.display()
+            )
+        })
     })
 }
 

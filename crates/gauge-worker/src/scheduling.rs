@@ -111,6 +111,18 @@ pub fn raise_probe() -> io::Result<()> {
     }
 }
 
+/// Lets the calling thread run only when nothing else wants to.
+///
+/// # Errors
+/// The kernel's.
+pub fn lower_to_idle() -> io::Result<()> {
+    if set_policy(libc::SCHED_IDLE, 0) {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 /// Sleeps until an absolute time. False: the kernel does not let it sleep.
 pub fn sleep_until(due_ns: i64) -> bool {
     let due = libc::timespec {

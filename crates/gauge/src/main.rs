@@ -14,6 +14,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Idle(gauge_worker::idle::Args),
     Log(gauge_log::cli::Args),
     Powercut(gauge_powercut::cli::Args),
     Probe(gauge_probe::cli::Args),
@@ -23,6 +24,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Idle(args) => gauge_worker::idle::run(args),
         Command::Log(args) => gauge_log::cli::run(args),
         Command::Powercut(args) => gauge_powercut::cli::run(args),
         Command::Probe(args) => gauge_probe::cli::run(args),

@@ -26,6 +26,21 @@ def impossible(
         *_out_of_reach(fleet, choices),
         *_backlogs_of_swarms(fleet, workloads),
         *_of_omb(fleet, workloads, choices),
+        *_awake_elsewhere(fleet, workloads, choices),
+    ]
+
+
+def _awake_elsewhere(
+    fleet: FleetChoice, workloads: list[Workload], choices: list[SystemChoice[System]]
+) -> list[Problem]:
+    """Only this machine's CPUs are kept awake."""
+    elsewhere = fleet.is_elsewhere or any(choice.request.connect for choice in choices)
+    return [
+        Problem(
+            f"{workload.name}: idle poll keeps CPUs of this machine awake, and workers or systems run on others: expected halt, or all of it here"
+        )
+        for workload in workloads
+        if workload.idle == "poll" and elsewhere
     ]
 
 

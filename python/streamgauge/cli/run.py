@@ -39,6 +39,7 @@ def run(
     in_flight: int | None,
     backlog: str | None,
     fault: list[str] | None,
+    idle: str | None,
     quiet_limit: float,
     allow_unstamped: bool,
     fleet: str | None,
@@ -68,6 +69,7 @@ def run(
         in_flight=in_flight,
         backlog=backlog,
         fault=fault,
+        idle=idle,
         allow_unstamped=allow_unstamped,
     )
     request = Request(

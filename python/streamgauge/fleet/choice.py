@@ -37,6 +37,11 @@ class FleetChoice:
     on_loss: OnLoss = "end"
     omb: OmbWorkers | None = None
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether workers run, or may run, on other machines."""
+        return self.hosts is not None or self.kubernetes is not None or self.omb is not None
+
     def make(self, gauge: Path | None) -> Fleet:
         """The fleet; nothing is started yet."""
         if self.hosts is not None:

@@ -29,6 +29,7 @@ KEYS: dict[str, Key] = {
     "--in-flight": Key(("batch", "in_flight")),
     "--backlog": Key(("backlog", "size"), (("backlog", "traffic"), ("consumerBacklogSizeGB",))),
     "--fault": Key(("faults",)),
+    "--idle": Key(("idle",)),
     "--allow-unstamped": Key(("allow_unstamped",)),
 }
 """An option is a value of the file that stands elsewhere: it is read, checked and refused as that."""

@@ -97,6 +97,7 @@ def resolve_workload(
         buffer_bytes=written.batch.buffer,
         compression=written.compression,
         idempotence=written.idempotence,
+        idle=written.idle,
         payload_random_ratio=written.randomBytesRatio if written.useRandomizedPayloads else 0.0,
         payload_pool=max(written.randomizedPayloadPoolSize or 64, 1),
         payload_file=_payload_file(written, document, path, overrides.trust, refuse),

@@ -21,7 +21,7 @@ from streamgauge.model.result_asked import (
     WorkloadResult,
 )
 from streamgauge.vocabulary.bounds import QUIET_LIMIT
-from streamgauge.vocabulary.choices import Arrival, Compression, Keys
+from streamgauge.vocabulary.choices import Arrival, Compression, Idle, Keys
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.sizes import SizeSpread
 from streamgauge.vocabulary.units import format_duration, format_size
@@ -62,6 +62,8 @@ class Workload:
     payload_file: str | None
     drain_s: float
     lanes: Mapping[str, Any]
+    idle: Idle = "halt"
+    """What this machine's CPUs do that have nothing to do."""
     quiet_limit: float = QUIET_LIMIT
     """So many times as long as asked for the measured phase may last, until as much of it was quiet as was asked for."""
     pace_share: float | None = None
@@ -154,6 +156,7 @@ EXTRA: Mapping[str, Any] = {
     "ramp_over_s": None,
     "warmup": None,
     "idempotence": False,
+    "idle": "halt",
     "zipf_exponent": None,
     "processing_ms_per_msg": 0.0,
     "processing_ms_per_fetch": 0.0,

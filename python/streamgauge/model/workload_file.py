@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 
 from streamgauge.model.document import FileModel
 from streamgauge.model.fault import read_faults
-from streamgauge.vocabulary.choices import Arrival, Compression, Keys, Reader
+from streamgauge.vocabulary.choices import Arrival, Compression, Idle, Keys, Reader
 from streamgauge.vocabulary.sizes import parse_message_size
 from streamgauge.vocabulary.units import parse_duration, parse_rate, parse_size, parse_warm_up
 
@@ -191,6 +191,7 @@ class WorkloadFile(FileModel):
     idempotence: bool = False
     faults: FaultsField = ()
     lanes: LanesFile = LanesFile()
+    idle: Idle = "halt"
     drain: DurationField = 30.0
     allow_unstamped: bool = False
 

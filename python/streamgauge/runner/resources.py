@@ -23,6 +23,9 @@ from streamgauge.runner.thread_stats import busiest, read_threads
 THREADS_EVERY = 5
 """Intervals between two looks at the threads: a JVM has hundreds, and each look reads a file of each."""
 
+IDLE = "idle"
+"""The scope of what keeps CPUs awake that have nothing to do (runner/awake.py): its time is not use but idleness, and in no row."""
+
 Sink = Callable[[list[dict[str, Any]]], None]
 
 
@@ -31,7 +34,7 @@ class Watched:
     """A process whose use is charged to a scope."""
 
     scope: str
-    """system, worker or lab."""
+    """system, worker, lab or IDLE."""
     name: str | None
     pid: int
 
@@ -167,11 +170,14 @@ class ResourceSampler:
     ) -> list[dict[str, Any]]:
         key = {"interval": index, "start_s": start_s, "duration_s": duration_s}
         rows: list[dict[str, Any]] = []
-        named_s = 0.0
+        named_s = awake_s = 0.0
         for one, reading in now.items():
             if one in (_HOST, _STEAL) or one not in before:
                 continue
             cpu_s = max(0.0, reading.cpu_s - before[one].cpu_s) * scale
+            if one.scope == IDLE:
+                awake_s += cpu_s
+                continue
             named_s += cpu_s
             rows.append(
                 {
@@ -185,7 +191,7 @@ class ResourceSampler:
                 }
             )
         # Intervals and counters end at slightly different moments: the whole is never less than its parts.
-        host_s = max(named_s, (now[_HOST].cpu_s - before[_HOST].cpu_s) * scale)
+        host_s = max(named_s, (now[_HOST].cpu_s - before[_HOST].cpu_s) * scale - awake_s)
         steal_s = max(0.0, now[_STEAL].cpu_s - before[_STEAL].cpu_s) * scale
         rows.append({**key, "scope": "others", "cpu_s": round(max(0.0, host_s - named_s), 6)})
         rows.append(

@@ -29,6 +29,7 @@ from streamgauge.model.system_request import SystemRequest, is_encrypted, mechan
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine
 from streamgauge.runner.acks import AckWatch
+from streamgauge.runner.awake import Awake
 from streamgauge.runner.backlog import BacklogLeg
 from streamgauge.runner.faults import FaultLeg
 from streamgauge.runner.interrupts import Interrupted, Interrupts, OutOfTime
@@ -39,7 +40,7 @@ from streamgauge.runner.phases import PhaseLog
 from streamgauge.runner.plan import TrialPlan
 from streamgauge.runner.record import TrialRecord
 from streamgauge.runner.request import quiet_stop_s, ready_within_s, stop_s, waits_for_quiet
-from streamgauge.runner.resources import ResourceSampler, Watched
+from streamgauge.runner.resources import IDLE, ResourceSampler, Watched
 from streamgauge.runner.search import Bench, search
 from streamgauge.runner.settle import SETTLE_WITHIN_S, settle
 from streamgauge.runner.topics import Topics, check_room
@@ -110,6 +111,7 @@ class TrialRunner:
         self._disks: Disks | None = None
         self._network: Namespaces | None = None
         self._sampler: ResourceSampler | None = None
+        self._awake: Awake | None = None
         self._workload = plan.workload
         """The plan's, at the rate that was found where one was to be found."""
         self._waits_for_quiet = False
@@ -254,6 +256,8 @@ class TrialRunner:
     def _settle(self) -> None:
         self._phases.begin(SETTLE, SETTLE_WITHIN_S)
         assert self._running is not None
+        if self._workload.idle == "poll":
+            self._awake = Awake()
         if self._running.attached:
             return
         note = machine.drop_page_cache()
@@ -501,6 +505,8 @@ class TrialRunner:
         watched = self._watched()
         workers = self._worker.processes.items()
         watched.extend(Watched("worker", name, pid) for name, pid in workers)
+        if self._awake is not None:
+            watched.append(Watched(IDLE, None, self._awake.pid))
         data = None if self.context.attached else self._data
         sampler = ResourceSampler(start_s, INTERVAL_S, watched, self._keep_resources, data)
         sampler.start()
@@ -627,6 +633,8 @@ class TrialRunner:
             self._attempt("stop making faults", self._faults.stop)
         if self._sampler is not None:
             self._attempt("stop sampling", self._sampler.stop)
+        if self._awake is not None:
+            self._attempt("let the CPUs fall asleep again", self._awake.end)
         if self._load is not None:
             self._attempt("stop the heartbeat", self._load.close)
         kept = self._running is not None and self._running.kept

@@ -7,6 +7,10 @@ from typing import Literal, get_args
 Arrival = Literal["uniform", "poisson", "burst", "closed"]
 Keys = Literal["none", "round_robin", "keyed", "zipf"]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+Idle = Literal["halt", "poll"]
+"""What a CPU does that has nothing to do: it falls asleep, as the kernel has it, or is kept awake by a thread that gives way to all others."""
+IDLES: tuple[Idle, ...] = get_args(Idle)
+
 Reader = Literal["same", "extra"]
 """Who reads a backlog: the subscriptions that there are, or a further one."""
 

@@ -33,7 +33,7 @@ from streamgauge.cli.options import (
     WarmupOption,
     WorkersOption,
 )
-from streamgauge.vocabulary.choices import FAULTS
+from streamgauge.vocabulary.choices import FAULTS, IDLES
 
 
 @deferred("streamgauge.cli.run:run")
@@ -111,6 +111,15 @@ def run(
             metavar="FAULT@TIME[,...]",
             autocompletion=complete.listed(FAULTS),
             help="Break the system on purpose while it is measured: kill:1@10s,restart@20s (docs/durability.md).",
+        ),
+    ] = None,
+    idle: Annotated[
+        str | None,
+        typer.Option(
+            "--idle",
+            metavar="|".join(IDLES),
+            autocompletion=complete.words(*IDLES),
+            help="`poll` keeps this machine's CPUs awake when they have nothing to do; never compared with `halt` (docs/quiet-time.md).",
         ),
     ] = None,
     quiet_limit: Annotated[
