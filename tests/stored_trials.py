@@ -16,7 +16,13 @@ from streamgauge.store.directory import TrialDirectory
 
 KEPT = Path(__file__).with_name("data") / "trials"
 
-LEFT_OUT = ("quiet", "validity.word", "validity.conclusion")
+LEFT_OUT = (
+    "quiet",
+    "validity.word",
+    "validity.conclusion",
+    "search.probes.disturbed_share",
+    "search.soak.disturbed_share",
+)
 """Keys of a result that are not compared."""
 
 SINCE: Mapping[str, Any] = {}
@@ -44,10 +50,12 @@ def result_of(directory: Path) -> str:
     result: dict[str, Any] = json.loads(analyse(context, directory).model_dump_json())
     for key in LEFT_OUT:
         *path, last = key.split(".")
-        within = result
+        found: list[dict[str, Any]] = [result]
         for part in path:
-            within = within[part]
-        del within[last]
+            below = [one[part] for one in found if one[part] is not None]
+            found = [one for value in below for one in (value if isinstance(value, list) else [value])]
+        for one in found:
+            del one[last]
     return canonical(result)
 
 

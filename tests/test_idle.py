@@ -28,7 +28,7 @@ def test_cpus_that_are_kept_awake_are_not_busy(tmp_path: Path) -> None:
     ]
 
 
-def test_what_keeps_them_awake_gives_way_and_ends(tmp_path: Path) -> None:
+def test_what_keeps_them_awake_gives_way_and_ends() -> None:
     awake = Awake()
     process = psutil.Process(awake.pid)
     threads = Path(f"/proc/{awake.pid}/task")

@@ -79,6 +79,8 @@ class Probe(Model):
     """CPU of the busiest thread of the worker as a share of a core."""
     steal_share: float = 0.0
     """Share of all cores' time that the host of the lab's machine took away."""
+    disturbed_share: float | None = None
+    """Share of the time in which a CPU was not to be had, or a load recovered from that; None where no probes watched."""
     failed_msgs: int = 0
     errors: dict[str, int] = Field(default_factory=dict)
 

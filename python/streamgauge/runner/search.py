@@ -211,7 +211,16 @@ def _seen(intervals: list[Interval], rate_msgs_s: float, steal_share: float, ben
         errors=errors,
         linger_s=bench.workload.linger_ms / 1e3,
         steal_share=steal_share,
+        disturbed_share=_disturbed_share(inside),
     )
+
+
+def _disturbed_share(intervals: list[Interval]) -> float | None:
+    """Of the time of these intervals; None where it is not known of one of them."""
+    told = [one.disturbance.disturbed_s if one.disturbance is not None else None for one in intervals]
+    known = [one for one in told if one is not None]
+    elapsed_s = sum(one.duration_s for one in intervals)
+    return sum(known) / elapsed_s if len(known) == len(told) and elapsed_s > 0 else None
 
 
 def _add(sums: dict[str, int], more: Mapping[str, int]) -> None:
