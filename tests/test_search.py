@@ -263,21 +263,5 @@ def test_a_generator_that_was_late_while_the_host_took_the_cpu_is_tried_again() 
 
     assert tries(0.002) == 2
     assert tries(0.03) == 5
-    # Where probes watch, they know better than the host's account.
-    assert tries(0.03, 0.002) == 2
-    assert tries(0.0, 0.03) == 5
-
-
-def test_a_rate_that_was_missed_by_what_the_machine_took_is_tried_again() -> None:
-    def tries(sustained_share: float, disturbed_share: float | None) -> int:
-        found, count = Hunt(ASKED), 0
-        while (wanted := found.next()) is not None and wanted[0] == ASKED.first_msgs_s:
-            short = replace(seen(wanted[0], sustained_share * wanted[0]), disturbed_share=disturbed_share)
-            found.add(judge(short)[0])
-            count += 1
-        return count
-
-    assert tries(0.93, 0.01) == 2
-    assert tries(0.93, 0.06) == 5
-    # What is missing is far more than what was taken.
-    assert tries(0.5, 0.06) == 1
+    # Near its limit the load itself makes windows.
+    assert tries(0.0, 0.15) == 2

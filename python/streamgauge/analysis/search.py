@@ -35,10 +35,9 @@ GROWTH_SHARE_MAX = 0.001
 BATCH_BEAT = 1.5
 """What is outstanding is a saw as high as a batch: linger x rate. Where batches and intervals beat, the saw looks like a slope,
 steepest where it is a step in the middle of the window: 1.5 x its height over the window's length."""
-TAKEN_SHARE_MIN = 0.01
-"""Of the time: with so much of it disturbed, or taken away by the host where no probes watch, a late generator may have been kept from running."""
-TAKEN_SHARE_LARGE = 0.05
-"""With so much of it the system, too, may have had too little."""
+STEAL_SHARE_MIN = 0.01
+"""Of the cores' time: with so much taken away by the host, a late generator may have been kept from running. Windows do not decide that: near the limit of a
+machine the load itself makes them (interrupts, real-time threads), 10 to 20 % of the time, and each rate there would be tried in vain again and again."""
 GROWTH_MSGS_S_MIN = 1.0
 """A slope below one message per second cannot be told from the edges of intervals."""
 CONFIDENCE = 0.95
@@ -47,7 +46,7 @@ REPEAT_ABOVE_SHARE = 0.75
 GUESS_SHARE = 0.8
 """Of what was achieved at a rate that did not hold for longer: where the search goes on."""
 DISTURBED_TRIES_MAX = 5
-"""Tries of a rate at which the generator was late although it has sent as much before, or which was not sustained while the machine was disturbed:
+"""Tries of a rate at which the generator was late although it has sent as much before, or while the host took CPU time away:
 something else was in the way."""
 PROBES_MAX = 60
 RATE_FLOOR_SHARE = 1 / 1024
@@ -272,17 +271,13 @@ class Hunt:
 
     def _tries(self, failed: Probe) -> int:
         """How often a rate must fail as this probe did."""
-        taken = failed.steal_share if failed.disturbed_share is None else failed.disturbed_share
         if failed.by_generator:
             coped = any(
                 not one.by_generator
                 and one.achieved_share * one.rate_msgs_s >= ACHIEVED_SHARE_MIN * failed.rate_msgs_s
                 for one in self.probes
             )
-            return DISTURBED_TRIES_MAX if coped or taken >= TAKEN_SHARE_MIN else 2
-        if taken >= TAKEN_SHARE_LARGE and failed.achieved_share > 1.0 - 2.0 * taken:
-            # What is missing is no more than what was taken.
-            return DISTURBED_TRIES_MAX
+            return DISTURBED_TRIES_MAX if coped or failed.steal_share >= STEAL_SHARE_MIN else 2
         return 2 if failed.achieved_share > REPEAT_ABOVE_SHARE else 1
 
     def outcome(self) -> Search:
