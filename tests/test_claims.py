@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from streamgauge.analysis.claims import Judged, Sample, judge
 from streamgauge.analysis.drift import drifts
+from streamgauge.inference.claims import Judged, Sample, judge
 from streamgauge.model.study_file import CheckFile, ClaimFile
 
 TIGHT = {

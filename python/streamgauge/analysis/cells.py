@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from streamgauge.analysis.estimates import median_interval
+from streamgauge.inference.estimates import median_interval
 from streamgauge.model.result import TrialResult
 
 Key = tuple[str, ...]

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from streamgauge.analysis.cells import Cell
-from streamgauge.analysis.estimates import holm
-from streamgauge.analysis.judgement import Bound, Evidence, Outcome, decide, spread_of, weigh
 from streamgauge.analysis.match import Traits, differences_text, traits_of
 from streamgauge.analysis.quiet_cells import bounds_beside, told, within_spread
+from streamgauge.inference.estimates import holm
+from streamgauge.inference.judgement import Bound, Evidence, Outcome, decide, spread_of, weigh
 from streamgauge.model.gate import Gate
 from streamgauge.vocabulary.exit_status import ExitStatus
 from streamgauge.vocabulary.figures import figure, is_count

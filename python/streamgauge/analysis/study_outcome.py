@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamgauge.analysis.claims import Judged, Sample, judge
 from streamgauge.analysis.drift import Drift, drifts
-from streamgauge.analysis.estimates import median_interval
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
 from streamgauge.analysis.study_figures import MeasuredTrial, value
+from streamgauge.inference.checks import Sample, Verdict
+from streamgauge.inference.claims import Judged, Question, judge
+from streamgauge.inference.contrast import Value
+from streamgauge.inference.estimates import median_interval
 from streamgauge.model.checked_study import parse_study
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.study_file import ClaimFile
@@ -86,10 +88,19 @@ class StudyOutcome:
         trials = self.valid(cell)
         if not trials:
             return Sample((), self.why_none(cell))
-        found = [value(one, figure) for one in trials]
-        known = tuple(one for one in found if one is not None)
+        found = [(one, value(one, figure)) for one in trials]
+        known = tuple(
+            Value(number, *self._place(one.result.trial)) for one, number in found if number is not None
+        )
         why = None if known else _why_no_figure(figure, trials)
         return Sample(known, why, len(self.of(cell)))
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """Round and start of a trial. In studies of before there were rounds a repeat is one, on the start that all repeats shared."""
+        trial = self.plan.trials[number - 1]
+        # A cell that wants a start of its own has one for each of its trials.
+        start = -number if self.plan.cell(trial.cell).fresh else trial.block
+        return trial.round or trial.repeat, start
 
     def why_no_figure(self, cell: str, figure: str) -> str:
         """Why a cell has no such figure, in one phrase."""
@@ -97,7 +108,7 @@ class StudyOutcome:
 
     def figure(self, cell: str, figure: str) -> CellFigure | None:
         """A figure of a cell; of its invalid trials when it has no valid one (and then without an interval)."""
-        found = self.sample(cell, figure).values
+        found = [one.value for one in self.sample(cell, figure).values]
         if found:
             return CellFigure(statistics.median(found), median_interval(found), len(found))
         others = [value(one, figure) for one in self.of(cell) if one.result.publish_ms.count]
@@ -112,10 +123,22 @@ class StudyOutcome:
     @functools.cached_property
     def claims(self) -> list[Judged]:
         """Every claim, judged. A machine that drifted shows nothing."""
-        judged = [judge(claim, self.sample, self.printed) for claim in self.study.claims]
+        question = Question(
+            claims=self.study.claims,
+            cells=[cell.cell for cell in self.plan.cells if not cell.heats],
+            sample=self.sample,
+            printed=self.printed,
+            fixed=self.plan.budget_s is None,
+        )
+        judged = judge(question)
         if not self.drifted:
             return judged
-        return [Judged(one.claim, one.tests, "not shown") for one in judged]
+        return [Judged(one.claim, one.tests, Verdict.not_shown) for one in judged]
+
+    @property
+    def old_design(self) -> bool:
+        """Whether all repeats of a system shared one start of it, as they did before there were rounds."""
+        return any(test.shared_start for one in self.claims for test in one.tests)
 
     def cells(self, names: Sequence[str]) -> list[ToldCell]:
         """The study's cells of these names."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from streamgauge.analysis.claims import Judged
 from streamgauge.analysis.study_outcome import StudyOutcome
+from streamgauge.inference.claims import Judged
 from streamgauge.model.study_order import with_round
 
 FAILURES_MAX = 2
@@ -34,18 +34,20 @@ def _doubtful(outcome: StudyOutcome) -> list[set[str]]:
     """The cells of each claim in doubt that more rounds can help."""
     found: list[tuple[float, int, set[str]]] = []
     for place, judged in enumerate(outcome.claims):
-        cells = _cells(judged)
+        cells = cells_in_doubt(judged)
         if cells and all(_can_run(outcome, cell) for cell in cells):
             rounds = judged.rounds
             found.append((float("inf") if rounds is None else rounds, place, cells))
     return [cells for _, _, cells in sorted(found, key=lambda one: one[:2])]
 
 
-def _cells(judged: Judged) -> set[str]:
-    """Those of the tests that keep a claim from being decided."""
-    if judged.verdict != "undecided":
+def cells_in_doubt(judged: Judged) -> set[str]:
+    """The cells of the tests that keep a claim from being decided."""
+    if judged.verdict.decided:
         return set()
-    return {cell for test in judged.tests if test.verdict == "undecided" for cell in test.test.cells}
+    doubtful = [test for test in judged.tests if not test.verdict.decided]
+    # Where each test by itself is decided, all of them may be in doubt.
+    return {cell for test in doubtful or judged.tests for cell in test.test.cells}
 
 
 def _can_run(outcome: StudyOutcome, cell: str) -> bool:

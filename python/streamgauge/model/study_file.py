@@ -124,6 +124,8 @@ class CheckFile(FileModel):
     above: NumberField | None = None
     below: NumberField | None = None
     between: Annotated[list[NumberField] | None, Field(min_length=2, max_length=2)] = None
+    margin: Annotated[NumberField | None, Field(gt=1, le=100)] = None
+    """The smallest factor that matters where the bound is 1 (higher, lower, rising, falling); else that of the figure (docs/method.md)."""
     printed: str | None = None
     """What the study prints about it, where no figure of its cells says so."""
 

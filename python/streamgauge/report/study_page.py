@@ -10,16 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from streamgauge.analysis.claims import Judged, Tested, bounds
 from streamgauge.analysis.study_outcome import StudyOutcome, read_outcome
+from streamgauge.inference.checks import Tested, bounds
+from streamgauge.inference.claims import Judged
 from streamgauge.model.study_file import PageFile
 from streamgauge.model.study_told import ToldCell
 from streamgauge.report import html, study_plots
 from streamgauge.report.assets_of import asset, policy
 from streamgauge.report.files import write_page
+from streamgauge.report.forest import forest
 from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
 from streamgauge.report.run import Run, read_run
+from streamgauge.report.verdict_words import counted, found, tone_of, why
 from streamgauge.store.aside import split_notes
 from streamgauge.store.plan_file import read_plan
 from streamgauge.vocabulary.errors import InputError
@@ -28,8 +31,6 @@ from streamgauge.vocabulary.format import capital, instant, joined, plural, sign
 from streamgauge.vocabulary.units import format_duration
 
 TRIALS_NAME = "trials.html"
-TONES = {"holds": "good", "does not hold": "bad", "not shown": "warn"}
-SEVERAL = {"holds": "hold", "does not hold": "do not hold"}
 
 
 def write(run_dir: Path) -> Path:
@@ -61,7 +62,9 @@ def render(run: Run) -> str:
         policy=inline(policy(script)),
         source=written.source,
         facts=_facts(outcome),
-        verdicts=_verdicts(outcome),
+        verdicts=counted(outcome.claims),
+        answers=found(outcome),
+        forest=forest(outcome.claims),
         notices=_notices(outcome) + others,
         repeated=repeated,
         claims=[_claim(outcome, judged) for judged in outcome.claims],
@@ -75,17 +78,6 @@ def render(run: Run) -> str:
         trials=TRIALS_NAME,
         script=inline(script),
     )
-
-
-def _verdicts(outcome: StudyOutcome) -> str:
-    """How many claims there are, and how many of each verdict."""
-    verdicts = [judged.verdict for judged in outcome.claims]
-    counted = ", ".join(
-        f"{verdicts.count(verdict)} {SEVERAL.get(verdict, verdict) if verdicts.count(verdict) != 1 else verdict}"
-        for verdict in TONES
-        if verdict in verdicts
-    )
-    return f"{plural(len(verdicts), 'claim')}: {counted or 'none'}"
 
 
 def _facts(outcome: StudyOutcome) -> list[str]:
@@ -104,9 +96,13 @@ def _facts(outcome: StudyOutcome) -> list[str]:
 
 def _notices(outcome: StudyOutcome) -> list[str]:
     """What a reader must know before any figure."""
-    found = []
+    told = []
+    if outcome.old_design:
+        told.append(
+            "All repeats of a system ran on one start of it, as studies once did: how far starts differ is not measured here, and is taken from experience."
+        )
     for drift in outcome.drifted:
-        found.append(
+        told.append(
             f"This study is invalid, and no claim is shown by it: the machine changed while it ran. {capital(drift.title)} "
             f"went from {significant(drift.before)} to {significant(drift.after)} "
             f"(a factor of {trimmed(drift.factor_max)} is allowed)."
@@ -114,26 +110,26 @@ def _notices(outcome: StudyOutcome) -> list[str]:
     ended = {one.result.trial for one in outcome.trials}
     left = len(outcome.plan.trials) - len(ended)
     if left:
-        found.append(
+        told.append(
             f"{left} of {plural(len(outcome.plan.trials), 'trial')} not run yet: streamgauge study {outcome.plan.study} --resume"
         )
     invalid = [one.result for one in outcome.trials if not one.result.validity.valid]
     if invalid:
         names = list(dict.fromkeys(result.workload.name for result in invalid))
-        found.append(
+        told.append(
             f"{plural(len(invalid), 'trial')} of {plural(len(names), 'cell')} failed or were invalid and enter no claim: "
             f"{joined(names[:6])}{' ...' if len(names) > 6 else ''}. The reasons are with each cell."
         )
-    return found
+    return told
 
 
 def _claim(outcome: StudyOutcome, judged: Judged) -> dict[str, Any]:
-    reasons = [judged.why] if judged.why and judged.verdict == "not shown" else []
     return {
         "claim": judged.claim,
         "verdict": judged.verdict,
-        "tone": TONES[judged.verdict],
-        "reasons": ["the machine changed while the study ran"] if outcome.drifted else reasons,
+        "tone": tone_of(judged.verdict),
+        "reasons": [] if judged.verdict.decided else [why(outcome, judged)],
+        "unsteady": _unsteady(outcome, judged),
         "explanation": outcome.explanation(judged.claim),
         "tests": [_test(outcome.study.figures[test.test.figure], test) for test in judged.tests],
     }
@@ -147,8 +143,18 @@ def _test(figure: Figure, test: Tested) -> dict[str, Any]:
         "interval": "" if interval is None else f" [{significant(interval[0])}, {significant(interval[1])}]",
         "unit": figure.unit if test.test.value else "",
         "bound": _bound(test),
-        "tone": TONES[test.verdict],
+        "tone": tone_of(test.verdict),
     }
+
+
+def _unsteady(outcome: StudyOutcome, judged: Judged) -> str:
+    """How many of the trials that a claim rests on were not steady."""
+    cells = dict.fromkeys(cell for test in judged.tests for cell in test.test.cells)
+    labels = [one.result.steadiness.label for cell in cells for one in outcome.valid(cell)]
+    unsteady = sum(label not in ("steady", "too short") for label in labels)
+    return (
+        f"{unsteady} of {plural(len(labels), 'trial')} that it rests on were not steady" if unsteady else ""
+    )
 
 
 def _bound(test: Tested) -> str:
@@ -238,8 +244,8 @@ def _here(outcome: StudyOutcome) -> list[str]:
     here = []
     if scale.restart == "block":
         here.append(
-            "A system is started once per block of trials and kept; each trial has topics of its own, and the first of a block "
-            "warms the system up and is not counted."
+            "Cells are measured in rounds. In each a system is started anew, heated until it is steady by a trial that is not counted, and kept for its "
+            "cells of that round; each trial has topics of its own."
         )
     else:
         here.append(

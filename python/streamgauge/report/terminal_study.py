@@ -7,16 +7,23 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from streamgauge.analysis.claims import Judged, Tested
 from streamgauge.analysis.study_outcome import StudyOutcome
+from streamgauge.inference.checks import Tested, Verdict
+from streamgauge.inference.claims import Judged
+from streamgauge.report.verdict_words import counted, found, why
 from streamgauge.vocabulary.format import significant
 
 TABLE_WIDTH_MIN = 100
-STYLES = {"holds": "green", "does not hold": "red", "not shown": "yellow"}
+STYLES = {Verdict.holds: "green", Verdict.refuted: "red"}
+"""All else is neutral."""
 
 
 def print_claims(outcome: StudyOutcome, console: Console) -> None:
-    """Claim, printed, here, verdict; and why, where nothing was shown."""
+    """What was found, in words; then claim, printed, here, verdict, and why, where nothing was shown."""
+    console.print(f"{counted(outcome.claims)}.", markup=False, highlight=False, style="bold")
+    for title, claims in found(outcome):
+        console.print(f"{title}: {'; '.join(claims)}.", markup=False, highlight=False)
+    console.print()
     if console.width < TABLE_WIDTH_MIN:
         _print_blocks(outcome, console)
     else:
@@ -34,12 +41,12 @@ def _table(outcome: StudyOutcome) -> Table:
     for title in ("claim", "printed", "here [95 % interval]", "verdict"):
         table.add_column(title)
     for judged in outcome.claims:
-        verdict, why = _verdict(judged)
+        verdict, reason = _verdict(outcome, judged)
         table.add_row(
             escape(judged.claim.claim),
             "\n".join(escape(_printed(test)) for test in judged.tests),
             "\n".join(escape(_measured(test)) for test in judged.tests),
-            f"{verdict}\n{why}" if why else verdict,
+            f"{verdict}\n{reason}" if reason else verdict,
         )
     return table
 
@@ -48,18 +55,19 @@ def _print_blocks(outcome: StudyOutcome, console: Console) -> None:
     """Where four columns would cut words in two: one claim below the other."""
     console.print(escape(outcome.study.title), style="italic")
     for judged in outcome.claims:
-        verdict, why = _verdict(judged)
+        verdict, reason = _verdict(outcome, judged)
         tests = [f"printed {escape(_printed(test))}, here {escape(_measured(test))}" for test in judged.tests]
-        lines = [f"{verdict}: {why}" if why else verdict, *tests]
+        lines = [f"{verdict}: {reason}" if reason else verdict, *tests]
         console.print(f"\n{escape(judged.claim.claim)}", highlight=False)
         for line in lines:
             console.print(Padding(line, (0, 0, 0, 2)), highlight=False)
 
 
-def _verdict(judged: Judged) -> tuple[str, str]:
+def _verdict(outcome: StudyOutcome, judged: Judged) -> tuple[str, str]:
     """In its colour; and why, where nothing was shown."""
-    why = escape(judged.why) if judged.verdict == "not shown" and judged.why else ""
-    return f"[{STYLES[judged.verdict]}]{judged.verdict}[/]", why
+    reason = "" if judged.verdict.decided else escape(why(outcome, judged))
+    style = STYLES.get(judged.verdict)
+    return f"[{style}]{judged.verdict}[/]" if style else str(judged.verdict), reason
 
 
 def _printed(test: Tested) -> str:

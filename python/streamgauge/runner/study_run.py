@@ -162,7 +162,7 @@ class StudyRun(Run):
             return False
         self._study = with_round(self._study, wanted)
         write_plan(self._directory, self._study)
-        in_doubt = sum(claim.verdict == "undecided" for claim in outcome.claims)
+        in_doubt = sum(not claim.verdict.decided for claim in outcome.claims)
         self._observer.note(
             f"{plural(in_doubt, 'claim')} still in doubt: round {self._study.rounds}, of {plural(len(wanted), 'cell')}"
         )

@@ -1,0 +1,283 @@
+"""One test of a claim: a number over cells with its error (contrast.py), a bound, and a margin (margins.py).
+
+It *holds* when the number is shown to lie within its bounds, is *refuted* when it is shown to lie outside, and where the bound is 1 - higher, lower, rising,
+falling - it is *equivalent* when the whole ratio is shown to lie within the margin: a difference, if there is one, that does not matter. Else it is
+*undecided*, or *not shown* where a cell has no figure. Intervals are shown at 95 % each.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from streamgauge.inference.contrast import Number, Spreads, Value, ratio, single
+from streamgauge.inference.looks import ALPHA, ROUNDS_MIN
+from streamgauge.inference.margins import margin_of
+from streamgauge.model.study_file import CheckFile
+from streamgauge.vocabulary.format import plural
+
+
+class Verdict(StrEnum):
+    """What a study says of a claim."""
+
+    holds = "holds"
+    refuted = "refuted"
+    equivalent = "no difference that matters"
+    undecided = "undecided"
+    not_shown = "not shown"
+
+    @property
+    def decided(self) -> bool:
+        """Whether the question is answered."""
+        return self in (Verdict.holds, Verdict.refuted, Verdict.equivalent)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One figure of one cell: a value per valid trial, or why there is none."""
+
+    values: tuple[Value, ...]
+    why: str | None = None
+    """Why values are missing: the cell was left out, failed, or was invalid."""
+    ran: int = 0
+    """How many trials of the cell ran, whatever became of them."""
+
+    def until(self, round_: int) -> Sample:
+        """Without what came after a round."""
+        return replace(self, values=tuple(one for one in self.values if one.round <= round_))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its 95 % interval; None with too few rounds."""
+
+    value: float
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Tested:
+    """What a test came to."""
+
+    test: CheckFile
+    text: str
+    """What is compared, in words."""
+    printed: float | None
+    """The same number from the printed figures; None where they are not numbers."""
+    measured: Estimate | None
+    verdict: Verdict
+    why: str
+    """For one that is not decided: why, where that is no matter of a single cell."""
+    missing: tuple[tuple[str, str], ...] = ()
+    """Cells without a figure, and why each has none."""
+    rounds: int | None = None
+    """Of an undecided one: so many rounds in all would decide it, if what was found is true; None where none would."""
+    shared_start: bool = False
+    """All repeats ran on one start of their systems, as studies once did."""
+
+
+SampleOf = Callable[[str, str], Sample]
+"""Cell and figure -> the sample."""
+PrintedOf = Callable[[str, str], float | None]
+"""Cell and figure -> the figure as printed, where it is a number."""
+
+
+class Numbers:
+    """The numbers that tests ask about, from samples as they were at a look."""
+
+    def __init__(self, cells: Sequence[str], sample: SampleOf) -> None:
+        self.sample = sample
+        self._cells = cells
+        self._spreads: dict[str, Spreads] = {}
+
+    def _spread(self, figure: str) -> Spreads:
+        if figure not in self._spreads:
+            samples: Mapping[str, Sequence[Value]] = {
+                cell: self.sample(cell, figure).values for cell in self._cells
+            }
+            self._spreads[figure] = Spreads(figure, samples)
+        return self._spreads[figure]
+
+    def of(self, test: CheckFile) -> list[Number] | None:
+        """The test's numbers: one, or of a spread all ratios of two cells; None where one of them is not known."""
+        found = [
+            single(self.sample(cells[0], test.figure).values, self._spread(test.figure))
+            if len(cells) == 1
+            else ratio(
+                self.sample(cells[0], test.figure).values,
+                self.sample(cells[1], test.of or test.figure).values,
+                self._spread(test.figure),
+            )
+            for cells in _pairs(test)
+        ]
+        known = [one for one in found if one is not None]
+        return known if len(known) == len(found) else None
+
+
+def _pairs(test: CheckFile) -> list[tuple[str, ...]]:
+    if test.spread is not None:
+        return [(one, other) for one in test.spread for other in test.spread if one != other]
+    return [tuple(test.cells)]
+
+
+@dataclass(frozen=True)
+class Chances:
+    """One-sided p-values of a test: how probable trials like these are unless ..."""
+
+    holds: float
+    refuted: float
+    equivalent: float
+
+
+def chances_of(test: CheckFile, numbers: Sequence[Number]) -> Chances:
+    lowest, highest = bounds(test)
+    if test.spread is not None:
+        return _chances_of_spread(lowest, highest, numbers)
+    number = numbers[0]
+    holds = max(
+        number.chance_unless_above(lowest) if lowest > -math.inf else 0.0,
+        number.chance_unless_below(highest) if highest < math.inf else 0.0,
+    )
+    refuted = min(
+        number.chance_unless_below(lowest) if lowest > -math.inf else 1.0,
+        number.chance_unless_above(highest) if highest < math.inf else 1.0,
+    )
+    equivalent = 1.0
+    if is_directional(test):
+        margin = margin_of_test(test)
+        equivalent = max(number.chance_unless_above(1.0 / margin), number.chance_unless_below(margin))
+    return Chances(holds, refuted, equivalent)
+
+
+def _chances_of_spread(lowest: float, highest: float, numbers: Sequence[Number]) -> Chances:
+    """Largest over smallest, over all ratios of two cells: below a bound when all of them are, above when one is, corrected for their number."""
+    beyond = 1.0
+    for bound in (one for one in (lowest, highest) if math.isfinite(one)):
+        beyond = min(1.0, len(numbers) * min(one.chance_unless_above(bound) for one in numbers))
+    below = max(one.chance_unless_below(highest if math.isfinite(highest) else lowest) for one in numbers)
+    return Chances(below, beyond, 1.0) if math.isfinite(highest) else Chances(beyond, below, 1.0)
+
+
+def is_directional(test: CheckFile) -> bool:
+    """Whether it asks for higher or lower than another cell, by however much."""
+    return test.ratio is not None and 1.0 in (test.above, test.below)
+
+
+def margin_of_test(test: CheckFile) -> float:
+    """The smallest effect that matters in it."""
+    return test.margin or margin_of(test.figure)
+
+
+def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float) -> Tested:
+    """What a test came to. `alpha`: what a further look may spend on its claim."""
+    named = named_of(test)
+    samples = [numbers.sample(cell, figure) for cell, figure in named]
+    blank = Tested(test, _text(test), _printed(test, printed), None, Verdict.not_shown, "")
+    missing = tuple(
+        (cell, one.why or "no figure")
+        for (cell, _), one in zip(named, samples, strict=True)
+        if not one.values
+    )
+    if missing:
+        return replace(blank, missing=missing)
+    middles = [statistics.median(value.value for value in one.values) for one in samples]
+    number = _from(test, middles)
+    if number is None:
+        return replace(blank, why="a figure is zero: no ratio")
+    found = numbers.of(test)
+    if found is None:
+        few = dict.fromkeys(
+            _how_few(cell, one)
+            for (cell, _), one in zip(named, samples, strict=True)
+            if len(one.values) < ROUNDS_MIN
+        )
+        why = "; ".join(few) or "too few rounds have all of its cells"
+        why = f"no interval ({ROUNDS_MIN} rounds are needed): {why}"
+        return replace(blank, measured=Estimate(number, None), verdict=Verdict.undecided, why=why)
+    shown = _widest(test, found)
+    low, high = shown.interval(ALPHA if test.spread is None else ALPHA / len(found))
+    chances = chances_of(test, found)
+    verdict = Verdict.undecided
+    for one, chance in (
+        (Verdict.equivalent, chances.equivalent),
+        (Verdict.holds, chances.holds),
+        (Verdict.refuted, chances.refuted),
+    ):
+        if chance < ALPHA / 2:
+            verdict = one
+            break
+    return replace(
+        blank,
+        measured=Estimate(shown.value, (low, high)),
+        verdict=verdict,
+        why="" if verdict.decided else "the interval contains the bound",
+        rounds=None if verdict.decided else shown.rounds_to_tell(_nearest(test, shown), alpha / 2),
+        shared_start=shown.shared_start,
+    )
+
+
+def _widest(test: CheckFile, found: Sequence[Number]) -> Number:
+    """The number that is shown: of a spread the largest ratio."""
+    return found[0] if test.spread is None else max(found, key=lambda one: one.mean)
+
+
+def _nearest(test: CheckFile, number: Number) -> list[float]:
+    """The bounds that it must be told from to be decided: those of the test, or within the margin those of the margin."""
+    finite = [one for one in bounds(test) if math.isfinite(one)]
+    if not is_directional(test):
+        return finite
+    margin = margin_of_test(test)
+    # Near 1 it is the margins that will decide; further away the bound.
+    return [1.0 / margin, margin] if abs(math.log(number.value)) < math.log(margin) / 2 else finite
+
+
+def named_of(test: CheckFile) -> list[tuple[str, str]]:
+    """Its cells with the figure of each."""
+    figures = [test.figure] * len(test.cells)
+    if test.ratio is not None and test.of is not None:
+        figures[1] = test.of
+    return list(zip(test.cells, figures, strict=True))
+
+
+def _printed(test: CheckFile, printed: PrintedOf) -> float | None:
+    """The test's number from the printed figures."""
+    told = [printed(cell, figure) for cell, figure in named_of(test)]
+    known = [one for one in told if one is not None]
+    return _from(test, known) if len(known) == len(told) else None
+
+
+def _from(test: CheckFile, figures: Sequence[float]) -> float | None:
+    """The test's number from a figure of each of its cells; None where there is no ratio (a figure is zero)."""
+    if test.value is not None:
+        return figures[0]
+    if min(figures) <= 0:
+        return None
+    return figures[0] / figures[1] if test.ratio is not None else max(figures) / min(figures)
+
+
+def _how_few(cell: str, sample: Sample) -> str:
+    count = len(sample.values)
+    if sample.ran > count:
+        return f"{count} of {plural(sample.ran, 'trial')} of {cell} gave it"
+    return f"{cell} ran {'once' if count == 1 else f'{count} times'}"
+
+
+def bounds(test: CheckFile) -> tuple[float, float]:
+    """The open interval in which the number must lie."""
+    if test.between is not None:
+        return test.between[0], test.between[1]
+    return (
+        -math.inf if test.above is None else test.above,
+        math.inf if test.below is None else test.below,
+    )
+
+
+def _text(test: CheckFile) -> str:
+    if test.value is not None:
+        return test.value
+    if test.ratio is not None:
+        return f"{test.ratio[0]} / {test.ratio[1]}"
+    return f"largest / smallest of {', '.join(test.spread or [])}"

@@ -1,0 +1,171 @@
+"""Does a claim hold here? What its tests (checks.py) come to, and what may be concluded from so many of them.
+
+A claim holds when each of its tests does (intersection-union); it is refuted, or no difference that matters is shown, when one test is, corrected for having
+asked so many. A study asks many questions, several times: the error of 5 % is that of all claims and looks together. Each look has its share (looks.py), and
+within a look claims are decided in the order of their evidence, each at what is left (Holm 1979). What is decided stays decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from streamgauge.inference.checks import (
+    Numbers,
+    PrintedOf,
+    Sample,
+    SampleOf,
+    Tested,
+    Verdict,
+    chances_of,
+    named_of,
+    tested,
+)
+from streamgauge.inference.looks import ALPHA, ROUNDS_MIN, alpha_at
+from streamgauge.model.study_file import CheckFile, ClaimFile
+from streamgauge.vocabulary.format import plural
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim, its tests and its verdict."""
+
+    claim: ClaimFile
+    tests: tuple[Tested, ...]
+    verdict: Verdict
+    at_round: int | None = None
+    """After which round it was decided."""
+    reason: str = ""
+    """Why an undecided one is, where that is no matter of a single test."""
+
+    @property
+    def why(self) -> str:
+        """For one that is not decided: what is missing, cells with the same reason together."""
+        reasons: dict[str, dict[str, None]] = {}
+        for test in self.tests:
+            for cell, reason in test.missing:
+                reasons.setdefault(reason, {})[cell] = None
+        told = [f"{', '.join(cells)}: {reason}" for reason, cells in reasons.items()]
+        own = [test.why for test in self.tests if test.why and not test.verdict.decided]
+        return "; ".join(dict.fromkeys([*told, *own, *([self.reason] if self.reason else [])]))
+
+    @property
+    def rounds(self) -> int | None:
+        """Of an undecided one: so many rounds in all would decide all of its tests; None where none would."""
+        found = [test.rounds for test in self.tests if test.verdict is Verdict.undecided]
+        known = [one for one in found if one is not None]
+        return max(known) if known and len(known) == len(found) else None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of trials."""
+
+    claims: Sequence[ClaimFile]
+    cells: Sequence[str]
+    """All cells of the study: what they have in common tells how much figures vary."""
+    sample: SampleOf
+    printed: PrintedOf
+    fixed: bool = True
+    """The number of rounds was fixed beforehand, so that there is one look, at the end."""
+
+
+def judge(question: Question) -> list[Judged]:
+    """Every claim, in order."""
+    steps = [_steps(claim) for claim in question.claims]
+    cache: dict[tuple[str, str], Sample] = {}
+
+    def sample(cell: str, figure: str) -> Sample:
+        if (cell, figure) not in cache:
+            cache[cell, figure] = question.sample(cell, figure)
+        return cache[cell, figure]
+
+    samples = [sample(cell, figure) for tests in steps for test in tests for cell, figure in named_of(test)]
+    last = max((one.round for found in samples for one in found.values), default=0)
+    looks = [last] if question.fixed else list(range(ROUNDS_MIN, last + 1)) or [last]
+    decided: dict[int, tuple[Verdict, int]] = {}
+    for number, until in enumerate(looks, start=1):
+        numbers = Numbers(question.cells, _until(sample, until))
+        chances = {
+            place: _chances(tests, numbers) for place, tests in enumerate(steps) if place not in decided
+        }
+        alpha = alpha_at(number, 1 if question.fixed else None)
+        decided |= {place: (verdict, until) for place, verdict in _holm(chances, alpha).items()}
+    numbers = Numbers(question.cells, sample)
+    open_claims = max(len(steps) - len(decided), 1)
+    alpha = alpha_at(len(looks) + (0 if question.fixed else 1), 1 if question.fixed else None) / open_claims
+    return [
+        _judged(claim, tests, decided.get(place), numbers, question, alpha)
+        for place, (claim, tests) in enumerate(zip(question.claims, steps, strict=True))
+    ]
+
+
+def _judged(
+    claim: ClaimFile,
+    tests: Sequence[CheckFile],
+    decided: tuple[Verdict, int] | None,
+    numbers: Numbers,
+    question: Question,
+    alpha: float,
+) -> Judged:
+    found = tuple(tested(test, numbers, question.printed, alpha) for test in tests)
+    if decided is not None:
+        return Judged(claim, found, decided[0], decided[1])
+    if any(one.verdict is Verdict.not_shown for one in found):
+        return Judged(claim, found, Verdict.not_shown)
+    reason = ""
+    if all(one.verdict.decided for one in found):
+        count = len(question.claims)
+        reason = f"each test by itself is decided, but of {plural(count, 'claim')} one may look so by chance"
+    return Judged(claim, found, Verdict.undecided, reason=reason)
+
+
+def _until(sample: SampleOf, round_: int) -> SampleOf:
+    return lambda cell, figure: sample(cell, figure).until(round_)
+
+
+def _steps(claim: ClaimFile) -> list[CheckFile]:
+    """Its tests; rising and falling are a ratio per step."""
+    return [step for check in claim.tests for step in _steps_of(check)]
+
+
+def _steps_of(check: CheckFile) -> Iterator[CheckFile]:
+    cells = check.rising or check.falling
+    if cells is None:
+        yield check
+        return
+    bound: dict[str, float] = {"above": 1.0} if check.rising else {"below": 1.0}
+    for later, earlier in zip(cells[1:], cells[:-1], strict=True):
+        yield check.model_copy(update={"rising": None, "falling": None, "ratio": [later, earlier], **bound})
+
+
+def _chances(tests: Sequence[CheckFile], numbers: Numbers) -> tuple[float, float, Verdict] | None:
+    """Of a claim: the p-values for holding and for not holding, and what it would be then; None where a number is not known."""
+    found = []
+    for test in tests:
+        known = numbers.of(test)
+        if known is None:
+            return None
+        found.append(chances_of(test, known))
+    # Each test must hold by itself (intersection-union); that one of several does not is corrected for their number.
+    holds = max(1.0 if one.equivalent < ALPHA / 2 else one.holds for one in found)
+    against = [(one.refuted, Verdict.refuted) for one in found]
+    against += [(one.equivalent, Verdict.equivalent) for one in found]
+    least, verdict = min(against, key=lambda one: one[0])
+    return holds, min(1.0, len(found) * least), verdict
+
+
+def _holm(chances: Mapping[int, tuple[float, float, Verdict] | None], alpha: float) -> dict[int, Verdict]:
+    """What is decided of claims that are asked at once."""
+    known = {
+        place: (2.0 * min(one[0], one[1]), Verdict.holds if one[0] <= one[1] else one[2])
+        for place, one in chances.items()
+        if one is not None
+    }
+    decided = {}
+    for left, place in enumerate(sorted(known, key=lambda one: known[one][0])):
+        chance, verdict = known[place]
+        if chance > alpha / (len(chances) - left):
+            break
+        decided[place] = verdict
+    return decided

@@ -1,0 +1,178 @@
+"""The number that a test asks about - a figure of a cell, or its ratio to another cell's - with its error, from rounds.
+
+log figure = cell + start of the system + round + noise. Two cells are compared round by round: what a round has in common (the hour, the machine's mood, the
+arrivals) falls out of the difference of their logarithms, and within one start what the start has in common, too. Across systems the starts remain as noise, so
+that the rounds, each with starts of its own, are what counts as repeated. The differences' variance is moderated (spread.py) by that of all cells of the study.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from streamgauge.inference import distributions
+from streamgauge.inference.judgement import RUN_SHARE, spread_of
+from streamgauge.inference.looks import ALPHA, ROUNDS_MIN
+from streamgauge.inference.spread import Common, common
+
+EXPERIENCE_FREEDOM = 4.0
+"""How much the spreads of judgement.py count where a study has too few cells to tell."""
+RESOLUTION = 0.001
+"""Relative width of a histogram's bucket: two figures that differ by less are the same figure."""
+POWER = 0.8
+ROUNDS_MAX = 100
+"""More rounds than that nobody is advised to make."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A figure of a trial."""
+
+    value: float
+    round: int
+    start: int
+    """Number of the start of the system on which the trial ran."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number with its error, on the scale on which it is tested."""
+
+    mean: float
+    error: float
+    freedom: float
+    logarithmic: bool
+    rounds: int
+    spread: float
+    """Standard deviation between rounds."""
+    shared_start: bool = False
+    """Repeats shared one start of their system, and how starts differ is known from experience only."""
+
+    @property
+    def value(self) -> float:
+        """On its own scale."""
+        return math.exp(self.mean) if self.logarithmic else self.mean
+
+    def interval(self, alpha: float = ALPHA) -> tuple[float, float]:
+        """Two-sided, on its own scale."""
+        half = distributions.student_quantile(1.0 - alpha / 2.0, self.freedom) * self.error
+        low, high = self.mean - half, self.mean + half
+        return (math.exp(low), math.exp(high)) if self.logarithmic else (low, high)
+
+    def chance_unless_above(self, bound: float) -> float:
+        """How probable a number as high as this is if the true one is not above the bound (one-sided)."""
+        return self._chance(self.mean - self._scaled(bound))
+
+    def chance_unless_below(self, bound: float) -> float:
+        """How probable a number as low as this is if the true one is not below the bound (one-sided)."""
+        return self._chance(self._scaled(bound) - self.mean)
+
+    def rounds_to_tell(self, bounds: Sequence[float], alpha: float) -> int | None:
+        """With so many rounds in all the number that was found would be told from the nearest of these bounds, in POWER of cases; None where no number
+        of them would. `alpha`: one-sided."""
+        distance = min((abs(self.mean - self._scaled(bound)) for bound in bounds), default=math.inf)
+        for rounds in range(self.rounds + 1, ROUNDS_MAX + 1):
+            freedom = self.freedom - self.rounds + rounds
+            reach = distributions.student_quantile(1.0 - alpha, freedom)
+            reach += distributions.student_quantile(POWER, freedom)
+            if reach * self.spread / math.sqrt(rounds) < distance:
+                return rounds
+        return None
+
+    def _scaled(self, bound: float) -> float:
+        if not self.logarithmic:
+            return bound
+        return math.log(bound) if bound > 0 else -math.inf
+
+    def _chance(self, beyond: float) -> float:
+        if math.isinf(beyond) or self.error == 0:
+            return 0.0 if beyond > 0 else 1.0
+        return distributions.student_above(beyond / self.error, self.freedom)
+
+
+class Spreads:
+    """How much a figure varies in a study: between the starts of a cell's system, and within a start."""
+
+    def __init__(self, figure: str, samples: Mapping[str, Sequence[Value]], *, paced: bool = True) -> None:
+        """`samples`: the figure's values of every cell of the study."""
+        prior = spread_of(figure, paced=paced) ** 2
+        fallback = Common(prior, EXPERIENCE_FREEDOM)
+        logs = [[math.log(one.value) for one in values if one.value > 0] for values in samples.values()]
+        self.between = _common(logs, 1.0, fallback)
+        self.within = _common(*_centred(samples), fallback)
+        self.start_variance = RUN_SHARE * prior
+        """Between starts, from experience."""
+
+    def of(self, same_start: bool) -> Common:
+        """What one side of a comparison varies by."""
+        return self.within if same_start else self.between
+
+
+def _common(rows: Sequence[Sequence[float]], scale: float, fallback: Common) -> Common:
+    known = [row for row in rows if len(row) > 1]
+    variances = [statistics.variance(row) * scale for row in known]
+    return common(variances, [len(row) - 1.0 for row in known], fallback)
+
+
+def _centred(samples: Mapping[str, Sequence[Value]]) -> tuple[list[list[float]], float]:
+    """Each cell's logarithms less the mean of their start, and by how much that makes their variance too small."""
+    of_start: dict[int, list[float]] = {}
+    for values in samples.values():
+        for one in values:
+            if one.value > 0:
+                of_start.setdefault(one.start, []).append(math.log(one.value))
+    shared = {start: statistics.fmean(logs) for start, logs in of_start.items() if len(logs) > 1}
+    rows = [
+        [math.log(one.value) - shared[one.start] for one in values if one.value > 0 and one.start in shared]
+        for values in samples.values()
+    ]
+    sizes = [len(of_start[start]) for start in shared]
+    mean_size = statistics.fmean(sizes) if sizes else 2.0
+    return rows, mean_size / (mean_size - 1.0)
+
+
+def single(values: Sequence[Value], spreads: Spreads) -> Number | None:
+    """A cell's figure; None with fewer than ROUNDS_MIN rounds."""
+    if len(values) < ROUNDS_MIN:
+        return None
+    plain = [one.value for one in values]
+    if min(plain) <= 0:
+        # No logarithm: the values as they are, with nothing known of them but themselves.
+        spread = statistics.stdev(plain)
+        mean, count = statistics.fmean(plain), len(plain)
+        return Number(mean, spread / math.sqrt(count), count - 1.0, False, count, spread)
+    logs = [math.log(value) for value in plain]
+    starts = len({one.start for one in values})
+    return _number(logs, spreads.between, spreads.start_variance if starts < len(values) else 0.0, starts)
+
+
+def ratio(other: Sequence[Value], base: Sequence[Value], spreads: Spreads) -> Number | None:
+    """Other over base, over the rounds that both have; None with fewer than ROUNDS_MIN, or where a figure is 0."""
+    bases = {one.round: one for one in base}
+    pairs = [(one, bases[one.round]) for one in other if one.round in bases]
+    if len(pairs) < ROUNDS_MIN or min(min(a.value, b.value) for a, b in pairs) <= 0:
+        return None
+    differences = [math.log(a.value / b.value) for a, b in pairs]
+    same_start = all(a.start == b.start for a, b in pairs)
+    starts = min(len({a.start for a, _ in pairs}), len({b.start for _, b in pairs}))
+    side = spreads.of(same_start)
+    both = Common(2.0 * side.variance, side.freedom)
+    shared = not same_start and starts < len(pairs)
+    return _number(differences, both, 2.0 * spreads.start_variance if shared else 0.0, starts)
+
+
+def _number(logs: Sequence[float], prior: Common, start_variance: float, starts: int) -> Number:
+    count = len(logs)
+    variance, freedom = prior.moderate(statistics.variance(logs), count - 1.0)
+    error = math.sqrt(variance / count + start_variance / starts) + RESOLUTION / math.sqrt(count)
+    return Number(
+        statistics.fmean(logs),
+        error,
+        freedom,
+        True,
+        count,
+        math.sqrt(variance),
+        shared_start=start_variance > 0,
+    )

@@ -1,0 +1,74 @@
+"""What a study found, in words that a newcomer understands: no names of cells, and for what is undecided why and what it would take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamgauge.analysis.study_outcome import StudyOutcome
+from streamgauge.analysis.study_rounds import cells_in_doubt, round_s
+from streamgauge.inference.checks import Verdict
+from streamgauge.inference.claims import Judged
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.units import format_duration
+
+TONES = {Verdict.holds: "good", Verdict.refuted: "bad"}
+"""What is neither is neutral: it is no success, and no failure either."""
+TITLES = {
+    Verdict.holds: "Shown here",
+    Verdict.refuted: "Refuted here",
+    Verdict.equivalent: "No difference that matters here",
+    Verdict.undecided: "Undecided",
+    Verdict.not_shown: "Not part of this run",
+}
+BOUND = "the interval contains the bound"
+
+
+def tone_of(verdict: Verdict) -> str:
+    """Of a verdict, in a report."""
+    return TONES.get(verdict, "plain")
+
+
+def counted(claims: Sequence[Judged]) -> str:
+    """How many claims there are, and how many of each verdict."""
+    verdicts = [judged.verdict for judged in claims]
+    decided = sum(verdict.decided for verdict in verdicts)
+    each = ", ".join(
+        f"{verdicts.count(verdict)} {TITLES[verdict].lower()}" for verdict in Verdict if verdict in verdicts
+    )
+    return f"{decided} of {plural(len(verdicts), 'claim')} decided: {each or 'none'}"
+
+
+def found(outcome: StudyOutcome) -> list[tuple[str, list[str]]]:
+    """Verdict in words -> claims with it, in words; those that are open with the reason."""
+    answers: dict[Verdict, list[str]] = {}
+    for judged in outcome.claims:
+        text = judged.claim.claim
+        if not judged.verdict.decided:
+            text = f"{text} ({why(outcome, judged)})"
+        answers.setdefault(judged.verdict, []).append(text)
+    return [(TITLES[verdict], answers[verdict]) for verdict in Verdict if verdict in answers]
+
+
+def why(outcome: StudyOutcome, judged: Judged) -> str:
+    """Why a claim is not decided, and what it would cost."""
+    if outcome.drifted:
+        return "the machine changed while the study ran"
+    if judged.verdict is Verdict.not_shown:
+        return judged.why
+    reasons = judged.why.replace(BOUND, "what was measured allows both")
+    return f"{reasons}; {price(outcome, judged)}"
+
+
+def price(outcome: StudyOutcome, judged: Judged) -> str:
+    """What would decide an undecided claim: rounds and time, if what was found is true."""
+    rounds = judged.rounds
+    if rounds is None:
+        return "no number of rounds that one would wait for decides it, if what was found is true"
+    more = max(rounds - outcome.plan.rounds, 1)
+    text = f"about {plural(more, 'more round')}"
+    if not outcome.plan.rounds:
+        return f"{text} would decide it"
+    minutes = 60.0 * max(round(more * round_s(outcome, cells_in_doubt(judged)) / 60.0), 1)
+    return (
+        f"{text}, {format_duration(minutes)}, would decide it: --resume --budget {format_duration(minutes)}"
+    )
