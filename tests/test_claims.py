@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from streamgauge.analysis.drift import drifts
-from streamgauge.inference.claims import Judged, Sample, judge
+from streamgauge.inference.checks import Sample
+from streamgauge.inference.claims import Judged, Question, judge
+from streamgauge.inference.contrast import Value
 from streamgauge.model.study_file import CheckFile, ClaimFile
 
 TIGHT = {
@@ -24,14 +26,23 @@ def judged(
     def sample(cell: str, _figure: str) -> Sample:
         if cell not in samples:
             return Sample((), "it failed: no memory")
-        return Sample(tuple(samples[cell]))
+        return Sample(values_of(samples[cell], system=cell))
 
     claim = ClaimFile(claim="so it is", tests=[CheckFile(figure="publish_ms.p99", **check)])
-    return judge(claim, sample, lambda cell, _figure: (printed or {}).get(cell))
+    question = Question([claim], list(samples), sample, lambda cell, _figure: (printed or {}).get(cell))
+    return judge(question)[0]
+
+
+def values_of(figures: Sequence[float], system: str) -> tuple[Value, ...]:
+    """A round each, on a start of its own."""
+    return tuple(
+        Value(figure, round_, start=1000 * (1 + ord(system[0])) + round_)
+        for round_, figure in enumerate(figures, start=1)
+    )
 
 
 def test_a_ratio_beyond_its_bound_holds() -> None:
-    found = judged(TIGHT, {"a": 1.0, "b": 3.0}, ratio=["b", "a"], above=1.5)
+    found = judged(TIGHT, {"a": 1.0, "b": 3.0}, ratio=["b", "a"], above=1.2)
     assert found.verdict == "holds"
     (test,) = found.tests
     assert test.printed == 3.0
@@ -39,18 +50,33 @@ def test_a_ratio_beyond_its_bound_holds() -> None:
     assert test.measured.value == pytest.approx(2.0, rel=0.02)
     assert test.measured.interval is not None
     low, high = test.measured.interval
-    assert 1.9 < low <= test.measured.value <= high < 2.1
+    assert 1.2 < low <= test.measured.value <= high < 3.3
 
 
-def test_a_ratio_on_the_wrong_side_does_not_hold() -> None:
-    assert judged(TIGHT, ratio=["b", "a"], above=3.0).verdict == "does not hold"
-    assert judged(TIGHT, ratio=["a", "b"], above=1.0).verdict == "does not hold"
+def test_a_ratio_on_the_wrong_side_is_refuted() -> None:
+    assert judged(TIGHT, ratio=["b", "a"], above=3.0).verdict == "refuted"
+    assert judged(TIGHT, ratio=["a", "b"], above=1.0).verdict == "refuted"
 
 
-def test_an_interval_that_contains_the_bound_shows_nothing() -> None:
-    found = judged({"a": (10, 20, 30), "b": (12, 22, 28)}, ratio=["b", "a"], above=1.0)
-    assert found.verdict == "not shown"
+def test_a_ratio_within_the_margin_is_no_difference_that_matters() -> None:
+    level = {"a": (10.0, 10.1, 9.9, 10.0, 10.05, 9.95), "b": (10.2, 10.3, 10.1, 10.2, 10.25, 10.15)}
+    found = judged(level, ratio=["b", "a"], above=1.0)
+    assert found.verdict == "no difference that matters"
+    assert found.verdict.decided
+    # A claim can say what matters to it.
+    assert judged(level, ratio=["b", "a"], above=1.0, margin=1.01).verdict != "no difference that matters"
+    # With a bound of its own there is nothing that a margin could decide.
+    assert judged(level, ratio=["b", "a"], above=1.5).verdict == "refuted"
+
+
+def test_an_interval_that_contains_the_bound_decides_nothing_and_tells_the_price() -> None:
+    found = judged({"a": (10, 20, 30), "b": (19, 19, 50)}, ratio=["b", "a"], above=1.0)
+    assert found.verdict == "undecided"
     assert found.why == "the interval contains the bound"
+    assert found.rounds is not None
+    assert 5 <= found.rounds <= 40
+    near = judged({"a": (10, 20, 30), "b": (13, 22, 33)}, ratio=["b", "a"], above=1.2)
+    assert near.rounds is None
 
 
 def test_a_missing_cell_is_named_with_its_reason() -> None:
@@ -61,8 +87,8 @@ def test_a_missing_cell_is_named_with_its_reason() -> None:
 
 def test_two_trials_are_no_interval() -> None:
     found = judged({"a": (1.0, 1.0), "b": (9.0, 9.0)}, ratio=["b", "a"], above=2.0)
-    assert found.verdict == "not shown"
-    assert "3 trials are needed" in found.why
+    assert found.verdict == "undecided"
+    assert "3 rounds are needed" in found.why
     assert found.tests[0].measured is not None
     assert found.tests[0].measured.value == 9.0
 
@@ -71,16 +97,16 @@ def test_rising_asks_for_every_step() -> None:
     assert judged(TIGHT, rising=["a", "b", "c"]).verdict == "holds"
     assert judged(TIGHT, falling=["c", "b", "a"]).verdict == "holds"
     found = judged(TIGHT, {"a": 1, "b": 2, "c": 1}, rising=["a", "c", "b"])
-    assert [test.verdict for test in found.tests] == ["holds", "does not hold"]
-    assert found.verdict == "does not hold"
+    assert [test.verdict for test in found.tests] == ["holds", "refuted"]
+    assert found.verdict == "refuted"
     assert [test.printed for test in found.tests] == [1.0, 2.0]
 
 
 def test_spread_and_value_have_bounds_of_their_own() -> None:
-    assert judged(TIGHT, spread=["a", "b"], below=2.5).verdict == "holds"
-    assert judged(TIGHT, spread=["a", "b", "c"], below=2.5).verdict == "does not hold"
-    assert judged(TIGHT, value="a", between=[9.0, 11.0]).verdict == "holds"
-    assert judged(TIGHT, value="a", between=[11.0, 12.0]).verdict == "does not hold"
+    assert judged(TIGHT, spread=["a", "b"], below=4.0).verdict == "holds"
+    assert judged(TIGHT, spread=["a", "b", "c"], below=1.5).verdict == "refuted"
+    assert judged(TIGHT, value="a", between=[7.0, 14.0]).verdict == "holds"
+    assert judged(TIGHT, value="a", between=[17.0, 20.0]).verdict == "refuted"
 
 
 def test_a_ratio_to_zero_is_none() -> None:

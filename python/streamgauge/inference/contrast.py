@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from streamgauge.inference import distributions
 from streamgauge.inference.judgement import RUN_SHARE, spread_of
@@ -21,6 +22,8 @@ EXPERIENCE_FREEDOM = 4.0
 """How much the spreads of judgement.py count where a study has too few cells to tell."""
 RESOLUTION = 0.001
 """Relative width of a histogram's bucket: two figures that differ by less are the same figure."""
+Group = TypeVar("Group", int, tuple[int, int])
+
 POWER = 0.8
 ROUNDS_MAX = 100
 """More rounds than that nobody is advised to make."""
@@ -93,15 +96,22 @@ class Number:
 
 
 class Spreads:
-    """How much a figure varies in a study: between the starts of a cell's system, and within a start."""
+    """How much a figure varies in a study: `alone` from round to round, `between` systems within a round, and `within` a start."""
 
     def __init__(self, figure: str, samples: Mapping[str, Sequence[Value]], *, paced: bool = True) -> None:
         """`samples`: the figure's values of every cell of the study."""
         prior = spread_of(figure, paced=paced) ** 2
         fallback = Common(prior, EXPERIENCE_FREEDOM)
-        logs = [[math.log(one.value) for one in values if one.value > 0] for values in samples.values()]
-        self.between = _common(logs, 1.0, fallback)
-        self.within = _common(*_centred(samples), fallback)
+        logs = [
+            [(one, math.log(one.value)) for one in values if one.value > 0] for values in samples.values()
+        ]
+        starts = _by_start(logs)
+        rounds = {one.round for row in logs for one, _ in row}
+        # Cells that share a start do not tell apart how starts differ.
+        free = float(max(len(starts) - len(rounds), 1))
+        self.alone = _common([[log for _, log in row] for row in logs], 1.0, free, fallback)
+        self.between = _common(*_less_rounds(logs), free, fallback)
+        self.within = _common(*_less_starts(logs), math.inf, fallback)
         self.start_variance = RUN_SHARE * prior
         """Between starts, from experience."""
 
@@ -110,27 +120,48 @@ class Spreads:
         return self.within if same_start else self.between
 
 
-def _common(rows: Sequence[Sequence[float]], scale: float, fallback: Common) -> Common:
+def _common(rows: Sequence[Sequence[float]], scale: float, at_most: float, fallback: Common) -> Common:
+    """`at_most`: degrees of freedom."""
     known = [row for row in rows if len(row) > 1]
     variances = [statistics.variance(row) * scale for row in known]
-    return common(variances, [len(row) - 1.0 for row in known], fallback)
+    found = common(variances, [len(row) - 1.0 for row in known], fallback)
+    return Common(found.variance, min(found.freedom, at_most))
 
 
-def _centred(samples: Mapping[str, Sequence[Value]]) -> tuple[list[list[float]], float]:
+Row = Sequence[tuple[Value, float]]
+"""Of a cell: its values with their logarithms."""
+
+
+def _less_starts(rows: Sequence[Row]) -> tuple[list[list[float]], float]:
     """Each cell's logarithms less the mean of their start, and by how much that makes their variance too small."""
-    of_start: dict[int, list[float]] = {}
-    for values in samples.values():
-        for one in values:
-            if one.value > 0:
-                of_start.setdefault(one.start, []).append(math.log(one.value))
-    shared = {start: statistics.fmean(logs) for start, logs in of_start.items() if len(logs) > 1}
-    rows = [
-        [math.log(one.value) - shared[one.start] for one in values if one.value > 0 and one.start in shared]
-        for values in samples.values()
-    ]
-    sizes = [len(of_start[start]) for start in shared]
+    return _centred(rows, _by_start(rows), lambda one: (one.round, one.start))
+
+
+def _less_rounds(rows: Sequence[Row]) -> tuple[list[list[float]], float]:
+    """Each cell's logarithms less what their round has in common: the mean over its starts, each of which counts as one."""
+    rounds: dict[int, list[float]] = {}
+    for (round_, _), logs in _by_start(rows).items():
+        rounds.setdefault(round_, []).append(statistics.fmean(logs))
+    return _centred(rows, rounds, lambda one: one.round)
+
+
+def _by_start(rows: Sequence[Row]) -> dict[tuple[int, int], list[float]]:
+    """Logarithms by round and start."""
+    starts: dict[tuple[int, int], list[float]] = {}
+    for row in rows:
+        for one, log in row:
+            starts.setdefault((one.round, one.start), []).append(log)
+    return starts
+
+
+def _centred(
+    rows: Sequence[Row], groups: Mapping[Group, Sequence[float]], group_of: Callable[[Value], Group]
+) -> tuple[list[list[float]], float]:
+    shared = {name: statistics.fmean(members) for name, members in groups.items() if len(members) > 1}
+    left = [[log - shared[group_of(one)] for one, log in row if group_of(one) in shared] for row in rows]
+    sizes = [len(groups[name]) for name in shared]
     mean_size = statistics.fmean(sizes) if sizes else 2.0
-    return rows, mean_size / (mean_size - 1.0)
+    return left, mean_size / (mean_size - 1.0)
 
 
 def single(values: Sequence[Value], spreads: Spreads) -> Number | None:
@@ -145,7 +176,7 @@ def single(values: Sequence[Value], spreads: Spreads) -> Number | None:
         return Number(mean, spread / math.sqrt(count), count - 1.0, False, count, spread)
     logs = [math.log(value) for value in plain]
     starts = len({one.start for one in values})
-    return _number(logs, spreads.between, spreads.start_variance if starts < len(values) else 0.0, starts)
+    return _number(logs, spreads.alone, spreads.start_variance if starts < len(values) else 0.0, starts)
 
 
 def ratio(other: Sequence[Value], base: Sequence[Value], spreads: Spreads) -> Number | None:

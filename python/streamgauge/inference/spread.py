@@ -39,7 +39,7 @@ class Common:
 
 
 def common(variances: Sequence[float], freedoms: Sequence[float], fallback: Common) -> Common:
-    """From the cells' own. `fallback`: experience, where there are too few cells, or none that vary; it also counts as a further cell."""
+    """From the cells' own. `fallback`: experience, where there are too few cells, or none that vary."""
     known = [(s, d) for s, d in zip(variances, freedoms, strict=True) if s > 0 and d > 0]
     if len(known) < CELLS_MIN:
         return fallback
