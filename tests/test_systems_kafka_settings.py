@@ -15,7 +15,7 @@ from streamgauge.systems.kafka.cluster import new_cluster_id
 from streamgauge.systems.kafka.system import Kafka, artifacts
 from streamgauge.systems.registry import systems
 from streamgauge.systems.support.jvm_logs import explain
-from streamgauge.systems.support.kafka_wire import parse_address
+from streamgauge.systems.support.kafka_broker import parse_address
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
 from streamgauge.vocabulary.levels import Level
 

@@ -26,6 +26,7 @@
 //! - Nothing blocks but `prepare` and `wait`. No allocation per message; buffers are bounded by [`BatchPolicy::buffer_bytes`].
 //! - Each producer and each consumer has connections of its own, as an application's would.
 
+pub mod cli;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;

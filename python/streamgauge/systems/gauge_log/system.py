@@ -25,8 +25,7 @@ from streamgauge.systems.base import (
     TopicPlan,
 )
 from streamgauge.systems.base.parts import Part
-from streamgauge.systems.support import kafka_wire as wire
-from streamgauge.systems.support import processes
+from streamgauge.systems.support import kafka_broker, processes
 from streamgauge.systems.support.certificates import USER, Certificates, for_nodes, forget, security_of
 from streamgauge.systems.support.network import ON_LOOPBACK
 from streamgauge.vocabulary.errors import FleetFailure, SystemFailure, SystemInputError
@@ -99,7 +98,7 @@ class GaugeLog(System):
     obtained: ClassVar[str] = "comes with streamgauge; the default, and the yardstick for the others"
     start_time: ClassVar[StartTime] = StartTime(one_node_s=1.0, nodes_s=1.0)
     omb_workers: ClassVar[str | None] = None  # OMB's Kafka driver speaks to it.
-    mechanisms: ClassVar[frozenset[str]] = wire.MECHANISMS
+    mechanisms: ClassVar[frozenset[str]] = kafka_broker.MECHANISMS
     cannot: ClassVar[Mapping[Feature, str]] = {
         Feature.NODES: "it is a yardstick for one machine: one node, one copy of a message",
         Feature.NODE_LOSS: "it has one node",
@@ -124,7 +123,7 @@ class GaugeLog(System):
                     f"{where}{', '.join(request.options)}: cannot be set for a log that already runs (connect)"
                 )
             for address in request.connect:
-                wire.parse_address(address, where)
+                kafka_broker.parse_address(address, where)
 
     def installed(self, version: str | None = None) -> str | None:
         if version not in (None, self.default_version):
@@ -256,10 +255,9 @@ class RunningGaugeLog(RunningSystem):
         return (Part(PART, self.process, self._waits_for, (self.data,)),)
 
     def _waits_for(self) -> str | None:
-        host, port = wire.parse_address(self.addresses[0], "")
         try:
-            wire.api_versions(host, port, self.security)
-        except wire.WireError as error:
+            kafka_broker.describe(self.addresses[0], self.security)
+        except kafka_broker.NotDescribed as error:
             return f"the reference log to answer ({error})"
         return None
 

@@ -30,8 +30,7 @@ from streamgauge.model.system_request import Placement, Volume
 from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
 from streamgauge.systems.base.parts import Part
 from streamgauge.systems.kafka import durability, settings
-from streamgauge.systems.support import kafka_wire as wire
-from streamgauge.systems.support import processes
+from streamgauge.systems.support import kafka_broker, processes
 from streamgauge.systems.support.cache import Installation
 from streamgauge.systems.support.certificates import (
     USER,
@@ -323,13 +322,16 @@ def _node_missing(launch: Launch, layout: Layout, node: int) -> str | None:
 
 def _unserved(launch: Launch, layout: Layout, node: int) -> str | None:
     """As `_node_missing`, by its answers alone."""
-    host, port = launch.placement.host(node), layout.client_ports[node - 1]
     try:
-        wire.api_versions(host, port, layout.security)
-        known = len(wire.metadata(host, port, layout.security).brokers)
-    except wire.WireError as error:
+        known = kafka_broker.describe(_address(launch, layout, node), layout.security).brokers
+    except kafka_broker.NotDescribed as error:
         return f"answer ({error})"
     return None if known == launch.nodes else f"know {every(launch.nodes, 'node')} (it knows {known})"
+
+
+def _address(launch: Launch, layout: Layout, node: int) -> str:
+    """Where clients reach a node."""
+    return f"{launch.placement.host(node)}:{layout.client_ports[node - 1]}"
 
 
 # ---------------------------------------------------------------------- running
@@ -353,8 +355,7 @@ class RunningKafka(RunningSystem):
 
     @property
     def connection(self) -> dict[str, Any]:
-        ports = enumerate(self.layout.client_ports, start=1)
-        bootstrap = [f"{self.launch.placement.host(node)}:{port}" for node, port in ports]
+        bootstrap = [_address(self.launch, self.layout, node) for node in self.launch.all_nodes()]
         return secured({"protocol": "kafka", "bootstrap": bootstrap, "options": {}}, self.layout.security)
 
     @property
@@ -379,11 +380,11 @@ class RunningKafka(RunningSystem):
 
     def leader(self, topic: str) -> str | None:
         def ask(node: int) -> str | None:
-            port = self.layout.client_ports[node - 1]
-            found = wire.leader(self.launch.placement.host(node), port, topic, self.layout.security)
+            address = _address(self.launch, self.layout, node)
+            found = kafka_broker.describe(address, self.layout.security, topic).leader
             return None if found is None else f"node-{found}"
 
-        return processes.first_answer(self.started, ask, (wire.WireError,))
+        return processes.first_answer(self.started, ask, (kafka_broker.NotDescribed,))
 
     def parts(self) -> Sequence[Part]:
         return [self._part(node, process) for node, process in enumerate(self.started, start=1)]

@@ -20,8 +20,7 @@ from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem
 from streamgauge.systems.base.boundary import require_trust
 from streamgauge.systems.kafka import durability, settings
 from streamgauge.systems.kafka.cluster import Launch, start_cluster
-from streamgauge.systems.support import kafka_wire as wire
-from streamgauge.systems.support import maven
+from streamgauge.systems.support import kafka_broker, maven
 from streamgauge.systems.support.cache import Installation
 from streamgauge.systems.support.java import Java, find_java
 from streamgauge.systems.support.java_system import JavaSystem
@@ -64,7 +63,7 @@ class Kafka(JavaSystem):
     cannot: ClassVar[Mapping[Feature, str]] = {}
     omb_drivers: ClassVar[frozenset[str]] = frozenset({"kafka"})
     omb_workers: ClassVar[str | None] = None
-    mechanisms: ClassVar[frozenset[str]] = wire.MECHANISMS
+    mechanisms: ClassVar[frozenset[str]] = kafka_broker.MECHANISMS
 
     def check(self, request: SystemRequest) -> None:
         where = where_of(request)
@@ -102,7 +101,7 @@ class Kafka(JavaSystem):
     @staticmethod
     def _check_attached(request: SystemRequest, options: settings.Options, where: str) -> None:
         for address in request.connect:
-            wire.parse_address(address, where)
+            kafka_broker.parse_address(address, where)
         for key, given in (
             ("heap", options.heap_mib),
             ("jvm_flags", options.jvm_flags),
@@ -156,21 +155,17 @@ class Kafka(JavaSystem):
         where = where_of(request)
         faults = []
         for address in request.connect:
-            host, port = wire.parse_address(address, where)
             try:
-                wire.api_versions(host, port, request.security)
-                found = wire.metadata(host, port, request.security)
-                line = wire.release_line(host, port, request.security)
-            except wire.WireError as error:
+                found = kafka_broker.describe(address, request.security)
+            except kafka_broker.NotDescribed as error:
                 faults.append(str(error))
                 continue
             if not found.brokers:
                 faults.append(f"{address} knows no brokers yet")
                 continue
-            nodes = len(found.brokers)
-            plan = durability.plan(request.level, nodes, settings.parse_options(request), where)
-            version = request.version or (f"{line}.x" if line else "unknown")
-            return AttachedKafka(version, nodes, found.cluster_id, plan, request)
+            plan = durability.plan(request.level, found.brokers, settings.parse_options(request), where)
+            version = request.version or (f"{found.release}.x" if found.release else "unknown")
+            return AttachedKafka(version, found.brokers, found.cluster_id, plan, request)
         raise SystemFailure(
             f"cannot attach to Kafka: {'; '.join(faults)}. Is it running there, with a listener {_listener(request)}?"
         )
