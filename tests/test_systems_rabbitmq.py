@@ -108,7 +108,13 @@ def read_back(queues: list[dict[str, Any]], wal_sync: str, level: Level) -> Any:
     """What `compare` says of these queues on three nodes."""
     request = SystemRequest(nodes=3, level=level)
     options = settings.parse_options(request)
-    launch = Launch("3.10.8", 3, options, settings.plan(level, 3, options, ""), Path("/nowhere"))
+    launch = Launch(
+        version="3.10.8",
+        nodes=3,
+        options=options,
+        plan=settings.plan(level, 3, options, ""),
+        directory=Path("/nowhere"),
+    )
     nodes = {f"gauge{node}@localhost": {"ra.wal_sync_method": wal_sync} for node in (1, 2, 3)}
     return compare(queues, nodes, {"topics": {"t": {}}}, ["t"], launch)
 
@@ -130,7 +136,7 @@ def test_a_stream_is_judged_by_its_copies() -> None:
     request = SystemRequest(nodes=3, options={"queue": "stream"})
     options = settings.parse_options(request)
     found = settings.plan(None, 3, options, "")
-    launch = Launch("3.10.8", 3, options, found, Path("/nowhere"))
+    launch = Launch(version="3.10.8", nodes=3, options=options, plan=found, directory=Path("/nowhere"))
     nodes = {f"gauge{node}@localhost": {"ra.wal_sync_method": "datasync"} for node in (1, 2, 3)}
     stream = {"name": "t-0", "type": "stream", "members": ["a", "b", "c"]}
     description: dict[str, Any] = {"topics": {"t": {}}}

@@ -233,10 +233,6 @@ class RunningGaugeLog(RunningSystem):
         plain = {"protocol": GaugeLog.protocol, "bootstrap": list(self.addresses), "options": {}}
         return secured(plain, self.security)
 
-    @property
-    def acks(self) -> Literal["all", "leader", "none"]:
-        return "all"
-
     def topic_plan(self) -> TopicPlan:
         # Durability is a setting of the whole log: its journal is shared by all partitions.
         return TopicPlan(replication_factor=1, configs={})

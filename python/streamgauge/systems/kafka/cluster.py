@@ -15,19 +15,16 @@ from __future__ import annotations
 
 import base64
 import os
-import shutil
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psutil
 
 from streamgauge.model.security import Mechanism, Security, secured
-from streamgauge.model.system_request import Placement, Volume
-from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.base import Describe, Progress, ReadBack, TopicPlan
 from streamgauge.systems.base.parts import Part
 from streamgauge.systems.kafka import durability, settings
 from streamgauge.systems.support import kafka_broker, processes
@@ -40,9 +37,14 @@ from streamgauge.systems.support.certificates import (
     keys_directory,
     security_of,
 )
+from streamgauge.systems.support.cluster import (
+    ClusterLaunch,
+    StartedCluster,
+    fresh_directory,
+    start_in_attempts,
+)
 from streamgauge.systems.support.java import Java
 from streamgauge.systems.support.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
-from streamgauge.systems.support.network import ON_LOOPBACK
 from streamgauge.systems.support.processes import ManagedProcess
 from streamgauge.vocabulary.errors import SystemFailure
 from streamgauge.vocabulary.format import every, plural
@@ -55,39 +57,18 @@ anyway.
 FORMAT_TIMEOUT_S = 120.0
 LOGINS = "logins.conf"
 """With the password of the clients, where they must log in; beside the keys."""
-ATTEMPTS = 3
-"""Starts with fresh ports when another program has taken one between choosing and binding."""
 
 
-class PortTaken(SystemFailure):
-    """A port that was free when it was chosen is not any more."""
-
-
-@dataclass(frozen=True)
-class Launch:
+@dataclass(frozen=True, kw_only=True)
+class Launch(ClusterLaunch):
     """Everything that is decided before the first process of a cluster runs."""
 
-    version: str
     line: tuple[int, int]
-    nodes: int
     options: settings.Options
     plan: durability.Plan
     heap_mib: int
-    directory: Path
     java: Java
     installation: Installation
-    volume: Volume | None = None
-    placement: Placement = ON_LOOPBACK
-    tls: bool = False
-    guarded: bool = False
-
-    def home(self, node: int) -> Path:
-        """The directory of a node (1, 2, ...)."""
-        return self.directory / f"node-{node}"
-
-    def all_nodes(self) -> range:
-        """The nodes' numbers."""
-        return range(1, self.nodes + 1)
 
 
 @dataclass(frozen=True)
@@ -114,35 +95,16 @@ def start_cluster(launch: Launch, progress: Progress) -> RunningKafka:
 
     Raises SystemFailure with the reason from Kafka's log; nothing is left running then.
     """
-    _prepare_directory(launch.directory)
+    if "," in str(launch.directory):
+        raise SystemFailure(
+            f"{launch.directory}: Kafka cannot keep its data below a path with a comma, because log.dirs is a list; "
+            "choose another directory"
+        )
+    fresh_directory(launch.directory, "Kafka")
     _require_memory(launch)
     count = plural(launch.nodes, "node")
     progress(f"starting Kafka {launch.version} ({count}, heap {launch.heap_mib} MiB each)")
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return _start_once(launch)
-        except PortTaken as failure:
-            if launch.options.ports:
-                raise
-            progress(f"{failure}; trying other ports")
-            for node in launch.all_nodes():
-                shutil.rmtree(launch.home(node), ignore_errors=True)
-    return _start_once(launch)
-
-
-def _prepare_directory(directory: Path) -> None:
-    if "," in str(directory):
-        raise SystemFailure(
-            f"{directory}: Kafka cannot keep its data below a path with a comma, because log.dirs is a list; "
-            "choose another directory"
-        )
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        occupied = any(directory.iterdir())
-    except OSError as error:
-        raise SystemFailure(f"cannot use {directory} for Kafka's data: {error}") from error
-    if occupied:
-        raise SystemFailure(f"{directory} is not empty; Kafka is started on fresh data only")
+    return start_in_attempts(lambda: _start_once(launch), launch.directory, launch.options.ports, progress)
 
 
 def _require_memory(launch: Launch) -> None:
@@ -176,7 +138,7 @@ def _start_once(launch: Launch) -> RunningKafka:
         processes.kill(started)
         forget(layout.certificates)
         raise
-    return RunningKafka(launch, layout, started)
+    return RunningKafka(launch=launch, layout=layout, started=started, certificates=layout.certificates)
 
 
 def _lay_out(launch: Launch) -> Layout:
@@ -302,14 +264,9 @@ def _wait(launch: Launch, layout: Layout, started: Sequence[processes.ManagedPro
                 ready.add(node)
         return None
 
-    try:
-        processes.await_started(
-            waiting_for, started, START_TIMEOUT_S, lambda process: explain(process.log.parent)
-        )
-    except SystemFailure as failure:
-        if "Address already in use" in str(failure):
-            raise PortTaken(str(failure)) from None
-        raise
+    processes.await_started(
+        waiting_for, started, START_TIMEOUT_S, lambda process: explain(process.log.parent)
+    )
 
 
 def _node_missing(launch: Launch, layout: Layout, node: int) -> str | None:
@@ -337,21 +294,22 @@ def _address(launch: Launch, layout: Layout, node: int) -> str:
 # ---------------------------------------------------------------------- running
 
 
-@dataclass
-class RunningKafka(RunningSystem):
-    """A cluster that the lab has started."""
+@dataclass(kw_only=True)
+class RunningKafka(StartedCluster):
+    """Nodes that the lab has started."""
 
     launch: Launch = field(repr=False)
     layout: Layout = field(repr=False)
-    started: Sequence[processes.ManagedProcess]
+
+    name = "kafka"
+    wiped = ("data", "tmp")
 
     def __post_init__(self) -> None:
-        self.name = "kafka"
-        self.version = self.launch.version
-        self.nodes = self.launch.nodes
+        super().__post_init__()
         self.level: Level | None = self.launch.plan.level
-        self.attached = False
-        self._stopped = False
+
+    def explain(self, process: ManagedProcess) -> str:
+        return why_it_died(process)
 
     @property
     def connection(self) -> dict[str, Any]:
@@ -364,17 +322,6 @@ class RunningKafka(RunningSystem):
 
     def topic_plan(self) -> TopicPlan:
         return self.launch.plan.topic
-
-    def processes(self) -> list[SystemProcess]:
-        return [
-            SystemProcess(f"node-{node}", process.pid) for node, process in enumerate(self.started, start=1)
-        ]
-
-    def failure(self) -> str | None:
-        return None if self._stopped else processes.first_failure(self.started, why_it_died)
-
-    def goes_on(self) -> bool:
-        return processes.most_run(self.started)
 
     knows_leaders = True
 
@@ -424,21 +371,3 @@ class RunningKafka(RunningSystem):
             "files": dict(self.layout.files),
             "package": {**launch.installation.source, "sha256": dict(launch.installation.sha256)},
         }
-
-    def collect_logs(self, into: Path) -> None:
-        for node in self.launch.all_nodes():
-            logs = self.launch.home(node) / "logs"
-            for log in sorted(logs.glob("*")):
-                if log.is_file() and log.stat().st_size > 0:
-                    processes.copy_tail(log, into / f"node-{node}" / log.name)
-
-    def stop(self) -> None:
-        self._stopped = True
-        processes.stop(self.started)
-
-    def wipe(self) -> None:
-        self.stop()  # Data that is in use cannot be wiped.
-        for node in self.launch.all_nodes():
-            for name in ("data", "tmp"):
-                shutil.rmtree(self.launch.home(node) / name, ignore_errors=True)
-        forget(self.layout.certificates)

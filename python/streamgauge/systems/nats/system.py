@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from streamgauge.model.feature import Feature, StartTime
 from streamgauge.model.security import secured, told
@@ -353,10 +353,6 @@ class AttachedNats(RunningSystem):
             "options": dict(self._options.client),
         }
         return secured(plain, self._security)
-
-    @property
-    def acks(self) -> Literal["all", "leader", "none"]:
-        return "all"
 
     def topic_plan(self) -> TopicPlan:
         return TopicPlan(self._replicas, dict(self._options.stream))

@@ -13,7 +13,7 @@ import shutil
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import psutil
 
@@ -204,10 +204,6 @@ class AttachedPulsar(RunningSystem):
             options["admin"] = list(self._options.admin)
         plain = {"protocol": Pulsar.protocol, "bootstrap": list(self._connect), "options": options}
         return secured(plain, self._security)
-
-    @property
-    def acks(self) -> Literal["all", "leader", "none"]:
-        return "all"
 
     def topic_plan(self) -> TopicPlan:
         return TopicPlan(1, {})

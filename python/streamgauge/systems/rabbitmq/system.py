@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import psutil
 
@@ -187,10 +187,6 @@ class AttachedRabbitMq(RunningSystem):
         }
         plain = {"protocol": RabbitMq.protocol, "bootstrap": list(self._connect), "options": options}
         return secured(plain, self._security)
-
-    @property
-    def acks(self) -> Literal["all", "leader", "none"]:
-        return "all"
 
     def topic_plan(self) -> TopicPlan:
         return TopicPlan(1, {})
