@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems.base import boundary
-from streamgauge.systems.base.options import extra_jvm_flags, known, ports
+from streamgauge.systems.base.options import extra_jvm_flags, known, ports, size_mib, text, version_numbers
 from streamgauge.vocabulary.errors import SystemInputError
 
 OPTION_KEYS = frozenset({"heap", "jvm_flags", "ports", "broker", "topic"})
-NODES = (1, 3)
 VERSION_MIN = (3, 3)
 """KRaft is ready for production since 3.3 (KIP-833); older ones need ZooKeeper."""
 LOG4J2_SINCE = (4, 0)
@@ -115,12 +114,7 @@ class Options:
 
 def parse_version(version: str, where: str) -> tuple[int, int]:
     """Major and minor number. Raises SystemInputError for what is no version, or one that needs ZooKeeper."""
-    found = re.fullmatch(r"(\d+)\.(\d+)\.\d+", version)
-    if found is None:
-        raise SystemInputError(
-            f"{where}'{version}' is no Kafka version; expected three numbers such as 4.3.1"
-        )
-    line = (int(found.group(1)), int(found.group(2)))
+    line = version_numbers(version, where, "Kafka", "4.3.1")[:2]
     if line < VERSION_MIN:
         raise SystemInputError(
             f"{where}Kafka {version} needs ZooKeeper; the lab runs Kafka in KRaft mode, from version 3.3.0 "
@@ -156,12 +150,11 @@ def untrusted(request: SystemRequest) -> Iterator[Untrusted]:
 def _heap(value: object, where: str) -> int | None:
     if value is None:
         return None
-    found = re.fullmatch(r"(\d+)\s*([mMgG])(?:iB|IB|ib)?", str(value).strip())
-    if found is None:
+    mib = size_mib(value)
+    if mib is None:
         raise SystemInputError(
             f"{where}heap '{value}': expected a size in MiB or GiB such as 1g, 768m or 768MiB"
         )
-    mib = int(found.group(1)) * (1024 if found.group(2) in "gG" else 1)
     if mib < HEAP_MIB_MIN:
         raise SystemInputError(
             f"{where}heap '{value}' is too small for a broker; expected at least {HEAP_MIB_MIN}m"
@@ -196,10 +189,8 @@ def _reserved_by_prefix(key: str, name: str) -> str | None:
 
 def _text(value: object, what: str) -> str:
     """A YAML value as Kafka writes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (str, int, float)):
-        return str(value)
+    if isinstance(value, (bool, str, int, float)):
+        return text(value)
     if isinstance(value, Sequence):
         return ",".join(_text(item, what) for item in value)
     raise SystemInputError(f"{what}: expected a text, a number, true or false, not {value!r}")

@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 import psutil
 
 from streamgauge.model.feature import Feature, StartTime
-from streamgauge.model.security import secured, told
 from streamgauge.model.system_request import SystemRequest, is_encrypted, where_of
 from streamgauge.model.untrusted import Untrusted
-from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, TopicPlan
+from streamgauge.systems.base.attached import AttachedSystem
 from streamgauge.systems.base.boundary import require_trust
+from streamgauge.systems.base.options import check_attached, check_nodes
 from streamgauge.systems.kafka import durability, settings
 from streamgauge.systems.kafka.cluster import Launch, start_cluster
 from streamgauge.systems.support import kafka_broker, maven
@@ -69,15 +70,13 @@ class Kafka(JavaSystem):
         where = where_of(request)
         options = settings.parse_options(request)
         if request.connect:
-            self._check_attached(request, options, where)
+            for address in request.connect:
+                kafka_broker.parse_address(address, where)
+            check_attached(request, ("heap", "jvm_flags", "ports", "broker"))
             return
         require_trust(request, self.untrusted(request))
         settings.parse_version(request.version or self.default_version, where)
-        if request.nodes not in settings.NODES:
-            raise SystemInputError(
-                f"{where}nodes {request.nodes}: the lab runs Kafka on 1 or 3 nodes; an even number "
-                "tolerates no more faults than the odd one below it, and five do not fit one machine"
-            )
+        check_nodes(request, "Kafka")
         durability.plan(request.level, request.nodes, options, where)
         self._check_machine(request, options, where)
 
@@ -97,21 +96,6 @@ class Kafka(JavaSystem):
                 "set a smaller heap in the system file"
             )
         check_free(options.ports, where)
-
-    @staticmethod
-    def _check_attached(request: SystemRequest, options: settings.Options, where: str) -> None:
-        for address in request.connect:
-            kafka_broker.parse_address(address, where)
-        for key, given in (
-            ("heap", options.heap_mib),
-            ("jvm_flags", options.jvm_flags),
-            ("ports", options.ports),
-            ("broker", options.broker),
-        ):
-            if given:
-                raise SystemInputError(
-                    f"{where}{key} cannot be set for a cluster that already runs (connect)"
-                )
 
     def install(self, version: str | None, progress: Progress) -> None:
         version = version or self.default_version
@@ -164,8 +148,7 @@ class Kafka(JavaSystem):
                 faults.append(f"{address} knows no brokers yet")
                 continue
             plan = durability.plan(request.level, found.brokers, settings.parse_options(request), where)
-            version = request.version or (f"{found.release}.x" if found.release else "unknown")
-            return AttachedKafka(version, found.brokers, found.cluster_id, plan, request)
+            return AttachedKafka(found, plan, request)
         raise SystemFailure(
             f"cannot attach to Kafka: {'; '.join(faults)}. Is it running there, with a listener {_listener(request)}?"
         )
@@ -177,27 +160,16 @@ def _listener(request: SystemRequest) -> str:
     return "in plain text (for TLS or SASL, a system file says so: docs/security.md)"
 
 
-class AttachedKafka(RunningSystem):
-    """A cluster that was running already. Only looked at: never configured, stopped or wiped."""
+class AttachedKafka(AttachedSystem):
+    """A cluster that was running already."""
 
     def __init__(
-        self, version: str, nodes: int, cluster_id: str | None, plan: durability.Plan, request: SystemRequest
+        self, found: kafka_broker.Description, plan: durability.Plan, request: SystemRequest
     ) -> None:
-        self.name = Kafka.name
-        self.version = version
-        self.nodes = nodes
-        # Without a level asked for, what is read back decides.
-        self.level = request.level
-        self.attached = True
-        self._cluster_id = cluster_id
+        version = f"{found.release}.x" if found.release else None
+        super().__init__(Kafka, request, found.brokers, version=version, level=request.level)
+        self._cluster_id = found.cluster_id
         self._plan = plan
-        self._connect = request.connect
-        self._security = request.security
-
-    @property
-    def connection(self) -> dict[str, Any]:
-        plain = {"protocol": Kafka.protocol, "bootstrap": list(self._connect), "options": {}}
-        return secured(plain, self._security)
 
     @property
     def acks(self) -> durability.Acks:
@@ -205,12 +177,6 @@ class AttachedKafka(RunningSystem):
 
     def topic_plan(self) -> TopicPlan:
         return self._plan.topic
-
-    def processes(self) -> list[SystemProcess]:
-        return []
-
-    def failure(self) -> str | None:
-        return None
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         expected = durability.Expectation(
@@ -220,20 +186,9 @@ class AttachedKafka(RunningSystem):
 
     def configuration(self) -> dict[str, Any]:
         return {
-            "version": self.version,
+            **super().configuration(),
             "cluster_id": self._cluster_id,
-            "connect": list(self._connect),
-            "security": told(self._security),
             "nodes": self.nodes,
             "acks": self.acks,
             "topic": self._plan.topic_as_json(),
         }
-
-    def collect_logs(self, into: Path) -> None:
-        """Its logs are where its owner keeps them."""
-
-    def stop(self) -> None:
-        """It is not ours to stop."""
-
-    def wipe(self) -> None:
-        """It is not ours to wipe."""

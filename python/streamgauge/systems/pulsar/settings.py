@@ -20,13 +20,20 @@ from typing import Any, Literal, cast
 from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems.base import boundary
-from streamgauge.systems.base.options import extra_jvm_flags, known, mapping, ports
+from streamgauge.systems.base.options import (
+    extra_jvm_flags,
+    known,
+    mapping,
+    ports,
+    size_mib,
+    text,
+    version_numbers,
+)
 from streamgauge.vocabulary.errors import SystemInputError
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.levels import Level
 
 Journal = Literal["sync", "async_journal", "async_bypass"]
-NODES = (1, 3)
 VERSION_MIN = (2, 10)
 """Bookies find their metadata through Pulsar's own driver (`metadata-store:`) since 2.10 (PIP-45)."""
 MIB = 1024 * 1024
@@ -176,12 +183,7 @@ class Options:
 
 def parse_version(version: str, where: str) -> tuple[int, int]:
     """Major and minor number. Raises SystemInputError for what is no version, or too old."""
-    found = re.fullmatch(r"(\d+)\.(\d+)\.\d+", version)
-    if found is None:
-        raise SystemInputError(
-            f"{where}'{version}' is no Pulsar version; expected three numbers such as 4.0.8"
-        )
-    line = (int(found.group(1)), int(found.group(2)))
+    line = version_numbers(version, where, "Pulsar", "4.0.8")[:2]
     if line < VERSION_MIN:
         raise SystemInputError(
             f"{where}Pulsar {version} is not supported; expected 2.10.0 or later. To measure an older one, start it "
@@ -231,9 +233,8 @@ def _memory(value: object, where: str) -> dict[str, int]:
     known(given, tuple(MEMORY_MIB), f"{where}memory: unknown key '{{}}'")
     memory = dict(MEMORY_MIB)
     for key, size in given.items():
-        found = re.fullmatch(r"(\d+)\s*([mMgG])(?:iB|IB|ib)?", str(size).strip())
-        mib = int(found.group(1)) * (1024 if found.group(2) in "gG" else 1) if found else 0
-        if mib < MEMORY_MIB_MIN:
+        mib = size_mib(size)
+        if mib is None or mib < MEMORY_MIB_MIN:
             raise SystemInputError(
                 f"{where}memory.{key} '{size}': expected a size of at least {MEMORY_MIB_MIN}m such as 512m or 1g"
             )
@@ -255,7 +256,7 @@ def _settings(value: object, key: str, reserved: frozenset[str], where: str) -> 
             raise SystemInputError(
                 f"{where}{key}.{name}: expected a text of one line, a number, true or false"
             )
-        settings[str(name)] = str(setting).lower() if isinstance(setting, bool) else str(setting)
+        settings[str(name)] = text(setting)
     return settings
 
 
