@@ -128,7 +128,10 @@ def test_without_a_level_asked_for_the_settings_decide() -> None:
         (SystemRequest(version="four"), "'four' is no Kafka version; expected three numbers such as 4.3.1"),
         (SystemRequest(version="2.6.0"), "Kafka 2.6.0 needs ZooKeeper"),
         (SystemRequest(connect=("localhost",)), "'localhost' is no address of a Kafka broker"),
-        (SystemRequest(connect=("a:1",), options={"heap": "1g"}), "heap cannot be set for a system that already runs"),
+        (
+            SystemRequest(connect=("a:1",), options={"heap": "1g"}),
+            "heap cannot be set for a system that already runs",
+        ),
     ],
 )
 def test_what_cannot_be_had_is_refused_before_anything_starts(request_: SystemRequest, expected: str) -> None:

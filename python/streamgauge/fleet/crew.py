@@ -383,7 +383,7 @@ class Crew:
 
     def _stop_beats(self) -> None:
         if self._watch is not None:
-            self._watch.end()
+            self._watch.stop()
             self._watch = None
         for member in self.members:
             if member.beat is not None:

@@ -21,8 +21,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import psutil
-
 from streamgauge.model.security import Mechanism, Security, secured
 from streamgauge.systems.base import Describe, Progress, ReadBack, TopicPlan
 from streamgauge.systems.base.parts import Part
@@ -101,25 +99,10 @@ def start_cluster(launch: Launch, progress: Progress) -> RunningKafka:
             "choose another directory"
         )
     fresh_directory(launch.directory, "Kafka")
-    _require_memory(launch)
+    settings.memory_need(launch.nodes, launch.heap_mib).require()
     count = plural(launch.nodes, "node")
     progress(f"starting Kafka {launch.version} ({count}, heap {launch.heap_mib} MiB each)")
     return start_in_attempts(lambda: _start_once(launch), launch.directory, launch.options.ports, progress)
-
-
-def _require_memory(launch: Launch) -> None:
-    """Fails before a JVM does, which would say it less clearly, or be killed by the kernel in the middle of a
-    run.
-    """
-    available_mib = psutil.virtual_memory().available // settings.MIB
-    needed_mib = launch.nodes * (launch.heap_mib + settings.BESIDE_THE_HEAP_MIB)
-    if needed_mib > available_mib:
-        raise SystemFailure(
-            f"{plural(launch.nodes, 'node')} of Kafka with a heap of {launch.heap_mib} MiB each need about "
-            f"{needed_mib} MiB, "
-            f"but only {available_mib} MiB are available; close other programs, or set a smaller heap in the "
-            "system file"
-        )
 
 
 def _start_once(launch: Launch) -> RunningKafka:

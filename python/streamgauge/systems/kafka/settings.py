@@ -10,7 +10,10 @@ from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems.base import boundary
 from streamgauge.systems.base.options import extra_jvm_flags, known, ports, size_mib, text, version_numbers
+from streamgauge.systems.support import java
+from streamgauge.systems.support.memory import MIB, MemoryNeed
 from streamgauge.vocabulary.errors import SystemInputError
+from streamgauge.vocabulary.format import plural
 
 OPTION_KEYS = frozenset({"heap", "jvm_flags", "ports", "broker", "topic"})
 VERSION_MIN = (3, 3)
@@ -21,7 +24,6 @@ SHARE_GROUPS_SINCE = (4, 0)
 """Share groups and their state topic (KIP-932)."""
 
 HEAP_MIB_MIN = 256
-MIB = 1024 * 1024
 SMALL_MACHINE_BYTES = 16 * 1024 * MIB
 BESIDE_THE_HEAP_MIB = 350
 """What a broker needs besides its heap (code, threads, direct buffers), measured fresh: about 300 MiB."""
@@ -139,6 +141,12 @@ def parse_options(request: SystemRequest) -> Options:
         broker=_settings(request.options.get("broker"), "broker", RESERVED_BROKER_KEYS, where),
         topic=_settings(request.options.get("topic"), "topic", RESERVED_TOPIC_KEYS, where),
     )
+
+
+def memory_need(nodes: int, heap_mib: int) -> MemoryNeed:
+    """What the nodes take."""
+    what = f"{plural(nodes, 'node')} of Kafka with a heap of {heap_mib} MiB each"
+    return MemoryNeed(what, nodes * (heap_mib + BESIDE_THE_HEAP_MIB), "set a smaller heap in the system file")
 
 
 def untrusted(request: SystemRequest) -> Iterator[Untrusted]:
@@ -346,24 +354,11 @@ def logging_file(line: tuple[int, int]) -> LoggingFile:
 def jvm_flags(heap_mib: int, extra: Sequence[str]) -> list[str]:
     """Flags of a broker's JVM; paths are relative to the node's directory, in which it runs."""
     return [
-        f"-Xms{heap_mib}m",
-        f"-Xmx{heap_mib}m",
-        # Collector and its goals as in Kafka's own start script, because that is what people run.
-        "-XX:+UseG1GC",
+        *java.flags(heap_mib),
+        # The collector's goals as in Kafka's own start script, because that is what people run.
         "-XX:MaxGCPauseMillis=20",
         "-XX:InitiatingHeapOccupancyPercent=35",
         "-XX:+ExplicitGCInvokesConcurrent",
         "-XX:MaxInlineLevel=15",
-        # Without it each safepoint writes to a file mapped from /tmp, and a busy disk stalls the whole JVM
-        # for that write.
-        "-XX:+PerfDisableSharedMem",
-        # A broker that has run out of memory must be seen to die, not limp.
-        "-XX:+ExitOnOutOfMemoryError",
-        "-XX:ErrorFile=logs/hs_err_%p.log",
-        # For the analysis of pauses; written by a thread of its own, so that a busy disk does not stall the
-        # JVM.
-        "-Xlog:async",
-        "-Xlog:gc*,safepoint:file=logs/gc.log:time,uptime,level,tags:filecount=4,filesize=20m",
-        "-Djava.awt.headless=true",
         *extra,
     ]

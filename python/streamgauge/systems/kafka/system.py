@@ -27,8 +27,7 @@ from streamgauge.systems.support.java import Java, find_java
 from streamgauge.systems.support.java_system import JavaSystem
 from streamgauge.systems.support.network import ON_LOOPBACK
 from streamgauge.systems.support.processes import check_free
-from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
-from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.errors import SystemFailure
 
 SCALA = "2.13"
 LOG4J = "2.25.4"
@@ -78,24 +77,12 @@ class Kafka(JavaSystem):
         settings.parse_version(request.version or self.default_version, where)
         check_nodes(request, "Kafka")
         durability.plan(request.level, request.nodes, options, where)
-        self._check_machine(request, options, where)
+        heap_mib = options.heap_for(request.nodes, psutil.virtual_memory().total)
+        settings.memory_need(request.nodes, heap_mib).check(where)
+        check_free(options.ports, where)
 
     def untrusted(self, request: SystemRequest) -> Iterator[Untrusted]:
         return settings.untrusted(request)
-
-    @staticmethod
-    def _check_machine(request: SystemRequest, options: settings.Options, where: str) -> None:
-        """Memory and ports."""
-        memory = psutil.virtual_memory().total
-        heap_mib = options.heap_for(request.nodes, memory)
-        needed = request.nodes * (heap_mib + settings.BESIDE_THE_HEAP_MIB) * settings.MIB
-        if needed > memory:
-            raise SystemInputError(
-                f"{where}{plural(request.nodes, 'node')} of Kafka with a heap of {heap_mib} MiB each need about "
-                f"{needed // settings.MIB} MiB, and this machine has {memory // settings.MIB} MiB; "
-                "set a smaller heap in the system file"
-            )
-        check_free(options.ports, where)
 
     def install(self, version: str | None, progress: Progress) -> None:
         version = version or self.default_version

@@ -33,7 +33,7 @@ from streamgauge.systems.support.cluster import (
 )
 from streamgauge.systems.support.processes import ManagedProcess
 from streamgauge.vocabulary.format import plural
-from streamgauge.vocabulary.levels import Level
+from streamgauge.vocabulary.levels import Level, level_with
 
 START_TIMEOUT_S = 60.0
 """Far above the usual half second; a real failure ends the wait at once anyway."""
@@ -248,9 +248,7 @@ def level_of(replicas: int, sync_always: bool) -> Level:
     them has stored the message (docs of JetStream, "Replication"), and each of them syncs first with
     `sync_interval: always`.
     """
-    if replicas >= 3:
-        return "L1" if sync_always else "L2"
-    return "L3" if sync_always else "L4"
+    return level_with(replicated=replicas >= 3, fsynced=sync_always)
 
 
 RECORDED_STREAM_KEYS = (
@@ -335,11 +333,7 @@ def compare(
         if syncs:
             levels.append(level_of(replicas, all(syncs)))
     level = levels[0] if levels and len(set(levels)) == 1 else None
-    if level is not None and expected.level is not None and level != expected.level:
-        mismatches.append(
-            f"durability {expected.level} was asked for, but the settings read back from NATS amount to {level}"
-        )
-    return ReadBack(level=level, settings=settings, mismatches=tuple(mismatches))
+    return ReadBack.judged("NATS", level, expected.level, settings, mismatches)
 
 
 # ---------------------------------------------------------------------- running

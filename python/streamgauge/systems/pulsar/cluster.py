@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 
 from streamgauge.model.security import Mechanism, secured
 from streamgauge.systems.base import Describe, Progress, ReadBack, SystemProcess, TopicPlan
@@ -66,23 +65,12 @@ def start_cluster(launch: Launch, progress: Progress) -> RunningPulsar:
     Raises SystemFailure with the reason from the log; nothing is left running then.
     """
     fresh_directory(launch.directory, "Pulsar")
-    _require_memory(launch)
+    launch.options.memory_need(launch.nodes).require()
     count = plural(launch.nodes, "node")
     progress(f"starting Pulsar {launch.version} ({count}: ZooKeeper, and a bookie and a broker each)")
     return start_in_attempts(
         lambda: _start_once(launch, progress), launch.directory, launch.options.ports, progress
     )
-
-
-def _require_memory(launch: Launch) -> None:
-    """Fails before a JVM does, which would say it less clearly, or be killed by the kernel in the middle of a run."""
-    available_mib = psutil.virtual_memory().available // settings.MIB
-    needed_mib = launch.options.needed_mib(launch.nodes)
-    if needed_mib > available_mib:
-        raise SystemFailure(
-            f"{plural(launch.nodes, 'node')} of Pulsar need about {needed_mib} MiB, but only {available_mib} MiB are available; "
-            "close other programs, or set smaller sizes under memory in the system file"
-        )
 
 
 def _start_once(launch: Launch, progress: Progress) -> RunningPulsar:

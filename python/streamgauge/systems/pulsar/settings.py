@@ -29,14 +29,15 @@ from streamgauge.systems.base.options import (
     text,
     version_numbers,
 )
+from streamgauge.systems.support import java
+from streamgauge.systems.support.memory import MemoryNeed
 from streamgauge.vocabulary.errors import SystemInputError
 from streamgauge.vocabulary.format import plural
-from streamgauge.vocabulary.levels import Level
+from streamgauge.vocabulary.levels import Level, level_with
 
 Journal = Literal["sync", "async_journal", "async_bypass"]
 VERSION_MIN = (2, 10)
 """Bookies find their metadata through Pulsar's own driver (`metadata-store:`) since 2.10 (PIP-45)."""
-MIB = 1024 * 1024
 NAMESPACE = "streamgauge/trial"
 """Tenant and namespace of the topics on clusters that the lab starts."""
 CLUSTER = "streamgauge"
@@ -173,12 +174,16 @@ class Options:
     admin: tuple[str, ...] = ()
     """Web addresses of a cluster that already runs; empty: port 8080 where clients connect."""
 
-    def needed_mib(self, nodes: int) -> int:
-        """Memory that the whole system takes."""
+    def memory_need(self, nodes: int) -> MemoryNeed:
+        """What the whole system takes."""
         memory = self.memory_mib
         node = memory["bookie"] + memory["bookie_direct"] + BESIDE_MIB["bookie"]
         node += memory["broker"] + memory["broker_direct"] + BESIDE_MIB["broker"]
-        return nodes * node + memory["zookeeper"] + BESIDE_MIB["zookeeper"]
+        return MemoryNeed(
+            f"{plural(nodes, 'node')} of Pulsar",
+            nodes * node + memory["zookeeper"] + BESIDE_MIB["zookeeper"],
+            "set smaller sizes under memory in the system file",
+        )
 
 
 def parse_version(version: str, where: str) -> tuple[int, int]:
@@ -308,9 +313,7 @@ class Plan:
 
 def level_of(ack_quorum: int, is_synced: bool) -> Level:
     """The level that settings amount to."""
-    if ack_quorum >= 2:
-        return "L1" if is_synced else "L2"
-    return "L3" if is_synced else "L4"
+    return level_with(replicated=ack_quorum >= 2, fsynced=is_synced)
 
 
 def plan(level: Level | None, nodes: int, options: Options, where: str) -> Plan:
@@ -493,22 +496,12 @@ def jvm_flags(heap_mib: int, direct_mib: int | None, extra: Sequence[str]) -> li
     ]
     driver = "org.apache.pulsar.metadata.bookkeeper.PulsarMetadata"
     return [
-        f"-Xms{heap_mib}m",
-        f"-Xmx{heap_mib}m",
+        # With G1: the distribution's scripts choose ZGC, whose threads want cores and memory that small heaps on few cores lack.
+        *java.flags(heap_mib),
         *direct,
-        # The distribution's scripts choose ZGC, whose threads want cores and memory that small heaps on few cores lack.
-        "-XX:+UseG1GC",
         "-XX:MaxGCPauseMillis=10",
         "-XX:+ParallelRefProcEnabled",
         "-XX:+DisableExplicitGC",
-        # Without it each safepoint writes to a file mapped from /tmp, and a busy disk stalls the whole JVM for that write.
-        "-XX:+PerfDisableSharedMem",
-        # A process that has run out of memory must be seen to die, not limp.
-        "-XX:+ExitOnOutOfMemoryError",
-        "-XX:ErrorFile=logs/hs_err_%p.log",
-        "-Xlog:async",
-        "-Xlog:gc*,safepoint:file=logs/gc.log:time,uptime,level,tags:filecount=4,filesize=20m",
-        "-Djava.awt.headless=true",
         "-Djava.net.preferIPv4Stack=true",
         "-Djute.maxbuffer=10485760",
         "-Dio.netty.tryReflectionSetAccessible=true",

@@ -15,8 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import psutil
-
 from streamgauge.model.feature import Feature, StartTime
 from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.model.untrusted import Untrusted
@@ -35,7 +33,6 @@ from streamgauge.systems.support.java_system import JavaSystem
 from streamgauge.systems.support.network import ON_LOOPBACK
 from streamgauge.systems.support.processes import check_free
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
-from streamgauge.vocabulary.format import plural
 
 KEPT = ("lib", "conf", "LICENSE", "NOTICE")
 """What is kept of the distribution: the shell scripts, examples and functions' runtimes are not used."""
@@ -76,12 +73,7 @@ class Pulsar(JavaSystem):
         if options.admin:
             raise SystemInputError(f"{where}admin names the brokers of a cluster that already runs (connect)")
         settings.plan(request.level, request.nodes, options, where)
-        memory_mib = psutil.virtual_memory().total // settings.MIB
-        if options.needed_mib(request.nodes) > memory_mib:
-            raise SystemInputError(
-                f"{where}{plural(request.nodes, 'node')} of Pulsar need about {options.needed_mib(request.nodes)} MiB, and this "
-                f"machine has {memory_mib} MiB; set smaller sizes under memory in the system file"
-            )
+        options.memory_need(request.nodes).check(where)
         check_free(options.ports, where)
 
     def untrusted(self, request: SystemRequest) -> Iterator[Untrusted]:

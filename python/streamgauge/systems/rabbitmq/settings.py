@@ -26,7 +26,7 @@ from streamgauge.systems.support.certificates import Certificates
 from streamgauge.systems.support.processes import LOOPBACK
 from streamgauge.vocabulary.errors import SystemInputError
 from streamgauge.vocabulary.format import plural
-from streamgauge.vocabulary.levels import Level
+from streamgauge.vocabulary.levels import Level, level_with
 
 Queue = Literal["classic", "mirrored", "quorum", "stream"]
 QUEUES: tuple[Queue, ...] = ("classic", "mirrored", "quorum", "stream")
@@ -239,9 +239,7 @@ def level_of(queue: Queue, persistent: bool, wal_fsync: bool, copies: int) -> Le
     """The durability level of a confirmed message."""
     replicated = queue != "classic" and copies >= 2
     fsynced = {"quorum": wal_fsync, "stream": False}.get(queue, persistent)
-    if replicated:
-        return "L1" if fsynced else "L2"
-    return "L3" if fsynced else "L4"
+    return level_with(replicated=replicated, fsynced=fsynced)
 
 
 def plan(level: Level | None, nodes: int, options: Options, where: str) -> Plan:

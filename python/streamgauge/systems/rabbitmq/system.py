@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import psutil
-
 from streamgauge.model.feature import Feature, StartTime
 from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.model.untrusted import Untrusted
@@ -28,6 +26,7 @@ from streamgauge.systems.base.boundary import require_trust
 from streamgauge.systems.base.options import check_attached, check_nodes, parse_address, refuse_both
 from streamgauge.systems.rabbitmq import settings
 from streamgauge.systems.rabbitmq.nodes import LIBRARY, Launch, start_cluster
+from streamgauge.systems.support.memory import MIB, MemoryNeed
 from streamgauge.systems.support.processes import check_free
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
 from streamgauge.vocabulary.format import plural
@@ -81,12 +80,11 @@ class RabbitMq(System):
                 "attach to a broker of another version with --connect host:port"
             )
         settings.plan(request.level, request.nodes, options, where)
-        needed = request.nodes * (options.memory_mb + BESIDE_MIB) * 1_000_000
-        if needed > psutil.virtual_memory().total:
-            raise SystemInputError(
-                f"{where}{plural(request.nodes, 'node')} of RabbitMQ with memory_mb {options.memory_mb} need about "
-                f"{needed // 1_000_000} MB, more than this machine has; set a smaller memory_mb in the system file"
-            )
+        MemoryNeed(
+            f"{plural(request.nodes, 'node')} of RabbitMQ with memory_mb {options.memory_mb}",
+            request.nodes * (options.memory_mb * 1_000_000 // MIB + BESIDE_MIB),
+            "set a smaller memory_mb in the system file",
+        ).check(where)
         if options.amqp:
             raise SystemInputError(f"{where}amqp is for a broker that already runs (connect)")
         check_free((*options.ports, *options.stream_ports), where)
