@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from streamgauge.model.system_request import SystemRequest, where_of
-from streamgauge.vocabulary.errors import SystemInputError
+from streamgauge.vocabulary.errors import SystemInputError, nearest
 
 NOT_THE_BROKER = re.compile(
     r"(-cp|-classpath|--class-path|-jar|-p|--module-path|-m|--module|--source|--version|-version|--help|-help)(=|$)"
@@ -22,9 +21,8 @@ def known(given: Iterable[str], keys: Collection[str], message: str) -> None:
     """Raises SystemInputError with `message` (`{}` stands for the key) and the nearest key for one that is not among `keys`."""
     for key in given:
         if key not in keys:
-            near = difflib.get_close_matches(str(key), keys, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(sorted(keys))}"
-            raise SystemInputError(f"{message.format(key)}; {hint}")
+            hint = nearest(str(key), keys) or f"; known are {', '.join(sorted(keys))}"
+            raise SystemInputError(message.format(key) + hint)
 
 
 def mapping(value: object, key: str, where: str) -> Mapping[str, Any]:

@@ -29,12 +29,11 @@ from streamgauge.systems.support import kafka_broker, processes
 from streamgauge.systems.support.certificates import USER, Certificates, for_nodes, forget, security_of
 from streamgauge.systems.support.network import ON_LOOPBACK
 from streamgauge.vocabulary.errors import FleetFailure, SystemFailure, SystemInputError
-from streamgauge.vocabulary.gauge_binary import find_gauge
+from streamgauge.vocabulary.gauge_binary import find_gauge, ready_address
 from streamgauge.vocabulary.levels import Level
 from streamgauge.vocabulary.version import version
 
 PART = "node-1"
-READY_PREFIX = "ready "
 START_TIMEOUT_S = 60.0
 """Far above the usual milliseconds: recovery of a large journal on a busy disk is the slow case."""
 DURABILITY_SETTING = "streamgauge.durability"
@@ -183,7 +182,7 @@ class GaugeLog(System):
         process = processes.start("reference log", placement.command(1, command), directory / "gauge-log.log")
         try:
             processes.await_started(
-                lambda: None if _ready_address(process) else "the reference log to be ready",
+                lambda: None if ready_address(process.log) else "the reference log to be ready",
                 [process],
                 START_TIMEOUT_S,
                 lambda started: processes.log_tail(started.log) or "it said nothing",
@@ -193,21 +192,13 @@ class GaugeLog(System):
             processes.kill([process])
             forget(certificates)
             raise
-        address = _ready_address(process)
+        address = ready_address(process.log)
         assert address is not None, "the wait above ends when there is one"
         return RunningGaugeLog(level, (address,), data, process, certificates, security_of(certificates))
 
     def attach(self, request: SystemRequest) -> RunningSystem:
         self.check(request)
         return RunningGaugeLog(request.level, request.connect, None, None, security=request.security)
-
-
-def _ready_address(process: processes.ManagedProcess) -> str | None:
-    """What follows `ready ` in the log, once the line is whole."""
-    for line in process.log.read_text("utf-8", "replace").splitlines(keepends=True):
-        if line.startswith(READY_PREFIX) and line.endswith("\n"):
-            return line[len(READY_PREFIX) :].strip()
-    return None
 
 
 @dataclass
