@@ -162,10 +162,7 @@ class LocalFleet(CrewFleet):
 
     def stop(self, *, at_once: bool = False) -> None:
         """Closes the connections and stops the children."""
-        if self._crew is not None:
-            with contextlib.suppress(Exception):
-                self._crew.close()
-            self._crew = None
+        self._leave()
         for child in self._children:
             if child.client is not None:
                 with contextlib.suppress(Exception):

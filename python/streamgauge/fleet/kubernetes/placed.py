@@ -255,16 +255,10 @@ class KubernetesFleet(CrewFleet):
         cluster, job = self._cluster, self._job
         if at_once and cluster is not None and job is not None:
             leftovers.remove_at_once(cluster, job)
-        if self._crew is not None:
-            if not at_once:
-                with contextlib.suppress(Exception):
-                    if self._job is None:
-                        self._crew.abort("")
-                with contextlib.suppress(Exception):
-                    self._keep_logs()
+        if self._crew is not None and not at_once:
             with contextlib.suppress(Exception):
-                self._crew.close()
-            self._crew = None
+                self._keep_logs()
+        self._leave(abort=not at_once and self._job is None)
         if self._watch is not None:
             self._watch.stop()
             self._watch = None
