@@ -159,7 +159,44 @@ fn failure(server: &str, peer: &Peer, lost: Lost) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use super::super::messages::{BrokerRow, PartitionRow, TopicRow};
     use super::*;
+
+    #[test]
+    fn brokers_and_leaders_are_told_and_no_leader_is_none() {
+        let partition = |partition, leader| PartitionRow {
+            partition,
+            leader,
+            ..PartitionRow::default()
+        };
+        let metadata = Metadata {
+            brokers: vec![BrokerRow {
+                id: 2,
+                host: "h".to_owned(),
+                port: 9092,
+            }],
+            cluster_id: Some("c".to_owned()),
+            controller: 2,
+            topics: vec![TopicRow {
+                code: 0,
+                name: "t".to_owned(),
+                partitions: vec![partition(1, NO_BROKER), partition(0, 2)],
+            }],
+        };
+        let versions = ApiVersions {
+            supported: vec![(METADATA_VERSION.to_owned(), 29)],
+            ..ApiVersions::default()
+        };
+        assert_eq!(
+            told(&versions, &metadata),
+            json!({
+                "release": "4.2",
+                "cluster_id": "c",
+                "brokers": [{"id": 2, "host": "h", "port": 9092}],
+                "leaders": [{"partition": 1, "leader": null}, {"partition": 0, "leader": 2}],
+            })
+        );
+    }
 
     #[test]
     fn the_release_is_told_from_what_the_code_supports() {
