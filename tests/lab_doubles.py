@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from streamgauge.fleet.children import start_child, stop_child
 from streamgauge.model.feature import Feature, StartTime
@@ -71,10 +71,6 @@ class RunningDouble(RunningSystem):
     def connection(self) -> dict[str, Any]:
         plain: dict[str, Any] = {"protocol": "double", "bootstrap": [self._address], "options": {}}
         return secured(plain, security_of(self._certificates) or self._security)
-
-    @property
-    def acks(self) -> Literal["all", "leader", "none"]:
-        return "all"
 
     def topic_plan(self) -> TopicPlan:
         return TopicPlan(1, {})

@@ -21,7 +21,7 @@ from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.base import RunningSystem
 from streamgauge.systems.rabbitmq.system import installed_version
 from streamgauge.systems.registry import systems
-from streamgauge.systems.support import kafka_wire as wire
+from streamgauge.systems.support import kafka_broker
 from streamgauge.systems.support.network import OnAddress
 from streamgauge.systems.support.processes import LOOPBACK
 
@@ -155,8 +155,9 @@ def strangers_are_refused(running: RunningSystem) -> None:
                 assert b"Authorization Violation" in secured.recv(4096)
     else:
         nobody = Security(Tls(ca_pem=running.connection["security"]["tls"]["ca_pem"]))
-        with pytest.raises(wire.WireError):
-            wire.metadata(host, int(port), nobody)
+        with pytest.raises(kafka_broker.NotDescribed) as raised:
+            kafka_broker.describe(f"{host}:{port}", nobody)
+        assert raised.value.code == "closed"
 
 
 def secrets_are_ours_alone(directory: Path, running: RunningSystem) -> None:

@@ -37,7 +37,6 @@ from streamgauge.systems.pulsar import tls as pulsar_tls
 from streamgauge.systems.rabbitmq import settings as rabbitmq_settings
 from streamgauge.systems.registry import systems
 from streamgauge.systems.support.certificates import Certificates, forget, make_certificates
-from streamgauge.systems.support.kafka_sasl import SaslError, Scram
 from streamgauge.vocabulary.errors import InputError, SystemInputError, WorkerRefused
 from systems_support import NATS_LAUNCH
 
@@ -404,7 +403,7 @@ def test_a_driver_of_no_known_system_is_not_taken_for_another() -> None:
         assert "system: kafka" not in told
 
 
-# ---------------------------------------------------------------------- secrets, SCRAM, costs
+# ---------------------------------------------------------------------- secrets, costs
 
 
 def test_a_worker_that_repeats_a_secret_is_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,34 +420,6 @@ def test_a_worker_that_repeats_a_secret_is_not_quoted(monkeypatch: pytest.Monkey
             client.create_trial(body)
         assert "(hidden)" in str(raised.value)
         assert SECRET not in str(raised.value)
-
-
-def test_scram_as_in_rfc_7677() -> None:
-    scram = Scram("sha256", "user", "pencil", nonce="rOprNGfwEbeRWgbNEkqO")
-    assert scram.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
-    server_first = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
-    assert scram.answer(server_first) == (
-        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
-        b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
-    )
-    scram.verify(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
-    with pytest.raises(SaslError, match="may be another one"):
-        scram.verify(b"v=AAAA")
-
-
-@pytest.mark.parametrize(
-    ("server_first", "expected"),
-    [
-        (b"e=other-error", "cannot be read"),
-        (b"r=else,s=QQ==,i=4096", "another SCRAM exchange"),
-        (b"r=mine,s=QQ==,i=4096", "another SCRAM exchange"),
-        (b"r=mine1,s=QQ==,i=100000000", "iterations"),
-    ],
-)
-def test_a_server_that_breaks_scram_is_refused(server_first: bytes, expected: str) -> None:
-    with pytest.raises(SaslError, match=expected):
-        Scram("sha512", "a=b,c", SECRET, nonce="mine").answer(server_first)
-    assert Scram("sha512", "a=b,c", SECRET, nonce="mine").first() == b"n,,n=a=3Db=2Cc,r=mine"
 
 
 def test_what_tls_costs_is_told_for_each_pair(tmp_path: Path) -> None:

@@ -43,9 +43,8 @@ from streamgauge.systems.pulsar import tls as pulsar_tls
 from streamgauge.systems.pulsar.system import Pulsar
 from streamgauge.systems.rabbitmq import settings as rabbitmq_settings
 from streamgauge.systems.rabbitmq.system import RabbitMq, installed_version
-from streamgauge.systems.support import kafka_wire as wire
+from streamgauge.systems.support import kafka_broker
 from streamgauge.systems.support.certificates import Certificates, make_certificates
-from streamgauge.systems.support.kafka_wire import parse_address
 
 pytestmark = pytest.mark.timeout(400)
 SECRET = "tr0ub4dor-and-three"
@@ -111,9 +110,8 @@ def test_keys_of_a_system_that_is_kept_up_go_with_it(
     monkeypatch.setenv("GAUGE", str(gauge))
     up = standalone.up("gauge-log", SystemRequest(tls=True), print)
     try:
-        host, port = parse_address(up.connection["bootstrap"][0], "")
         clients = Security(tls=Tls(ca_pem=up.connection["security"]["tls"]["ca_pem"]))
-        assert wire.api_versions(host, port, clients) > 0
+        assert kafka_broker.describe(up.connection["bootstrap"][0], clients).brokers == 1
         assert up.supervisor is not None
         # What a supervisor that was killed could not wipe, `down` does.
         os.kill(up.supervisor[0], signal.SIGKILL)
@@ -178,22 +176,22 @@ def test_a_log_with_users_is_measured(
 
 @pytest.mark.server
 def test_the_lab_asks_a_guarded_broker_itself(guarded_log: str, certificates: Certificates) -> None:
-    host, port = parse_address(guarded_log, "")
     tls = certificates.security.tls
     for mechanism in ("scram-sha-512", "scram-sha-256", "plain"):
         known = Security(tls, Auth(mechanism, "bench", SECRET))
-        assert wire.api_versions(host, port, known) > 0
-        assert len(wire.metadata(host, port, known).brokers) == 1
-    with pytest.raises(wire.WireError, match="does not let 'bench' in: ") as raised:
-        wire.metadata(host, port, Security(tls, Auth("scram-sha-512", "bench", "another-" + SECRET)))
-    assert SECRET not in str(raised.value)
-    with pytest.raises(wire.WireError, match="credentials"):
-        wire.metadata(host, port, Security(tls))
-    with pytest.raises(wire.WireError):
-        wire.api_versions(host, port)
+        assert kafka_broker.describe(guarded_log, known).brokers == 1
     other = make_certificates(certificates.directory.parent / "other", [])
-    with pytest.raises(wire.WireError, match="a certificate that is not accepted"):
-        wire.api_versions(host, port, other.security)
+    stranger = Auth("scram-sha-512", "bench", "another-" + SECRET)
+    for security, code, said in (
+        (Security(tls, stranger), "login_refused", '"bench" cannot log in with SCRAM-SHA-512: '),
+        (Security(tls), "closed", "over TLS, that asks for these credentials"),
+        (None, "closed", "in plain text, that asks for these credentials"),
+        (other.security, "tls_refused", "not signed by the given CA: .* security.ca_file"),
+    ):
+        with pytest.raises(kafka_broker.NotDescribed, match=said) as raised:
+            kafka_broker.describe(guarded_log, security)
+        assert raised.value.code == code
+        assert SECRET not in str(raised.value)
 
 
 @pytest.mark.server

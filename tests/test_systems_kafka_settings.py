@@ -15,7 +15,7 @@ from streamgauge.systems.kafka.cluster import new_cluster_id
 from streamgauge.systems.kafka.system import Kafka, artifacts
 from streamgauge.systems.registry import systems
 from streamgauge.systems.support.jvm_logs import explain
-from streamgauge.systems.support.kafka_wire import parse_address
+from streamgauge.systems.support.kafka_broker import parse_address
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
 from streamgauge.vocabulary.levels import Level
 
@@ -128,7 +128,10 @@ def test_without_a_level_asked_for_the_settings_decide() -> None:
         (SystemRequest(version="four"), "'four' is no Kafka version; expected three numbers such as 4.3.1"),
         (SystemRequest(version="2.6.0"), "Kafka 2.6.0 needs ZooKeeper"),
         (SystemRequest(connect=("localhost",)), "'localhost' is no address of a Kafka broker"),
-        (SystemRequest(connect=("a:1",), options={"heap": "1g"}), "heap cannot be set for a cluster"),
+        (
+            SystemRequest(connect=("a:1",), options={"heap": "1g"}),
+            "heap cannot be set for a system that already runs",
+        ),
     ],
 )
 def test_what_cannot_be_had_is_refused_before_anything_starts(request_: SystemRequest, expected: str) -> None:

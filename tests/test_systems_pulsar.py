@@ -236,7 +236,7 @@ def test_a_bookie_that_gave_up_its_place_is_started_again(tmp_path: Path) -> Non
     log.parent.mkdir(parents=True)
     log.write_text(f"{pulsar_cluster.PLACE_TAKEN}127.0.0.1:1 is already locked\n")
     launch = SimpleNamespace(version="1", nodes=1, plan=SimpleNamespace(level="L3"), directory=tmp_path)
-    running = pulsar_cluster.RunningPulsar(launch, SimpleNamespace(), [])  # type: ignore[arg-type]
+    running = pulsar_cluster.RunningPulsar(launch=launch, layout=SimpleNamespace(), started=[])  # type: ignore[arg-type]
     process = processes.start("Pulsar bookie-1", ["sleep", "60"], tmp_path / "console.log")
     try:
         part = running._part(process)

@@ -75,7 +75,7 @@ def test_what_cannot_be_had_is_refused(level: Level | None, nodes: int, options:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"queues": "quorum"}, "no option 'queues'"),
+        ({"queues": "quorum"}, "unknown key 'queues' for RabbitMQ; did you mean 'queue'"),
         ({"queue": "log"}, "expected one of classic, mirrored, quorum, stream"),
         ({"protocol": "mqtt"}, "expected one of amqp, stream"),
         ({"queue": "quorum", "protocol": "stream"}, "stream is for streams only"),
@@ -84,13 +84,13 @@ def test_what_cannot_be_had_is_refused(level: Level | None, nodes: int, options:
         ({"credits": 10}, "credits has no meaning with protocol: amqp"),
         ({"stream_ports": [1]}, "stream_ports has no meaning with protocol: amqp"),
         ({"queue": "stream", "credits": 0}, "credits: expected a whole number from 1"),
-        ({"queue": "stream", "stream_ports": [1, 2]}, "stream_ports: expected one port"),
+        ({"queue": "stream", "stream_ports": [1, 2]}, "stream_ports: expected 1 different ports"),
         (
             {"queue": "stream", "protocol": "amqp", "consumer_acks": "automatic"},
             "only with manual acknowledgements",
         ),
         ({"memory_mb": "much"}, "memory_mb: expected a whole number"),
-        ({"ports": [1, 2]}, "one port from 1 to 65535 for each of 1 node"),
+        ({"ports": [1, 2]}, "ports: expected 1 different ports, one per node"),
         ({"consumer_acks": "never"}, "expected manual or automatic"),
     ],
 )
@@ -108,7 +108,13 @@ def read_back(queues: list[dict[str, Any]], wal_sync: str, level: Level) -> Any:
     """What `compare` says of these queues on three nodes."""
     request = SystemRequest(nodes=3, level=level)
     options = settings.parse_options(request)
-    launch = Launch("3.10.8", 3, options, settings.plan(level, 3, options, ""), Path("/nowhere"))
+    launch = Launch(
+        version="3.10.8",
+        nodes=3,
+        options=options,
+        plan=settings.plan(level, 3, options, ""),
+        directory=Path("/nowhere"),
+    )
     nodes = {f"gauge{node}@localhost": {"ra.wal_sync_method": wal_sync} for node in (1, 2, 3)}
     return compare(queues, nodes, {"topics": {"t": {}}}, ["t"], launch)
 
@@ -130,7 +136,7 @@ def test_a_stream_is_judged_by_its_copies() -> None:
     request = SystemRequest(nodes=3, options={"queue": "stream"})
     options = settings.parse_options(request)
     found = settings.plan(None, 3, options, "")
-    launch = Launch("3.10.8", 3, options, found, Path("/nowhere"))
+    launch = Launch(version="3.10.8", nodes=3, options=options, plan=found, directory=Path("/nowhere"))
     nodes = {f"gauge{node}@localhost": {"ra.wal_sync_method": "datasync"} for node in (1, 2, 3)}
     stream = {"name": "t-0", "type": "stream", "members": ["a", "b", "c"]}
     description: dict[str, Any] = {"topics": {"t": {}}}

@@ -6,7 +6,7 @@ import shutil
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from streamgauge.model.feature import Feature, StartTime
 from streamgauge.model.system_request import SystemRequest
@@ -104,10 +104,6 @@ class RunningToy(RunningSystem):
     @property
     def connection(self) -> dict[str, Any]:
         return {"protocol": Toy.protocol, "bootstrap": [f"127.0.0.1:{self.port}"], "options": {}}
-
-    @property
-    def acks(self) -> Literal["all", "leader", "none"]:
-        return "all"
 
     def topic_plan(self) -> TopicPlan:
         return TopicPlan(1, {})

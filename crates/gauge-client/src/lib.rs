@@ -3,6 +3,7 @@
 //! The clients speak the systems' own wire protocols, so that the generator is never the bottleneck and batching, pipelining and
 //! time-stamping are the same for every system. A [`Protocol`] is a factory. The worker asks it for an [`Admin`] (topics, settings;
 //! blocking, not on the hot path) and for one [`LaneClient`] per lane, which owns that lane's connections, producers and consumers.
+//! [`cli`] is the command `gauge describe`, by which the lab asks a broker of Kafka's protocol before there is a worker.
 //!
 //! # The life of a lane client
 //!
@@ -26,6 +27,7 @@
 //! - Nothing blocks but `prepare` and `wait`. No allocation per message; buffers are bounded by [`BatchPolicy::buffer_bytes`].
 //! - Each producer and each consumer has connections of its own, as an application's would.
 
+pub mod cli;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;

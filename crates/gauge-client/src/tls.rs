@@ -356,7 +356,7 @@ fn told(error: &Error, name: &str) -> io::Error {
         Error::InvalidCertificate(reason) => match reason {
             // A signature is bad when the CA was made again under the same name.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                "the server's certificate is not signed by the given CA: pass the certificate of its own CA as system.security.tls.ca_pem"
+                "the server's certificate is not signed by the given CA: pass the certificate of its own CA as system.security.tls.ca_pem (in a system file: security.ca_file)"
                     .to_owned()
             }
             CertificateError::NotValidForName => not_for(name, ""),
@@ -376,7 +376,7 @@ fn told(error: &Error, name: &str) -> io::Error {
             | AlertDescription::CertificateExpired
             | AlertDescription::UnknownCA
             | AlertDescription::AccessDenied => format!(
-                "the server does not take this client's certificate, or misses one ({alert:?}): expected system.security.tls.certificate_pem and key_pem that it trusts"
+                "the server does not take this client's certificate, or misses one ({alert:?}): expected system.security.tls.certificate_pem and key_pem that it trusts (in a system file: security.certificate_file and key_file)"
             ),
             alert => format!("the server ended TLS with the alert {alert:?}"),
         },

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Everything of streamgauge that must be fast or exact: load, the reference log, disks that lose power, probes of the machine
+/// Everything of streamgauge that must be fast or exact: load, questions to brokers, the reference log, disks that lose power, probes of the machine
 #[derive(Parser)]
 #[command(name = "gauge", version)]
 struct Cli {
@@ -14,6 +14,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Describe(gauge_client::cli::Args),
     Idle(gauge_worker::idle::Args),
     Log(gauge_log::cli::Args),
     Powercut(gauge_powercut::cli::Args),
@@ -24,6 +25,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Describe(args) => gauge_client::cli::run(&args),
         Command::Idle(args) => gauge_worker::idle::run(args),
         Command::Log(args) => gauge_log::cli::run(args),
         Command::Powercut(args) => gauge_powercut::cli::run(args),

@@ -27,7 +27,7 @@ from streamgauge.model.durability import (
     Slope,
 )
 from streamgauge.vocabulary.format import plural, trimmed
-from streamgauge.vocabulary.levels import Level
+from streamgauge.vocabulary.levels import Level, level_with
 
 WAITS_SLOPE_MIN = 0.5
 WAITS_GAP_SHARE_MIN = 0.8
@@ -273,9 +273,7 @@ def _not_shown(
 def _level(replicated: bool | None, synced: bool | None) -> Level | None:
     if replicated is None or synced is None:
         return None
-    if replicated:
-        return "L1" if synced else "L2"
-    return "L3" if synced else "L4"
+    return level_with(replicated=replicated, fsynced=synced)
 
 
 def _unsteady_told(response: DoseResponse) -> list[str]:

@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import secrets
 import socket
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
@@ -33,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamgauge.fleet.client import WorkerClient
+from streamgauge.vocabulary.background import Background
 from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 
 PERIOD_MS = 50
@@ -132,13 +132,12 @@ class Station:
     lost: bool = False
 
 
-class ClockWatch:
+class ClockWatch(Background):
     """Compares the clocks of the workers of a trial while it runs, and tells receivers of the senders' clocks."""
 
     def __init__(self, stations: Sequence[Station]) -> None:
+        super().__init__("clocks", LOOK_EVERY_S + 2.0)
         self.stations = list(stations)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="clocks", daemon=True)
 
     def begin(self) -> None:
         """Lets the workers ask each other. Raises WorkerLost and WorkerRefused."""
@@ -163,7 +162,7 @@ class ClockWatch:
             if all(self._is_settled(one, other) for one in self.stations for other in one.peers):
                 for station in self.stations:
                     self._tell(station)
-                self._thread.start()
+                self.start()
                 return
             self._stop.wait(0.1)
         silent = [
@@ -191,12 +190,6 @@ class ClockWatch:
         for station in self.stations:
             if station.name == name:
                 station.lost = True
-
-    def end(self) -> None:
-        """Stops comparing."""
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join(LOOK_EVERY_S + 2.0)
 
     def _run(self) -> None:
         while not self._stop.wait(LOOK_EVERY_S):

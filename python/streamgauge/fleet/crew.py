@@ -383,7 +383,7 @@ class Crew:
 
     def _stop_beats(self) -> None:
         if self._watch is not None:
-            self._watch.end()
+            self._watch.stop()
             self._watch = None
         for member in self.members:
             if member.beat is not None:
@@ -431,3 +431,13 @@ class CrewFleet(Fleet):
     def losses(self) -> list[str]:
         """As Fleet."""
         return self._crew.losses if self._crew is not None and self._crew.goes_on else []
+
+    def _leave(self, *, abort: bool = False) -> None:
+        """Closes the connections to several workers; `abort`: ends a trial that still runs there first. Never raises."""
+        if self._crew is not None:
+            with contextlib.suppress(Exception):
+                if abort:
+                    self._crew.abort("")
+            with contextlib.suppress(Exception):
+                self._crew.close()
+            self._crew = None

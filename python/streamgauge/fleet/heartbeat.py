@@ -6,10 +6,10 @@ worker that does: a thread of its own, because the runner may be waiting for som
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Protocol
 
+from streamgauge.vocabulary.background import Background
 from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 
 LOST_AFTER = 3
@@ -23,26 +23,15 @@ class Leased(Protocol):
         """Says that the lab is still there. Raises WorkerLost and WorkerRefused."""
 
 
-class Heartbeat:
+class Heartbeat(Background):
     """Renews a trial's lease until it is stopped: four times per lease, or with a period of its own."""
 
     def __init__(self, client: Leased, trial: str, lease_s: float, *, period_s: float | None = None) -> None:
+        self._period_s = period_s or lease_s / 4
+        super().__init__("heartbeat", self._period_s + 1.0)
         self._client = client
         self._trial = trial
-        self._period_s = period_s or lease_s / 4
-        self._stop = threading.Event()
         self._failure: str | None = None
-        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
-
-    def start(self) -> None:
-        """Begins."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends; returns within one request."""
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join(self._period_s + 1.0)
 
     @property
     def failure(self) -> str | None:

@@ -233,13 +233,7 @@ class HostsFleet(CrewFleet):
 
     def stop(self, *, at_once: bool = False) -> None:
         """Ends a trial that still runs there, and leaves the workers to the next run."""
-        if self._crew is not None:
-            with contextlib.suppress(Exception):
-                if not at_once:
-                    self._crew.abort("")
-            with contextlib.suppress(Exception):
-                self._crew.close()
-            self._crew = None
+        self._leave(abort=not at_once)
 
 
 def _token(host: Host) -> str | None:

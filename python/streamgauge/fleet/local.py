@@ -17,12 +17,11 @@ from streamgauge.fleet.split import Capacity
 from streamgauge.model.messages import Info
 from streamgauge.vocabulary.choices import OnLoss, Topology
 from streamgauge.vocabulary.errors import FleetFailure, WorkerLost, WorkerRefused
-from streamgauge.vocabulary.gauge_binary import find_gauge
+from streamgauge.vocabulary.gauge_binary import find_gauge, ready_address
 from streamgauge.vocabulary.waiting import wait_until
 
 READY_WITHIN_S = 10.0
 READY_PER_WORKER_S = 0.5
-READY_PREFIX = "ready "
 STOP_GRACE_S = 3.0
 POLL_S = 0.01
 TOKEN_BYTES = 32
@@ -127,14 +126,13 @@ class LocalFleet(CrewFleet):
 
     def _await_address(self, child: _Child, deadline: float) -> str:
         """Waits for the line `ready HOST:PORT`."""
-        address = ""
+        address: str | None = None
 
         def missing() -> str | None:
             nonlocal address
-            for line in child.log.read_text("utf-8", "replace").splitlines(keepends=True):
-                if line.startswith(READY_PREFIX) and line.endswith("\n"):
-                    address = line[len(READY_PREFIX) :].strip()
-                    return None
+            address = ready_address(child.log)
+            if address is not None:
+                return None
             if child.process.poll() is not None:
                 said = last_lines(child.log) or "it said nothing"
                 raise FleetFailure(f"the worker ended with status {child.process.returncode}: {said}")
@@ -143,6 +141,7 @@ class LocalFleet(CrewFleet):
         late = wait_until(missing, max(deadline - time.monotonic(), 0.0), POLL_S)
         if late is not None:
             raise FleetFailure(f"{late} (log: {child.log})")
+        assert address is not None, "the wait above ends when there is one"
         return address
 
     def failure(self) -> str | None:
@@ -163,10 +162,7 @@ class LocalFleet(CrewFleet):
 
     def stop(self, *, at_once: bool = False) -> None:
         """Closes the connections and stops the children."""
-        if self._crew is not None:
-            with contextlib.suppress(Exception):
-                self._crew.close()
-            self._crew = None
+        self._leave()
         for child in self._children:
             if child.client is not None:
                 with contextlib.suppress(Exception):

@@ -16,11 +16,11 @@ from streamgauge.model.result import TrialResult
 from streamgauge.report import charts, encryption, evidence, quiet_words, tables, words
 from streamgauge.report.answer import answer
 from streamgauge.report.assets_of import asset, policy
-from streamgauge.report.files import write_page
 from streamgauge.report.glossary import TERMS
 from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
 from streamgauge.report.run import Run, read_run
+from streamgauge.store.files import write_atomically
 from streamgauge.vocabulary.format import every, instant, joined, plural, seconds, significant, size, trimmed
 
 REPORT_NAME = "report.html"
@@ -33,7 +33,8 @@ def write(run_dir: Path, name: str = REPORT_NAME) -> Path:
 
     Raises InputError when the directory is no run or a file in it is damaged.
     """
-    return write_page(run_dir / name, render(read_run(run_dir)))
+    write_atomically(run_dir / name, render(read_run(run_dir)))
+    return run_dir / name
 
 
 def render(run: Run) -> str:

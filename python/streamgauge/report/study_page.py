@@ -17,13 +17,13 @@ from streamgauge.model.study_file import PageFile
 from streamgauge.model.study_told import ToldCell
 from streamgauge.report import html, study_plots
 from streamgauge.report.assets_of import asset, policy
-from streamgauge.report.files import write_page
 from streamgauge.report.forest import forest
 from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
 from streamgauge.report.run import Run, read_run
 from streamgauge.report.verdict_words import counted, found, tone_of, why
 from streamgauge.store.aside import split_notes
+from streamgauge.store.files import write_atomically
 from streamgauge.store.plan_file import read_plan
 from streamgauge.vocabulary.errors import InputError
 from streamgauge.vocabulary.figures import Figure
@@ -40,7 +40,9 @@ def write(run_dir: Path) -> Path:
     """
     run = read_run(run_dir)
     html.write(run_dir, TRIALS_NAME)
-    return write_page(run_dir / html.REPORT_NAME, render(run))
+    path = run_dir / html.REPORT_NAME
+    write_atomically(path, render(run))
+    return path
 
 
 def outcome_of(run: Run) -> StudyOutcome:

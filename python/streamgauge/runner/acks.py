@@ -8,35 +8,28 @@ from pathlib import Path
 
 from streamgauge.analysis.acks import Acks
 from streamgauge.fleet.client import WorkerClient
+from streamgauge.vocabulary.background import Background
 from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 
 EVERY_S = 0.02
 
 
-class AckWatch:
+class AckWatch(Background):
     """Asks the worker how many messages have been acknowledged, every 20 ms, until it is stopped.
 
     `start_s` is CLOCK_MONOTONIC at the schedule's start. A connection of its own: the lab's is busy elsewhere.
     """
 
     def __init__(self, client: WorkerClient, trial: str, start_s: float) -> None:
+        super().__init__("acks", 2.0)
         self._client = client.another()
         self._trial = trial
         self._start_s = start_s
         self._seen = Acks()
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="acks", daemon=True)
-
-    def start(self) -> None:
-        """Begins."""
-        self._thread.start()
 
     def stop(self) -> None:
-        """Ends. Idempotent."""
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join(2.0)
+        super().stop()
         self._client.close()
 
     def seen(self) -> Acks:

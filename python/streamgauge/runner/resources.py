@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import psutil
 
 from streamgauge.runner.disk_stats import DiskReading, disk_name, read_disk
 from streamgauge.runner.thread_stats import busiest, read_threads
+from streamgauge.vocabulary.background import Background
 
 THREADS_EVERY = 5
 """Intervals between two looks at the threads: a JVM has hundreds, and each look reads a file of each."""
@@ -47,8 +47,10 @@ class _Reading:
     write_bytes: int | None
 
 
-class ResourceSampler:
-    """Samples until it is stopped. `start_s` is CLOCK_MONOTONIC at the schedule's start."""
+class ResourceSampler(Background):
+    """Samples until it is stopped: whole intervals, from the one on that begins at the schedule's start. `start_s` is CLOCK_MONOTONIC
+    there.
+    """
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class ResourceSampler:
         data: Path | None = None,
     ) -> None:
         """`data`: a directory on the disk whose flushes are to be counted."""
+        super().__init__("resources", 2.0)
         self._disk = None if data is None else disk_name(data)
         self._disk_before: DiskReading | None = None
         self._threads: dict[Watched, dict[int, tuple[str, float]]] = {}
@@ -68,8 +71,6 @@ class ResourceSampler:
         self._sink = sink
         self._processes: dict[Watched, psutil.Process] = {}
         self.watch([*watched, Watched("lab", None, os.getpid())])
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="resources", daemon=True)
 
     def watch(self, more: Sequence[Watched]) -> None:
         """Adds processes; those that are watched already stay as they are."""
@@ -78,16 +79,6 @@ class ResourceSampler:
                 with contextlib.suppress(psutil.Error):
                     # Replaced whole: the sampling thread may be walking through it.
                     self._processes = {**self._processes, one: psutil.Process(one.pid)}
-
-    def start(self) -> None:
-        """Begins; the first interval is the one that begins at the schedule's start."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends; an interval that is not over is left out."""
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join(2.0)
 
     def _run(self) -> None:
         index = max(0, int((time.monotonic() - self._start_s) / self._interval_s + 1.0))

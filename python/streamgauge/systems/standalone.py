@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import fcntl
 import json
 import os
@@ -39,7 +38,7 @@ from streamgauge.systems.registry import systems
 from streamgauge.systems.support.cache import cache_root
 from streamgauge.systems.support.guard import identity, kill_group
 from streamgauge.systems.support.processes import POLL_S, log_tail
-from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError, nearest
 from streamgauge.vocabulary.waiting import wait_until
 
 UP_TIMEOUT_S = 420.0
@@ -171,9 +170,8 @@ def logs(name: str) -> list[Path]:
 def _system(name: str) -> System:
     known = systems()
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-        raise SystemInputError(f"unknown system '{name}'; {hint}")
+        hint = nearest(name, known) or f"; known are {', '.join(known)}"
+        raise SystemInputError(f"unknown system '{name}'{hint}")
     return known[name]
 
 

@@ -1,4 +1,4 @@
-"""Finds the `gauge` program."""
+"""The `gauge` program: where it is, and how it says that it is ready."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sysconfig
 from pathlib import Path
 
 from streamgauge.vocabulary.errors import FleetFailure
+
+READY_PREFIX = "ready "
 
 
 def find_gauge() -> Path:
@@ -31,6 +33,14 @@ def find_gauge() -> Path:
         f"the program 'gauge' was not found: tried {scripts}, the PATH and {checkout}; "
         "install streamgauge with pip, build it with 'cargo build --release', or set GAUGE to its path"
     )
+
+
+def ready_address(log: Path) -> str | None:
+    """What follows `ready ` in what gauge has printed: where it listens. None as long as the line is not whole."""
+    for line in log.read_text("utf-8", "replace").splitlines(keepends=True):
+        if line.startswith(READY_PREFIX) and line.endswith("\n"):
+            return line[len(READY_PREFIX) :].strip()
+    return None
 
 
 def _runs(path: Path) -> bool:

@@ -9,3 +9,10 @@ Level = Literal["L1", "L2", "L3", "L4"]
 neither.
 """
 LEVELS: tuple[Level, ...] = ("L1", "L2", "L3", "L4")
+
+
+def level_with(*, replicated: bool, fsynced: bool) -> Level:
+    """The level of messages that are, or are not, replicated and fsynced before they are acknowledged."""
+    if replicated:
+        return "L1" if fsynced else "L2"
+    return "L3" if fsynced else "L4"

@@ -7,19 +7,16 @@ use gauge_load::clock::monotonic_ns;
 use serde_json::{Map, Value, json};
 
 use super::Access;
+use super::caller::Caller;
 use super::cluster::{NO_BROKER, bracketed, require_versions};
-use super::connection::ANSWER_BYTES_MAX;
 use super::errors::{Code, Remedy};
 use super::messages::{self, ConfigRow, Metadata, RESOURCE_BROKER, RESOURCE_TOPIC};
-use super::sasl::Conversation;
-use super::wire::{self, Api, Malformed, begin_request, finish_request};
-use crate::transport::{Blocking, Lost, Peer, resolve};
+use super::wire::{self, Api, Malformed};
+use crate::transport::{Lost, resolve};
 use crate::{Admin, ClientError, NewTopic};
 
-/// Connecting and logging in may take this long per server.
+/// Connecting and logging in may take this long per server, and so may its first answer.
 const CONNECT_NS: i64 = 10_000_000_000;
-/// An answer takes this long at most, unless the caller's deadline comes first.
-const ANSWER_TIMEOUT_NS: i64 = 30_000_000_000;
 /// A controller refuses a request that makes more than 10,000 records (KRaft's limit of a batch): a topic is one, each of its
 /// settings and partitions another. This stays well below it.
 const RECORDS_PER_REQUEST_MAX: usize = 5_000;
@@ -27,82 +24,6 @@ const RECORDS_PER_REQUEST_MAX: usize = 5_000;
 const FIRST_PARTITIONS_MAX: u32 = 4_000;
 /// Pause between two looks at what the cluster has made of a request.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
-
-/// A blocking connection to one broker.
-struct Caller {
-    transport: Blocking,
-    peer: Peer,
-    client_id: String,
-    correlation: i32,
-}
-
-impl Caller {
-    /// Connects, and logs in where that is asked for.
-    fn connect(peer: &Peer, access: &Access) -> Result<Caller, Lost> {
-        let deadline_ns = monotonic_ns() + CONNECT_NS;
-        let mut caller = Caller {
-            transport: Blocking::connect(peer, deadline_ns)?,
-            peer: peer.clone(),
-            client_id: access.client_id.clone(),
-            correlation: 0,
-        };
-        if let Some(credentials) = &access.credentials {
-            let mut conversation = Conversation::new(credentials);
-            let mut next = Some(conversation.begin());
-            while let Some((api, body)) = next {
-                let answer = caller.exchange(api, deadline_ns, |out| out.extend_from_slice(&body))?;
-                next = conversation.answered(&answer)?;
-            }
-        }
-        Ok(caller)
-    }
-
-    /// Sends a request and waits for its answer's body. The error is for people.
-    fn call(
-        &mut self,
-        api: Api,
-        deadline_ns: i64,
-        body: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<Vec<u8>, String> {
-        self.exchange(api, deadline_ns, body).map_err(|lost| match lost {
-            Lost::Timeout => format!("{} did not answer {} in time", self.peer, api.name),
-            lost => format!("{}, asked for {}: {lost}", self.peer, api.name),
-        })
-    }
-
-    fn exchange(
-        &mut self,
-        api: Api,
-        deadline_ns: i64,
-        body: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<Vec<u8>, Lost> {
-        self.correlation += 1;
-        let mut request = Vec::new();
-        begin_request(&mut request, api, self.correlation, &self.client_id);
-        body(&mut request);
-        finish_request(&mut request, 0);
-        let deadline_ns = deadline_ns.min(monotonic_ns() + ANSWER_TIMEOUT_NS);
-        self.transport.write_all(&request, deadline_ns)?;
-        let mut head = [0u8; 8];
-        self.transport.read_exact(&mut head, deadline_ns)?;
-        let [l0, l1, l2, l3, c0, c1, c2, c3] = head;
-        let length = usize::try_from(i32::from_be_bytes([l0, l1, l2, l3])).unwrap_or(0);
-        if !(4..=ANSWER_BYTES_MAX).contains(&length) {
-            return Err(Malformed("its length is below 4 bytes or above 128 MiB").into());
-        }
-        if i32::from_be_bytes([c0, c1, c2, c3]) != self.correlation {
-            return Err(Malformed("it answers another request").into());
-        }
-        // Grows with what arrives, not with what is announced.
-        let mut answer = Vec::new();
-        while answer.len() < length - 4 {
-            let from = answer.len();
-            answer.resize((length - 4).min(from + (64 << 10)), 0);
-            self.transport.read_exact(&mut answer[from..], deadline_ns)?;
-        }
-        Ok(answer)
-    }
-}
 
 /// Administration of a Kafka cluster.
 pub(super) struct KafkaAdmin {
@@ -126,15 +47,7 @@ impl KafkaAdmin {
                 }
             };
             for peer in peers {
-                let reached = match Caller::connect(&peer, access) {
-                    Ok(caller) => greet(caller, access),
-                    // The others have the same users.
-                    Err(lost @ Lost::Refused(_, _)) => {
-                        return Err(ClientError::system(format!("{peer}: {lost}")));
-                    }
-                    Err(lost) => Err(format!("{peer}: {lost}")),
-                };
-                match reached {
+                match Caller::greeted(&peer, access, CONNECT_NS) {
                     Ok((caller, versions)) => {
                         let needed = [wire::METADATA, wire::CREATE_TOPICS, wire::DELETE_TOPICS];
                         require_versions(&versions.ranges, &needed)?;
@@ -142,10 +55,14 @@ impl KafkaAdmin {
                             bootstrap: bootstrap.to_vec(),
                             access: access.clone(),
                             caller,
-                            features: versions.features,
+                            features: versions.finalized,
                         });
                     }
-                    Err(trouble) => troubles.push(trouble),
+                    // The others have the same users.
+                    Err(lost @ Lost::Refused(_, _)) => {
+                        return Err(ClientError::system(format!("{peer}: {lost}")));
+                    }
+                    Err(lost) => troubles.push(format!("{peer}: {lost}")),
                 }
             }
         }
@@ -180,7 +97,7 @@ impl KafkaAdmin {
     }
 
     fn malformed(&self, error: Malformed) -> ClientError {
-        ClientError::system(format!("{} sent {error}", self.caller.peer))
+        ClientError::system(format!("{} sent {error}", self.caller.peer()))
     }
 
     /// A connection to a broker.
@@ -192,7 +109,7 @@ impl KafkaAdmin {
         let peers = resolve(&server, self.access.tls.as_ref()).map_err(ClientError::System)?;
         let mut trouble = format!("{server} has no address");
         for peer in peers {
-            match Caller::connect(&peer, &self.access) {
+            match Caller::connect(&peer, &self.access, CONNECT_NS) {
                 Ok(caller) => return Ok(caller),
                 Err(lost) => trouble = format!("{peer}: {lost}"),
             }
@@ -269,7 +186,7 @@ impl KafkaAdmin {
             })
             .map_err(ClientError::System)?;
         let rows = messages::read_describe_configs(&body)
-            .map_err(|error| ClientError::system(format!("{} sent {error}", caller.peer)))?;
+            .map_err(|error| ClientError::system(format!("{} sent {error}", caller.peer())))?;
         for row in &rows {
             if !Code(row.code).is_none() {
                 return Err(ClientError::system(format!(
@@ -290,32 +207,6 @@ fn told(code: i16, message: &str) -> String {
         format!("the server answers {name} ({code})")
     } else {
         format!("the server answers {name}: {message}")
-    }
-}
-
-/// Asks for the API versions, in version 3 of that API, and in version 0 where that is not known.
-fn greet(mut caller: Caller, access: &Access) -> Result<(Caller, messages::ApiVersions), String> {
-    let deadline_ns = monotonic_ns() + CONNECT_NS;
-    let peer = caller.peer.clone();
-    let read = |body: &[u8], version| {
-        messages::read_api_versions(body, version).map_err(|error| format!("{peer} sent {error}"))
-    };
-    // A server that dislikes version 3 either answers so or closes the connection.
-    let modern = caller
-        .call(wire::API_VERSIONS, deadline_ns, messages::put_api_versions)
-        .and_then(|body| read(&body, wire::API_VERSIONS.version));
-    if let Ok(versions) = &modern
-        && Code(versions.code).is_none()
-    {
-        return modern.map(|versions| (caller, versions));
-    }
-    let mut caller = Caller::connect(&peer, access).map_err(|lost| format!("{peer}: {lost}"))?;
-    let body = caller.call(wire::API_VERSIONS_OLD, deadline_ns, |_| {})?;
-    let versions = read(&body, wire::API_VERSIONS_OLD.version)?;
-    if Code(versions.code).is_none() {
-        Ok((caller, versions))
-    } else {
-        Err(format!("{peer}: {}", told(versions.code, "")))
     }
 }
 

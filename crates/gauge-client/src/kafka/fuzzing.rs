@@ -113,6 +113,8 @@ fn answer_seeds() -> Vec<Vec<u8>> {
     };
     let mut seeds: Vec<Vec<u8>> = record_seeds().into_iter().map(fetch).collect();
     seeds.extend((0..12).map(|api| [vec![api], vec![0; 64]].concat()));
+    // ApiVersions with one supported feature, in tagged field 0.
+    seeds.push(vec![0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 8, 2, 2, b'f', 0, 1, 0, 2, 0]);
     seeds.push([&[2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 1][..], b"h", &[0; 40]].concat());
     seeds
 }

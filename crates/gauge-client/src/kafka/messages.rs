@@ -33,8 +33,10 @@ pub(crate) struct ApiVersions {
     pub code: i16,
     /// (API key, lowest version, highest version).
     pub ranges: Vec<(i16, i16, i16)>,
-    /// Features that the cluster has finalised, with their level (KIP-584); "metadata.version" tells the release.
-    pub features: Vec<(String, i16)>,
+    /// Features that the server's code has, with the highest level that it supports (KIP-584).
+    pub supported: Vec<(String, i16)>,
+    /// Features that the cluster has finalised, with their level; "metadata.version" tells the release.
+    pub finalized: Vec<(String, i16)>,
 }
 
 /// `version`: 3 or 0. A server that does not know version 3 answers in version 0.
@@ -63,21 +65,23 @@ pub(crate) fn read_api_versions(body: &[u8], version: i16) -> Result<ApiVersions
             let tag = reader.unsigned_varint()?;
             let bytes = reader.unsigned_varint()? as usize;
             let field = reader.take(bytes)?;
-            if tag == 2 {
-                answer.features = read_features(field)?;
+            match tag {
+                0 => answer.supported = read_features(field, |_least, highest| highest)?,
+                2 => answer.finalized = read_features(field, |level, _least| level)?,
+                _ => {}
             }
         }
     }
     Ok(answer)
 }
 
-fn read_features(field: &[u8]) -> Result<Vec<(String, i16)>, Malformed> {
+/// `level`: which of a feature's two numbers counts.
+fn read_features(field: &[u8], level: fn(i16, i16) -> i16) -> Result<Vec<(String, i16)>, Malformed> {
     let mut reader = Reader::new(field);
     let mut features = Vec::new();
     for _ in 0..reader.compact_count(6)? {
         let name = reader.compact_string()?.to_owned();
-        features.push((name, reader.i16()?));
-        reader.i16()?;
+        features.push((name, level(reader.i16()?, reader.i16()?)));
         skip_tags(&mut reader)?;
     }
     Ok(features)

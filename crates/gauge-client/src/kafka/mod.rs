@@ -4,18 +4,21 @@
 //! The hot path is written by hand: `record_batch` (building and parsing in place), `producer`, `sender` and `settle` (batches,
 //! requests, retries), `consumer`, `receiver` and `fetch`. The rest serves it: `connection` (one socket), `link` (a connection that
 //! is kept up), `cluster` (leaders), `commit`, `compress`, `buffers` and `batch` (memory that is used again). `lane` puts it together
-//! behind [`LaneClient`](crate::LaneClient), and `admin` creates and describes topics with blocking calls.
+//! behind [`LaneClient`](crate::LaneClient), `admin` creates and describes topics with blocking calls (`caller`), and `describe` asks one
+//! broker for the lab.
 //!
 //! `sasl` (with `scram`) logs in before a connection's first request; TLS is the transport's business.
 
 mod admin;
 mod batch;
 mod buffers;
+mod caller;
 mod cluster;
 mod commit;
 pub(crate) mod compress;
 mod connection;
 mod consumer;
+pub(crate) mod describe;
 mod errors;
 mod fetch;
 pub(crate) mod fuzzing;

@@ -283,6 +283,7 @@ pub(super) mod tests {
         let credentials = credentials("scram-sha-256", "user", "pencil");
         for wrong in [
             "",
+            "e=other-error",
             "r=other,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
             // A nonce to which nothing was added, and too few iterations.
             "r=rOprNGfwEbeRWgbNEkqO,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",

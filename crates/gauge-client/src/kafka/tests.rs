@@ -400,7 +400,7 @@ fn answers_of_the_generated_codec_are_read() {
     let row = &read.topics[0].partitions[0];
     assert_eq!((row.partition, row.leader, row.replicas), (1, 2, 2));
 
-    use generated::api_versions_response::{ApiVersion, FinalizedFeatureKey};
+    use generated::api_versions_response::{ApiVersion, FinalizedFeatureKey, SupportedFeatureKey};
     let api = ApiVersion::default()
         .with_api_key(0)
         .with_min_version(3)
@@ -409,12 +409,18 @@ fn answers_of_the_generated_codec_are_read() {
         .with_name(text("metadata.version"))
         .with_max_version_level(29)
         .with_min_version_level(29);
+    let supported = SupportedFeatureKey::default()
+        .with_name(text("metadata.version"))
+        .with_max_version(30)
+        .with_min_version(7);
     let answer = generated::ApiVersionsResponse::default()
         .with_api_keys(vec![api])
-        .with_finalized_features(vec![feature]);
+        .with_finalized_features(vec![feature])
+        .with_supported_features(vec![supported]);
     let read = messages::read_api_versions(&encoded(&answer, 3), 3).unwrap();
     assert_eq!(read.ranges, [(0, 3, 13)]);
-    assert_eq!(read.features, [("metadata.version".to_owned(), 29)]);
+    assert_eq!(read.finalized, [("metadata.version".to_owned(), 29)]);
+    assert_eq!(read.supported, [("metadata.version".to_owned(), 30)]);
 
     use generated::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
     let partition = ListOffsetsPartitionResponse::default()

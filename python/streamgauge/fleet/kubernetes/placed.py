@@ -8,7 +8,6 @@ import secrets
 import ssl
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from streamgauge.fleet.kubernetes.pods import PodWatch
 from streamgauge.fleet.kubernetes.settings import KubernetesSettings
 from streamgauge.fleet.local import CREW, check_version
 from streamgauge.fleet.split import Capacity, Role
+from streamgauge.vocabulary.background import Background
 from streamgauge.vocabulary.choices import OnLoss, Topology
 from streamgauge.vocabulary.errors import FleetFailure, WorkerLost, WorkerRefused
 from streamgauge.vocabulary.format import plural
@@ -255,16 +255,10 @@ class KubernetesFleet(CrewFleet):
         cluster, job = self._cluster, self._job
         if at_once and cluster is not None and job is not None:
             leftovers.remove_at_once(cluster, job)
-        if self._crew is not None:
-            if not at_once:
-                with contextlib.suppress(Exception):
-                    if self._job is None:
-                        self._crew.abort("")
-                with contextlib.suppress(Exception):
-                    self._keep_logs()
+        if self._crew is not None and not at_once:
             with contextlib.suppress(Exception):
-                self._crew.close()
-            self._crew = None
+                self._keep_logs()
+        self._leave(abort=not at_once and self._job is None)
         if self._watch is not None:
             self._watch.stop()
             self._watch = None
@@ -307,24 +301,14 @@ class KubernetesFleet(CrewFleet):
                     log.write(f"{text}\n")
 
 
-class _Keeper:
+class _Keeper(Background):
     """Says on the Job that the lab is still there, and notices that somebody has removed it."""
 
     def __init__(self, cluster: Cluster, job: str) -> None:
+        super().__init__("keeper", RENEW_WITHIN_S + 1.0)
         self._cluster = cluster
         self._job = job
-        self._stop = threading.Event()
         self.failure: str | None = None
-        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
-
-    def start(self) -> None:
-        """Begins."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends; returns within one request."""
-        self._stop.set()
-        self._thread.join(RENEW_WITHIN_S + 1.0)
 
     def _run(self) -> None:
         while not self._stop.wait(leftovers.RENEW_EVERY_S):

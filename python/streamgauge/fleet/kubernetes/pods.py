@@ -13,6 +13,7 @@ from typing import Any
 
 from streamgauge.fleet.kubernetes.api import EXPIRED, Cluster, ClusterError
 from streamgauge.fleet.kubernetes.objects import CONTAINER, INDEX_LABEL
+from streamgauge.vocabulary.background import Background
 
 WATCH_S = 240
 AGAIN_S = 1.0
@@ -100,25 +101,17 @@ def _waiting(status: Any) -> tuple[str | None, bool]:
     return None, False
 
 
-class PodWatch:
+class PodWatch(Background):
     """Knows the latest state of each pod with some labels. Its thread ends with `stop`, or with the lab."""
 
     def __init__(self, cluster: Cluster, labels: Mapping[str, str]) -> None:
+        # What comes later is not seen, and nobody waits for the connection to close.
+        super().__init__("pods", 0.0)
         self._cluster = cluster
         self._labels = dict(labels)
         self._states: dict[str, PodState] = {}
         self._gone: set[str] = set()
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pods", daemon=True)
-
-    def start(self) -> None:
-        """Begins."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends; what comes later is not seen. Does not wait for the connection to close."""
-        self._stop.set()
 
     def states(self) -> list[PodState]:
         """All that are there."""

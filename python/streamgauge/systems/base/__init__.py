@@ -59,6 +59,21 @@ class ReadBack:
     mismatches: tuple[str, ...]
     """One sentence for each setting that is not as asked; any makes the trial invalid."""
 
+    @classmethod
+    def judged(
+        cls,
+        system: str,
+        level: Level | None,
+        asked: Level | None,
+        settings: Mapping[str, Any],
+        mismatches: Sequence[str],
+    ) -> ReadBack:
+        """With one more mismatch where the level is another than the one `asked` for (None: whatever is read back is right)."""
+        if level is None or asked in (None, level):
+            return cls(level, settings, tuple(mismatches))
+        told = f"durability {asked} was asked for, but the settings read back from {system} amount to {level}"
+        return cls(level, settings, (*mismatches, told))
+
 
 class RunningSystem(abc.ABC):
     """A system that answers. Obtained from `System.start` or `System.attach`; always ended with `stop`
@@ -81,9 +96,9 @@ class RunningSystem(abc.ABC):
         """The `system` object of the worker API."""
 
     @property
-    @abc.abstractmethod
     def acks(self) -> Literal["all", "leader", "none"]:
         """What the client must wait for at this level."""
+        return "all"
 
     @abc.abstractmethod
     def topic_plan(self) -> TopicPlan:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from streamgauge.model.system_request import SystemRequest, where_of
-from streamgauge.vocabulary.errors import SystemInputError
+from streamgauge.vocabulary.errors import SystemInputError, nearest
 
 NOT_THE_BROKER = re.compile(
     r"(-cp|-classpath|--class-path|-jar|-p|--module-path|-m|--module|--source|--version|-version|--help|-help)(=|$)"
 )
 """Flags after which a JVM runs something else, trusted or not."""
+NODES = (1, 3)
+"""On how many nodes the lab runs a cluster."""
 
 
 def known(given: Iterable[str], keys: Collection[str], message: str) -> None:
     """Raises SystemInputError with `message` (`{}` stands for the key) and the nearest key for one that is not among `keys`."""
     for key in given:
         if key not in keys:
-            near = difflib.get_close_matches(str(key), keys, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(sorted(keys))}"
-            raise SystemInputError(f"{message.format(key)}; {hint}")
+            hint = nearest(str(key), keys) or f"; known are {', '.join(sorted(keys))}"
+            raise SystemInputError(message.format(key) + hint)
 
 
 def mapping(value: object, key: str, where: str) -> Mapping[str, Any]:
@@ -34,17 +34,56 @@ def mapping(value: object, key: str, where: str) -> Mapping[str, Any]:
     return value
 
 
-def ports(value: object, nodes: int, where: str) -> tuple[int, ...]:
+def check_nodes(request: SystemRequest, system: str) -> None:
+    """Raises SystemInputError for a number of nodes on which clusters are not started."""
+    if request.nodes not in NODES:
+        raise SystemInputError(
+            f"{where_of(request)}nodes {request.nodes}: the lab runs {system} on 1 or 3 nodes; an even number tolerates no more "
+            "faults than the odd one below it, and five do not fit one machine"
+        )
+
+
+def check_attached(request: SystemRequest, keys: Iterable[str]) -> None:
+    """Raises SystemInputError for one of `keys`, which are of systems that the lab starts, where one is attached to."""
+    for key in keys:
+        if key in request.options:
+            raise SystemInputError(
+                f"{where_of(request)}{key} cannot be set for a system that already runs (connect)"
+            )
+
+
+def version_numbers(version: str, where: str, system: str, example: str) -> tuple[int, int, int]:
+    """The three numbers of a version. Raises SystemInputError for what is none."""
+    found = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", version)
+    if found is None:
+        raise SystemInputError(
+            f"{where}'{version}' is no {system} version; expected three numbers such as {example}"
+        )
+    return int(found.group(1)), int(found.group(2)), int(found.group(3))
+
+
+def size_mib(value: object) -> int | None:
+    """MiB of a size such as 1g, 768m or 768MiB; None for what is none."""
+    found = re.fullmatch(r"(\d+)\s*([mMgG])(?:iB|IB|ib)?", str(value).strip())
+    return None if found is None else int(found.group(1)) * (1024 if found.group(2) in "gG" else 1)
+
+
+def text(value: object) -> str:
+    """A YAML value as configuration files have it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def ports(value: object, nodes: int, where: str, key: str = "ports") -> tuple[int, ...]:
     """Different ports, one per node; none where nothing was given. Raises SystemInputError."""
     if value is None:
         return ()
     found: list[int] = []
     for port in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
         if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
-            raise SystemInputError(f"{where}ports: '{port}' is no port; expected numbers from 1 to 65535")
+            raise SystemInputError(f"{where}{key}: '{port}' is no port; expected numbers from 1 to 65535")
         found.append(port)
     if len(found) != nodes or len(set(found)) != nodes:
-        raise SystemInputError(f"{where}ports: expected {nodes} different ports, one per node, not {found}")
+        raise SystemInputError(f"{where}{key}: expected {nodes} different ports, one per node, not {found}")
     return tuple(found)
 
 

@@ -25,17 +25,15 @@ from streamgauge.systems.base import (
     TopicPlan,
 )
 from streamgauge.systems.base.parts import Part
-from streamgauge.systems.support import kafka_wire as wire
-from streamgauge.systems.support import processes
+from streamgauge.systems.support import kafka_broker, processes
 from streamgauge.systems.support.certificates import USER, Certificates, for_nodes, forget, security_of
 from streamgauge.systems.support.network import ON_LOOPBACK
 from streamgauge.vocabulary.errors import FleetFailure, SystemFailure, SystemInputError
-from streamgauge.vocabulary.gauge_binary import find_gauge
+from streamgauge.vocabulary.gauge_binary import find_gauge, ready_address
 from streamgauge.vocabulary.levels import Level
 from streamgauge.vocabulary.version import version
 
 PART = "node-1"
-READY_PREFIX = "ready "
 START_TIMEOUT_S = 60.0
 """Far above the usual milliseconds: recovery of a large journal on a busy disk is the slow case."""
 DURABILITY_SETTING = "streamgauge.durability"
@@ -99,7 +97,7 @@ class GaugeLog(System):
     obtained: ClassVar[str] = "comes with streamgauge; the default, and the yardstick for the others"
     start_time: ClassVar[StartTime] = StartTime(one_node_s=1.0, nodes_s=1.0)
     omb_workers: ClassVar[str | None] = None  # OMB's Kafka driver speaks to it.
-    mechanisms: ClassVar[frozenset[str]] = wire.MECHANISMS
+    mechanisms: ClassVar[frozenset[str]] = kafka_broker.MECHANISMS
     cannot: ClassVar[Mapping[Feature, str]] = {
         Feature.NODES: "it is a yardstick for one machine: one node, one copy of a message",
         Feature.NODE_LOSS: "it has one node",
@@ -124,7 +122,7 @@ class GaugeLog(System):
                     f"{where}{', '.join(request.options)}: cannot be set for a log that already runs (connect)"
                 )
             for address in request.connect:
-                wire.parse_address(address, where)
+                kafka_broker.parse_address(address, where)
 
     def installed(self, version: str | None = None) -> str | None:
         if version not in (None, self.default_version):
@@ -184,7 +182,7 @@ class GaugeLog(System):
         process = processes.start("reference log", placement.command(1, command), directory / "gauge-log.log")
         try:
             processes.await_started(
-                lambda: None if _ready_address(process) else "the reference log to be ready",
+                lambda: None if ready_address(process.log) else "the reference log to be ready",
                 [process],
                 START_TIMEOUT_S,
                 lambda started: processes.log_tail(started.log) or "it said nothing",
@@ -194,21 +192,13 @@ class GaugeLog(System):
             processes.kill([process])
             forget(certificates)
             raise
-        address = _ready_address(process)
+        address = ready_address(process.log)
         assert address is not None, "the wait above ends when there is one"
         return RunningGaugeLog(level, (address,), data, process, certificates, security_of(certificates))
 
     def attach(self, request: SystemRequest) -> RunningSystem:
         self.check(request)
         return RunningGaugeLog(request.level, request.connect, None, None, security=request.security)
-
-
-def _ready_address(process: processes.ManagedProcess) -> str | None:
-    """What follows `ready ` in the log, once the line is whole."""
-    for line in process.log.read_text("utf-8", "replace").splitlines(keepends=True):
-        if line.startswith(READY_PREFIX) and line.endswith("\n"):
-            return line[len(READY_PREFIX) :].strip()
-    return None
 
 
 @dataclass
@@ -234,10 +224,6 @@ class RunningGaugeLog(RunningSystem):
         plain = {"protocol": GaugeLog.protocol, "bootstrap": list(self.addresses), "options": {}}
         return secured(plain, self.security)
 
-    @property
-    def acks(self) -> Literal["all", "leader", "none"]:
-        return "all"
-
     def topic_plan(self) -> TopicPlan:
         # Durability is a setting of the whole log: its journal is shared by all partitions.
         return TopicPlan(replication_factor=1, configs={})
@@ -256,10 +242,9 @@ class RunningGaugeLog(RunningSystem):
         return (Part(PART, self.process, self._waits_for, (self.data,)),)
 
     def _waits_for(self) -> str | None:
-        host, port = wire.parse_address(self.addresses[0], "")
         try:
-            wire.api_versions(host, port, self.security)
-        except wire.WireError as error:
+            kafka_broker.describe(self.addresses[0], self.security)
+        except kafka_broker.NotDescribed as error:
             return f"the reference log to answer ({error})"
         return None
 

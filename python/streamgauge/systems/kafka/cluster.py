@@ -15,23 +15,17 @@ from __future__ import annotations
 
 import base64
 import os
-import shutil
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import psutil
-
 from streamgauge.model.security import Mechanism, Security, secured
-from streamgauge.model.system_request import Placement, Volume
-from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.base import Describe, Progress, ReadBack, TopicPlan
 from streamgauge.systems.base.parts import Part
 from streamgauge.systems.kafka import durability, settings
-from streamgauge.systems.support import kafka_wire as wire
-from streamgauge.systems.support import processes
+from streamgauge.systems.support import kafka_broker, processes
 from streamgauge.systems.support.cache import Installation
 from streamgauge.systems.support.certificates import (
     USER,
@@ -41,9 +35,14 @@ from streamgauge.systems.support.certificates import (
     keys_directory,
     security_of,
 )
+from streamgauge.systems.support.cluster import (
+    ClusterLaunch,
+    StartedCluster,
+    fresh_directory,
+    start_in_attempts,
+)
 from streamgauge.systems.support.java import Java
 from streamgauge.systems.support.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
-from streamgauge.systems.support.network import ON_LOOPBACK
 from streamgauge.systems.support.processes import ManagedProcess
 from streamgauge.vocabulary.errors import SystemFailure
 from streamgauge.vocabulary.format import every, plural
@@ -56,39 +55,18 @@ anyway.
 FORMAT_TIMEOUT_S = 120.0
 LOGINS = "logins.conf"
 """With the password of the clients, where they must log in; beside the keys."""
-ATTEMPTS = 3
-"""Starts with fresh ports when another program has taken one between choosing and binding."""
 
 
-class PortTaken(SystemFailure):
-    """A port that was free when it was chosen is not any more."""
-
-
-@dataclass(frozen=True)
-class Launch:
+@dataclass(frozen=True, kw_only=True)
+class Launch(ClusterLaunch):
     """Everything that is decided before the first process of a cluster runs."""
 
-    version: str
     line: tuple[int, int]
-    nodes: int
     options: settings.Options
     plan: durability.Plan
     heap_mib: int
-    directory: Path
     java: Java
     installation: Installation
-    volume: Volume | None = None
-    placement: Placement = ON_LOOPBACK
-    tls: bool = False
-    guarded: bool = False
-
-    def home(self, node: int) -> Path:
-        """The directory of a node (1, 2, ...)."""
-        return self.directory / f"node-{node}"
-
-    def all_nodes(self) -> range:
-        """The nodes' numbers."""
-        return range(1, self.nodes + 1)
 
 
 @dataclass(frozen=True)
@@ -115,50 +93,16 @@ def start_cluster(launch: Launch, progress: Progress) -> RunningKafka:
 
     Raises SystemFailure with the reason from Kafka's log; nothing is left running then.
     """
-    _prepare_directory(launch.directory)
-    _require_memory(launch)
-    count = plural(launch.nodes, "node")
-    progress(f"starting Kafka {launch.version} ({count}, heap {launch.heap_mib} MiB each)")
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return _start_once(launch)
-        except PortTaken as failure:
-            if launch.options.ports:
-                raise
-            progress(f"{failure}; trying other ports")
-            for node in launch.all_nodes():
-                shutil.rmtree(launch.home(node), ignore_errors=True)
-    return _start_once(launch)
-
-
-def _prepare_directory(directory: Path) -> None:
-    if "," in str(directory):
+    if "," in str(launch.directory):
         raise SystemFailure(
-            f"{directory}: Kafka cannot keep its data below a path with a comma, because log.dirs is a list; "
+            f"{launch.directory}: Kafka cannot keep its data below a path with a comma, because log.dirs is a list; "
             "choose another directory"
         )
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        occupied = any(directory.iterdir())
-    except OSError as error:
-        raise SystemFailure(f"cannot use {directory} for Kafka's data: {error}") from error
-    if occupied:
-        raise SystemFailure(f"{directory} is not empty; Kafka is started on fresh data only")
-
-
-def _require_memory(launch: Launch) -> None:
-    """Fails before a JVM does, which would say it less clearly, or be killed by the kernel in the middle of a
-    run.
-    """
-    available_mib = psutil.virtual_memory().available // settings.MIB
-    needed_mib = launch.nodes * (launch.heap_mib + settings.BESIDE_THE_HEAP_MIB)
-    if needed_mib > available_mib:
-        raise SystemFailure(
-            f"{plural(launch.nodes, 'node')} of Kafka with a heap of {launch.heap_mib} MiB each need about "
-            f"{needed_mib} MiB, "
-            f"but only {available_mib} MiB are available; close other programs, or set a smaller heap in the "
-            "system file"
-        )
+    fresh_directory(launch.directory, "Kafka")
+    settings.memory_need(launch.nodes, launch.heap_mib).require()
+    count = plural(launch.nodes, "node")
+    progress(f"starting Kafka {launch.version} ({count}, heap {launch.heap_mib} MiB each)")
+    return start_in_attempts(lambda: _start_once(launch), launch.directory, launch.options.ports, progress)
 
 
 def _start_once(launch: Launch) -> RunningKafka:
@@ -177,7 +121,7 @@ def _start_once(launch: Launch) -> RunningKafka:
         processes.kill(started)
         forget(layout.certificates)
         raise
-    return RunningKafka(launch, layout, started)
+    return RunningKafka(launch=launch, layout=layout, started=started, certificates=layout.certificates)
 
 
 def _lay_out(launch: Launch) -> Layout:
@@ -303,14 +247,9 @@ def _wait(launch: Launch, layout: Layout, started: Sequence[processes.ManagedPro
                 ready.add(node)
         return None
 
-    try:
-        processes.await_started(
-            waiting_for, started, START_TIMEOUT_S, lambda process: explain(process.log.parent)
-        )
-    except SystemFailure as failure:
-        if "Address already in use" in str(failure):
-            raise PortTaken(str(failure)) from None
-        raise
+    processes.await_started(
+        waiting_for, started, START_TIMEOUT_S, lambda process: explain(process.log.parent)
+    )
 
 
 def _node_missing(launch: Launch, layout: Layout, node: int) -> str | None:
@@ -323,38 +262,41 @@ def _node_missing(launch: Launch, layout: Layout, node: int) -> str | None:
 
 def _unserved(launch: Launch, layout: Layout, node: int) -> str | None:
     """As `_node_missing`, by its answers alone."""
-    host, port = launch.placement.host(node), layout.client_ports[node - 1]
     try:
-        wire.api_versions(host, port, layout.security)
-        known = len(wire.metadata(host, port, layout.security).brokers)
-    except wire.WireError as error:
+        known = kafka_broker.describe(_address(launch, layout, node), layout.security).brokers
+    except kafka_broker.NotDescribed as error:
         return f"answer ({error})"
     return None if known == launch.nodes else f"know {every(launch.nodes, 'node')} (it knows {known})"
+
+
+def _address(launch: Launch, layout: Layout, node: int) -> str:
+    """Where clients reach a node."""
+    return f"{launch.placement.host(node)}:{layout.client_ports[node - 1]}"
 
 
 # ---------------------------------------------------------------------- running
 
 
-@dataclass
-class RunningKafka(RunningSystem):
-    """A cluster that the lab has started."""
+@dataclass(kw_only=True)
+class RunningKafka(StartedCluster):
+    """Nodes that the lab has started."""
 
     launch: Launch = field(repr=False)
     layout: Layout = field(repr=False)
-    started: Sequence[processes.ManagedProcess]
+
+    name = "kafka"
+    wiped = ("data", "tmp")
 
     def __post_init__(self) -> None:
-        self.name = "kafka"
-        self.version = self.launch.version
-        self.nodes = self.launch.nodes
+        super().__post_init__()
         self.level: Level | None = self.launch.plan.level
-        self.attached = False
-        self._stopped = False
+
+    def explain(self, process: ManagedProcess) -> str:
+        return why_it_died(process)
 
     @property
     def connection(self) -> dict[str, Any]:
-        ports = enumerate(self.layout.client_ports, start=1)
-        bootstrap = [f"{self.launch.placement.host(node)}:{port}" for node, port in ports]
+        bootstrap = [_address(self.launch, self.layout, node) for node in self.launch.all_nodes()]
         return secured({"protocol": "kafka", "bootstrap": bootstrap, "options": {}}, self.layout.security)
 
     @property
@@ -364,26 +306,15 @@ class RunningKafka(RunningSystem):
     def topic_plan(self) -> TopicPlan:
         return self.launch.plan.topic
 
-    def processes(self) -> list[SystemProcess]:
-        return [
-            SystemProcess(f"node-{node}", process.pid) for node, process in enumerate(self.started, start=1)
-        ]
-
-    def failure(self) -> str | None:
-        return None if self._stopped else processes.first_failure(self.started, why_it_died)
-
-    def goes_on(self) -> bool:
-        return processes.most_run(self.started)
-
     knows_leaders = True
 
     def leader(self, topic: str) -> str | None:
         def ask(node: int) -> str | None:
-            port = self.layout.client_ports[node - 1]
-            found = wire.leader(self.launch.placement.host(node), port, topic, self.layout.security)
+            address = _address(self.launch, self.layout, node)
+            found = kafka_broker.describe(address, self.layout.security, topic).leader
             return None if found is None else f"node-{found}"
 
-        return processes.first_answer(self.started, ask, (wire.WireError,))
+        return processes.first_answer(self.started, ask, (kafka_broker.NotDescribed,))
 
     def parts(self) -> Sequence[Part]:
         return [self._part(node, process) for node, process in enumerate(self.started, start=1)]
@@ -423,21 +354,3 @@ class RunningKafka(RunningSystem):
             "files": dict(self.layout.files),
             "package": {**launch.installation.source, "sha256": dict(launch.installation.sha256)},
         }
-
-    def collect_logs(self, into: Path) -> None:
-        for node in self.launch.all_nodes():
-            logs = self.launch.home(node) / "logs"
-            for log in sorted(logs.glob("*")):
-                if log.is_file() and log.stat().st_size > 0:
-                    processes.copy_tail(log, into / f"node-{node}" / log.name)
-
-    def stop(self) -> None:
-        self._stopped = True
-        processes.stop(self.started)
-
-    def wipe(self) -> None:
-        self.stop()  # Data that is in use cannot be wiped.
-        for node in self.launch.all_nodes():
-            for name in ("data", "tmp"):
-                shutil.rmtree(self.launch.home(node) / name, ignore_errors=True)
-        forget(self.layout.certificates)

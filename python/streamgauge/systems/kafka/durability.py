@@ -16,7 +16,7 @@ from typing import Any, Literal
 from streamgauge.systems.base import ReadBack, TopicPlan
 from streamgauge.systems.kafka.settings import Options, whole_number
 from streamgauge.vocabulary.errors import SystemInputError
-from streamgauge.vocabulary.levels import Level
+from streamgauge.vocabulary.levels import Level, level_with
 
 Acks = Literal["all", "leader", "none"]
 
@@ -73,10 +73,7 @@ def level_of(replication_factor: int, insync_min: int, flush_messages: int, acks
     """
     copies = min(insync_min, replication_factor) if acks == "all" else (1 if acks == "leader" else 0)
     replicated = replication_factor >= 2 and 2 * copies > replication_factor
-    fsynced = flush_messages == 1 and copies >= 1
-    if replicated:
-        return "L1" if fsynced else "L2"
-    return "L3" if fsynced else "L4"
+    return level_with(replicated=replicated, fsynced=flush_messages == 1 and copies >= 1)
 
 
 def levels_for(nodes: int) -> tuple[Level, ...]:
@@ -183,12 +180,7 @@ def compare(description: Mapping[str, Any], topics: Sequence[str], expected: Exp
     _compare_nodes(description, expected, settings, mismatches)
     level = _compare_topics(description, topics, expected, settings, mismatches)
     settings["acks"] = expected.plan.acks
-    if level is not None and expected.level_asked is not None and level != expected.level_asked:
-        mismatches.append(
-            f"durability {expected.level_asked} was asked for, but the settings read back from Kafka amount "
-            f"to {level}"
-        )
-    return ReadBack(level=level, settings=settings, mismatches=tuple(mismatches))
+    return ReadBack.judged("Kafka", level, expected.level_asked, settings, mismatches)
 
 
 def _compare_nodes(
@@ -263,15 +255,10 @@ def _compare_topics(
     if not levels or len(known) != len(levels):
         return None
     # Two topics of L2 and L3 have nothing in common but L4.
-    return _weakest(known)
-
-
-def _weakest(levels: Sequence[Level]) -> Level:
-    replicated = all(level in ("L1", "L2") for level in levels)
-    fsynced = all(level in ("L1", "L3") for level in levels)
-    if replicated:
-        return "L1" if fsynced else "L2"
-    return "L3" if fsynced else "L4"
+    return level_with(
+        replicated=all(level in ("L1", "L2") for level in known),
+        fsynced=all(level in ("L1", "L3") for level in known),
+    )
 
 
 def _fault(asked: str, read: object, key: str, version: str) -> str | None:

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems.base import boundary
-from streamgauge.systems.base.options import extra_jvm_flags, known, ports
+from streamgauge.systems.base.options import extra_jvm_flags, known, ports, size_mib, text, version_numbers
+from streamgauge.systems.support import java
+from streamgauge.systems.support.memory import MIB, MemoryNeed
 from streamgauge.vocabulary.errors import SystemInputError
+from streamgauge.vocabulary.format import plural
 
 OPTION_KEYS = frozenset({"heap", "jvm_flags", "ports", "broker", "topic"})
-NODES = (1, 3)
 VERSION_MIN = (3, 3)
 """KRaft is ready for production since 3.3 (KIP-833); older ones need ZooKeeper."""
 LOG4J2_SINCE = (4, 0)
@@ -22,7 +24,6 @@ SHARE_GROUPS_SINCE = (4, 0)
 """Share groups and their state topic (KIP-932)."""
 
 HEAP_MIB_MIN = 256
-MIB = 1024 * 1024
 SMALL_MACHINE_BYTES = 16 * 1024 * MIB
 BESIDE_THE_HEAP_MIB = 350
 """What a broker needs besides its heap (code, threads, direct buffers), measured fresh: about 300 MiB."""
@@ -115,12 +116,7 @@ class Options:
 
 def parse_version(version: str, where: str) -> tuple[int, int]:
     """Major and minor number. Raises SystemInputError for what is no version, or one that needs ZooKeeper."""
-    found = re.fullmatch(r"(\d+)\.(\d+)\.\d+", version)
-    if found is None:
-        raise SystemInputError(
-            f"{where}'{version}' is no Kafka version; expected three numbers such as 4.3.1"
-        )
-    line = (int(found.group(1)), int(found.group(2)))
+    line = version_numbers(version, where, "Kafka", "4.3.1")[:2]
     if line < VERSION_MIN:
         raise SystemInputError(
             f"{where}Kafka {version} needs ZooKeeper; the lab runs Kafka in KRaft mode, from version 3.3.0 "
@@ -147,6 +143,12 @@ def parse_options(request: SystemRequest) -> Options:
     )
 
 
+def memory_need(nodes: int, heap_mib: int) -> MemoryNeed:
+    """What the nodes take."""
+    what = f"{plural(nodes, 'node')} of Kafka with a heap of {heap_mib} MiB each"
+    return MemoryNeed(what, nodes * (heap_mib + BESIDE_THE_HEAP_MIB), "set a smaller heap in the system file")
+
+
 def untrusted(request: SystemRequest) -> Iterator[Untrusted]:
     """What is done for a trusted file alone. Topics' settings are the brokers' to judge: they name no code."""
     yield from boundary.jvm_flags(request.options.get("jvm_flags"))
@@ -156,12 +158,11 @@ def untrusted(request: SystemRequest) -> Iterator[Untrusted]:
 def _heap(value: object, where: str) -> int | None:
     if value is None:
         return None
-    found = re.fullmatch(r"(\d+)\s*([mMgG])(?:iB|IB|ib)?", str(value).strip())
-    if found is None:
+    mib = size_mib(value)
+    if mib is None:
         raise SystemInputError(
             f"{where}heap '{value}': expected a size in MiB or GiB such as 1g, 768m or 768MiB"
         )
-    mib = int(found.group(1)) * (1024 if found.group(2) in "gG" else 1)
     if mib < HEAP_MIB_MIN:
         raise SystemInputError(
             f"{where}heap '{value}' is too small for a broker; expected at least {HEAP_MIB_MIN}m"
@@ -196,10 +197,8 @@ def _reserved_by_prefix(key: str, name: str) -> str | None:
 
 def _text(value: object, what: str) -> str:
     """A YAML value as Kafka writes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (str, int, float)):
-        return str(value)
+    if isinstance(value, (bool, str, int, float)):
+        return text(value)
     if isinstance(value, Sequence):
         return ",".join(_text(item, what) for item in value)
     raise SystemInputError(f"{what}: expected a text, a number, true or false, not {value!r}")
@@ -355,24 +354,11 @@ def logging_file(line: tuple[int, int]) -> LoggingFile:
 def jvm_flags(heap_mib: int, extra: Sequence[str]) -> list[str]:
     """Flags of a broker's JVM; paths are relative to the node's directory, in which it runs."""
     return [
-        f"-Xms{heap_mib}m",
-        f"-Xmx{heap_mib}m",
-        # Collector and its goals as in Kafka's own start script, because that is what people run.
-        "-XX:+UseG1GC",
+        *java.flags(heap_mib),
+        # The collector's goals as in Kafka's own start script, because that is what people run.
         "-XX:MaxGCPauseMillis=20",
         "-XX:InitiatingHeapOccupancyPercent=35",
         "-XX:+ExplicitGCInvokesConcurrent",
         "-XX:MaxInlineLevel=15",
-        # Without it each safepoint writes to a file mapped from /tmp, and a busy disk stalls the whole JVM
-        # for that write.
-        "-XX:+PerfDisableSharedMem",
-        # A broker that has run out of memory must be seen to die, not limp.
-        "-XX:+ExitOnOutOfMemoryError",
-        "-XX:ErrorFile=logs/hs_err_%p.log",
-        # For the analysis of pauses; written by a thread of its own, so that a busy disk does not stall the
-        # JVM.
-        "-Xlog:async",
-        "-Xlog:gc*,safepoint:file=logs/gc.log:time,uptime,level,tags:filecount=4,filesize=20m",
-        "-Djava.awt.headless=true",
         *extra,
     ]

@@ -13,22 +13,21 @@ from typing import Any, ClassVar
 import psutil
 
 from streamgauge.model.feature import Feature, StartTime
-from streamgauge.model.security import secured, told
 from streamgauge.model.system_request import SystemRequest, is_encrypted, where_of
 from streamgauge.model.untrusted import Untrusted
-from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, TopicPlan
+from streamgauge.systems.base.attached import AttachedSystem
 from streamgauge.systems.base.boundary import require_trust
+from streamgauge.systems.base.options import check_attached, check_nodes
 from streamgauge.systems.kafka import durability, settings
 from streamgauge.systems.kafka.cluster import Launch, start_cluster
-from streamgauge.systems.support import kafka_wire as wire
-from streamgauge.systems.support import maven
+from streamgauge.systems.support import kafka_broker, maven
 from streamgauge.systems.support.cache import Installation
 from streamgauge.systems.support.java import Java, find_java
 from streamgauge.systems.support.java_system import JavaSystem
 from streamgauge.systems.support.network import ON_LOOPBACK
 from streamgauge.systems.support.processes import check_free
-from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
-from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.errors import SystemFailure
 
 SCALA = "2.13"
 LOG4J = "2.25.4"
@@ -64,55 +63,26 @@ class Kafka(JavaSystem):
     cannot: ClassVar[Mapping[Feature, str]] = {}
     omb_drivers: ClassVar[frozenset[str]] = frozenset({"kafka"})
     omb_workers: ClassVar[str | None] = None
-    mechanisms: ClassVar[frozenset[str]] = wire.MECHANISMS
+    mechanisms: ClassVar[frozenset[str]] = kafka_broker.MECHANISMS
 
     def check(self, request: SystemRequest) -> None:
         where = where_of(request)
         options = settings.parse_options(request)
         if request.connect:
-            self._check_attached(request, options, where)
+            for address in request.connect:
+                kafka_broker.parse_address(address, where)
+            check_attached(request, ("heap", "jvm_flags", "ports", "broker"))
             return
         require_trust(request, self.untrusted(request))
         settings.parse_version(request.version or self.default_version, where)
-        if request.nodes not in settings.NODES:
-            raise SystemInputError(
-                f"{where}nodes {request.nodes}: the lab runs Kafka on 1 or 3 nodes; an even number "
-                "tolerates no more faults than the odd one below it, and five do not fit one machine"
-            )
+        check_nodes(request, "Kafka")
         durability.plan(request.level, request.nodes, options, where)
-        self._check_machine(request, options, where)
+        heap_mib = options.heap_for(request.nodes, psutil.virtual_memory().total)
+        settings.memory_need(request.nodes, heap_mib).check(where)
+        check_free(options.ports, where)
 
     def untrusted(self, request: SystemRequest) -> Iterator[Untrusted]:
         return settings.untrusted(request)
-
-    @staticmethod
-    def _check_machine(request: SystemRequest, options: settings.Options, where: str) -> None:
-        """Memory and ports."""
-        memory = psutil.virtual_memory().total
-        heap_mib = options.heap_for(request.nodes, memory)
-        needed = request.nodes * (heap_mib + settings.BESIDE_THE_HEAP_MIB) * settings.MIB
-        if needed > memory:
-            raise SystemInputError(
-                f"{where}{plural(request.nodes, 'node')} of Kafka with a heap of {heap_mib} MiB each need about "
-                f"{needed // settings.MIB} MiB, and this machine has {memory // settings.MIB} MiB; "
-                "set a smaller heap in the system file"
-            )
-        check_free(options.ports, where)
-
-    @staticmethod
-    def _check_attached(request: SystemRequest, options: settings.Options, where: str) -> None:
-        for address in request.connect:
-            wire.parse_address(address, where)
-        for key, given in (
-            ("heap", options.heap_mib),
-            ("jvm_flags", options.jvm_flags),
-            ("ports", options.ports),
-            ("broker", options.broker),
-        ):
-            if given:
-                raise SystemInputError(
-                    f"{where}{key} cannot be set for a cluster that already runs (connect)"
-                )
 
     def install(self, version: str | None, progress: Progress) -> None:
         version = version or self.default_version
@@ -156,21 +126,16 @@ class Kafka(JavaSystem):
         where = where_of(request)
         faults = []
         for address in request.connect:
-            host, port = wire.parse_address(address, where)
             try:
-                wire.api_versions(host, port, request.security)
-                found = wire.metadata(host, port, request.security)
-                line = wire.release_line(host, port, request.security)
-            except wire.WireError as error:
+                found = kafka_broker.describe(address, request.security)
+            except kafka_broker.NotDescribed as error:
                 faults.append(str(error))
                 continue
             if not found.brokers:
                 faults.append(f"{address} knows no brokers yet")
                 continue
-            nodes = len(found.brokers)
-            plan = durability.plan(request.level, nodes, settings.parse_options(request), where)
-            version = request.version or (f"{line}.x" if line else "unknown")
-            return AttachedKafka(version, nodes, found.cluster_id, plan, request)
+            plan = durability.plan(request.level, found.brokers, settings.parse_options(request), where)
+            return AttachedKafka(found, plan, request)
         raise SystemFailure(
             f"cannot attach to Kafka: {'; '.join(faults)}. Is it running there, with a listener {_listener(request)}?"
         )
@@ -182,27 +147,16 @@ def _listener(request: SystemRequest) -> str:
     return "in plain text (for TLS or SASL, a system file says so: docs/security.md)"
 
 
-class AttachedKafka(RunningSystem):
-    """A cluster that was running already. Only looked at: never configured, stopped or wiped."""
+class AttachedKafka(AttachedSystem):
+    """A cluster that was running already."""
 
     def __init__(
-        self, version: str, nodes: int, cluster_id: str | None, plan: durability.Plan, request: SystemRequest
+        self, found: kafka_broker.Description, plan: durability.Plan, request: SystemRequest
     ) -> None:
-        self.name = Kafka.name
-        self.version = version
-        self.nodes = nodes
-        # Without a level asked for, what is read back decides.
-        self.level = request.level
-        self.attached = True
-        self._cluster_id = cluster_id
+        version = f"{found.release}.x" if found.release else None
+        super().__init__(Kafka, request, found.brokers, version=version, level=request.level)
+        self._cluster_id = found.cluster_id
         self._plan = plan
-        self._connect = request.connect
-        self._security = request.security
-
-    @property
-    def connection(self) -> dict[str, Any]:
-        plain = {"protocol": Kafka.protocol, "bootstrap": list(self._connect), "options": {}}
-        return secured(plain, self._security)
 
     @property
     def acks(self) -> durability.Acks:
@@ -210,12 +164,6 @@ class AttachedKafka(RunningSystem):
 
     def topic_plan(self) -> TopicPlan:
         return self._plan.topic
-
-    def processes(self) -> list[SystemProcess]:
-        return []
-
-    def failure(self) -> str | None:
-        return None
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         expected = durability.Expectation(
@@ -225,20 +173,9 @@ class AttachedKafka(RunningSystem):
 
     def configuration(self) -> dict[str, Any]:
         return {
-            "version": self.version,
+            **super().configuration(),
             "cluster_id": self._cluster_id,
-            "connect": list(self._connect),
-            "security": told(self._security),
             "nodes": self.nodes,
             "acks": self.acks,
             "topic": self._plan.topic_as_json(),
         }
-
-    def collect_logs(self, into: Path) -> None:
-        """Its logs are where its owner keeps them."""
-
-    def stop(self) -> None:
-        """It is not ours to stop."""
-
-    def wipe(self) -> None:
-        """It is not ours to wipe."""

@@ -16,26 +16,27 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import httpx
 
 from streamgauge.model.security import Auth, Mechanism, secured
-from streamgauge.model.system_request import Placement, Volume
-from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.base import Describe, Progress, ReadBack, TopicPlan
 from streamgauge.systems.base.parts import Part
 from streamgauge.systems.support import processes
-from streamgauge.systems.support.certificates import Certificates, for_nodes, forget, security_of
-from streamgauge.systems.support.network import ON_LOOPBACK
+from streamgauge.systems.support.certificates import Certificates, for_nodes, forget
+from streamgauge.systems.support.cluster import (
+    ClusterLaunch,
+    StartedCluster,
+    fresh_directory,
+    start_in_attempts,
+)
 from streamgauge.systems.support.processes import ManagedProcess
-from streamgauge.vocabulary.errors import SystemFailure
 from streamgauge.vocabulary.format import plural
-from streamgauge.vocabulary.levels import Level
+from streamgauge.vocabulary.levels import Level, level_with
 
 START_TIMEOUT_S = 60.0
 """Far above the usual half second; a real failure ends the wait at once anyway."""
-ATTEMPTS = 3
-"""Starts with fresh ports when another program has taken one between choosing and binding."""
 MONITOR_TIMEOUT_S = 5.0
 TLS_TIMEOUT_S = 10
 """For a handshake. The default of 2 s is short when hundreds of clients come at once to a busy machine."""
@@ -53,27 +54,20 @@ SYNC_LEVELS: tuple[Level, ...] = ("L1", "L3")
 REPLICATED_LEVELS: tuple[Level, ...] = ("L1", "L2")
 
 
-@dataclass(frozen=True)
-class Launch:
+@dataclass(frozen=True, kw_only=True)
+class Launch(ClusterLaunch):
     """Everything that is decided before the first server runs."""
 
-    version: str
     server: Path
     source: Mapping[str, Any]
     """Where the server came from, for the manifest."""
-    nodes: int
     level: Level
-    directory: Path
     ports: tuple[int, ...]
     """Client ports, one per node; empty: free ones."""
     client: Mapping[str, Any]
     """The client's options (worker API, `system.options`)."""
     stream: Mapping[str, str]
     """Settings of streams besides those that the level needs."""
-    volume: Volume | None = None
-    placement: Placement = ON_LOOPBACK
-    tls: bool = False
-    guarded: bool = False
 
     @property
     def replicas(self) -> int:
@@ -106,7 +100,7 @@ def configuration_file(
     stays in plain text.
     """
     own, host, inside = ports[node - 1], launch.placement.host(node), launch.placement.inside(node)
-    store = launch.directory / f"node-{node}" / "data"
+    store = launch.home(node) / "data"
     sync = "  sync_interval: always\n" if launch.sync_always else ""
     text = (
         f"# NATS {launch.version}, node {node} of {launch.nodes}, written by streamgauge\n"
@@ -162,25 +156,10 @@ def start_cluster(launch: Launch, progress: Progress) -> RunningNats:
 
     Raises SystemFailure with the reason from the log; nothing is left running then.
     """
-    try:
-        launch.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        occupied = any(launch.directory.iterdir())
-    except OSError as error:
-        raise SystemFailure(f"cannot use {launch.directory} for NATS's data: {error}") from error
-    if occupied:
-        raise SystemFailure(f"{launch.directory} is not empty; NATS is started on fresh data only")
+    fresh_directory(launch.directory, "NATS")
     count = plural(launch.nodes, "node")
     progress(f"starting NATS {launch.version} ({count}{', sync always' if launch.sync_always else ''})")
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            return _start_once(launch)
-        except SystemFailure as failure:
-            taken = "address already in use" in str(failure)
-            if not taken or launch.ports or attempt == ATTEMPTS:
-                raise
-            progress("another program took a port; trying other ones")
-            shutil.rmtree(launch.directory, ignore_errors=True)
-    raise AssertionError("the last attempt returns or raises")
+    return start_in_attempts(lambda: _start_once(launch), launch.directory, launch.ports, progress)
 
 
 def _start_once(launch: Launch) -> RunningNats:
@@ -189,7 +168,6 @@ def _start_once(launch: Launch) -> RunningNats:
     ports = [
         Ports(clients[at], free[launch.nodes + at], free[2 * launch.nodes + at]) for at in range(launch.nodes)
     ]
-    launch.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     file_bytes_max = int(shutil.disk_usage(launch.directory).free * FREE_SHARE / launch.nodes)
     files: dict[str, str] = {}
     started: list[processes.ManagedProcess] = []
@@ -198,8 +176,8 @@ def _start_once(launch: Launch) -> RunningNats:
     if certificates is not None and certificates.login is not None:
         certificates.private_file(LOGIN, login_file(certificates.login))
     try:
-        for node in range(1, launch.nodes + 1):
-            home = launch.directory / f"node-{node}"
+        for node in launch.all_nodes():
+            home = launch.home(node)
             (home / "logs").mkdir(parents=True, exist_ok=True)
             if launch.volume is not None:
                 launch.volume(f"node-{node}", home / "data")
@@ -219,12 +197,12 @@ def _start_once(launch: Launch) -> RunningNats:
         processes.kill(started)
         forget(certificates)
         raise
-    return RunningNats(launch, ports, files, started, certificates)
+    return RunningNats(launch=launch, ports=ports, files=files, started=started, certificates=certificates)
 
 
 def _missing(launch: Launch, ports: Sequence[Ports]) -> str | None:
     """What the cluster still has to do, as the rest of a sentence; None when it is ready."""
-    for node in range(1, launch.nodes + 1):
+    for node in launch.all_nodes():
         try:
             monitor(launch, node, ports, "/healthz")
             cluster = monitor(launch, node, ports, "/jsz").get("meta_cluster") or {}
@@ -270,9 +248,7 @@ def level_of(replicas: int, sync_always: bool) -> Level:
     them has stored the message (docs of JetStream, "Replication"), and each of them syncs first with
     `sync_interval: always`.
     """
-    if replicas >= 3:
-        return "L1" if sync_always else "L2"
-    return "L3" if sync_always else "L4"
+    return level_with(replicated=replicas >= 3, fsynced=sync_always)
 
 
 RECORDED_STREAM_KEYS = (
@@ -357,60 +333,38 @@ def compare(
         if syncs:
             levels.append(level_of(replicas, all(syncs)))
     level = levels[0] if levels and len(set(levels)) == 1 else None
-    if level is not None and expected.level is not None and level != expected.level:
-        mismatches.append(
-            f"durability {expected.level} was asked for, but the settings read back from NATS amount to {level}"
-        )
-    return ReadBack(level=level, settings=settings, mismatches=tuple(mismatches))
+    return ReadBack.judged("NATS", level, expected.level, settings, mismatches)
 
 
 # ---------------------------------------------------------------------- running
 
 
-@dataclass
-class RunningNats(RunningSystem):
-    """A cluster that the lab has started."""
+@dataclass(kw_only=True)
+class RunningNats(StartedCluster):
+    """Servers that the lab has started."""
 
     launch: Launch = field(repr=False)
     ports: Sequence[Ports] = field(repr=False)
     files: Mapping[str, str] = field(repr=False)
-    started: Sequence[processes.ManagedProcess]
-    certificates: Certificates | None = field(default=None, repr=False)
+
+    name = "nats"
 
     def __post_init__(self) -> None:
-        self.name = "nats"
-        self.version = self.launch.version
-        self.nodes = self.launch.nodes
+        super().__post_init__()
         self.level: Level | None = self.launch.level
-        self.attached = False
-        self._stopped = False
+
+    def explain(self, process: ManagedProcess) -> str:
+        return explain(process.log)
 
     @property
     def connection(self) -> dict[str, Any]:
         hosts = self.launch.placement
         bootstrap = [f"{hosts.host(node)}:{own.client}" for node, own in enumerate(self.ports, start=1)]
         plain = {"protocol": "nats", "bootstrap": bootstrap, "options": dict(self.launch.client)}
-        return secured(plain, security_of(self.certificates))
-
-    @property
-    def acks(self) -> Literal["all", "leader", "none"]:
-        return "all"
+        return secured(plain, self.security)
 
     def topic_plan(self) -> TopicPlan:
         return TopicPlan(self.launch.replicas, dict(self.launch.stream))
-
-    def processes(self) -> list[SystemProcess]:
-        return [
-            SystemProcess(f"node-{node}", process.pid) for node, process in enumerate(self.started, start=1)
-        ]
-
-    def failure(self) -> str | None:
-        return (
-            None if self._stopped else processes.first_failure(self.started, lambda node: explain(node.log))
-        )
-
-    def goes_on(self) -> bool:
-        return processes.most_run(self.started)
 
     knows_leaders = True
 
@@ -433,12 +387,12 @@ class RunningNats(RunningSystem):
                 return f"NATS node {node} to be healthy ({error})"
             return None
 
-        return Part(f"node-{node}", process, waits_for, (self.launch.directory / f"node-{node}" / "data",))
+        return Part(f"node-{node}", process, waits_for, (self.launch.home(node) / "data",))
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         servers: dict[str, Mapping[str, Any]] = {}
         trouble = []
-        for node in range(1, self.nodes + 1):
+        for node in self.launch.all_nodes():
             try:
                 servers[f"node-{node}"] = monitor(self.launch, node, self.ports, "/varz")
             except (httpx.HTTPError, ValueError) as error:
@@ -461,16 +415,3 @@ class RunningNats(RunningSystem):
             "files": dict(self.files),
             "package": dict(launch.source),
         }
-
-    def collect_logs(self, into: Path) -> None:
-        for node, process in enumerate(self.started, start=1):
-            processes.copy_tail(process.log, into / f"node-{node}" / "server.log")
-
-    def stop(self) -> None:
-        self._stopped = True
-        processes.stop(self.started)
-
-    def wipe(self) -> None:
-        for node in range(1, self.nodes + 1):
-            shutil.rmtree(self.launch.directory / f"node-{node}" / "data", ignore_errors=True)
-        forget(self.certificates)

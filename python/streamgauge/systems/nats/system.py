@@ -15,10 +15,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from streamgauge.model.feature import Feature, StartTime
-from streamgauge.model.security import secured, told
 from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.systems.base import (
     Describe,
@@ -26,10 +25,19 @@ from streamgauge.systems.base import (
     ReadBack,
     RunningSystem,
     System,
-    SystemProcess,
     TopicPlan,
 )
-from streamgauge.systems.base.options import known, mapping, parse_address
+from streamgauge.systems.base.attached import AttachedSystem
+from streamgauge.systems.base.options import (
+    check_attached,
+    check_nodes,
+    known,
+    mapping,
+    parse_address,
+    ports,
+    text,
+    version_numbers,
+)
 from streamgauge.systems.nats.server import (
     REPLICATED_LEVELS,
     Expectation,
@@ -48,7 +56,6 @@ MODULE = "github.com/nats-io/nats-server/v2"
 PROGRAM = "nats-server"
 VERSION_MIN = (2, 9)
 """Consumers are created by name since 2.9."""
-NODES = (1, 3)
 BUILD_TIMEOUT_S = 900.0
 ASK_TIMEOUT_S = 20.0
 OPTION_KEYS = frozenset({"ports", "client", "stream"})
@@ -73,12 +80,7 @@ class Options:
 
 def parse_version(version: str, where: str) -> tuple[int, int, int]:
     """The three numbers. Raises SystemInputError for what is no version, or too old."""
-    found = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", version)
-    if found is None:
-        raise SystemInputError(
-            f"{where}'{version}' is no NATS version; expected three numbers such as 2.15.2"
-        )
-    numbers = (int(found.group(1)), int(found.group(2)), int(found.group(3)))
+    numbers = version_numbers(version, where, "NATS", "2.15.2")
     if numbers[:2] < VERSION_MIN or numbers[0] != 2:
         raise SystemInputError(f"{where}NATS {version} is not supported; expected 2.9.0 or a later 2.x")
     return numbers
@@ -88,14 +90,7 @@ def parse_options(request: SystemRequest) -> Options:
     """Checks the options of a request. Raises SystemInputError that names the key and what was expected."""
     where = where_of(request)
     known(request.options, OPTION_KEYS, f"{where}unknown key '{{}}' for NATS")
-    ports = request.options.get("ports", ())
-    if not isinstance(ports, Sequence) or isinstance(ports, str):
-        ports = (ports,)
-    for port in ports:
-        if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
-            raise SystemInputError(f"{where}ports: {port!r} is no port; expected numbers from 1 to 65535")
-    if ports and (len(ports) != request.nodes or len(set(ports)) != len(ports)):
-        raise SystemInputError(f"{where}ports: expected {request.nodes} different ports, one per node")
+    own_ports = ports(request.options.get("ports"), request.nodes, where)
     client = mapping(request.options.get("client") or None, "client", where)
     known(client, CLIENT_KEYS, f"{where}client: unknown key '{{}}'")
     if client.get("ack_policy", "explicit") not in ("explicit", "all", "none"):
@@ -111,11 +106,7 @@ def parse_options(request: SystemRequest) -> Options:
     for key in stream:
         if key in RESERVED_STREAM_KEYS:
             raise SystemInputError(f"{where}stream.{key} cannot be set: {RESERVED_STREAM_KEYS[key]}")
-    return Options(tuple(ports), dict(client), {key: _text(value) for key, value in stream.items()})
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return Options(own_ports, dict(client), {key: text(value) for key, value in stream.items()})
 
 
 def plan_level(request: SystemRequest, where: str) -> Level:
@@ -159,15 +150,10 @@ class Nats(System):
         if request.connect:
             for address in request.connect:
                 parse_address(address, where, "a NATS server; expected host:port such as 127.0.0.1:4222")
-            if options.ports:
-                raise SystemInputError(f"{where}ports cannot be set for servers that already run (connect)")
+            check_attached(request, ("ports",))
             return
         parse_version(request.version or self.default_version, where)
-        if request.nodes not in NODES:
-            raise SystemInputError(
-                f"{where}nodes {request.nodes}: the lab runs NATS on 1 or 3 nodes; an even number tolerates no more "
-                "faults than the odd one below it, and five do not fit one machine"
-            )
+        check_nodes(request, "NATS")
         plan_level(request, where)
         check_free(options.ports, where)
 
@@ -328,62 +314,28 @@ def _go_version(go: str) -> str:
     return said.stdout.strip()
 
 
-class AttachedNats(RunningSystem):
-    """Servers that were running already. Only looked at: never configured, stopped or wiped. Their sync_interval is not
-    visible to clients, so the level read back stays unknown.
-    """
+class AttachedNats(AttachedSystem):
+    """Servers that were running already. Their sync_interval is not visible to clients, so the level read back stays unknown."""
 
     def __init__(self, request: SystemRequest, options: Options) -> None:
-        self.name = Nats.name
-        self.version = request.version or "unknown"
-        self.nodes = len(request.connect)
-        self.level = request.level
-        self.attached = True
-        self._connect = request.connect
-        self._options = options
-        self._security = request.security
-        replicated = request.level in REPLICATED_LEVELS if request.level else len(request.connect) >= 3
-        self._replicas = 3 if replicated else 1
-
-    @property
-    def connection(self) -> dict[str, Any]:
-        plain = {
-            "protocol": Nats.protocol,
-            "bootstrap": list(self._connect),
-            "options": dict(self._options.client),
-        }
-        return secured(plain, self._security)
-
-    @property
-    def acks(self) -> Literal["all", "leader", "none"]:
-        return "all"
+        nodes = len(request.connect)
+        super().__init__(Nats, request, nodes, level=request.level, options=options.client)
+        replicated = request.level in REPLICATED_LEVELS if request.level else nodes >= 3
+        self._topic = TopicPlan(3 if replicated else 1, dict(options.stream))
 
     def topic_plan(self) -> TopicPlan:
-        return TopicPlan(self._replicas, dict(self._options.stream))
-
-    def processes(self) -> list[SystemProcess]:
-        return []
-
-    def failure(self) -> str | None:
-        return None
+        return self._topic
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
-        expected = Expectation(self.nodes, None, self._replicas, self._options.stream)
+        expected = Expectation(self.nodes, None, self._topic.replication_factor, self._topic.configs)
         return compare(describe(topics), {}, topics, expected)
 
     def configuration(self) -> dict[str, Any]:
         return {
-            "connect": list(self._connect),
-            "security": told(self._security),
-            "client_options": dict(self._options.client),
-            "topic": {"replication_factor": self._replicas, "configs": dict(self._options.stream)},
+            **super().configuration(),
+            "client_options": dict(self._options),
+            "topic": {
+                "replication_factor": self._topic.replication_factor,
+                "configs": dict(self._topic.configs),
+            },
         }
-
-    def collect_logs(self, into: Path) -> None:
-        """Their logs are where their owner keeps them."""
-
-    def stop(self) -> None:
-        """They are not ours to stop."""
-
-    def wipe(self) -> None:
-        """They are not ours to wipe."""

@@ -15,25 +15,24 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import httpx
-import psutil
 
 from streamgauge.model.security import Mechanism, secured
-from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.base import Describe, Progress, ReadBack, SystemProcess, TopicPlan
 from streamgauge.systems.base.parts import Part
 from streamgauge.systems.pulsar import admin, bookies, ready, settings
 from streamgauge.systems.pulsar import tls as pulsar_tls
 from streamgauge.systems.pulsar.durability import Expectation, compare
 from streamgauge.systems.pulsar.launch import Launch, Layout
 from streamgauge.systems.support import processes
-from streamgauge.systems.support.certificates import for_nodes, forget, security_of
+from streamgauge.systems.support.certificates import for_nodes, forget
+from streamgauge.systems.support.cluster import StartedCluster, fresh_directory, start_in_attempts
 from streamgauge.systems.support.jvm_logs import JVM_ENVIRONMENT, explain, why_it_died
 from streamgauge.systems.support.processes import ManagedProcess
 from streamgauge.vocabulary.errors import SystemFailure
@@ -47,8 +46,6 @@ LOG_EVERY_S = 1.0
 """Whoever waits asks many times a second; a log is read this often."""
 PLACE_TAKEN = "MetadataStoreException$LockBusyException: Resource at /ledgers/available/"
 """What a bookie says in its log when it gives up because it is registered still."""
-ATTEMPTS = 3
-"""Starts with fresh ports when another program has taken one between choosing and binding."""
 STOP_WAIT_S = 60.0
 """A broker unloads its topics and a bookie flushes before they end."""
 BUNDLES_PER_NODE = 16
@@ -62,46 +59,18 @@ BOOKIE_CLASS = "org.apache.bookkeeper.server.Main"
 BROKER_CLASS = "org.apache.pulsar.PulsarBrokerStarter"
 
 
-class PortTaken(SystemFailure):
-    """A port that was free when it was chosen is not any more."""
-
-
 def start_cluster(launch: Launch, progress: Progress) -> RunningPulsar:
     """Starts everything and waits until every broker is healthy and knows all bookies.
 
     Raises SystemFailure with the reason from the log; nothing is left running then.
     """
-    try:
-        launch.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        occupied = any(launch.directory.iterdir())
-    except OSError as error:
-        raise SystemFailure(f"cannot use {launch.directory} for Pulsar's data: {error}") from error
-    if occupied:
-        raise SystemFailure(f"{launch.directory} is not empty; Pulsar is started on fresh data only")
-    _require_memory(launch)
+    fresh_directory(launch.directory, "Pulsar")
+    launch.options.memory_need(launch.nodes).require()
     count = plural(launch.nodes, "node")
     progress(f"starting Pulsar {launch.version} ({count}: ZooKeeper, and a bookie and a broker each)")
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return _start_once(launch, progress)
-        except PortTaken as failure:
-            if launch.options.ports:
-                raise
-            progress(f"{failure}; trying other ports")
-            for entry in launch.directory.iterdir():
-                shutil.rmtree(entry, ignore_errors=True)
-    return _start_once(launch, progress)
-
-
-def _require_memory(launch: Launch) -> None:
-    """Fails before a JVM does, which would say it less clearly, or be killed by the kernel in the middle of a run."""
-    available_mib = psutil.virtual_memory().available // settings.MIB
-    needed_mib = launch.options.needed_mib(launch.nodes)
-    if needed_mib > available_mib:
-        raise SystemFailure(
-            f"{plural(launch.nodes, 'node')} of Pulsar need about {needed_mib} MiB, but only {available_mib} MiB are available; "
-            "close other programs, or set smaller sizes under memory in the system file"
-        )
+    return start_in_attempts(
+        lambda: _start_once(launch, progress), launch.directory, launch.options.ports, progress
+    )
 
 
 def _start_once(launch: Launch, progress: Progress) -> RunningPulsar:
@@ -137,7 +106,7 @@ def _start_once(launch: Launch, progress: Progress) -> RunningPulsar:
         processes.kill(started)
         forget(layout.certificates)
         raise
-    return RunningPulsar(launch, layout, started)
+    return RunningPulsar(launch=launch, layout=layout, started=started, certificates=layout.certificates)
 
 
 def _lay_out(launch: Launch) -> Layout:
@@ -253,14 +222,9 @@ def _set_up(launch: Launch, layout: Layout) -> None:
 
 
 def _wait(started: Sequence[processes.ManagedProcess], waiting_for: Any) -> None:
-    try:
-        processes.await_started(
-            waiting_for, started, START_TIMEOUT_S, lambda process: explain(process.log.parent), poll_s=0.25
-        )
-    except SystemFailure as failure:
-        if "Address already in use" in str(failure) or "BindException" in str(failure):
-            raise PortTaken(str(failure)) from None
-        raise
+    processes.await_started(
+        waiting_for, started, START_TIMEOUT_S, lambda process: explain(process.log.parent), poll_s=0.25
+    )
 
 
 def _keeps_data(name: str) -> bool:
@@ -271,22 +235,19 @@ def _keeps_data(name: str) -> bool:
 # ---------------------------------------------------------------------- running
 
 
-@dataclass
-class RunningPulsar(RunningSystem):
-    """A cluster that the lab has started."""
+@dataclass(kw_only=True)
+class RunningPulsar(StartedCluster):
+    """ZooKeeper, bookies and brokers that the lab has started, in this order."""
 
     launch: Launch = field(repr=False)
     layout: Layout = field(repr=False)
-    started: Sequence[processes.ManagedProcess]
-    """In the order of their start: ZooKeeper, bookies, brokers."""
+
+    name = "pulsar"
+    wiped = ("data", "tmp")
 
     def __post_init__(self) -> None:
-        self.name = "pulsar"
-        self.version = self.launch.version
-        self.nodes = self.launch.nodes
+        super().__post_init__()
         self.level: Level | None = self.launch.plan.level
-        self.attached = False
-        self._stopped = False
         self._refusals: dict[str, int] = {}
         """Bookie -> how often its log said, when it was started last, that its place was taken."""
         self._looked_s: dict[str, float] = {}
@@ -301,11 +262,7 @@ class RunningPulsar(RunningSystem):
         }
         bootstrap = [f"{own.host}:{own.broker_tls or own.broker}" for own in self.layout.ports]
         plain = {"protocol": "pulsar", "bootstrap": bootstrap, "options": options}
-        return secured(plain, security_of(self.layout.certificates))
-
-    @property
-    def acks(self) -> Literal["all", "leader", "none"]:
-        return "all"
+        return secured(plain, self.security)
 
     def topic_plan(self) -> TopicPlan:
         return TopicPlan(self.launch.plan.write_quorum, {})
@@ -313,8 +270,11 @@ class RunningPulsar(RunningSystem):
     def processes(self) -> list[SystemProcess]:
         return [SystemProcess(process.name.removeprefix("Pulsar "), process.pid) for process in self.started]
 
-    def failure(self) -> str | None:
-        return None if self._stopped else processes.first_failure(self.started, why_it_died)
+    def explain(self, process: ManagedProcess) -> str:
+        return why_it_died(process)
+
+    def homes(self) -> Sequence[Path]:
+        return [self.launch.directory / name for name in (*self.layout.settings, SETUP)]
 
     def goes_on(self) -> bool:
         """Brokers keep nothing, so that one of them takes over what the others had. A ledger needs as many bookies as it has
@@ -438,21 +398,8 @@ class RunningPulsar(RunningSystem):
             },
         }
 
-    def collect_logs(self, into: Path) -> None:
-        for name in (*self.layout.settings, SETUP):
-            for log in sorted((self.launch.directory / name / "logs").glob("*")):
-                if log.is_file() and log.stat().st_size > 0:
-                    processes.copy_tail(log, into / name / log.name)
-
     def stop(self) -> None:
         self._stopped = True
         # From the top down: what loses what it stands on waits for it (a bookie without ZooKeeper for half a minute).
         for kind in ("broker", "bookie", "zookeeper"):
             processes.stop([process for process in self.started if kind in process.name], wait_s=STOP_WAIT_S)
-
-    def wipe(self) -> None:
-        self.stop()  # Data that is in use cannot be wiped.
-        for name in (*self.layout.settings, SETUP):
-            for part in ("data", "tmp"):
-                shutil.rmtree(self.launch.directory / name / part, ignore_errors=True)
-        forget(self.layout.certificates)

@@ -124,12 +124,7 @@ def compare(
         _judge_topic(topic, description, brokers, bookies, expected, settings, mismatches) for topic in topics
     }
     level = levels.pop() if len(levels) == 1 else None
-    if level is not None and expected.level is not None and level != expected.level:
-        mismatches.append(
-            f"durability {expected.level} was asked for, but the settings read back from Pulsar and its bookies amount "
-            f"to {level}"
-        )
-    return ReadBack(level=level, settings=settings, mismatches=tuple(mismatches))
+    return ReadBack.judged("Pulsar and its bookies", level, expected.level, settings, mismatches)
 
 
 def _judge(

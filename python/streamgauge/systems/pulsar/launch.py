@@ -4,35 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from streamgauge.model.system_request import Placement, Volume
 from streamgauge.systems.pulsar import admin, settings
 from streamgauge.systems.support.cache import Installation
 from streamgauge.systems.support.certificates import Certificates, security_of
+from streamgauge.systems.support.cluster import ClusterLaunch
 from streamgauge.systems.support.java import Java
-from streamgauge.systems.support.network import ON_LOOPBACK
 
 
-@dataclass(frozen=True)
-class Launch:
+@dataclass(frozen=True, kw_only=True)
+class Launch(ClusterLaunch):
     """Everything that is decided before the first process of a cluster runs."""
 
-    version: str
-    nodes: int
     options: settings.Options
     plan: settings.Plan
-    directory: Path
     java: Java
     installation: Installation
-    volume: Volume | None = None
-    placement: Placement = ON_LOOPBACK
-    tls: bool = False
-    guarded: bool = False
-
-    def all_nodes(self) -> range:
-        """The nodes' numbers."""
-        return range(1, self.nodes + 1)
 
 
 @dataclass(frozen=True)

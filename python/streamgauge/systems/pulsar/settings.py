@@ -20,16 +20,24 @@ from typing import Any, Literal, cast
 from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems.base import boundary
-from streamgauge.systems.base.options import extra_jvm_flags, known, mapping, ports
+from streamgauge.systems.base.options import (
+    extra_jvm_flags,
+    known,
+    mapping,
+    ports,
+    size_mib,
+    text,
+    version_numbers,
+)
+from streamgauge.systems.support import java
+from streamgauge.systems.support.memory import MemoryNeed
 from streamgauge.vocabulary.errors import SystemInputError
 from streamgauge.vocabulary.format import plural
-from streamgauge.vocabulary.levels import Level
+from streamgauge.vocabulary.levels import Level, level_with
 
 Journal = Literal["sync", "async_journal", "async_bypass"]
-NODES = (1, 3)
 VERSION_MIN = (2, 10)
 """Bookies find their metadata through Pulsar's own driver (`metadata-store:`) since 2.10 (PIP-45)."""
-MIB = 1024 * 1024
 NAMESPACE = "streamgauge/trial"
 """Tenant and namespace of the topics on clusters that the lab starts."""
 CLUSTER = "streamgauge"
@@ -166,22 +174,21 @@ class Options:
     admin: tuple[str, ...] = ()
     """Web addresses of a cluster that already runs; empty: port 8080 where clients connect."""
 
-    def needed_mib(self, nodes: int) -> int:
-        """Memory that the whole system takes."""
+    def memory_need(self, nodes: int) -> MemoryNeed:
+        """What the whole system takes."""
         memory = self.memory_mib
         node = memory["bookie"] + memory["bookie_direct"] + BESIDE_MIB["bookie"]
         node += memory["broker"] + memory["broker_direct"] + BESIDE_MIB["broker"]
-        return nodes * node + memory["zookeeper"] + BESIDE_MIB["zookeeper"]
+        return MemoryNeed(
+            f"{plural(nodes, 'node')} of Pulsar",
+            nodes * node + memory["zookeeper"] + BESIDE_MIB["zookeeper"],
+            "set smaller sizes under memory in the system file",
+        )
 
 
 def parse_version(version: str, where: str) -> tuple[int, int]:
     """Major and minor number. Raises SystemInputError for what is no version, or too old."""
-    found = re.fullmatch(r"(\d+)\.(\d+)\.\d+", version)
-    if found is None:
-        raise SystemInputError(
-            f"{where}'{version}' is no Pulsar version; expected three numbers such as 4.0.8"
-        )
-    line = (int(found.group(1)), int(found.group(2)))
+    line = version_numbers(version, where, "Pulsar", "4.0.8")[:2]
     if line < VERSION_MIN:
         raise SystemInputError(
             f"{where}Pulsar {version} is not supported; expected 2.10.0 or later. To measure an older one, start it "
@@ -231,9 +238,8 @@ def _memory(value: object, where: str) -> dict[str, int]:
     known(given, tuple(MEMORY_MIB), f"{where}memory: unknown key '{{}}'")
     memory = dict(MEMORY_MIB)
     for key, size in given.items():
-        found = re.fullmatch(r"(\d+)\s*([mMgG])(?:iB|IB|ib)?", str(size).strip())
-        mib = int(found.group(1)) * (1024 if found.group(2) in "gG" else 1) if found else 0
-        if mib < MEMORY_MIB_MIN:
+        mib = size_mib(size)
+        if mib is None or mib < MEMORY_MIB_MIN:
             raise SystemInputError(
                 f"{where}memory.{key} '{size}': expected a size of at least {MEMORY_MIB_MIN}m such as 512m or 1g"
             )
@@ -255,7 +261,7 @@ def _settings(value: object, key: str, reserved: frozenset[str], where: str) -> 
             raise SystemInputError(
                 f"{where}{key}.{name}: expected a text of one line, a number, true or false"
             )
-        settings[str(name)] = str(setting).lower() if isinstance(setting, bool) else str(setting)
+        settings[str(name)] = text(setting)
     return settings
 
 
@@ -307,9 +313,7 @@ class Plan:
 
 def level_of(ack_quorum: int, is_synced: bool) -> Level:
     """The level that settings amount to."""
-    if ack_quorum >= 2:
-        return "L1" if is_synced else "L2"
-    return "L3" if is_synced else "L4"
+    return level_with(replicated=ack_quorum >= 2, fsynced=is_synced)
 
 
 def plan(level: Level | None, nodes: int, options: Options, where: str) -> Plan:
@@ -492,22 +496,12 @@ def jvm_flags(heap_mib: int, direct_mib: int | None, extra: Sequence[str]) -> li
     ]
     driver = "org.apache.pulsar.metadata.bookkeeper.PulsarMetadata"
     return [
-        f"-Xms{heap_mib}m",
-        f"-Xmx{heap_mib}m",
+        # With G1: the distribution's scripts choose ZGC, whose threads want cores and memory that small heaps on few cores lack.
+        *java.flags(heap_mib),
         *direct,
-        # The distribution's scripts choose ZGC, whose threads want cores and memory that small heaps on few cores lack.
-        "-XX:+UseG1GC",
         "-XX:MaxGCPauseMillis=10",
         "-XX:+ParallelRefProcEnabled",
         "-XX:+DisableExplicitGC",
-        # Without it each safepoint writes to a file mapped from /tmp, and a busy disk stalls the whole JVM for that write.
-        "-XX:+PerfDisableSharedMem",
-        # A process that has run out of memory must be seen to die, not limp.
-        "-XX:+ExitOnOutOfMemoryError",
-        "-XX:ErrorFile=logs/hs_err_%p.log",
-        "-Xlog:async",
-        "-Xlog:gc*,safepoint:file=logs/gc.log:time,uptime,level,tags:filecount=4,filesize=20m",
-        "-Djava.awt.headless=true",
         "-Djava.net.preferIPv4Stack=true",
         "-Djute.maxbuffer=10485760",
         "-Dio.netty.tryReflectionSetAccessible=true",

@@ -13,17 +13,15 @@ import shutil
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
-
-import psutil
+from typing import Any, ClassVar
 
 from streamgauge.model.feature import Feature, StartTime
-from streamgauge.model.security import secured, told
 from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.model.untrusted import Untrusted
-from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, TopicPlan
+from streamgauge.systems.base.attached import AttachedSystem
 from streamgauge.systems.base.boundary import require_trust
-from streamgauge.systems.base.options import refuse_both
+from streamgauge.systems.base.options import check_attached, check_nodes, refuse_both
 from streamgauge.systems.pulsar import settings
 from streamgauge.systems.pulsar.cluster import start_cluster
 from streamgauge.systems.pulsar.durability import Expectation, compare
@@ -35,7 +33,6 @@ from streamgauge.systems.support.java_system import JavaSystem
 from streamgauge.systems.support.network import ON_LOOPBACK
 from streamgauge.systems.support.processes import check_free
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
-from streamgauge.vocabulary.format import plural
 
 KEPT = ("lib", "conf", "LICENSE", "NOTICE")
 """What is kept of the distribution: the shell scripts, examples and functions' runtimes are not used."""
@@ -72,20 +69,11 @@ class Pulsar(JavaSystem):
             return
         require_trust(request, self.untrusted(request))
         settings.parse_version(request.version or self.default_version, where)
-        if request.nodes not in settings.NODES:
-            raise SystemInputError(
-                f"{where}nodes {request.nodes}: the lab runs Pulsar on 1 or 3 nodes; an even number tolerates no more "
-                "faults than the odd one below it, and five do not fit one machine"
-            )
+        check_nodes(request, "Pulsar")
         if options.admin:
             raise SystemInputError(f"{where}admin names the brokers of a cluster that already runs (connect)")
         settings.plan(request.level, request.nodes, options, where)
-        memory_mib = psutil.virtual_memory().total // settings.MIB
-        if options.needed_mib(request.nodes) > memory_mib:
-            raise SystemInputError(
-                f"{where}{plural(request.nodes, 'node')} of Pulsar need about {options.needed_mib(request.nodes)} MiB, and this "
-                f"machine has {memory_mib} MiB; set smaller sizes under memory in the system file"
-            )
+        options.memory_need(request.nodes).check(where)
         check_free(options.ports, where)
 
     def untrusted(self, request: SystemRequest) -> Iterator[Untrusted]:
@@ -103,14 +91,8 @@ class Pulsar(JavaSystem):
                 f"{where}durability {request.level}: the journals of bookies are not visible to clients, so a level cannot "
                 "be asked of a running cluster; leave durability out, the quorums are read back"
             )
-        for key in ("journal", "memory", "jvm_flags", "ports", "broker", "bookie"):
-            if key in request.options:
-                raise SystemInputError(
-                    f"{where}{key} cannot be set for a cluster that already runs (connect)"
-                )
+        check_attached(request, ("journal", "memory", "jvm_flags", "ports", "broker", "bookie", "profile"))
         refuse_both(request, options.client, ("token",), "client.")
-        if options.profile is not None:
-            raise SystemInputError(f"{where}profile cannot be set for a cluster that already runs (connect)")
 
     def install(self, version: str | None, progress: Progress) -> None:
         version = version or self.default_version
@@ -184,57 +166,19 @@ def unpack(directory: Path) -> None:
         )
 
 
-class AttachedPulsar(RunningSystem):
-    """A cluster that was running already. Only its topics of the trial are created and deleted."""
+class AttachedPulsar(AttachedSystem):
+    """A cluster that was running already. Its version is not visible to clients."""
 
     def __init__(self, request: SystemRequest, options: settings.Options) -> None:
-        self.name = Pulsar.name
-        self.version = request.version or "unknown"
-        self.nodes = len(request.connect)
-        self.level = None
-        self.attached = True
-        self._connect = request.connect
-        self._options = options
-        self._security = request.security
-
-    @property
-    def connection(self) -> dict[str, Any]:
-        options = dict(self._options.client)
-        if self._options.admin:
-            options["admin"] = list(self._options.admin)
-        plain = {"protocol": Pulsar.protocol, "bootstrap": list(self._connect), "options": options}
-        return secured(plain, self._security)
-
-    @property
-    def acks(self) -> Literal["all", "leader", "none"]:
-        return "all"
+        admin = {"admin": list(options.admin)} if options.admin else {}
+        super().__init__(Pulsar, request, len(request.connect), options={**options.client, **admin})
 
     def topic_plan(self) -> TopicPlan:
         return TopicPlan(1, {})
-
-    def processes(self) -> list[SystemProcess]:
-        return []
-
-    def failure(self) -> str | None:
-        return None
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         return compare(describe(topics), {}, topics, Expectation(self.nodes, None, None, {}))
 
     def configuration(self) -> dict[str, Any]:
-        hidden = {key: value for key, value in self._options.client.items() if key != "token"}
-        return {
-            "connect": list(self._connect),
-            "security": told(self._security),
-            "admin": list(self._options.admin),
-            "client": hidden,
-        }
-
-    def collect_logs(self, into: Path) -> None:
-        """Its logs are where its owner keeps them."""
-
-    def stop(self) -> None:
-        """It is not ours to stop."""
-
-    def wipe(self) -> None:
-        """It is not ours to wipe."""
+        shown = {key: value for key, value in self._options.items() if key != "token"}
+        return {**super().configuration(), "client": shown}

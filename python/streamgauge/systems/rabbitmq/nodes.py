@@ -20,22 +20,26 @@ import json
 import os
 import re
 import secrets
-import shutil
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from streamgauge.model.security import secured
-from streamgauge.model.system_request import Volume
-from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem, SystemProcess, TopicPlan
+from streamgauge.systems.base import Describe, Progress, ReadBack, SystemProcess, TopicPlan
 from streamgauge.systems.base.parts import Part
 from streamgauge.systems.rabbitmq import settings
 from streamgauge.systems.support import processes
-from streamgauge.systems.support.certificates import Certificates, for_nodes, forget, security_of
+from streamgauge.systems.support.certificates import Certificates, for_nodes, forget
+from streamgauge.systems.support.cluster import (
+    ClusterLaunch,
+    StartedCluster,
+    fresh_directory,
+    start_in_attempts,
+)
 from streamgauge.systems.support.network import ON_LOOPBACK
 from streamgauge.systems.support.processes import ManagedProcess
 from streamgauge.vocabulary.errors import SystemFailure
@@ -48,8 +52,6 @@ START_TIMEOUT_S = 120.0
 """Far above the usual 5 s: a busy machine starts Erlang slowly, and a real failure ends the wait at once."""
 TOOL_TIMEOUT_S = 60.0
 ON_LOOPBACK_ALONE = "-kernel inet_dist_use_interface {127,0,0,1}"
-ATTEMPTS = 3
-"""Starts with fresh ports when another program has taken one between choosing and binding."""
 READ_BACK = (
     'rabbit_json:encode([{N, [{<<"ra.wal_sync_method">>, rpc:call(N, application, get_env, '
     "[ra, wal_sync_method, datasync])}, "
@@ -62,25 +64,12 @@ READ_BACK = (
 """Asks every running node at once: each call of rabbitmqctl costs a second of CPU."""
 
 
-@dataclass(frozen=True)
-class Launch:
+@dataclass(frozen=True, kw_only=True)
+class Launch(ClusterLaunch):
     """Everything that is decided before the first process runs."""
 
-    version: str
-    nodes: int
     options: settings.Options
     plan: settings.Plan
-    directory: Path
-    volume: Volume | None = None
-    tls: bool = False
-
-    def home(self, node: int) -> Path:
-        """The directory of a node (1, 2, ...)."""
-        return self.directory / f"node-{node}"
-
-    def all_nodes(self) -> range:
-        """The nodes' numbers."""
-        return range(1, self.nodes + 1)
 
 
 @dataclass(frozen=True)
@@ -111,25 +100,18 @@ def start_cluster(launch: Launch, progress: Progress) -> RunningRabbitMq:
         raise SystemFailure(
             f"{launch.directory}: RabbitMQ cannot keep its data below a path with a space; choose another directory"
         )
+    fresh_directory(launch.directory, "RabbitMQ")
     count = plural(launch.nodes, "node")
     kind = "streams" if launch.plan.queue == "stream" else f"{launch.plan.queue} queues"
     progress(f"starting RabbitMQ {launch.version} ({count}, {kind})")
-    for attempt in range(ATTEMPTS):
-        try:
-            return _start_once(launch, progress)
-        except SystemFailure as failure:
-            is_port = "eaddrinuse" in str(failure) or "in use" in str(failure)
-            if not is_port or launch.options.ports or attempt == ATTEMPTS - 1:
-                raise
-            progress("a port was taken meanwhile; trying others")
-            shutil.rmtree(launch.directory, ignore_errors=True)
-    raise AssertionError("the last attempt returns or raises")
+    return start_in_attempts(
+        lambda: _start_once(launch, progress), launch.directory, launch.options.ports, progress
+    )
 
 
 def _start_once(launch: Launch, progress: Progress) -> RunningRabbitMq:
     layout = _lay_out(launch)
     started: list[processes.ManagedProcess] = []
-    nodes: list[processes.ManagedProcess] = []
     try:
         started.append(
             processes.start(
@@ -140,17 +122,19 @@ def _start_once(launch: Launch, progress: Progress) -> RunningRabbitMq:
             )
         )
         for node in launch.all_nodes():
-            process = processes.start(
-                f"RabbitMQ node {node}",
-                [str(LIBRARY / "bin" / "rabbitmq-server")],
-                launch.home(node) / "logs" / "console.log",
-                environment=_environment(launch, layout, node),
-                directory=launch.home(node),
+            started.append(
+                processes.start(
+                    f"RabbitMQ node {node}",
+                    [str(LIBRARY / "bin" / "rabbitmq-server")],
+                    launch.home(node) / "logs" / "console.log",
+                    environment=_environment(launch, layout, node),
+                    directory=launch.home(node),
+                )
             )
-            started.append(process)
-            nodes.append(process)
             _wait_for(launch, layout, node, started)
-        running = RunningRabbitMq(launch, layout, started, nodes)
+        running = RunningRabbitMq(
+            launch=launch, layout=layout, started=started, certificates=layout.certificates
+        )
         running.complete(progress)
     except BaseException:
         # Whatever the reason (Ctrl-C too) nothing stays behind.
@@ -173,7 +157,6 @@ def _lay_out(launch: Launch) -> Layout:
     names = [node_name(node) for node in launch.all_nodes()]
     certificates = for_nodes(launch.tls, launch.directory, ON_LOOPBACK, launch.nodes)
     files = {}
-    launch.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for node in launch.all_nodes():
         for name in ("logs", "data", "generated", "schema"):
             (launch.home(node) / name).mkdir(parents=True, exist_ok=True)
@@ -275,24 +258,27 @@ def explain(console: Path) -> str:
     return f"the last lines of {console} are:\n{tail}" if tail else f"its logs in {console.parent} are empty"
 
 
-@dataclass
-class RunningRabbitMq(RunningSystem):
-    """A cluster that the lab has started."""
+@dataclass(kw_only=True)
+class RunningRabbitMq(StartedCluster):
+    """Nodes that the lab has started, and before them their epmd."""
 
     launch: Launch = field(repr=False)
     layout: Layout = field(repr=False)
-    started: Sequence[processes.ManagedProcess]
-    node_processes: Sequence[processes.ManagedProcess]
+
+    name = "rabbitmq"
 
     def __post_init__(self) -> None:
-        self.name = "rabbitmq"
-        self.version = self.launch.version
-        self.nodes = self.launch.nodes
+        super().__post_init__()
         self.level: Level | None = self.launch.plan.level
-        self.attached = False
-        self._stopped = False
         self._starts: dict[int, int] = {}
         """Node -> how often its log must say that it has started; 1 where nothing is known."""
+
+    @property
+    def serving(self) -> Sequence[ManagedProcess]:
+        return self.started[1:]
+
+    def explain(self, process: ManagedProcess) -> str:
+        return explain(process.log)
 
     def complete(self, progress: Progress) -> None:
         """What is done once all nodes run: the cluster is looked at, and the policy of mirrored queues set."""
@@ -310,7 +296,7 @@ class RunningRabbitMq(RunningSystem):
 
     def _tool(self, *arguments: str) -> str:
         """Runs rabbitmqctl against the first node that lives. Raises SystemFailure."""
-        alive = [at for at, process in enumerate(self.node_processes, start=1) if process.running()]
+        alive = [at for at, process in enumerate(self.serving, start=1) if process.running()]
         node = alive[0] if alive else 1
         command = [str(LIBRARY / "bin" / "rabbitmqctl"), "-q", "-n", node_name(node), *arguments]
         try:
@@ -339,17 +325,13 @@ class RunningRabbitMq(RunningSystem):
             own = {"amqp": amqp, "stream_arguments": plan.stream_arguments(self.nodes)}
             options = dict(self.launch.options.client) | own
             plain = {"protocol": "rabbitmq-stream", "bootstrap": bootstrap, "options": options}
-            return secured(plain, security_of(self.layout.certificates))
+            return secured(plain, self.security)
         options = dict(self.launch.options.client) | {
             "persistent": plan.persistent,
             "queue_arguments": plan.queue_arguments(self.nodes),
         }
         plain = {"protocol": "rabbitmq", "bootstrap": amqp, "options": options}
-        return secured(plain, security_of(self.layout.certificates))
-
-    @property
-    def acks(self) -> Literal["all", "leader", "none"]:
-        return "all"
+        return secured(plain, self.security)
 
     def topic_plan(self) -> TopicPlan:
         return TopicPlan(self.launch.plan.copies, {})
@@ -357,23 +339,13 @@ class RunningRabbitMq(RunningSystem):
     def processes(self) -> list[SystemProcess]:
         """The nodes' Erlang machines; the shells that started them do nothing."""
         found = []
-        for node, process in enumerate(self.node_processes, start=1):
+        for node, process in enumerate(self.serving, start=1):
             pid = process.pid
             pid_file = self.launch.home(node) / "pid"
             if pid_file.exists() and pid_file.read_text().strip().isdigit():
                 pid = int(pid_file.read_text())
             found.append(SystemProcess(f"node-{node}", pid))
         return found
-
-    def failure(self) -> str | None:
-        return (
-            None
-            if self._stopped
-            else processes.first_failure(self.node_processes, lambda node: explain(node.log))
-        )
-
-    def goes_on(self) -> bool:
-        return processes.most_run(self.node_processes)
 
     knows_leaders = True
 
@@ -393,7 +365,7 @@ class RunningRabbitMq(RunningSystem):
         return None
 
     def parts(self) -> Sequence[Part]:
-        return [self._part(node, process) for node, process in enumerate(self.node_processes, start=1)]
+        return [self._part(node, process) for node, process in enumerate(self.serving, start=1)]
 
     def _part(self, node: int, process: ManagedProcess) -> Part:
         def note_starts() -> None:
@@ -430,23 +402,11 @@ class RunningRabbitMq(RunningSystem):
             "files": dict(self.layout.files),
         }
 
-    def collect_logs(self, into: Path) -> None:
-        for node in self.launch.all_nodes():
-            for log in sorted((self.launch.home(node) / "logs").glob("*")):
-                if log.is_file() and log.stat().st_size > 0:
-                    processes.copy_tail(log, into / f"node-{node}" / log.name)
-
     def stop(self) -> None:
         self._stopped = True
-        processes.stop(self.node_processes)
-        # Last: nodes that say goodbye to each other need it.
-        processes.stop(self.started)
-
-    def wipe(self) -> None:
-        self.stop()  # Data that is in use cannot be wiped.
-        for node in self.launch.all_nodes():
-            shutil.rmtree(self.launch.home(node) / "data", ignore_errors=True)
-        forget(self.layout.certificates)
+        processes.stop(self.serving)
+        # Last: nodes that say goodbye to each other need epmd.
+        super().stop()
 
 
 def _json_of_eval(text: str) -> dict[str, dict[str, Any]]:

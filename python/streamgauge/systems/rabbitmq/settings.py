@@ -21,17 +21,17 @@ from typing import Any, Literal
 from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems.base import boundary
+from streamgauge.systems.base.options import known, ports, text
 from streamgauge.systems.support.certificates import Certificates
 from streamgauge.systems.support.processes import LOOPBACK
 from streamgauge.vocabulary.errors import SystemInputError
 from streamgauge.vocabulary.format import plural
-from streamgauge.vocabulary.levels import Level
+from streamgauge.vocabulary.levels import Level, level_with
 
 Queue = Literal["classic", "mirrored", "quorum", "stream"]
 QUEUES: tuple[Queue, ...] = ("classic", "mirrored", "quorum", "stream")
 ClientProtocol = Literal["amqp", "stream"]
 PROTOCOLS: tuple[ClientProtocol, ...] = ("amqp", "stream")
-NODES = (1, 3)
 MEMORY_MB = 1024
 """Above this a node stops publishers (`vm_memory_high_watermark`): explicit, so that it is comparable."""
 DISK_FREE_MB = 500
@@ -140,11 +140,7 @@ class Plan:
 def parse_options(request: SystemRequest) -> Options:
     """Checks a system file's options. Raises SystemInputError."""
     where, given = where_of(request), request.options
-    unknown = sorted(set(given) - OPTION_KEYS)
-    if unknown:
-        raise SystemInputError(
-            f"{where}RabbitMQ has no option '{unknown[0]}'; it has {', '.join(sorted(OPTION_KEYS))}"
-        )
+    known(given, OPTION_KEYS, f"{where}unknown key '{{}}' for RabbitMQ")
     queue = given.get("queue")
     if queue is not None and queue not in QUEUES:
         raise SystemInputError(f"{where}queue: expected one of {', '.join(QUEUES)}, found {queue}")
@@ -169,10 +165,10 @@ def parse_options(request: SystemRequest) -> Options:
         persistent=persistent,
         memory_mb=_number(given, "memory_mb", 128, 1 << 20, where) or MEMORY_MB,
         schedulers=_number(given, "schedulers", 1, 1024, where),
-        ports=_ports("ports", given.get("ports"), request.nodes, where),
-        stream_ports=_ports("stream_ports", given.get("stream_ports"), request.nodes, where),
+        ports=ports(given.get("ports"), request.nodes, where),
+        stream_ports=ports(given.get("stream_ports"), request.nodes, where, "stream_ports"),
         amqp=_addresses(given.get("amqp"), where),
-        config={str(key): _line(str(key), _text(value), where) for key, value in config.items()},
+        config={str(key): _line(str(key), text(value), where) for key, value in config.items()},
         client=_client_options(given, protocol, queue, where),
     )
 
@@ -236,21 +232,6 @@ def _addresses(value: Any, where: str) -> tuple[str, ...]:
     return tuple(map(str, addresses))
 
 
-def _ports(key: str, value: Any, nodes: int, where: str) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    ports = value if isinstance(value, list) else [value]
-    if len(ports) != nodes or any(not isinstance(port, int) or not 1 <= port <= 65535 for port in ports):
-        raise SystemInputError(
-            f"{where}{key}: expected one port from 1 to 65535 for each of {plural(nodes, 'node')}, found {value}"
-        )
-    return tuple(ports)
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 # ---------------------------------------------------------------------- durability
 
 
@@ -258,9 +239,7 @@ def level_of(queue: Queue, persistent: bool, wal_fsync: bool, copies: int) -> Le
     """The durability level of a confirmed message."""
     replicated = queue != "classic" and copies >= 2
     fsynced = {"quorum": wal_fsync, "stream": False}.get(queue, persistent)
-    if replicated:
-        return "L1" if fsynced else "L2"
-    return "L3" if fsynced else "L4"
+    return level_with(replicated=replicated, fsynced=fsynced)
 
 
 def plan(level: Level | None, nodes: int, options: Options, where: str) -> Plan:

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
-
-import psutil
+from typing import Any, ClassVar
 
 from streamgauge.model.feature import Feature, StartTime
-from streamgauge.model.security import secured, told
 from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.model.untrusted import Untrusted
 from streamgauge.systems.base import (
@@ -22,13 +19,14 @@ from streamgauge.systems.base import (
     ReadBack,
     RunningSystem,
     System,
-    SystemProcess,
     TopicPlan,
 )
+from streamgauge.systems.base.attached import AttachedSystem
 from streamgauge.systems.base.boundary import require_trust
-from streamgauge.systems.base.options import parse_address, refuse_both
+from streamgauge.systems.base.options import check_attached, check_nodes, parse_address, refuse_both
 from streamgauge.systems.rabbitmq import settings
 from streamgauge.systems.rabbitmq.nodes import LIBRARY, Launch, start_cluster
+from streamgauge.systems.support.memory import MIB, MemoryNeed
 from streamgauge.systems.support.processes import check_free
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
 from streamgauge.vocabulary.format import plural
@@ -74,11 +72,7 @@ class RabbitMq(System):
             self._check_attached(request, options, where)
             return
         require_trust(request, self.untrusted(request))
-        if request.nodes not in settings.NODES:
-            raise SystemInputError(
-                f"{where}nodes {request.nodes}: the lab runs RabbitMQ on 1 or 3 nodes; an even number tolerates "
-                "no more faults than the odd one below it, and five do not fit one machine"
-            )
+        check_nodes(request, "RabbitMQ")
         found = installed_version()
         if request.version and found and request.version != found:
             raise SystemInputError(
@@ -86,12 +80,11 @@ class RabbitMq(System):
                 "attach to a broker of another version with --connect host:port"
             )
         settings.plan(request.level, request.nodes, options, where)
-        needed = request.nodes * (options.memory_mb + BESIDE_MIB) * 1_000_000
-        if needed > psutil.virtual_memory().total:
-            raise SystemInputError(
-                f"{where}{plural(request.nodes, 'node')} of RabbitMQ with memory_mb {options.memory_mb} need about "
-                f"{needed // 1_000_000} MB, more than this machine has; set a smaller memory_mb in the system file"
-            )
+        MemoryNeed(
+            f"{plural(request.nodes, 'node')} of RabbitMQ with memory_mb {options.memory_mb}",
+            request.nodes * (options.memory_mb * 1_000_000 // MIB + BESIDE_MIB),
+            "set a smaller memory_mb in the system file",
+        ).check(where)
         if options.amqp:
             raise SystemInputError(f"{where}amqp is for a broker that already runs (connect)")
         check_free((*options.ports, *options.stream_ports), where)
@@ -113,9 +106,7 @@ class RabbitMq(System):
                 f"{where}queue: mirrored is a policy of the broker; set it there and use queue: classic"
             )
         refuse_both(request, request.options, ("user", "password"), "")
-        for key in ("memory_mb", "schedulers", "ports", "stream_ports", "config"):
-            if key in request.options:
-                raise SystemInputError(f"{where}{key} cannot be set for a broker that already runs (connect)")
+        check_attached(request, ("memory_mb", "schedulers", "ports", "stream_ports", "config"))
 
     def installed(self, version: str | None = None) -> str | None:
         found = installed_version()
@@ -160,46 +151,22 @@ class RabbitMq(System):
         return AttachedRabbitMq(request, settings.parse_options(request))
 
 
-class AttachedRabbitMq(RunningSystem):
-    """A broker that was running already. Only its topics of the trial are created and deleted."""
+class AttachedRabbitMq(AttachedSystem):
+    """A broker that was running already."""
 
     def __init__(self, request: SystemRequest, options: settings.Options) -> None:
-        self.name = RabbitMq.name
-        self.version = request.version or "unknown"
-        self.nodes = request.nodes
-        self.level = None
-        self.attached = True
-        self._connect = request.connect
-        self._options = options
         self._queue = options.queue or "classic"
-        self._security = request.security
-
-    @property
-    def connection(self) -> dict[str, Any]:
-        if self._options.protocol == "stream":
-            own = {"amqp": list(self._options.amqp)}
-            options = dict(self._options.client) | own
-            plain = {"protocol": "rabbitmq-stream", "bootstrap": list(self._connect), "options": options}
-            return secured(plain, self._security)
-        options = dict(self._options.client) | {
-            "persistent": self._options.persistent is not False,
-            "queue_arguments": {"x-queue-type": self._queue},
-        }
-        plain = {"protocol": RabbitMq.protocol, "bootstrap": list(self._connect), "options": options}
-        return secured(plain, self._security)
-
-    @property
-    def acks(self) -> Literal["all", "leader", "none"]:
-        return "all"
+        protocol = "rabbitmq-stream" if options.protocol == "stream" else RabbitMq.protocol
+        own: dict[str, Any] = {"amqp": list(options.amqp)}
+        if options.protocol == "amqp":
+            queue_arguments = {"x-queue-type": self._queue}
+            own = {"persistent": options.persistent is not False, "queue_arguments": queue_arguments}
+        super().__init__(
+            RabbitMq, request, request.nodes, protocol=protocol, options={**options.client, **own}
+        )
 
     def topic_plan(self) -> TopicPlan:
         return TopicPlan(1, {})
-
-    def processes(self) -> list[SystemProcess]:
-        return []
-
-    def failure(self) -> str | None:
-        return None
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         """The queues' arguments are known (the broker confirms them); what they mean for durability depends
@@ -216,19 +183,5 @@ class AttachedRabbitMq(RunningSystem):
         return ReadBack(level=None, settings=found, mismatches=tuple(mismatches))
 
     def configuration(self) -> dict[str, Any]:
-        hidden = {key: value for key, value in self._options.client.items() if key != "password"}
-        return {
-            "connect": list(self._connect),
-            "security": told(self._security),
-            "queue": self._queue,
-            "client": hidden,
-        }
-
-    def collect_logs(self, into: Path) -> None:
-        """Its logs are where its owner keeps them."""
-
-    def stop(self) -> None:
-        """It is not ours to stop."""
-
-    def wipe(self) -> None:
-        """It is not ours to wipe."""
+        shown = {key: value for key, value in self._options.items() if key != "password"}
+        return {**super().configuration(), "queue": self._queue, "client": shown}

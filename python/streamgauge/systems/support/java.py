@@ -38,6 +38,24 @@ class Java:
         return self.executable.resolve().parent.parent
 
 
+def flags(heap_mib: int) -> list[str]:
+    """What every broker's JVM here is started with; paths are relative to the directory in which it runs."""
+    return [
+        f"-Xms{heap_mib}m",
+        f"-Xmx{heap_mib}m",
+        "-XX:+UseG1GC",
+        # Without it each safepoint writes to a file mapped from /tmp, and a busy disk stalls the whole JVM for that write.
+        "-XX:+PerfDisableSharedMem",
+        # A process that has run out of memory must be seen to die, not limp.
+        "-XX:+ExitOnOutOfMemoryError",
+        "-XX:ErrorFile=logs/hs_err_%p.log",
+        # For the analysis of pauses; written by a thread of its own, so that a busy disk does not stall the JVM.
+        "-Xlog:async",
+        "-Xlog:gc*,safepoint:file=logs/gc.log:time,uptime,level,tags:filecount=4,filesize=20m",
+        "-Djava.awt.headless=true",
+    ]
+
+
 def parse_version(text: str) -> tuple[str, int] | None:
     """Version and feature release from what `java -version` prints; None when there is none.
 

@@ -24,13 +24,13 @@ from typing import Any
 from streamgauge.systems.base.parts import Part, kill_together
 from streamgauge.systems.support import privileges
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.gauge_binary import ready_address
 from streamgauge.vocabulary.waiting import wait_until
 
 FUSE = Path("/dev/fuse")
 MOUNTS = Path("/proc/self/mounts")
 MARK = "powercut"
 """What its mounts are called in the table of mounts."""
-READY_PREFIX = "ready "
 READY_WITHIN_S = 20.0
 ANSWER_WITHIN_S = 60.0
 STOP_WITHIN_S = 20.0
@@ -103,7 +103,7 @@ class Disk:
         self._process = process
 
         def missing() -> str | None:
-            if self._is_ready():
+            if ready_address(self._log) is not None:
                 return None
             if process.poll() is not None:
                 raise SystemFailure(f"no disk that can lose power at {self.mount}: {self._said()}")
@@ -117,12 +117,6 @@ class Disk:
         self._connection.settimeout(ANSWER_WITHIN_S)
         self._connection.connect(str(self._socket_path))
         self._answers = self._connection.makefile("rb")
-
-    def _is_ready(self) -> bool:
-        text = self._log.read_text("utf-8", "replace")
-        return any(
-            line.startswith(READY_PREFIX) for line in text.splitlines(keepends=True) if line.endswith("\n")
-        )
 
     def _said(self) -> str:
         lines = self._log.read_text("utf-8", "replace").split("\n")

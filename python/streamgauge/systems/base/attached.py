@@ -1,0 +1,69 @@
+"""A system that was running before the lab came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from streamgauge.model.security import secured, told
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.base import RunningSystem, System, SystemProcess
+from streamgauge.vocabulary.levels import Level
+
+
+class AttachedSystem(RunningSystem):
+    """A system that was running already. Only the topics of a trial are created and deleted: it is never configured, stopped or
+    wiped.
+    """
+
+    def __init__(
+        self,
+        kind: type[System],
+        request: SystemRequest,
+        nodes: int,
+        *,
+        version: str | None = None,
+        level: Level | None = None,
+        protocol: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`version`: what was found where nothing was asked for. `level`: None where what is read back decides. `protocol`: None for
+        that of the system. `options`: the client's.
+        """
+        self.name = kind.name
+        self.version = request.version or version or "unknown"
+        self.nodes = nodes
+        self.level = level
+        self.attached = True
+        self._protocol = protocol or kind.protocol
+        self._options = options or {}
+        self._connect = request.connect
+        self._security = request.security
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        plain = {
+            "protocol": self._protocol,
+            "bootstrap": list(self._connect),
+            "options": dict(self._options),
+        }
+        return secured(plain, self._security)
+
+    def processes(self) -> list[SystemProcess]:
+        return []
+
+    def failure(self) -> str | None:
+        return None
+
+    def configuration(self) -> dict[str, Any]:
+        return {"version": self.version, "connect": list(self._connect), "security": told(self._security)}
+
+    def collect_logs(self, into: Path) -> None:
+        """Its logs are where its owner keeps them."""
+
+    def stop(self) -> None:
+        """It is not ours to stop."""
+
+    def wipe(self) -> None:
+        """It is not ours to wipe."""
