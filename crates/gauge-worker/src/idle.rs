@@ -69,9 +69,12 @@ fn begin(args: &Args) -> Result<(), (u8, String)> {
             .spawn(move || {
                 // The class first: until then it would compete with others.
                 let ready = scheduling::lower_to_idle().and_then(|()| scheduling::pin_to(core));
-                let go_on = ready.is_ok();
+                let failed = ready.is_err();
                 let _ = answers.send(ready);
-                while go_on {
+                if failed {
+                    return;
+                }
+                loop {
                     std::hint::spin_loop();
                 }
             })

@@ -53,6 +53,8 @@ class PlannedCell(Model):
     """Not a cell of the study: the first trial of a block, on a system that has just started. It is not counted."""
     paced_with: str | None = None
     """Cells with the same text here are run at one rate, as the study did; None where the rate is not set."""
+    rates_before: list[float] = Field(default_factory=list)
+    """In msg/s: too high for a system here; trials at them count no more."""
     trial_s: float
     """Estimate for a trial, without the start of the system."""
     start_s: float

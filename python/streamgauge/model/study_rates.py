@@ -26,6 +26,7 @@ def lowered(plan: StudyPlan, cell: str, achieved_share: float | None) -> StudyPl
         one.model_copy(
             update={
                 "workload": {**one.workload, "rate": wanted},
+                "rates_before": [*one.rates_before, rate],
                 "scaled": [] if one.heats else [*one.scaled, f"then {format_rate(wanted)}: {found}"],
             }
         )
@@ -38,5 +39,7 @@ def lowered(plan: StudyPlan, cell: str, achieved_share: float | None) -> StudyPl
 
 def counts(plan: StudyPlan, cell: str, rate_msgs_s: float | None) -> bool:
     """Whether a trial at this rate is one of the cell as it is planned now."""
-    wanted = plan.rate_of(cell)
-    return wanted is None or rate_msgs_s is None or math.isclose(wanted, rate_msgs_s, rel_tol=1e-6)
+    planned = next((one for one in plan.cells if one.cell == cell), None)
+    if planned is None or rate_msgs_s is None:
+        return True
+    return not any(math.isclose(before, rate_msgs_s, rel_tol=1e-6) for before in planned.rates_before)
