@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 from scipy import stats
-from streamgauge.analysis import distributions
+from streamgauge.inference import distributions
 
 
 def samples(ties: bool) -> list[np.ndarray]:

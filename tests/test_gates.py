@@ -17,9 +17,9 @@ from lab_doubles import install_double
 from sample_run import KAFKA, LOG, Shape, sample_trial, workload, write_run
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.gates import GateResult, Question, judge, status_of
-from streamgauge.analysis.judgement import ONE_SIDED, TAIL_SPREAD, Bound, Outcome, decide, spread_of, weigh
 from streamgauge.analysis.match import ambiguity, differences_text, match
 from streamgauge.cli.app import run as program
+from streamgauge.inference.gate import ONE_SIDED, TAIL_SPREAD, Bound, Outcome, decide, spread_of, weigh
 from streamgauge.model.gate import read_gates
 from streamgauge.model.result import TrialResult
 from streamgauge.report.gates import explanation, junit, markdown

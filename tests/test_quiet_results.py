@@ -7,7 +7,7 @@ from sample_run import Shape, sample_trial, workload
 from streamgauge.analysis.cells import cells
 from streamgauge.analysis.compare import compare
 from streamgauge.analysis.gates import Question, judge
-from streamgauge.analysis.judgement import Outcome
+from streamgauge.inference.gate import Outcome
 from streamgauge.model.gate import read_gates
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Latency

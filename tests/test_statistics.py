@@ -9,8 +9,8 @@ import pytest
 from sample_run import Shape, sample_trial, workload
 from streamgauge.analysis.cells import cells
 from streamgauge.analysis.compare import compare
-from streamgauge.analysis.estimates import holm, median_interval, ratio
 from streamgauge.analysis.patterns import changes, period
+from streamgauge.inference.estimates import holm, median_interval, ratio
 from streamgauge.model.result import TrialResult
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from streamgauge.analysis.estimates import median_interval
+from streamgauge.inference.estimates import median_interval
 from streamgauge.model.result import TrialResult
 
 Key = tuple[str, ...]
@@ -29,7 +29,7 @@ class Middle:
     """Largest."""
     trials: int
     interval: tuple[float, float] | None = None
-    """95 % interval of the median over trials (analysis/estimates.py); None with too few of them."""
+    """95 % interval of the median over trials (inference/estimates.py); None with too few of them."""
 
     @property
     def bounds(self) -> tuple[float, float]:

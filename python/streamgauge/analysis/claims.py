@@ -1,7 +1,7 @@
 """Does a claim hold here? A test is a number over cells with an interval, and a bound.
 
 Let a cell's figure be the median over its valid trials, and the test's number a ratio of two of them (or the value
-itself, or the largest over the smallest of several). Its 95 % interval is that of analysis/estimates.py: of a median
+itself, or the largest over the smallest of several). Its 95 % interval is that of inference/estimates.py: of a median
 over trials, or of a ratio of two sets of trials; for the largest over the smallest, of the ratio of those two. A bound
 is met when the whole interval lies within it, missed when the whole interval lies outside, and neither is shown
 otherwise - as when a cell is missing, invalid, or ran too few times. A claim holds when all its tests are met, does
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from streamgauge.analysis.estimates import TRIALS_MIN, median_interval, ratio
+from streamgauge.inference.estimates import TRIALS_MIN, median_interval, ratio
 from streamgauge.model.study_file import CheckFile, ClaimFile
 from streamgauge.vocabulary.format import plural
 

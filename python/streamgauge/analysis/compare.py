@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streamgauge.analysis.cells import Cell
-from streamgauge.analysis.estimates import CONFIDENCE, TRIALS_MIN, Ratio, holm, ratio
 from streamgauge.analysis.quiet_cells import bounds_beside
 from streamgauge.analysis.quiet_compare import Beside
+from streamgauge.inference.estimates import CONFIDENCE, TRIALS_MIN, Ratio, holm, ratio
 from streamgauge.vocabulary.figures import figure, higher_is_better
 from streamgauge.vocabulary.format import trimmed
 

@@ -1,7 +1,7 @@
 """Gates on cells: what became of each, and on what that rests (report/gates.py puts it into words).
 
 Only valid trials decide. What was counted message by message (`audit.lost`) is a fact about each trial and is compared as it is; every other figure is an
-estimate, and analysis/judgement.py weighs it. Several gates on several cells are several chances to fail a build for nothing: those that fail are corrected
+estimate, and inference/gate.py weighs it. Several gates on several cells are several chances to fail a build for nothing: those that fail are corrected
 for it (Holm).
 """
 
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from streamgauge.analysis.cells import Cell
-from streamgauge.analysis.estimates import holm
-from streamgauge.analysis.judgement import Bound, Evidence, Outcome, decide, spread_of, weigh
 from streamgauge.analysis.match import Traits, differences_text, traits_of
 from streamgauge.analysis.quiet_cells import bounds_beside, told, within_spread
+from streamgauge.inference.estimates import holm
+from streamgauge.inference.gate import Bound, Evidence, Outcome, decide, spread_of, weigh
 from streamgauge.model.gate import Gate
 from streamgauge.vocabulary.exit_status import ExitStatus
 from streamgauge.vocabulary.figures import figure, is_count

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from streamgauge.analysis import distributions
+from streamgauge.inference import distributions
 from streamgauge.model.result_reasons import Pattern
 
 Values = npt.NDArray[np.float64]

@@ -23,8 +23,8 @@ from enum import StrEnum
 import numpy as np
 from scipy import special
 
-from streamgauge.analysis.estimates import holm
 from streamgauge.analysis.quiet import Values
+from streamgauge.inference.estimates import holm
 from streamgauge.vocabulary.format import plural, trimmed
 
 CHANCE_MAX = 0.05

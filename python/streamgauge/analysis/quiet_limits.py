@@ -26,8 +26,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from streamgauge.analysis.estimates import CONFIDENCE
 from streamgauge.analysis.quiet import Curve, QuietInterval, Values, curve
+from streamgauge.inference.estimates import CONFIDENCE
 from streamgauge.vocabulary.histograms import Histogram, empty, merge
 
 ONE_SIDED = (1.0 - CONFIDENCE) / 2.0

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from streamgauge.analysis import distributions
+from streamgauge.inference import distributions
 from streamgauge.model.result_asked import SearchAsked
 from streamgauge.model.result_special import Probe, Search
 from streamgauge.vocabulary.bounds import (

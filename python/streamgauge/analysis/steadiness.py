@@ -28,7 +28,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from streamgauge.analysis import distributions
+from streamgauge.inference import distributions
 from streamgauge.model.result import Steadiness
 from streamgauge.vocabulary.format import plural, signed, trimmed
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from streamgauge.analysis.claims import Judged, Sample, judge
 from streamgauge.analysis.drift import Drift, drifts
-from streamgauge.analysis.estimates import median_interval
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
 from streamgauge.analysis.study_figures import MeasuredTrial, value
+from streamgauge.inference.estimates import median_interval
 from streamgauge.model.checked_study import parse_study
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.study_file import ClaimFile

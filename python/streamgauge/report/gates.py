@@ -8,7 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from streamgauge.analysis.gates import GateResult
-from streamgauge.analysis.judgement import ONE_SIDED, Evidence, Outcome
+from streamgauge.inference.gate import ONE_SIDED, Evidence, Outcome
 from streamgauge.vocabulary.figures import title_of, unit_of
 from streamgauge.vocabulary.format import plural, significant
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamgauge.analysis.cells import Cell
-from streamgauge.analysis.estimates import TRIALS_MIN
+from streamgauge.inference.estimates import TRIALS_MIN
 from streamgauge.model.fault import ENDS
 from streamgauge.model.result import Audit, Phase, TrialResult
 from streamgauge.model.result_asked import WorkloadResult

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from streamgauge.analysis import distributions
-from streamgauge.analysis.estimates import CONFIDENCE
+from streamgauge.inference import distributions
+from streamgauge.inference.estimates import CONFIDENCE
 
 MEDIAN_SPREAD, MEAN_SPREAD, TAIL_SPREAD, RATE_SPREAD = 0.07, 0.10, 0.33, 0.02
 """Standard deviations of the logarithm between trials of one cell, as found on a virtual machine of 2 cores (docs/method.md)."""

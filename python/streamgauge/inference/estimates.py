@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from streamgauge.analysis import distributions
+from streamgauge.inference import distributions
 
 CONFIDENCE = 0.95
 TRIALS_MIN = 3
