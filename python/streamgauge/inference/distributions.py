@@ -90,3 +90,25 @@ def theil_sen(values: Values, confidence: float) -> tuple[float, float, float]:
 
 def _sen(count: int) -> float:
     return count * (count - 1) * (2.0 * count + 5)
+
+
+def normal_above(values: Values) -> Values:
+    """How probable a normal value above each is."""
+    return np.asarray(special.ndtr(-values), dtype=np.float64)
+
+
+def digamma(value: float) -> float:
+    """Derivative of the logarithm of the gamma function."""
+    return float(special.psi(value))
+
+
+def trigamma(value: float) -> float:
+    """Its second derivative."""
+    return float(special.polygamma(1, value))
+
+
+def student_beyond(edge: float, freedom: float, centre: float) -> float:
+    """How probable a noncentral t above `edge` is, whose noncentrality is `centre`."""
+    below = float(special.nctdtr(freedom, centre, edge))
+    # Far from the edge scipy's series gives up: the probability is 0 or 1 there.
+    return 1.0 - below if math.isfinite(below) else float(centre > edge)

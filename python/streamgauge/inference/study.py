@@ -1,23 +1,35 @@
 """The claims of a study, judged together: look by look, with one error rate over all of them.
 
-observed = Observed(sample=..., printed=..., cells=("kafka-1", "pulsar-1"), looks=(3, 4, 6), void={2: "the disk slowed down"})
-judged = judge(study.claims, observed)
-again = wanted_cells(judged, costs, left_s)          # price.py
+    observed = Observed(sample=..., printed=..., cells=("kafka-1", "pulsar-1"), looks=(3, 4, 6), void={2: "the disk slowed down"})
+    judged = judge(study.claims, observed)
+    again = wanted_cells(judged, costs, left_s)          # price.py
+
+Judging replays the looks: at each, the claims that are not decided yet are judged by the rounds up to it, with Holm's correction for their number (those that
+were decided earlier count as decided: Holm 1979 steps down over looks as it does within one; Ye et al. 2013). A claim that is decided stays so, with the numbers
+that decided it. Nothing need be stored between looks.
+
+Ye, Y., Li, A., Liu, L. and Yao, B. (2013), A group sequential Holm procedure with multiple primary endpoints, Statistics in Medicine 32, 1112-1124.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from streamgauge.inference import sequential
+from streamgauge.inference.evidence import Evidence, Weighing
+from streamgauge.inference.power import Price, price
 from streamgauge.inference.samples import Sample
-from streamgauge.inference.verdict import Verdict
+from streamgauge.inference.sequential import ERROR
+from streamgauge.inference.steps import steps_of, text_of
+from streamgauge.inference.verdict import Chances, Verdict, all_of
 from streamgauge.model.study_file import CheckFile, ClaimFile
 
 SampleOf = Callable[[str, str], Sample]
 """Cell and figure -> the sample."""
 PrintedOf = Callable[[str, str], float | None]
 """Cell and figure -> the figure as printed, where it is a number."""
+BY_CHANCE = "alone it would be decided; of so many claims one may look so by chance"
 
 
 @dataclass(frozen=True)
@@ -29,8 +41,8 @@ class Observed:
     cells: tuple[str, ...]
     """All cells of the study, in its order: what they have in common tells how a figure varies."""
     looks: tuple[int, ...] = ()
-    """After which rounds claims were judged, up to now, in rising order (settled before anything was measured); the last is the one at hand. Empty: they are judged once, with
-    all that there is."""
+    """After which rounds claims were judged, up to now, in rising order (settled before anything was measured; 3 at least); the last is the one at hand. Empty:
+    they are judged once, with all that there is."""
     void: Mapping[int, str] = field(default_factory=dict)
     """Rounds that do not count, and why."""
 
@@ -43,17 +55,7 @@ class Estimate:
     low: float
     high: float
     rounds: int
-    """How many rounds it rests on (of starts, where the two sides have starts of their own)."""
-
-
-@dataclass(frozen=True)
-class Price:
-    """What would decide an undecided test or claim if what was estimated so far is true, with a power of 80 %."""
-
-    rounds: int | None
-    """So many more; None where no reasonable number would."""
-    why: str = ""
-    """Why there is none."""
+    """How many independent units it rests on: rounds, or starts where the sides have starts of their own."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,14 @@ class Tested:
     printed: float | None
     """The same number from the printed figures; None where they are not numbers."""
     measured: Estimate | None
-    margin: float
-    """The smallest ratio that matters, above 1."""
+    margin: float | None
+    """The smallest ratio that matters, above 1; None where it plays no part (the bound is not 1)."""
     verdict: Verdict
+    """Of this test alone."""
     why: str = ""
-    """For one that is undecided or not shown: why. For others: what has to be known of them (an old design)."""
+    """For one that is undecided or not shown: why, where that is no matter of a single cell."""
+    note: str = ""
+    """What has to be known of any verdict: the design was an old one, bounds are all there is."""
     missing: tuple[tuple[str, str], ...] = ()
     """Cells without a figure, and why each has none."""
     price: Price | None = None
@@ -85,16 +90,157 @@ class Judged:
     tests: tuple[Tested, ...]
     verdict: Verdict
     rounds: int | None = None
-    """After which round it was decided; None while it is not."""
+    """After which round it was decided; None while it is not, and where it was judged only once."""
     price: Price | None = None
     """Of an undecided one."""
+    by_chance: bool = False
+    """It is undecided only because so many claims are judged."""
 
     @property
     def why(self) -> str:
         """For one that is undecided or not shown: why, cells with the same reason together."""
-        raise NotImplementedError
+        reasons: dict[str, dict[str, None]] = {}
+        for test in self.tests:
+            for cell, reason in test.missing:
+                reasons.setdefault(reason, {})[cell] = None
+        told = [f"{', '.join(cells)}: {reason}" for reason, cells in reasons.items()]
+        told += [test.why for test in self.tests if test.why]
+        return "; ".join(dict.fromkeys([*told, *([BY_CHANCE] if self.by_chance else [])]))
+
+    @property
+    def notes(self) -> list[str]:
+        """What has to be known of the verdict, whatever it is."""
+        return list(dict.fromkeys(test.note for test in self.tests if test.note))
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A test with its evidence, at one look."""
+
+    check: CheckFile
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class _Weighed:
+    """A claim at one look."""
+
+    steps: tuple[_Step, ...]
+    chances: Chances | None
+    """None where a test has none."""
+    chance: float
+    """Of its verdict, over all looks; before Holm's correction."""
 
 
 def judge(claims: Sequence[ClaimFile], observed: Observed) -> list[Judged]:
-    """Judges all claims of a study."""
-    raise NotImplementedError
+    """Judges all claims of a study, in their order."""
+    split = [[step for check in claim.tests for step in steps_of(check)] for claim in claims]
+    weighing = Weighing(observed.sample, observed.cells, observed.void)
+    asked = sum(not any(weighing.never(step) for step in steps) for steps in split)
+    decided: dict[int, Judged] = {}
+    for looks in _looks(observed.looks):
+        weighing.until(looks[-1] if looks else None)
+        found = {
+            at: _weigh([_Step(step, weighing.of(step)) for step in steps], looks)
+            for at, steps in enumerate(split)
+            if at not in decided
+        }
+        left = max(asked - len(decided), 1)
+        for at in sorted(found, key=lambda one: found[one].chance):
+            # A test that may still come is counted as if it had come already.
+            if found[at].chance * left >= ERROR:
+                break
+            decided[at] = _judged(claims[at], found[at], observed, looks, ERROR / left, open_=False)
+            left = max(left - 1, 1)
+    open_ = {
+        at: _judged(claims[at], one, observed, looks, ERROR / left, open_=True)
+        for at, one in found.items()
+        if at not in decided
+    }
+    return [(decided | open_)[at] for at in range(len(claims))]
+
+
+def _looks(looks: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Each look with those before it."""
+    return [looks[: place + 1] for place in range(len(looks))] or [()]
+
+
+def _weigh(steps: list[_Step], looks: tuple[int, ...]) -> _Weighed:
+    known = [step.evidence.chances for step in steps if step.evidence.chances is not None]
+    against = min((one.against for one in known), default=1.0)
+    # What is not known can keep a claim from holding; it cannot save it.
+    if len(known) == len(steps):
+        together = all_of(known)
+    else:
+        together = Chances(1.0, min(1.0, len(steps) * against), 1.0)
+    chance = min(together.holds, together.against)
+    return _Weighed(tuple(steps), together if known else None, sequential.over_all_looks(chance, looks))
+
+
+def _judged(
+    claim: ClaimFile,
+    found: _Weighed,
+    observed: Observed,
+    looks: tuple[int, ...],
+    error: float,
+    *,
+    open_: bool,
+) -> Judged:
+    level = sequential.level(looks)
+    tests = tuple(_tested(step, observed, looks, level, error) for step in found.steps)
+    if not open_:
+        assert found.chances is not None, "what is decided was measured"
+        verdict = found.chances.verdict(sequential.level_for(error, looks))
+        return Judged(claim, tests, verdict, looks[-1] if looks else None)
+    if any(test.verdict is Verdict.not_shown for test in tests):
+        return Judged(claim, tests, Verdict.not_shown)
+    by_chance = found.chances is not None and found.chances.verdict(level).decided
+    return Judged(claim, tests, Verdict.undecided, price=_price(found, tests), by_chance=by_chance)
+
+
+def _tested(step: _Step, observed: Observed, looks: tuple[int, ...], level: float, error: float) -> Tested:
+    check, evidence = step.check, step.evidence
+    verdict = Verdict.not_shown if evidence.missing else Verdict.undecided
+    if evidence.chances is not None:
+        verdict = evidence.chances.verdict(level)
+    measured = evidence.interval(level)
+    cost = None
+    if verdict is Verdict.undecided and evidence.contrasts:
+        cost = _dearest([price(one, evidence.asked, looks, error) for one in evidence.contrasts])
+    return Tested(
+        check,
+        text_of(check),
+        evidence.printed(observed.printed),
+        None if measured is None else Estimate(*measured, evidence.rounds),
+        evidence.margin,
+        verdict,
+        evidence.why or ("the interval contains the bound" if verdict is Verdict.undecided else ""),
+        evidence.note,
+        evidence.missing,
+        cost,
+    )
+
+
+def _price(found: _Weighed, tests: Sequence[Tested]) -> Price | None:
+    """Of a claim: it would hold with the dearest of its tests, and is refuted by the cheapest of those that look refuted."""
+    wrong = [
+        test.price or Price(0)
+        for step, test in zip(found.steps, tests, strict=True)
+        if step.evidence.leans_against
+    ]
+    if not wrong:
+        return _dearest([test.price for test in tests if test.price is not None])
+    possible = [one for one in wrong if one.rounds is not None]
+    return min(possible, key=lambda one: one.rounds or 0) if possible else wrong[0]
+
+
+def _dearest(prices: Sequence[Price]) -> Price | None:
+    """None of none."""
+    never = next((one for one in prices if one.rounds is None), None)
+    return never or max(prices, key=lambda one: one.rounds or 0, default=None)
+
+
+def void_of(judged: Judged, why: str) -> Judged:
+    """The same claim where nothing that was measured counts."""
+    tests = tuple(replace(test, verdict=Verdict.not_shown, why=why, price=None) for test in judged.tests)
+    return Judged(judged.claim, tests, Verdict.not_shown)

@@ -121,6 +121,8 @@ class CheckFile(FileModel):
     above: NumberField | None = None
     below: NumberField | None = None
     between: Annotated[list[NumberField] | None, Field(min_length=2, max_length=2)] = None
+    margin: Annotated[NumberField | None, Field(gt=1, le=100)] = None
+    """The smallest ratio that matters, where the bound is 1; else that of the figure (inference/margins.py)."""
     printed: str | None = None
     """What the study prints about it, where no figure of its cells says so."""
 
@@ -135,7 +137,16 @@ class CheckFile(FileModel):
                 raise ValueError(f"{kinds[0]} needs no bound: expected the figure and the cells alone")
         elif bounds != 1:
             raise ValueError(f"{kinds[0]} needs one bound: above, below or between")
+        if self.margin is not None and not self.compares_with_one:
+            raise ValueError("margin is for rising, falling and a ratio above 1 or below 1: elsewhere the bound says what matters")
         return self
+
+    @property
+    def compares_with_one(self) -> bool:
+        """Whether it asks which of two cells has more, so that "neither, by an amount that matters" is an answer."""
+        return bool(self.rising or self.falling) or (
+            self.ratio is not None and 1.0 in (self.above, self.below)
+        )
 
     @property
     def cells(self) -> list[str]:
