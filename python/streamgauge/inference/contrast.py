@@ -1,15 +1,15 @@
 """An estimate with its error: of the logarithm of a figure in a cell, or of its ratio between two.
 
-The design is blocks. One *start* of a variant (a set-up of a system) runs one full round of its cells, and variants alternate within a round. So log y = cell +
-start + round + noise, and a contrast of two cells is analysed paired by round:
+The design is blocks. One *start* of a variant (a set-up of a system) runs one full round of its cells, and variants alternate within a round. So log y =
+cell + start + round + noise, and a contrast of two cells is analysed paired by round:
 
 - within a variant both are measured on one start, which cancels as the round does; the unit is the round;
 - between variants the round cancels and the starts stay: they are noise, and the unit is the pair of starts, of which there is one for each round;
-- where fewer than ROUNDS_MIN rounds have both sides, or the sides have no rounds in common (two runs), the sides are taken for independent samples. Rounds that
-  have but one side are otherwise left out of the estimate.
+- where fewer than ROUNDS_MIN rounds have both sides, or the sides have no rounds in common (two runs), the sides are taken for independent samples. Rounds
+  that have but one side are otherwise left out of the estimate.
 
-In an *old design* all repeats of a variant are on one start. Repeats tell nothing of how starts differ, so that is supposed: as much as START_SHARE says, with
-the variance of the repeats as its measure. It is said wherever it is supposed.
+In an *old design* all repeats of a variant are on one start. Repeats tell nothing of how starts differ, so that is supposed: as much as START_SHARE says,
+with the variance of the repeats as its measure. It is said wherever it is supposed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from streamgauge.inference.sequential import ROUNDS_MIN
 from streamgauge.inference.spread import START_SHARE, Prior
 
 Kind = Literal["one cell", "one start", "two starts", "apart", "old"]
-"""What a variance is of: values of a cell; differences within a start; differences between starts; values of two independent sides; the latter on one start each
-(or of one cell, on one start). Variances of one kind and figure are alike."""
+"""What a variance is of: values of a cell; differences within a start; differences between starts; values of two independent sides; values that share their
+starts. Variances of one kind and figure are alike."""
 OLD_DESIGN = "old design: all repeats are on one start, judged as if starts differed as experience says"
 
 

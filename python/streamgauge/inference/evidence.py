@@ -62,8 +62,8 @@ class Evidence:
         return near or not self.asked.low < found < self.asked.high
 
     def interval(self, level: float) -> tuple[float, float, float] | None:
-        """The number with the ends of its interval at a two-sided level, in its unit or as a ratio. Of a spread: what at least one pair of cells differs by, and what no
-        pair differs by more than. Infinite ends where nothing tells how the number varies."""
+        """The number with the ends of its interval at a two-sided level, in its unit or as a ratio. Of a spread: what at least one pair of cells differs
+        by, and what no pair differs by more than. Infinite ends where nothing tells how the number varies."""
         if not self.contrasts:
             return None
         value = max(one.estimate for one in self.contrasts)
@@ -175,8 +175,8 @@ class Weighing:
     def _by_bounds(
         self, step: CheckFile, measured: list[list[Measured]], bounded: list[list[Bounded]]
     ) -> Evidence:
-        """Where a disturbed machine has left bounds in place of figures: what they decide in each of ROUNDS_MIN rounds. Each round's bound stands for its figure, which
-        lies beyond it; so the mean of the bounds is a bound of the mean."""
+        """Where a disturbed machine has left bounds in place of figures: what they decide in each of ROUNDS_MIN rounds. Each round's bound stands for its
+        figure, which lies beyond it; so the mean of the bounds is a bound of the mean."""
         sides = [_ends(values, bounds) for values, bounds in zip(measured, bounded, strict=True)]
         rounds = sorted(set.intersection(*(set(side) for side in sides)))
         question = asked(step, linear=False)
@@ -194,7 +194,7 @@ class Weighing:
             (f"at most {trimmed(max(one.value for one in highs))}" if highs else "", highs, True),
         ]
         for text, values, from_above in told:
-            decided = self._decided(step, question, values, from_above=from_above)
+            decided = self._decided(question, values, from_above=from_above)
             if decided is not None:
                 return Evidence(
                     step,
@@ -205,9 +205,8 @@ class Weighing:
         why = f"a disturbed machine has left bounds, which decide nothing in {plural(len(rounds), 'round')}"
         return Evidence(step, question, why=why)
 
-    def _decided(
-        self, step: CheckFile, question: Asked, values: list[Measured], *, from_above: bool
-    ) -> Chances | None:
+    @staticmethod
+    def _decided(question: Asked, values: list[Measured], *, from_above: bool) -> Chances | None:
         """What bounds on one side of the number say; None where one of them is none, or decides nothing by itself."""
         if len(values) < ROUNDS_MIN or not all(0 < one.value < math.inf for one in values):
             return None
@@ -262,7 +261,8 @@ class Weighing:
         return learn(self._priors[figure].get((kind, sides), ()))
 
     def _variances(self, figure: str) -> dict[tuple[Kind, int], list[tuple[float, float]]]:
-        """Of each cell, and of each cell with the next one that gives a difference of a kind: no more of them than there are cells, lest few say the same often."""
+        """Of each cell, and of each cell with the next one that gives a difference of a kind: no more of them than there are cells, lest few say the same
+        often."""
         found: dict[tuple[Kind, int], list[tuple[float, float]]] = {}
         series = [self._measured(cell, figure) for cell in self._cells]
         series = [one for one in series if len(one) > 1 and min(value.value for value in one) > 0]

@@ -4,9 +4,9 @@ This is the one place that turns trials and a bound into an outcome: pure, and w
 
 A figure of repeats differs by factors, so its logarithm is taken for normal, and the number that is tested is the mean of the logarithms, or for a gate on
 the ratio to a baseline the difference of two such means. Its spread is that of the trials, moderated by experience (SPREADS): with one trial there is
-nothing else to go by, with three the trials' own standard deviation is as often as not off by half. As in Smyth (2004) experience counts as
-PRIOR_FREEDOM degrees of freedom; unlike there it never lowers what the trials show. On top comes what all trials of a run have in common and another run
-of the same has not (RUN_SHARE): repeating within a run cannot reduce it, and without it two runs of the same would differ the more surely the longer they are.
+nothing else to go by, with three the trials' own standard deviation is as often as not off by half. As in Smyth (2004) experience counts as PRIOR_FREEDOM
+degrees of freedom; unlike there it never lowers what the trials show. On top comes what all trials of a run have in common and another run of the same has
+not (RUN_SHARE): repeating within a run cannot reduce it, and without it two runs of the same would differ the more surely the longer they are.
 
 Smyth, G. K. (2004), Linear models and empirical Bayes methods for assessing differential expression in microarray experiments, Stat. Appl. Genet. Mol.
 Biol. 3(1).

@@ -1,8 +1,8 @@
 """Which cells to run again, and how often: what is left of a budget goes to the claims that it can decide.
 
-A contrast is paired by round, so all cells of a claim run equally often; how often, its price says, which grows with the variance of what it compares (power.py).
-Claims are bought in the order of their cost, cheapest first, and share what they have in common: a cell, or a start of a variant, is paid for once. What is left
-then goes to the next claim, as far as it reaches. A cell that no undecided claim needs is not run again.
+A contrast is paired by round, so all cells of a claim run equally often; how often, its price says, which grows with the variance of what it compares
+(power.py). Claims are bought in the order of their cost, cheapest first, and share what they have in common: a cell, or a start of a variant, is paid for
+once. What is left then goes to the next claim, as far as it reaches. A cell that no undecided claim needs is not run again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from streamgauge.inference.study import Judged
-from streamgauge.inference.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -39,13 +38,13 @@ def seconds(judged: Judged, costs: Costs) -> float | None:
     """What an undecided claim would cost by itself; None where it has no price."""
     if judged.price is None or judged.price.rounds is None:
         return None
-    wanted = {cell: judged.price.rounds for cell in cells_of(judged)}
+    wanted = dict.fromkeys(cells_of(judged), judged.price.rounds)
     return costs.of(wanted) if all(cell in costs.trial_s for cell in wanted) else None
 
 
 def wanted_cells(judged: Sequence[Judged], costs: Costs, left_s: float) -> dict[str, int]:
-    """Cell -> how many further rounds of it serve undecided claims within so many seconds. A cell that none of them needs is not in it; empty where nothing is
-    undecided, nothing can be decided any more, or not one round can be paid for."""
+    """Cell -> how many further rounds of it serve undecided claims within so many seconds. A cell that none of them needs is not in it; empty where nothing
+    is undecided, nothing can be decided any more, or not one round can be paid for."""
     prices = [(cost, at) for at, one in enumerate(judged) if (cost := seconds(one, costs)) is not None]
     wanted: dict[str, int] = {}
     for _, at in sorted(prices):
@@ -60,8 +59,7 @@ def wanted_cells(judged: Sequence[Judged], costs: Costs, left_s: float) -> dict[
 
 
 def cells_of(judged: Judged) -> list[str]:
-    """The cells that the tests of an undecided claim still need: those of tests that are decided serve it no more, unless all are."""
-    if judged.verdict is not Verdict.undecided:
-        return []
-    open_ = [one for one in judged.tests if one.verdict is Verdict.undecided] or list(judged.tests)
-    return list(dict.fromkeys(cell for one in open_ for cell in one.test.cells))
+    """The cells that an undecided claim still needs: those of tests that are decided serve it no more."""
+    return list(
+        dict.fromkeys(cell for one in judged.tests if one.price is not None for cell in one.test.cells)
+    )

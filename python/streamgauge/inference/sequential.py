@@ -1,12 +1,13 @@
 """Looking more than once: how much of the error each look may spend.
 
-A study looks at its claims after rounds that were settled beforehand and stops measuring what is decided. Who looks five times at 5 % errs in 14 of 100 cases.
-So the error is spent (Lan and DeMets 1983): after n rounds no more than the share `spent(n)` of it is gone, whatever the number of looks. The share rises to 1
-and never reaches it: a study that is resumed with more rounds has something left to spend, and need not have been planned so long. The level of a look follows
-from those before it (Armitage, McPherson and Rowe 1969): the score's distribution is carried from look to look on a grid, without what was decided already.
+A study looks at its claims after rounds that were settled beforehand and stops measuring what is decided. Who looks five times at 5 % errs in 14 of 100
+cases. So the error is spent (Lan and DeMets 1983): after n rounds no more than the share `spent(n)` of it is gone, whatever the number of looks. The share
+rises to 1 and never reaches it: a study that is resumed with more rounds has something left to spend, and need not have been planned so long. The level of
+a look follows from those before it (Armitage, McPherson and Rowe 1969): the score's distribution is carried from look to look on a grid, without what was
+decided already.
 
-Levels are those of a normal score with independent increments and are applied to Student's t, which errs a little more than it says with few degrees of freedom;
-what is never spent is more than that (simulated in tests/test_inference_errors.py).
+Levels are those of a normal score with independent increments and are applied to Student's t, which errs a little more than it says with few degrees of
+freedom; what is never spent is more than that (simulated in tests/test_inference_errors.py).
 
 Armitage, P., McPherson, C. K. and Rowe, B. C. (1969), Repeated significance tests on accumulating data, J. R. Stat. Soc. A 132, 235-244. Lan, K. K. G. and
 DeMets, D. L. (1983), Discrete sequential boundaries for clinical trials, Biometrika 70, 659-663.
@@ -26,8 +27,8 @@ ERROR = 0.05
 ROUNDS_MIN = 3
 """Nothing is decided by fewer."""
 EASE = 1.5
-"""The share 1 - (2 / n) ** EASE of the error is gone after n rounds: 46 % after 3, 81 % after 6, 88 % after 8. Of 0.7 to 3 it decides most, and soonest, in three
-to eight rounds (simulated)."""
+"""The share 1 - (2 / n) ** EASE of the error is gone after n rounds: 46 % after 3, 81 % after 6, 88 % after 8. Of 0.7 to 3 it decides most, and soonest, in
+three to eight rounds (simulated)."""
 GRID = 301
 REACH = 10.0
 """No score is further from 0 than so many of its standard deviations."""
@@ -38,7 +39,7 @@ ERRORS = np.geomspace(1e-7, 0.8, 12)
 
 def spent(rounds: int) -> float:
     """Share of the error that may be gone after so many rounds."""
-    return 1.0 - (2.0 / rounds) ** EASE
+    return 1.0 - math.pow(2.0 / rounds, EASE)
 
 
 @functools.cache

@@ -1,13 +1,15 @@
 """How much a figure varies from trial to trial, moderated: three values tell little of their own spread, and what else was measured tells a lot.
 
-As in Smyth (2004) each variance is taken to be drawn from a distribution about s0^2 worth d0 degrees of freedom, and what is estimated of it is squeezed towards
-that: (d0 s0^2 + d s^2) / (d0 + d) with d0 + d degrees of freedom. Both are learnt from the study's own cells (`learn`). Smyth's estimate of d0 takes many variances;
-with the few of a study, some that vary as is usual are mixed in (EXPECTED). Where there are too few to learn anything, the values speak for themselves.
+As in Smyth (2004) each variance is taken to be drawn from a distribution about s0^2 worth d0 degrees of freedom, and what is estimated of it is squeezed
+towards that: (d0 s0^2 + d s^2) / (d0 + d) with d0 + d degrees of freedom. Both are learnt from the study's own cells (`learn`). Smyth's estimate of d0
+takes many variances; with the few of a study, some that vary as is usual are mixed in (EXPECTED). Where there are too few to learn anything, the values
+speak for themselves.
 
-A gate or a comparison has no other cells to learn from, and often one trial: experience (SPREADS of one machine) stands in. Then a variance is never taken for
-smaller than the values themselves show.
+A gate or a comparison has no other cells to learn from, and often one trial: experience (SPREADS of one machine) stands in. Then a variance is never taken
+for smaller than the values themselves show.
 
-Smyth, G. K. (2004), Linear models and empirical Bayes methods for assessing differential expression in microarray experiments, Stat. Appl. Genet. Mol. Biol. 3(1).
+Smyth, G. K. (2004), Linear models and empirical Bayes methods for assessing differential expression in microarray experiments, Stat. Appl. Genet. Mol.
+Biol. 3(1).
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ MEDIAN_SPREAD, MEAN_SPREAD, TAIL_SPREAD, RATE_SPREAD = 0.07, 0.10, 0.33, 0.02
 PRIOR_FREEDOM = 6.0
 """What experience is worth in a gate or a comparison, which would otherwise have nothing to go by."""
 START_SHARE = 0.75
-"""Variance between starts (or runs) over variance between trials of one. What was found is about 0 (every trial started its system fresh), but from one hour of
-one machine. With this share, runs that vary as much as the trials within them are called different in at most 5 of 100 comparisons (tests/test_gates.py)."""
+"""Variance between starts (or runs) over variance between trials of one. What was found is about 0 (every trial started its system fresh), but from one
+hour of one machine. With this share, runs that vary as much as the trials within them are called different in at most 5 of 100 comparisons
+(tests/test_gates.py)."""
 LEARN_MIN = 4
 """Fewer variances tell nothing of how variances vary."""
 EXPECTED = 4

@@ -4,9 +4,9 @@
     judged = judge(study.claims, observed)
     again = wanted_cells(judged, costs, left_s)          # price.py
 
-Judging replays the looks: at each, the claims that are not decided yet are judged by the rounds up to it, with Holm's correction for their number (those that
-were decided earlier count as decided: Holm 1979 steps down over looks as it does within one; Ye et al. 2013). A claim that is decided stays so, with the numbers
-that decided it. Nothing need be stored between looks.
+Judging replays the looks: at each, the claims that are not decided yet are judged by the rounds up to it, with Holm's correction for their number (those
+that were decided earlier count as decided: Holm 1979 steps down over looks as it does within one; Ye et al. 2013). A claim that is decided stays so, with
+the numbers that decided it. Nothing need be stored between looks.
 
 Ye, Y., Li, A., Liu, L. and Yao, B. (2013), A group sequential Holm procedure with multiple primary endpoints, Statistics in Medicine 32, 1112-1124.
 """
@@ -29,6 +29,7 @@ SampleOf = Callable[[str, str], Sample]
 """Cell and figure -> the sample."""
 PrintedOf = Callable[[str, str], float | None]
 """Cell and figure -> the figure as printed, where it is a number."""
+CONTAINS = "the interval contains the bound"
 BY_CHANCE = "alone it would be decided; of so many claims one may look so by chance"
 
 
@@ -41,8 +42,8 @@ class Observed:
     cells: tuple[str, ...]
     """All cells of the study, in its order: what they have in common tells how a figure varies."""
     looks: tuple[int, ...] = ()
-    """After which rounds claims were judged, up to now, in rising order (settled before anything was measured; 3 at least); the last is the one at hand. Empty:
-    they are judged once, with all that there is."""
+    """After which rounds claims were judged, up to now, in rising order (settled before anything was measured; 3 at least); the last is the one at hand.
+    Empty: they are judged once, with all that there is."""
     void: Mapping[int, str] = field(default_factory=dict)
     """Rounds that do not count, and why."""
 
@@ -79,7 +80,7 @@ class Tested:
     missing: tuple[tuple[str, str], ...] = ()
     """Cells without a figure, and why each has none."""
     price: Price | None = None
-    """Of an undecided one."""
+    """What would decide it; None where it is decided, also in the company of all claims."""
 
 
 @dataclass(frozen=True)
@@ -127,37 +128,32 @@ class _Weighed:
 
     steps: tuple[_Step, ...]
     chances: Chances | None
-    """None where a test has none."""
-    chance: float
-    """Of its verdict, over all looks; before Holm's correction."""
+    """Over all looks, before Holm's correction over claims; None where no test has any."""
+
+    @property
+    def chance(self) -> float:
+        """Of what may be said first."""
+        return 1.0 if self.chances is None else min(self.chances.holds, self.chances.against)
 
 
 def judge(claims: Sequence[ClaimFile], observed: Observed) -> list[Judged]:
     """Judges all claims of a study, in their order."""
     split = [[step for check in claim.tests for step in steps_of(check)] for claim in claims]
     weighing = Weighing(observed.sample, observed.cells, observed.void)
-    asked = sum(not any(weighing.never(step) for step in steps) for steps in split)
-    decided: dict[int, Judged] = {}
+    left = sum(not all(weighing.never(step) for step in steps) for steps in split)
+    judged: dict[int, Judged] = {}
     for looks in _looks(observed.looks):
         weighing.until(looks[-1] if looks else None)
         found = {
             at: _weigh([_Step(step, weighing.of(step)) for step in steps], looks)
             for at, steps in enumerate(split)
-            if at not in decided
+            if at not in judged or not judged[at].verdict.decided
         }
-        left = max(asked - len(decided), 1)
+        # Holm steps down from the surest claim, and stops at the first that is not sure enough.
         for at in sorted(found, key=lambda one: found[one].chance):
-            # A test that may still come is counted as if it had come already.
-            if found[at].chance * left >= ERROR:
-                break
-            decided[at] = _judged(claims[at], found[at], observed, looks, ERROR / left, open_=False)
-            left = max(left - 1, 1)
-    open_ = {
-        at: _judged(claims[at], one, observed, looks, ERROR / left, open_=True)
-        for at, one in found.items()
-        if at not in decided
-    }
-    return [(decided | open_)[at] for at in range(len(claims))]
+            judged[at] = _judged(claims[at], found[at], observed, looks, ERROR / max(left, 1))
+            left -= judged[at].verdict.decided
+    return [judged[at] for at in range(len(claims))]
 
 
 def _looks(looks: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -167,57 +163,54 @@ def _looks(looks: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 def _weigh(steps: list[_Step], looks: tuple[int, ...]) -> _Weighed:
     known = [step.evidence.chances for step in steps if step.evidence.chances is not None]
-    against = min((one.against for one in known), default=1.0)
-    # What is not known can keep a claim from holding; it cannot save it.
-    if len(known) == len(steps):
-        together = all_of(known)
-    else:
-        together = Chances(1.0, min(1.0, len(steps) * against), 1.0)
-    chance = min(together.holds, together.against)
-    return _Weighed(tuple(steps), together if known else None, sequential.over_all_looks(chance, looks))
+    if not known:
+        return _Weighed(tuple(steps), None)
+    found = all_of(known)
+    if len(known) < len(steps):
+        # What is not known keeps a claim from holding; it does not save it.
+        against = min(1.0, len(steps) * min(one.against for one in known))
+        found = Chances(holds=1.0, refuted=against, equivalent=1.0)
+    over = [sequential.over_all_looks(one, looks) for one in (found.holds, found.refuted, found.equivalent)]
+    return _Weighed(tuple(steps), Chances(*over))
 
 
 def _judged(
-    claim: ClaimFile,
-    found: _Weighed,
-    observed: Observed,
-    looks: tuple[int, ...],
-    error: float,
-    *,
-    open_: bool,
+    claim: ClaimFile, found: _Weighed, observed: Observed, looks: tuple[int, ...], error: float
 ) -> Judged:
-    level = sequential.level(looks)
-    tests = tuple(_tested(step, observed, looks, level, error) for step in found.steps)
-    if not open_:
-        assert found.chances is not None, "what is decided was measured"
-        verdict = found.chances.verdict(sequential.level_for(error, looks))
+    """`error`: what may be spent on the claim over all looks."""
+    tests = tuple(_tested(step, observed, looks, error) for step in found.steps)
+    verdict = Verdict.undecided if found.chances is None else found.chances.verdict(error)
+    if verdict.decided:
         return Judged(claim, tests, verdict, looks[-1] if looks else None)
     if any(test.verdict is Verdict.not_shown for test in tests):
         return Judged(claim, tests, Verdict.not_shown)
-    by_chance = found.chances is not None and found.chances.verdict(level).decided
-    return Judged(claim, tests, Verdict.undecided, price=_price(found, tests), by_chance=by_chance)
+    alone = found.chances is not None and found.chances.verdict(ERROR).decided
+    return Judged(claim, tests, Verdict.undecided, price=_price(found, tests), by_chance=alone)
 
 
-def _tested(step: _Step, observed: Observed, looks: tuple[int, ...], level: float, error: float) -> Tested:
+def _tested(step: _Step, observed: Observed, looks: tuple[int, ...], error: float) -> Tested:
     check, evidence = step.check, step.evidence
+    level = sequential.level(looks)
     verdict = Verdict.not_shown if evidence.missing else Verdict.undecided
+    strict = False
     if evidence.chances is not None:
         verdict = evidence.chances.verdict(level)
-    measured = evidence.interval(level)
+        strict = evidence.chances.verdict(sequential.level_for(error, looks)).decided
     cost = None
-    if verdict is Verdict.undecided and evidence.contrasts:
+    if evidence.contrasts and not strict:
         cost = _dearest([price(one, evidence.asked, looks, error) for one in evidence.contrasts])
+    measured = evidence.interval(level)
     return Tested(
-        check,
-        text_of(check),
-        evidence.printed(observed.printed),
-        None if measured is None else Estimate(*measured, evidence.rounds),
-        evidence.margin,
-        verdict,
-        evidence.why or ("the interval contains the bound" if verdict is Verdict.undecided else ""),
-        evidence.note,
-        evidence.missing,
-        cost,
+        test=check,
+        text=text_of(check),
+        printed=evidence.printed(observed.printed),
+        measured=None if measured is None else Estimate(*measured, evidence.rounds),
+        margin=evidence.margin,
+        verdict=verdict,
+        why=evidence.why or (CONTAINS if verdict is Verdict.undecided else ""),
+        note=evidence.note,
+        missing=evidence.missing,
+        price=cost,
     )
 
 

@@ -107,8 +107,8 @@ def _chance(found: Contrast, distance: float) -> float:
 
 
 def all_of(tests: Sequence[Chances]) -> Chances:
-    """Of a claim: it holds when all its tests do (intersection-union: each may be tested at the full level), and is refuted when one is, with Holm's correction for
-    their number. It is equivalent when all are."""
+    """Of a claim: it holds when all its tests do (intersection-union: each may be tested at the full level), and is refuted when one is, with Holm's
+    correction for their number. It is equivalent when all are."""
     return Chances(
         holds=max(one.holds for one in tests),
         refuted=min(1.0, len(tests) * min(one.against if len(tests) > 1 else one.refuted for one in tests)),
