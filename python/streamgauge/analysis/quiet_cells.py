@@ -19,7 +19,7 @@ SPREAD_MAX = 0.6
 def told(cell: Cell, name: str) -> Told | None:
     """`name`: of a latency's percentile, as `publish_ms.p99`. Bounds are the widest of the trials that are not invalid; None where any of them knows
     nothing of it."""
-    found = [_told(trial, name) for trial in cell.trials if trial.validity.called != "invalid"]
+    found = [told_of_trial(trial, name) for trial in cell.trials if trial.validity.called != "invalid"]
     known = [one for one in found if one is not None]
     if not known or len(known) < len(found):
         return None
@@ -44,9 +44,14 @@ def bounds_beside(base: Cell, other: Cell, name: str) -> Beside | None:
 def within_spread(cell: Cell, name: str) -> float:
     """How well a trial knows a figure itself: the standard deviation of its logarithm, by the 95 % interval over its stretches of time; of the trials the
     median. 0 where nothing is known of it."""
-    found = [_told(trial, name) for trial in cell.valid]
-    spreads = [spread for one in found if one is not None and (spread := _spread(one)) is not None]
+    spreads = [spread for trial in cell.valid if (spread := known_within(trial, name))]
     return statistics.median(spreads) if spreads else 0.0
+
+
+def known_within(trial: TrialResult, name: str) -> float:
+    """The same of one trial; 0 where nothing is known of it."""
+    found = told_of_trial(trial, name)
+    return 0.0 if found is None else _spread(found) or 0.0
 
 
 def _spread(figure: Told) -> float | None:
@@ -68,7 +73,8 @@ def share(cell: Cell) -> float:
     return statistics.fmean(known) if known else 0.0
 
 
-def _told(trial: TrialResult, name: str) -> Told | None:
+def told_of_trial(trial: TrialResult, name: str) -> Told | None:
+    """What a trial knows of a latency's percentile in quiet time; None where nothing."""
     latency, _, percentile = name.partition(".")
     quiet = getattr(trial.quiet, latency, None)
     figure = None if quiet is None else quiet.figures().get(percentile)

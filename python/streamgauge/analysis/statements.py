@@ -1,20 +1,19 @@
 """What publications state of durability, and what the experiments say to it. Pure functions of results.
 
-A statement holds when every cell that it is about shows it, does not hold when one shows the opposite, and is not shown
-otherwise: a cell was not measured, failed, or its figures do not tell.
+A statement holds when every cell that it is about shows it, is refuted when one shows the opposite, and is not shown otherwise:
+a cell was not measured, failed, or its figures do not tell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+from streamgauge.inference.verdict import Verdict
 from streamgauge.model.durability import CutSummary, DoseResponse, DurabilityResult, Pace, Scope
 from streamgauge.model.durability_study import DurabilityStudyFile, ShowsFile, StatementFile
 from streamgauge.vocabulary.format import plural, trimmed
 
-Word = Literal["holds", "does not hold", "not shown"]
 BATCHES_SYNCED_MIN = 0.95
 """Syncs per batch from which every batch is taken to have been synced: the load and the account end at moments that
 differ by some batches."""
@@ -42,7 +41,7 @@ class StatementAnswer:
     """One statement and what was measured."""
 
     written: StatementFile
-    verdict: Word
+    verdict: Verdict
     why: str
     measured: tuple[MeasuredCell, ...]
 
@@ -88,7 +87,7 @@ def _answer(
     told = [one for one in measured if one.cell in statement.cells]
     against = [one for one in told if one.shows is False]
     unknown = [one for one in told if one.shows is None]
-    verdict: Word = "does not hold" if against else "not shown" if unknown else "holds"
+    verdict = Verdict.refuted if against else Verdict.not_shown if unknown else Verdict.holds
     why = " ".join(f"{one.title}: {one.why}." for one in (against or unknown or told))
     return StatementAnswer(statement, verdict, why, tuple(measured))
 

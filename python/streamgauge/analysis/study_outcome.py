@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamgauge.analysis.claims import Judged, Sample, judge
 from streamgauge.analysis.drift import Drift, drifts
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
+from streamgauge.analysis.quiet_cells import known_within, told_of_trial
 from streamgauge.analysis.study_figures import MeasuredTrial, value
 from streamgauge.inference.estimates import median_interval
+from streamgauge.inference.samples import Bounded, Measured, Sample
+from streamgauge.inference.study import Judged, Observed, judge, void_of
 from streamgauge.model.checked_study import parse_study
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.study_file import ClaimFile
@@ -20,6 +22,9 @@ from streamgauge.model.study_plan import PlannedCell, StudyPlan
 from streamgauge.model.study_told import ToldCell, ToldStudy, told
 
 LIMITS = {"cpu": "CPU", "disk_write": "disk writes", "disk_read": "disk reads", "network": "loopback network"}
+
+
+DRIFTED = "the machine changed while the study ran"
 
 
 @dataclass(frozen=True)
@@ -76,15 +81,30 @@ class StudyOutcome:
         found = next((result.validity for result in results if not result.validity.valid), None)
         return f"{found.called}: {found.why}" if found is not None else "no valid trial"
 
+    def place(self, trial: MeasuredTrial) -> tuple[int, str]:
+        """The round of a trial, and the start of the system that it was measured on."""
+        planned = self.plan.trials[trial.result.trial - 1]
+        fresh = self.plan.cell(planned.cell).fresh
+        return planned.repeat, f"trial {planned.number}" if fresh else f"block {planned.block}"
+
     def sample(self, cell: str, figure: str) -> Sample:
-        """A figure of a cell, one value per valid trial."""
-        trials = self.valid(cell)
-        if not trials:
-            return Sample((), self.why_none(cell))
-        found = [value(one, figure) for one in trials]
-        known = tuple(one for one in found if one is not None)
-        why = None if known else _why_no_figure(figure, trials)
-        return Sample(known, why, len(self.of(cell)))
+        """A figure of a cell, one value per valid trial, and its bounds where a trial has nothing else."""
+        trials = self.of(cell)
+        measured, bounded = [], []
+        for one in trials:
+            if one.result.validity.valid:
+                found = value(one, figure)
+                if found is not None:
+                    measured.append(Measured(found, *self.place(one), known_within(one.result, figure)))
+            elif one.result.validity.called == "bounds only":
+                told_of_it = told_of_trial(one.result, figure)
+                if told_of_it is not None:
+                    bounded.append(Bounded(*self.place(one), told_of_it.at_least, told_of_it.at_most))
+        why = None
+        if not measured:
+            valid = self.valid(cell)
+            why = _why_no_figure(figure, valid) if valid else self.why_none(cell)
+        return Sample(tuple(measured), tuple(bounded), why, len(trials))
 
     def why_no_figure(self, cell: str, figure: str) -> str:
         """Why a cell has no such figure, in one phrase."""
@@ -92,7 +112,7 @@ class StudyOutcome:
 
     def figure(self, cell: str, figure: str) -> CellFigure | None:
         """A figure of a cell; of its invalid trials when it has no valid one (and then without an interval)."""
-        found = self.sample(cell, figure).values
+        found = [one.value for one in self.sample(cell, figure).measured]
         if found:
             return CellFigure(statistics.median(found), median_interval(found), len(found))
         others = [value(one, figure) for one in self.of(cell) if one.result.publish_ms.count]
@@ -107,10 +127,9 @@ class StudyOutcome:
     @functools.cached_property
     def claims(self) -> list[Judged]:
         """Every claim, judged. A machine that drifted shows nothing."""
-        judged = [judge(claim, self.sample, self.printed) for claim in self.study.claims]
-        if not self.drifted:
-            return judged
-        return [Judged(one.claim, one.tests, "not shown") for one in judged]
+        cells = tuple(cell.cell for cell in self.plan.cells if not cell.heats)
+        judged = judge(self.study.claims, Observed(self.sample, self.printed, cells))
+        return [void_of(one, DRIFTED) for one in judged] if self.drifted else judged
 
     def cells(self, names: Sequence[str]) -> list[ToldCell]:
         """The study's cells of these names."""

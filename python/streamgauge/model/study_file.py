@@ -138,7 +138,9 @@ class CheckFile(FileModel):
         elif bounds != 1:
             raise ValueError(f"{kinds[0]} needs one bound: above, below or between")
         if self.margin is not None and not self.compares_with_one:
-            raise ValueError("margin is for rising, falling and a ratio above 1 or below 1: elsewhere the bound says what matters")
+            raise ValueError(
+                "margin is for rising, falling and a ratio above 1 or below 1: elsewhere the bound says what matters"
+            )
         return self
 
     @property

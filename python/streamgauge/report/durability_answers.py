@@ -11,11 +11,9 @@ from rich.text import Text
 from streamgauge.analysis.statements import MeasuredCell, StatementAnswer, answers
 from streamgauge.model.durability import DurabilityReport
 from streamgauge.model.durability_study import DurabilityStudyFile, disputed, parse_durability_study
+from streamgauge.report.verdicts import STYLES, TONES
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.format import plural
-
-TONES = {"holds": "good", "does not hold": "bad", "not shown": "warn"}
-STYLES = {"holds": "bold green", "does not hold": "bold red", "not shown": "bold yellow"}
 
 
 def answered(found: DurabilityReport) -> list[StatementAnswer]:

@@ -10,16 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from streamgauge.analysis.claims import Judged, Tested, bounds
 from streamgauge.analysis.study_outcome import StudyOutcome, read_outcome
+from streamgauge.inference.steps import bounds
+from streamgauge.inference.study import Judged, Tested
 from streamgauge.model.study_file import PageFile
 from streamgauge.model.study_told import ToldCell
 from streamgauge.report import html, study_plots
 from streamgauge.report.assets_of import asset, policy
 from streamgauge.report.files import write_page
+from streamgauge.report.forest import forest
 from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
 from streamgauge.report.run import Run, read_run
+from streamgauge.report.verdicts import TONES, counted, first_line, interval_text, reasons
 from streamgauge.store.aside import split_notes
 from streamgauge.store.plan_file import read_plan
 from streamgauge.vocabulary.errors import InputError
@@ -28,8 +31,6 @@ from streamgauge.vocabulary.format import capital, instant, joined, plural, sign
 from streamgauge.vocabulary.units import format_duration
 
 TRIALS_NAME = "trials.html"
-TONES = {"holds": "good", "does not hold": "bad", "not shown": "warn"}
-SEVERAL = {"holds": "hold", "does not hold": "do not hold"}
 
 
 def write(run_dir: Path) -> Path:
@@ -61,7 +62,10 @@ def render(run: Run) -> str:
         policy=inline(policy(script)),
         source=written.source,
         facts=_facts(outcome),
-        verdicts=_verdicts(outcome),
+        verdicts=counted(outcome.claims),
+        shown=first_line(outcome.claims),
+        tone="good" if all(judged.verdict.decided for judged in outcome.claims) else "open",
+        forest=forest(outcome),
         notices=_notices(outcome) + others,
         repeated=repeated,
         claims=[_claim(outcome, judged) for judged in outcome.claims],
@@ -75,17 +79,6 @@ def render(run: Run) -> str:
         trials=TRIALS_NAME,
         script=inline(script),
     )
-
-
-def _verdicts(outcome: StudyOutcome) -> str:
-    """How many claims there are, and how many of each verdict."""
-    verdicts = [judged.verdict for judged in outcome.claims]
-    counted = ", ".join(
-        f"{verdicts.count(verdict)} {SEVERAL.get(verdict, verdict) if verdicts.count(verdict) != 1 else verdict}"
-        for verdict in TONES
-        if verdict in verdicts
-    )
-    return f"{plural(len(verdicts), 'claim')}: {counted or 'none'}"
 
 
 def _facts(outcome: StudyOutcome) -> list[str]:
@@ -128,23 +121,22 @@ def _notices(outcome: StudyOutcome) -> list[str]:
 
 
 def _claim(outcome: StudyOutcome, judged: Judged) -> dict[str, Any]:
-    reasons = [judged.why] if judged.why and judged.verdict == "not shown" else []
     return {
         "claim": judged.claim,
         "verdict": judged.verdict,
         "tone": TONES[judged.verdict],
-        "reasons": ["the machine changed while the study ran"] if outcome.drifted else reasons,
+        "reasons": reasons(judged),
         "explanation": outcome.explanation(judged.claim),
         "tests": [_test(outcome.study.figures[test.test.figure], test) for test in judged.tests],
     }
 
 
 def _test(figure: Figure, test: Tested) -> dict[str, Any]:
-    interval = test.measured.interval if test.measured is not None else None
+    measured = test.measured
     return {
         "told": test,
         "subject": f"{figure.title}: {test.text}",
-        "interval": "" if interval is None else f" [{significant(interval[0])}, {significant(interval[1])}]",
+        "interval": "" if measured is None else interval_text(measured),
         "unit": figure.unit if test.test.value else "",
         "bound": _bound(test),
         "tone": TONES[test.verdict],
@@ -155,7 +147,9 @@ def _bound(test: Tested) -> str:
     low, high = bounds(test.test)
     if test.test.between is not None:
         return f"asked: {trimmed(low)} to {trimmed(high)}"
-    return f"asked: above {trimmed(low)}" if test.test.above is not None else f"asked: below {trimmed(high)}"
+    matters = "" if test.margin is None else f"; what is within x{trimmed(test.margin)} does not matter"
+    side = f"above {trimmed(low)}" if test.test.above is not None else f"below {trimmed(high)}"
+    return f"asked: {side}{matters}"
 
 
 def _page(outcome: StudyOutcome, page: PageFile) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from streamgauge.analysis.claims import Judged, Tested
 from streamgauge.analysis.study_outcome import StudyOutcome
+from streamgauge.inference.study import Judged, Tested
+from streamgauge.report.verdicts import STYLES, counted, interval_text, reasons
 from streamgauge.vocabulary.format import significant
 
 TABLE_WIDTH_MIN = 100
-STYLES = {"holds": "green", "does not hold": "red", "not shown": "yellow"}
 
 
 def print_claims(outcome: StudyOutcome, console: Console) -> None:
@@ -21,6 +21,7 @@ def print_claims(outcome: StudyOutcome, console: Console) -> None:
         _print_blocks(outcome, console)
     else:
         console.print(_table(outcome))
+    console.print(counted(outcome.claims), markup=False, highlight=False)
     for drift in outcome.drifted:
         console.print(
             f"invalid: {drift.title} went from {significant(drift.before)} to {significant(drift.after)} while the study ran",
@@ -57,8 +58,8 @@ def _print_blocks(outcome: StudyOutcome, console: Console) -> None:
 
 
 def _verdict(judged: Judged) -> tuple[str, str]:
-    """In its colour; and why, where nothing was shown."""
-    why = escape(judged.why) if judged.verdict == "not shown" and judged.why else ""
+    """In its colour; and what has to be said of it."""
+    why = escape("; ".join(reasons(judged)))
     return f"[{STYLES[judged.verdict]}]{judged.verdict}[/]", why
 
 
@@ -71,7 +72,4 @@ def _printed(test: Tested) -> str:
 def _measured(test: Tested) -> str:
     if test.measured is None:
         return "-"
-    text = significant(test.measured.value)
-    if test.measured.interval is not None:
-        text += f" [{significant(test.measured.interval[0])}, {significant(test.measured.interval[1])}]"
-    return text
+    return significant(test.measured.value) + interval_text(test.measured)
