@@ -19,7 +19,8 @@ from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.gates import GateResult, Question, judge, status_of
 from streamgauge.analysis.match import ambiguity, differences_text, match
 from streamgauge.cli.app import run as program
-from streamgauge.inference.gate import ONE_SIDED, TAIL_SPREAD, Bound, Outcome, decide, spread_of, weigh
+from streamgauge.inference.gate import ONE_SIDED, Bound, Outcome, decide, weigh
+from streamgauge.inference.spread import TAIL_SPREAD, spread_of
 from streamgauge.model.gate import read_gates
 from streamgauge.model.result import TrialResult
 from streamgauge.report.gates import explanation, junit, markdown

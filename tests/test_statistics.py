@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +11,11 @@ from sample_run import Shape, sample_trial, workload
 from streamgauge.analysis.cells import cells
 from streamgauge.analysis.compare import compare
 from streamgauge.analysis.patterns import changes, period
-from streamgauge.inference.estimates import holm, median_interval, ratio
+from streamgauge.inference.comparison import Difference, Sides
+from streamgauge.inference.comparison import compare as compare_sides
+from streamgauge.inference.estimates import holm, median_interval
+from streamgauge.inference.samples import Measured
+from streamgauge.inference.verdict import Verdict
 from streamgauge.model.result import TrialResult
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -61,30 +66,67 @@ def test_too_few_values_have_no_interval_and_zeroes_are_no_obstacle() -> None:
     assert median_interval([5.0, 5.0, 5.0]) == pytest.approx((5.0, 5.0))
 
 
+def ratio(base: np.ndarray, other: np.ndarray, *, paired: bool = False) -> Difference:
+    """Of two runs; or of one, paired."""
+
+    def side(values: np.ndarray, run: str) -> tuple[Measured, ...]:
+        return tuple(
+            Measured(float(value), at, f"{run} {at}" if paired else run) for at, value in enumerate(values)
+        )
+
+    [found] = compare_sides([Sides("publish_ms.p50", side(base, "base"), side(other, "other"))])
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("trials", [3, 5, 10])
-def test_the_interval_of_a_ratio_covers_it(trials: int) -> None:
+def test_the_interval_of_a_ratio_covers_it(trials: int, paired: bool) -> None:
+    """Of two runs that differ as much as their trials do; of one run whose trials move together."""
     random = np.random.default_rng(10 + trials)
     held = 0
     # Beside a spread of 20 % the resolution of histograms, by which every interval is wider, is nothing.
     for _ in range(SAMPLES):
-        base, other = (np.exp(random.normal(middle, 0.2, trials)).tolist() for middle in (0.0, np.log(1.05)))
-        one = ratio(base, other)
-        assert one is not None
+        common = random.normal(0, 0.2, trials) if paired else random.normal(0, 0.2, (2, 1))
+        base, other = np.exp(random.normal(0, 0.2, (2, trials)) + common)
+        one = ratio(base, 1.05 * other, paired=paired)
         assert one.low is not None
         assert one.high is not None
         held += one.low <= 1.05 <= one.high
     assert covers(held), f"{held} of {SAMPLES}"
 
 
-def test_a_regression_of_5_percent_is_found_in_ten_trials() -> None:
+@pytest.mark.parametrize("trials", [3, 5, 10])
+def test_runs_of_the_same_differ_in_no_more_than_5_of_100_comparisons(trials: int) -> None:
+    """Also when runs differ as much as trials do, which no repeat within them can tell."""
+    random = np.random.default_rng(trials)
+    asked = 2000
+    wrong = 0
+    for _ in range(asked):
+        base, other = np.exp(random.normal(0, 0.2, (2, trials)) + random.normal(0, 0.2, (2, 1)))
+        wrong += ratio(base, other).verdict is Verdict.holds
+    assert wrong <= 0.065 * asked, f"{wrong} of {asked}"
+
+
+def test_a_difference_that_does_not_matter_is_shown_to_be_none() -> None:
+    random = np.random.default_rng(3)
+    found = [ratio(*np.exp(random.normal(0, 0.02, (2, 10))), paired=True).verdict for _ in range(200)]
+    assert found.count(Verdict.equivalent) >= 195
+    apart = [
+        ratio(*np.exp(random.normal([[0.0], [math.log(1.1)]], 0.02, (2, 10))), paired=True).verdict
+        for _ in range(2000)
+    ]
+    assert apart.count(Verdict.equivalent) <= 0.025 * 1.3 * 2000, "on the margin itself it matters"
+
+
+def test_a_regression_of_5_percent_is_found_in_ten_trials_of_one_run() -> None:
     random = np.random.default_rng(20)
     found = 0
     for _ in range(1000):
-        one = ratio(random.normal(100, 2, 10).tolist(), random.normal(105, 2, 10).tolist())
-        assert one is not None
-        assert one.low is not None
-        found += one.low > 1.0
-    assert found >= 990, f"a regression of 5 % was found in {found} of 1000"
+        low = ratio(random.normal(100, 2, 10), random.normal(105, 2, 10), paired=True).low
+        assert low is not None
+        found += low > 1.0
+    assert found >= 980, f"a regression of 5 % was found in {found} of 1000"
 
 
 def trials_of(
@@ -105,7 +147,7 @@ def trials_of(
         validity = sample.validity.model_copy(update={"valid": True, "reasons": []})
         return sample.model_copy(
             update={
-                "publish_ms": publish, "end_to_end_ms": end_to_end, "trial": number,
+                "publish_ms": publish, "end_to_end_ms": end_to_end, "trial": number, "repeat": number,
                 "validity": validity, "publish_rate_msgs_s": noisy(sample.publish_rate_msgs_s),
             }
         )  # fmt: skip
@@ -130,14 +172,13 @@ def test_a_system_compared_with_itself_shows_no_difference(
 def test_a_regression_is_shown_with_its_size(sample: TrialResult) -> None:
     random = np.random.default_rng(5)
     [base] = cells(trials_of(sample, random, 10))
-    [slow] = cells(trials_of(sample, random, 10, slower=1.2))
+    [slow] = cells(trials_of(sample, random, 10, slower=1.8))
     found = compare(base, slow)
     publish = {one.figure: one for one in found.figures}["publish_ms.p99"]
     assert publish.differs
     assert "higher (worse)" in publish.verdict
-    assert publish.ratio is not None
-    assert publish.ratio.effect is not None
-    assert publish.ratio.effect > 3
+    assert publish.difference is not None
+    assert publish.difference.margin == 1.5
     assert "publish_ms.p99" in found.verdict
 
 

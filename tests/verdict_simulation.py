@@ -51,10 +51,14 @@ def measured(
     *,
     one_start: bool = False,
 ) -> dict[str, list[Measured]]:
-    """What a study measures. `truth`: cell -> its median. `variants`: cells of each, run on one start a round in random order. `one_start`: an old design, in which
-    all rounds of a variant follow each other on one start."""
+    """What a study measures. `truth`: cell -> its median. `variants`: cells of each, run on one start a round in random order. `one_start`: an old design, in
+    which all rounds of a variant follow each other on one start."""
     count = sum(map(len, variants))
-    steps = random.standard_t(3, count * rounds) / np.sqrt(3) if world.tails else random.standard_normal(count * rounds)
+    steps = (
+        random.standard_t(3, count * rounds) / np.sqrt(3)
+        if world.tails
+        else random.standard_normal(count * rounds)
+    )
     series = np.empty(count * rounds)
     before = random.standard_normal()
     for at, step in enumerate(steps):

@@ -1,8 +1,4 @@
-"""Two sets of trials beside each other: ratios with intervals, and what may be said of them.
-
-A figure differs when the 95 % interval of its ratio leaves 1 out, and it still does after Holm's correction for the number of figures that are looked
-at. Without the correction a system compared with itself in eight figures would "differ" in one of them every third time.
-"""
+"""Two sets of trials beside each other: ratios with intervals, and what may be said of them (inference/comparison.py decides)."""
 
 from __future__ import annotations
 
@@ -13,9 +9,14 @@ from dataclasses import dataclass
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.quiet_cells import bounds_beside
 from streamgauge.analysis.quiet_compare import Beside
-from streamgauge.inference.estimates import CONFIDENCE, TRIALS_MIN, Ratio, holm, ratio
+from streamgauge.inference.comparison import Difference, Sides
+from streamgauge.inference.comparison import compare as compare_sides
+from streamgauge.inference.samples import Measured
+from streamgauge.inference.sequential import ROUNDS_MIN
+from streamgauge.inference.verdict import Verdict
+from streamgauge.model.result import TrialResult
 from streamgauge.vocabulary.figures import figure, higher_is_better
-from streamgauge.vocabulary.format import trimmed
+from streamgauge.vocabulary.format import plural, trimmed
 
 FIGURES = (
     "publish_rate_msgs_s",
@@ -28,7 +29,7 @@ FIGURES = (
     "write_amplification",
 )
 """What is compared unless other figures are asked for."""
-NO_DIFFERENCE = "no difference shown"
+TOO_FEW = f"undecided: at least {ROUNDS_MIN} trials on each side are needed (--repeat)"
 NO_VALID_TRIAL = "no valid trial"
 
 
@@ -41,10 +42,14 @@ class Compared:
     other: float
     """Medians over the trials."""
     trials: tuple[int, int]
-    ratio: Ratio | None
-    """None where a value is 0: there is no ratio to nothing."""
+    difference: Difference | None
+    """None where a value is 0 (there is no ratio to nothing), and where nothing may be concluded."""
     verdict: str
-    differs: bool
+
+    @property
+    def differs(self) -> bool:
+        """Whether a difference was shown."""
+        return self.difference is not None and self.difference.verdict is Verdict.holds
 
 
 @dataclass(frozen=True)
@@ -67,12 +72,21 @@ class Comparison:
                 return f"{NO_VALID_TRIAL}: nothing can be said"
             decided = [f"{name} {one.sentence}" for name, one in self.bounded if one.differs]
             return "; ".join(decided) or "the bounds allow either side to be higher"
-        shown = [one for one in self.figures if one.differs]
-        if not any(one.ratio is not None and one.ratio.low is not None for one in self.figures):
-            return f"too few trials to tell: at least {TRIALS_MIN} on each side are needed (--repeat)"
-        if not shown:
-            return NO_DIFFERENCE
-        return "; ".join(f"{one.figure} {one.verdict}" for one in shown)
+        if not any(one.difference is not None and one.difference.low is not None for one in self.figures):
+            return TOO_FEW
+        told = [f"{one.figure} {one.verdict}" for one in self.figures if one.differs]
+        for verdict, words in (
+            (Verdict.equivalent, "no difference that matters in"),
+            (Verdict.undecided, "undecided:"),
+        ):
+            names = [one.figure for one in self.figures if _is(one, verdict)]
+            if names:
+                told.append(f"{words} {', '.join(names)}")
+        return "; ".join(told)
+
+
+def _is(one: Compared, verdict: Verdict) -> bool:
+    return one.difference is not None and one.difference.verdict is verdict
 
 
 def compare(base: Cell, other: Cell, figures: Sequence[str] = FIGURES) -> Comparison:
@@ -87,54 +101,58 @@ def compare(base: Cell, other: Cell, figures: Sequence[str] = FIGURES) -> Compar
     if "publish_ms" in untold:
         pairs = [(name, name.replace("publish_ms.", "service_ms.")) for name in figures]
         figures = tuple(dict.fromkeys(name for pair in pairs for name in pair))
-    found: list[tuple[str, list[float], list[float]]] = []
-    for name in figures:
-        values = [
-            [value for trial in cell.counted if (value := figure(trial, name)) is not None]
-            for cell in (base, other)
-        ]
-        if all(values):
-            found.append((name, values[0], values[1]))
     decides = bool(base.valid and other.valid)
-    ratios = [ratio(a, b) if decides else None for _, a, b in found]
-    asked = [at for at, one in enumerate(ratios) if one is not None and one.chance is not None]
-    corrected = dict(zip(asked, holm([ratios[at].chance or 0.0 for at in asked]), strict=True))  # type: ignore[union-attr]
-    compared = tuple(
-        _compared(name, a, b, ratios[at], corrected.get(at)) if decides else _only_shown(name, a, b)
-        for at, (name, a, b) in enumerate(found)
-    )
+    same_run = base.first.run_id == other.first.run_id
+    found = []
+    for name in figures:
+        sides = [_values(cell.counted, name, same_run=same_run) for cell in (base, other)]
+        if all(sides):
+            found.append(Sides(name, *sides))
+    told = compare_sides(found) if decides else [None] * len(found)
+    compared = tuple(_compared(sides, one, decides=decides) for sides, one in zip(found, told, strict=True))
     bounded = [(name, bounds_beside(base, other, name)) for name in figures]
     return Comparison(
         base, other, compared, tuple((name, one) for name, one in bounded if one is not None), missing
     )
 
 
-def _compared(
-    name: str, base: list[float], other: list[float], found: Ratio | None, corrected: float | None
-) -> Compared:
-    verdict, differs = _verdict(name, found, corrected)
-    middles = [statistics.median(values) for values in (base, other)]
-    return Compared(name, middles[0], middles[1], (len(base), len(other)), found, verdict, differs)
+def _values(trials: Sequence[TrialResult], name: str, *, same_run: bool) -> tuple[Measured, ...]:
+    """Of one run each trial is a start of its own; trials of two runs have their run in common."""
+    repeats = [trial.repeat for trial in trials]
+    # Results of other tools do not number their repeats.
+    rounds = repeats if len(set(repeats)) == len(repeats) else range(1, len(repeats) + 1)
+    return tuple(
+        Measured(value, number, f"{trial.run_id} {trial.trial}" if same_run else trial.run_id)
+        for number, trial in zip(rounds, trials, strict=True)
+        if (value := figure(trial, name)) is not None
+    )
 
 
-def _only_shown(name: str, base: list[float], other: list[float]) -> Compared:
+def _compared(sides: Sides, found: Difference | None, *, decides: bool) -> Compared:
     """Figures of invalid trials may be looked at; they are not the system's, and nothing is concluded from them."""
-    middles = [statistics.median(values) for values in (base, other)]
-    return Compared(name, middles[0], middles[1], (len(base), len(other)), None, NO_VALID_TRIAL, False)
+    middles = [statistics.median(one.value for one in side) for side in (sides.base, sides.other)]
+    verdict = _verdict(sides.figure, found) if decides else NO_VALID_TRIAL
+    return Compared(sides.figure, middles[0], middles[1], (len(sides.base), len(sides.other)), found, verdict)
 
 
-def _verdict(name: str, found: Ratio | None, corrected: float | None) -> tuple[str, bool]:
+def _verdict(name: str, found: Difference | None) -> str:
     if found is None:
-        return "no ratio: a value is 0", False
-    if found.low is None or found.high is None or corrected is None:
-        return "too few trials to tell", False
-    if found.low <= 1.0 <= found.high:
-        return NO_DIFFERENCE, False
-    if corrected >= 1.0 - CONFIDENCE:
-        return f"{NO_DIFFERENCE} (one of so many figures may differ by chance)", False
+        return "no ratio: a value is 0"
+    if found.low is None:
+        return TOO_FEW
+    if found.verdict is Verdict.equivalent:
+        return f"no difference that matters (within x{trimmed(found.margin)})"
+    if found.verdict is Verdict.undecided:
+        return f"undecided: {_open(found)}"
     percent = 100.0 * abs(found.value - 1.0)
     better = (found.value > 1.0) == higher_is_better(name)
-    return (
-        f"{trimmed(percent)} % {'higher' if found.value > 1.0 else 'lower'} ({'better' if better else 'worse'})",
-        True,
-    )
+    return f"{trimmed(percent)} % {'higher' if found.value > 1.0 else 'lower'} ({'better' if better else 'worse'})"
+
+
+def _open(found: Difference) -> str:
+    """What would decide it."""
+    if found.price is None or found.price.rounds is None:
+        why = "it is too near" if found.price is None else found.price.why
+        return f"more trials would hardly tell ({why})"
+    chance = "one of so many figures may differ by chance; " if found.by_chance else ""
+    return f"{chance}about {plural(found.price.rounds, 'more trial')} on each side would tell"

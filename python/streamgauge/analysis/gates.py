@@ -16,7 +16,8 @@ from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.match import Traits, differences_text, traits_of
 from streamgauge.analysis.quiet_cells import bounds_beside, told, within_spread
 from streamgauge.inference.estimates import holm
-from streamgauge.inference.gate import Bound, Evidence, Outcome, decide, spread_of, weigh
+from streamgauge.inference.gate import Bound, Evidence, Outcome, decide, weigh
+from streamgauge.inference.spread import spread_of
 from streamgauge.model.gate import Gate
 from streamgauge.vocabulary.exit_status import ExitStatus
 from streamgauge.vocabulary.figures import figure, is_count

@@ -1,9 +1,7 @@
 """Is a figure beyond a bound? Passed, failed or undecided, with the numbers that the decision rests on.
 
-This is the one place that turns trials and a bound into an outcome: pure, and without knowledge of cells, files or words on a screen.
-
 A figure of repeats differs by factors, so its logarithm is taken for normal, and the number that is tested is the mean of the logarithms, or for a gate on
-the ratio to a baseline the difference of two such means. Its spread is that of the trials, moderated by experience (SPREADS): with one trial there is
+the ratio to a baseline the difference of two such means. Its spread is that of the trials, moderated by experience (spread.py): with one trial there is
 nothing else to go by, with three the trials' own standard deviation is as often as not off by half. As in Smyth (2004) experience counts as PRIOR_FREEDOM
 degrees of freedom; unlike there it never lowers what the trials show. On top comes what all trials of a run have in common and another run of the same has
 not (RUN_SHARE): repeating within a run cannot reduce it, and without it two runs of the same would differ the more surely the longer they are.
@@ -21,15 +19,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from streamgauge.inference import distributions
-from streamgauge.inference.estimates import CONFIDENCE
+from streamgauge.inference.sequential import ERROR
+from streamgauge.inference.spread import PRIOR_FREEDOM, Prior
 
-MEDIAN_SPREAD, MEAN_SPREAD, TAIL_SPREAD, RATE_SPREAD = 0.07, 0.10, 0.33, 0.02
-"""Standard deviations of the logarithm between trials of one cell, as found on a virtual machine of 2 cores (docs/method.md)."""
-PRIOR_FREEDOM = 6
 RUN_SHARE = 0.75
-"""Variance between runs over variance between trials of a run. What was found is about 0 (every trial starts its system fresh), but from one hour of one
-machine. With this share, runs that vary as much as the trials within them are called different in at most 5 of 100 comparisons (tests/test_gates.py)."""
-ONE_SIDED = (1.0 - CONFIDENCE) / 2.0
+"""Variance between runs over variance between trials of a run. With it and what experience adds, runs that vary as much as the trials within them fail a gate
+in at most 5 of 100 comparisons (tests/test_gates.py). Without experience it takes all of START_SHARE (spread.py)."""
+ONE_SIDED = ERROR / 2.0
 REPEATS_MAX = 100
 """More trials than that nobody is advised to make."""
 
@@ -84,18 +80,6 @@ class Evidence:
         return None
 
 
-def spread_of(figure: str, *, paced: bool) -> float:
-    """What experience says of the spread between trials of a figure. `paced`: its rate was set, and not what the system takes."""
-    last = figure.rpartition(".")[2]
-    if last.endswith(("_msgs_s", "_mb_s")) or last == "achieved_share":
-        return RATE_SPREAD if paced else MEAN_SPREAD
-    if last == "p50":
-        return MEDIAN_SPREAD
-    if last == "mean" or figure.startswith("cpu.") or last == "write_amplification":
-        return MEAN_SPREAD
-    return TAIL_SPREAD
-
-
 def weigh(bound: Bound, other: Sequence[float], base: Sequence[float] | None, prior: float) -> Evidence:
     """What the values of trials say about a bound on them or, with `base`, on their ratio to those. All values and the bound are above 0."""
     sides = [[math.log(value) for value in side] for side in (other, base) if side is not None]
@@ -126,13 +110,11 @@ def decide(evidence: Evidence, corrected: float) -> Outcome:
 
 
 def _spread(sides: Sequence[Sequence[float]], freedom: int, prior: float) -> float:
-    if freedom == 0:
-        return prior
     squares = sum((value - statistics.fmean(side)) ** 2 for side in sides for value in side)
-    moderated = (PRIOR_FREEDOM * prior**2 + squares) / (PRIOR_FREEDOM + freedom)
-    return math.sqrt(max(moderated, squares / freedom))
+    experience = Prior(prior**2, PRIOR_FREEDOM, learnt=False)
+    return math.sqrt(experience.moderate(squares / freedom if freedom else 0.0, freedom)[0])
 
 
-def _quantile(freedom: int) -> float:
+def _quantile(freedom: float) -> float:
     """Student's t that is exceeded with probability ONE_SIDED."""
     return -distributions.student_quantile(ONE_SIDED, freedom)

@@ -57,7 +57,7 @@ def price(found: Contrast, asked: Asked, looks: tuple[int, ...], error: float) -
     if then.shape.starts:
         return Price(
             None,
-            "starts of the systems may differ by more than that: further repeats on the same start do not tell",
+            "runs or starts of the same may differ by as much, and repeats of one do not tell by how much",
         )
     return Price(
         None,

@@ -24,10 +24,9 @@ MEDIAN_SPREAD, MEAN_SPREAD, TAIL_SPREAD, RATE_SPREAD = 0.07, 0.10, 0.33, 0.02
 """Standard deviations of the logarithm between trials of one cell, as found on a virtual machine of 2 cores (docs/method.md)."""
 PRIOR_FREEDOM = 6.0
 """What experience is worth in a gate or a comparison, which would otherwise have nothing to go by."""
-START_SHARE = 0.75
+START_SHARE = 1.0
 """Variance between starts (or runs) over variance between trials of one. What was found is about 0 (every trial started its system fresh), but from one
-hour of one machine. With this share, runs that vary as much as the trials within them are called different in at most 5 of 100 comparisons
-(tests/test_gates.py)."""
+hour of one machine; this is the cautious end: runs that vary as much as the trials within them are called different no more often than is said."""
 LEARN_MIN = 4
 """Fewer variances tell nothing of how variances vary."""
 EXPECTED = 4

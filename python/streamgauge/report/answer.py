@@ -8,7 +8,8 @@ from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.quiet_bounds import Told
 from streamgauge.analysis.quiet_cells import share, told
 from streamgauge.analysis.quiet_compare import Beside, beside
-from streamgauge.inference.gate import TAIL_SPREAD, Bound, weigh
+from streamgauge.inference.gate import Bound, weigh
+from streamgauge.inference.spread import TAIL_SPREAD
 from streamgauge.model.result import TrialResult
 from streamgauge.report.quiet_words import between, disturbed_share
 from streamgauge.vocabulary.format import joined, milliseconds, percent, rate, trimmed

@@ -9,11 +9,17 @@ from streamgauge.analysis.compare import Compared, Comparison
 from streamgauge.analysis.match import differences_text, traits_of
 from streamgauge.analysis.quiet_cells import share
 from streamgauge.analysis.quiet_compare import SHARES_APART
+from streamgauge.inference.verdict import Verdict
 from streamgauge.report.gates import cell_text, markdown_table, with_unit
 from streamgauge.vocabulary.figures import unit_of
-from streamgauge.vocabulary.format import percent, plural, significant
+from streamgauge.vocabulary.format import percent, plural, significant, trimmed
 
-TITLES = ("figure", "base", "other", "ratio", "95 % interval", "effect", "verdict")
+OUTCOMES = {
+    Verdict.holds: "differs",
+    Verdict.equivalent: "equivalent",
+    Verdict.undecided: "undecided",
+}
+TITLES = ("figure", "base", "other", "ratio", "95 % interval", "matters from", "verdict")
 
 
 def side(cell: Cell) -> str:
@@ -29,14 +35,14 @@ def heading(found: Comparison) -> str:
 
 def row(one: Compared) -> tuple[str, ...]:
     """A figure, as a line of a table (TITLES)."""
-    ratio = one.ratio
-    interval = (
-        "-" if ratio is None or ratio.low is None else f"{significant(ratio.low)} - {significant(ratio.high)}"
-    )
-    effect = "-" if ratio is None or ratio.effect is None else f"{ratio.effect:+.1f} sd"
-    value = "-" if ratio is None else f"{ratio.value:.3f}"
+    found = one.difference
+    interval, value, margin = "-", "-", "-"
+    if found is not None:
+        value, margin = f"{found.value:.3f}", f"x{trimmed(found.margin)}"
+        if found.low is not None and found.high is not None:
+            interval = f"{significant(found.low)} - {significant(found.high)}"
     values = [with_unit(value, one.figure, 4) for value in (one.base, one.other)]
-    return (one.figure, *values, value, interval, effect, one.verdict)
+    return (one.figure, *values, value, interval, margin, one.verdict)
 
 
 def lines(one: Compared) -> tuple[str, str]:
@@ -119,11 +125,13 @@ def _side_json(cell: Cell) -> dict[str, Any]:
 
 
 def _figure_json(one: Compared) -> dict[str, Any]:
-    ratio = one.ratio
+    found = one.difference
     return {
         "figure": one.figure, "unit": unit_of(one.figure) or None, "base": one.base, "other": one.other, "trials": list(one.trials),
-        "ratio": None if ratio is None else ratio.value,
-        "interval_95": None if ratio is None or ratio.low is None else [ratio.low, ratio.high],
-        "effect_sd": None if ratio is None else ratio.effect,
+        "ratio": None if found is None else found.value,
+        "interval_95": None if found is None or found.low is None else [found.low, found.high],
+        "margin": None if found is None else found.margin,
+        "outcome": None if found is None else OUTCOMES[found.verdict],
+        "trials_to_decide": None if found is None or found.price is None else found.price.rounds,
         "differs": one.differs, "verdict": one.verdict,
     }  # fmt: skip

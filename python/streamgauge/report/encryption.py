@@ -32,13 +32,13 @@ def grids(found: Sequence[Cell]) -> Iterator[Grid]:
 
 def _row(one: Compared) -> tuple[str, ...]:
     show = rate if one.figure == "publish_rate_msgs_s" else significant
-    ratio = one.ratio
-    interval = "-" if ratio is None or ratio.low is None else f"{ratio.low:.3f} to {ratio.high:.3f}"
+    found = one.difference
+    interval = "-" if found is None or found.low is None else f"{found.low:.3f} to {found.high:.3f}"
     return (
         TITLES[one.figure],
         show(one.base),
         show(one.other),
-        "-" if ratio is None else f"{ratio.value:.3f}",
+        "-" if found is None else f"{found.value:.3f}",
         interval,
         one.verdict,
     )
