@@ -10,10 +10,11 @@ import pytest
 from sample_run import Shape, sample_trial, workload
 from streamgauge.analysis.cells import cells
 from streamgauge.analysis.compare import compare
-from streamgauge.analysis.patterns import changes, period
+from streamgauge.analysis.patterns import period
 from streamgauge.inference.comparison import Difference, Sides
 from streamgauge.inference.comparison import compare as compare_sides
 from streamgauge.inference.estimates import holm, median_interval
+from streamgauge.inference.levels import changes
 from streamgauge.inference.samples import Measured
 from streamgauge.inference.verdict import Verdict
 from streamgauge.model.result import TrialResult

@@ -1,8 +1,6 @@
 """What a series does over time: levels that change, and spikes that come back.
 
-*Change points* are found by PELT (Killick, Fearnhead and Eckley 2012; the `ruptures` library) on logarithms, which finds the segmentation with the least
-squared error plus a penalty for each change. The noise is taken from the differences of neighbours, which a change of level hardly touches, and
-single values far out are pulled in first: a spike is no change.
+*Change points* are found by inference/levels.py.
 
 *Periods*: the series is folded at every period that could be, and the one is taken whose folds are most alike (analysis of variance over the phases,
 Schwarzenberg-Czerny 1989). Unlike a periodogram this finds narrow spikes, whose power lies on many frequencies, as well as waves. The shortest
@@ -11,7 +9,6 @@ period that explains nearly as much as the best is the period: a fold at twice t
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamgauge.inference import distributions
+from streamgauge.inference.levels import POINTS_MAX, averaged, changes, logarithms
 from streamgauge.model.result_reasons import Pattern
 
 Values = npt.NDArray[np.float64]
@@ -30,15 +28,6 @@ SMALLEST = {
 }
 """Series that are looked at, and the smallest change (or swing) that matters, as a share of the level."""
 INTERVALS_MIN = 20
-POINTS_MAX = 1000
-"""Longer series are averaged down to this many points first: hours of 1 s intervals show their changes by then, too."""
-CLIP_DEVIATIONS = 6.0
-PENALTY = 4.0
-"""Times the logarithm of the length, times the variance of the noise."""
-SHORT = 25.0
-"""A short series tells little of its own noise: the penalty is higher by this number over the length. Chosen so that noise alone shows a
-change in about 1 of 20 series of 6 values, and in fewer of longer ones (simulated)."""
-STRETCHES_MIN = 10
 PERIODS_MIN = 3
 PERIOD_INTERVALS_MIN = 4
 PHASES_MAX = 12
@@ -46,16 +35,6 @@ OVERSAMPLING = 8
 CHANCE_MAX = 0.001
 AUTOCORRELATION_MIN = 0.2
 HARMONIC_SHARE = 0.9
-
-
-@dataclass(frozen=True)
-class Change:
-    """From `at` on (an index of the series) the level is another."""
-
-    at: int
-    before: float
-    after: float
-    """Medians of the stretches before and after."""
 
 
 @dataclass(frozen=True)
@@ -70,31 +49,10 @@ class Period:
     """The highest phase over the lowest one, as a ratio."""
 
 
-def changes(values: Values, *, smallest: int = 5, at_least: float = 0.0) -> list[Change]:
-    """Where the level of a series changes for at least `smallest` values, by at least the share `at_least`. Values above 0, no NaN."""
-    import ruptures
-
-    step = max(1, math.ceil(len(values) / POINTS_MAX))
-    series = _logarithms(_averaged(values, step))
-    if len(series) < 2 * smallest or _noise(series) == 0:
-        return []
-    scaled = (series / _noise(series)).reshape(-1, 1)
-    cut = ruptures.KernelCPD(kernel="linear", min_size=smallest).fit(scaled)
-    penalty = PENALTY * math.log(len(series)) * (1.0 + SHORT / len(series))
-    found = [0, *cut.predict(pen=penalty)]
-    stretches = [values[begin * step : end * step] for begin, end in itertools.pairwise(found)]
-    levels = [float(np.median(stretch)) for stretch in stretches]
-    return [
-        Change(at * step, before, after)
-        for at, before, after in zip(found[1:-1], levels, levels[1:], strict=False)
-        if abs(after / before - 1.0) >= at_least
-    ]
-
-
 def period(values: Values) -> Period | None:
     """The period of what comes back in a series (values above 0, no NaN); None where chance explains it."""
     step = max(1, math.ceil(len(values) / POINTS_MAX))
-    series = _logarithms(_averaged(values, step))
+    series = logarithms(averaged(values, step))
     length = len(series)
     if length < PERIODS_MIN * PERIOD_INTERVALS_MIN or float(np.ptp(series)) == 0:
         return None
@@ -174,36 +132,6 @@ def _alike(series: Values, lag: int) -> float:
         if 0 < one < len(series) - 2
     ]
     return max(found, default=0.0)
-
-
-def _averaged(values: Values, step: int) -> Values:
-    whole = len(values) // step * step
-    return np.asarray(values[:whole].reshape(-1, step).mean(axis=1), dtype=np.float64)
-
-
-def _logarithms(values: Values) -> Values:
-    """Logarithms, with values far out pulled in."""
-    logs = np.log(np.maximum(values, 1e-12))
-    middle, spread = float(np.median(logs)), distributions.deviation(logs)
-    if spread == 0:
-        return logs
-    return np.clip(logs, middle - CLIP_DEVIATIONS * spread, middle + CLIP_DEVIATIONS * spread)
-
-
-def _noise(series: Values) -> float:
-    """Standard deviation of the noise, from the differences of neighbours. Where neighbours resemble each other, the differences of
-    whole stretches tell how far their means wander: what a change has to stand out from."""
-    found = _of_differences(series)
-    for stretch in (5, 10, 20):
-        if len(series) >= STRETCHES_MIN * stretch:
-            found = max(found, math.sqrt(stretch) * _of_differences(_averaged(series, stretch)))
-    return found
-
-
-def _of_differences(series: Values) -> float:
-    differences = np.diff(series)
-    spread = distributions.deviation(differences)
-    return (spread if spread > 0 else float(differences.std())) / math.sqrt(2.0)
 
 
 def find(series: Mapping[str, Values], start_s: Values) -> list[Pattern]:
