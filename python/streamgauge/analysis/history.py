@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from streamgauge.analysis.cells import Cell, cells
-from streamgauge.inference.levels import FALSE_ALARMS_PER_YEAR, Change, changes
+from streamgauge.inference.levels import FALSE_ALARMS_PER_YEAR, HISTORY_CAUTION, Change, changes
 from streamgauge.store.directory import list_runs
 from streamgauge.vocabulary.errors import InputError, nearest
 from streamgauge.vocabulary.figures import figure
@@ -127,7 +127,7 @@ def _history(title: str, points: list[Point]) -> History:
         values = np.array([points[at].median for at in places])
         found = [
             replace(change, at=places[change.at])
-            for change in changes(values, smallest=2, at_least=CHANGE_SHARE_MIN)
+            for change in changes(values, smallest=2, at_least=CHANGE_SHARE_MIN, caution=HISTORY_CAUTION)
         ]
     return History(title, tuple(points), tuple(found))
 

@@ -107,8 +107,6 @@ def trigamma(value: float) -> float:
     return float(special.polygamma(1, value))
 
 
-def student_beyond(edge: float, freedom: float, centre: float) -> float:
-    """How probable a noncentral t above `edge` is, whose noncentrality is `centre`."""
-    below = float(special.nctdtr(freedom, centre, edge))
-    # Far from the edge scipy's series gives up: the probability is 0 or 1 there.
-    return 1.0 - below if math.isfinite(below) else float(centre > edge)
+def chi2_quantile(share: float, freedom: float) -> float:
+    """Chi squared below which `share` of the distribution lies."""
+    return float(special.chdtri(freedom, 1.0 - share))

@@ -1,11 +1,11 @@
 """Where the level of a series changes: within a trial, and over runs.
 
-Change points are found by PELT (Killick, Fearnhead and Eckley 2012; the `ruptures` library) on logarithms, which finds the segmentation with the least squared
-error plus a penalty for each change. The noise is taken from the differences of neighbours, which a change of level hardly touches, and single values far out
-are pulled in first: a spike is no change.
+Change points are found by PELT (Killick, Fearnhead and Eckley 2012; the `ruptures` library) on logarithms, which finds the segmentation with the least
+squared error plus a penalty for each change. The noise is taken from the differences of neighbours, which a change of level hardly touches, and single
+values far out are pulled in first: a spike is no change.
 
-A history is looked at again with every run. Of 365 nights of noise alone, looked at every night, less than one shows a change (simulated in
-tests/test_inference_errors.py, also for noise with heavy tails or an autocorrelation of 0.5): FALSE_ALARMS_PER_YEAR.
+A history is looked at again with every run. With HISTORY_CAUTION less than one of 365 nights of noise alone raises an alarm (simulated in
+tests/test_inference_errors.py, also for noise with heavy tails or an autocorrelation of 0.5).
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ SHORT = 25.0
 """A short series tells little of its own noise: the penalty is higher by this number over the length. Chosen so that noise alone shows a
 change in about 1 of 20 series of 6 values, and in fewer of longer ones (simulated)."""
 STRETCHES_MIN = 10
+HISTORY_CAUTION = 1.5
+"""Of what is looked at again and again."""
 FALSE_ALARMS_PER_YEAR = 1
 """At most, of one figure that is measured and looked at every night."""
 
@@ -44,8 +46,11 @@ class Change:
     """Medians of the stretches before and after."""
 
 
-def changes(values: Values, *, smallest: int = 5, at_least: float = 0.0) -> list[Change]:
-    """Where the level of a series changes for at least `smallest` values, by at least the share `at_least`. Values above 0, no NaN."""
+def changes(
+    values: Values, *, smallest: int = 5, at_least: float = 0.0, caution: float = 1.0
+) -> list[Change]:
+    """Where the level of a series changes for at least `smallest` values, by at least the share `at_least`. Values above 0, no NaN. `caution`: how much
+    surer than in a single look a change has to be."""
     import ruptures
 
     step = max(1, math.ceil(len(values) / POINTS_MAX))
@@ -54,7 +59,7 @@ def changes(values: Values, *, smallest: int = 5, at_least: float = 0.0) -> list
         return []
     scaled = (series / _noise(series)).reshape(-1, 1)
     cut = ruptures.KernelCPD(kernel="linear", min_size=smallest).fit(scaled)
-    penalty = PENALTY * math.log(len(series)) * (1.0 + SHORT / len(series))
+    penalty = caution * PENALTY * math.log(len(series)) * (1.0 + SHORT / len(series))
     found = [0, *cut.predict(pen=penalty)]
     stretches = [values[begin * step : end * step] for begin, end in itertools.pairwise(found)]
     levels = [float(np.median(stretch)) for stretch in stretches]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streamgauge.inference import distributions, sequential
@@ -13,6 +15,8 @@ from streamgauge.inference.verdict import RESOLUTION, Asked
 POWER = 0.8
 LADDER = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 70, 100)
 """Numbers of further rounds that are tried; nobody is advised to make more than the last."""
+SHARES = tuple((at + 0.5) / 40 for at in range(40))
+"""Quantiles over which an estimated variance is averaged."""
 
 
 @dataclass(frozen=True)
@@ -26,23 +30,49 @@ class Price:
 
 
 def power(found: Contrast, asked: Asked, level: float) -> float:
-    """How probable a decision at a two-sided level is where the estimate is the truth."""
+    """How probable a decision at a two-sided level is where the estimate and its variance are the truth."""
     if found.error == 0:
         return 1.0
+    near = 0.0 if found.linear else RESOLUTION
     edge = distributions.student_quantile(1.0 - level / 2.0, found.freedom)
+    decided = 0.0
+    for share in SHARES:
+        # The standard error as it may be estimated, and for which estimates that decides.
+        half = (
+            edge * found.error * math.sqrt(distributions.chi2_quantile(share, found.freedom) / found.freedom)
+            + near
+        )
+        ways = [
+            (asked.low + half, asked.high - half),
+            (-math.inf, asked.low - half),
+            (asked.high + half, math.inf),
+        ]
+        if asked.margin is not None:
+            ways.append((near + half - asked.margin, asked.margin - half - near))
+        decided += _within(ways, found) / len(SHARES)
+    return decided
 
-    def beyond(distance: float) -> float:
-        if math.isinf(distance):
-            return float(distance > 0)
-        return distributions.student_beyond(edge, found.freedom, (distance - RESOLUTION) / found.error)
 
-    holds = [beyond(found.estimate - asked.low), beyond(asked.high - found.estimate)]
-    refuted = [beyond(asked.low - found.estimate), beyond(found.estimate - asked.high)]
-    decided = [max(sum(holds) - 1.0, 0.0), max(refuted)]
-    if asked.margin is not None:
-        same = [beyond(asked.margin - found.estimate), beyond(asked.margin + found.estimate)]
-        decided.append(max(sum(same) - 1.0, 0.0))
-    return max(decided)
+def _within(ways: Sequence[tuple[float, float]], found: Contrast) -> float:
+    """How probable an estimate in any of these intervals is."""
+    total, covered = 0.0, -math.inf
+    for low, high in sorted(ways):
+        low = max(low, covered)
+        if high > low:
+            total += _below(high, found) - _below(low, found)
+            covered = high
+    return total
+
+
+def _below(edge: float, found: Contrast) -> float:
+    """How probable a lower estimate is."""
+    return 0.5 * math.erfc((found.estimate - edge) / found.error / math.sqrt(2.0))
+
+
+@functools.cache
+def _estimated(freedom: float) -> tuple[float, ...]:
+    """Estimated standard errors over the true one, each as probable as the others."""
+    return tuple(math.sqrt(distributions.chi2_quantile(share, freedom) / freedom) for share in SHARES)
 
 
 def price(found: Contrast, asked: Asked, looks: tuple[int, ...], error: float) -> Price:

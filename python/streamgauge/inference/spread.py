@@ -27,7 +27,7 @@ PRIOR_FREEDOM = 6.0
 START_SHARE = 1.0
 """Variance between starts (or runs) over variance between trials of one. What was found is about 0 (every trial started its system fresh), but from one
 hour of one machine; this is the cautious end: runs that vary as much as the trials within them are called different no more often than is said."""
-LEARN_MIN = 4
+LEARN_MIN = 5
 """Fewer variances tell nothing of how variances vary."""
 EXPECTED = 4
 """So many variances that vary as is usual are mixed in with those that were found."""

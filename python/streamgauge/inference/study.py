@@ -197,7 +197,8 @@ def _tested(step: _Step, observed: Observed, looks: tuple[int, ...], error: floa
         verdict = evidence.chances.verdict(level)
         strict = evidence.chances.verdict(sequential.level_for(error, looks)).decided
     cost = None
-    if evidence.contrasts and not strict:
+    # What would decide it is asked at the look at hand alone: those before it are over.
+    if evidence.contrasts and not strict and looks == observed.looks:
         cost = _dearest([price(one, evidence.asked, looks, error) for one in evidence.contrasts])
     measured = evidence.interval(level)
     return Tested(
