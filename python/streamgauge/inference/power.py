@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 from collections.abc import Sequence
@@ -77,14 +78,18 @@ def _estimated(freedom: float) -> tuple[float, ...]:
 
 def price(found: Contrast, asked: Asked, looks: tuple[int, ...], error: float) -> Price:
     """`looks`: those that were, the last at hand; empty where all is judged once. `error`: what may be spent on it over all looks."""
-    for more in LADDER:
+
+    def decides(more: int) -> bool:
         then = found.after(more)
-        if then.shape.units < ROUNDS_MIN:
-            continue
         later = (*looks, looks[-1] + more) if looks else ()
-        if power(then, asked, sequential.level_for(error, later)) >= POWER:
-            return Price(more)
-    if then.shape.starts:
+        return (
+            then.shape.units >= ROUNDS_MIN and power(then, asked, sequential.level_for(error, later)) >= POWER
+        )
+
+    at = bisect.bisect_left(LADDER, True, key=decides)
+    if at < len(LADDER):
+        return Price(LADDER[at])
+    if found.shape.starts:
         return Price(
             None,
             "runs or starts of the same may differ by as much, and repeats of one do not tell by how much",
