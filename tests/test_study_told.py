@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 from sample_run import LOG, workload, write_run
+from streamgauge.analysis.study_outcome import StudyOutcome
+from streamgauge.inference.samples import Measured, Sample
 from streamgauge.model.result import Validity
+from streamgauge.model.study_file import ClaimFile
 from streamgauge.report import study_page
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.plan_file import check_ours, read_plan, write_plan
@@ -119,3 +122,63 @@ def test_what_does_not_fit_together_is_no_study(run: Path, old: str, new: str, s
     (run / "study.json").write_text(text.replace(old, new), "utf-8")
     with pytest.raises(InputError, match=said):
         page(run)
+
+
+def with_verdicts(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """Every figure is known in three rounds of every cell; the first cell of the claim has so many times as much as the others."""
+    first = parse_study_claims()[0].tests[0].cells[0]
+
+    def sample(_self: StudyOutcome, cell: str, _figure: str) -> Sample:
+        times = factor if cell == first else 1.0
+        values = [times * one for one in (10.0, 10.2, 9.9)]
+        return Sample(tuple(Measured(value, at, f"{cell} {at}") for at, value in enumerate(values, start=1)))
+
+    monkeypatch.setattr(StudyOutcome, "sample", sample)
+
+
+def parse_study_claims() -> list[ClaimFile]:
+    told = plan().told
+    assert told is not None
+    return told.claims
+
+
+@pytest.mark.parametrize(
+    ("factor", "tone", "words"),
+    [
+        (9.0, "good", ("1 claim: 1 holds", "Shown here: “")),
+        (0.1, "bad", ("1 claim: 1 is refuted", "Refuted here: “")),
+    ],
+)
+def test_what_was_decided_stands_first_with_its_colour_and_its_plot(
+    run: Path, monkeypatch: pytest.MonkeyPatch, factor: float, tone: str, words: tuple[str, ...]
+) -> None:
+    with_verdicts(monkeypatch, factor)
+    found = page(run)
+    for one in words:
+        assert one in found
+    assert f'class="{tone}"><b>' in found
+    assert f'class="interval {tone}"' in found
+    assert 'class="bound"' in found
+
+
+def test_what_is_open_is_neutral_and_never_looks_like_a_success(run: Path) -> None:
+    found = page(run)
+    claims = found.partition('<section id="claims">')[2].partition("</section>")[0]
+    assert 'class="open"><b>' in claims
+    assert "sign good" not in claims
+    assert "✓" not in found.partition("<section")[2].partition("</section>")[0], "the page's own verdict"
+
+
+def test_margins_are_drawn_and_said(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rising(found: dict[str, Any]) -> None:
+        [claim] = found["told"]["claims"]
+        [test] = claim["tests"]
+        test |= {"rising": test["ratio"][::-1], "ratio": None, "above": None}
+
+    change(run, rising)
+    with_verdicts(monkeypatch, 1.001)
+    found = page(run)
+    assert "1 claim: 1 is equivalent" in found
+    assert "no difference that matters: within x1.5 either way" in found
+    assert 'class="margin"' in found
+    assert 'class="same"><b>' in found

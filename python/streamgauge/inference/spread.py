@@ -33,9 +33,9 @@ EXPECTED = 4
 """So many variances that vary as is usual are mixed in with those that were found."""
 USUAL_FREEDOM = 4.0
 """What a prior is usually worth: variances of cells differ by a factor of 2 to 3."""
-FREEDOM_MAX = 6.0
+FREEDOM_MAX = 5.0
 """However alike the variances are: that the next one is like them is never sure."""
-OTHERS_SHARE = 0.4
+OTHERS_SHARE = 0.33
 """With these four, intervals of 3 to 5 values err in 4.5 to 6.3 of 100 cases, whether variances are all the same or differ by a factor of 10 (simulated)."""
 SMALLEST = 1e-6
 """Variances below it are differences within a bucket of a histogram."""

@@ -60,5 +60,5 @@ def compare(
 ) -> None:
     """Compare two runs, or two systems: ratios with 95 % intervals over the trials, and a verdict.
 
-    A figure "differs" when chance does not explain it; else the verdict is "no difference shown". Gates (--fail-if) are on the ratio to BASE.
+    A figure is higher or lower when chance does not explain it, does not differ by what matters, or is undecided. Gates (--fail-if) are on the ratio to BASE.
     """
