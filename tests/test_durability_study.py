@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 from run_fuzz import mark_killed
 from streamgauge.analysis.durability import judged
 from streamgauge.analysis.statements import answers
 from streamgauge.cli import study_durability
+from streamgauge.inference.comparison import of_series
+from streamgauge.inference.verdict import Verdict
 from streamgauge.model.checked_study import experiment_study_names
 from streamgauge.model.durability import (
     Account,
@@ -216,6 +220,24 @@ def test_faster_is_shown_where_seconds_do_not_overlap_and_the_load_was_carried()
     assert told(FASTER, pace(1.0), pace(1.05)) == "not shown"
     assert told(FASTER, pace(1.0), pace(3.0, share=0.5)) == "not shown"
     assert verdict(FASTER, result("pulsar-async-journal", pace=pace(1.0)))[0] == "not shown"
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("seconds", [3, 5])
+def test_loads_of_the_same_system_are_seldom_called_different(alike: float, seconds: int) -> None:
+    """Seconds resemble each other, and starts differ as much as experience says that trials do."""
+    random = np.random.default_rng(seconds)
+
+    def one() -> list[float]:
+        logs = [0.07 * random.standard_normal()]
+        for _ in range(seconds - 1):
+            logs.append(alike * logs[-1] + 0.07 * math.sqrt(1 - alike**2) * random.standard_normal())
+        start = 0.07 * random.standard_normal()
+        return [math.exp(start + log) for log in logs]
+
+    asked = 2000
+    decided = sum(of_series("publish_ms.p50", one(), one())[0] is not Verdict.undecided for _ in range(asked))
+    assert decided <= 0.05 * asked, f"{decided} of {asked}"
 
 
 def test_levels_are_compared_where_both_were_measured() -> None:

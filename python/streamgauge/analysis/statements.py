@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from streamgauge.inference.comparison import of_series
 from streamgauge.inference.verdict import Verdict
 from streamgauge.model.durability import CutSummary, DoseResponse, DurabilityResult, Pace, Scope
 from streamgauge.model.durability_study import DurabilityStudyFile, ShowsFile, StatementFile
@@ -194,7 +195,7 @@ def _same_level(result: DurabilityResult, other: DurabilityResult, name: str) ->
 
 
 def _pace(here: Pace | None, there: Pace | None, name: str, *, faster: bool) -> tuple[bool | None, str]:
-    """Compares the publish medians of whole seconds: one is faster when its slowest second beats the other's fastest."""
+    """Compares the publish medians of whole seconds."""
     if here is None or there is None:
         whose = "its" if here is None else f"{name}'s"
         return None, f"{whose} latencies at a steady load were not measured"
@@ -208,11 +209,13 @@ def _pace(here: Pace | None, there: Pace | None, name: str, *, faster: bool) -> 
         f"{_range(here.publish_ms_p50)} and p99 {_range(here.publish_ms_p99)} ms from second to second, {name} "
         f"{_range(there.publish_ms_p50)} and {_range(there.publish_ms_p99)} ms"
     )
-    below = max(here.publish_ms_p50) < min(there.publish_ms_p50)
-    above = min(here.publish_ms_p50) > max(there.publish_ms_p50)
-    if below or above:
-        return below == faster, told
-    return None, f"no difference shown: {told}"
+    found, low, high = of_series("publish_ms.p50", here.publish_ms_p50, there.publish_ms_p50)
+    if found in (Verdict.holds, Verdict.refuted):
+        return (found is Verdict.refuted) == faster, told
+    return (
+        None,
+        f"loads of the same may differ by as much ({trimmed(low)} to {trimmed(high)} times as long): {told}",
+    )
 
 
 def _range(values: Sequence[float]) -> str:

@@ -7,15 +7,17 @@ START_SHARE says. Holm's correction covers all figures that are looked at.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamgauge.inference.contrast import Contrast, moderate, of_two
+from streamgauge.inference.contrast import Contrast, Shape, moderate, of_two
 from streamgauge.inference.estimates import holm
 from streamgauge.inference.margins import margin_of
 from streamgauge.inference.power import Price, price
 from streamgauge.inference.samples import Measured
 from streamgauge.inference.sequential import ERROR, ROUNDS_MIN
+from streamgauge.inference.spread import PRIOR_FREEDOM, spread_of
 from streamgauge.inference.verdict import Asked, Verdict, chances, reach
 
 
@@ -94,3 +96,16 @@ def _difference(
 def _asked(figure: str) -> Asked:
     """Whether it is above 1 (or, refuted, below)."""
     return Asked(low=0.0, margin=math.log(margin_of(figure)))
+
+
+def of_series(figure: str, other: Sequence[float], base: Sequence[float]) -> tuple[Verdict, float, float]:
+    """Whether the figure is higher on the one side (holds) or lower (refuted), with the ratio's 95 % interval, where each side is a single load on a single
+    start, told second by second (values above 0). Seconds of a load resemble each other, so however many there are, they are one value: its spread is what
+    experience says of loads, or that of the seconds where it is greater, and starts differ on top."""
+    sides = [[math.log(value) for value in side] for side in (other, base)]
+    seconds = max(statistics.pstdev(side) for side in sides)
+    variance = max(spread_of(figure, paced=True), seconds) ** 2
+    estimate = statistics.fmean(sides[0]) - statistics.fmean(sides[1])
+    found = Contrast(estimate, variance, PRIOR_FREEDOM, Shape("old", (1, 1), (1, 1)))
+    low, high = reach(found, ERROR)
+    return chances(found, _asked(figure)).verdict(ERROR), math.exp(low), math.exp(high)
