@@ -177,6 +177,22 @@ def test_the_power_that_a_price_rests_on_is_what_is_found(truth: float, bound: f
     assert decided / repeats == pytest.approx(told, abs=0.05)
 
 
+@pytest.mark.lab
+@pytest.mark.parametrize(
+    ("truth", "world"), [(1.25, World()), (1.35, World(noise=0.2)), (1.5, World(starts=0.15))]
+)
+def test_a_study_finds_what_it_is_said_to_find(truth: float, world: World) -> None:
+    """As above, through all of a study, whose cells moderate the variance. Within 5 points, and what 400 studies allow."""
+    values = dict.fromkeys(CELLS, 1.0) | {"p0": truth}
+    wanted = claim(ratio=["p0", "k0"], above=1.0, margin=NO_MARGIN)
+    decided = [one(wanted).verdict.decided for one in studies(world, values, (5,), 400, 3)]
+    known = Contrast(
+        math.log(truth), 2.0 * (world.noise**2 + world.starts**2), 5.0, Shape("two starts", (5,))
+    )
+    told = power(known, Asked(low=0.0), level_for(ERROR, (5,)))
+    assert float(np.mean(decided)) == pytest.approx(told, abs=0.05 + 2 * math.sqrt(told * (1 - told) / 400))
+
+
 def test_a_price_decides_as_often_as_it_says_and_none_is_asked_for_the_impossible() -> None:
     now = Contrast(math.log(1.6), 0.35**2, 4.0, Shape("two starts", (3,)))
     asked = Asked(low=0.0, margin=math.log(1.5))
