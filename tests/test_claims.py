@@ -192,7 +192,11 @@ def test_bounds_decide_where_they_do_in_three_rounds() -> None:
 
 
 def test_what_is_wrong_with_a_margin_is_said() -> None:
-    for wrong in ({"ratio": ["a", "b"], "above": 2, "margin": 1.1}, {"rising": ["a", "b"], "margin": 0.9}):
+    wrongs: list[dict[str, Any]] = [
+        {"ratio": ["a", "b"], "above": 2, "margin": 1.1},
+        {"rising": ["a", "b"], "margin": 0.9},
+    ]
+    for wrong in wrongs:
         with pytest.raises(ValueError, match="margin"):
             CheckFile(figure="publish_ms.p99", **wrong)
 

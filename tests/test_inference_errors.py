@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ NO_MARGIN = 1.00001
 """Then nothing is equivalent, and what is left is holds and refuted."""
 
 
-def claim(**check: object) -> ClaimFile:
+def claim(**check: Any) -> ClaimFile:
     return ClaimFile(claim="so it is", tests=[CheckFile(figure="publish_ms.p99", **check)])
 
 
