@@ -18,7 +18,7 @@ TITLES = {
     Verdict.refuted: "Refuted here",
     Verdict.equivalent: "No difference that matters here",
     Verdict.undecided: "Undecided",
-    Verdict.not_shown: "Not part of this run",
+    Verdict.not_shown: "Not shown",
 }
 BOUND = "the interval contains the bound"
 
