@@ -45,6 +45,18 @@ pub fn watch_process(pid: u32) -> io::Result<OwnedFd> {
     owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
 }
 
+/// As [`watch_process`], of the process that `--parent-pid` names, if it names one. The error is a sentence.
+///
+/// # Errors
+/// When the process cannot be watched.
+pub fn watch_parent(pid: Option<u32>) -> Result<Option<OwnedFd>, String> {
+    pid.map(|pid| {
+        watch_process(pid)
+            .map_err(|error| format!("--parent-pid {pid}: the process cannot be watched: {error}"))
+    })
+    .transpose()
+}
+
 /// Waits in a thread of its own for a signal or the parent's end; then runs `stop`, for a few seconds at most, and ends the process.
 /// `command` is the subcommand of `gauge` that a message names.
 ///

@@ -91,17 +91,7 @@ fn start(args: &Args) -> Result<(TcpListener, Arc<App>, Access), (u8, String)> {
         gauge_load::clock::skew(offset_ns, drift_ppb);
     }
     let address = address(&args.listen, access.is_guarded() || args.insecure).map_err(input)?;
-    let parent = args
-        .parent_pid
-        .map(|pid| {
-            gauge_process::watch_process(pid).map_err(|error| {
-                (
-                    INPUT_WRONG,
-                    format!("--parent-pid {pid}: the process cannot be watched: {error}"),
-                )
-            })
-        })
-        .transpose()?;
+    let parent = gauge_process::watch_parent(args.parent_pid).map_err(input)?;
     let failed = |error: std::io::Error| (FAILED, format!("the worker could not be started: {error}"));
     let signals = gauge_process::take_signals().map_err(failed)?;
     let listener = TcpListener::bind(address).map_err(|error| {

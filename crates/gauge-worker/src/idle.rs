@@ -36,17 +36,7 @@ pub fn run(args: Args) -> ExitCode {
 }
 
 fn begin(args: &Args) -> Result<(), (u8, String)> {
-    let parent = args
-        .parent_pid
-        .map(|pid| {
-            gauge_process::watch_process(pid).map_err(|error| {
-                (
-                    INPUT_WRONG,
-                    format!("--parent-pid {pid}: the process cannot be watched: {error}"),
-                )
-            })
-        })
-        .transpose()?;
+    let parent = gauge_process::watch_parent(args.parent_pid).map_err(|message| (INPUT_WRONG, message))?;
     let cores = scheduling::cores();
     let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     if let Some((share, file)) = accounts::quota(&cgroups, Path::new("/sys/fs/cgroup"), cores.len()) {

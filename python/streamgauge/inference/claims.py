@@ -21,6 +21,7 @@ from streamgauge.inference.checks import (
     named_of,
     tested,
 )
+from streamgauge.inference.estimates import holm
 from streamgauge.inference.looks import ALPHA, ROUNDS_MIN, alpha_at
 from streamgauge.model.study_file import CheckFile, ClaimFile
 from streamgauge.vocabulary.format import plural
@@ -90,7 +91,7 @@ def judge(question: Question) -> list[Judged]:
             place: _chances(tests, numbers) for place, tests in enumerate(steps) if place not in decided
         }
         alpha = alpha_at(number, 1 if question.fixed else None)
-        decided |= {place: (verdict, until) for place, verdict in _holm(chances, alpha).items()}
+        decided |= {place: (verdict, until) for place, verdict in _decided(chances, alpha).items()}
     numbers = Numbers(question.cells, sample)
     open_claims = max(len(steps) - len(decided), 1)
     alpha = alpha_at(len(looks) + (0 if question.fixed else 1), 1 if question.fixed else None) / open_claims
@@ -155,17 +156,17 @@ def _chances(tests: Sequence[CheckFile], numbers: Numbers) -> tuple[float, float
     return holds, min(1.0, len(found) * least), verdict
 
 
-def _holm(chances: Mapping[int, tuple[float, float, Verdict] | None], alpha: float) -> dict[int, Verdict]:
+def _decided(chances: Mapping[int, tuple[float, float, Verdict] | None], alpha: float) -> dict[int, Verdict]:
     """What is decided of claims that are asked at once."""
     known = {
         place: (2.0 * min(one[0], one[1]), Verdict.holds if one[0] <= one[1] else one[2])
         for place, one in chances.items()
         if one is not None
     }
-    decided = {}
-    for left, place in enumerate(sorted(known, key=lambda one: known[one][0])):
-        chance, verdict = known[place]
-        if chance > alpha / (len(chances) - left):
-            break
-        decided[place] = verdict
-    return decided
+    # A claim without its figures was asked, too.
+    corrected = holm([known[place][0] if place in known else 1.0 for place in chances])
+    return {
+        place: known[place][1]
+        for place, chance in zip(chances, corrected, strict=True)
+        if place in known and chance <= alpha
+    }

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from streamgauge.inference import distributions
+from streamgauge.inference.estimates import RESOLUTION
 from streamgauge.inference.judgement import RUN_SHARE, spread_of
 from streamgauge.inference.looks import ALPHA, ROUNDS_MIN
 from streamgauge.inference.spread import Common, common
 
 EXPERIENCE_FREEDOM = 4.0
 """How much the spreads of judgement.py count where a study has too few cells to tell."""
-RESOLUTION = 0.001
-"""Relative width of a histogram's bucket: two figures that differ by less are the same figure."""
 Group = TypeVar("Group", int, tuple[int, int])
 
 POWER = 0.8

@@ -153,7 +153,7 @@ class StudyRun(Run):
     def _add_round(self) -> bool:
         """One more round of the cells that are in doubt, if the budget has time for one."""
         budget_s = self._study.budget_s
-        if budget_s is None or not any(finished(one) and one.status == "complete" for one in self._results):
+        if budget_s is None or not any(one.status == "complete" for one in self._results):
             return False
         outcome = read_outcome(self._directory.path, self._study, self._manifest, self._results)
         left_s = budget_s - self._spent_s - (time.monotonic() - self._began_s)
