@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import stat
 import struct
@@ -144,7 +145,7 @@ def test_a_plan_that_was_changed_is_read_and_never_carried_out(
 ) -> None:
     out = tmp_path / "runs"
     status, said = call(["study", str(kinds["study"]), "--resume", "--plan", "--out", str(out)])
-    assert (status, " of 11 trials done" in said) == (0, True), said
+    assert (status, re.search(r"2 of \d+ trials done", said) is not None) == (0, True), said
     change(kinds["study"] / "study.json", connect={"gauge-log": ["192.0.2.1:9"]})
     status, said = call(["study", str(kinds["study"]), "--resume", "--out", str(out)])
     assert status == 2
