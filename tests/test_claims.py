@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from streamgauge.analysis.drift import drifts
+from streamgauge.analysis.drift import around, drifts
 from streamgauge.inference.checks import Sample
 from streamgauge.inference.claims import Judged, Question, judge
 from streamgauge.inference.contrast import Value
@@ -121,12 +121,21 @@ def test_a_machine_that_changed_is_told() -> None:
 
     steady = drifts([probe(1000, 0.2), probe(1100, 0.25)])
     assert [drift.too_far for drift in steady] == [False, False]
-    moved = drifts([probe(1000, 0.2), probe(1100, 0.2), probe(450, 0.2)])
+    moved = drifts([probe(1000, 0.2), probe(450, 0.2), probe(1100, 0.2)])
     assert [(drift.title, drift.too_far) for drift in moved] == [
         ("sequential write bandwidth", True),
         ("median fsync", False),
     ]
     assert drifts([probe(1000, 0.2)]) == []
+
+
+def test_probes_belong_to_the_round_that_they_stand_around() -> None:
+    probes = [{"next_trial": trial, "when": "x"} for trial in (1, 3, 7, 8, 13)]
+    assert [one["next_trial"] for one in around(probes, 1, 6)] == [1, 3, 7]
+    assert [one["next_trial"] for one in around(probes, 7, 12)] == [7, 8, 13]
+    assert [one["next_trial"] for one in around(probes, 13, 18)] == [13]
+    old: list[dict[str, Any]] = [{"when": "before"}, {"when": "after"}]
+    assert around(old, 1, 6) == around(old, 7, 12) == old
 
 
 def test_a_period_and_its_swing_are_found_in_a_series(monkeypatch: pytest.MonkeyPatch) -> None:

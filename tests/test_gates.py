@@ -19,7 +19,8 @@ from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.gates import GateResult, Question, judge, status_of
 from streamgauge.analysis.match import ambiguity, differences_text, match
 from streamgauge.cli.app import run as program
-from streamgauge.inference.judgement import ONE_SIDED, TAIL_SPREAD, Bound, Outcome, decide, spread_of, weigh
+from streamgauge.inference.experience import TAIL_SPREAD, spread_of
+from streamgauge.inference.judgement import ONE_SIDED, Bound, Outcome, decide, weigh
 from streamgauge.model.gate import read_gates
 from streamgauge.model.result import TrialResult
 from streamgauge.report.gates import explanation, junit, markdown
@@ -58,11 +59,12 @@ def test_it_fails_and_passes_exactly_where_the_interval_is_wholly_on_one_side(
 ) -> None:
     found = weigh(Bound(True, at), other, base, TAIL_SPREAD)
     decided = decide(found, found.beyond_chance)
-    assert found.low <= found.value <= found.high
+    low, high = found.interval
+    assert low <= found.number.value <= high
     # Where the bound is the interval's very end, rounding decides.
-    if not any(math.isclose(end, at, rel_tol=1e-6) for end in (found.low, found.high)):
+    if not any(math.isclose(end, at, rel_tol=1e-6) for end in (low, high)):
         expected = (
-            Outcome.failed if found.low > at else Outcome.passed if found.high < at else Outcome.undecided
+            Outcome.failed if low > at else Outcome.passed if high < at else Outcome.undecided
         )
         assert decided is expected
 
@@ -119,7 +121,7 @@ def test_the_repeats_that_are_advised_decide() -> None:
 def test_trials_noisier_than_experience_are_believed() -> None:
     quiet = weigh(Bound(True, 1.1), [1.0, 1.01, 0.99], [1.0, 1.0, 1.0], TAIL_SPREAD)
     noisy = weigh(Bound(True, 1.1), [0.2, 1.0, 5.0], [0.3, 1.0, 4.0], TAIL_SPREAD)
-    assert quiet.spread < TAIL_SPREAD < 1.2 < noisy.spread
+    assert quiet.number.spread < TAIL_SPREAD < 1.2 < noisy.number.spread
 
 
 # ---------------------------------------------------------------------- gates on cells

@@ -81,6 +81,9 @@ pub struct Args {
     /// Accept at most this many MB (10^6 bytes) of batches per second.
     #[arg(long, value_name = "MB")]
     limit_mb_s: Option<f64>,
+    /// Every commit takes this much longer, microseconds, as on a slower device.
+    #[arg(long, value_name = "US", default_value_t = 0)]
+    commit_delay_us: u64,
     /// Network threads (default: half of the cores).
     #[arg(long, value_name = "N")]
     threads: Option<u16>,
@@ -266,6 +269,7 @@ fn settings(args: Args) -> Result<Settings, String> {
     {
         return Err("--limit-mb-s: expected a number above 0".to_owned());
     }
+    let commit_delay_us = in_range("--commit-delay-us", args.commit_delay_us, 0, 10_000_000)?;
     let retention_mib = args
         .retention_mib
         .map(|mib| in_range("--retention-mib", mib, 1, 1 << 40))
@@ -290,6 +294,7 @@ fn settings(args: Args) -> Result<Settings, String> {
         retention_bytes: retention_mib.map(|mib| mib << 20),
         retention_age: retention_s.map(Duration::from_secs),
         limit_mb_s: args.limit_mb_s,
+        commit_delay: Duration::from_micros(commit_delay_us),
         threads: threads as u16,
         auto_create_partitions: args.auto_create_partitions,
         metrics,

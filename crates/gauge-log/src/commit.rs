@@ -39,6 +39,9 @@ impl Commit {
             return write();
         }
         write()?;
+        if !shared.settings.commit_delay.is_zero() {
+            std::thread::sleep(shared.settings.commit_delay);
+        }
         publish(shared, pending, own);
         Ok(())
     }

@@ -39,6 +39,8 @@ pub struct Settings {
     pub retention_age: Option<Duration>,
     /// Bytes of batches accepted per second at most, in MB.
     pub limit_mb_s: Option<f64>,
+    /// Every commit takes so much longer, as on a slower device: a known effect for what is to find it.
+    pub commit_delay: Duration,
     /// Network threads.
     pub threads: u16,
     /// Partitions of a topic that is created because a client asked for it; 0: never.

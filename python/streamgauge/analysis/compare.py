@@ -1,8 +1,4 @@
-"""Two sets of trials beside each other: ratios with intervals, and what may be said of them.
-
-A figure differs when the 95 % interval of its ratio leaves 1 out, and it still does after Holm's correction for the number of figures that are looked
-at. Without the correction a system compared with itself in eight figures would "differ" in one of them every third time.
-"""
+"""Two sets of trials beside each other: ratios with intervals, and what may be said of them (inference/comparison.py decides)."""
 
 from __future__ import annotations
 
@@ -11,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streamgauge.analysis.cells import Cell
-from streamgauge.analysis.quiet_cells import bounds_beside
+from streamgauge.analysis.quiet_cells import bounds_beside, prior_spread
 from streamgauge.analysis.quiet_compare import Beside
-from streamgauge.inference.estimates import CONFIDENCE, TRIALS_MIN, Ratio, holm, ratio
-from streamgauge.vocabulary.figures import figure, higher_is_better
-from streamgauge.vocabulary.format import trimmed
+from streamgauge.inference.checks import Verdict
+from streamgauge.inference.comparison import Difference, Sides
+from streamgauge.inference.comparison import compare as compare_sides
+from streamgauge.vocabulary.figures import figure, higher_is_better, title_of
+from streamgauge.vocabulary.format import joined, plural, trimmed
 
 FIGURES = (
     "publish_rate_msgs_s",
@@ -28,7 +26,6 @@ FIGURES = (
     "write_amplification",
 )
 """What is compared unless other figures are asked for."""
-NO_DIFFERENCE = "no difference shown"
 NO_VALID_TRIAL = "no valid trial"
 
 
@@ -41,10 +38,14 @@ class Compared:
     other: float
     """Medians over the trials."""
     trials: tuple[int, int]
-    ratio: Ratio | None
-    """None where a value is 0: there is no ratio to nothing."""
+    difference: Difference | None
+    """None where a value is 0 (there is no ratio to nothing), and where nothing may be concluded."""
     verdict: str
-    differs: bool
+
+    @property
+    def differs(self) -> bool:
+        """Whether a difference was shown that may matter."""
+        return self.difference is not None and self.difference.verdict is Verdict.holds
 
 
 @dataclass(frozen=True)
@@ -67,12 +68,18 @@ class Comparison:
                 return f"{NO_VALID_TRIAL}: nothing can be said"
             decided = [f"{name} {one.sentence}" for name, one in self.bounded if one.differs]
             return "; ".join(decided) or "the bounds allow either side to be higher"
-        shown = [one for one in self.figures if one.differs]
-        if not any(one.ratio is not None and one.ratio.low is not None for one in self.figures):
-            return f"too few trials to tell: at least {TRIALS_MIN} on each side are needed (--repeat)"
-        if not shown:
-            return NO_DIFFERENCE
-        return "; ".join(f"{one.figure} {one.verdict}" for one in shown)
+        told = [f"{title_of(one.figure)} is {one.verdict}" for one in self.figures if one.differs]
+        for verdict, words in (
+            (Verdict.equivalent, "no difference that matters in"),
+            (Verdict.undecided, "undecided:"),
+        ):
+            if names := [title_of(one.figure) for one in self.figures if _is(one, verdict)]:
+                told.append(f"{words} {joined(names)}")
+        return "; ".join(told) or "none of the figures has a ratio"
+
+
+def _is(one: Compared, verdict: Verdict) -> bool:
+    return one.difference is not None and one.difference.verdict is verdict
 
 
 def compare(base: Cell, other: Cell, figures: Sequence[str] = FIGURES) -> Comparison:
@@ -87,54 +94,50 @@ def compare(base: Cell, other: Cell, figures: Sequence[str] = FIGURES) -> Compar
     if "publish_ms" in untold:
         pairs = [(name, name.replace("publish_ms.", "service_ms.")) for name in figures]
         figures = tuple(dict.fromkeys(name for pair in pairs for name in pair))
-    found: list[tuple[str, list[float], list[float]]] = []
-    for name in figures:
-        values = [
-            [value for trial in cell.counted if (value := figure(trial, name)) is not None]
-            for cell in (base, other)
-        ]
-        if all(values):
-            found.append((name, values[0], values[1]))
     decides = bool(base.valid and other.valid)
-    ratios = [ratio(a, b) if decides else None for _, a, b in found]
-    asked = [at for at, one in enumerate(ratios) if one is not None and one.chance is not None]
-    corrected = dict(zip(asked, holm([ratios[at].chance or 0.0 for at in asked]), strict=True))  # type: ignore[union-attr]
-    compared = tuple(
-        _compared(name, a, b, ratios[at], corrected.get(at)) if decides else _only_shown(name, a, b)
-        for at, (name, a, b) in enumerate(found)
-    )
+    found = [one for name in figures if (one := _sides(name, base, other)).base and one.other]
+    positive = [one for one in found if decides and min(*one.base, *one.other) > 0]
+    told = dict(zip((one.figure for one in positive), compare_sides(positive), strict=True))
+    compared = tuple(_compared(one, told.get(one.figure), decides=decides) for one in found)
     bounded = [(name, bounds_beside(base, other, name)) for name in figures]
     return Comparison(
         base, other, compared, tuple((name, one) for name, one in bounded if one is not None), missing
     )
 
 
-def _compared(
-    name: str, base: list[float], other: list[float], found: Ratio | None, corrected: float | None
-) -> Compared:
-    verdict, differs = _verdict(name, found, corrected)
-    middles = [statistics.median(values) for values in (base, other)]
-    return Compared(name, middles[0], middles[1], (len(base), len(other)), found, verdict, differs)
+def _sides(name: str, base: Cell, other: Cell) -> Sides:
+    values = [
+        [value for trial in cell.counted if (value := figure(trial, name)) is not None]
+        for cell in (base, other)
+    ]
+    one_run = base.first.run_id == other.first.run_id
+    return Sides(name, *values, prior=prior_spread(name, base, other), one_run=one_run)
 
 
-def _only_shown(name: str, base: list[float], other: list[float]) -> Compared:
+def _compared(sides: Sides, found: Difference | None, *, decides: bool) -> Compared:
     """Figures of invalid trials may be looked at; they are not the system's, and nothing is concluded from them."""
-    middles = [statistics.median(values) for values in (base, other)]
-    return Compared(name, middles[0], middles[1], (len(base), len(other)), None, NO_VALID_TRIAL, False)
+    middles = [statistics.median(side) for side in (sides.base, sides.other)]
+    verdict = _verdict(sides.figure, found) if decides else NO_VALID_TRIAL
+    return Compared(sides.figure, middles[0], middles[1], (len(sides.base), len(sides.other)), found, verdict)
 
 
-def _verdict(name: str, found: Ratio | None, corrected: float | None) -> tuple[str, bool]:
+def _verdict(name: str, found: Difference | None) -> str:
     if found is None:
-        return "no ratio: a value is 0", False
-    if found.low is None or found.high is None or corrected is None:
-        return "too few trials to tell", False
-    if found.low <= 1.0 <= found.high:
-        return NO_DIFFERENCE, False
-    if corrected >= 1.0 - CONFIDENCE:
-        return f"{NO_DIFFERENCE} (one of so many figures may differ by chance)", False
-    percent = 100.0 * abs(found.value - 1.0)
-    better = (found.value > 1.0) == higher_is_better(name)
-    return (
-        f"{trimmed(percent)} % {'higher' if found.value > 1.0 else 'lower'} ({'better' if better else 'worse'})",
-        True,
-    )
+        return "no ratio: a value is 0"
+    if found.verdict is Verdict.equivalent:
+        return f"no difference that matters (none beyond a factor of {trimmed(found.margin)})"
+    if found.verdict is Verdict.undecided:
+        return f"undecided: {_open(found)}"
+    ratio = found.ratio.value
+    percent = 100.0 * abs(ratio - 1.0)
+    better = (ratio > 1.0) == higher_is_better(name)
+    return f"{trimmed(percent)} % {'higher' if ratio > 1.0 else 'lower'} ({'better' if better else 'worse'})"
+
+
+def _open(found: Difference) -> str:
+    """What would decide it."""
+    if found.trials is None:
+        return "runs of the same differ by as much" if found.ratio.fixed else "no number of repeats tells"
+    chance = "of so many figures one may differ by chance; " if found.by_chance else ""
+    more = found.trials - found.ratio.rounds
+    return f"{chance}about {plural(more, 'more repeat')} of each would tell"

@@ -1,17 +1,23 @@
-"""Was the machine the same machine at the end? The probes before and after a run, compared.
+"""Was the machine the same machine throughout a round? The probes around each round of a study, compared.
 
 Virtual disks vary by tens of percent from minute to minute, and so does loopback, with the cores that the kernel
 puts its two ends on; one core's arithmetic varies by a few percent. Beyond the bounds below, cells that ran early and
-cells that ran late were not measured on the same machine, however they were interleaved.
+cells that ran late in a round were not measured on the same machine, and the round is void. What changed between two
+rounds does no harm: cells are compared round by round.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from streamgauge.analysis.limits import number
+
+
+NEXT_TRIAL = "next_trial"
+"""In a study's probes: the number of the trial that came after it."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +53,33 @@ class Drift:
 
     @property
     def too_far(self) -> bool:
-        """Whether it invalidates what was measured between the probes."""
+        """Whether it voids what was measured between the probes."""
         return max(self.factor, 1.0 / self.factor) > self.factor_max
 
 
+def next_trial(probe: Mapping[str, Any]) -> float:
+    """The number of the trial that came after it. Of probes that do not tell, made before and after all trials, the first or none."""
+    told = number(probe, NEXT_TRIAL)
+    if told is None:
+        return math.inf if probe.get("when") == "after" else 1.0
+    return told
+
+
+def around(probes: Sequence[Mapping[str, Any]], first: int, last: int) -> list[Mapping[str, Any]]:
+    """Of probes in the order in which they were made: the last one before these trials, those among them, and the first one after them."""
+    before = [probe for probe in probes if next_trial(probe) <= first][-1:]
+    among = [probe for probe in probes if first < next_trial(probe) <= last]
+    after = [probe for probe in probes if next_trial(probe) > last][:1]
+    return [*before, *among, *after]
+
+
 def drifts(probes: Sequence[Mapping[str, Any]]) -> list[Drift]:
-    """What moved from the first probe to the last; nothing when there are not two."""
-    if len(probes) < 2:
-        return []
+    """How far each figure moved away from the first of these probes; nothing when there are not two."""
     found = []
     for watched in WATCHED:
-        before, after = number(probes[0], *watched.path), number(probes[-1], *watched.path)
-        if before and after:
-            found.append(Drift(watched.title, before, after, watched.factor_max))
+        values = [value for one in probes if (value := number(one, *watched.path))]
+        if len(values) > 1:
+            before, *others = values
+            moved = [Drift(watched.title, before, after, watched.factor_max) for after in others]
+            found.append(max(moved, key=lambda one: abs(math.log(one.factor))))
     return found

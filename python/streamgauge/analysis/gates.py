@@ -1,22 +1,21 @@
 """Gates on cells: what became of each, and on what that rests (report/gates.py puts it into words).
 
 Only valid trials decide. What was counted message by message (`audit.lost`) is a fact about each trial and is compared as it is; every other figure is an
-estimate, and analysis/judgement.py weighs it. Several gates on several cells are several chances to fail a build for nothing: those that fail are corrected
+estimate, and inference/judgement.py weighs it. Several gates on several cells are several chances to fail a build for nothing: those that fail are corrected
 for it (Holm).
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.match import Traits, differences_text, traits_of
-from streamgauge.analysis.quiet_cells import bounds_beside, told, within_spread
+from streamgauge.analysis.quiet_cells import bounds_beside, prior_spread, told
 from streamgauge.inference.estimates import holm
-from streamgauge.inference.judgement import Bound, Evidence, Outcome, decide, spread_of, weigh
+from streamgauge.inference.judgement import Bound, Evidence, Outcome, decide, weigh
 from streamgauge.model.gate import Gate
 from streamgauge.vocabulary.exit_status import ExitStatus
 from streamgauge.vocabulary.figures import figure, is_count
@@ -92,10 +91,7 @@ def _weighed(question: Question) -> GateResult:
         return _without_ratio(blank, values, base_values)
     if base_values is None and (is_count(gate.figure) or gate.bound <= 0 or not _have_logarithms(values)):
         return _by_every_trial(blank, values)
-    prior = spread_of(gate.figure, paced=cell.first.workload.rate_msgs_s is not None)
-    # What is not known well within its trials cannot be known better between them.
-    within = [within_spread(side, gate.figure) for side in (cell, base) if side is not None]
-    prior = max(prior, math.sqrt(statistics.fmean(spread**2 for spread in within)))
+    prior = prior_spread(gate.figure, *(side for side in (base, cell) if side is not None))
     bound = Bound(gate.sign.startswith(">"), gate.bound)
     return replace(blank, evidence=weigh(bound, values, base_values, prior))
 

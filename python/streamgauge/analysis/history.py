@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from streamgauge.analysis.cells import Cell, cells
-from streamgauge.analysis.patterns import Change, changes
+from streamgauge.analysis.patterns import FALSE_ALARMS_PER_YEAR, HISTORY_CAUTION, Change, changes
 from streamgauge.store.directory import list_runs
 from streamgauge.vocabulary.errors import InputError, nearest
 from streamgauge.vocabulary.figures import figure
@@ -58,7 +58,10 @@ class History:
             return f"No change of level shows in {valid} valid runs."
         last = self.changes[-1]
         percent = 100.0 * (last.after / last.before - 1.0)
-        return f"The level last changed with run {self.points[last.at].run_id}, by {signed(percent)} %."
+        return (
+            f"The level last changed with run {self.points[last.at].run_id}, by {signed(percent)} %. Noise alone, looked at every night, shows a change at most "
+            f"{plural(FALSE_ALARMS_PER_YEAR, 'time')} a year."
+        )
 
 
 def histories(out: Path, workload: str, name: str, system: str | None = None) -> list[History]:
@@ -124,7 +127,7 @@ def _history(title: str, points: list[Point]) -> History:
         values = np.array([points[at].median for at in places])
         found = [
             replace(change, at=places[change.at])
-            for change in changes(values, smallest=2, at_least=CHANGE_SHARE_MIN)
+            for change in changes(values, smallest=2, at_least=CHANGE_SHARE_MIN, caution=HISTORY_CAUTION)
         ]
     return History(title, tuple(points), tuple(found))
 

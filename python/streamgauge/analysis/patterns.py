@@ -39,6 +39,11 @@ SHORT = 25.0
 """A short series tells little of its own noise: the penalty is higher by this number over the length. Chosen so that noise alone shows a
 change in about 1 of 20 series of 6 values, and in fewer of longer ones (simulated)."""
 STRETCHES_MIN = 10
+HISTORY_CAUTION = 1.5
+"""Of what is looked at again with every run: with it less than one of 365 nights of noise alone raises an alarm (simulated in tests/test_statistics.py, also
+for noise with heavy tails or an autocorrelation of 0.5)."""
+FALSE_ALARMS_PER_YEAR = 1
+"""At most, of one figure that is measured and looked at every night."""
 PERIODS_MIN = 3
 PERIOD_INTERVALS_MIN = 4
 PHASES_MAX = 12
@@ -70,8 +75,11 @@ class Period:
     """The highest phase over the lowest one, as a ratio."""
 
 
-def changes(values: Values, *, smallest: int = 5, at_least: float = 0.0) -> list[Change]:
-    """Where the level of a series changes for at least `smallest` values, by at least the share `at_least`. Values above 0, no NaN."""
+def changes(
+    values: Values, *, smallest: int = 5, at_least: float = 0.0, caution: float = 1.0
+) -> list[Change]:
+    """Where the level of a series changes for at least `smallest` values, by at least the share `at_least`. Values above 0, no NaN. `caution`: how much
+    surer than in a single look a change has to be."""
     import ruptures
 
     step = max(1, math.ceil(len(values) / POINTS_MAX))
@@ -80,7 +88,7 @@ def changes(values: Values, *, smallest: int = 5, at_least: float = 0.0) -> list
         return []
     scaled = (series / _noise(series)).reshape(-1, 1)
     cut = ruptures.KernelCPD(kernel="linear", min_size=smallest).fit(scaled)
-    penalty = PENALTY * math.log(len(series)) * (1.0 + SHORT / len(series))
+    penalty = caution * PENALTY * math.log(len(series)) * (1.0 + SHORT / len(series))
     found = [0, *cut.predict(pen=penalty)]
     stretches = [values[begin * step : end * step] for begin, end in itertools.pairwise(found)]
     levels = [float(np.median(stretch)) for stretch in stretches]

@@ -10,6 +10,7 @@ from streamgauge.analysis.quiet_bounds import Told
 from streamgauge.analysis.quiet_compare import Beside, beside
 from streamgauge.analysis.quiet_limits import Z
 from streamgauge.analysis.quiet_measured import told_of
+from streamgauge.inference.experience import spread_of
 from streamgauge.model.result import TrialResult
 
 SPREAD_MAX = 0.6
@@ -41,7 +42,14 @@ def bounds_beside(base: Cell, other: Cell, name: str) -> Beside | None:
     return beside(a, b, share(base), share(other))
 
 
-def within_spread(cell: Cell, name: str) -> float:
+def prior_spread(name: str, *sides: Cell) -> float:
+    """The spread between trials that experience expects of a figure; what is not known well within the trials cannot be known better between them."""
+    paced = sides[0].first.workload.rate_msgs_s is not None
+    within = math.sqrt(statistics.fmean(_within_spread(side, name) ** 2 for side in sides))
+    return max(spread_of(name, paced=paced), within)
+
+
+def _within_spread(cell: Cell, name: str) -> float:
     """How well a trial knows a figure itself: the standard deviation of its logarithm, by the 95 % interval over its stretches of time; of the trials the
     median. 0 where nothing is known of it."""
     found = [_told(trial, name) for trial in cell.valid]

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamgauge.analysis.drift import Drift, drifts
+from streamgauge.analysis.drift import Drift, around, drifts
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
 from streamgauge.analysis.study_figures import MeasuredTrial, value
-from streamgauge.inference.checks import Sample, Verdict
+from streamgauge.inference.checks import Sample
 from streamgauge.inference.claims import Judged, Question, judge
 from streamgauge.inference.contrast import Value
 from streamgauge.inference.estimates import median_interval
@@ -44,14 +44,28 @@ class StudyOutcome:
     trials: tuple[MeasuredTrial, ...]
 
     @functools.cached_property
-    def drifts(self) -> list[Drift]:
-        """How the machine moved between the probes."""
-        return drifts(self.manifest.probes)
+    def drifts(self) -> dict[int, list[Drift]]:
+        """Round -> how the machine moved while it ran, by the probes around it."""
+        rounds: dict[int, list[int]] = {}
+        for trial in self.plan.trials:
+            if not self.plan.cell(trial.cell).heats:
+                rounds.setdefault(trial.round or trial.repeat, []).append(trial.number)
+        probes = self.manifest.probes
+        return {round_: drifts(around(probes, min(all_), max(all_))) for round_, all_ in rounds.items()}
+
+    @functools.cached_property
+    def drifted(self) -> dict[int, list[Drift]]:
+        """Void round -> what moved too far in it."""
+        return {
+            round_: far
+            for round_, found in self.drifts.items()
+            if (far := [drift for drift in found if drift.too_far])
+        }
 
     @property
-    def drifted(self) -> list[Drift]:
-        """What moved too far: the study is invalid."""
-        return [drift for drift in self.drifts if drift.too_far]
+    def rounds(self) -> int:
+        """How many rounds there are that are not void."""
+        return self.plan.rounds - len(self.drifted)
 
     def planned(self, cell: str) -> PlannedCell | None:
         """A cell as it was to be run; None when it was left out."""
@@ -88,11 +102,15 @@ class StudyOutcome:
         trials = self.valid(cell)
         if not trials:
             return Sample((), self.why_none(cell))
-        found = [(one, value(one, figure)) for one in trials]
-        known = tuple(
-            Value(number, *self._place(one.result.trial)) for one, number in found if number is not None
-        )
-        why = None if known else _why_no_figure(figure, trials)
+        found = [
+            Value(number, *self._place(one.result.trial))
+            for one in trials
+            if (number := value(one, figure)) is not None
+        ]
+        known = tuple(one for one in found if one.round not in self.drifted)
+        why = None
+        if not known:
+            why = "the machine changed while it ran" if found else _why_no_figure(figure, trials)
         return Sample(known, why, len(self.of(cell)))
 
     def _place(self, number: int) -> tuple[int, int]:
@@ -122,7 +140,7 @@ class StudyOutcome:
 
     @functools.cached_property
     def claims(self) -> list[Judged]:
-        """Every claim, judged. A machine that drifted shows nothing."""
+        """Every claim, judged by the rounds that are not void."""
         question = Question(
             claims=self.study.claims,
             cells=[cell.cell for cell in self.plan.cells if not cell.heats],
@@ -130,10 +148,7 @@ class StudyOutcome:
             printed=self.printed,
             fixed=self.plan.budget_s is None,
         )
-        judged = judge(question)
-        if not self.drifted:
-            return judged
-        return [Judged(one.claim, one.tests, Verdict.not_shown) for one in judged]
+        return judge(question)
 
     @property
     def old_design(self) -> bool:

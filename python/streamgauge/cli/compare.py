@@ -102,8 +102,9 @@ def _two_systems(run: Side) -> tuple[Side, Side]:
 
 
 def print_comparison(found: Comparison, console: Console) -> None:
-    """A table, the verdict below it, and what has to be known of it."""
-    console.print(f"\n{comparison.heading(found)}", markup=False, highlight=False, soft_wrap=True)
+    """What was found, the table that it rests on, and what has to be known of it."""
+    for line in (f"\n{comparison.verdict(found)}", comparison.heading(found)):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False)
     for title in comparison.TITLES:
         justify: Literal["left", "right"] = "left" if title in ("figure", "verdict") else "right"
@@ -117,5 +118,5 @@ def print_comparison(found: Comparison, console: Console) -> None:
         for one in found.figures:
             for line in comparison.lines(one):
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
-    for line in (comparison.verdict(found), *(f"warning: {note}" for note in comparison.warnings(found))):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for note in comparison.warnings(found):
+        console.print(f"warning: {note}", markup=False, highlight=False, soft_wrap=True)

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from streamgauge.inference.contrast import Number, Spreads, Value, ratio, single
+from streamgauge.inference.contrast import Spreads, Value, ratio, single
 from streamgauge.inference.looks import ALPHA, ROUNDS_MIN
 from streamgauge.inference.margins import margin_of
+from streamgauge.inference.number import Number, nearest_decision
 from streamgauge.model.study_file import CheckFile
 from streamgauge.vocabulary.format import plural
 
@@ -147,8 +148,7 @@ def chances_of(test: CheckFile, numbers: Sequence[Number]) -> Chances:
     )
     equivalent = 1.0
     if is_directional(test):
-        margin = margin_of_test(test)
-        equivalent = max(number.chance_unless_above(1.0 / margin), number.chance_unless_below(margin))
+        equivalent = number.chance_unless_within(margin_of_test(test))
     return Chances(holds, refuted, equivalent)
 
 
@@ -226,12 +226,9 @@ def _widest(test: CheckFile, found: Sequence[Number]) -> Number:
 
 def _nearest(test: CheckFile, number: Number) -> list[float]:
     """The bounds that it must be told from to be decided: those of the test, or within the margin those of the margin."""
-    finite = [one for one in bounds(test) if math.isfinite(one)]
-    if not is_directional(test):
-        return finite
-    margin = margin_of_test(test)
-    # Near 1 it is the margins that will decide; further away the bound.
-    return [1.0 / margin, margin] if abs(math.log(number.value)) < math.log(margin) / 2 else finite
+    if is_directional(test):
+        return nearest_decision(number, margin_of_test(test))
+    return [one for one in bounds(test) if math.isfinite(one)]
 
 
 def named_of(test: CheckFile) -> list[tuple[str, str]]:

@@ -13,19 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from streamgauge.inference import distributions
-from streamgauge.inference.estimates import RESOLUTION
-from streamgauge.inference.judgement import RUN_SHARE, spread_of
-from streamgauge.inference.looks import ALPHA, ROUNDS_MIN
+from streamgauge.inference.experience import RUN_SHARE, spread_of
+from streamgauge.inference.looks import ROUNDS_MIN
+from streamgauge.inference.number import Number
 from streamgauge.inference.spread import Common, common
 
 EXPERIENCE_FREEDOM = 4.0
-"""How much the spreads of judgement.py count where a study has too few cells to tell."""
+"""How much the spreads of experience.py count where a study has too few cells to tell."""
 Group = TypeVar("Group", int, tuple[int, int])
-
-POWER = 0.8
-ROUNDS_MAX = 100
-"""More rounds than that nobody is advised to make."""
 
 
 @dataclass(frozen=True)
@@ -36,62 +31,6 @@ class Value:
     round: int
     start: int
     """Number of the start of the system on which the trial ran."""
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number with its error, on the scale on which it is tested."""
-
-    mean: float
-    error: float
-    freedom: float
-    logarithmic: bool
-    rounds: int
-    spread: float
-    """Standard deviation between rounds."""
-    shared_start: bool = False
-    """Repeats shared one start of their system, and how starts differ is known from experience only."""
-
-    @property
-    def value(self) -> float:
-        """On its own scale."""
-        return math.exp(self.mean) if self.logarithmic else self.mean
-
-    def interval(self, alpha: float = ALPHA) -> tuple[float, float]:
-        """Two-sided, on its own scale."""
-        half = distributions.student_quantile(1.0 - alpha / 2.0, self.freedom) * self.error
-        low, high = self.mean - half, self.mean + half
-        return (math.exp(low), math.exp(high)) if self.logarithmic else (low, high)
-
-    def chance_unless_above(self, bound: float) -> float:
-        """How probable a number as high as this is if the true one is not above the bound (one-sided)."""
-        return self._chance(self.mean - self._scaled(bound))
-
-    def chance_unless_below(self, bound: float) -> float:
-        """How probable a number as low as this is if the true one is not below the bound (one-sided)."""
-        return self._chance(self._scaled(bound) - self.mean)
-
-    def rounds_to_tell(self, bounds: Sequence[float], alpha: float) -> int | None:
-        """With so many rounds in all the number that was found would be told from the nearest of these bounds, in POWER of cases; None where no number
-        of them would. `alpha`: one-sided."""
-        distance = min((abs(self.mean - self._scaled(bound)) for bound in bounds), default=math.inf)
-        for rounds in range(self.rounds + 1, ROUNDS_MAX + 1):
-            freedom = self.freedom - self.rounds + rounds
-            reach = distributions.student_quantile(1.0 - alpha, freedom)
-            reach += distributions.student_quantile(POWER, freedom)
-            if reach * self.spread / math.sqrt(rounds) < distance:
-                return rounds
-        return None
-
-    def _scaled(self, bound: float) -> float:
-        if not self.logarithmic:
-            return bound
-        return math.log(bound) if bound > 0 else -math.inf
-
-    def _chance(self, beyond: float) -> float:
-        if math.isinf(beyond) or self.error == 0:
-            return 0.0 if beyond > 0 else 1.0
-        return distributions.student_above(beyond / self.error, self.freedom)
 
 
 class Spreads:
@@ -170,9 +109,10 @@ def single(values: Sequence[Value], spreads: Spreads) -> Number | None:
     plain = [one.value for one in values]
     if min(plain) <= 0:
         # No logarithm: the values as they are, with nothing known of them but themselves.
-        spread = statistics.stdev(plain)
-        mean, count = statistics.fmean(plain), len(plain)
-        return Number(mean, spread / math.sqrt(count), count - 1.0, False, count, spread)
+        count = len(plain)
+        return Number(
+            statistics.fmean(plain), statistics.stdev(plain), (count,), count - 1.0, logarithmic=False
+        )
     logs = [math.log(value) for value in plain]
     starts = len({one.start for one in values})
     return _number(logs, spreads.alone, spreads.start_variance if starts < len(values) else 0.0, starts)
@@ -196,13 +136,11 @@ def ratio(other: Sequence[Value], base: Sequence[Value], spreads: Spreads) -> Nu
 def _number(logs: Sequence[float], prior: Common, start_variance: float, starts: int) -> Number:
     count = len(logs)
     variance, freedom = prior.moderate(statistics.variance(logs), count - 1.0)
-    error = math.sqrt(variance / count + start_variance / starts) + RESOLUTION / math.sqrt(count)
     return Number(
         statistics.fmean(logs),
-        error,
-        freedom,
-        True,
-        count,
         math.sqrt(variance),
+        (count,),
+        freedom,
+        fixed=start_variance / starts,
         shared_start=start_variance > 0,
     )

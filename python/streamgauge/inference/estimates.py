@@ -1,4 +1,4 @@
-"""Intervals over repeats, and ratios of two sets of repeats.
+"""Intervals over repeats, and several questions at once.
 
 With three to ten trials a percentile bootstrap cannot keep its promise: three values have ten different resamples, and its "95 %" interval
 covers the true median in 3 of 4 cases. So the values' logarithms are taken for normal (figures of repeats differ by factors: a slow disk
@@ -6,8 +6,8 @@ makes latencies half as long again, not 3 ms longer), for which Student's t is e
 lognormal distribution is the exponential of the mean of its logarithms. The more trials, the more a wrong assumption costs (exponential
 values: 92.7 % of the intervals of 20 would hold the median, 86.5 % of those of 40), so from ORDER_TRIALS_MIN values on the bounds of order
 statistics take over, which assume nothing, interpolated between neighbours (Hettmansperger and Sheather 1986) because whole ranks cover too
-much. Ratios are Welch's t on the logarithms (Welch 1947), with Holm's correction (Holm 1979) where several figures are asked at once. The
-coverage of both is simulated in the tests, for distributions that are not lognormal, too.
+much. Its coverage is simulated in the tests, for distributions that are not lognormal, too. Holm's correction (Holm 1979) is for where several things are
+asked at once.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from streamgauge.inference import distributions
 
@@ -72,38 +70,6 @@ def _order(count: int) -> tuple[int, float]:
     return rank, (count - rank) * excess / (rank + (count - 2 * rank) * excess)
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """How a figure of one set of trials compares with that of another."""
-
-    value: float
-    """Other over base: the ratio of the medians."""
-    low: float | None
-    """95 % interval; None with too few trials on one side."""
-    high: float | None
-    chance: float | None
-    """How probable a difference of this size is when there is none (two-sided p-value)."""
-    effect: float | None
-    """The difference in standard deviations between trials (Hedges' g on logarithms); None without spread."""
-
-
-def ratio(base: Sequence[float], other: Sequence[float]) -> Ratio | None:
-    """Other over base; None unless every value is above 0 (there is no ratio to nothing)."""
-    if not base or not other or min(*base, *other) <= 0:
-        return None
-    a, b = np.log(np.asarray(base, dtype=np.float64)), np.log(np.asarray(other, dtype=np.float64))
-    value = float(np.median(np.asarray(other)) / np.median(np.asarray(base)))
-    if len(a) < TRIALS_MIN or len(b) < TRIALS_MIN:
-        return Ratio(value, None, None, None, None)
-    difference = float(b.mean() - a.mean())
-    error, freedom = _welch(a, b)
-    half = distributions.student_quantile(0.5 + CONFIDENCE / 2.0, freedom) * error + RESOLUTION
-    beyond = max(abs(difference) - RESOLUTION, 0.0)
-    chance = 2.0 * distributions.student_above(beyond / error, freedom) if error > 0 else float(beyond == 0)
-    low, high = math.exp(difference - half), math.exp(difference + half)
-    return Ratio(value, min(low, value), max(high, value), chance, _hedges(a, b, difference))
-
-
 def holm(chances: Sequence[float]) -> list[float]:
     """P-values corrected for having asked so many questions, in the order given (Holm's step-down method)."""
     order = sorted(range(len(chances)), key=lambda at: chances[at])
@@ -112,22 +78,3 @@ def holm(chances: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(chances) - step) * chances[at]))
         corrected[at] = highest
     return corrected
-
-
-def _welch(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Standard error of the difference of two means, and its degrees of freedom (Welch and Satterthwaite)."""
-    parts = [float(one.var(ddof=1)) / len(one) for one in (a, b)]
-    total = sum(parts)
-    if total == 0:
-        return 0.0, float(len(a) + len(b) - 2)
-    freedom = total**2 / sum(part**2 / (len(one) - 1) for part, one in zip(parts, (a, b), strict=True))
-    return math.sqrt(total), freedom
-
-
-def _hedges(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64], difference: float) -> float | None:
-    freedom = len(a) + len(b) - 2
-    pooled = math.sqrt(((len(a) - 1) * float(a.var(ddof=1)) + (len(b) - 1) * float(b.var(ddof=1))) / freedom)
-    if pooled == 0:
-        return None
-    # The factor makes up for the small number of trials.
-    return difference / pooled * (1.0 - 3.0 / (4.0 * freedom - 1.0))

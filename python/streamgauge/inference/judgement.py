@@ -1,37 +1,19 @@
-"""Is a figure beyond a bound? Passed, failed or undecided, with the numbers that the decision rests on.
+"""Is a figure beyond a bound? Passed, failed or undecided, with the numbers that the decision rests on (experience.py).
 
 This is the one place that turns trials and a bound into an outcome: pure, and without knowledge of cells, files or words on a screen.
-
-A figure of repeats differs by factors, so its logarithm is taken for normal, and the number that is tested is the mean of the logarithms, or for a gate on
-the ratio to a baseline the difference of two such means. Its spread is that of the trials, moderated by experience (SPREADS): with one trial there is
-nothing else to go by, with three the trials' own standard deviation is as often as not off by half. As in Smyth (2004) experience counts as
-PRIOR_FREEDOM degrees of freedom; unlike there it never lowers what the trials show. On top comes what all trials of a run have in common and another run
-of the same has not (RUN_SHARE): repeating within a run cannot reduce it, and without it two runs of the same would differ the more surely the longer they are.
-
-Smyth, G. K. (2004), Linear models and empirical Bayes methods for assessing differential expression in microarray experiments, Stat. Appl. Genet. Mol.
-Biol. 3(1).
 """
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from streamgauge.inference import distributions
-from streamgauge.inference.estimates import CONFIDENCE
+from streamgauge.inference.experience import number_of
+from streamgauge.inference.looks import ALPHA
+from streamgauge.inference.number import Number
 
-MEDIAN_SPREAD, MEAN_SPREAD, TAIL_SPREAD, RATE_SPREAD = 0.07, 0.10, 0.33, 0.02
-"""Standard deviations of the logarithm between trials of one cell, as found on a virtual machine of 2 cores (docs/method.md)."""
-PRIOR_FREEDOM = 6
-RUN_SHARE = 0.75
-"""Variance between runs over variance between trials of a run. What was found is about 0 (every trial starts its system fresh), but from one hour of one
-machine. With this share, runs that vary as much as the trials within them are called different in at most 5 of 100 comparisons (tests/test_gates.py)."""
-ONE_SIDED = (1.0 - CONFIDENCE) / 2.0
-REPEATS_MAX = 100
-"""More trials than that nobody is advised to make."""
+ONE_SIDED = ALPHA / 2.0
 
 
 class Outcome(StrEnum):
@@ -56,65 +38,39 @@ class Bound:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What trials say about a bound."""
+    """What trials say about a bound on a figure, or on its ratio to the baseline."""
 
-    value: float
-    """The figure, or its ratio to the baseline: geometric mean over trials."""
-    low: float
-    high: float
-    """95 % interval of the value."""
-    beyond_chance: float
-    """How probable trials like these are if the figure is not beyond the bound (one-sided p-value): small where the gate fails."""
-    within_chance: float
-    """The same if it is beyond: small where the gate passes."""
-    spread: float
-    """The standard deviation of the logarithm between trials that all of this rests on."""
-    distance: float
-    """From the value to the bound, in logarithms."""
-    sides: int
-    """2 with a baseline."""
+    number: Number
+    bound: Bound
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % of the value."""
+        return self.number.interval()
+
+    @property
+    def beyond_chance(self) -> float:
+        """How probable trials like these are if the figure is not beyond the bound (one-sided p-value): small where the gate fails."""
+        return self._chance(above=self.bound.above)
+
+    @property
+    def within_chance(self) -> float:
+        """The same if it is beyond: small where the gate passes."""
+        return self._chance(above=not self.bound.above)
 
     @property
     def repeats(self) -> int | None:
         """With so many trials (on both sides) the value that was found would decide; None where no number of them would."""
-        for trials in range(1, REPEATS_MAX + 1):
-            error = self.spread * math.sqrt(self.sides * (1.0 / trials + RUN_SHARE))
-            if _quantile(PRIOR_FREEDOM + self.sides * (trials - 1)) * error < self.distance:
-                return trials
-        return None
+        return self.number.rounds_to_tell([self.bound.at], ONE_SIDED, power=0.5)
 
-
-def spread_of(figure: str, *, paced: bool) -> float:
-    """What experience says of the spread between trials of a figure. `paced`: its rate was set, and not what the system takes."""
-    last = figure.rpartition(".")[2]
-    if last.endswith(("_msgs_s", "_mb_s")) or last == "achieved_share":
-        return RATE_SPREAD if paced else MEAN_SPREAD
-    if last == "p50":
-        return MEDIAN_SPREAD
-    if last == "mean" or figure.startswith("cpu.") or last == "write_amplification":
-        return MEAN_SPREAD
-    return TAIL_SPREAD
+    def _chance(self, *, above: bool) -> float:
+        tell = self.number.chance_unless_above if above else self.number.chance_unless_below
+        return tell(self.bound.at)
 
 
 def weigh(bound: Bound, other: Sequence[float], base: Sequence[float] | None, prior: float) -> Evidence:
     """What the values of trials say about a bound on them or, with `base`, on their ratio to those. All values and the bound are above 0."""
-    sides = [[math.log(value) for value in side] for side in (other, base) if side is not None]
-    found = statistics.fmean(sides[0]) - (statistics.fmean(sides[1]) if base is not None else 0.0)
-    own_freedom = sum(len(side) - 1 for side in sides)
-    spread, freedom = _spread(sides, own_freedom, prior), PRIOR_FREEDOM + own_freedom
-    error = spread * math.sqrt(sum(1.0 / len(side) + RUN_SHARE for side in sides))
-    half = _quantile(freedom) * error
-    distance = (found - math.log(bound.at)) * (1.0 if bound.above else -1.0)
-    return Evidence(
-        value=math.exp(found),
-        low=math.exp(found - half),
-        high=math.exp(found + half),
-        beyond_chance=distributions.student_above(distance / error, freedom),
-        within_chance=distributions.student_above(-distance / error, freedom),
-        spread=spread,
-        distance=abs(distance),
-        sides=len(sides),
-    )
+    return Evidence(number_of(other, base, prior), bound)
 
 
 def decide(evidence: Evidence, corrected: float) -> Outcome:
@@ -123,16 +79,3 @@ def decide(evidence: Evidence, corrected: float) -> Outcome:
     if corrected < ONE_SIDED:
         return Outcome.failed
     return Outcome.passed if evidence.within_chance < ONE_SIDED else Outcome.undecided
-
-
-def _spread(sides: Sequence[Sequence[float]], freedom: int, prior: float) -> float:
-    if freedom == 0:
-        return prior
-    squares = sum((value - statistics.fmean(side)) ** 2 for side in sides for value in side)
-    moderated = (PRIOR_FREEDOM * prior**2 + squares) / (PRIOR_FREEDOM + freedom)
-    return math.sqrt(max(moderated, squares / freedom))
-
-
-def _quantile(freedom: int) -> float:
-    """Student's t that is exceeded with probability ONE_SIDED."""
-    return -distributions.student_quantile(ONE_SIDED, freedom)

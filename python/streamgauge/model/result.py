@@ -311,7 +311,8 @@ class Manifest(Model):
     host: Host
     """The probe's `host` object."""
     probes: list[ProbeOfMachine] = Field(default_factory=list)
-    """`gauge probe --short --json` before and after, each with `when`: "before" | "after"."""
+    """`gauge probe --short --json` before and after, each with `when`: "before" | "after"; of a study also "after round 2", and each with the number of its
+    `next_trial`."""
     trials: list[str] = Field(default_factory=list)
     """Relative paths of the trials' directories, in the order in which they ran."""
     notes: list[str] = Field(default_factory=list)

@@ -8,7 +8,7 @@ from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.quiet_bounds import Told
 from streamgauge.analysis.quiet_cells import share, told
 from streamgauge.analysis.quiet_compare import Beside, beside
-from streamgauge.inference.judgement import TAIL_SPREAD, Bound, weigh
+from streamgauge.inference.experience import TAIL_SPREAD, number_of
 from streamgauge.model.result import TrialResult
 from streamgauge.report.quiet_words import between, disturbed_share
 from streamgauge.vocabulary.format import joined, milliseconds, percent, rate, trimmed
@@ -91,7 +91,7 @@ def _may_be_chance(base: Cell, other: Cell) -> bool:
         ]
         for cell in (base, other)
     ]
-    return not all(sides) or weigh(Bound(above=True, at=1.0), sides[1], sides[0], TAIL_SPREAD).low <= 1
+    return not all(sides) or number_of(sides[1], sides[0], TAIL_SPREAD, one_run=True).interval()[0] <= 1
 
 
 def _why(trial: TrialResult) -> str:

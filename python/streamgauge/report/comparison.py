@@ -11,7 +11,7 @@ from streamgauge.analysis.quiet_cells import share
 from streamgauge.analysis.quiet_compare import SHARES_APART
 from streamgauge.report.gates import cell_text, markdown_table, with_unit
 from streamgauge.vocabulary.figures import unit_of
-from streamgauge.vocabulary.format import percent, plural, significant
+from streamgauge.vocabulary.format import capital, percent, plural, significant
 
 TITLES = ("figure", "base", "other", "ratio", "95 % interval", "effect", "verdict")
 
@@ -29,12 +29,12 @@ def heading(found: Comparison) -> str:
 
 def row(one: Compared) -> tuple[str, ...]:
     """A figure, as a line of a table (TITLES)."""
-    ratio = one.ratio
-    interval = (
-        "-" if ratio is None or ratio.low is None else f"{significant(ratio.low)} - {significant(ratio.high)}"
-    )
-    effect = "-" if ratio is None or ratio.effect is None else f"{ratio.effect:+.1f} sd"
-    value = "-" if ratio is None else f"{ratio.value:.3f}"
+    found = one.difference
+    value = interval = effect = "-"
+    if found is not None:
+        low, high = found.ratio.interval()
+        value, effect = f"{found.ratio.value:.3f}", f"{found.effect:+.1f} sd"
+        interval = f"{significant(low)} - {significant(high)}"
     values = [with_unit(value, one.figure, 4) for value in (one.base, one.other)]
     return (one.figure, *values, value, interval, effect, one.verdict)
 
@@ -47,9 +47,10 @@ def lines(one: Compared) -> tuple[str, str]:
 
 
 def verdict(found: Comparison) -> str:
-    """One line below the table."""
+    """The first line: what was found."""
     counts = [len(cell.valid) for cell in (found.base, found.other)]
-    return f"verdict ({counts[0]} and {plural(counts[1], 'valid trial')}): {found.verdict}"
+    basis = ", and experience of how trials differ" if max(counts) == 1 else ""
+    return f"{capital(found.verdict)} (by {counts[0]} and {plural(counts[1], 'valid trial')}{basis})."
 
 
 def warnings(found: Comparison) -> list[str]:
@@ -103,9 +104,9 @@ def as_json(found: Comparison) -> dict[str, Any]:
 def markdown(found: Comparison) -> str:
     """A heading, a table, the verdict and the warnings."""
     rows = [[f"`{one.figure}`", *map(cell_text, row(one)[1:])] for one in found.figures]
-    lines = [verdict(found), *(f"warning: {note}" for note in warnings(found))]
+    notes = [cell_text(f"warning: {note}") for note in warnings(found)]
     return "\n\n".join(
-        [f"### {cell_text(heading(found))}", markdown_table(TITLES, rows), *map(cell_text, lines)]
+        [f"### {cell_text(heading(found))}", cell_text(verdict(found)), markdown_table(TITLES, rows), *notes]
     )
 
 
@@ -119,11 +120,13 @@ def _side_json(cell: Cell) -> dict[str, Any]:
 
 
 def _figure_json(one: Compared) -> dict[str, Any]:
-    ratio = one.ratio
+    found = one.difference
     return {
         "figure": one.figure, "unit": unit_of(one.figure) or None, "base": one.base, "other": one.other, "trials": list(one.trials),
-        "ratio": None if ratio is None else ratio.value,
-        "interval_95": None if ratio is None or ratio.low is None else [ratio.low, ratio.high],
-        "effect_sd": None if ratio is None else ratio.effect,
+        "ratio": None if found is None else found.ratio.value,
+        "interval_95": None if found is None else list(found.ratio.interval()),
+        "effect_sd": None if found is None else found.effect,
+        "margin": None if found is None else found.margin,
+        "trials_to_tell": None if found is None else found.trials,
         "differs": one.differs, "verdict": one.verdict,
     }  # fmt: skip

@@ -32,13 +32,15 @@ def grids(found: Sequence[Cell]) -> Iterator[Grid]:
 
 def _row(one: Compared) -> tuple[str, ...]:
     show = rate if one.figure == "publish_rate_msgs_s" else significant
-    ratio = one.ratio
-    interval = "-" if ratio is None or ratio.low is None else f"{ratio.low:.3f} to {ratio.high:.3f}"
+    ratio = interval = "-"
+    if one.difference is not None:
+        low, high = one.difference.ratio.interval()
+        ratio, interval = f"{one.difference.ratio.value:.3f}", f"{low:.3f} to {high:.3f}"
     return (
         TITLES[one.figure],
         show(one.base),
         show(one.other),
-        "-" if ratio is None else f"{ratio.value:.3f}",
+        ratio,
         interval,
         one.verdict,
     )

@@ -53,11 +53,13 @@ def as_json(result: GateResult) -> dict[str, Any]:
         "differs_from_baseline_in": result.differs or None,
         "values": list(result.values),
         "baseline_values": None if result.base is None else list(result.base),
-        "value": None if evidence is None else evidence.value,
-        "interval_95": None if evidence is None else [evidence.low, evidence.high],
+        "value": None if evidence is None else evidence.number.value,
+        "interval_95": None if evidence is None else list(evidence.interval),
         "chance": None if evidence is None else evidence.beyond_chance,
         "chance_corrected": result.corrected,
-        "repeats_to_decide": None if evidence is None else evidence.repeats,
+        "repeats_to_decide": evidence.repeats
+        if evidence is not None and result.outcome is Outcome.undecided
+        else None,
     }
 
 
@@ -118,12 +120,13 @@ def _weighed(result: GateResult, evidence: Evidence) -> str:
     if len(counts) == 2:
         trials = f"{trials} each" if counts[0] == counts[1] else f"{counts[0]} and {trials}"
     source = "from experience" if max(counts) == 1 else "of the trials and from experience"
-    basis = f"{trials}, a spread of {significant(100 * evidence.spread, 2)} % {source}"
-    interval = f"95 %: {significant(evidence.low)} to {significant(evidence.high)}; {basis}"
+    basis = f"{trials}, a spread of {significant(100 * evidence.number.spread, 2)} % {source}"
+    low, high = evidence.interval
+    interval = f"95 %: {significant(low)} to {significant(high)}; {basis}"
     if result.base is None:
-        return f"is {with_unit(evidence.value, name)} ({interval})"
+        return f"is {with_unit(evidence.number.value, name)} ({interval})"
     before, after = _range(result.base, name), _range(result.values, name)
-    return f"was {before} and is {after}, {significant(evidence.value)} times the baseline ({interval})"
+    return f"was {before} and is {after}, {significant(evidence.number.value)} times the baseline ({interval})"
 
 
 def _advice(result: GateResult, evidence: Evidence) -> str:

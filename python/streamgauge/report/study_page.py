@@ -21,13 +21,13 @@ from streamgauge.report.forest import forest
 from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
 from streamgauge.report.run import Run, read_run
-from streamgauge.report.verdict_words import counted, found, tone_of, why
+from streamgauge.report.verdict_words import counted, found, tone_of, void_rounds, why
 from streamgauge.store.aside import split_notes
 from streamgauge.store.files import write_atomically
 from streamgauge.store.plan_file import read_plan
 from streamgauge.vocabulary.errors import InputError
 from streamgauge.vocabulary.figures import Figure
-from streamgauge.vocabulary.format import capital, instant, joined, plural, significant, trimmed
+from streamgauge.vocabulary.format import instant, joined, plural, significant, trimmed
 from streamgauge.vocabulary.units import format_duration
 
 TRIALS_NAME = "trials.html"
@@ -103,12 +103,7 @@ def _notices(outcome: StudyOutcome) -> list[str]:
         told.append(
             "All repeats of a system ran on one start of it, as studies once did: how far starts differ is not measured here, and is taken from experience."
         )
-    for drift in outcome.drifted:
-        told.append(
-            f"This study is invalid, and no claim is shown by it: the machine changed while it ran. {capital(drift.title)} "
-            f"went from {significant(drift.before)} to {significant(drift.after)} "
-            f"(a factor of {trimmed(drift.factor_max)} is allowed)."
-        )
+    told += void_rounds(outcome)
     ended = {one.result.trial for one in outcome.trials}
     left = len(outcome.plan.trials) - len(ended)
     if left:

@@ -10,7 +10,7 @@ from rich.table import Table
 from streamgauge.analysis.study_outcome import StudyOutcome
 from streamgauge.inference.checks import Tested, Verdict
 from streamgauge.inference.claims import Judged
-from streamgauge.report.verdict_words import counted, found, why
+from streamgauge.report.verdict_words import counted, found, void_rounds, why
 from streamgauge.vocabulary.format import significant
 
 TABLE_WIDTH_MIN = 100
@@ -28,12 +28,8 @@ def print_claims(outcome: StudyOutcome, console: Console) -> None:
         _print_blocks(outcome, console)
     else:
         console.print(_table(outcome))
-    for drift in outcome.drifted:
-        console.print(
-            f"invalid: {drift.title} went from {significant(drift.before)} to {significant(drift.after)} while the study ran",
-            markup=False,
-            highlight=False,
-        )
+    for sentence in void_rounds(outcome):
+        console.print(sentence, markup=False, highlight=False)
 
 
 def _table(outcome: StudyOutcome) -> Table:

@@ -8,7 +8,7 @@ from streamgauge.analysis.study_outcome import StudyOutcome
 from streamgauge.analysis.study_rounds import cells_in_doubt, round_s
 from streamgauge.inference.checks import Verdict
 from streamgauge.inference.claims import Judged
-from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.format import joined, plural, significant, trimmed
 from streamgauge.vocabulary.units import format_duration
 
 TONES = {Verdict.holds: "good", Verdict.refuted: "bad"}
@@ -51,8 +51,6 @@ def found(outcome: StudyOutcome) -> list[tuple[str, list[str]]]:
 
 def why(outcome: StudyOutcome, judged: Judged) -> str:
     """Why a claim is not decided, and what it would cost."""
-    if outcome.drifted:
-        return "the machine changed while the study ran"
     if judged.verdict is Verdict.not_shown:
         return judged.why
     reasons = judged.why.replace(BOUND, "what was measured allows both")
@@ -64,7 +62,7 @@ def price(outcome: StudyOutcome, judged: Judged) -> str:
     rounds = judged.rounds
     if rounds is None:
         return "no number of rounds that one would wait for decides it, if what was found is true"
-    more = max(rounds - outcome.plan.rounds, 1)
+    more = max(rounds - outcome.rounds, 1)
     text = f"about {plural(more, 'more round')}"
     if not outcome.plan.rounds:
         return f"{text} would decide it"
@@ -72,3 +70,18 @@ def price(outcome: StudyOutcome, judged: Judged) -> str:
     return (
         f"{text}, {format_duration(minutes)}, would decide it: --resume --budget {format_duration(minutes)}"
     )
+
+
+def void_rounds(outcome: StudyOutcome) -> list[str]:
+    """Which rounds enter no claim, and what changed in them, a sentence each."""
+    return [
+        f"Round {round_} is void, the machine changed while it ran: "
+        + joined(
+            [
+                f"{one.title} went from {significant(one.before)} to {significant(one.after)} (a factor of {trimmed(one.factor_max)} is allowed)"
+                for one in moved
+            ]
+        )
+        + "."
+        for round_, moved in outcome.drifted.items()
+    ]

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from streamgauge.analysis.drift import NEXT_TRIAL, next_trial
 from streamgauge.analysis.study_outcome import read_outcome
 from streamgauge.analysis.study_rounds import next_round
 from streamgauge.model.result import Manifest, TrialResult
@@ -99,7 +100,7 @@ class StudyRun(Run):
         """Before this lab went on with the study, as estimated."""
         if resumed:
             self._go_on(directory.read_manifest())
-        self._probes += [dict(probe) for probe in probes]
+        self._probes += [{**probe, NEXT_TRIAL: self._following()} for probe in probes]
         self._probed = bool(probes)
 
     def _go_on(self, manifest: Manifest) -> None:
@@ -135,11 +136,20 @@ class StudyRun(Run):
             self._manifest.host = self._manifest.host or self._probes[-1].get("host", {})
             self._save()
             return
+        if when == "after" and self._probes and next_trial(self._probes[-1]) > len(self._study.trials):
+            # The last round has ended with one.
+            self._probes[-1]["when"] = when
+            return
         self._end_kept()
         super()._probe(when)
 
     def _limits(self, when: str) -> dict[str, Any]:
-        return machine.steady_probe(self._gauge, self._data_directory(), when)
+        found = machine.steady_probe(self._gauge, self._data_directory(), when)
+        return {**found, NEXT_TRIAL: self._following()}
+
+    def _following(self) -> int:
+        """The number of the trial that comes next; one more than there are after the last."""
+        return next(iter(self._left()), len(self._study.trials) + 1)
 
     def _trials(self) -> Iterator[TrialPlan]:
         at = 0
@@ -191,6 +201,13 @@ class StudyRun(Run):
                 self._take_back(found)
             self._attempt(slower or plan, cell, trial.block, interrupts)
         self._say_remaining()
+        if self._ends_round(trial) and not interrupts.requested:
+            with interrupts.raising():
+                self._probe(f"after round {trial.round}")
+
+    def _ends_round(self, trial: PlannedTrial) -> bool:
+        following = self._study.trials[trial.number : trial.number + 1]
+        return not following or following[0].round != trial.round
 
     def _slower(self, cell: PlannedCell, found: TrialResult) -> TrialPlan | None:
         """The trial once more, after its rate has turned out to be more than the system takes here; None where it has not."""

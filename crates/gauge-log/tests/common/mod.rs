@@ -58,6 +58,7 @@ pub fn settings(directory: &Path, durability: Durability) -> Settings {
         retention_bytes: None,
         retention_age: None,
         limit_mb_s: None,
+        commit_delay: Duration::ZERO,
         threads: 2,
         auto_create_partitions: 0,
         metrics: None,

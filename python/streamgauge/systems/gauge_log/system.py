@@ -45,6 +45,7 @@ OPTIONS: dict[str, tuple[str, str]] = {
     "retention_s": ("--retention-s", "a whole number of seconds"),
     "threads": ("--threads", "a whole number of threads"),
     "limit_mb_s": ("--limit-mb-s", "a number of MB per second"),
+    "commit_delay_us": ("--commit-delay-us", "a whole number of microseconds"),
 }
 """Key of a system file -> option of `gauge log`, and what it expects."""
 
