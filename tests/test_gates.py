@@ -63,9 +63,7 @@ def test_it_fails_and_passes_exactly_where_the_interval_is_wholly_on_one_side(
     assert low <= found.number.value <= high
     # Where the bound is the interval's very end, rounding decides.
     if not any(math.isclose(end, at, rel_tol=1e-6) for end in (low, high)):
-        expected = (
-            Outcome.failed if low > at else Outcome.passed if high < at else Outcome.undecided
-        )
+        expected = Outcome.failed if low > at else Outcome.passed if high < at else Outcome.undecided
         assert decided is expected
 
 

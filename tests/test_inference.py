@@ -13,7 +13,7 @@ from streamgauge.inference.checks import Sample, Verdict
 from streamgauge.inference.claims import Judged, Question, judge
 from streamgauge.inference.contrast import Value
 from streamgauge.inference.looks import ALPHA, alpha_at
-from streamgauge.inference.spread import Common, common
+from streamgauge.inference.spread import Common, Own, common
 from streamgauge.model.study_file import CheckFile, ClaimFile
 
 Values = npt.NDArray[np.float64]
@@ -55,6 +55,10 @@ class World:
     noise: float = 0.08
     draw: Draw = normal
     hours: Draw = normal
+    louder: tuple[float, ...] = (1.0,) * VARIANTS
+    """How much louder the noise of each variant is."""
+    loudest: float = 1.0
+    """And that of the last cell of each variant, on top."""
 
     def study(self, effects: dict[str, float], rounds: int, random: np.random.Generator) -> dict[str, Sample]:
         """Of each cell its figures; `effects`: logarithms of the true ones, 0 where nothing is said."""
@@ -63,7 +67,8 @@ class World:
         for variant in range(VARIANTS):
             starts = self.start * self.draw(random, rounds)
             for cell in CELLS[CELLS_EACH * variant : CELLS_EACH * (variant + 1)]:
-                logs = effects.get(cell, 0.0) + hours + starts + self.noise * self.draw(random, rounds)
+                noise = self.noise * self.louder[variant] * (self.loudest if cell.endswith("-2") else 1.0)
+                logs = effects.get(cell, 0.0) + hours + starts + noise * self.draw(random, rounds)
                 found[cell] = Sample(
                     tuple(
                         Value(float(np.exp(log)), at + 1, start=100 * variant + at)
@@ -90,6 +95,11 @@ WORLDS = {
     "hours that depend on each other": World(hours=dependent, hour=0.3),
     "a machine that becomes slower": World(hours=rising),
     "alike": World(start=0.01, hour=0.01, noise=0.01),
+    "one system is noisier": World(start=0.03, noise=0.03, louder=(1.0, 1.0, 1.0, 15.0)),
+    "single cells are noisier": World(start=0.03, noise=0.03, loudest=10.0),
+    "systems and cells differ, with heavy tails": World(
+        start=0.03, noise=0.02, louder=(1.0, 2.0, 5.0, 20.0), loudest=4.0, draw=heavy
+    ),
 }
 AT_THE_BOUND = [
     claim(ratio=["0-0", "1-0"], above=1.0, margin=1.0001),
@@ -206,9 +216,14 @@ def test_repeats_on_one_start_are_not_taken_for_starts() -> None:
 def test_variances_that_are_alike_are_pooled_and_others_are_not() -> None:
     random = np.random.default_rng(6)
     alike = [float(random.normal(0.0, 1.0, 4).var(ddof=1)) for _ in range(40)]
-    found = common(alike, [3.0] * 40, Common(9.0, 1.0))
+    experience = Common(9.0, 1.0)
+    found = common([Own(1, one, 3.0) for one in alike], experience)[1]
     assert found.variance == pytest.approx(1.0, rel=0.35)
     assert found.freedom > 8
     apart = [one * 100.0 ** (place % 2) for place, one in enumerate(alike)]
-    assert common(apart, [3.0] * 40, Common(9.0, 1.0)).freedom < 2
-    assert common([0.0, 0.0, 0.0], [2.0] * 3, Common(9.0, 1.0)) == Common(9.0, 1.0)
+    assert common([Own(1, one, 3.0) for one in apart], experience)[1].freedom < 2
+    grouped = common([Own(place % 2, one, 3.0) for place, one in enumerate(apart)], experience)
+    assert grouped[0].variance == pytest.approx(1.0, rel=0.5)
+    assert grouped[1].variance == pytest.approx(100.0, rel=0.5)
+    assert min(one.freedom for one in grouped.values()) > 5
+    assert common([Own(1, 0.0, 2.0)] * 3, experience) == {1: experience}

@@ -238,6 +238,14 @@ def test_an_independent_thief_is_not_accused(quiet: float, begin: float, begins:
     assert found.count(Kind.attracted) <= 10
 
 
+def test_what_is_usual_is_not_slow() -> None:
+    """A loaded system has something under way for more than 1 ms nearly always; every span finds it so, and hides nothing by it."""
+    always = Ages(1.0, [1000] * 20, [980] * 20, 53, 53)
+    assert attraction([always]).kind is Kind.independent
+    slow = Ages(5.0, [1000] * 20, [1] * 20, 53, 20)
+    assert attraction([always, slow]).kind is Kind.attracted
+
+
 @pytest.mark.parametrize(("begin", "begins"), [(0.03, 200), (0.04, 200), (0.03, 400)])
 def test_a_thief_that_seeks_out_slowness_is_found(begin: float, begins: int) -> None:
     random = np.random.default_rng(begins)

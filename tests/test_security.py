@@ -428,7 +428,7 @@ def test_what_tls_costs_is_told_for_each_pair(tmp_path: Path) -> None:
     found = cells(write_run(tmp_path, (LOG, KAFKA, with_tls), asked, repeats=3))
     (pair,) = costs(found)
     assert (pair.base.first.system, pair.other.first.system) == ("kafka", "kafka+tls")
-    ratios = {one.figure: one.ratio.value for one in pair.figures if one.ratio is not None}
+    ratios = {one.figure: one.difference.ratio.value for one in pair.figures if one.difference}
     assert ratios["publish_ms.p50"] > 1.3
     assert "publish_rate_msgs_s" not in ratios, "the rate was given"
     (grid,) = encryption.grids(found)

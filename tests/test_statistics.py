@@ -242,7 +242,9 @@ def test_a_history_of_noise_raises_no_more_alarms_a_year_than_it_says(noise: str
     random = np.random.default_rng(8)
     years, alarms = 3, 0
     for _ in range(years):
-        steps = random.standard_t(3, 365) / np.sqrt(3) if noise == "heavy tails" else random.standard_normal(365)
+        steps = (
+            random.standard_t(3, 365) / np.sqrt(3) if noise == "heavy tails" else random.standard_normal(365)
+        )
         if noise == "AR 0.5":
             for at in range(1, len(steps)):
                 steps[at] = 0.5 * steps[at - 1] + np.sqrt(0.75) * steps[at]

@@ -111,7 +111,7 @@ def _sides(name: str, base: Cell, other: Cell) -> Sides:
         for cell in (base, other)
     ]
     one_run = base.first.run_id == other.first.run_id
-    return Sides(name, *values, prior=prior_spread(name, base, other), one_run=one_run)
+    return Sides(name, values[0], values[1], prior=prior_spread(name, base, other), one_run=one_run)
 
 
 def _compared(sides: Sides, found: Difference | None, *, decides: bool) -> Compared:

@@ -15,7 +15,6 @@ from typing import Any
 
 from streamgauge.analysis.limits import number
 
-
 NEXT_TRIAL = "next_trial"
 """In a study's probes: the number of the trial that came after it."""
 

@@ -59,8 +59,8 @@ class History:
         last = self.changes[-1]
         percent = 100.0 * (last.after / last.before - 1.0)
         return (
-            f"The level last changed with run {self.points[last.at].run_id}, by {signed(percent)} %. Noise alone, looked at every night, shows a change at most "
-            f"{plural(FALSE_ALARMS_PER_YEAR, 'time')} a year."
+            f"The level last changed with run {self.points[last.at].run_id}, by {signed(percent)} %. Noise alone, looked at every night, shows "
+            f"a change at most {plural(FALSE_ALARMS_PER_YEAR, 'time')} a year."
         )
 
 

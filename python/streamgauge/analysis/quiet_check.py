@@ -33,6 +33,9 @@ RATIO_ATTRACTED = 20.0
 """Odds of something old where spans begin, over those in quiet time."""
 OLDER_MIN = 2
 """A single begin proves nothing, and among thousands of independent ones there is nearly always one."""
+USUAL_SHARE = 0.5
+"""What is older than a threshold for more of quiet time than that is not slow, but usual: spans find it there whenever they begin, and could hide it for less
+than half of the disturbed time."""
 UPPER = 0.95
 """One-sided: the ratio is below its upper limit with this probability."""
 
@@ -104,8 +107,10 @@ class _Weighed:
 
 
 def attraction(thresholds: Sequence[Ages]) -> Attraction:
-    """What all thresholds say together. A threshold above which no span began says nothing against independence: what was never cut was not hidden."""
-    weighed = [_weigh(one) for one in thresholds if one.begins_older]
+    """What all thresholds say together. A threshold above which no span began says nothing against independence: what was never cut was not hidden. Nor does
+    one below what is usual."""
+    began = [_weigh(one) for one in thresholds if one.begins_older]
+    weighed = [one for one in began if one.share <= USUAL_SHARE]
     if not weighed:
         return Attraction(Kind.independent, begins=max((one.begins for one in thresholds), default=0))
     corrected = holm([one.chance for one in weighed])

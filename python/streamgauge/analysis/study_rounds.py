@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 from streamgauge.analysis.study_outcome import StudyOutcome
+from streamgauge.inference.checks import Verdict
 from streamgauge.inference.claims import Judged
+from streamgauge.inference.looks import ROUNDS_MIN
 from streamgauge.model.study_order import with_round
 
 FAILURES_MAX = 2
@@ -15,7 +18,8 @@ FAILURES_MAX = 2
 def next_round(outcome: StudyOutcome, left_s: float) -> list[str]:
     """The cells of one more round, which by the plan's estimate takes `left_s` at most; empty when nothing is in doubt or no claim's cells fit in.
 
-    Claims of which fewer rounds are expected to decide come first, so that the time goes where it tells most.
+    Claims that wait for a round that was void or a trial that was not valid come first, then those of which fewer rounds are expected to decide: so the
+    time goes where it tells most.
     """
     wanted: set[str] = set()
     for cells in _doubtful(outcome):
@@ -36,9 +40,18 @@ def _doubtful(outcome: StudyOutcome) -> list[set[str]]:
     for place, judged in enumerate(outcome.claims):
         cells = cells_in_doubt(judged)
         if cells and all(_can_run(outcome, cell) for cell in cells):
-            rounds = judged.rounds
-            found.append((float("inf") if rounds is None else rounds, place, cells))
+            found.append((_rounds(judged), place, cells))
     return [cells for _, _, cells in sorted(found, key=lambda one: one[:2])]
+
+
+def _rounds(judged: Judged) -> float:
+    """With how many rounds in all it is expected to be decided."""
+    if any(
+        test.verdict is Verdict.undecided and test.measured and not test.measured.interval
+        for test in judged.tests
+    ):
+        return ROUNDS_MIN
+    return math.inf if judged.rounds is None else judged.rounds
 
 
 def cells_in_doubt(judged: Judged) -> set[str]:

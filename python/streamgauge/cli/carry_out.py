@@ -121,7 +121,9 @@ def show_outcome(directory: Path, *, to_stderr: bool = False) -> None:
     repeated, notes = split_notes(run.read_manifest().notes if run.ours else [])
     if repeated:
         were = "trial was" if len(repeated) == 1 else "trials were"
-        notes.append(f"{len(repeated)} {were} repeated because the generator was late; the report says more")
+        notes.append(
+            f"{len(repeated)} {were} made again because the first could not be used; the report says why"
+        )
     for note in notes:
         console.print(f"note: {note}", markup=False, highlight=False)
     console.print(f"report: {shown(report)}", markup=False, highlight=False, soft_wrap=True)

@@ -105,9 +105,10 @@ class Numbers:
     def of(self, test: CheckFile) -> list[Number] | None:
         """The test's numbers: one, or of a spread all ratios of two cells; None where one of them is not known."""
         found = [
-            single(self.sample(cells[0], test.figure).values, self._spread(test.figure))
+            single(cells[0], self.sample(cells[0], test.figure).values, self._spread(test.figure))
             if len(cells) == 1
             else ratio(
+                cells,
                 self.sample(cells[0], test.figure).values,
                 self.sample(cells[1], test.of or test.figure).values,
                 self._spread(test.figure),

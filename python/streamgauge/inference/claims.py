@@ -64,7 +64,7 @@ class Question:
 
     claims: Sequence[ClaimFile]
     cells: Sequence[str]
-    """All cells of the study: what they have in common tells how much figures vary."""
+    """All cells that are part of it: what they have in common tells how much figures vary."""
     sample: SampleOf
     printed: PrintedOf
     fixed: bool = True
@@ -82,18 +82,22 @@ def judge(question: Question) -> list[Judged]:
         return cache[cell, figure]
 
     samples = [sample(cell, figure) for tests in steps for test in tests for cell, figure in named_of(test)]
+    # What is known beforehand not to be part of it is not asked.
+    part = [all(cell in question.cells for test in tests for cell in test.cells) for tests in steps]
     last = max((one.round for found in samples for one in found.values), default=0)
     looks = [last] if question.fixed else list(range(ROUNDS_MIN, last + 1)) or [last]
     decided: dict[int, tuple[Verdict, int]] = {}
     for number, until in enumerate(looks, start=1):
         numbers = Numbers(question.cells, _until(sample, until))
         chances = {
-            place: _chances(tests, numbers) for place, tests in enumerate(steps) if place not in decided
+            place: _chances(tests, numbers)
+            for place, tests in enumerate(steps)
+            if part[place] and place not in decided
         }
         alpha = alpha_at(number, 1 if question.fixed else None)
         decided |= {place: (verdict, until) for place, verdict in _decided(chances, alpha).items()}
     numbers = Numbers(question.cells, sample)
-    open_claims = max(len(steps) - len(decided), 1)
+    open_claims = max(sum(part) - len(decided), 1)
     alpha = alpha_at(len(looks) + (0 if question.fixed else 1), 1 if question.fixed else None) / open_claims
     return [
         _judged(claim, tests, decided.get(place), numbers, question, alpha)

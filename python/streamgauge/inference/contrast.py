@@ -1,26 +1,32 @@
 """The number that a test asks about - a figure of a cell, or its ratio to another cell's - with its error, from rounds.
 
 log figure = cell + start of the system + round + noise. Two cells are compared round by round: what a round has in common (the hour, the machine's mood, the
-arrivals) falls out of the difference of their logarithms, and within one start what the start has in common, too. Across systems the starts remain as noise, so
-that the rounds, each with starts of its own, are what counts as repeated. The differences' variance is moderated (spread.py) by that of all cells of the study.
+arrivals) falls out of the difference of their logarithms, and within one start what the start has in common, too. Across systems the starts remain as noise,
+so that the rounds, each with starts of its own, are what counts as repeated.
+
+The differences' variance is moderated (spread.py). Within a start by that of all pairs of cells that share one, foremost of the same system. Between systems it is
+what their starts differ by, the same for all, and the noise of both cells, which their differences within a start tell.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+
+from scipy import optimize
 
 from streamgauge.inference.experience import RUN_SHARE, spread_of
 from streamgauge.inference.looks import ROUNDS_MIN
 from streamgauge.inference.number import Number
-from streamgauge.inference.spread import Common, common
+from streamgauge.inference.spread import CELLS_MIN, Common, Own, common
 
 EXPERIENCE_FREEDOM = 4.0
 """How much the spreads of experience.py count where a study has too few cells to tell."""
-Group = TypeVar("Group", int, tuple[int, int])
+PAIRS_ALIKE = 4.0 / 3.0
+"""Squares of two differences that have a cell in common are correlated by 1/4, and so nearer to each other."""
 
 
 @dataclass(frozen=True)
@@ -34,75 +40,138 @@ class Value:
 
 
 class Spreads:
-    """How much a figure varies in a study: `alone` from round to round, `between` systems within a round, and `within` a start."""
+    """How much a figure varies in a study: a cell alone from round to round, and the ratio of two."""
 
     def __init__(self, figure: str, samples: Mapping[str, Sequence[Value]], *, paced: bool = True) -> None:
         """`samples`: the figure's values of every cell of the study."""
         prior = spread_of(figure, paced=paced) ** 2
-        fallback = Common(prior, EXPERIENCE_FREEDOM)
-        logs = [
-            [(one, math.log(one.value)) for one in values if one.value > 0] for values in samples.values()
-        ]
-        starts = _by_start(logs)
-        rounds = {one.round for row in logs for one, _ in row}
-        # Cells that share a start do not tell apart how starts differ.
-        free = float(max(len(starts) - len(rounds), 1))
-        self.alone = _common([[log for _, log in row] for row in logs], 1.0, free, fallback)
-        self.between = _common(*_less_rounds(logs), free, fallback)
-        self.within = _common(*_less_starts(logs), math.inf, fallback)
         self.start_variance = RUN_SHARE * prior
         """Between starts, from experience."""
+        logs = {
+            cell: {one.round: (one.start, math.log(one.value)) for one in values if one.value > 0}
+            for cell, values in samples.items()
+        }
+        self._systems = _systems(logs)
+        starts = {(round_, start) for row in logs.values() for round_, (start, _) in row.items()}
+        # Cells that share a start do not tell apart how starts differ.
+        self._free = float(max(len(starts) - len({round_ for round_, _ in starts}), 1))
+        alone = [
+            Own(self._systems[cell], *_variance([log for _, log in row.values()]))
+            for cell, row in logs.items()
+        ]
+        self._alone = common(alone, Common(prior, EXPERIENCE_FREEDOM))
+        experience = Common(2.0 * prior, EXPERIENCE_FREEDOM)
+        own = {
+            frozenset(two): _variance(_differences(logs[two[0]], logs[two[1]]))
+            for two in itertools.combinations(logs, 2)
+        }
+        within = [Own(self._systems[min(two)], *found) for two, found in own.items() if self._is_one(two)]
+        # Of a system of one cell nothing is known within a start; it is taken to be as the others are.
+        within += [Own(system, 0.0, 0.0) for system in self._systems.values()]
+        self._within = common(within, experience, PAIRS_ALIKE)
+        self._noise = self._noises(own)
+        between: dict[frozenset[int], list[tuple[float, float, float]]] = {}
+        for two, (variance, freedom) in own.items():
+            if freedom > 0 and not self._is_one(two):
+                systems = frozenset(self._systems[cell] for cell in two)
+                between.setdefault(systems, []).append((variance, self._noise_of(two), freedom))
+        # All pairs of two systems' cells have their starts in common: together they tell as much as one.
+        pairs = [
+            [statistics.fmean(column) for column in zip(*found, strict=True)] for found in between.values()
+        ]
+        self._starts, self._between = math.nan, experience
+        if len(pairs) >= CELLS_MIN:
+            self._starts = _start_variance(pairs)
+            ratios = [Own(None, found / (self._starts + noise), freedom) for found, noise, freedom in pairs]
+            self._between = common(ratios, Common(1.0, EXPERIENCE_FREEDOM), PAIRS_ALIKE)[None]
 
-    def of(self, same_start: bool) -> Common:
-        """What one side of a comparison varies by."""
-        return self.within if same_start else self.between
+    def _noises(self, own: Mapping[frozenset[str], tuple[float, float]]) -> dict[str, float]:
+        """Of each cell the variance from round to round, beside what its start does: from its differences from the others of its system."""
+        told = {
+            two: self._within[self._systems[min(two)]].moderate(*found)[0]
+            for two, found in own.items()
+            if self._is_one(two)
+        }
+        noises = {}
+        for cell, system in self._systems.items():
+            usual = self._within[system].variance / 2.0
+            mine = [variance for two, variance in told.items() if cell in two]
+            others = [
+                variance
+                for two, variance in told.items()
+                if self._systems[min(two)] == system and cell not in two
+            ]
+            # Each difference has the cell's own variance and another's; those among the others tell how much that is. A quiet one among loud ones may be quiet
+            # by chance.
+            louder = statistics.fmean(mine) - statistics.fmean(others) / 2.0 if others else usual
+            noises[cell] = max(louder, usual)
+        return noises
+
+    def _noise_of(self, two: Iterable[str]) -> float:
+        return sum(self._noise[cell] for cell in two)
+
+    def _is_one(self, two: Iterable[str]) -> bool:
+        """Whether cells are of one system."""
+        return len({self._systems[cell] for cell in two}) == 1
+
+    def alone(self, cell: str) -> Common:
+        """Of the logarithm of a cell's figure."""
+        return self._limited(self._alone[self._systems[cell]])
+
+    def of(self, one: str, other: str) -> Common:
+        """Of the difference of two cells' logarithms within a round."""
+        if self._is_one((one, other)):
+            return self._within[self._systems[one]]
+        if math.isnan(self._starts):
+            return self._limited(self._between)
+        expected = self._starts + self._noise_of((one, other))
+        return self._limited(Common(self._between.variance * expected, self._between.freedom))
+
+    def _limited(self, found: Common) -> Common:
+        return Common(found.variance, min(found.freedom, self._free))
 
 
-def _common(rows: Sequence[Sequence[float]], scale: float, at_most: float, fallback: Common) -> Common:
-    """`at_most`: degrees of freedom."""
-    known = [row for row in rows if len(row) > 1]
-    variances = [statistics.variance(row) * scale for row in known]
-    found = common(variances, [len(row) - 1.0 for row in known], fallback)
-    return Common(found.variance, min(found.freedom, at_most))
+Row = Mapping[int, tuple[int, float]]
+"""Of a cell: round -> start and logarithm."""
 
 
-Row = Sequence[tuple[Value, float]]
-"""Of a cell: its values with their logarithms."""
+def _differences(one: Row, other: Row) -> list[float]:
+    return [one[round_][1] - other[round_][1] for round_ in one if round_ in other]
 
 
-def _less_starts(rows: Sequence[Row]) -> tuple[list[list[float]], float]:
-    """Each cell's logarithms less the mean of their start, and by how much that makes their variance too small."""
-    return _centred(rows, _by_start(rows), lambda one: (one.round, one.start))
+def _start_variance(pairs: Sequence[Sequence[float]]) -> float:
+    """Variance that is added to the noise where two systems are compared, as their starts differ: the most likely one that is the same for all. `pairs`: of two
+    systems the variance that was found, and the noise in it."""
+
+    def surprise(log: float) -> float:
+        expected = [math.exp(log) + noise for _, noise, _ in pairs]
+        return sum(math.log(one) + found / one for (found, _, _), one in zip(pairs, expected, strict=True))
+
+    top = math.log(max(found for found, _, _ in pairs))
+    return math.exp(float(optimize.minimize_scalar(surprise, bounds=(top - 20.0, top), method="bounded").x))
 
 
-def _less_rounds(rows: Sequence[Row]) -> tuple[list[list[float]], float]:
-    """Each cell's logarithms less what their round has in common: the mean over its starts, each of which counts as one."""
-    rounds: dict[int, list[float]] = {}
-    for (round_, _), logs in _by_start(rows).items():
-        rounds.setdefault(round_, []).append(statistics.fmean(logs))
-    return _centred(rows, rounds, lambda one: one.round)
+def _systems(logs: Mapping[str, Row]) -> dict[str, int]:
+    """Cells that share starts, by the number of the first of them."""
+    first: dict[tuple[int, int], int] = {}
+    found = {}
+    for number, (cell, row) in enumerate(logs.items()):
+        starts = [(round_, start) for round_, (start, _) in row.items()]
+        found[cell] = min((first[one] for one in starts if one in first), default=number)
+        first |= dict.fromkeys(starts, found[cell])
+    return found
 
 
-def _by_start(rows: Sequence[Row]) -> dict[tuple[int, int], list[float]]:
-    """Logarithms by round and start."""
-    starts: dict[tuple[int, int], list[float]] = {}
-    for row in rows:
-        for one, log in row:
-            starts.setdefault((one.round, one.start), []).append(log)
-    return starts
+def _variance(values: Sequence[float]) -> tuple[float, float]:
+    """With its degrees of freedom."""
+    if len(values) < 2:
+        return 0.0, 0.0
+    # Not statistics.variance, whose exact fractions take ten times as long.
+    middle = math.fsum(values) / len(values)
+    return math.fsum((value - middle) ** 2 for value in values) / (len(values) - 1), len(values) - 1.0
 
 
-def _centred(
-    rows: Sequence[Row], groups: Mapping[Group, Sequence[float]], group_of: Callable[[Value], Group]
-) -> tuple[list[list[float]], float]:
-    shared = {name: statistics.fmean(members) for name, members in groups.items() if len(members) > 1}
-    left = [[log - shared[group_of(one)] for one, log in row if group_of(one) in shared] for row in rows]
-    sizes = [len(groups[name]) for name in shared]
-    mean_size = statistics.fmean(sizes) if sizes else 2.0
-    return left, mean_size / (mean_size - 1.0)
-
-
-def single(values: Sequence[Value], spreads: Spreads) -> Number | None:
+def single(cell: str, values: Sequence[Value], spreads: Spreads) -> Number | None:
     """A cell's figure; None with fewer than ROUNDS_MIN rounds."""
     if len(values) < ROUNDS_MIN:
         return None
@@ -115,27 +184,35 @@ def single(values: Sequence[Value], spreads: Spreads) -> Number | None:
         )
     logs = [math.log(value) for value in plain]
     starts = len({one.start for one in values})
-    return _number(logs, spreads.alone, spreads.start_variance if starts < len(values) else 0.0, starts)
+    return _number(logs, spreads.alone(cell), spreads.start_variance if starts < len(values) else 0.0, starts)
 
 
-def ratio(other: Sequence[Value], base: Sequence[Value], spreads: Spreads) -> Number | None:
-    """Other over base, over the rounds that both have; None with fewer than ROUNDS_MIN, or where a figure is 0."""
+def ratio(
+    cells: Sequence[str], other: Sequence[Value], base: Sequence[Value], spreads: Spreads
+) -> Number | None:
+    """Other over base, over the rounds that both have; None with fewer than ROUNDS_MIN, or where a figure is 0. `cells`: of other and base."""
     bases = {one.round: one for one in base}
     pairs = [(one, bases[one.round]) for one in other if one.round in bases]
     if len(pairs) < ROUNDS_MIN or min(min(a.value, b.value) for a, b in pairs) <= 0:
         return None
     differences = [math.log(a.value / b.value) for a, b in pairs]
-    same_start = all(a.start == b.start for a, b in pairs)
     starts = min(len({a.start for a, _ in pairs}), len({b.start for _, b in pairs}))
-    side = spreads.of(same_start)
-    both = Common(2.0 * side.variance, side.freedom)
-    shared = not same_start and starts < len(pairs)
-    return _number(differences, both, 2.0 * spreads.start_variance if shared else 0.0, starts)
+    shared = any(a.start != b.start for a, b in pairs) and starts < len(pairs)
+    prior = spreads.of(cells[0], cells[1])
+    return _number(
+        differences,
+        prior,
+        2.0 * spreads.start_variance if shared else 0.0,
+        starts,
+        doubtful=any(a.start != b.start for a, b in pairs),
+    )
 
 
-def _number(logs: Sequence[float], prior: Common, start_variance: float, starts: int) -> Number:
+def _number(
+    logs: Sequence[float], prior: Common, start_variance: float, starts: int, *, doubtful: bool = False
+) -> Number:
     count = len(logs)
-    variance, freedom = prior.moderate(statistics.variance(logs), count - 1.0)
+    variance, freedom = prior.moderate(*_variance(logs), doubtful=doubtful)
     return Number(
         statistics.fmean(logs),
         math.sqrt(variance),

@@ -1,10 +1,11 @@
 """What is known of the spread of figures before anything is measured, and independent sides judged by it and by what their trials show.
 
 A figure of repeats differs by factors, so its logarithm is taken for normal, and the number that is tested is the mean of the logarithms, or the difference of
-two such means. Its spread is that of the trials, moderated by experience (SPREADS): with one trial there is nothing else to go by, with three the trials' own
-standard deviation is as often as not off by half. As in Smyth (2004) experience counts as PRIOR_FREEDOM degrees of freedom; unlike there it never lowers what
-the trials show, and counts for less where they contradict it. On top comes what all trials of a run have in common and another run of the same has not (RUN_SHARE): repeating within a run cannot reduce
-it, and without it two runs of the same would differ the more surely the longer they are. Sides of one run have met the same hour of the machine.
+two such means. Its spread is that of the trials, moderated by experience: with one trial there is nothing else to go by, with three the trials' own standard
+deviation is as often as not off by half. As in Smyth (2004) experience counts as PRIOR_FREEDOM degrees of freedom; unlike there it never lowers what the
+trials show, and counts for less where they contradict it. On top comes what all trials of a run have in common and another run of the same has not
+(RUN_SHARE): repeating within a run cannot reduce it, and without it two runs of the same would differ the more surely the longer they are. Sides of one run
+have met the same hour of the machine.
 
 Smyth, G. K. (2004), Linear models and empirical Bayes methods for assessing differential expression in microarray experiments, Stat. Appl. Genet. Mol.
 Biol. 3(1).

@@ -67,9 +67,7 @@ class Number:
         """How probable a ratio as near to 1 as this is if the true one is further away than by this factor (two one-sided tests)."""
         return max(self.chance_unless_above(1.0 / margin), self.chance_unless_below(margin))
 
-    def rounds_to_tell(
-        self, bounds: Sequence[float], alpha: float, power: float = POWER
-    ) -> int | None:
+    def rounds_to_tell(self, bounds: Sequence[float], alpha: float, power: float = POWER) -> int | None:
         """With so many rounds in all (of each side) the number that was found would be told from the nearest of these bounds, in this share of cases; None
         where no number of them would. `alpha`: one-sided."""
         distance = min((abs(self.mean - self._scaled(bound)) for bound in bounds), default=math.inf)

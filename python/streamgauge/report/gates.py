@@ -126,7 +126,9 @@ def _weighed(result: GateResult, evidence: Evidence) -> str:
     if result.base is None:
         return f"is {with_unit(evidence.number.value, name)} ({interval})"
     before, after = _range(result.base, name), _range(result.values, name)
-    return f"was {before} and is {after}, {significant(evidence.number.value)} times the baseline ({interval})"
+    return (
+        f"was {before} and is {after}, {significant(evidence.number.value)} times the baseline ({interval})"
+    )
 
 
 def _advice(result: GateResult, evidence: Evidence) -> str:

@@ -60,6 +60,8 @@ def why(outcome: StudyOutcome, judged: Judged) -> str:
 def price(outcome: StudyOutcome, judged: Judged) -> str:
     """What would decide an undecided claim: rounds and time, if what was found is true."""
     rounds = judged.rounds
+    if any(test.measured is not None and test.measured.interval is None for test in judged.tests):
+        return "more rounds first: --resume --budget"
     if rounds is None:
         return "no number of rounds that one would wait for decides it, if what was found is true"
     more = max(rounds - outcome.rounds, 1)

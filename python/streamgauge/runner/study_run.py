@@ -296,7 +296,7 @@ class StudyRun(Run):
 
     def _exit_status(self, status: Status) -> ExitStatus:
         """A cell that cannot run is a result of a study; one in which none can has failed."""
-        found = {status_of(self._results)}
+        found = {status_of([one for one in self._results if not self._study.cell(one.workload.name).heats])}
         if status == "interrupted":
             found.add(ExitStatus.INTERRUPTED)
         if self._results and all(result.status == "failed" for result in self._results):
