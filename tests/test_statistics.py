@@ -80,7 +80,7 @@ def test_the_interval_of_a_ratio_covers_it(trials: int, times: float) -> None:
     if trials > 1 or times <= 1.0:
         assert held >= COVERS[0] * SAMPLES, f"{held} of {SAMPLES}"
     if times == 1.0:
-        assert held <= 0.985 * SAMPLES, f"{held} of {SAMPLES}"
+        assert held <= (0.99 if trials == 1 else 0.985) * SAMPLES, f"{held} of {SAMPLES}"
 
 
 def test_a_regression_of_5_percent_is_found_in_ten_trials() -> None:
@@ -137,12 +137,12 @@ def test_a_regression_is_shown_with_its_size(sample: TrialResult) -> None:
     [base] = cells(trials_of(sample, random, 10))
     [slow] = cells(trials_of(sample, random, 10, slower=1.2))
     found = compare(base, slow)
-    publish = {one.figure: one for one in found.figures}["publish_ms.p99"]
+    publish = {one.figure: one for one in found.figures}["publish_ms.p50"]
     assert publish.differs
     assert "higher (worse)" in publish.verdict
     assert publish.difference is not None
     assert publish.difference.effect > 1
-    assert found.verdict.startswith("publish p99 is ")
+    assert found.verdict.startswith("publish p50 is ")
 
 
 @pytest.mark.parametrize("trials", [1, 3, 5, 10])
@@ -175,8 +175,8 @@ def test_what_is_the_same_within_the_margin_is_shown_to_be_so_and_the_price_of_t
 
     same = [compare_sides(sides(20, 1.0))[0].verdict for _ in range(300)]
     assert same.count(Verdict.equivalent) >= 0.8 * len(same)
-    assert same.count(Verdict.holds) == 0
-    [open_] = compare_sides([Sides("publish_ms.p50", [1.0] * 2, [1.12] * 2, 0.07, one_run=True)])
+    assert same.count(Verdict.holds) <= 0.05 * len(same)
+    [open_] = compare_sides([Sides("publish_ms.p50", [0.95, 1.05], [1.064, 1.176], 0.07, one_run=True)])
     assert open_.verdict is Verdict.undecided
     assert open_.trials is not None
     told = [compare_sides(sides(open_.trials, 1.12))[0].verdict for _ in range(1000)]
@@ -240,7 +240,7 @@ def test_a_change_of_level_is_found_where_it_is() -> None:
 def test_a_history_of_noise_raises_no_more_alarms_a_year_than_it_says(noise: str) -> None:
     """A run a night, looked at every night; an alarm is a change that was not there the night before."""
     random = np.random.default_rng(8)
-    years, alarms = 3, 0
+    years, alarms = 4, 0
     for _ in range(years):
         steps = (
             random.standard_t(3, 365) / np.sqrt(3) if noise == "heavy tails" else random.standard_normal(365)

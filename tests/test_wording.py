@@ -182,7 +182,7 @@ def test_a_comparison_is_told_whole_at_any_width(
     base, other = (_at_rate(tmp_path / name, rate) for name, rate in (("a", 9880.0), ("b", 10_004.0)))
     print_comparison(compare(base, other, ["publish_rate_msgs_s"]), Console(width=width))
     text = capsys.readouterr().out
-    for one in ("publish_rate_msgs_s", "9,880", "10,004", "1.013", "too few trials to tell"):
+    for one in ("publish_rate_msgs_s", "9,880", "10,004", "1.013", "more repeats of each would tell"):
         assert one in text
     assert "\u2026" not in text
 

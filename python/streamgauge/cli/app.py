@@ -11,6 +11,7 @@ import typer
 
 from streamgauge.cli.commands import (
     bench,
+    calibrate,
     compare,
     durability,
     export,
@@ -53,6 +54,7 @@ app.command("bench", epilog=EPILOG)(bench.bench)
 app.command("durability", epilog=EPILOG)(durability.durability)
 app.command("report")(report.report)
 app.command("compare", epilog=EPILOG)(compare.compare)
+app.command("calibrate-verdicts")(calibrate.calibrate_verdicts)
 app.command("history")(history.history)
 app.command("query")(query.query)
 app.command("export")(export.export)

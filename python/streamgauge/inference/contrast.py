@@ -4,8 +4,8 @@ log figure = cell + start of the system + round + noise. Two cells are compared 
 arrivals) falls out of the difference of their logarithms, and within one start what the start has in common, too. Across systems the starts remain as noise,
 so that the rounds, each with starts of its own, are what counts as repeated.
 
-The differences' variance is moderated (spread.py). Within a start by that of all pairs of cells that share one, foremost of the same system. Between systems it is
-what their starts differ by, the same for all, and the noise of both cells, which their differences within a start tell.
+The differences' variance is moderated (spread.py). Within a start by that of all pairs of cells that share one, foremost of the same system. Between systems it
+is what their starts differ by, the same for all, and the noise of both cells, which their differences within a start tell.
 """
 
 from __future__ import annotations
@@ -199,20 +199,12 @@ def ratio(
     starts = min(len({a.start for a, _ in pairs}), len({b.start for _, b in pairs}))
     shared = any(a.start != b.start for a, b in pairs) and starts < len(pairs)
     prior = spreads.of(cells[0], cells[1])
-    return _number(
-        differences,
-        prior,
-        2.0 * spreads.start_variance if shared else 0.0,
-        starts,
-        doubtful=any(a.start != b.start for a, b in pairs),
-    )
+    return _number(differences, prior, 2.0 * spreads.start_variance if shared else 0.0, starts)
 
 
-def _number(
-    logs: Sequence[float], prior: Common, start_variance: float, starts: int, *, doubtful: bool = False
-) -> Number:
+def _number(logs: Sequence[float], prior: Common, start_variance: float, starts: int) -> Number:
     count = len(logs)
-    variance, freedom = prior.moderate(*_variance(logs), doubtful=doubtful)
+    variance, freedom = prior.moderate(*_variance(logs), doubtful=True)
     return Number(
         statistics.fmean(logs),
         math.sqrt(variance),

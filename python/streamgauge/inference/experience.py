@@ -22,6 +22,8 @@ from streamgauge.inference.number import Number
 MEDIAN_SPREAD, MEAN_SPREAD, TAIL_SPREAD, RATE_SPREAD = 0.07, 0.10, 0.33, 0.02
 """Standard deviations of the logarithm between trials of one cell, as found on a virtual machine of 2 cores (docs/method.md)."""
 PRIOR_FREEDOM = 6
+QUIETEST = 0.01
+"""Experience never counts for less than where trials have so many times its variance."""
 RUN_SHARE = 0.75
 """Variance between runs over variance between trials of a run. What was found is about 0 (every trial starts its system fresh), but from one hour of one
 machine. With this share, runs that vary as much as the trials within them are called different in at most 5 of 100 comparisons (tests/test_gates.py)."""
@@ -61,8 +63,13 @@ def _moderated(sides: Sequence[Sequence[float]], prior: float) -> tuple[float, f
     if not own:
         return prior, float(PRIOR_FREEDOM)
     variance = sum((value - statistics.fmean(side)) ** 2 for side in sides for value in side) / own
-    if variance <= prior**2:
-        moderated = (PRIOR_FREEDOM * prior**2 + own * variance) / (PRIOR_FREEDOM + own)
-        return math.sqrt(moderated), PRIOR_FREEDOM + own
-    # The more trials contradict experience, the less it counts.
-    return math.sqrt(variance), PRIOR_FREEDOM * prior**2 / variance + own
+    counts = PRIOR_FREEDOM * _agreement(variance / prior**2)
+    if variance > prior**2:
+        return math.sqrt(variance), counts + own
+    return math.sqrt((counts * prior**2 + own * variance) / (counts + own)), counts + own
+
+
+def _agreement(ratio: float) -> float:
+    """How much experience counts where the trials' variance is so many times what it expects. Trials that are noisier refute it soon; a few that are quieter
+    may be so by chance, or by the width of a histogram's bucket."""
+    return ratio**-1.25 if ratio > 1.0 else math.sqrt(max(ratio, QUIETEST))

@@ -40,7 +40,7 @@ class Common:
         """An own variance with so many degrees of freedom, moderated: variance and degrees of freedom. `doubtful`: where it is larger, what others have in
         common counts for less, and lowers nothing."""
         if doubtful and variance > self.variance:
-            return variance, self.freedom * self.variance / variance + freedom
+            return variance, self.freedom * (self.variance / variance) ** 2 + freedom
         total = self.freedom + freedom
         return (self.freedom * self.variance + freedom * variance) / total, total
 
