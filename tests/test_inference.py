@@ -98,7 +98,7 @@ WORLDS = {
     "one system is noisier": World(start=0.03, noise=0.03, louder=(1.0, 1.0, 1.0, 15.0)),
     "single cells are noisier": World(start=0.03, noise=0.03, loudest=10.0),
     "systems and cells differ, with heavy tails": World(
-        start=0.03, noise=0.02, louder=(1.0, 2.0, 5.0, 20.0), loudest=4.0, draw=heavy
+        start=0.03, noise=0.02, louder=(1.0, 2.0, 5.0, 10.0), loudest=3.0, draw=heavy
     ),
 }
 AT_THE_BOUND = [

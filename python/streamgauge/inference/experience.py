@@ -72,4 +72,4 @@ def _moderated(sides: Sequence[Sequence[float]], prior: float) -> tuple[float, f
 def _agreement(ratio: float) -> float:
     """How much experience counts where the trials' variance is so many times what it expects. Trials that are noisier refute it soon; a few that are quieter
     may be so by chance, or by the width of a histogram's bucket."""
-    return ratio**-1.25 if ratio > 1.0 else math.sqrt(max(ratio, QUIETEST))
+    return ratio**-1.5 if ratio > 1.0 else math.sqrt(max(ratio, QUIETEST))
