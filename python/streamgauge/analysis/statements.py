@@ -1,20 +1,21 @@
 """What publications state of durability, and what the experiments say to it. Pure functions of results.
 
-A statement holds when every cell that it is about shows it, does not hold when one shows the opposite, and is not shown
-otherwise: a cell was not measured, failed, or its figures do not tell.
+A statement holds when every cell that it is about shows it, is refuted when one shows the opposite, and is not shown otherwise:
+a cell was not measured, failed, or its figures do not tell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+from streamgauge.inference.checks import Verdict
+from streamgauge.inference.experience import load_against
+from streamgauge.inference.looks import ALPHA
 from streamgauge.model.durability import CutSummary, DoseResponse, DurabilityResult, Pace, Scope
 from streamgauge.model.durability_study import DurabilityStudyFile, ShowsFile, StatementFile
 from streamgauge.vocabulary.format import plural, trimmed
 
-Word = Literal["holds", "does not hold", "not shown"]
 BATCHES_SYNCED_MIN = 0.95
 """Syncs per batch from which every batch is taken to have been synced: the load and the account end at moments that
 differ by some batches."""
@@ -42,7 +43,7 @@ class StatementAnswer:
     """One statement and what was measured."""
 
     written: StatementFile
-    verdict: Word
+    verdict: Verdict
     why: str
     measured: tuple[MeasuredCell, ...]
 
@@ -88,7 +89,7 @@ def _answer(
     told = [one for one in measured if one.cell in statement.cells]
     against = [one for one in told if one.shows is False]
     unknown = [one for one in told if one.shows is None]
-    verdict: Word = "does not hold" if against else "not shown" if unknown else "holds"
+    verdict = Verdict.refuted if against else Verdict.not_shown if unknown else Verdict.holds
     why = " ".join(f"{one.title}: {one.why}." for one in (against or unknown or told))
     return StatementAnswer(statement, verdict, why, tuple(measured))
 
@@ -195,7 +196,7 @@ def _same_level(result: DurabilityResult, other: DurabilityResult, name: str) ->
 
 
 def _pace(here: Pace | None, there: Pace | None, name: str, *, faster: bool) -> tuple[bool | None, str]:
-    """Compares the publish medians of whole seconds: one is faster when its slowest second beats the other's fastest."""
+    """Compares the publish medians of whole seconds."""
     if here is None or there is None:
         whose = "its" if here is None else f"{name}'s"
         return None, f"{whose} latencies at a steady load were not measured"
@@ -209,11 +210,14 @@ def _pace(here: Pace | None, there: Pace | None, name: str, *, faster: bool) -> 
         f"{_range(here.publish_ms_p50)} and p99 {_range(here.publish_ms_p99)} ms from second to second, {name} "
         f"{_range(there.publish_ms_p50)} and {_range(there.publish_ms_p99)} ms"
     )
-    below = max(here.publish_ms_p50) < min(there.publish_ms_p50)
-    above = min(here.publish_ms_p50) > max(there.publish_ms_p50)
-    if below or above:
-        return below == faster, told
-    return None, f"no difference shown: {told}"
+    if min(*here.publish_ms_p50, *there.publish_ms_p50) <= 0:
+        return None, f"a latency is 0: {told}"
+    found = load_against("publish_ms.p50", here.publish_ms_p50, there.publish_ms_p50)
+    below, above = found.chance_unless_below(1.0), found.chance_unless_above(1.0)
+    if min(below, above) < ALPHA / 2.0:
+        return (below < above) == faster, told
+    low, high = found.interval()
+    return None, f"loads of the same may differ by as much ({trimmed(low)} to {trimmed(high)} times as long): {told}"
 
 
 def _range(values: Sequence[float]) -> str:

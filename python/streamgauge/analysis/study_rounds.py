@@ -40,18 +40,21 @@ def _doubtful(outcome: StudyOutcome) -> list[set[str]]:
     for place, judged in enumerate(outcome.claims):
         cells = cells_in_doubt(judged)
         if cells and all(_can_run(outcome, cell) for cell in cells):
-            found.append((_rounds(judged), place, cells))
+            found.append((rounds_wanted(judged), place, cells))
     return [cells for _, _, cells in sorted(found, key=lambda one: one[:2])]
 
 
-def _rounds(judged: Judged) -> float:
-    """With how many rounds in all it is expected to be decided."""
-    if any(
-        test.verdict is Verdict.undecided and test.measured and not test.measured.interval
-        for test in judged.tests
-    ):
+def rounds_wanted(judged: Judged) -> float:
+    """With how many rounds in all an undecided claim is expected to be decided, or to have an interval; infinite where no number of them helps."""
+    if lacks_rounds(judged):
         return ROUNDS_MIN
     return math.inf if judged.rounds is None else judged.rounds
+
+
+def lacks_rounds(judged: Judged) -> bool:
+    """Whether it has too few rounds for an interval: some were void, or their trials were not valid."""
+    undecided = [test for test in judged.tests if test.verdict is Verdict.undecided]
+    return any(test.measured is not None and test.measured.interval is None for test in undecided)
 
 
 def cells_in_doubt(judged: Judged) -> set[str]:

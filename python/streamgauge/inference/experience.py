@@ -57,6 +57,15 @@ def number_of(
     )
 
 
+def load_against(figure: str, other: Sequence[float], base: Sequence[float]) -> Number:
+    """Other over base, where each is a single load, told second by second (values above 0). Seconds of a load resemble each other, so however many there are,
+    they are one value: it spreads as experience says, or as the seconds do where that is more."""
+    logs = [[math.log(value) for value in side] for side in (other, base)]
+    prior = max(spread_of(figure, paced=True), *(statistics.pstdev(side) for side in logs))
+    means = [[math.exp(statistics.fmean(side))] for side in logs]
+    return number_of(means[0], means[1], prior)
+
+
 def _moderated(sides: Sequence[Sequence[float]], prior: float) -> tuple[float, float]:
     """Spread and degrees of freedom."""
     own = float(sum(len(side) - 1 for side in sides))

@@ -9,13 +9,14 @@ from rich.console import Console
 from rich.text import Text
 
 from streamgauge.analysis.statements import MeasuredCell, StatementAnswer, answers
+from streamgauge.inference.checks import Verdict
 from streamgauge.model.durability import DurabilityReport
 from streamgauge.model.durability_study import DurabilityStudyFile, disputed, parse_durability_study
+from streamgauge.report.verdict_words import tone_of
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.format import plural
 
-TONES = {"holds": "good", "does not hold": "bad", "not shown": "warn"}
-STYLES = {"holds": "bold green", "does not hold": "bold red", "not shown": "bold yellow"}
+STYLES = {Verdict.holds: "bold green", Verdict.refuted: "bold red"}
 
 
 def answered(found: DurabilityReport) -> list[StatementAnswer]:
@@ -39,7 +40,7 @@ def shown(told: Sequence[StatementAnswer]) -> list[dict[str, Any]]:
         {
             "written": answer.written,
             "verdict": answer.verdict,
-            "tone": TONES[answer.verdict],
+            "tone": tone_of(answer.verdict),
             "why": answer.why,
             "measured": [_measured(one) for one in answer.measured if one.result is not None],
         }
@@ -65,7 +66,7 @@ def print_answers(told: Sequence[StatementAnswer], console: Console) -> None:
     for answer in told:
         console.print()
         console.print(Text(f'"{answer.written.statement}" ({answer.written.by})', style="bold"))
-        line = Text(f"  {answer.verdict}", style=STYLES[answer.verdict])
+        line = Text(f"  {answer.verdict}", style=STYLES.get(answer.verdict, "bold"))
         line.append(f": {answer.why}", style="none")
         console.print(line)
         if answer.written.remark:

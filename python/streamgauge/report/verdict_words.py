@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from streamgauge.analysis.study_outcome import StudyOutcome
-from streamgauge.analysis.study_rounds import cells_in_doubt, round_s
+from streamgauge.analysis.study_rounds import cells_in_doubt, lacks_rounds, round_s, rounds_wanted
 from streamgauge.inference.checks import Verdict
 from streamgauge.inference.claims import Judged
 from streamgauge.vocabulary.format import joined, plural, significant, trimmed
@@ -59,19 +60,16 @@ def why(outcome: StudyOutcome, judged: Judged) -> str:
 
 def price(outcome: StudyOutcome, judged: Judged) -> str:
     """What would decide an undecided claim: rounds and time, if what was found is true."""
-    rounds = judged.rounds
-    if any(test.measured is not None and test.measured.interval is None for test in judged.tests):
-        return "more rounds first: --resume --budget"
-    if rounds is None:
+    rounds = rounds_wanted(judged)
+    if math.isinf(rounds):
         return "no number of rounds that one would wait for decides it, if what was found is true"
-    more = max(rounds - outcome.rounds, 1)
+    more = max(int(rounds) - outcome.rounds, 1)
+    would = "would give it an interval" if lacks_rounds(judged) else "would decide it"
     text = f"about {plural(more, 'more round')}"
     if not outcome.plan.rounds:
-        return f"{text} would decide it"
+        return f"{text} {would}"
     minutes = 60.0 * max(round(more * round_s(outcome, cells_in_doubt(judged)) / 60.0), 1)
-    return (
-        f"{text}, {format_duration(minutes)}, would decide it: --resume --budget {format_duration(minutes)}"
-    )
+    return f"{text}, {format_duration(minutes)}, {would}: --resume --budget {format_duration(minutes)}"
 
 
 def void_rounds(outcome: StudyOutcome) -> list[str]:
