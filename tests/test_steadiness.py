@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
-from streamgauge.analysis.steadiness import cycle, judge, slope_per_interval
+from streamgauge.analysis.steadiness import cycle, examine, judge, slope_per_interval
 
 Values = npt.NDArray[np.float64]
 
@@ -61,6 +61,19 @@ def test_a_clear_trend_in_any_series_is_drifting(name: str) -> None:
     assert found.label == "drifting"
     assert "rises" in found.explanation
     assert found.slopes_percent_per_interval[name] == pytest.approx(0.77, abs=0.15)
+
+
+@pytest.mark.parametrize("resemblance", [0.5, 0.8])
+@pytest.mark.parametrize("length", [20, 60, 300])
+def test_neighbours_that_resemble_each_other_are_no_trend(resemblance: float, length: int) -> None:
+    random = np.random.default_rng(length)
+    drifting = 0
+    for _ in range(200):
+        steps = random.standard_normal(length)
+        for at in range(1, length):
+            steps[at] = resemblance * steps[at - 1] + (1 - resemblance**2) ** 0.5 * steps[at]
+        drifting += examine("publish_p50", np.exp(0.1 * steps)).label == "drifting"
+    assert drifting <= 8, f"{drifting} of 200"
 
 
 def test_a_trend_below_a_tenth_of_a_percent_is_flat() -> None:

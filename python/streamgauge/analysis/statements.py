@@ -217,7 +217,10 @@ def _pace(here: Pace | None, there: Pace | None, name: str, *, faster: bool) -> 
     if min(below, above) < ALPHA / 2.0:
         return (below < above) == faster, told
     low, high = found.interval()
-    return None, f"loads of the same may differ by as much ({trimmed(low)} to {trimmed(high)} times as long): {told}"
+    return (
+        None,
+        f"loads of the same may differ by as much ({trimmed(low)} to {trimmed(high)} times as long): {told}",
+    )
 
 
 def _range(values: Sequence[float]) -> str:

@@ -6,7 +6,7 @@ Each series (publish rate, publish p50 and p99, CPU) is asked three questions, i
    spikes do not move it (Theil 1950, Sen 1968). METHOD: a slope under 0.1 % of the level per interval is
    flat. A slope estimated from noise is rarely exactly 0, so a drift is only called one when the whole 99 %
    confidence interval of the slope lies beyond 0.1 %: four series are asked, and at 95 % one healthy trial in
-   six would be accused.
+   six would be accused. Neighbours resemble each other, which makes the interval wider (Hamed and Rao 1998).
 2. *Does it go round in circles?* Either one frequency holds more of the periodogram of the detrended ranks
    than chance explains (Fisher's g-test, p < 0.001), or the series resembles itself one and two periods later
    (autocorrelation: spikes that come back). The window must hold three whole periods, and the swing must be
@@ -146,7 +146,7 @@ def slope_per_interval(values: Values) -> tuple[float, float, float]:
     if chunk > 1:
         whole = len(values) // chunk * chunk
         values = values[:whole].reshape(-1, chunk).mean(axis=1)
-    slope, low, high = distributions.theil_sen(values, CONFIDENCE)
+    slope, low, high = distributions.theil_sen(values, CONFIDENCE, dependent=True)
     return slope / chunk, low / chunk, high / chunk
 
 

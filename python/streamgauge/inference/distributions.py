@@ -15,6 +15,8 @@ from scipy import special
 
 Values = npt.NDArray[np.float64]
 
+ALIKE_MAX = 0.98
+"""Autocorrelation beyond which nothing is told from a trend."""
 NORMAL_QUARTILE = float(special.ndtri(0.75))
 """Median absolute deviation of a normal distribution, in its standard deviations."""
 
@@ -72,20 +74,44 @@ def line(at: Values, values: Values) -> tuple[float, float]:
     return slope, math.sqrt(left / (len(values) - 2) / spread)
 
 
-def theil_sen(values: Values, confidence: float) -> tuple[float, float, float]:
+def theil_sen(values: Values, confidence: float, *, dependent: bool = False) -> tuple[float, float, float]:
     """Median of the slopes between all pairs of neighbours and others, per place, with its interval (slope, low, high); needs 2 values.
 
-    Theil (1950); the interval is that of Sen (1968), equation 2.6, with its correction for ties, and holds where values are independent.
+    Theil (1950); the interval is that of Sen (1968), equation 2.6, with its correction for ties, and holds where values are independent. `dependent`: it is
+    made wider by how much neighbours resemble each other (`trend_variance`).
     """
     count = len(values)
     earlier, later = np.triu_indices(count, 1)
     slopes = np.sort((values[later] - values[earlier]) / (later - earlier))
     _, ties = np.unique(values, return_counts=True)
     variance = (_sen(count) - sum(_sen(int(tie)) for tie in ties)) / 18.0
+    slope = float(np.median(slopes))
+    if dependent:
+        variance *= trend_variance(values - slope * np.arange(count))
     reach = -float(special.ndtri((1.0 - confidence) / 2.0)) * math.sqrt(max(variance, 0.0))
     high = min(round((len(slopes) + reach) / 2.0), len(slopes) - 1)
     low = max(round((len(slopes) - reach) / 2.0) - 1, 0)
-    return float(np.median(slopes)), float(slopes[low]), float(slopes[high])
+    return slope, float(slopes[low]), float(slopes[high])
+
+
+def trend_variance(left: Values) -> float:
+    """By how much larger the variance of a trend test is where each value resembles the one before it, from what is left of the values without their trend.
+
+    Hamed, K. H. and Rao, A. R. (1998), A modified Mann-Kendall trend test for autocorrelated data, Journal of Hydrology 204, 182-196, equation 9, with the
+    autocorrelations of an AR(1) process; its first, from ranks, is raised by what so few values make it too small by (Kendall 1954).
+    """
+    count = len(left)
+    if count < 4:
+        return 1.0
+    centred = ranks(left) - (count + 1) / 2.0
+    energy = float(centred @ centred)
+    found = float(centred[:-1] @ centred[1:]) / energy if energy else 0.0
+    resemblance = min(found + (1.0 + 4.0 * found) / count, ALIKE_MAX)
+    if resemblance <= 0.0:
+        return 1.0
+    lags = np.arange(1, count)
+    pairs = (count - lags) * (count - lags - 1.0) * (count - lags - 2.0)
+    return 1.0 + 2.0 * float(pairs @ resemblance**lags) / (count * (count - 1.0) * (count - 2.0))
 
 
 def _sen(count: int) -> float:
