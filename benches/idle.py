@@ -2,8 +2,8 @@
 
     .venv/bin/python benches/idle.py    --systems gauge-log,kafka,pulsar,rabbitmq,nats    --pairs 3    --rate 5k
 
-Prints medians over the pairs: p50 and p99 of publish latency (in quiet time, where some was disturbed), CPU of the generator and of the system per message, and how much of the time was
-disturbed. Needs a machine without other work.
+Prints medians over the pairs: p50 and p99 of publish latency (in quiet time, where some was disturbed), CPU of the generator and of the system per message,
+and how much of the time was disturbed. Needs a machine without other work.
 """
 
 from __future__ import annotations
