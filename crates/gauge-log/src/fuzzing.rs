@@ -54,7 +54,7 @@ fn settings(directory: &Path, access: Access) -> Settings {
         retention_bytes: Some(16 << 20),
         retention_age: None,
         limit_mb_s: None,
-        commit_delay: Duration::ZERO,
+        commit_delay: std::time::Duration::ZERO,
         threads: 1,
         auto_create_partitions: 1,
         metrics: None,

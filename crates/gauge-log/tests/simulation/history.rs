@@ -135,7 +135,7 @@ pub fn settings(durability: Durability) -> Settings {
         retention_bytes: None,
         retention_age: None,
         limit_mb_s: None,
-        commit_delay: Duration::ZERO,
+        commit_delay: std::time::Duration::ZERO,
         threads: 1,
         auto_create_partitions: 0,
         metrics: None,
