@@ -71,6 +71,11 @@ class StudyOutcome:
         """A cell as it was to be run; None when it was left out."""
         return next((one for one in self.plan.cells if one.cell == cell), None)
 
+    def heats(self, trial: TrialResult) -> bool:
+        """Whether it was there to heat a start of its system, and is not counted."""
+        planned = self.planned(trial.workload.name)
+        return planned is not None and planned.heats
+
     def of(self, cell: str) -> list[MeasuredTrial]:
         """All trials of a cell, by their order."""
         return [one for one in self.trials if one.result.workload.name == cell]

@@ -110,7 +110,8 @@ def _notices(outcome: StudyOutcome) -> list[str]:
         told.append(
             f"{left} of {plural(len(outcome.plan.trials), 'trial')} not run yet: streamgauge study {outcome.plan.study} --resume"
         )
-    invalid = [one.result for one in outcome.trials if not one.result.validity.valid]
+    measured = [one.result for one in outcome.trials if not outcome.heats(one.result)]
+    invalid = [result for result in measured if not result.validity.valid]
     if invalid:
         names = list(dict.fromkeys(result.workload.name for result in invalid))
         told.append(
