@@ -21,7 +21,7 @@ from streamgauge.report.forest import forest
 from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
 from streamgauge.report.run import Run, read_run
-from streamgauge.report.verdict_words import counted, found, tone_of, void_rounds, why
+from streamgauge.report.verdict_words import counted, decided_when, found, tone_of, void_rounds, why
 from streamgauge.store.aside import split_notes
 from streamgauge.store.files import write_atomically
 from streamgauge.store.plan_file import read_plan
@@ -126,7 +126,7 @@ def _claim(outcome: StudyOutcome, judged: Judged) -> dict[str, Any]:
         "claim": judged.claim,
         "verdict": judged.verdict,
         "tone": tone_of(judged.verdict),
-        "reasons": [] if judged.verdict.decided else [why(outcome, judged)],
+        "reasons": decided_when(outcome, judged) if judged.verdict.decided else [why(outcome, judged)],
         "unsteady": _unsteady(outcome, judged),
         "explanation": outcome.explanation(judged.claim),
         "tests": [_test(outcome.study.figures[test.test.figure], test) for test in judged.tests],

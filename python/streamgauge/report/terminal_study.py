@@ -10,7 +10,7 @@ from rich.table import Table
 from streamgauge.analysis.study_outcome import StudyOutcome
 from streamgauge.inference.checks import Tested, Verdict
 from streamgauge.inference.claims import Judged
-from streamgauge.report.verdict_words import counted, found, void_rounds, why
+from streamgauge.report.verdict_words import counted, decided_when, found, void_rounds, why
 from streamgauge.vocabulary.format import significant
 
 TABLE_WIDTH_MIN = 100
@@ -60,8 +60,10 @@ def _print_blocks(outcome: StudyOutcome, console: Console) -> None:
 
 
 def _verdict(outcome: StudyOutcome, judged: Judged) -> tuple[str, str]:
-    """In its colour; and why, where nothing was shown."""
-    reason = "" if judged.verdict.decided else escape(why(outcome, judged))
+    """In its colour; and when it was decided, or why it was not."""
+    reason = escape(
+        "; ".join(decided_when(outcome, judged)) if judged.verdict.decided else why(outcome, judged)
+    )
     style = STYLES.get(judged.verdict)
     return f"[{style}]{judged.verdict}[/]" if style else str(judged.verdict), reason
 

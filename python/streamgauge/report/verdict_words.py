@@ -50,6 +50,15 @@ def found(outcome: StudyOutcome) -> list[tuple[str, list[str]]]:
     return [(TITLES[verdict], answers[verdict]) for verdict in Verdict if verdict in answers]
 
 
+def decided_when(outcome: StudyOutcome, judged: Judged) -> list[str]:
+    """That a claim was decided at an earlier look than the last, in a sentence: the intervals that stand beside it are those of all rounds."""
+    if judged.at_round is None or judged.at_round >= outcome.plan.rounds:
+        return []
+    return [
+        f"decided after round {judged.at_round} of {outcome.plan.rounds}; the intervals are of all rounds"
+    ]
+
+
 def why(outcome: StudyOutcome, judged: Judged) -> str:
     """Why a claim is not decided, and what it would cost."""
     if judged.verdict is Verdict.not_shown:
