@@ -113,14 +113,15 @@ def test_a_study_is_killed_resumed_reported_and_given_more_time(tmp_path: Path) 
     assert {probe["next_trial"] for probe in probes} >= {1, len(results) + 1}, "around each round"
 
     process = lab(gauge, tmp_path, "study", "latest", "--resume", "--budget", "50s")
-    _, stderr = process.communicate(timeout=200)
-    assert "1 claim still in doubt: round 4, of 2 cells" in stderr, stderr
+    stdout, stderr = process.communicate(timeout=200)
+    # One claim nothing decides; on a crowded machine trials of another may be missing, too.
+    assert re.search(r"[12] claims? still in doubt: round 4, of 2 cells", stderr), stderr
     more = trials(run)
     assert {one: more[one]["started_unix_ms"] for one in results} == {
         one: results[one]["started_unix_ms"] for one in results
     }
     assert {more[one]["workload"]["name"] for one in more if one not in results} == {"log-1", "log-4"}
-    assert "would decide it" in stderr or "no number of rounds" in stderr
+    assert "Undecided: " in stdout
 
 
 @pytest.mark.server
