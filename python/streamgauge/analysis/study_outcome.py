@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -146,10 +147,14 @@ class StudyOutcome:
     @functools.cached_property
     def claims(self) -> list[Judged]:
         """Every claim, judged by the rounds that are not void."""
+        return self.claims_after(math.inf)
+
+    def claims_after(self, round_: float) -> list[Judged]:
+        """The same with what came until this round."""
         question = Question(
             claims=self.study.claims,
             cells=[cell.cell for cell in self.plan.cells if not cell.heats],
-            sample=self.sample,
+            sample=lambda cell, figure: self.sample(cell, figure).until(round_),
             printed=self.printed,
             fixed=self.plan.budget_s is None,
         )

@@ -6,21 +6,18 @@ import secrets
 import time
 from pathlib import Path
 
-import psutil
 from rich.console import Console
 
+from streamgauge.cli.study_trials import seconds, this_machine
 from streamgauge.cli.watch import make_observer
 from streamgauge.model.calibration import DELAYED, Pair, append_pair, read_pairs, study_text
 from streamgauge.model.checked_study import parse_study
-from streamgauge.model.scaling import Machine
 from streamgauge.model.study_planning import Wishes, plan_study
 from streamgauge.report.calibration import table
-from streamgauge.runner import machine
 from streamgauge.runner.calibration import pair_of
 from streamgauge.runner.study_run import StudyRun
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.errors import InputError, nearest
-from streamgauge.vocabulary.units import parse_duration
 
 EFFECTS = (0.0, 20.0, 0.0, 10.0, 0.0, 50.0)
 
@@ -39,7 +36,7 @@ def calibrate_verdicts(
         hint = nearest(system, systems()) or f"; known systems: {', '.join(systems())}"
         raise InputError(f"--system {system}: no such system{hint}")
     wanted = _effects(effects, system)
-    budget_s, pair_s = _seconds("budget", budget), _seconds("pair-budget", pair_budget)
+    budget_s, pair_s = seconds("budget", budget), seconds("pair-budget", pair_budget)
     seed = secrets.randbits(31) if seed is None else seed
     out.mkdir(parents=True, exist_ok=True)
     pairs = [one for one in read_pairs(out) if (one.system, one.rate_msgs_s) == (system, rate)]
@@ -65,8 +62,7 @@ def _pair(
     """None when the user stopped it."""
     text = study_text(system, rate, delay_us)
     study = parse_study(text, "calibration", systems())
-    here = Machine(machine.cores(), psutil.virtual_memory().total, None)
-    plan = plan_study(study, Wishes(scale="quick", seed=seed, budget_s=pair_s), here)
+    plan = plan_study(study, Wishes(scale="quick", seed=seed, budget_s=pair_s), this_machine())
     observer = make_observer(None)
     try:
         began_s = time.monotonic()
@@ -94,10 +90,3 @@ def _effects(text: str | None, system: str) -> tuple[float, ...]:
             f"--effects {text}: only {DELAYED} can be made slower by a known amount; {system} can be compared with itself (0)"
         )
     return found
-
-
-def _seconds(option: str, text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise InputError(f"--{option} {text}: {error}") from None

@@ -145,11 +145,21 @@ def _scale(text: str | None, quick: bool) -> Any:
     return "quick" if quick else text or "laptop"
 
 
-def _seconds(option: str, text: str | None) -> float | None:
+def seconds(option: str, text: str) -> float:
+    """The time that an option gives. Raises InputError."""
     try:
-        return None if text is None else parse_duration(text)
+        return parse_duration(text)
     except ValueError as error:
         raise InputError(f"--{option} {text}: {error}") from None
+
+
+def _seconds(option: str, text: str | None) -> float | None:
+    return None if text is None else seconds(option, text)
+
+
+def this_machine(disk_write_mb_s: float | None = None) -> Machine:
+    """What plans are scaled to."""
+    return Machine(machine.cores(), psutil.virtual_memory().total, disk_write_mb_s)
 
 
 def _with_budget(plan: StudyPlan, directory: RunDirectory, budget_s: float | None) -> StudyPlan:
@@ -187,8 +197,7 @@ def _planned(study: Study, wishes: Any, data: Path) -> tuple[StudyPlan, list[dic
     except machine.ProbeFailure as error:
         print(f"note: the machine's limits were not measured: {error}", file=sys.stderr)
     disk = probes[0].get("disk", {}).get("write_mb_s") if probes else None
-    here = Machine(machine.cores(), psutil.virtual_memory().total, disk)
-    return plan_study(study, wishes, here), probes
+    return plan_study(study, wishes, this_machine(disk)), probes
 
 
 def _plan_of(run: RunDirectory) -> StudyPlan | None:

@@ -46,7 +46,7 @@ class Sample:
     ran: int = 0
     """How many trials of the cell ran, whatever became of them."""
 
-    def until(self, round_: int) -> Sample:
+    def until(self, round_: float) -> Sample:
         """Without what came after a round."""
         return replace(self, values=tuple(one for one in self.values if one.round <= round_))
 

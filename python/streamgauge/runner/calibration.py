@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 
-from streamgauge.analysis.study_outcome import StudyOutcome, read_outcome
-from streamgauge.inference.claims import Judged, Question, judge
+from streamgauge.analysis.study_outcome import read_outcome
+from streamgauge.inference.claims import Judged
 from streamgauge.inference.looks import ROUNDS_MIN
 from streamgauge.model.calibration import Answer, Pair
 from streamgauge.store.directory import RunDirectory
@@ -19,7 +19,7 @@ def pair_of(directory: RunDirectory, effect_percent: float, delay_us: int, took_
     base = [one.value for one in outcome.sample("a", "publish_ms.p50").values]
     if not base:
         return None
-    first = _at_first_look(outcome)
+    first = outcome.claims_after(ROUNDS_MIN)
     answers = [_answer(now, then, outcome.rounds) for now, then in zip(outcome.claims, first, strict=True)]
     cell = plan.cell("a")
     return Pair(
@@ -32,17 +32,6 @@ def pair_of(directory: RunDirectory, effect_percent: float, delay_us: int, took_
         run=directory.run_id,
         answers=answers,
     )
-
-
-def _at_first_look(outcome: StudyOutcome) -> list[Judged]:
-    question = Question(
-        claims=outcome.study.claims,
-        cells=["a", "b"],
-        sample=lambda cell, figure: outcome.sample(cell, figure).until(ROUNDS_MIN),
-        printed=outcome.printed,
-        fixed=False,
-    )
-    return judge(question)
 
 
 def _answer(now: Judged, then: Judged, rounds: int) -> Answer:
