@@ -193,12 +193,16 @@ def _base_environment(launch: Launch, layout: Layout) -> dict[str, str]:
 
 def _environment(launch: Launch, layout: Layout, node: int) -> dict[str, str]:
     home = launch.home(node)
-    erlang = ON_LOOPBACK_ALONE
+    port = layout.distribution_ports[node - 1]
+    # A machine that has its name already listens for other nodes at once. Without, RabbitMQ first opens the port on
+    # all addresses for a moment, to see whether it is free (rabbit_prelaunch_dist).
+    named = f"-sname {node_name(node)} -kernel inet_dist_listen_min {port} inet_dist_listen_max {port}"
+    erlang = f"{ON_LOOPBACK_ALONE} {named}"
     if launch.options.schedulers is not None:
         erlang += f" +S {launch.options.schedulers}:{launch.options.schedulers}"
     return _base_environment(launch, layout) | {
         "RABBITMQ_NODENAME": node_name(node),
-        "RABBITMQ_DIST_PORT": str(layout.distribution_ports[node - 1]),
+        "RABBITMQ_DIST_PORT": str(port),
         "RABBITMQ_MNESIA_BASE": str(home / "data"),
         "RABBITMQ_LOG_BASE": str(home / "logs"),
         "RABBITMQ_LOGS": str(home / "logs" / "rabbit.log"),
