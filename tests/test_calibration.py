@@ -59,7 +59,7 @@ def test_pairs_are_kept_and_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--system", "kafca"], "no such system"),
+        (["--system", "kafca"], "no system 'kafca'; did you mean 'kafka'?"),
         (["--effects", "much"], "expected percents"),
         (["--system", "kafka", "--effects", "20"], "only gauge-log can be made slower"),
         (["--budget", "soon"], "--budget soon"),

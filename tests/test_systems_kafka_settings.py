@@ -102,7 +102,7 @@ def test_without_a_level_asked_for_the_settings_decide() -> None:
     ("request_", "expected"),
     [
         (SystemRequest(options={"heep": "1g"}), "unknown key 'heep' for Kafka; did you mean 'heap'?"),
-        (SystemRequest(options={"zzz": 1}), "known are broker, heap, jvm_flags, ports, topic"),
+        (SystemRequest(options={"zzz": 1}), "known keys: broker, heap, jvm_flags, ports, topic"),
         (SystemRequest(options={"heap": "10"}), "heap '10': expected a size in MiB or GiB"),
         (SystemRequest(options={"heap": "64m"}), "heap '64m' is too small"),
         (SystemRequest(options={"heap": "4000g"}), "set a smaller heap"),

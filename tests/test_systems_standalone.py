@@ -45,7 +45,7 @@ def test_what_was_never_up_is_down() -> None:
 
 @pytest.mark.usefixtures("own_cache")
 def test_bad_requests_are_refused() -> None:
-    with pytest.raises(SystemInputError, match=r"unknown system 'kafak'; did you mean 'kafka'\?"):
+    with pytest.raises(SystemInputError, match=r"no system 'kafak'; did you mean 'kafka'\?"):
         standalone.up("kafak", SystemRequest(), quiet)
     with pytest.raises(SystemInputError, match="there is nothing to start"):
         standalone.up("kafka", SystemRequest(connect=("127.0.0.1:9092",)), quiet)

@@ -17,7 +17,7 @@ from streamgauge.report.calibration import table
 from streamgauge.runner.calibration import pair_of
 from streamgauge.runner.study_run import StudyRun
 from streamgauge.systems.registry import systems
-from streamgauge.vocabulary.errors import InputError, nearest
+from streamgauge.vocabulary.errors import InputError, no_system
 
 EFFECTS = (0.0, 20.0, 0.0, 10.0, 0.0, 50.0)
 
@@ -33,8 +33,7 @@ def calibrate_verdicts(
 ) -> None:
     """The work of commands/calibrate.py."""
     if system not in systems():
-        hint = nearest(system, systems()) or f"; known systems: {', '.join(systems())}"
-        raise InputError(f"--system {system}: no such system{hint}")
+        raise InputError(f"--system {system}: {no_system(system, systems())}")
     wanted = _effects(effects, system)
     budget_s, pair_s = seconds("budget", budget), seconds("pair-budget", pair_budget)
     seed = secrets.randbits(31) if seed is None else seed

@@ -27,7 +27,7 @@ from streamgauge.store.lab import is_running
 from streamgauge.store.plan_file import PLAN_NAME, check_ours, is_study, read_plan
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.choices import SCALES
-from streamgauge.vocabulary.errors import InputError, nearest
+from streamgauge.vocabulary.errors import InputError, nearest, no_system
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.gauge_binary import find_gauge
 from streamgauge.vocabulary.units import parse_duration
@@ -181,8 +181,7 @@ def _addresses(texts: list[str]) -> dict[str, tuple[str, ...]]:
         if not separator or not addresses:
             raise InputError(f"--connect {text}: expected SYSTEM=HOST:PORT, such as kafka=10.0.0.1:9092")
         if name not in systems():
-            hint = nearest(name, systems()) or f"; known systems: {', '.join(systems())}"
-            raise InputError(f"--connect {text}: no system '{name}'{hint}")
+            raise InputError(f"--connect {text}: {no_system(name, systems())}")
         found[name] = tuple(addresses.split(","))
     return found
 

@@ -21,7 +21,7 @@ from streamgauge.model.resolve import resolve_workload
 from streamgauge.model.study_file import ClaimFile, PageFile, ScaleFile, StudyFile
 from streamgauge.model.system_kind import SystemKind
 from streamgauge.vocabulary.choices import SCALES
-from streamgauge.vocabulary.errors import InputError, Problem, nearest
+from streamgauge.vocabulary.errors import InputError, Problem, else_known, nearest, no_system
 from streamgauge.vocabulary.figures import STUDY_FIGURES
 from streamgauge.vocabulary.sizes import parse_message_size
 
@@ -233,13 +233,12 @@ def _check_systems(study: Study, known: Mapping[str, SystemKind], problems: list
     for name, written in study.written.systems.items():
         system = known.get(written.system)
         if system is None:
-            hint = nearest(written.system, known) or f"; known systems: {', '.join(known)}"
-            message = f"no system '{written.system}'{hint}"
+            message = no_system(written.system, known)
             problems.append(study.document.problem(message, ("systems", name, "system")))
             continue
         for key in written.options:
             if key not in system.option_keys:
-                hint = nearest(key, system.option_keys) or f"; known: {', '.join(sorted(system.option_keys))}"
+                hint = else_known(key, sorted(system.option_keys), "options")
                 message = f"unknown option '{key}' of {written.system}{hint}"
                 problems.append(study.document.problem(message, ("systems", name, "options", key)))
     for cell in study.cells:
@@ -277,7 +276,7 @@ def _check_published(study: Study, problems: list[Problem]) -> None:
 
 def _check_figure(study: Study, figure: str, location: Location, problems: list[Problem]) -> None:
     if study.kinds and figure not in STUDY_FIGURES:
-        hint = nearest(figure, STUDY_FIGURES) or f"; known figures: {', '.join(STUDY_FIGURES)}"
+        hint = else_known(figure, STUDY_FIGURES, "figures")
         problems.append(study.document.problem(f"no figure '{figure}'{hint}", location))
 
 

@@ -23,7 +23,7 @@ from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.system_kind import KindType, SystemKind
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.model.trust import NOBODY, Trust, untrusted
-from streamgauge.vocabulary.errors import InputError, Problem, SystemInputError, nearest
+from streamgauge.vocabulary.errors import InputError, Problem, SystemInputError, nearest, no_system
 from streamgauge.vocabulary.levels import Level
 
 KIND_KEY = "experiments"
@@ -190,8 +190,7 @@ def _check_systems(study: DurabilityStudy, known: Mapping[str, SystemKind]) -> l
     problems: list[Problem] = []
     for name, cell in study.written.cells.items():
         if cell.system not in known:
-            hint = nearest(cell.system, known) or f"; known systems: {', '.join(known)}"
-            problems.append(document.problem(f"no system '{cell.system}'{hint}", ("cells", name, "system")))
+            problems.append(document.problem(no_system(cell.system, known), ("cells", name, "system")))
             continue
         choice = study.choice(name, known)
         unknown = [key for key in choice.request.options if key not in choice.system.option_keys]

@@ -23,7 +23,7 @@ from streamgauge.model.security_file import read_security
 from streamgauge.model.system_kind import KindOf, KindType, SystemKind, check_security
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.model.trust import NOBODY, Trust, untrusted
-from streamgauge.vocabulary.errors import InputError, Problem, SystemInputError, nearest
+from streamgauge.vocabulary.errors import InputError, Problem, SystemInputError, else_known, no_system
 from streamgauge.vocabulary.levels import LEVELS, Level
 
 COMMON_KEYS = frozenset({"name", "system", "version", "nodes", "durability", "connect", "tls", SECURITY})
@@ -151,8 +151,7 @@ def _choose(item: str, overrides: SystemOverrides, known: Mapping[str, KindType]
     name, _, version = item.partition("@")
     system = known.get(name)
     if system is None:
-        hint = nearest(name, known) or f"; known systems: {', '.join(known)}"
-        raise InputError(f"no system '{name}'{hint}")
+        raise InputError(no_system(name, known))
     if "@" in item and not version:
         raise InputError(
             f"{item}: no version after '@'; expected for instance {name}@{system.default_version}"
@@ -246,8 +245,7 @@ def _system_of(document: Document, known: Mapping[str, KindType]) -> KindType:
         )
     system = known.get(str(wanted))
     if system is None:
-        hint = nearest(str(wanted), known) or f"; known systems: {', '.join(known)}"
-        raise InputError(document.problem(f"system: no system '{wanted}'{hint}", ("system",)))
+        raise InputError(document.problem(f"system: {no_system(str(wanted), known)}", ("system",)))
     return system
 
 
@@ -256,7 +254,7 @@ def _check_keys(document: Document, system: SystemKind) -> None:
     problems = []
     for key in document.values:
         if key not in allowed:
-            hint = nearest(key, allowed) or f"; known keys: {', '.join(sorted(allowed))}"
+            hint = else_known(key, sorted(allowed), "keys")
             problems.append(document.problem(f"unknown key '{key}'{hint}", (key,)))
     if problems:
         raise InputError(problems)

@@ -38,7 +38,7 @@ from streamgauge.systems.registry import systems
 from streamgauge.systems.support.cache import cache_root
 from streamgauge.systems.support.guard import identity, kill_group
 from streamgauge.systems.support.processes import POLL_S, log_tail
-from streamgauge.vocabulary.errors import SystemFailure, SystemInputError, nearest
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError, no_system
 from streamgauge.vocabulary.waiting import wait_until
 
 UP_TIMEOUT_S = 420.0
@@ -170,8 +170,7 @@ def logs(name: str) -> list[Path]:
 def _system(name: str) -> System:
     known = systems()
     if name not in known:
-        hint = nearest(name, known) or f"; known are {', '.join(known)}"
-        raise SystemInputError(f"unknown system '{name}'{hint}")
+        raise SystemInputError(no_system(name, known))
     return known[name]
 
 

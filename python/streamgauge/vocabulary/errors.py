@@ -86,3 +86,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if not found and len(wanted) >= PART_CHARACTERS_MIN:
         found = sorted((one for one in by_plain if wanted in one), key=len)[:PARTS_MAX]
     return f"; did you mean {' or '.join(repr(by_plain[one]) for one in found)}?" if found else ""
+
+
+def else_known(name: str, known: Iterable[str], what: str) -> str:
+    """The hint of `nearest`, or all that there is where nothing is near: "; known systems: kafka, nats"."""
+    return nearest(name, known) or f"; known {what}: {', '.join(known)}"
+
+
+def no_system(name: str, known: Iterable[str]) -> str:
+    """What is said of a system that is not among the known ones, with a hint."""
+    return f"no system '{name}'{else_known(name, known, 'systems')}"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from streamgauge.model.system_request import SystemRequest, where_of
-from streamgauge.vocabulary.errors import SystemInputError, nearest
+from streamgauge.vocabulary.errors import SystemInputError, else_known
 
 NOT_THE_BROKER = re.compile(
     r"(-cp|-classpath|--class-path|-jar|-p|--module-path|-m|--module|--source|--version|-version|--help|-help)(=|$)"
@@ -21,8 +21,7 @@ def known(given: Iterable[str], keys: Collection[str], message: str) -> None:
     """Raises SystemInputError with `message` (`{}` stands for the key) and the nearest key for one that is not among `keys`."""
     for key in given:
         if key not in keys:
-            hint = nearest(str(key), keys) or f"; known are {', '.join(sorted(keys))}"
-            raise SystemInputError(message.format(key) + hint)
+            raise SystemInputError(message.format(key) + else_known(str(key), sorted(keys), "keys"))
 
 
 def mapping(value: object, key: str, where: str) -> Mapping[str, Any]:
