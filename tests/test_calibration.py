@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from streamgauge.cli.app import run as program
-from streamgauge.model.calibration import FIGURES, PAIRS, Answer, Pair, append_pair, read_pairs, study_text
+from streamgauge.model.calibration import FIGURES, Answer, Pair, study_text
 from streamgauge.model.checked_study import parse_study
 from streamgauge.model.scaling import Machine
 from streamgauge.model.study_planning import Wishes, plan_study
 from streamgauge.report.calibration import table
+from streamgauge.store.pairs import PAIRS, append_pair, read_pairs
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.errors import InputError
 

@@ -290,17 +290,6 @@ fn housekeeping(disk: &Arc<Disk>) -> io::Result<()> {
         .map(drop)
 }
 
-fn watch_parent(pid: Option<u32>) -> Result<Option<OwnedFd>, Failure> {
-    pid.map(|pid| {
-        gauge_process::watch_process(pid).map_err(|error| {
-            input(format!(
-                "--parent-pid {pid}: the process cannot be watched: {error}"
-            ))
-        })
-    })
-    .transpose()
-}
-
 fn bind(path: &Path) -> Result<UnixListener, Failure> {
     UnixListener::bind(path).map_err(|error| {
         input(format!(
@@ -314,7 +303,7 @@ fn serve(args: &Args, mount: &Path, state: &Path) -> Result<(), Failure> {
     if let Some(obstacle) = mount::obstacle() {
         return Err((EXIT_FAILED, obstacle));
     }
-    let parent = watch_parent(args.parent_pid)?;
+    let parent = gauge_process::watch_parent(args.parent_pid).map_err(input)?;
     let mount = prepare_mount(mount)?;
     let (state, _locked) = prepare_state(state, &mount)?;
     raise_descriptor_limit();

@@ -10,12 +10,13 @@ from rich.console import Console
 
 from streamgauge.cli.study_trials import seconds, this_machine
 from streamgauge.cli.watch import make_observer
-from streamgauge.model.calibration import DELAYED, Pair, append_pair, read_pairs, study_text
+from streamgauge.model.calibration import DELAYED, Pair, study_text
 from streamgauge.model.checked_study import parse_study
 from streamgauge.model.study_planning import Wishes, plan_study
 from streamgauge.report.calibration import table
 from streamgauge.runner.calibration import pair_of
 from streamgauge.runner.study_run import StudyRun
+from streamgauge.store.pairs import append_pair, read_pairs
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.errors import InputError, no_system
 
