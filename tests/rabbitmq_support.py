@@ -56,7 +56,7 @@ def run(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
     return worker.client.finish(trial, 20.0, 5.0)
 
 
-IN_NO_HURRY = {"arrival": "uniform", "rate_msgs_s": 40.0, "stop_s": 5.0}
+IN_NO_HURRY = {"arrival": "uniform", "rate_msgs_s": 50.0, "stop_s": 4.0}
 """200 messages too, and long enough for what happens in the middle on a machine that is busy with other things."""
 
 

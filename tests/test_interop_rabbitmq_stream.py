@@ -172,7 +172,7 @@ def test_a_stream_that_is_deleted_leaves_the_others_alone(
     audit, errors = run_and_count(worker, request, delete_one)
     assert audit["sent"] == audit["acked"] + audit["censored"] == 200
     # One of two streams is missing from then on; its messages wait for it until the trial gives up.
-    assert 10 <= audit["censored"] <= 95
+    assert 10 <= audit["censored"] <= 90
     assert errors["STREAM_DOES_NOT_EXIST"] > 0
     assert audit["subscriptions"][0]["corrupted"] == 0
 
