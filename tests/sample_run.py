@@ -82,7 +82,7 @@ class Shape:
     system_cpu: float = 0.7
     written_per_byte: float = 1.1
     lost: int = 0
-    send_delay_ms: float = 0.06
+    send_delay_ms: float = 0.02
     tls: OnOff = "off"
     settings: dict[str, Any] = field(
         default_factory=lambda: {

@@ -21,7 +21,7 @@ from streamgauge.analysis.quiet_bounds import RateInterval, Told, estimates, fig
 from streamgauge.analysis.quiet_check import Ages, Attraction, Kind, attraction
 from streamgauge.analysis.quiet_compare import beside
 from streamgauge.analysis.quiet_limits import Block, Estimate, came_blocks, quiet_blocks
-from streamgauge.analysis.quiet_verdict import Word, send_lateness, verdict
+from streamgauge.analysis.quiet_verdict import Word, own_lateness, verdict
 from streamgauge.vocabulary.histograms import OURS, Histogram, empty, recorded
 
 INDEPENDENT = Attraction(Kind.independent)
@@ -349,15 +349,15 @@ def sent(quiet_ms: list[float], cut_ms: list[float], disturbed_ms: list[float]) 
 def test_the_generator_answers_for_quiet_time_alone() -> None:
     held_up = [sent([0.05] * 800, [0.02] * 5, [15.0] * 195) for _ in range(20)]
     p99 = figures(estimates(held_up), INDEPENDENT, 0.2, {"p99": 99.0})["p99"]
-    found = send_lateness(held_up, p99, 1.0)
+    found = own_lateness("send_delay", held_up, p99, 1.0)
     assert found.own is False
     assert (found.came_late_msgs, found.own_late_msgs) == (4000, 0)
     assert found.sentence == (
-        "The generator was on time in quiet time; the machine held up 100 % of the messages that left more than 1 ms late."
+        "The generator was on time in quiet time; the machine held up 100 % of the messages whose send delay was above 1 ms."
     )
     late = [sent([0.05] * 700 + [3.0] * 100, [2.0] * 5, [15.0] * 195) for _ in range(20)]
     p99 = figures(estimates(late), INDEPENDENT, 0.2, {"p99": 99.0})["p99"]
-    found = send_lateness(late, p99, 1.0)
+    found = own_lateness("send_delay", late, p99, 1.0)
     assert found.own is True
     assert found.machine_share == pytest.approx(1 - 105 / 300)
     assert (
@@ -365,7 +365,7 @@ def test_the_generator_answers_for_quiet_time_alone() -> None:
         == "The generator was late by itself: in quiet time p99 of send delay is 3 ms, allowed are 1 ms."
     )
     p99 = figures(estimates(held_up[:3]), INDEPENDENT, 0.999, {"p99": 99.0})["p99"]
-    assert send_lateness(held_up[:3], p99, 1.0).own is None
+    assert own_lateness("send_delay", held_up[:3], p99, 1.0).own is None
 
 
 def test_two_sides_are_compared_by_what_is_known_of_them() -> None:

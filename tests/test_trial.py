@@ -129,6 +129,81 @@ def test_a_slow_system_allows_a_later_generator(tmp_path: Path) -> None:
     assert fresh(tmp_path, replace(KAFKA, publish_ms=150.0, send_delay_ms=1.0)).result().validity.valid
 
 
+def delayed(directory: Path, metric: str, milliseconds: float) -> SampleTrial:
+    raw = fresh(directory)
+
+    def change(row: dict[str, Any]) -> None:
+        if row["role"] == "producer" and row["phase"] == "measure":
+            row[metric] = encode(np.full(2000, round(milliseconds * 1e6)))
+
+    rewrite(raw.directory, change)
+    return raw
+
+
+@pytest.mark.parametrize("metric", ["ack_delay", "receive_delay"])
+def test_who_reads_late_is_judged_as_who_sends_late(metric: str, tmp_path: Path) -> None:
+    good = fresh(tmp_path / "good").result()
+    p99 = good.publish_ms.p99 if metric == "ack_delay" else good.end_to_end_ms.p99
+    assert p99 is not None
+    words = metric.replace("_", " ")
+    little = delayed(tmp_path / "little", metric, 0.05 * p99).result().validity
+    assert little.valid
+    assert not any(words in text for text in little.warnings)
+    some = delayed(tmp_path / "some", metric, 0.15 * p99).result().validity
+    assert some.valid
+    assert any("15 % of the" in text and words in text for text in some.warnings), some.warnings
+    much = delayed(tmp_path / "much", metric, 0.3 * p99).result().validity
+    assert not much.valid
+    assert f"p99 of {words} is" in much.reasons[0]
+
+
+def test_messages_without_an_acknowledgement_rank_above_all_others(tmp_path: Path) -> None:
+    raw = fresh(tmp_path)
+    whole = raw.result()
+
+    def change(row: dict[str, Any]) -> None:
+        # 0.5 % of 24,000.
+        if row["role"] == "producer" and row["phase"] == "measure" and row["interval"] == 8:
+            row["unacked_msgs"] = 120
+
+    rewrite(raw.directory, change)
+    result = raw.result()
+    found = result.publish_ms
+    assert found.unanswered == 120
+    assert (found.p99_9, found.p99_99, found.max, found.mean) == (None, None, None, None)
+    assert found.at_least == dict.fromkeys(("p99_9", "p99_99", "max"), whole.publish_ms.max)
+    assert found.p50 == pytest.approx(whole.publish_ms.p50, rel=0.01)
+    assert found.p99 is not None
+    assert whole.publish_ms.p99 is not None
+    assert found.p99 > whole.publish_ms.p99, "ranks move up"
+    bounded = result.bounded("publish_ms", "p99_9")
+    assert bounded is not None
+    assert (bounded.value, bounded.at_least) == (None, whole.publish_ms.max)
+    assert result.service_ms.p99_9 is None
+
+
+def test_messages_that_were_never_received_rank_above_all_others(tmp_path: Path) -> None:
+    whole = fresh(tmp_path / "whole").result().end_to_end_ms
+    found = fresh(tmp_path / "lost", replace(LOG, lost=120)).result().end_to_end_ms
+    assert found.unanswered == 120
+    assert found.p99 is not None
+    assert found.p99_9 is None
+    # When they were due is not known, so the bound is the percentile of those that came.
+    assert whole.p99_9 is not None
+    assert found.at_least["p99_9"] == pytest.approx(whole.p99_9, rel=0.2)
+
+
+def test_intervals_that_were_told_together_are_marked(tmp_path: Path) -> None:
+    raw = fresh(tmp_path)
+
+    def change(row: dict[str, Any]) -> None:
+        if row["role"] == "worker" and row["interval"] in (8, 9):
+            row["joined_lanes"] = 1
+
+    rewrite(raw.directory, change)
+    assert any("2 intervals is told together" in text for text in raw.result().validity.warnings)
+
+
 def test_a_rate_that_was_not_reached_invalidates(small: SampleTrial) -> None:
     result = small.result(workload=SMALL.model_copy(update={"rate_msgs_s": 2050.0}))
     assert result.achieved_share == pytest.approx(0.9756, abs=1e-3)

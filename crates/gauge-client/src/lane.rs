@@ -6,6 +6,7 @@ use gauge_load::{Emitter, Observer};
 
 use crate::stream::{Peer, resolve};
 use crate::tls::Tls;
+use crate::turns::{Turns, turned};
 use crate::{ClientError, Endpoint, LaneClient, LaneSpec, Offer, Poller, Ready, Waker};
 
 /// Received messages are looked at for this long per call of `drive`.
@@ -112,11 +113,9 @@ pub(crate) struct Lane<P, C> {
     bootstrap: Vec<String>,
     /// Begins the message of a `prepare` that does not succeed.
     failure: &'static str,
-    /// Sockets that are ready, of which the first `handled` have had their turn.
-    ready: Vec<Ready>,
-    handled: usize,
-    /// The poller was asked since the last `drive`.
-    is_polled: bool,
+    turns: Turns,
+    /// Which consumer is driven first.
+    first: usize,
     has_work: bool,
 }
 
@@ -146,37 +145,30 @@ impl<P: Source, C: Sink> Lane<P, C> {
             },
             bootstrap: endpoint.bootstrap.clone(),
             failure,
-            ready: Vec::new(),
-            handled: 0,
-            is_polled: false,
+            turns: Turns::default(),
+            first: 0,
             has_work: false,
         })
     }
 
-    fn poll(&mut self, until_ns: i64) {
-        // The poller's only error is a closed descriptor, which cannot be while the lane lives; an empty answer is safe in any case.
-        if self.shared.poller.wait(until_ns, &mut self.ready).is_err() {
-            self.ready.clear();
-        }
-        self.handled = 0;
-        self.is_polled = true;
-    }
-
     /// Gives every ready socket its turn, until the time is over.
     fn handle_ready(&mut self, observer: &mut Observer, until_ns: i64) -> Result<(), ClientError> {
-        while let Some(ready) = self.ready.get(self.handled).copied() {
+        while let Some(turn) = self.turns.next() {
+            let ready = &turn.ready;
             let (owner, link) = ((ready.token as u32 >> 1) as usize, (ready.token >> 32) as usize);
+            observer.turn(turn.since_ns);
             if ready.token & 1 == 0 {
                 if let Some(producer) = self.producers.get_mut(owner) {
-                    producer.on_ready(link, &ready, &mut self.shared, observer)?;
+                    producer.on_ready(link, ready, &mut self.shared, observer)?;
                 }
             } else if let Some(consumer) = self.consumers.get_mut(owner)
-                && consumer.on_ready(link, &ready, &mut self.shared, observer, until_ns)?
+                && consumer.on_ready(link, ready, &mut self.shared, observer, until_ns)?
             {
-                return Ok(());
+                self.turns.again(turn);
+                break;
             }
-            self.handled += 1;
         }
+        observer.turn(i64::MAX);
         Ok(())
     }
 
@@ -263,17 +255,15 @@ impl<P: Source, C: Sink> LaneClient for Lane<P, C> {
     }
 
     fn drive(&mut self, observer: &mut Observer, now_ns: i64) -> Result<bool, ClientError> {
-        if self.handled >= self.ready.len() && !self.is_polled {
-            self.poll(now_ns);
-        }
-        self.is_polled = false;
+        self.turns.begin(&mut self.shared.poller, now_ns);
         self.handle_ready(observer, now_ns + DRIVE_NS)?;
-        let mut has_work = self.handled < self.ready.len();
+        let mut has_work = self.turns.are_left();
         for producer in &mut self.producers {
             has_work |= producer.drive(&mut self.shared, observer, now_ns)?;
         }
-        for consumer in &mut self.consumers {
-            has_work |= consumer.drive(&mut self.shared, observer, now_ns)?;
+        self.first += 1;
+        for at in turned(self.first, self.consumers.len()) {
+            has_work |= self.consumers[at].drive(&mut self.shared, observer, now_ns)?;
         }
         self.has_work = has_work;
         Ok(has_work)
@@ -287,11 +277,9 @@ impl<P: Source, C: Sink> LaneClient for Lane<P, C> {
     }
 
     fn wait(&mut self, until_ns: i64) {
-        if self.handled < self.ready.len() {
-            return;
-        }
         let until_ns = if self.has_work { 0 } else { until_ns };
-        self.poll(until_ns.min(self.next_deadline_ns()).max(0));
+        let until_ns = until_ns.min(self.next_deadline_ns()).max(0);
+        self.turns.wait(&mut self.shared.poller, until_ns);
     }
 
     fn waker(&self) -> Waker {

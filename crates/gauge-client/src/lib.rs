@@ -42,6 +42,7 @@ mod security;
 mod stream;
 mod tls;
 mod transport;
+mod turns;
 
 pub use error::ClientError;
 pub use poller::{Interest, Poller, Ready};

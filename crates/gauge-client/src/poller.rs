@@ -13,7 +13,7 @@ use gauge_load::clock::monotonic_ns;
 use crate::Waker;
 
 /// Events taken from the kernel per call.
-const EVENTS_MAX: usize = 64;
+pub(crate) const EVENTS_MAX: usize = 64;
 const WAKE_TOKEN: u64 = u64::MAX;
 const TIMER_TOKEN: u64 = u64::MAX - 1;
 

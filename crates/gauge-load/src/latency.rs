@@ -20,6 +20,10 @@ pub enum Metric {
     Backpressure,
     /// Intended to received.
     EndToEnd,
+    /// How long an acknowledgement may have waited for the lane to read it.
+    AckDelay,
+    /// How long a message may have waited for the lane to read it.
+    ReceiveDelay,
 }
 
 impl Metric {
@@ -31,6 +35,8 @@ impl Metric {
             Metric::SendDelay => "send_delay",
             Metric::Backpressure => "backpressure",
             Metric::EndToEnd => "end_to_end",
+            Metric::AckDelay => "ack_delay",
+            Metric::ReceiveDelay => "receive_delay",
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::clocks::Clocks;
 use crate::emitter::Departure;
 use crate::latency::{Latency, Metric};
 use crate::ledger::BatchLedger;
-use crate::quiet::{self, Apart, Apartments, Board, MaybeApart, QuietCounters, Watch};
+use crate::quiet::{self, Apart, Apartments, Board, Kind, MaybeApart, QuietCounters, Read, Watch};
 use crate::stamp::{self, Checked, PROBE_PRODUCER};
 
 /// A stretch of the schedule's axis. A message belongs to the phase in which it was intended.
@@ -114,10 +114,18 @@ pub struct PhaseLatencies {
     pub backpressure: Latency,
     /// Intended to received, per subscription.
     pub end_to_end: Vec<Latency>,
+    /// The generator's own lateness in reading acknowledgements: how long each may have been there.
+    pub ack_delay: Latency,
+    /// The same of messages received.
+    pub receive_delay: Latency,
+    /// Messages that ended without an acknowledgement: they failed, or the run gave up on them.
+    pub unacked_msgs: u64,
     publish_apart: MaybeApart,
     service_apart: MaybeApart,
     send_delay_apart: MaybeApart,
     end_to_end_apart: Vec<MaybeApart>,
+    ack_delay_apart: MaybeApart,
+    receive_delay_apart: MaybeApart,
 }
 
 impl PhaseLatencies {
@@ -129,10 +137,15 @@ impl PhaseLatencies {
             send_delay: Latency::new(),
             backpressure: Latency::new(),
             end_to_end: (0..subscriptions).map(|_| Latency::new()).collect(),
+            ack_delay: Latency::unbuffered(),
+            receive_delay: Latency::unbuffered(),
+            unacked_msgs: 0,
             publish_apart: None,
             service_apart: None,
             send_delay_apart: None,
             end_to_end_apart: vec![None; subscriptions],
+            ack_delay_apart: None,
+            receive_delay_apart: None,
         }
     }
 
@@ -143,6 +156,8 @@ impl PhaseLatencies {
             (Metric::Service, _) => &self.service_apart,
             (Metric::SendDelay, _) => &self.send_delay_apart,
             (Metric::EndToEnd, Some(at)) => &self.end_to_end_apart[at],
+            (Metric::AckDelay, _) => &self.ack_delay_apart,
+            (Metric::ReceiveDelay, _) => &self.receive_delay_apart,
             _ => &None,
         };
         apart.as_deref().filter(|apart| !apart.is_empty())
@@ -153,6 +168,8 @@ impl PhaseLatencies {
             &mut self.publish_apart,
             &mut self.service_apart,
             &mut self.send_delay_apart,
+            &mut self.ack_delay_apart,
+            &mut self.receive_delay_apart,
         ]
         .into_iter()
         .chain(&mut self.end_to_end_apart)
@@ -165,6 +182,8 @@ impl PhaseLatencies {
             (Metric::Service, None, &self.service),
             (Metric::SendDelay, None, &self.send_delay),
             (Metric::Backpressure, None, &self.backpressure),
+            (Metric::AckDelay, None, &self.ack_delay),
+            (Metric::ReceiveDelay, None, &self.receive_delay),
         ]
         .into_iter()
         .chain(
@@ -185,12 +204,17 @@ impl PhaseLatencies {
         self.service.add(&other.service);
         self.send_delay.add(&other.send_delay);
         self.backpressure.add(&other.backpressure);
+        self.ack_delay.add(&other.ack_delay);
+        self.receive_delay.add(&other.receive_delay);
+        self.unacked_msgs += other.unacked_msgs;
         for (mine, theirs) in self.end_to_end.iter_mut().zip(&other.end_to_end) {
             mine.add(theirs);
         }
         quiet::add(&mut self.publish_apart, &other.publish_apart);
         quiet::add(&mut self.service_apart, &other.service_apart);
         quiet::add(&mut self.send_delay_apart, &other.send_delay_apart);
+        quiet::add(&mut self.ack_delay_apart, &other.ack_delay_apart);
+        quiet::add(&mut self.receive_delay_apart, &other.receive_delay_apart);
         for (mine, theirs) in self.end_to_end_apart.iter_mut().zip(&other.end_to_end_apart) {
             quiet::add(mine, theirs);
         }
@@ -201,6 +225,8 @@ impl PhaseLatencies {
         self.service.settle();
         self.send_delay.settle();
         self.backpressure.settle();
+        self.ack_delay.settle();
+        self.receive_delay.settle();
         self.end_to_end.iter_mut().for_each(Latency::settle);
     }
 
@@ -209,6 +235,9 @@ impl PhaseLatencies {
         self.service.clear();
         self.send_delay.clear();
         self.backpressure.clear();
+        self.ack_delay.clear();
+        self.receive_delay.clear();
+        self.unacked_msgs = 0;
         self.end_to_end.iter_mut().for_each(Latency::clear);
         self.aparts_mut().flatten().for_each(|apart| apart.clear());
     }
@@ -363,6 +392,10 @@ pub struct Observer {
     measured: Option<Vec<bool>>,
     /// What the probes see, while there are some.
     watch: Option<Box<Watch>>,
+    /// Since when what is being read may have been there; `i64::MAX`: it is not read from a socket.
+    since_ns: i64,
+    /// What was read last, of either kind.
+    read: [Option<Read>; 2],
 }
 
 /// The tally, for decisions about quiet time.
@@ -397,6 +430,14 @@ impl Apartments for Deciding<'_> {
 
     fn of_receipt(&mut self, subscription: usize, due_ns: i64) -> &mut Apart {
         quiet::made(&mut self.phase(due_ns).end_to_end_apart[subscription])
+    }
+
+    fn of_read(&mut self, kind: Kind, due_ns: i64) -> &mut Apart {
+        let latencies = self.phase(due_ns);
+        quiet::made(match kind {
+            Kind::Ack => &mut latencies.ack_delay_apart,
+            Kind::Receipt => &mut latencies.receive_delay_apart,
+        })
     }
 
     fn counters(&mut self) -> &mut QuietCounters {
@@ -434,6 +475,8 @@ impl Observer {
             clocks: Arc::default(),
             measured: None,
             watch: None,
+            since_ns: i64::MAX,
+            read: [None; 2],
         }
     }
 
@@ -600,6 +643,9 @@ impl Observer {
             together += u64::from(run.messages);
         }
         self.record_service(phase, acked_ns - sent_ns, together);
+        if messages > 0 {
+            self.read(Kind::Ack, last_due_ns, acked_ns, messages);
+        }
         self.with_watch(|watch, out| watch.acked(ledger.runs(), acked_ns, first_due_ns, last_due_ns, out));
         if let Some(book) = self.book(ledger.producer()) {
             book.acked += messages;
@@ -625,6 +671,7 @@ impl Observer {
             book.failed += messages;
             enter_unknown(book, ledger);
         }
+        self.unacked(ledger);
     }
 
     /// A batch had neither acknowledgement nor error when the run gave up on it.
@@ -635,6 +682,15 @@ impl Observer {
         if let Some(book) = self.book(ledger.producer()) {
             book.censored += u64::from(ledger.messages());
             enter_unknown(book, ledger);
+        }
+        self.unacked(ledger);
+    }
+
+    /// Counts messages without an acknowledgement in their phases: above every latency that was measured there.
+    fn unacked(&mut self, ledger: &BatchLedger) {
+        for run in ledger.runs() {
+            let phase = self.phase_of(run.intended_ns);
+            self.tally.phase(phase, self.subscriptions).unacked_msgs += u64::from(run.messages);
         }
     }
 
@@ -658,6 +714,54 @@ impl Observer {
     /// A producer had something due and no room for this long.
     pub fn backpressured(&mut self, duration_ns: i64) {
         self.tally.counters.backpressured_ns += u64::try_from(duration_ns).unwrap_or(0);
+    }
+
+    /// A socket's turn begins: what is read from now on may have been there since `since_ns`; `i64::MAX`: nothing is read.
+    #[inline]
+    pub fn turn(&mut self, since_ns: i64) {
+        self.since_ns = since_ns;
+    }
+
+    /// Since when what is read in this turn may have been there.
+    pub fn since_ns(&self) -> i64 {
+        self.since_ns
+    }
+
+    /// Messages were read in this turn. Those that were read together are entered together.
+    #[inline]
+    fn read(&mut self, kind: Kind, due_ns: i64, read_ns: i64, messages: u64) {
+        if self.since_ns > read_ns {
+            return;
+        }
+        if let Some(run) = &mut self.read[kind as usize]
+            && run.read_ns == read_ns
+            && run.since_ns == self.since_ns
+        {
+            run.messages += messages;
+            return;
+        }
+        self.end_read(kind);
+        self.read[kind as usize] = Some(Read {
+            kind,
+            due_ns,
+            since_ns: self.since_ns,
+            read_ns,
+            messages,
+        });
+    }
+
+    fn end_read(&mut self, kind: Kind) {
+        let Some(run) = self.read[kind as usize].take() else {
+            return;
+        };
+        let phase = self.phase_of(run.due_ns);
+        let latencies = self.tally.phase(phase, self.subscriptions);
+        let delay = match kind {
+            Kind::Ack => &mut latencies.ack_delay,
+            Kind::Receipt => &mut latencies.receive_delay,
+        };
+        delay.enter(run.read_ns - run.since_ns, run.messages);
+        self.with_watch(|watch, out| watch.read(&run, out));
     }
 
     /// An answer to a fetch of this subscription held messages.
@@ -706,10 +810,21 @@ impl Observer {
                 let phase = self.phase_of(intended_ns);
                 let latencies = self.tally.phase(phase, self.subscriptions);
                 latencies.end_to_end[subscription].record(received_ns - intended_ns, 1);
+                self.read(Kind::Receipt, intended_ns, received_ns, 1);
                 self.with_watch(|watch, out| watch.received(subscription, intended_ns, received_ns, out));
             }
             Checked::Corrupted => receipts.corrupted += 1,
             Checked::Whole(_) | Checked::Foreign => receipts.unexpected += 1,
+        }
+    }
+
+    /// A batch of `messages` came whose checksum does not fit: nobody knows which they were.
+    pub fn corrupted(&mut self, subscription: usize, messages: u64) {
+        self.tally.counters.received[subscription].msgs += messages;
+        if self.stamped {
+            let receipts = &mut self.books.receipts[subscription];
+            receipts.received += messages;
+            receipts.corrupted += messages;
         }
     }
 
@@ -730,6 +845,8 @@ impl Observer {
 
     /// Puts an empty tally in the place of the one that was filled, and returns that.
     pub fn swap(&mut self, mut empty: Tally) -> Tally {
+        self.end_read(Kind::Ack);
+        self.end_read(Kind::Receipt);
         self.with_watch(|watch, out| watch.carry(out));
         empty.quiet.is_watched = self.watch.is_some();
         empty

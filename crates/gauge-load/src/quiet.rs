@@ -18,7 +18,7 @@ mod spans;
 mod under_way;
 
 pub use apart::{Apart, QuietCounters};
-pub(crate) use apart::{Apartments, MaybeApart, Watch, add, made};
+pub(crate) use apart::{Apartments, Kind, MaybeApart, Read, Watch, add, made};
 pub use board::{Board, BoardReader, NOTHING_DUE_NS, Sample, Window};
 pub use pending::{Group, Pending};
 pub use spans::{Fate, Spans};

@@ -42,8 +42,16 @@ pub struct EncodedLatency {
     p99_ns: u64,
     #[serde(serialize_with = "as_base64")]
     histogram: Vec<u8>,
+    /// Of `publish`: messages that ended without an acknowledgement.
+    #[serde(skip_serializing_if = "is_zero")]
+    unacked_msgs: u64,
     #[serde(flatten)]
     parts: Option<Parts>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// What of a distribution is of quiet time.
@@ -167,6 +175,8 @@ pub struct Interval {
     cpu_s: f64,
     lanes_cpu_s: Vec<f64>,
     rss_bytes: u64,
+    /// Lanes whose part of this interval is told together with that of others: they could not hand over in time.
+    joined_lanes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     disturbance: Option<DisturbanceOut>,
     latencies: Vec<EncodedLatency>,
@@ -353,6 +363,7 @@ impl Collector {
         let mut cpu_ns = 0;
         let mut waiting_msgs = 0;
         let mut lanes_cpu_s = vec![0.0; self.lanes.len()];
+        let mut joined_lanes = 0;
         for (lane, lane_cpu_s) in self.lanes.iter_mut().zip(&mut lanes_cpu_s) {
             let Some((front, added)) = lane.waiting.front_mut() else {
                 continue;
@@ -362,6 +373,7 @@ impl Collector {
                 "lanes hand over their intervals in order"
             );
             waiting_msgs += front.waiting_msgs;
+            joined_lanes += usize::from(front.first != front.last);
             if !*added {
                 *added = true;
                 let mut tally = std::mem::take(&mut front.tally);
@@ -403,6 +415,7 @@ impl Collector {
             cpu_s: cpu_ns as f64 / 1e9,
             lanes_cpu_s,
             rss_bytes: rss_bytes(),
+            joined_lanes,
             disturbance,
             latencies,
         };
@@ -428,7 +441,12 @@ impl Collector {
         for latencies in &self.sum.latencies {
             for (metric, subscription, latency) in latencies.all() {
                 let apart = latencies.apart(metric, subscription);
-                if latency.is_empty() && apart.is_none() {
+                let unacked_msgs = if metric == Metric::Publish {
+                    latencies.unacked_msgs
+                } else {
+                    0
+                };
+                if latency.is_empty() && apart.is_none() && unacked_msgs == 0 {
                     continue;
                 }
                 let count = latency.count();
@@ -439,7 +457,7 @@ impl Collector {
                     (Metric::EndToEnd, Some(at)) => self.samples.end_to_end[at] += count,
                     _ => {}
                 }
-                let has_parts = is_watched && !matches!(metric, Metric::Backpressure);
+                let has_parts = is_watched && metric != Metric::Backpressure;
                 let parts = has_parts.then(|| {
                     let quiet = Part::of(&Apart::quiet(latency, apart), &mut self.serializer);
                     let censored = apart.map(|apart| &apart.censored).filter(|some| !some.is_empty());
@@ -474,6 +492,7 @@ impl Collector {
                     p50_ns: latency.percentile_ns(50.0),
                     p99_ns: latency.percentile_ns(99.0),
                     histogram: encoded(latency, &mut self.serializer),
+                    unacked_msgs,
                     parts,
                 });
             }

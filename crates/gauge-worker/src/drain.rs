@@ -1,6 +1,7 @@
 //! When is everything there that will come? The drain of a trial.
 //!
-//! A subscription is complete when it has received as many different messages as were acknowledged or failed. Where that cannot be
+//! A subscription is complete when it has received as many different messages as were acknowledged or failed, and its consumers are at
+//! the end or nothing more comes for [`SETTLED_NS`]: a message that is delivered twice may come behind the last one. Where that cannot be
 //! known (messages were lost or failed, other workers receive as well, messages carry no stamp), it is at its end when its consumers
 //! have read to the end of all partitions and nothing has moved for [`AT_END_QUIET_NS`]: longer than a long poll, so that each
 //! consumer has been told of an end that is later than the last acknowledgement.
@@ -12,6 +13,9 @@ use crate::plan::Plan;
 
 /// Longer than a long poll (500 ms), with room for the answer.
 const AT_END_QUIET_NS: i64 = 1_200_000_000;
+
+/// When everything is there by count: so long nothing more may come, where consumers do not know that they are at the end.
+const SETTLED_NS: i64 = 250_000_000;
 
 /// A drain under way.
 #[derive(Debug)]
@@ -95,8 +99,8 @@ impl Drain {
         let is_acknowledged = is_sent && waiting == 0;
         let still_ns = now_ns - self.moved_ns;
         for (at, paused) in paused.iter().enumerate() {
-            let still = still_ns > AT_END_QUIET_NS && !paused;
-            self.complete[at] = is_acknowledged && self.has_all(at, lanes, ended, still);
+            let is_still = still_ns > AT_END_QUIET_NS && !paused;
+            self.complete[at] = is_acknowledged && self.has_all(at, lanes, ended, still_ns, is_still);
         }
         self.drained = is_acknowledged
             && self
@@ -107,7 +111,14 @@ impl Drain {
         self.drained || now_ns > self.until_ns || still_ns > self.quiet_ns
     }
 
-    fn has_all(&self, subscription: usize, lanes: &[&Progress], ended: u64, still: bool) -> bool {
+    fn has_all(
+        &self,
+        subscription: usize,
+        lanes: &[&Progress],
+        ended: u64,
+        still_ns: i64,
+        is_still: bool,
+    ) -> bool {
         let mine = || self.lanes[subscription].iter().map(|&lane| lanes[lane]);
         let has: u64 = mine()
             .map(|lane| {
@@ -119,8 +130,11 @@ impl Drain {
                 counts[subscription].load(Ordering::Relaxed)
             })
             .sum();
-        let by_count = self.has_producers && self.is_whole[subscription] && has >= ended;
-        by_count || (still && mine().all(|lane| lane.caught_up[subscription].load(Ordering::Relaxed)))
+        let is_at_end = mine().all(|lane| lane.caught_up[subscription].load(Ordering::Relaxed));
+        // Behind the last message that was missing there may be some that come twice.
+        let settled = is_at_end || still_ns > SETTLED_NS;
+        let by_count = self.has_producers && self.is_whole[subscription] && has >= ended && settled;
+        by_count || (is_still && is_at_end)
     }
 
     /// Whether everything was there in the end.

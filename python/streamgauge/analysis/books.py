@@ -45,6 +45,11 @@ def audit_of(finish: Mapping[str, Any] | None) -> Audit:
     return audit.model_copy(update={"clean": audit.enabled and audit.balanced and blemishes == 0})
 
 
+def unread_of(finish: Mapping[str, Any] | None) -> dict[str, int]:
+    """Per subscription, the acknowledged messages that it did not receive: lost, or still to come when the run gave up."""
+    return {one.name: one.lost + one.censored for one in audit_of(finish).subscriptions}
+
+
 def _check_sums(audit: Audit) -> str | None:
     """The second half of the pair of assertions: the worker checked its sums, they are checked again after
     the journey.

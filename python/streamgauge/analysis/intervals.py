@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,12 @@ from streamgauge.model.percentiles import NS_PER_MS, Beyond
 from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.store.parquet import read_rows
 from streamgauge.vocabulary.histograms import OURS, Histogram, HistogramError, decode, merge
+from streamgauge.vocabulary.phases import MEASURE
 
 Row = dict[str, Any]
 Values = npt.NDArray[np.float64]
 
-PRODUCER_METRICS = ("publish", "service", "send_delay", "backpressure")
+PRODUCER_METRICS = ("publish", "service", "send_delay", "backpressure", "ack_delay", "receive_delay")
 METRICS = (*PRODUCER_METRICS, "end_to_end")
 EDGE_S = 1e-6
 """Start times are sums of durations; this much rounding is forgiven when an interval is matched with a
@@ -51,26 +52,29 @@ class Window:
 class Intervals:
     """Everything that was counted and recorded in a trial, one row per interval, worker and role."""
 
-    def __init__(self, rows: list[Row]) -> None:
-        """Rows with the columns of INTERVAL_COLUMNS; missing ones read as null."""
+    def __init__(self, rows: list[Row], unread: Mapping[str, int] | None = None) -> None:
+        """Rows with the columns of INTERVAL_COLUMNS; missing ones read as null. `unread`: per subscription the messages that it never received, by the
+        audit."""
         self.rows = rows
+        self.unread = dict(unread or {})
         self._decoded: dict[tuple[int, str], Histogram] = {}
         self._buckets = 0
 
     @classmethod
-    def read(cls, directory: Path) -> Intervals:
+    def read(cls, directory: Path, unread: Mapping[str, int] | None = None) -> Intervals:
         """Reads `intervals.parquet`; a trial that ended before its first interval has none and gives an empty
         object.
         """
-        return cls(read_rows(directory / "intervals.parquet", INTERVAL_COLUMNS))
+        return cls(read_rows(directory / "intervals.parquet", INTERVAL_COLUMNS), unread)
 
     def without(self, subscription: str) -> Intervals:
         """All rows but those of one subscription."""
-        return Intervals([row for row in self.rows if row["subscription"] != subscription])
+        unread = {name: msgs for name, msgs in self.unread.items() if name != subscription}
+        return Intervals([row for row in self.rows if row["subscription"] != subscription], unread)
 
     def within(self, window: Window) -> Intervals:
         """The rows of the intervals that lie in a window as a whole."""
-        return Intervals([row for row in self.rows if window.holds(row)])
+        return Intervals([row for row in self.rows if window.holds(row)], self.unread)
 
     def counters(self) -> list[Row]:
         """Rows of role worker: what each worker counted in each interval."""
@@ -87,14 +91,15 @@ class Intervals:
         return merge(self._decode(index, metric) for index in self._rows_of(metric, phase, subscription))
 
     def beyond(self, metric: str, phase: str | None, subscription: str | None = None) -> Beyond:
-        """Samples outside of the histograms' range.
+        """Samples outside of the histograms' range, and messages without an end: not acknowledged (publish, service), not received (end_to_end; of which it
+        is not known when they were due, so that all of them count to the measured phase).
 
         Rows count them over all their metrics. publish contains service, send_delay and backpressure, so
         whichever of them ran over, publish did: the row's count is charged to its headline metric (publish,
         end_to_end) and to no other.
         """
         if metric not in ("publish", "end_to_end"):
-            return Beyond()
+            return Beyond(unanswered=self.unanswered(metric, phase))
         rows = [
             self.rows[index] for index in self._rows_of(metric, phase, subscription, with_histogram=False)
         ]
@@ -105,7 +110,18 @@ class Intervals:
             negative=total(rows, "negative"),
             min_ns=min(lowest, default=None),
             max_ns=max(highest, default=None),
+            unanswered=self.unanswered(metric, phase, subscription),
+            is_dated=metric != "end_to_end",
         )
+
+    def unanswered(self, metric: str, phase: str | None, subscription: str | None = None) -> int:
+        """Messages without an end."""
+        if metric in ("publish", "service"):
+            rows = self._rows_of("publish", phase, None, with_histogram=False)
+            return total((self.rows[index] for index in rows), "unacked_msgs")
+        if metric != "end_to_end" or phase not in (MEASURE, None):
+            return 0
+        return sum(msgs for name, msgs in self.unread.items() if subscription is None or name == subscription)
 
     def of_phase(self, metric: str, phase: str, subscription: str | None = None) -> list[int]:
         """Indices of the rows with the distributions of a metric whose messages were intended in the phase."""

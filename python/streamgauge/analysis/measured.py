@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamgauge.analysis.books import unread_of
 from streamgauge.analysis.intervals import (
     METRICS,
     Intervals,
@@ -67,7 +68,7 @@ class Measured:
     @classmethod
     def read(cls, raw: TrialContext, directory: Path) -> Measured:
         """Reads the Parquet files in the trial's directory. Raises HistogramError (a ValueError) for a damaged histogram."""
-        everything = Intervals.read(directory)
+        everything = Intervals.read(directory, unread_of(raw.finish))
         intervals = everything.without(EXTRA_READER) if raw.workload.has_extra_reader else everything
         resources = read_resources(directory)
         window = _window(raw, intervals)

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamgauge.model.result_special import CatchUp
 from streamgauge.store.context import TrialContext
-from streamgauge.vocabulary.bounds import ACHIEVED_SHARE_MIN, SEND_DELAY_MS_FLOOR, SEND_DELAY_SHARE_MAX
+from streamgauge.vocabulary.bounds import ACHIEVED_SHARE_MIN, OWN_SHARE_MAX
 from streamgauge.vocabulary.format import plural, trimmed
 
 
@@ -16,11 +16,8 @@ def late_in(caught: CatchUp | None) -> list[str]:
     notes = []
     for phase in caught.phases[1:] if caught is not None else []:
         delay, publish = phase.send_delay_ms.p99, (phase.service_ms or phase.publish_ms).p99
-        bound = max(
-            SEND_DELAY_SHARE_MAX * (publish or 0.0),
-            SEND_DELAY_MS_FLOOR,
-        )
-        if delay is not None and delay > bound:
+        bound = OWN_SHARE_MAX * (publish or 0.0)
+        if delay is not None and publish is not None and delay > bound:
             notes.append(
                 f"The generator was late in the phase {phase.name}: p99 of send delay is {trimmed(delay)} ms, "
                 f"{trimmed(bound)} ms are allowed; latencies of this phase are partly its own."

@@ -12,6 +12,7 @@ from streamgauge.analysis.quiet_limits import Z
 from streamgauge.analysis.quiet_measured import told_of
 from streamgauge.inference.experience import spread_of
 from streamgauge.model.result import TrialResult
+from streamgauge.vocabulary.figures import STANDING
 
 SPREAD_MAX = 0.6
 """A trial that knows less of itself than a factor of 3 either way is too short to say how little."""
@@ -78,6 +79,5 @@ def share(cell: Cell) -> float:
 
 def _told(trial: TrialResult, name: str) -> Told | None:
     latency, _, percentile = name.partition(".")
-    quiet = getattr(trial.quiet, latency, None)
-    figure = None if quiet is None else quiet.figures().get(percentile)
+    figure = trial.bounded(latency, percentile) if latency in STANDING else None
     return None if figure is None or percentile == "mean" else told_of(figure)

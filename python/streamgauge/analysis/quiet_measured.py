@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streamgauge.analysis.intervals import Intervals, Row, Window, total, total_s
 from streamgauge.analysis.quiet import QuietInterval
@@ -17,7 +17,7 @@ from streamgauge.model.percentiles import NS_PER_MS
 from streamgauge.model.result_quiet import Bounded, QuietLatency, QuietTime
 from streamgauge.vocabulary.phases import MEASURE
 
-METRICS = ("publish", "service", "send_delay", "end_to_end")
+METRICS = ("publish", "service", "send_delay", "end_to_end", "ack_delay", "receive_delay")
 MEAN_LEFT_MAX = 1e-4
 """Up to this share of messages that lasted longer than is known a mean is given."""
 HEADLINE_METRICS = ("publish", "end_to_end")
@@ -156,7 +156,12 @@ def _intervals(
     for index in intervals.of_phase(metric, MEASURE, subscription):
         if axis:
             groups[min(max(int(intervals.rows[index]["interval"]), axis[0]), axis[-1])].append(index)
-    return [_interval(intervals, groups[interval], metric) for interval in axis]
+    found = [_interval(intervals, groups[interval], metric) for interval in axis]
+    if found and (unanswered := intervals.unanswered(metric, MEASURE, subscription)):
+        # When they were due plays no part: they last longer than all others.
+        last = found[-1]
+        found[-1] = replace(last, beyond=last.beyond + unanswered, came_beyond=last.came_beyond + unanswered)
+    return found
 
 
 def _interval(intervals: Intervals, indices: Sequence[int], metric: str) -> QuietInterval:

@@ -102,13 +102,15 @@ def _reach(disturbed_share: float) -> str:
 
 
 @dataclass(frozen=True)
-class SendLateness:
-    """Whose fault it was that messages left late."""
+class OwnLateness:
+    """Whose fault it was that messages left late, or that answers were read late."""
 
+    metric: str
+    """send_delay, ack_delay or receive_delay."""
     own: bool | None
     """Whether the generator was late by itself, in quiet time; None where that cannot be told."""
     came_late_msgs: int
-    """Messages that left later than allowed, as they came."""
+    """Messages that were later than allowed, as they came."""
     own_late_msgs: int
     """Of them, those that were late in quiet time already."""
     bound_ms: float
@@ -116,32 +118,38 @@ class SendLateness:
 
     @property
     def machine_share(self) -> float:
-        """Of the messages that left late, how many the machine held up."""
+        """Of the messages that were late, how many the machine held up."""
         if not self.came_late_msgs:
             return 0.0
         return max(0.0, 1.0 - self.own_late_msgs / self.came_late_msgs)
 
     @property
     def sentence(self) -> str:
-        """For the reader; empty where nothing left late."""
+        """For the reader; empty where nothing was late."""
+        delay = self.metric.replace("_", " ")
         if self.own:
             seen = self.quiet.value if self.quiet.value is not None else self.quiet.at_least
             least = "" if self.quiet.value is not None else "at least "
             return (
-                f"The generator was late by itself: in quiet time p99 of send delay is {least}{trimmed(seen)} ms, allowed are "
+                f"The generator was late by itself: in quiet time p99 of {delay} is {least}{trimmed(seen)} ms, allowed are "
                 f"{trimmed(self.bound_ms)} ms."
             )
         if not self.came_late_msgs:
             return ""
-        held = f"the machine held up {percent(self.machine_share)} of the messages that left more than {trimmed(self.bound_ms)} ms late"
+        held = (
+            f"the machine held up {percent(self.machine_share)} of the messages whose {delay} was above "
+            f"{trimmed(self.bound_ms)} ms"
+        )
         if self.own is None:
             return f"Whether the generator was late by itself cannot be told: too little quiet time; {held}."
         return f"The generator was on time in quiet time; {held}."
 
 
-def send_lateness(intervals: Sequence[QuietInterval], quiet: Told, bound_ms: float) -> SendLateness:
-    """Send delay against what is allowed. `intervals`: of send delay. `quiet`: its p99 of quiet time (quiet_bounds.figures). The generator answers only for
-    quiet time: what was late there when a span began counts as its own, what a span delayed does not."""
+def own_lateness(
+    metric: str, intervals: Sequence[QuietInterval], quiet: Told, bound_ms: float
+) -> OwnLateness:
+    """A delay of the generator against what is allowed. `intervals`: of that delay. `quiet`: its p99 of quiet time (quiet_bounds.figures). The generator
+    answers only for quiet time: what was late there when a span began counts as its own, what a span delayed does not."""
     bound_ns = bound_ms * NS_PER_MS
     own = merge([histogram for one in intervals for histogram in (one.quiet, one.censored)])
     came = merge(one.came for one in intervals)
@@ -151,7 +159,8 @@ def send_lateness(intervals: Sequence[QuietInterval], quiet: Told, bound_ms: flo
         is_own = True
     elif quiet.value is not None or (quiet.at_most is not None and quiet.at_most <= bound_ms):
         is_own = False
-    return SendLateness(
+    return OwnLateness(
+        metric=metric,
         own=is_own,
         came_late_msgs=_above(came, bound_ns) + sum(one.came_beyond for one in intervals),
         own_late_msgs=_above(own, bound_ns) + sum(one.beyond for one in intervals),

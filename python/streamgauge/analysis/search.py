@@ -23,8 +23,6 @@ from streamgauge.model.result_special import Probe, Search
 from streamgauge.vocabulary.bounds import (
     ACHIEVED_SHARE_MIN,
     PROBE_LANE_BUSY_SHARE_MAX,
-    SEND_DELAY_MS_FLOOR,
-    SEND_DELAY_SHARE_MAX,
     WORKERS_SHARE_MAX,
 )
 from streamgauge.vocabulary.format import plural, trimmed
@@ -38,6 +36,10 @@ steepest where it is a step in the middle of the window: 1.5 x its height over t
 STEAL_SHARE_MIN = 0.01
 """Of the cores' time: with so much taken away by the host, a late generator may have been kept from running. Windows do not decide that: near the limit of a
 machine the load itself makes them (interrupts, real-time threads), 10 to 20 % of the time, and each rate there would be tried in vain again and again."""
+LATE_SHARE_MAX = 0.05
+"""Send delay, as a share of the publish latency, both at p99: beyond, the generator does not keep up with the probe's rate."""
+LATE_MS_FLOOR = 1.0
+"""Send delays below it are never held against a probe."""
 GROWTH_MSGS_S_MIN = 1.0
 """A slope below one message per second cannot be told from the edges of intervals."""
 CONFIDENCE = 0.95
@@ -164,7 +166,8 @@ def _generator(seen: Seen) -> list[str]:
     delay of the generator."""
     reasons = []
     delay = seen.send_delay_ms_p99
-    bound = max(SEND_DELAY_SHARE_MAX * (seen.publish_ms_p99 or 0.0), SEND_DELAY_MS_FLOOR)
+    # What is judged here is a rate: a delay counts where it shows that the generator does not keep up.
+    bound = max(LATE_SHARE_MAX * (seen.publish_ms_p99 or 0.0), LATE_MS_FLOOR)
     if delay is not None and delay > bound:
         reasons.append(
             f"the generator was late (p99 of send delay {trimmed(delay)} ms, allowed {trimmed(bound)} ms)"

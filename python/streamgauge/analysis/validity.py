@@ -9,6 +9,7 @@ do not balance are our own fault, and invalidate.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamgauge.analysis.lateness import Lateness
@@ -16,10 +17,10 @@ from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
 from streamgauge.analysis.quiet_check import Attraction, Kind
 from streamgauge.analysis.quiet_measured import Quiet
 from streamgauge.analysis.quiet_verdict import (
-    SendLateness,
+    OwnLateness,
     Verdict,
     Word,
-    send_lateness,
+    own_lateness,
     verdict,
 )
 from streamgauge.model.result import Audit, Durability, Steadiness, Validity
@@ -31,8 +32,9 @@ from streamgauge.vocabulary.bounds import (
     ACHIEVED_SHARE_MIN,
     DISTURBED_SHARE_MAX,
     LANE_BUSY_SHARE_MAX,
-    SEND_DELAY_MS_FLOOR,
-    SEND_DELAY_SHARE_MAX,
+    OWN_SHARE_MAX,
+    OWN_SHARE_SAID,
+    SERVICE_DELAY_MS_FLOOR,
     WORKERS_SHARE_MAX,
 )
 from streamgauge.vocabulary.format import plural, trimmed
@@ -42,6 +44,8 @@ OTHERS_SHARE_MAX = 0.10
 CAUGHT_UP_SHARE_MIN = 1.02
 POISSON_DEVIATIONS = 3.0
 ATTRACTION_UNKNOWN = Attraction(Kind.independent)
+JUDGED_BY: dict[str, str | None] = {"send_delay": None, "ack_delay": None, "receive_delay": "end_to_end"}
+"""In what the generator may be late, and the metric that contains it; None: the headline."""
 BACKPRESSURE_IN_IT = " Back-pressure is in it: these workers do not tell the two apart."
 
 
@@ -56,7 +60,9 @@ class Evidence:
     workload: WorkloadResult
     publish: Latency
     """Publish latency, or what stands for it."""
-    send_delay: Latency
+    end_to_end: Latency
+    delays: Mapping[str, Latency]
+    """What the generator adds to them, by JUDGED_BY."""
     lateness: Lateness
     quiet: Quiet | None
     """How disturbed the trial was; None where the workers do not tell."""
@@ -86,6 +92,8 @@ class Evidence:
     """The limit of the machine that was used most."""
     cluster_here: bool = False
     """Attached, to a cluster on this machine: what it uses counts as that of others."""
+    joined_intervals: int = 0
+    """Intervals of the window that hold what was seen in several."""
     binding: str | None = None
     """The limit that binds, of whatever kind (analysis/bottleneck.py)."""
     cannot: list[str] = field(default_factory=list)
@@ -100,7 +108,7 @@ def judge(evidence: Evidence) -> Validity:
     """Every reason and every warning, in the order of METHOD: what broke, the generator, the books, the
     system's settings.
     """
-    lateness = _own_lateness(evidence)
+    lateness = [one for metric in JUDGED_BY if (one := _own_lateness(evidence, metric)) is not None]
     of_generator, too_little = _generator(evidence, lateness), _too_little(evidence)
     held_up = _held_up(evidence, lateness, too_little)
     if _is_explained(evidence) and not of_generator:
@@ -116,45 +124,65 @@ def judge(evidence: Evidence) -> Validity:
     ]
     reasons = list(dict.fromkeys(reasons))
     found = _verdict(evidence, reasons, held_up)
-    late = (
-        [lateness.sentence]
-        if lateness is not None and lateness.own is False and lateness.machine_share
-        else []
-    )
+    late = [one.sentence for one in lateness if one.own is False and one.machine_share]
     return Validity(
         word=found.word.value,
         conclusion=found.sentence,
         valid=found.word in (Word.valid, Word.disturbed),
         reasons=reasons,
-        warnings=list(dict.fromkeys([*_warnings(evidence), *late])),
+        warnings=list(dict.fromkeys([*_warnings(evidence), *_own_share(evidence, lateness), *late])),
         # Who is late has sent less within the window, too.
         disturbed=found.word is Word.bounds_only
         or (bool(of_generator) and set(reasons) <= {*of_generator, *too_little}),
     )
 
 
-def _own_lateness(evidence: Evidence) -> SendLateness | None:
-    """Whose fault it was that messages left late; None where nothing watched, or nothing was due."""
+def _judged_by(evidence: Evidence, metric: str) -> str:
+    """The metric of which a delay of the generator is a part."""
+    return JUDGED_BY[metric] or evidence.headline
+
+
+def _judged_p99_ms(evidence: Evidence, metric: str) -> float | None:
+    """Its p99 as far as it is known, of quiet time where that was watched."""
+    judged, quiet = _judged_by(evidence, metric), evidence.quiet
+    if quiet is not None and quiet.found.watched and "p99" in quiet.told.get(judged, {}):
+        told = quiet.told[judged]["p99"]
+        return told.value if told.value is not None else told.at_least
+    return (evidence.end_to_end if judged == "end_to_end" else evidence.publish).p99
+
+
+def _allowed_ms(evidence: Evidence, judged_ms: float) -> float:
+    """How late the generator may be."""
+    floor_ms = SERVICE_DELAY_MS_FLOOR if evidence.headline == "service" else 0.0
+    return max(OWN_SHARE_MAX * judged_ms, floor_ms)
+
+
+def _own_lateness(evidence: Evidence, metric: str) -> OwnLateness | None:
+    """Whose fault a delay was; None where nothing watched, or nothing was due."""
     quiet = evidence.quiet
     if quiet is None or not quiet.found.watched or evidence.workload.arrival == "closed":
         return None
-    publish = quiet.told[evidence.headline]["p99"]
-    bound_ms = _delay_bound_ms(publish.value if publish.value is not None else publish.at_least)
-    found = send_lateness(quiet.intervals["send_delay"], quiet.told["send_delay"]["p99"], bound_ms)
+    judged_ms = _judged_p99_ms(evidence, metric)
+    if not judged_ms or not evidence.delays[metric].count:
+        return None
+    found = own_lateness(
+        metric, quiet.intervals[metric], quiet.told[metric]["p99"], _allowed_ms(evidence, judged_ms)
+    )
     # Where next to nothing was disturbed all messages tell it.
     return None if found.own is None and quiet.disturbed_share <= DISTURBED_SHARE_MAX else found
 
 
-def _held_up(evidence: Evidence, lateness: SendLateness | None, too_little: list[str]) -> str:
+def _held_up(evidence: Evidence, lateness: Sequence[OwnLateness], too_little: list[str]) -> str:
     """Why no figure may stand, though nothing shows that the generator was at fault; empty where nothing is known against them."""
     quiet = evidence.quiet
     if quiet is None or quiet.disturbed_share <= DISTURBED_SHARE_MAX:
         return ""
     if too_little and _is_explained(evidence):
         return f"{too_little[0].partition(';')[0]}: who had more CPU might have kept up."
-    came = evidence.send_delay.p99
-    if lateness is not None and lateness.own is None and came is not None and came > lateness.bound_ms:
-        return lateness.sentence[:1].upper() + lateness.sentence[1:]
+    for one in lateness:
+        came = evidence.delays[one.metric].p99
+        if one.own is None and came is not None and came > one.bound_ms:
+            return one.sentence
     return ""
 
 
@@ -216,22 +244,23 @@ def _has_messages(quiet: Quiet, metric: str) -> bool:
     return any(one.came.count or one.came_beyond for one in quiet.intervals.get(metric, ()))
 
 
-def _delay_bound_ms(publish_p99_ms: float | None) -> float:
-    return max(SEND_DELAY_SHARE_MAX * (publish_p99_ms or 0.0), SEND_DELAY_MS_FLOOR)
-
-
-def _generator(evidence: Evidence, lateness: SendLateness | None) -> list[str]:
+def _generator(evidence: Evidence, lateness: Sequence[OwnLateness]) -> list[str]:
     reasons = []
-    delay = evidence.send_delay.p99
-    if lateness is not None:
-        if lateness.own:
-            reasons.append(f"{lateness.sentence} (5 % of the {evidence.headline} p99, at least 1 ms.)")
-    elif evidence.workload.arrival != "closed" and delay is not None:
-        bound, why = _delay_bound_ms(evidence.publish.p99), evidence.lateness.explanation
-        if delay > bound:
+    watched = {one.metric: one for one in lateness}
+    for metric, delay in evidence.delays.items():
+        if evidence.workload.arrival == "closed":
+            break
+        judged, judged_ms = _judged_by(evidence, metric), _judged_p99_ms(evidence, metric)
+        floor = f", at least {SERVICE_DELAY_MS_FLOOR:.0f} ms" if evidence.headline == "service" else ""
+        allowed = f"({100 * OWN_SHARE_MAX:.0f} % of the {judged.replace('_', '-')} p99{floor})."
+        if metric in watched:
+            if watched[metric].own:
+                reasons.append(f"{watched[metric].sentence.removesuffix('.')} {allowed}")
+        elif delay.p99 is not None and judged_ms and delay.p99 > _allowed_ms(evidence, judged_ms):
+            why = evidence.lateness.explanation if metric == "send_delay" else ""
             reasons.append(
-                f"The generator was late: p99 of send delay is {trimmed(delay)} ms, allowed are {trimmed(bound)} ms "
-                f"(5 % of the {evidence.headline} p99, at least 1 ms)."
+                f"The generator was late: p99 of {metric.replace('_', ' ')} is {trimmed(delay.p99)} ms, allowed are "
+                f"{trimmed(_allowed_ms(evidence, judged_ms))} ms {allowed}"
                 + (BACKPRESSURE_IN_IT if evidence.headline == "service" else "")
                 + (f" {why}" if why else "")
             )
@@ -242,6 +271,23 @@ def _generator(evidence: Evidence, lateness: SendLateness | None) -> list[str]:
                 "sets the figures."
             )
     return reasons
+
+
+def _own_share(evidence: Evidence, lateness: Sequence[OwnLateness]) -> list[str]:
+    """How much of the latencies may be the generator's own, where that is much and not too much."""
+    watched = {one.metric: one.quiet.value for one in lateness}
+    shares = []
+    for metric, delay in evidence.delays.items():
+        own_ms, judged_ms = watched.get(metric, delay.p99), _judged_p99_ms(evidence, metric)
+        if evidence.workload.arrival == "closed" or own_ms is None or not judged_ms:
+            continue
+        share = own_ms / judged_ms
+        if OWN_SHARE_SAID < share <= OWN_SHARE_MAX:
+            judged = _judged_by(evidence, metric).replace("_", "-")
+            shares.append(
+                f"{100 * share:.0f} % of the {judged} p99 ({metric.replace('_', ' ')}: {trimmed(own_ms)} ms)"
+            )
+    return [f"Up to {' and up to '.join(shares)} may be the generator's own."] if shares else []
 
 
 def _too_little(evidence: Evidence) -> list[str]:
@@ -403,6 +449,11 @@ def _machine_warnings(evidence: Evidence) -> list[str]:
                 if evidence.cluster_here
                 else "."
             )
+        )
+    if evidence.joined_intervals:
+        warnings.append(
+            f"What was seen in {plural(evidence.joined_intervals, 'interval')} is told together with that of others, in the first of them: the worker could "
+            "not hand over in time. Figures of the whole phase are not touched by it, those over time are."
         )
     for lane in evidence.lanes:
         busy = lane.cpu_s / evidence.load_s if evidence.load_s > 0 else 0.0

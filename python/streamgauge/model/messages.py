@@ -126,6 +126,8 @@ class LatencyEntry(Message):
     p50_ns: Count | None = None
     p99_ns: Count | None = None
     histogram: str = ""
+    unacked_msgs: Count = 0
+    """Of publish: messages that ended without an acknowledgement."""
     quiet: LatencyPart | None = None
     censored: LatencyPart | None = None
     left_out: Count | None = None
@@ -208,6 +210,8 @@ class Interval(Message):
     cpu_s: float | None = 0.0
     lanes_cpu_s: list[float] = Field(default_factory=list)
     rss_bytes: Count | None = 0
+    joined_lanes: Count = 0
+    """Lanes whose part of this interval is told together with that of others: they could not hand over in time."""
     backpressured_s: float | None = 0.0
     disturbance: Disturbance | None = None
     latencies: list[LatencyEntry] = Field(default_factory=list)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamgauge.model.result_base import Latency
 from streamgauge.vocabulary.histograms import Histogram, rank_of
@@ -29,6 +29,10 @@ class Beyond:
 
     overflow: int = 0
     negative: int = 0
+    unanswered: int = 0
+    """Messages without an end, which rank above all samples."""
+    is_dated: bool = True
+    """Whether all of the unanswered are known to be of these samples' time."""
     min_ns: int | None = None
     max_ns: int | None = None
 
@@ -38,20 +42,37 @@ def latency(histogram: Histogram, beyond: Beyond | None = None) -> Latency:
 
     A percentile that falls among the overflowed samples is None: it is above 1 h, and no number would be
     true. The maximum is then the worker's own, or 1 h as its lower bound. Negative samples rank below
-    everything in the histogram.
+    everything in the histogram. Messages without an end rank above everything: a percentile among them has
+    no value, and is at least the largest latency that was measured.
     """
     beyond = beyond or Beyond()
     total = histogram.count + beyond.overflow + beyond.negative
     if not total:
-        return Latency()
+        return Latency(unanswered=beyond.unanswered)
+    figures = {name: _ms(_percentile(histogram, percent, beyond)) for name, percent in PERCENTS.items()}
+    largest, unanswered = _maximum(histogram, beyond), beyond.unanswered > 0
+    at_least: dict[str, float | None] = {}
+    if unanswered:
+        # Of those that came back, where some of the others may be of another time: more on top can only raise it.
+        lowest = {
+            name: largest
+            if beyond.is_dated
+            else _ms(_percentile(histogram, percent, replace(beyond, unanswered=0)))
+            for name, percent in PERCENTS.items()
+        }
+        at_least = {name: lowest[name] for name, figure in figures.items() if figure is None}
+        at_least["max"] = largest
     return Latency(
-        mean=_ms(histogram.mean),
+        # The mean of those that came back is not the mean.
+        mean=None if unanswered else _ms(histogram.mean),
         min=_minimum(histogram, beyond),
-        max=_maximum(histogram, beyond),
+        max=None if unanswered else largest,
         count=total,
         overflow=beyond.overflow,
         negative=beyond.negative,
-        **{name: _ms(_percentile(histogram, percent, beyond)) for name, percent in PERCENTS.items()},
+        unanswered=beyond.unanswered,
+        at_least={name: bound for name, bound in at_least.items() if bound is not None},
+        **figures,
     )
 
 
@@ -78,14 +99,15 @@ def curve(histogram: Histogram, below: int = 0) -> list[float]:
 
 
 def _percentile(histogram: Histogram, percent: float, beyond: Beyond) -> float | None:
+    above = beyond.overflow + beyond.unanswered
     if not beyond.negative:
-        return histogram.percentile(percent, beyond.overflow)
-    total = histogram.count + beyond.overflow + beyond.negative
+        return histogram.percentile(percent, above)
+    total = histogram.count + above + beyond.negative
     rank = rank_of(percent, total) - beyond.negative
     if rank < 1 or not histogram.count:
         # The percentile is a negative sample, whose exact value is not kept.
         return None
-    return histogram.percentile(100.0 * rank / (histogram.count + beyond.overflow), beyond.overflow)
+    return histogram.percentile(100.0 * rank / (histogram.count + above), above)
 
 
 def _minimum(histogram: Histogram, beyond: Beyond) -> float | None:

@@ -31,6 +31,7 @@ from streamgauge.model.result_quiet import Bounded, QuietLatency, QuietTime, Wor
 from streamgauge.model.result_reasons import Bottleneck, Pattern, Tail
 from streamgauge.model.result_special import CatchUp, Faults, Search, WarmUpResult
 from streamgauge.model.result_told import Host, ProbeOfMachine
+from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.levels import Level
 
 OnOff = Literal["on", "off"]
@@ -195,6 +196,10 @@ class TrialResult(Model):
     service_ms: Latency
     send_delay_ms: Latency
     backpressure_ms: Latency
+    ack_delay_ms: Latency = Latency()
+    """How long acknowledgements may have waited for the generator to read them, at the most; empty in results of before."""
+    receive_delay_ms: Latency = Latency()
+    """The same of messages."""
     end_to_end_by_subscription_ms: dict[str, Latency] = Field(default_factory=dict)
 
     subscriptions: list[SubscriptionFigures] = Field(default_factory=list)
@@ -266,6 +271,21 @@ class TrialResult(Model):
         """What stands of a latency (`publish_ms`): the figures of quiet time where there are such; those as they came where next to nothing was
         disturbed, and in results of before quiet time was looked at. The fields of that name have all messages as they came."""
         return standing(getattr(self, name), getattr(self.quiet, name, None), self.validity.called)
+
+    def bounded(self, name: str, percentile: str) -> Bounded | None:
+        """A percentile of a latency (`publish_ms`) with what is known of its interval: of quiet time, or of messages without an end, among which it may
+        lie. None where nothing is known."""
+        quiet: QuietLatency | None = getattr(self.quiet, name, None)
+        figure = None if quiet is None else quiet.figures().get(percentile)
+        if figure is not None and (
+            figure.value is not None or figure.at_least > 0 or figure.at_most is not None
+        ):
+            return figure
+        came: Latency = getattr(self, name)
+        least = came.at_least.get(percentile)
+        if least is None:
+            return figure
+        return Bounded(at_least=least, why=f"{plural(came.unanswered, 'message')} never came to an end")
 
     def standing_rate(self, name: str) -> float:
         """What stands of a rate (`publish_rate_msgs_s`, `consume_rate_mb_s`): that of quiet time where the system sets it and the trial was disturbed."""

@@ -39,6 +39,10 @@ class Latency(Model):
     """Samples above 1 h; counted in `count`, included in max, in no percentile."""
     negative: int = 0
     """Samples below zero (clocks of two hosts); counted in `count`, included in min."""
+    unanswered: int = 0
+    """Messages without an end: never acknowledged, or never received. They rank above all others, and are not in `count`."""
+    at_least: dict[str, float] = Field(default_factory=dict)
+    """Percentiles that lie among the unanswered have no value, and are at least this."""
 
 
 class PhaseFigures(Model):

@@ -24,6 +24,7 @@ INTERVAL_COLUMNS: dict[str, str] = {
     "batches": "int64",
     "cpu_s": "float64",  # of the worker's process
     "rss_bytes": "int64",
+    "joined_lanes": "int64",  # lanes whose part of the interval is told together with that of others
     "backpressured_s": "float64",
     # role consumer, one row per subscription with phase null for these counters; and per phase with the histogram.
     "received_msgs": "int64",
@@ -36,8 +37,11 @@ INTERVAL_COLUMNS: dict[str, str] = {
     "send_delay": "binary",
     "backpressure": "binary",
     "end_to_end": "binary",
+    "ack_delay": "binary",  # how long acknowledgements may have waited for the generator to read them
+    "receive_delay": "binary",  # the same of messages, of all subscriptions
     "overflow": "int64",  # samples beyond 1 h, not in the histograms, summed over the row's metrics
     "negative": "int64",  # samples below 0, not in the histograms
+    "unacked_msgs": "int64",  # role producer: messages of the phase that ended without an acknowledgement
     # Extremes of the row's headline metric (publish; end_to_end for role consumer) as the worker saw them, beyond the range included.
     "min_ns": "int64",
     "max_ns": "int64",
@@ -54,6 +58,12 @@ INTERVAL_COLUMNS: dict[str, str] = {
     "end_to_end_quiet": "binary",
     "end_to_end_censored": "binary",
     "end_to_end_left_out": "int64",
+    "ack_delay_quiet": "binary",
+    "ack_delay_censored": "binary",
+    "ack_delay_left_out": "int64",
+    "receive_delay_quiet": "binary",
+    "receive_delay_censored": "binary",
+    "receive_delay_left_out": "int64",
     # Samples that are not in the two histograms of the row's headline metric: beyond 1 h, below 0.
     "quiet_overflow": "int64",
     "quiet_negative": "int64",

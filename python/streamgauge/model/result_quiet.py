@@ -75,6 +75,8 @@ class QuietTime(Model):
     publish_ms: QuietLatency | None = None
     service_ms: QuietLatency | None = None
     send_delay_ms: QuietLatency | None = None
+    ack_delay_ms: QuietLatency | None = None
+    receive_delay_ms: QuietLatency | None = None
     end_to_end_ms: QuietLatency | None = None
     end_to_end_by_subscription_ms: dict[str, QuietLatency] = Field(default_factory=dict)
     publish_rate_msgs_s: Bounded | None = None

@@ -213,6 +213,8 @@ def _latencies(trial: TrialResult) -> list[tuple[str, str, Latency]]:
         ("service", "service", trial.service_ms),
         ("send delay", "send_delay", trial.send_delay_ms),
         ("back-pressure", "backpressure", trial.backpressure_ms),
+        ("ack delay", "read_delay", trial.ack_delay_ms),
+        ("receive delay", "read_delay", trial.receive_delay_ms),
     ]
     if len(trial.end_to_end_by_subscription_ms) > 1:
         rows += [

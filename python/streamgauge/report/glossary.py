@@ -33,6 +33,11 @@ TERMS: dict[str, Term] = {
         "send delay",
         "How late the generator itself was. It is a health check: when it is large, the trial is invalid.",
     ),
+    "read_delay": Term(
+        "ack delay, receive delay",
+        "How long acknowledgements and messages may have waited for the generator to read them, at the most. A "
+        "health check, too.",
+    ),
     "backpressure": Term(
         "back-pressure",
         "How long messages were held because too many were already unacknowledged; part of publish latency.",

@@ -23,9 +23,7 @@ def _bounds(cell: Cell, name: str, percentile: str) -> list[Bounded]:
     return [
         figure
         for trial in cell.trials
-        if trial.validity.called != "invalid"
-        and (quiet := getattr(trial.quiet, name, None)) is not None
-        and (figure := quiet.figures().get(percentile)) is not None
+        if trial.validity.called != "invalid" and (figure := trial.bounded(name, percentile)) is not None
     ]
 
 

@@ -32,7 +32,7 @@ from streamgauge.vocabulary.errors import InputError
 
 ROWS_PER_GROUP = 2000
 """Rows with histograms weigh some tens of kB; a group is what is held in memory at a time."""
-PRODUCER_METRICS = ("publish", "service", "send_delay", "backpressure")
+PRODUCER_METRICS = ("publish", "service", "send_delay", "backpressure", "ack_delay", "receive_delay")
 METRICS = (*PRODUCER_METRICS, "end_to_end")
 DISTURBANCE_FIGURES = ("quiet_s", "disturbed_s", "quiet_sent_msgs", "quiet_acked_msgs", "undecided_msgs")
 DISTURBANCE_DETAILS = ("windows", "unlisted", "attraction", "steal_s", "probes_cpu_s")
@@ -131,6 +131,8 @@ def _histograms(entries: Iterable[LatencyEntry]) -> Row:
         row[entry.metric] = _decoded(entry.histogram) if entry.histogram else None
         row["overflow"] += entry.overflow
         row["negative"] += entry.negative
+        if entry.unacked_msgs:
+            row["unacked_msgs"] = entry.unacked_msgs
         if entry.metric in ("publish", "end_to_end") and entry.count:
             row["min_ns"], row["max_ns"] = entry.min_ns, entry.max_ns
         if entry.quiet is not None and entry.censored is not None:

@@ -93,6 +93,10 @@ pub(super) struct Outlet {
     pub(super) pieces: Vec<Piece>,
     pub(super) done_pieces: usize,
     pub(super) received_ns: i64,
+    /// Since when the latest answer may have been there.
+    pub(super) since_ns: i64,
+    /// Since when the next answer may be there, while it has to wait for the latest one's messages.
+    pub(super) waits_since_ns: i64,
     pub(super) fetch_after_ns: i64,
     pub(super) pause_ns: i64,
 }
@@ -109,6 +113,8 @@ impl Outlet {
             pieces: Vec::new(),
             done_pieces: 0,
             received_ns: 0,
+            since_ns: i64::MAX,
+            waits_since_ns: i64::MAX,
             fetch_after_ns: i64::MIN,
             pause_ns: FETCH_PAUSE_NS,
         }

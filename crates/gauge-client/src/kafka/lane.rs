@@ -9,7 +9,8 @@ use super::commit::Committer;
 use super::consumer::Consumer;
 use super::producer::Producer;
 use super::shared::Shared;
-use crate::{ClientError, LaneClient, LaneSpec, Offer, Poller, Ready, Waker};
+use crate::turns::{Turns, turned};
+use crate::{ClientError, LaneClient, LaneSpec, Offer, Poller, Waker};
 
 /// Received messages are looked at for this long per call of `drive`.
 const DRIVE_NS: i64 = 1_000_000;
@@ -59,11 +60,9 @@ pub(super) struct Lane {
     shared: Shared,
     producers: Vec<Producer>,
     consumers: Vec<Consumer>,
-    /// Sockets that are ready, of which the first `handled` have had their turn.
-    ready: Vec<Ready>,
-    handled: usize,
-    /// The poller was asked since the last `drive`.
-    is_polled: bool,
+    turns: Turns,
+    /// Which consumer is driven first.
+    first: usize,
     has_work: bool,
     /// Nothing is sent or fetched any more.
     is_closing: bool,
@@ -94,54 +93,46 @@ impl Lane {
             shared,
             producers,
             consumers,
-            ready: Vec::new(),
-            handled: 0,
-            is_polled: false,
+            turns: Turns::default(),
+            first: 0,
             has_work: false,
             is_closing: false,
             answers: Vec::new(),
         })
     }
 
-    fn poll(&mut self, until_ns: i64) {
-        // The poller's only error is a closed descriptor, which cannot be while the lane lives; an empty answer is safe in any case.
-        if self.shared.poller.wait(until_ns, &mut self.ready).is_err() {
-            self.ready.clear();
-        }
-        self.handled = 0;
-        self.is_polled = true;
-    }
-
     /// Gives every ready socket its turn, until the time is over.
     fn handle_ready(&mut self, observer: &mut Observer, until_ns: i64) -> Result<(), ClientError> {
-        while let Some(ready) = self.ready.get(self.handled).copied() {
-            self.handled += 1;
+        while let Some(turn) = self.turns.next() {
+            let ready = &turn.ready;
+            observer.turn(turn.since_ns);
             match Owner::of(ready.token) {
                 Owner::Cluster => {
                     self.shared
                         .cluster
-                        .on_ready(&self.shared.poller, &ready, monotonic_ns())?;
+                        .on_ready(&self.shared.poller, ready, monotonic_ns())?;
                 }
                 Owner::Producer(owner, link) => {
                     if let Some(producer) = self.producers.get_mut(owner) {
-                        producer.on_ready(link, &ready, &mut self.shared, observer)?;
+                        producer.on_ready(link, ready, &mut self.shared, observer)?;
                     }
                 }
                 Owner::Consumer(owner, link) => {
                     if let Some(consumer) = self.consumers.get_mut(owner) {
-                        consumer.on_ready(link, &ready, &mut self.shared, observer)?;
+                        consumer.on_ready(link, ready, &mut self.shared, observer)?;
                         if consumer.work_off(link, observer, until_ns) {
-                            return Ok(());
+                            break;
                         }
                     }
                 }
                 Owner::Committer(owner) => {
                     if let Some(consumer) = self.consumers.get_mut(owner) {
-                        consumer.on_committer_ready(&ready, &mut self.shared, observer);
+                        consumer.on_committer_ready(ready, &mut self.shared, observer);
                     }
                 }
             }
         }
+        observer.turn(i64::MAX);
         Ok(())
     }
 
@@ -212,7 +203,8 @@ impl Lane {
             if now_ns >= until_ns || self.drive(observer, now_ns).is_err() {
                 return;
             }
-            self.poll((now_ns + PREPARE_STEP_NS).min(until_ns));
+            self.turns
+                .wait(&mut self.shared.poller, (now_ns + PREPARE_STEP_NS).min(until_ns));
         }
     }
 }
@@ -273,19 +265,17 @@ impl LaneClient for Lane {
     }
 
     fn drive(&mut self, observer: &mut Observer, now_ns: i64) -> Result<bool, ClientError> {
-        if self.handled >= self.ready.len() && !self.is_polled {
-            self.poll(now_ns);
-        }
-        self.is_polled = false;
+        self.turns.begin(&mut self.shared.poller, now_ns);
         let until_ns = now_ns + DRIVE_NS;
         self.handle_ready(observer, until_ns)?;
         self.take_answers(observer, now_ns)?;
-        let mut has_work = self.handled < self.ready.len();
+        let mut has_work = self.turns.are_left();
         for producer in &mut self.producers {
             has_work |= producer.drive(&mut self.shared, observer, now_ns)?;
         }
-        for consumer in &mut self.consumers {
-            has_work |= consumer.drive(&mut self.shared, observer, now_ns, until_ns);
+        self.first += 1;
+        for at in turned(self.first, self.consumers.len()) {
+            has_work |= self.consumers[at].drive(&mut self.shared, observer, now_ns, until_ns);
         }
         self.shared.cluster.drive(&self.shared.poller, now_ns)?;
         self.has_work = has_work;
@@ -301,11 +291,9 @@ impl LaneClient for Lane {
     }
 
     fn wait(&mut self, until_ns: i64) {
-        if self.handled < self.ready.len() {
-            return;
-        }
         let until_ns = if self.has_work { 0 } else { until_ns };
-        self.poll(until_ns.min(self.next_deadline_ns()).max(0));
+        let until_ns = until_ns.min(self.next_deadline_ns()).max(0);
+        self.turns.wait(&mut self.shared.poller, until_ns);
     }
 
     fn waker(&self) -> Waker {

@@ -14,6 +14,8 @@ use super::shared::Shared;
 use super::wire::Malformed;
 use crate::{ClientError, Ready, Topic};
 
+/// The shortest record: seven fields of a byte each.
+const RECORD_BYTES_MIN: usize = 7;
 /// Messages after which the clock is read again.
 const CLOCK_MSGS: u32 = 1024;
 
@@ -55,14 +57,21 @@ impl Consumer {
         if ready.writable {
             connection.write(&shared.poller)?;
         }
-        if !ready.readable || has_pieces {
+        if !ready.readable {
+            return Ok(());
+        }
+        outlet.waits_since_ns = outlet.waits_since_ns.min(observer.since_ns());
+        if has_pieces {
             return Ok(());
         }
         while !connection.has_answer()? {
             if !connection.read()? && !connection.has_answer()? {
+                // The rest of it is not there yet.
+                outlet.waits_since_ns = i64::MAX;
                 return Ok(());
             }
         }
+        outlet.since_ns = std::mem::replace(&mut outlet.waits_since_ns, i64::MAX);
         let received_ns = monotonic_ns();
         let Some((request, body)) = connection.answer()? else {
             return Ok(());
@@ -305,6 +314,7 @@ impl Consumer {
             outlet.done_pieces = 0;
             return false;
         };
+        observer.turn(outlet.since_ns);
         let mut msgs = 0;
         while let Some(piece) = outlet.pieces.get(outlet.done_pieces) {
             if msgs >= CLOCK_MSGS {
@@ -324,9 +334,10 @@ impl Consumer {
                     position.done = position.done.max(next_offset);
                     msgs += records;
                 }
-                Err(next_offset) => {
+                Err((next_offset, records)) => {
                     position.done = position.done.max(next_offset);
                     observer.error(kind::CORRUPT_BATCH);
+                    observer.corrupted(self.subscription, records);
                 }
             }
         }
@@ -337,18 +348,24 @@ impl Consumer {
 }
 
 /// Hands the messages of a whole batch from offset `from` on to `receive`. Returns the offset after the batch and how many messages it
-/// held; Err: that offset, of a batch that is corrupt.
+/// held; Err: that offset, and how many it claims to hold, of a batch that is corrupt.
 pub(super) fn hand_over(
     batch: &[u8],
     from: i64,
     decompressor: &mut Decompressor,
     mut receive: impl FnMut(&[u8]),
-) -> Result<(i64, u32), i64> {
+) -> Result<(i64, u32), (i64, u64)> {
     let Ok(Found::Batch(header, _)) = record_batch::peek(batch) else {
-        return Err(from);
+        return Err((from, 1));
     };
+    // What the header says may be what is damaged: there are no more records than there is room for.
+    let room = (batch.len() - HEADER_BYTES) / RECORD_BYTES_MIN;
+    let corrupt = (
+        header.next_offset,
+        u64::from(header.records).clamp(1, room.max(1) as u64),
+    );
     if !record_batch::is_whole(batch) {
-        return Err(header.next_offset);
+        return Err(corrupt);
     }
     if header.is_control {
         return Ok((header.next_offset, 1));
@@ -356,12 +373,10 @@ pub(super) fn hand_over(
     let bytes = &batch[HEADER_BYTES..];
     let bytes = match header.compression {
         0 => bytes,
-        codec => decompressor
-            .decompress(codec, bytes)
-            .map_err(|_| header.next_offset)?,
+        codec => decompressor.decompress(codec, bytes).map_err(|_| corrupt)?,
     };
     let mut records = Records::new(bytes, header.records);
-    while let Some((delta, value)) = records.next().map_err(|_| header.next_offset)? {
+    while let Some((delta, value)) = records.next().map_err(|_| corrupt)? {
         if header.base_offset.saturating_add(delta) >= from {
             receive(value);
         }

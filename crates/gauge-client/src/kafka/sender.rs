@@ -67,6 +67,13 @@ impl Producer {
                 self.list(at);
             }
         }
+        // A partition that moved leaves its old leader's list: should it come back, it would stand there twice, and a request with two
+        // batches of one partition is a request of which the broker stores one.
+        for (at, outlet) in self.outlets.iter_mut().enumerate() {
+            outlet
+                .ready
+                .retain(|&lot| self.lots[lot as usize].link == at as u32);
+        }
     }
 
     fn outlet_of(&mut self, broker: i32, token: &impl Fn(usize, usize) -> u64) -> u32 {
@@ -167,11 +174,13 @@ impl Producer {
                 break;
             }
             self.outlets[at].ready.pop_front();
+            debug_assert_eq!(
+                self.lots[lot as usize].link, at as u32,
+                "listed where its leader is"
+            );
+            debug_assert!(self.lots[lot as usize].is_listed, "listed once");
             if next_bytes.is_none() {
-                // An entry of a partition that has moved to another leader stands for nothing.
-                if self.lots[lot as usize].link == at as u32 {
-                    self.lots[lot as usize].is_listed = false;
-                }
+                self.lots[lot as usize].is_listed = false;
                 continue;
             }
             let Some(batch) = self.depart(lot as usize, shared, observer, now_ns) else {

@@ -46,8 +46,6 @@ const PULL_MSGS_MAX: usize = 5000;
 /// Bytes of a delivery besides the body: subject, reply subject, lengths.
 const DELIVERY_BYTES: usize = 150;
 /// Kinds of errors that are counted.
-/// Received messages are handed over for this long before `drive` returns.
-const READ_NS: i64 = 1_000_000;
 const GAP: &str = "DELIVERY_GAP";
 const SILENT: &str = "CONSUMER_SILENT";
 const REFUSED: &str = "CONSUMER_REFUSED";
@@ -160,17 +158,8 @@ impl Consumer {
         }
     }
 
-    fn advance(
-        &mut self,
-        shared: &mut Shared,
-        observer: &mut Observer,
-        now_ns: i64,
-        until_ns: i64,
-    ) -> Result<(), Lost> {
+    fn advance(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) -> Result<(), Lost> {
         self.connection.ensure(shared, now_ns)?;
-        if self.has_more {
-            self.receive(shared, observer, until_ns)?;
-        }
         if self.connection.is_ready() && (now_ns >= self.look_ns || !self.was_ready) {
             self.was_ready = true;
             self.look(observer, now_ns);
@@ -415,11 +404,11 @@ impl Sink for Consumer {
     ) -> Result<bool, ClientError> {
         let advanced = self.connection.advance(ready, shared);
         let outcome = match advanced {
-            Ok(()) if ready.readable && !self.has_more => self.receive(shared, observer, until_ns),
+            Ok(()) if ready.readable => self.receive(shared, observer, until_ns),
             outcome => outcome,
         };
         match outcome.and_then(|()| self.write(shared)) {
-            Ok(()) => Ok(false),
+            Ok(()) => Ok(self.has_more),
             Err(lost) => self.lose(&lost, shared, observer, monotonic_ns()).map(|()| false),
         }
     }
@@ -430,17 +419,13 @@ impl Sink for Consumer {
         observer: &mut Observer,
         now_ns: i64,
     ) -> Result<bool, ClientError> {
-        let outcome = self.advance(shared, observer, now_ns, now_ns + READ_NS);
-        if let Err(lost) = outcome {
+        if let Err(lost) = self.advance(shared, observer, now_ns) {
             self.lose(&lost, shared, observer, now_ns)?;
         }
-        Ok(self.has_more)
+        Ok(false)
     }
 
     fn deadline_ns(&self) -> i64 {
-        if self.has_more {
-            return i64::MIN;
-        }
         let look_ns = match (self.connection.is_ready(), self.was_ready) {
             (true, true) => self.look_ns,
             (true, false) => i64::MIN,

@@ -386,12 +386,14 @@ impl Consumer {
             Ok(permits) => permits,
             Err(Broken::Checksum) => {
                 observer.error(error::CHECKSUM_MISMATCH);
+                observer.corrupted(self.subscription, 1);
                 session.push(commands::ack_corrupted(consumer, id));
                 1
             }
             // The connection is sound, so the fault is in what was stored: acknowledged, counted, and missing in the audit.
             Err(Broken::Malformed(_)) => {
                 observer.error(error::UNREADABLE_BATCH);
+                observer.corrupted(self.subscription, 1);
                 session.push(commands::ack_individual(consumer, &[id]));
                 1
             }

@@ -8,7 +8,7 @@
 )]
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -45,6 +45,8 @@ pub enum Fate {
     StoreAndSay(i16),
     /// Stored, and the connection is closed before the answer.
     StoreAndClose,
+    /// Stored and acknowledged, after so many milliseconds.
+    StoreLate(u64),
     /// Not stored, never answered.
     Ignore,
     /// Answered with bytes that are no answer.
@@ -57,6 +59,10 @@ pub struct State {
     pub partitions: Vec<Vec<Vec<u8>>>,
     pub next_offsets: Vec<i64>,
     pub fates: VecDeque<Fate>,
+    /// Leaders of all partitions, by answers to Metadata: one is taken per answer as long as there is another; none: 1. -1 is nobody.
+    pub leaders: VecDeque<i32>,
+    /// For how long the next answer to Metadata is held back.
+    pub metadata_late_ms: u64,
     /// Fetches answered.
     pub fetches: usize,
     /// What a fetch of this partition is answered with, once.
@@ -223,7 +229,15 @@ impl Server {
     }
 
     fn metadata(&self, request: &MetadataRequest) -> MetadataResponse {
-        let partitions = self.state().partitions.len() as i32;
+        let mut state = self.state();
+        let partitions = state.partitions.len() as i32;
+        let leader = match state.leaders.len() {
+            0 | 1 => state.leaders.front().copied().unwrap_or(1),
+            _ => state.leaders.pop_front().unwrap(),
+        };
+        let late_ms = std::mem::take(&mut state.metadata_late_ms);
+        drop(state);
+        thread::sleep(Duration::from_millis(late_ms));
         let topics = request
             .topics
             .clone()
@@ -233,7 +247,8 @@ impl Server {
                 let partitions = (0..partitions).map(|partition| {
                     MetadataResponsePartition::default()
                         .with_partition_index(partition)
-                        .with_leader_id(1.into())
+                        .with_leader_id(leader.into())
+                        .with_error_code(if leader < 0 { 5 } else { 0 })
                         .with_replica_nodes(vec![1.into()])
                         .with_isr_nodes(vec![1.into()])
                 });
@@ -256,7 +271,10 @@ impl Server {
         let mut state = self.state();
         // Readiness probes are not part of the script: nothing is sent before the tests' own messages.
         let fate = state.fates.pop_front().unwrap_or(Fate::Store);
-        let is_stored = matches!(fate, Fate::Store | Fate::StoreAndSay(_) | Fate::StoreAndClose);
+        let is_stored = matches!(
+            fate,
+            Fate::Store | Fate::StoreLate(_) | Fate::StoreAndSay(_) | Fate::StoreAndClose
+        );
         let code = match fate {
             Fate::Refuse(code) | Fate::StoreAndSay(code) => code,
             _ => 0,
@@ -264,7 +282,13 @@ impl Server {
         let mut topics = Vec::new();
         for topic in request.topic_data {
             let mut rows = Vec::new();
-            for row in topic.partition_data {
+            // A broker keeps what it is sent by partition: of two batches of one it knows the last.
+            let of_partitions: BTreeMap<i32, _> = topic
+                .partition_data
+                .into_iter()
+                .map(|row| (row.index, row))
+                .collect();
+            for row in of_partitions.into_values() {
                 let batch = row.records.unwrap();
                 assert_eq!(
                     batch.len() - 12,
@@ -287,6 +311,10 @@ impl Server {
                     .with_name(topic.name)
                     .with_partition_responses(rows),
             );
+        }
+        drop(state);
+        if let Fate::StoreLate(ms) = fate {
+            thread::sleep(Duration::from_millis(ms));
         }
         match fate {
             Fate::Ignore => Outcome::Nothing,

@@ -142,8 +142,28 @@ struct Due {
     messages: u64,
 }
 
+/// What was read from a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Ack,
+    Receipt,
+}
+
+/// Messages that were read at once, and may have waited for that since `since_ns`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Read {
+    pub kind: Kind,
+    /// When one of them was due.
+    pub due_ns: i64,
+    pub since_ns: i64,
+    pub read_ns: i64,
+    pub messages: u64,
+}
+
 /// What the decisions go into.
 pub(crate) trait Apartments {
+    /// Of the messages' phase: ack delay or receive delay.
+    fn of_read(&mut self, kind: Kind, due_ns: i64) -> &mut Apart;
     /// Of the messages' phase: send delay.
     fn of_sent(&mut self, due_ns: i64) -> &mut Apart;
     /// Of the messages' phase: publish and service.
@@ -166,6 +186,7 @@ pub(crate) struct Watch {
     sent: Pending<Due>,
     acked: Pending<Run>,
     received: Pending<i64>,
+    read: Pending<Read>,
 }
 
 impl Watch {
@@ -181,6 +202,7 @@ impl Watch {
             sent: Pending::with_room(RUNS_MAX, GROUPS_MAX),
             acked: Pending::with_room(RUNS_MAX, GROUPS_MAX),
             received: Pending::with_room(RECEIVED_MAX, GROUPS_MAX),
+            read: Pending::with_room(GROUPS_MAX, GROUPS_MAX),
         }
     }
 
@@ -243,6 +265,12 @@ impl Watch {
             .push(received_ns, subscription as u32, due_ns, due_ns)
         {
             give_up_receipt(subscription, due_ns, received_ns, false, out);
+        }
+    }
+
+    pub fn read(&mut self, read: &Read, out: &mut impl Apartments) {
+        if !self.read.push(read.read_ns, 0, read.since_ns, *read) {
+            enter_read(read, Fate::Unknown, false, out);
         }
     }
 
@@ -320,7 +348,20 @@ impl Watch {
                 }
             }
         });
-        self.sent.is_empty() && self.acked.is_empty() && self.received.is_empty()
+        self.read.decide(horizon_ns, |group, reads| {
+            if spans.is_clear(group.from_ns, group.until_ns) && !group.is_carried {
+                return;
+            }
+            for read in reads {
+                enter_read(
+                    read,
+                    spans.judge(read.since_ns, read.read_ns),
+                    group.is_carried,
+                    out,
+                );
+            }
+        });
+        self.sent.is_empty() && self.acked.is_empty() && self.received.is_empty() && self.read.is_empty()
     }
 
     /// An interval ends: what is not decided is kept out of its quiet part.
@@ -347,6 +388,12 @@ impl Watch {
                 apart.excluded.enter(group.answered_ns - due_ns, 1);
             }
         });
+        self.read.carry(|_, reads| {
+            for read in reads {
+                let apart = out.of_read(read.kind, read.due_ns);
+                apart.excluded.enter(read.read_ns - read.since_ns, read.messages);
+            }
+        });
     }
 
     /// The end: what is still not decided never will be.
@@ -367,8 +414,18 @@ impl Watch {
                 give_up_receipt(subscription, due_ns, group.answered_ns, group.is_carried, out);
             }
         });
+        self.read.decide(i64::MAX, |group, reads| {
+            for read in reads {
+                enter_read(read, Fate::Unknown, group.is_carried, out);
+            }
+        });
         self.board.set_oldest_due_ns(self.lane, super::NOTHING_DUE_NS);
     }
+}
+
+fn enter_read(read: &Read, fate: Fate, is_carried: bool, out: &mut impl Apartments) {
+    out.of_read(read.kind, read.due_ns)
+        .enter(fate, read.since_ns, read.read_ns, read.messages, is_carried);
 }
 
 fn give_up_sent(run: &Due, sent_ns: i64, is_carried: bool, out: &mut impl Apartments) {

@@ -86,13 +86,17 @@ impl Consumer {
                 continue;
             }
             if !chunk.is_whole() {
-                return Err(Lost::Refused(
-                    error::CHUNK_CORRUPTED,
-                    format!(
-                        "the checksum of the chunk at offset {} of stream {:?} does not fit",
-                        chunk.first_offset, position.stream
-                    ),
-                ));
+                // The next chunk is a matter of its own; of this one nothing can be believed, its length and offsets were.
+                let wanted = position.next.unwrap_or(0).max(chunk.first_offset);
+                observer.error(error::CHUNK_CORRUPTED);
+                observer.corrupted(
+                    self.subscription,
+                    chunk.end_offset().saturating_sub(wanted).max(1),
+                );
+                position.next = Some(position.next.unwrap_or(0).max(chunk.end_offset()));
+                position.owed += 1;
+                self.has_messages = true;
+                continue;
             }
             // A subscription begins with the chunk that holds its offset, not with the offset.
             let (wanted, slot, subscription) = (position.next.unwrap_or(0), position.slot, self.subscription);
