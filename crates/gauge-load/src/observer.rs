@@ -7,7 +7,7 @@ use crate::clocks::Clocks;
 use crate::emitter::Departure;
 use crate::latency::{Latency, Metric};
 use crate::ledger::BatchLedger;
-use crate::quiet::{self, Apart, Apartments, Board, Kind, MaybeApart, QuietCounters, Read, Watch};
+use crate::quiet::{self, Apart, Apartments, Board, Kind, MaybeApart, QuietCounters, Read, ReadDelay, Watch};
 use crate::stamp::{self, Checked, PROBE_PRODUCER};
 
 /// A stretch of the schedule's axis. A message belongs to the phase in which it was intended.
@@ -115,17 +115,15 @@ pub struct PhaseLatencies {
     /// Intended to received, per subscription.
     pub end_to_end: Vec<Latency>,
     /// The generator's own lateness in reading acknowledgements: how long each may have been there.
-    pub ack_delay: Latency,
+    pub ack_delay: ReadDelay,
     /// The same of messages received.
-    pub receive_delay: Latency,
+    pub receive_delay: ReadDelay,
     /// Messages that ended without an acknowledgement: they failed, or the run gave up on them.
     pub unacked_msgs: u64,
     publish_apart: MaybeApart,
     service_apart: MaybeApart,
     send_delay_apart: MaybeApart,
     end_to_end_apart: Vec<MaybeApart>,
-    ack_delay_apart: MaybeApart,
-    receive_delay_apart: MaybeApart,
 }
 
 impl PhaseLatencies {
@@ -137,15 +135,13 @@ impl PhaseLatencies {
             send_delay: Latency::new(),
             backpressure: Latency::new(),
             end_to_end: (0..subscriptions).map(|_| Latency::new()).collect(),
-            ack_delay: Latency::unbuffered(),
-            receive_delay: Latency::unbuffered(),
+            ack_delay: ReadDelay::new(),
+            receive_delay: ReadDelay::new(),
             unacked_msgs: 0,
             publish_apart: None,
             service_apart: None,
             send_delay_apart: None,
             end_to_end_apart: vec![None; subscriptions],
-            ack_delay_apart: None,
-            receive_delay_apart: None,
         }
     }
 
@@ -156,11 +152,25 @@ impl PhaseLatencies {
             (Metric::Service, _) => &self.service_apart,
             (Metric::SendDelay, _) => &self.send_delay_apart,
             (Metric::EndToEnd, Some(at)) => &self.end_to_end_apart[at],
-            (Metric::AckDelay, _) => &self.ack_delay_apart,
-            (Metric::ReceiveDelay, _) => &self.receive_delay_apart,
             _ => &None,
         };
         apart.as_deref().filter(|apart| !apart.is_empty())
+    }
+
+    /// How long what was read may have waited; None: the metric is another.
+    pub fn read_delay(&self, metric: Metric) -> Option<&ReadDelay> {
+        match metric {
+            Metric::AckDelay => Some(&self.ack_delay),
+            Metric::ReceiveDelay => Some(&self.receive_delay),
+            _ => None,
+        }
+    }
+
+    fn read_delay_mut(&mut self, kind: Kind) -> &mut ReadDelay {
+        match kind {
+            Kind::Ack => &mut self.ack_delay,
+            Kind::Receipt => &mut self.receive_delay,
+        }
     }
 
     fn aparts_mut(&mut self) -> impl Iterator<Item = &mut MaybeApart> {
@@ -168,8 +178,6 @@ impl PhaseLatencies {
             &mut self.publish_apart,
             &mut self.service_apart,
             &mut self.send_delay_apart,
-            &mut self.ack_delay_apart,
-            &mut self.receive_delay_apart,
         ]
         .into_iter()
         .chain(&mut self.end_to_end_apart)
@@ -182,8 +190,8 @@ impl PhaseLatencies {
             (Metric::Service, None, &self.service),
             (Metric::SendDelay, None, &self.send_delay),
             (Metric::Backpressure, None, &self.backpressure),
-            (Metric::AckDelay, None, &self.ack_delay),
-            (Metric::ReceiveDelay, None, &self.receive_delay),
+            (Metric::AckDelay, None, &self.ack_delay.all),
+            (Metric::ReceiveDelay, None, &self.receive_delay.all),
         ]
         .into_iter()
         .chain(
@@ -213,8 +221,6 @@ impl PhaseLatencies {
         quiet::add(&mut self.publish_apart, &other.publish_apart);
         quiet::add(&mut self.service_apart, &other.service_apart);
         quiet::add(&mut self.send_delay_apart, &other.send_delay_apart);
-        quiet::add(&mut self.ack_delay_apart, &other.ack_delay_apart);
-        quiet::add(&mut self.receive_delay_apart, &other.receive_delay_apart);
         for (mine, theirs) in self.end_to_end_apart.iter_mut().zip(&other.end_to_end_apart) {
             quiet::add(mine, theirs);
         }
@@ -225,8 +231,6 @@ impl PhaseLatencies {
         self.service.settle();
         self.send_delay.settle();
         self.backpressure.settle();
-        self.ack_delay.settle();
-        self.receive_delay.settle();
         self.end_to_end.iter_mut().for_each(Latency::settle);
     }
 
@@ -432,12 +436,8 @@ impl Apartments for Deciding<'_> {
         quiet::made(&mut self.phase(due_ns).end_to_end_apart[subscription])
     }
 
-    fn of_read(&mut self, kind: Kind, due_ns: i64) -> &mut Apart {
-        let latencies = self.phase(due_ns);
-        quiet::made(match kind {
-            Kind::Ack => &mut latencies.ack_delay_apart,
-            Kind::Receipt => &mut latencies.receive_delay_apart,
-        })
+    fn of_read(&mut self, kind: Kind, due_ns: i64) -> &mut ReadDelay {
+        self.phase(due_ns).read_delay_mut(kind)
     }
 
     fn counters(&mut self) -> &mut QuietCounters {
@@ -756,11 +756,8 @@ impl Observer {
         };
         let phase = self.phase_of(run.due_ns);
         let latencies = self.tally.phase(phase, self.subscriptions);
-        let delay = match kind {
-            Kind::Ack => &mut latencies.ack_delay,
-            Kind::Receipt => &mut latencies.receive_delay,
-        };
-        delay.enter(run.read_ns - run.since_ns, run.messages);
+        let delay = latencies.read_delay_mut(kind);
+        delay.all.enter(run.read_ns - run.since_ns, run.messages);
         self.with_watch(|watch, out| watch.read(&run, out));
     }
 

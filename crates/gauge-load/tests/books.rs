@@ -284,3 +284,60 @@ fn probes_prove_and_are_counted_nowhere() {
             .all(|receipts| receipts.received == 0)
     );
 }
+
+/// What was read in a turn may have waited since the turn's `since`; what is not read from a socket tells nothing.
+#[test]
+fn how_long_answers_may_have_waited_is_recorded_by_turn() {
+    let mut observer = Observer::new(RUN, true, &[3], 1, 4);
+    observer.start(0);
+    let stamp = |sequence| Stamp {
+        run: RUN,
+        producer: 3,
+        sequence,
+        intended_ns: 100,
+    };
+    observer.turn(1_000);
+    observer.received(0, 0, &message(&stamp(0)), 6_000);
+    observer.received(0, 0, &message(&stamp(1)), 6_000);
+    observer.received(0, 0, &message(&stamp(2)), 9_000);
+    let mut ledger = BatchLedger::new(3);
+    ledger.push(0, 100, 200, 60);
+    ledger.push(1, 100, 200, 60);
+    observer.turn(2_000);
+    observer.acked(&ledger, 5_000);
+    observer.turn(i64::MAX);
+    observer.acked(&ledger, 50_000);
+    let tally = observer.swap(Tally::default());
+    let latencies = &tally.latencies[0];
+    let receive = &latencies.receive_delay.all;
+    assert_eq!(
+        (receive.count(), receive.min_ns(), receive.max_ns()),
+        (3, 5_000, 8_000)
+    );
+    let ack = &latencies.ack_delay.all;
+    assert_eq!((ack.count(), ack.min_ns(), ack.max_ns()), (2, 3_000, 3_000));
+}
+
+/// Messages that failed or were given up are counted in the phase in which they were due.
+#[test]
+fn messages_without_an_acknowledgement_are_counted_in_their_phase() {
+    let mut observer = Observer::new(RUN, true, &[3], 0, 1);
+    observer.start(0);
+    observer.set_phases(&[0, 1_000]);
+    let mut ledger = BatchLedger::new(3);
+    ledger.push(0, 500, 500, 60);
+    ledger.push(1, 1_500, 1_500, 60);
+    ledger.push(2, 1_600, 1_600, 60);
+    observer.failed(&ledger, "SOME_ERROR");
+    let mut last = BatchLedger::new(3);
+    last.push(3, 1_700, 1_700, 60);
+    observer.censored(&last);
+    let tally = observer.swap(Tally::default());
+    let mut found: Vec<(usize, u64)> = tally
+        .latencies
+        .iter()
+        .map(|latencies| (latencies.phase, latencies.unacked_msgs))
+        .collect();
+    found.sort_unstable();
+    assert_eq!(found, [(0, 1), (1, 3)]);
+}

@@ -75,6 +75,11 @@ fn publish(shared: &Shared, pending: Pending, own: Option<u16>) {
     }
     woken.sort_unstable_by_key(|connection| (connection.thread, connection.number));
     woken.dedup();
+    if !woken.is_empty() {
+        // Who is served first changes from commit to commit: else readers of the same messages would differ by their number.
+        let first = shared.metrics.commits.get() as usize % woken.len();
+        woken.rotate_left(first);
+    }
     shared.wake(&woken, own);
     for (index, mailbox) in shared.mailboxes.iter().enumerate() {
         if own != Some(index as u16) && mailbox.awaits_commit.swap(false, Ordering::AcqRel) {

@@ -446,7 +446,9 @@ impl Collector {
                 } else {
                     0
                 };
-                if latency.is_empty() && apart.is_none() && unacked_msgs == 0 {
+                let read_delay = latencies.read_delay(metric);
+                let has_read = read_delay.is_some_and(|delay| !delay.quiet.is_empty() || delay.left_out > 0);
+                if latency.is_empty() && apart.is_none() && unacked_msgs == 0 && !has_read {
                     continue;
                 }
                 let count = latency.count();
@@ -459,6 +461,13 @@ impl Collector {
                 }
                 let has_parts = is_watched && metric != Metric::Backpressure;
                 let parts = has_parts.then(|| {
+                    if let Some(delay) = read_delay {
+                        return Parts {
+                            quiet: Part::of(&delay.quiet, &mut self.serializer),
+                            censored: Part::default(),
+                            left_out: delay.left_out,
+                        };
+                    }
                     let quiet = Part::of(&Apart::quiet(latency, apart), &mut self.serializer);
                     let censored = apart.map(|apart| &apart.censored).filter(|some| !some.is_empty());
                     let censored =
@@ -551,4 +560,39 @@ fn rss_bytes() -> u64 {
     // SAFETY: a plain system call that takes no pointers.
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     pages.unwrap_or(0) * u64::try_from(page_bytes).unwrap_or(4096)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    #[test]
+    fn intervals_that_are_told_together_are_marked() {
+        let (spares, _taken) = sync_channel(4);
+        let mut collector = Collector::new(1_000_000_000, vec![Arc::from("s")], vec![spares.clone(), spares]);
+        let part = |first, last| {
+            Box::new(LaneInterval {
+                first,
+                last,
+                tally: Tally::with_room(1),
+                until_ns: (last.cast_signed() + 1) * 1_000_000_000,
+                waiting_msgs: 0,
+                lane_cpu_ns: 0,
+                process_cpu_ns: None,
+            })
+        };
+        collector.interval(0, part(0, 0));
+        collector.interval(0, part(1, 3));
+        for index in 0..4 {
+            collector.interval(1, part(index, index));
+        }
+        let joined: Vec<usize> = collector
+            .since(0, 10)
+            .iter()
+            .map(|interval| interval.joined_lanes)
+            .collect();
+        assert_eq!(joined, [0, 1, 1, 1]);
+    }
 }

@@ -221,6 +221,21 @@ fn the_audit_names_what_the_system_did() {
 }
 
 #[test]
+fn what_comes_twice_behind_the_last_message_is_counted() {
+    let worker = Worker::new();
+    let knobs = &worker.system.knobs;
+    worker.begin(&trial());
+    worker.sleep_until_s(0.9);
+    knobs.receive_msgs.store(1, Ordering::Relaxed);
+    knobs.echo.store(40, Ordering::Relaxed);
+    let result = worker.finish();
+    let subscription = &result["audit"]["subscriptions"][0];
+    assert_eq!(result["drained"], true);
+    assert_eq!(subscription["duplicated"], 40, "{subscription}");
+    assert_eq!(subscription["lost"], 0);
+}
+
+#[test]
 fn what_has_no_end_is_censored_and_what_had_no_room_is_counted() {
     let worker = Worker::new();
     let knobs = &worker.system.knobs;

@@ -160,10 +160,51 @@ pub(crate) struct Read {
     pub messages: u64,
 }
 
+/// How long what was read may have waited: simpler than [`Apart`], since nothing is under way across intervals.
+#[derive(Clone, Debug)]
+pub struct ReadDelay {
+    /// All, as they came.
+    pub all: Latency,
+    /// What was read in quiet time, of what was decided in the interval.
+    pub quiet: Latency,
+    /// Messages that were not.
+    pub left_out: u64,
+}
+
+impl ReadDelay {
+    pub(crate) fn new() -> ReadDelay {
+        ReadDelay {
+            all: Latency::unbuffered(),
+            quiet: Latency::unbuffered(),
+            left_out: 0,
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &ReadDelay) {
+        self.all.add(&other.all);
+        self.quiet.add(&other.quiet);
+        self.left_out += other.left_out;
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.all.clear();
+        self.quiet.clear();
+        self.left_out = 0;
+    }
+
+    fn decide(&mut self, read: &Read, fate: Fate) {
+        if fate == Fate::Quiet {
+            self.quiet.enter(read.read_ns - read.since_ns, read.messages);
+        } else {
+            self.left_out += read.messages;
+        }
+    }
+}
+
 /// What the decisions go into.
 pub(crate) trait Apartments {
     /// Of the messages' phase: ack delay or receive delay.
-    fn of_read(&mut self, kind: Kind, due_ns: i64) -> &mut Apart;
+    fn of_read(&mut self, kind: Kind, due_ns: i64) -> &mut ReadDelay;
     /// Of the messages' phase: send delay.
     fn of_sent(&mut self, due_ns: i64) -> &mut Apart;
     /// Of the messages' phase: publish and service.
@@ -270,7 +311,7 @@ impl Watch {
 
     pub fn read(&mut self, read: &Read, out: &mut impl Apartments) {
         if !self.read.push(read.read_ns, 0, read.since_ns, *read) {
-            enter_read(read, Fate::Unknown, false, out);
+            out.of_read(read.kind, read.due_ns).decide(read, Fate::Unknown);
         }
     }
 
@@ -349,16 +390,14 @@ impl Watch {
             }
         });
         self.read.decide(horizon_ns, |group, reads| {
-            if spans.is_clear(group.from_ns, group.until_ns) && !group.is_carried {
-                return;
-            }
+            let is_clear = spans.is_clear(group.from_ns, group.until_ns);
             for read in reads {
-                enter_read(
-                    read,
-                    spans.judge(read.since_ns, read.read_ns),
-                    group.is_carried,
-                    out,
-                );
+                let fate = if is_clear {
+                    Fate::Quiet
+                } else {
+                    spans.judge(read.since_ns, read.read_ns)
+                };
+                out.of_read(read.kind, read.due_ns).decide(read, fate);
             }
         });
         self.sent.is_empty() && self.acked.is_empty() && self.received.is_empty() && self.read.is_empty()
@@ -388,12 +427,6 @@ impl Watch {
                 apart.excluded.enter(group.answered_ns - due_ns, 1);
             }
         });
-        self.read.carry(|_, reads| {
-            for read in reads {
-                let apart = out.of_read(read.kind, read.due_ns);
-                apart.excluded.enter(read.read_ns - read.since_ns, read.messages);
-            }
-        });
     }
 
     /// The end: what is still not decided never will be.
@@ -414,18 +447,13 @@ impl Watch {
                 give_up_receipt(subscription, due_ns, group.answered_ns, group.is_carried, out);
             }
         });
-        self.read.decide(i64::MAX, |group, reads| {
+        self.read.decide(i64::MAX, |_, reads| {
             for read in reads {
-                enter_read(read, Fate::Unknown, group.is_carried, out);
+                out.of_read(read.kind, read.due_ns).decide(read, Fate::Unknown);
             }
         });
         self.board.set_oldest_due_ns(self.lane, super::NOTHING_DUE_NS);
     }
-}
-
-fn enter_read(read: &Read, fate: Fate, is_carried: bool, out: &mut impl Apartments) {
-    out.of_read(read.kind, read.due_ns)
-        .enter(fate, read.since_ns, read.read_ns, read.messages, is_carried);
 }
 
 fn give_up_sent(run: &Due, sent_ns: i64, is_carried: bool, out: &mut impl Apartments) {

@@ -24,6 +24,10 @@ pub struct Knobs {
     pub lose: AtomicU64,
     /// The next messages are stored twice.
     pub duplicate: AtomicU64,
+    /// When the trial drains, so many of the messages of the first partition are stored again, behind all others.
+    pub echo: AtomicU64,
+    /// Messages that a consumer gets of a partition in each turn; 0: any number.
+    pub receive_msgs: AtomicU64,
     /// The next messages are stored with a flipped bit.
     pub corrupt: AtomicU64,
     /// The next batches fail and are thrown away.
@@ -214,10 +218,14 @@ impl FakeLane {
                     observer.fetched(consumer.subscription);
                 }
                 let slot = self.spec.topics[topic].first_slot + partition as usize;
-                for message in &log[*position..] {
+                let until = match self.system.knobs.receive_msgs.load(Ordering::Relaxed) {
+                    0 => log.len(),
+                    some => log.len().min(*position + some as usize),
+                };
+                for message in &log[*position..until] {
                     observer.received(consumer.subscription, slot, message, now_ns);
                 }
-                *position = log.len();
+                *position = until;
             }
         }
     }
@@ -364,7 +372,15 @@ impl LaneClient for FakeLane {
         self.poller.waker()
     }
 
-    fn flush(&mut self) {}
+    fn flush(&mut self) {
+        let echo = self.system.knobs.echo.swap(0, Ordering::Relaxed) as usize;
+        let mut logs = self.system.logs.lock().unwrap();
+        let first = (self.spec.topics[0].name.clone(), 0);
+        if let Some(log) = logs.get_mut(&first) {
+            let again: Vec<_> = log.iter().rev().take(echo).cloned().collect();
+            log.extend(again);
+        }
+    }
 
     fn waiting_msgs(&self) -> u64 {
         self.waiting
