@@ -617,3 +617,51 @@ fn a_consumer_recovers_from_errors_of_a_partition() {
         assert_eq!((receipts.received, receipts.duplicated), (1000, 0), "{code}");
     }
 }
+
+/// Three batches are cut off after they were read, and others are appended: as many as were cut off or more, so that the offset at
+/// which the consumer goes on is there again, or fewer. It must read all that is new.
+#[test]
+fn a_log_that_was_cut_off_is_read_on_from_where_it_was_cut() {
+    for (appended, is_beyond) in [(5, false), (1, true)] {
+        let server = filled(1, 1000);
+        let rest = {
+            let mut state = server.state();
+            let batches = state.partitions[0].len();
+            let rest: Vec<Vec<u8>> = state.partitions[0].split_off(batches - appended);
+            let first = rest[0][..8].try_into().unwrap();
+            state.next_offsets[0] = i64::from_be_bytes(first);
+            rest
+        };
+        let (mut client, mut observer) = prepared(&server, consumer_spec(1, StartAt::Earliest, None));
+        drive_until(client.as_mut(), &mut observer, |client| client.caught_up(0));
+        let (kept, fetches) = {
+            let mut state = server.state();
+            state.cut_off(0, 3);
+            for batch in rest {
+                state.append(0, batch);
+            }
+            (1000, state.fetches)
+        };
+        drive_until(client.as_mut(), &mut observer, |client| {
+            server.state().fetches > fetches + 3 && client.caught_up(0)
+        });
+        let tally = observer.swap(Default::default());
+        client.abandon(&mut observer);
+        let receipts = &observer.into_books().receipts[0];
+        assert_eq!(
+            (receipts.received, receipts.duplicated),
+            (kept, 0),
+            "beyond the end: {is_beyond}, {:?}",
+            tally.counters.errors
+        );
+        assert!(
+            tally
+                .counters
+                .errors
+                .iter()
+                .any(|(kind, count)| *kind == "LOG_TRUNCATED" && *count == 1),
+            "{:?}",
+            tally.counters.errors
+        );
+    }
+}

@@ -77,6 +77,10 @@ pub(crate) struct Cluster {
     brokers: Vec<Broker>,
     /// Per slot.
     leaders: Vec<i32>,
+    /// Per slot; -1: not known.
+    leader_epochs: Vec<i32>,
+    /// The server tells where leaders' epochs end.
+    has_epoch_ends: bool,
     connection: Option<Connection<Question>>,
     versions_checked: bool,
     questions: Vec<Question>,
@@ -111,6 +115,8 @@ impl Cluster {
             groups,
             brokers: Vec::new(),
             leaders: vec![NO_BROKER; slots.unwrap_or(0)],
+            leader_epochs: vec![-1; slots.unwrap_or(0)],
+            has_epoch_ends: false,
             connection: None,
             versions_checked: false,
             questions: vec![Question::Metadata],
@@ -145,6 +151,14 @@ impl Cluster {
     /// Who leads the partition of a slot, or [`NO_BROKER`].
     pub fn leader(&self, slot: usize) -> i32 {
         self.leaders.get(slot).copied().unwrap_or(NO_BROKER)
+    }
+
+    /// Since when it leads: counts leaders of the partition; -1 where the server does not tell, or could not be asked where an epoch ends.
+    pub fn leader_epoch(&self, slot: usize) -> i32 {
+        match self.leader_epochs.get(slot) {
+            Some(epoch) if self.has_epoch_ends => *epoch,
+            _ => -1,
+        }
     }
 
     /// Where a broker listens.
@@ -387,6 +401,7 @@ impl Cluster {
             messages::read_api_versions(body, wire::API_VERSIONS_OLD.version).map_err(Lost::from)?;
         require_versions(&versions.ranges, &[wire::PRODUCE, wire::FETCH, wire::METADATA])
             .map_err(Trouble::Fatal)?;
+        self.has_epoch_ends = require_versions(&versions.ranges, &[wire::OFFSET_FOR_LEADER_EPOCH]).is_ok();
         self.versions_checked = true;
         Ok(())
     }
@@ -458,7 +473,9 @@ impl Cluster {
             }
             for row in rows {
                 if (0..i64::from(topic.partitions)).contains(&i64::from(row.partition)) {
-                    self.leaders[topic.first_slot + row.partition as usize] = row.leader;
+                    let slot = topic.first_slot + row.partition as usize;
+                    self.leaders[slot] = row.leader;
+                    self.leader_epochs[slot] = row.leader_epoch;
                 }
             }
         }

@@ -39,6 +39,8 @@ const FETCH_PAUSE_NS_MAX: i64 = 1_000_000_000;
 pub(super) enum Errand {
     Fetch,
     ListOffsets,
+    /// Whether what was read is still in the log.
+    EpochEnds,
 }
 
 impl Cargo for Errand {}
@@ -64,8 +66,24 @@ pub(super) struct Position {
     pub committing: i64,
     /// End of the partition as the latest answer told; -1: not told yet.
     pub(super) end: i64,
+    /// Epoch of the leader as it is known; -1: not known.
+    pub(super) leader_epoch: i32,
+    /// Epoch of the last batch that was found; -1: none.
+    pub(super) epoch: i32,
+    /// The leader is another, or was away: where the epoch of what was read ends is to be asked before anything is fetched (KIP-320). A log that was
+    /// cut off and has grown again would be read on behind what is new in it.
+    pub(super) is_doubtful: bool,
+    /// The position was out of range, and nothing had been cut off.
+    pub(super) is_out_of_range: bool,
     /// Whether it stands in its outlet's list of positions that the session does not know.
     pub(super) is_changed: bool,
+}
+
+impl Position {
+    /// Whether something must be known before it can be fetched from.
+    fn is_to_ask(&self) -> bool {
+        self.next.is_none() || self.is_doubtful
+    }
 }
 
 /// A batch in an answer.
@@ -171,6 +189,10 @@ impl Consumer {
                 committed: 0,
                 committing: 0,
                 end: -1,
+                leader_epoch: -1,
+                epoch: -1,
+                is_doubtful: false,
+                is_out_of_range: false,
                 is_changed: false,
             });
         }
@@ -224,13 +246,17 @@ impl Consumer {
             && self
                 .positions
                 .iter()
-                .all(|position| position.next.is_some() && position.end >= 0 && position.done >= position.end)
+                .all(|position| !position.is_to_ask() && position.end >= 0 && position.done >= position.end)
     }
 
     /// Takes over what the cluster says about leaders.
     pub fn apply_metadata(&mut self, cluster: &Cluster, token: impl Fn(usize, usize) -> u64) {
         for at in 0..self.positions.len() {
             let leader = cluster.leader(self.positions[at].slot);
+            let epoch = cluster.leader_epoch(self.positions[at].slot);
+            if std::mem::replace(&mut self.positions[at].leader_epoch, epoch) != epoch {
+                self.doubt(at);
+            }
             let link = if leader == NO_BROKER {
                 NO_LINK
             } else {
@@ -260,6 +286,15 @@ impl Consumer {
         for outlet in &mut self.outlets {
             outlet.members.sort_unstable();
             outlet.link.members = outlet.members.len();
+        }
+    }
+
+    /// The log of a position may have been cut off.
+    pub(super) fn doubt(&mut self, member: usize) {
+        let position = &mut self.positions[member];
+        position.is_doubtful = position.epoch >= 0 && position.leader_epoch >= 0;
+        if let Some(outlet) = self.outlets.get_mut(position.link as usize) {
+            outlet.session = None;
         }
     }
 
@@ -306,6 +341,12 @@ impl Consumer {
         let is_unknown = |member: &&u32| self.positions[**member as usize].next.is_none();
         let errand = if outlet.members.iter().any(|member| is_unknown(&member)) {
             Errand::ListOffsets
+        } else if outlet
+            .members
+            .iter()
+            .any(|member| self.positions[*member as usize].is_doubtful)
+        {
+            Errand::EpochEnds
         } else if self.is_paused || outlet.members.is_empty() {
             return Ok(());
         } else {
@@ -315,6 +356,7 @@ impl Consumer {
         let api = match errand {
             Errand::Fetch => wire::FETCH,
             Errand::ListOffsets => wire::LIST_OFFSETS,
+            Errand::EpochEnds => wire::OFFSET_FOR_LEADER_EPOCH,
         };
         let Some(connection) = &mut self.outlets[at].link.connection else {
             return Ok(());
@@ -328,6 +370,10 @@ impl Consumer {
             }
             Errand::ListOffsets => {
                 self.put_list_offsets(at, &mut head, &shared.spec.topics);
+                0
+            }
+            Errand::EpochEnds => {
+                self.put_epoch_ends(at, &mut head, &shared.spec.topics);
                 0
             }
         };
@@ -344,6 +390,27 @@ impl Consumer {
             cargo: errand,
         });
         connection.write(&shared.poller)
+    }
+
+    fn put_epoch_ends(&self, at: usize, head: &mut Vec<u8>, topics: &[Topic]) {
+        // Not a replica.
+        head.put_i32(-1);
+        let doubtful: Vec<&Position> = self.outlets[at]
+            .members
+            .iter()
+            .map(|member| &self.positions[*member as usize])
+            .filter(|position| position.is_doubtful)
+            .collect();
+        messages::put_by_topic(
+            head,
+            &doubtful,
+            |position| (position.topic, position.partition),
+            |topic| topics[topic].name.clone(),
+            |head, position| {
+                head.put_i32(position.leader_epoch);
+                head.put_i32(position.epoch);
+            },
+        );
     }
 
     fn put_list_offsets(&self, at: usize, head: &mut Vec<u8>, topics: &[Topic]) {
@@ -416,6 +483,9 @@ impl Consumer {
         let in_flight = outlet.link.lose(now_ns).count();
         outlet.session = None;
         outlet.old_session = 0;
+        for member in outlet.members.clone() {
+            self.doubt(member as usize);
+        }
         if is_noteworthy(lost, in_flight) {
             observer.error(lost.kind());
         }
@@ -445,7 +515,7 @@ impl Consumer {
                 || outlet
                     .members
                     .iter()
-                    .any(|member| self.positions[*member as usize].next.is_none());
+                    .any(|member| self.positions[*member as usize].is_to_ask());
             if is_idle && !outlet.members.is_empty() && has_errand {
                 deadline_ns = deadline_ns.min(outlet.fetch_after_ns);
             }

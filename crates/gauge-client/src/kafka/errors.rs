@@ -145,6 +145,8 @@ pub(crate) mod kind {
     pub const COMPRESSION_FAILED: &str = "COMPRESSION_FAILED";
     /// A fetched batch whose CRC is wrong, or which cannot be parsed or decompressed.
     pub const CORRUPT_BATCH: &str = "CORRUPT_BATCH";
+    /// What was read is not in the log any more: the leader is another and did not have it, or lost it.
+    pub const LOG_TRUNCATED: &str = "LOG_TRUNCATED";
     /// A fetched batch in the format of Kafka before 0.11.
     pub const OLD_BATCH_FORMAT: &str = "OLD_BATCH_FORMAT";
 }

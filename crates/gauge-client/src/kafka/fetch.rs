@@ -48,9 +48,9 @@ impl<'a> FetchWriter<'a> {
         }
     }
 
-    /// Adds a partition; one whose position is not known is left out.
+    /// Adds a partition; one whose position is not known, or in doubt, is left out.
     pub fn add(&mut self, position: &Position, topics: &[Topic]) {
-        let Some(next) = position.next else {
+        let Some(next) = position.next.filter(|_| !position.is_doubtful) else {
             return;
         };
         if self.topic != position.topic {
@@ -63,8 +63,8 @@ impl<'a> FetchWriter<'a> {
         }
         self.partitions += 1;
         self.head.put_i32(position.partition);
-        // The leader's epoch: not checked.
-        self.head.put_i32(-1);
+        // Another leader than the one that is meant refuses: its log may be another.
+        self.head.put_i32(position.leader_epoch);
         self.head.put_i64(next);
         // Only followers tell where their log begins.
         self.head.put_i64(-1);
@@ -115,7 +115,7 @@ pub(super) struct FetchReader<'a> {
 impl<'a> FetchReader<'a> {
     pub fn begin(body: &'a [u8]) -> Result<FetchReader<'a>, Malformed> {
         let mut reader = Reader::new(body);
-        // Throttle time: the broker has waited already.
+        // Throttle time: since Kafka 2.0 the broker answers at once and is deaf for that long (KIP-219), so that the next answer comes late.
         reader.i32()?;
         let (code, session) = (reader.i16()?, reader.i32()?);
         let topics_left = reader.count(6)?;

@@ -117,6 +117,7 @@ pub(crate) struct PartitionRow {
     pub partition: i32,
     /// -1: none at the moment.
     pub leader: i32,
+    pub leader_epoch: i32,
     pub replicas: usize,
 }
 
@@ -158,7 +159,7 @@ pub(crate) fn read_metadata(body: &[u8]) -> Result<Metadata, Malformed> {
         reader.bool()?;
         for _ in 0..reader.count(26)? {
             let (code, partition, leader) = (reader.i16()?, reader.i32()?, reader.i32()?);
-            reader.i32()?;
+            let leader_epoch = reader.i32()?;
             let replicas = reader.count(4)?;
             reader.skip(replicas * 4)?;
             for _ in 0..2 {
@@ -169,6 +170,7 @@ pub(crate) fn read_metadata(body: &[u8]) -> Result<Metadata, Malformed> {
                 code,
                 partition,
                 leader,
+                leader_epoch,
                 replicas,
             });
         }
@@ -243,6 +245,40 @@ pub(crate) fn read_list_offsets<'a>(
                 partition,
                 code,
                 offset,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Where a leader's epoch ends, as an answer to OffsetForLeaderEpoch tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EpochRow<'a> {
+    pub topic: &'a str,
+    pub partition: i32,
+    pub code: i16,
+    /// The largest epoch of the log that is not above the one that was asked for; -1: it knows none.
+    pub epoch: i32,
+    /// The first offset behind it; -1: not known.
+    pub end_offset: i64,
+}
+
+/// Calls `each` for every partition of an answer to OffsetForLeaderEpoch.
+pub(crate) fn read_epoch_ends<'a>(
+    body: &'a [u8],
+    mut each: impl FnMut(EpochRow<'a>),
+) -> Result<(), Malformed> {
+    let mut reader = Reader::new(body);
+    reader.i32()?;
+    for _ in 0..reader.count(6)? {
+        let topic = reader.string()?;
+        for _ in 0..reader.count(18)? {
+            each(EpochRow {
+                topic,
+                code: reader.i16()?,
+                partition: reader.i32()?,
+                epoch: reader.i32()?,
+                end_offset: reader.i64()?,
             });
         }
     }

@@ -90,6 +90,9 @@ impl Consumer {
             Errand::ListOffsets => {
                 self.read_offsets(at, &connection.bytes()[body], received_ns, shared, observer)
             }
+            Errand::EpochEnds => {
+                self.read_epoch_ends(at, &connection.bytes()[body], received_ns, shared, observer)
+            }
         };
         self.outlets[at].link.connection = Some(connection);
         read?;
@@ -151,6 +154,52 @@ impl Consumer {
         Ok(())
     }
 
+    /// Where the epochs of what was read end: behind it, or before, and then the log was cut off there.
+    fn read_epoch_ends(
+        &mut self,
+        at: usize,
+        body: &[u8],
+        now_ns: i64,
+        shared: &mut Shared,
+        observer: &mut Observer,
+    ) -> Result<(), Trouble> {
+        let mut rows = Vec::new();
+        messages::read_epoch_ends(body, |row| rows.push(row))?;
+        let mut has_error = rows.is_empty();
+        for row in rows {
+            let Some(member) = self.place(&shared.spec.topics, row.topic, row.partition) else {
+                return Err(Malformed("it tells of a partition that was not asked for").into());
+            };
+            let code = Code(row.code);
+            if !code.is_none() {
+                has_error = true;
+                self.partition_error(code, member, shared, observer)?;
+                continue;
+            }
+            let position = &mut self.positions[member];
+            position.is_doubtful = false;
+            // A log that knows nothing of the epoch does not tell that it was cut off.
+            if let Some(next) = position.next.filter(|next| (0..*next).contains(&row.end_offset)) {
+                observer.error(kind::LOG_TRUNCATED);
+                shared.cluster.set_trouble(format!(
+                    "topic {:?}, partition {}: read up to offset {next}, and the log was cut off at {}",
+                    shared.spec.topics[position.topic].name, position.partition, row.end_offset
+                ));
+                position.next = Some(row.end_offset);
+                position.done = position.done.min(row.end_offset);
+                position.committed = position.committed.min(row.end_offset);
+                position.committing = position.committing.min(row.end_offset);
+                position.epoch = row.epoch;
+                position.is_out_of_range = false;
+                position.end = -1;
+            }
+        }
+        if has_error {
+            self.outlets[at].pause(now_ns);
+        }
+        Ok(())
+    }
+
     /// A partition's error in an answer.
     fn partition_error(
         &mut self,
@@ -179,8 +228,14 @@ impl Consumer {
             code.name()
         ));
         if code == Code::OFFSET_OUT_OF_RANGE {
-            position.next = None;
-            position.ask = TIMESTAMP_EARLIEST;
+            if position.epoch >= 0 && position.leader_epoch >= 0 && !position.is_out_of_range {
+                position.is_out_of_range = true;
+                self.doubt(member);
+            } else {
+                position.is_out_of_range = false;
+                position.next = None;
+                position.ask = TIMESTAMP_EARLIEST;
+            }
         } else {
             shared.cluster.refresh();
         }
@@ -225,7 +280,8 @@ impl Consumer {
             let Some(member) = self.place(&shared.spec.topics, row.topic, row.partition) else {
                 return Err(Malformed("it tells of a partition that was not asked for").into());
             };
-            if self.positions[member].link != at as u32 {
+            // Before a doubt is settled, what was fetched may lie behind what was not.
+            if self.positions[member].link != at as u32 || self.positions[member].is_doubtful {
                 continue;
             }
             let code = Code(row.code);
@@ -286,6 +342,8 @@ impl Consumer {
                     });
                     next = next.max(header.next_offset);
                     from += len;
+                    position.epoch = header.leader_epoch;
+                    position.is_out_of_range = false;
                 }
             }
         }

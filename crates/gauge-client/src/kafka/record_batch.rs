@@ -244,6 +244,8 @@ pub(crate) struct Header {
     /// Whether it holds a marker of a transaction and no messages.
     pub is_control: bool,
     pub records: u32,
+    /// Of the leader that took it.
+    pub leader_epoch: i32,
 }
 
 /// What stands at the beginning of some bytes of a fetch.
@@ -307,6 +309,7 @@ pub(crate) fn peek(bytes: &[u8]) -> Result<Found, Malformed> {
         compression: attributes & COMPRESSION_MASK,
         is_control: attributes & CONTROL != 0,
         records,
+        leader_epoch: word(bytes, 12),
     };
     Ok(Found::Batch(header, total))
 }

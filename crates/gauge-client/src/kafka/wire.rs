@@ -38,6 +38,7 @@ pub(crate) const API_VERSIONS_OLD: Api = Api::new("ApiVersions", 18, 0);
 pub(crate) const CREATE_TOPICS: Api = Api::new("CreateTopics", 19, 4);
 pub(crate) const DELETE_TOPICS: Api = Api::new("DeleteTopics", 20, 3);
 pub(crate) const INIT_PRODUCER_ID: Api = Api::new("InitProducerId", 22, 1);
+pub(crate) const OFFSET_FOR_LEADER_EPOCH: Api = Api::new("OffsetForLeaderEpoch", 23, 3);
 pub(crate) const CREATE_PARTITIONS: Api = Api::new("CreatePartitions", 37, 0);
 pub(crate) const DESCRIBE_CONFIGS: Api = Api::new("DescribeConfigs", 32, 1);
 

@@ -29,6 +29,9 @@ use kafka_protocol::messages::metadata_response::{
 use kafka_protocol::messages::offset_commit_response::{
     OffsetCommitResponsePartition, OffsetCommitResponseTopic,
 };
+use kafka_protocol::messages::offset_for_leader_epoch_response::{
+    EpochEndOffset, OffsetForLeaderTopicResult,
+};
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::{Decodable, Encodable, StrBytes, decode_request_header_from_buffer};
@@ -67,6 +70,8 @@ pub struct State {
     pub fetches: usize,
     /// What a fetch of this partition is answered with, once.
     pub fetch_error: Option<(i32, i16)>,
+    /// Of the leader of all partitions.
+    pub leader_epoch: i32,
     /// First offset that is kept, for ListOffsets.
     pub log_start: i64,
     /// Positions of commits.
@@ -80,8 +85,37 @@ impl State {
         let last_delta = i32::from_be_bytes(batch[23..27].try_into().unwrap());
         let base = self.next_offsets[partition];
         batch[..8].copy_from_slice(&base.to_be_bytes());
+        batch[12..16].copy_from_slice(&self.leader_epoch.to_be_bytes());
         self.next_offsets[partition] = base + i64::from(last_delta) + 1;
         self.partitions[partition].push(batch);
+    }
+}
+
+impl State {
+    /// Another leader, which does not have the last batches of a partition.
+    pub fn cut_off(&mut self, partition: usize, batches: usize) {
+        self.leader_epoch += 1;
+        let kept = self.partitions[partition].len() - batches;
+        let first = self.partitions[partition][kept][..8].try_into().unwrap();
+        self.next_offsets[partition] = i64::from_be_bytes(first);
+        self.partitions[partition].truncate(kept);
+    }
+
+    /// The largest epoch of a partition that is not above `epoch`, and where it ends.
+    fn epoch_end(&self, partition: usize, epoch: i32) -> (i32, i64) {
+        let told = |batch: &Vec<u8>| {
+            let epoch = i32::from_be_bytes(batch[12..16].try_into().unwrap());
+            (epoch, i64::from_be_bytes(batch[..8].try_into().unwrap()))
+        };
+        let batches = self.partitions[partition].iter().map(told);
+        let known = batches.clone().filter(|(own, _)| *own <= epoch).last();
+        let end = batches
+            .filter(|(own, _)| *own > epoch)
+            .map(|(_, base)| base)
+            .next();
+        known.map_or((-1, -1), |(own, _)| {
+            (own, end.unwrap_or(self.next_offsets[partition]))
+        })
     }
 }
 
@@ -202,6 +236,10 @@ impl Server {
                     .list_offsets(&read(&mut body, version))
                     .encode(&mut out, version)
                     .unwrap(),
+                ApiKey::OffsetForLeaderEpoch => self
+                    .epoch_ends(&read(&mut body, version))
+                    .encode(&mut out, version)
+                    .unwrap(),
                 ApiKey::InitProducerId => {
                     let mut state = self.state();
                     state.producer_ids += 1;
@@ -235,6 +273,7 @@ impl Server {
             0 | 1 => state.leaders.front().copied().unwrap_or(1),
             _ => state.leaders.pop_front().unwrap(),
         };
+        let leader_epoch = state.leader_epoch;
         let late_ms = std::mem::take(&mut state.metadata_late_ms);
         drop(state);
         thread::sleep(Duration::from_millis(late_ms));
@@ -248,6 +287,7 @@ impl Server {
                     MetadataResponsePartition::default()
                         .with_partition_index(partition)
                         .with_leader_id(leader.into())
+                        .with_leader_epoch(leader_epoch)
                         .with_error_code(if leader < 0 { 5 } else { 0 })
                         .with_replica_nodes(vec![1.into()])
                         .with_isr_nodes(vec![1.into()])
@@ -344,6 +384,12 @@ impl Server {
                 {
                     data.error_code = code;
                     has_data = true;
+                } else if (0..state.leader_epoch).contains(&row.current_leader_epoch) {
+                    data.error_code = 74;
+                    has_data = true;
+                } else if row.fetch_offset > state.next_offsets[at] {
+                    data.error_code = 1;
+                    has_data = true;
                 } else {
                     let mut records = Vec::new();
                     for batch in &state.partitions[at] {
@@ -392,6 +438,28 @@ impl Server {
         ListOffsetsResponse::default().with_topics(topics.collect())
     }
 
+    fn epoch_ends(&self, request: &OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse {
+        let state = self.state();
+        let topics = request.topics.iter().map(|topic| {
+            let rows = topic.partitions.iter().map(|row| {
+                let (epoch, end) = state.epoch_end(row.partition as usize, row.leader_epoch);
+                EpochEndOffset::default()
+                    .with_partition(row.partition)
+                    .with_leader_epoch(epoch)
+                    .with_end_offset(end)
+                    .with_error_code(if row.current_leader_epoch < state.leader_epoch {
+                        74
+                    } else {
+                        0
+                    })
+            });
+            OffsetForLeaderTopicResult::default()
+                .with_topic(topic.topic.clone())
+                .with_partitions(rows.collect())
+        });
+        OffsetForLeaderEpochResponse::default().with_topics(topics.collect())
+    }
+
     fn commit(&self, request: &OffsetCommitRequest) -> OffsetCommitResponse {
         let mut state = self.state();
         let mut topics = Vec::new();
@@ -433,6 +501,7 @@ fn api_versions() -> ApiVersionsResponse {
         ApiKey::ListOffsets,
         ApiKey::Metadata,
         ApiKey::OffsetCommit,
+        ApiKey::OffsetForLeaderEpoch,
     ];
     let rows = keys.map(|key| {
         let range = key.valid_versions();
