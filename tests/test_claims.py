@@ -79,6 +79,27 @@ def test_an_interval_that_contains_the_bound_decides_nothing_and_tells_the_price
     assert near.rounds is None
 
 
+def test_what_many_claims_leave_open_has_a_price_as_well() -> None:
+    """Each test is decided by itself; of ten claims one may look so by chance."""
+    samples: Mapping[str, Sequence[float]] = {"a": (10.0, 11.5, 8.8), "b": (20.0, 20.4, 24.0)}
+
+    def sample(cell: str, _figure: str) -> Sample:
+        return Sample(values_of(samples[cell], system=cell))
+
+    def asked(above: float) -> ClaimFile:
+        return ClaimFile(
+            claim="so it is", tests=[CheckFile(figure="publish_ms.p99", ratio=["b", "a"], above=above)]
+        )
+
+    question = Question([asked(1.02), *[asked(2.0)] * 9], list(samples), sample, lambda _cell, _figure: None)
+    first = judge(question)[0]
+    assert [test.verdict for test in first.tests] == ["holds"]
+    assert first.verdict == "undecided"
+    assert "by chance" in first.why
+    assert first.rounds is not None
+    assert 4 <= first.rounds <= 12
+
+
 def test_a_missing_cell_is_named_with_its_reason() -> None:
     found = judged({"a": (1, 1, 1)}, ratio=["b", "a"], above=1.0)
     assert found.verdict == "not shown"

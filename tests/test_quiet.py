@@ -22,6 +22,8 @@ from streamgauge.analysis.quiet_check import Ages, Attraction, Kind, attraction
 from streamgauge.analysis.quiet_compare import beside
 from streamgauge.analysis.quiet_limits import Block, Estimate, came_blocks, quiet_blocks
 from streamgauge.analysis.quiet_verdict import Word, own_lateness, verdict
+from streamgauge.model.messages import Interval
+from streamgauge.runner.load import worth_s
 from streamgauge.vocabulary.histograms import OURS, Histogram, empty, recorded
 
 INDEPENDENT = Attraction(Kind.independent)
@@ -410,3 +412,26 @@ def test_the_interval_of_a_ratio_of_quiet_figures_covers_it() -> None:
             held += not found.differs
     assert given_ >= COUNT / 2
     assert held >= 0.85 * given_
+
+
+def test_a_load_that_is_at_its_most_waits_for_what_the_host_took_alone() -> None:
+    def window(cause: str, from_s: float, recovered_s: float) -> dict[str, object]:
+        return {
+            "cpu": 0,
+            "from_s": from_s,
+            "to_s": recovered_s,
+            "late_s": 0.01,
+            "recovered_s": recovered_s,
+            "cause": cause,
+        }
+
+    disturbance = {
+        "quiet_s": 0.3,
+        "disturbed_s": 0.7,
+        "windows": [window("softirq", 0.1, 0.6), window("host", 0.7, 0.8), window("unknown", 0.8, 0.9)],
+    }
+    interval = Interval.model_validate(
+        {"index": 0, "start_s": 0.0, "duration_s": 1.0, "disturbance": disturbance}
+    )
+    assert worth_s(interval, at_its_most=False) == 0.3
+    assert worth_s(interval, at_its_most=True) == pytest.approx(0.9)

@@ -389,6 +389,8 @@ pub struct Observer {
     phase_until_ns: i64,
     tally: Tally,
     books: Books,
+    /// Producer -> its place among the books, plus one; 0: it is another lane's.
+    places: Vec<u32>,
     proven: Vec<u32>,
     probed: Vec<Vec<bool>>,
     clocks: Arc<Clocks>,
@@ -461,6 +463,7 @@ impl Observer {
             phase_from_ns: i64::MIN,
             phase_until_ns: i64::MAX,
             tally: Tally::with_room(subscriptions),
+            places: places_of(producers),
             books: Books {
                 sent: producers
                     .iter()
@@ -868,8 +871,17 @@ impl Observer {
     }
 
     fn book(&mut self, producer: u32) -> Option<&mut SentBook> {
-        self.books.sent.iter_mut().find(|book| book.producer == producer)
+        let place = self.places.get(producer as usize)?.checked_sub(1)?;
+        self.books.sent.get_mut(place as usize)
     }
+}
+
+fn places_of(producers: &[u32]) -> Vec<u32> {
+    let mut places = vec![0; producers.iter().max().map_or(0, |&last| last as usize + 1)];
+    for (place, &producer) in (1..).zip(producers) {
+        places[producer as usize] = place;
+    }
+    places
 }
 
 fn enter_unknown(book: &mut SentBook, ledger: &BatchLedger) {

@@ -75,7 +75,7 @@ class Tested:
     missing: tuple[tuple[str, str], ...] = ()
     """Cells without a figure, and why each has none."""
     rounds: int | None = None
-    """Of an undecided one: so many rounds in all would decide it, if what was found is true; None where none would."""
+    """So many rounds in all would decide it among all that is asked, if what was found is true; None where none would."""
     shared_start: bool = False
     """All repeats ran on one start of their systems, as studies once did."""
 
@@ -215,7 +215,7 @@ def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float) 
         measured=Estimate(shown.value, (low, high)),
         verdict=verdict,
         why="" if verdict.decided else "the interval contains the bound",
-        rounds=None if verdict.decided else shown.rounds_to_tell(_nearest(test, shown), alpha / 2),
+        rounds=shown.rounds_to_tell(_nearest(test, shown), alpha / 2),
         shared_start=shown.shared_start,
     )
 

@@ -52,9 +52,14 @@ class Judged:
 
     @property
     def rounds(self) -> int | None:
-        """Of an undecided one: so many rounds in all would decide all of its tests; None where none would."""
-        found = [test.rounds for test in self.tests if test.verdict is Verdict.undecided]
+        """Of an undecided one: so many rounds in all would decide it; None where none would."""
+        open_tests = [test for test in self.tests if test.verdict is Verdict.undecided]
+        against = [test for test in self.tests if test.verdict in (Verdict.refuted, Verdict.equivalent)]
+        # Where each is decided by itself it is chance that must be ruled out: for one that speaks against the claim, or for all that speak for it.
+        found = [test.rounds for test in open_tests or against or self.tests]
         known = [one for one in found if one is not None]
+        if against and not open_tests:
+            return min(known, default=None)
         return max(known) if known and len(known) == len(found) else None
 
 

@@ -47,6 +47,18 @@ FINISH_EXTRA_S = 70.0
 EndingKind = Literal["done", "interrupted", "system", "worker", "fleet", "disk", "time"]
 
 
+def worth_s(interval: Interval, *, at_its_most: bool) -> float:
+    """How much of an interval counts as quiet, where more of it can be waited for. A load that goes as fast as it can disturbs its own CPUs (interrupts,
+    stretches of the kernel), and would for ever: there only what the host took is worth waiting for."""
+    disturbance = interval.disturbance
+    if disturbance is None or disturbance.quiet_s is None:
+        return 0.0
+    if not at_its_most:
+        return disturbance.quiet_s
+    taken_s = sum(one.recovered_s - one.from_s for one in disturbance.windows if one.cause == "host")
+    return max(disturbance.quiet_s, interval.duration_s - taken_s)
+
+
 @dataclass(frozen=True)
 class Ending:
     """Why the load ended."""
@@ -327,7 +339,7 @@ class Load:
                 interval = Interval.model_validate(value)
                 self.seen_s = interval.start_s + interval.duration_s
                 if interval.disturbance is not None and interval.start_s >= self.workload.warmup_s - EDGE_S:
-                    self._quiet_s += interval.disturbance.quiet_s or 0.0
+                    self._quiet_s += worth_s(interval, at_its_most=self.workload.arrival == "closed")
                 self.backlogs = {one.name: one.backlog_msgs for one in interval.subscriptions}
                 self._warm_up_seen.add(interval)
                 if self._pace is not None and self.warmed_up is None:
