@@ -197,7 +197,7 @@ def _told(value: float | str | None) -> str:
     return value if isinstance(value, str) else significant(value)
 
 
-def _cell(outcome: StudyOutcome, cell: ToldCell) -> dict[str, str]:
+def _cell(outcome: StudyOutcome, cell: ToldCell) -> dict[str, Any]:
     """What was asked of a cell, what is scaled, what became of its trials."""
     planned, trials = outcome.planned(cell.name), outcome.of(cell.name)
     valid = outcome.valid(cell.name)
@@ -217,6 +217,7 @@ def _cell(outcome: StudyOutcome, cell: ToldCell) -> dict[str, str]:
         "title": cell.title,
         "name": cell.name,
         "system": outcome.study.systems[cell.system],
+        "sources": cell.sources,
         "where": f"{plural(planned.nodes, 'node')}, {planned.level}" if planned else "",
         "scaled": "; ".join(planned.scaled) if planned else "",
         "state": state,
