@@ -361,7 +361,7 @@ def test_what_catching_up_may_cost_pulsar_is_what_is_printed() -> None:
     # 10.44 ms in table 1-4 against 4.21 ms in table 2-15: 2.48 times.
     (found,) = claimed(NATIVE_2020, "catch_up_publish_ms.p99", "mixed-pulsar-l4", "mixed-pulsar-l4")
     assert found.below is not None
-    assert 10.44 / 4.21 < found.below
+    assert found.below > 10.44 / 4.21
 
 
 def test_late_messages_are_waited_for_where_200_s_are_printed() -> None:

@@ -226,8 +226,10 @@ def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     found = dict(values)
     for key, value in changes.items():
         before = found.get(key)
-        is_within = isinstance(before, Mapping) and isinstance(value, Mapping)
-        found[key] = merged(before, value) if is_within else value
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            found[key] = merged(before, value)
+        else:
+            found[key] = value
     return found
 
 

@@ -48,7 +48,7 @@ def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
     chosen, left_out = _chosen(study, scale, wishes)
     # What a scale sets of a workload counts from here on: the rate that is scaled is the one that is asked for here.
     wanted = [
-        replace(cell, workload=merged(cell.workload, _own(study, scale, cell).workload)) for cell in chosen
+        replace(cell, workload=merged(cell.workload, _own(scale, cell).workload)) for cell in chosen
     ]
     rates = _rates(study, scale, wanted, machine)
     problems: list[Problem] = []
@@ -110,7 +110,7 @@ def _chosen(study: Study, scale: ScaleFile, wishes: Wishes) -> tuple[list[StudyC
     )
 
 
-def _own(study: Study, scale: ScaleFile, cell: StudyCell) -> CellScale:
+def _own(scale: ScaleFile, cell: StudyCell) -> CellScale:
     """What the scale sets for this cell; of several patterns the last that says something counts."""
     found: dict[str, Any] = {}
     for pattern, own in scale.cells.items():
@@ -121,7 +121,7 @@ def _own(study: Study, scale: ScaleFile, cell: StudyCell) -> CellScale:
 
 def _nodes(study: Study, scale: ScaleFile, cell: StudyCell) -> int:
     system = study.written.systems[cell.system]
-    return system.nodes or _own(study, scale, cell).nodes or scale.nodes
+    return system.nodes or _own(scale, cell).nodes or scale.nodes
 
 
 def _rates(
@@ -156,7 +156,7 @@ def _planned(
     study: Study, cell: StudyCell, scale: ScaleFile, wishes: Wishes, rates: tuple[float, float] | None
 ) -> PlannedCell:
     system = study.written.systems[cell.system]
-    own, nodes = _own(study, scale, cell), _nodes(study, scale, cell)
+    own, nodes = _own(scale, cell), _nodes(study, scale, cell)
     level = scaling.level_on(system.level, nodes)
     workload = dict(cell.workload)
     workload["name"] = cell.name
