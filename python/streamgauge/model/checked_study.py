@@ -18,8 +18,9 @@ from typing import Any
 from streamgauge.model.document import Document, Location, parse_document, read_document
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import resolve_workload
-from streamgauge.model.study_file import ClaimFile, PageFile, ScaleFile, StudyFile
+from streamgauge.model.study_file import SOURCE, CellScale, ClaimFile, PageFile, ScaleFile, StudyFile
 from streamgauge.model.system_kind import SystemKind
+from streamgauge.model.workload_file import WorkloadFile
 from streamgauge.vocabulary.choices import SCALES
 from streamgauge.vocabulary.errors import InputError, Problem, else_known, nearest, no_system
 from streamgauge.vocabulary.figures import STUDY_FIGURES
@@ -48,6 +49,10 @@ class StudyCell:
     """Where the cell stands in the file."""
     tls: bool = False
     """Whether clients speak TLS with the system."""
+    source: str = ""
+    """What its workload rests on."""
+    published_source: str = ""
+    """Where its figures are printed."""
 
     @property
     def message_bytes(self) -> int:
@@ -165,14 +170,20 @@ def _expand(document: Document, written: StudyFile, problems: list[Problem]) -> 
             variables = dict(zip(template.each, values, strict=True))
             try:
                 name = str(_filled(template.cell, variables))
+                workload = {**written.workload, **_filled(template.workload, variables)}
+                workload.pop(SOURCE, None)
+                figures = dict(written.published.get(name, {}))
+                printed_in = figures.pop(SOURCE, "")
                 cell = StudyCell(
                     name=name,
                     title=str(_filled(template.title or template.cell, variables)),
                     system=str(_filled(template.system, variables)),
-                    workload={**written.workload, **_filled(template.workload, variables)},
-                    published=_flat(written.published.get(name, {})),
+                    workload=workload,
+                    published=_flat(figures),
                     location=location,
                     tls=_switch(document, _filled(template.tls, variables), (*location, "tls"), problems),
+                    source=str(_filled(template.source or "", variables)),
+                    published_source=str(printed_in),
                 )
             except KeyError as error:
                 known = ", ".join(template.each) or "none"
@@ -208,6 +219,18 @@ def _filled(value: Any, variables: Mapping[str, Any]) -> Any:
     if isinstance(value, list):
         return [_filled(one, variables) for one in value]
     return value
+
+
+def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Values with changes: a mapping within replaces only what it names."""
+    found = dict(values)
+    for key, value in changes.items():
+        before = found.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            found[key] = merged(before, value)
+        else:
+            found[key] = value
+    return found
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, float | str]:
@@ -267,7 +290,7 @@ def _check_published(study: Study, problems: list[Problem]) -> None:
         if name not in names:
             message = f"no cell '{name}'{nearest(name, names)}"
             problems.append(study.document.problem(message, location))
-        for figure, value in _flat(figures).items():
+        for figure, value in _flat({key: one for key, one in figures.items() if key != SOURCE}).items():
             _check_figure(study, figure, (*location, figure.partition(".")[0]), problems)
             if isinstance(value, bool) or not isinstance(value, (int, float, str)):
                 message = f"{name}: {figure}: expected a number or text, found {value}"
@@ -297,6 +320,28 @@ def _check_scales(study: Study, problems: list[Problem]) -> None:
         if scale.leave_out and scale.because is None:
             message = f"scale {name} leaves cells out: say why (key 'because')"
             problems.append(study.document.problem(message, (*location, "leave_out")))
+        for pattern, own in scale.cells.items():
+            _check_own(study, own, study.matching([pattern]), (*location, "cells", pattern), problems)
+
+
+def _check_own(
+    study: Study, own: CellScale, cells: Iterable[StudyCell], location: Location, problems: list[Problem]
+) -> None:
+    """Keys of a workload and options that a scale sets for its cells are those that there are."""
+    if not study.kinds:
+        return
+    kinds = {study.written.systems[one.system].system for one in cells if one.system in study.written.systems}
+    for kind in sorted(kinds & study.kinds.keys()):
+        for key in own.options:
+            if key not in study.kinds[kind].option_keys:
+                hint = else_known(key, sorted(study.kinds[kind].option_keys), "options")
+                message = f"unknown option '{key}' of {kind}{hint}"
+                problems.append(study.document.problem(message, (*location, "options", key)))
+    for key in own.workload:
+        if key not in WorkloadFile.model_fields:
+            hint = nearest(key, WorkloadFile.model_fields)
+            message = f"unknown key '{key}' of a workload{hint}"
+            problems.append(study.document.problem(message, (*location, "workload", key)))
 
 
 def _check_claim(study: Study, claim: ClaimFile, location: Location, problems: list[Problem]) -> None:

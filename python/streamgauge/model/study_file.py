@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from streamgauge.model.document import FileModel
 from streamgauge.model.workload_file import DurationField, NumberField, SearchFile
@@ -17,6 +17,9 @@ from streamgauge.vocabulary.levels import Level
 
 Scalar = bool | str | int | float
 Words = list[str]
+SOURCE = "source"
+"""The key, wherever it stands, under which a value says what it rests on: a section, figure, table or few words of the document, or repository, file and
+commit of its authors. Of `workload` and of the figures of a cell it is a key among theirs."""
 
 
 def _web_address(text: str) -> str:
@@ -57,6 +60,25 @@ class SystemOfStudy(FileModel):
     nodes: Literal[1, 3] | None = None
     weight: Annotated[NumberField, Field(gt=0, le=100)] = 1.0
     options: dict[str, Any] = Field(default_factory=dict)
+    source: str | None = None
+    """What its settings rest on."""
+
+
+class SlipFile(FileModel):
+    """Where the study's text and its own tables disagree, and where both stand."""
+
+    slip: str
+    source: str | None = None
+
+    @property
+    def text(self) -> str:
+        """As one line."""
+        return self.slip if self.source is None else f"{self.slip} ({self.source})"
+
+
+def _read_slip(value: Any) -> Any:
+    """A text is short for `{slip: text}`."""
+    return {"slip": value} if isinstance(value, str) else value
 
 
 class CellsFile(FileModel):
@@ -69,6 +91,8 @@ class CellsFile(FileModel):
     workload: dict[str, Any] = Field(default_factory=dict)
     tls: bool | str = False
     """Whether clients speak TLS: true or false; with `each`, also on and off, for names such as `kafka-tls-{tls}`."""
+    source: str | None = None
+    """What its workload rests on."""
 
 
 class CellScale(FileModel):
@@ -81,6 +105,10 @@ class CellScale(FileModel):
     limit: DurationField | None = None
     fresh: bool = False
     """The system is restarted for each trial of these cells, whatever the scale says."""
+    workload: dict[str, Any] = Field(default_factory=dict)
+    """Keys of a workload that differ from the published ones at this scale; a mapping such as `batch` replaces only what it names."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Options of the system that only this scale sets; again a mapping replaces only what it names."""
 
 
 class ScaleFile(FileModel):
@@ -159,6 +187,8 @@ class ClaimFile(FileModel):
     claim: str
     printed: str | None = None
     note: str | None = None
+    source: str | None = None
+    """Where the study says so."""
     tests: Annotated[list[CheckFile], Field(min_length=1)]
 
 
@@ -201,8 +231,8 @@ class StudyFile(FileModel):
     title: str
     source: SourceFile
     setup: Words = Field(default_factory=list)
-    slips: Words = Field(default_factory=list)
-    """Where the study's text and its own tables disagree."""
+    slips: list[Annotated[SlipFile, BeforeValidator(_read_slip)]] = Field(default_factory=list)
+    """Where the study's text and its own tables disagree; a text or `{slip, source}`."""
     systems: dict[str, SystemOfStudy]
     workload: dict[str, Any] = Field(default_factory=dict)
     cells: Annotated[list[CellsFile], Field(min_length=1)]

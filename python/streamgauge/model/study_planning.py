@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from streamgauge.model import scaling
-from streamgauge.model.checked_study import Study, StudyCell
+from streamgauge.model.checked_study import Study, StudyCell, merged
 from streamgauge.model.scaling import Demand, Machine
 from streamgauge.model.study_file import CellScale, ScaleFile, SystemOfStudy
 from streamgauge.model.study_order import with_heating, with_rounds
@@ -44,7 +45,11 @@ class Wishes:
 def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
     """The plan. Raises InputError when a cell's workload is none, or when `only` meets no cell."""
     scale = study.scale(wishes.scale)
-    wanted, left_out = _chosen(study, scale, wishes)
+    chosen, left_out = _chosen(study, scale, wishes)
+    # What a scale sets of a workload counts from here on: the rate that is scaled is the one that is asked for here.
+    wanted = [
+        replace(cell, workload=merged(cell.workload, _own(scale, cell).workload)) for cell in chosen
+    ]
     rates = _rates(study, scale, wanted, machine)
     problems: list[Problem] = []
     cells = []
@@ -105,18 +110,18 @@ def _chosen(study: Study, scale: ScaleFile, wishes: Wishes) -> tuple[list[StudyC
     )
 
 
-def _own(study: Study, scale: ScaleFile, cell: StudyCell) -> CellScale:
+def _own(scale: ScaleFile, cell: StudyCell) -> CellScale:
     """What the scale sets for this cell; of several patterns the last that says something counts."""
-    merged: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for pattern, own in scale.cells.items():
-        if cell in study.matching([pattern]):
-            merged |= own.model_dump(exclude_unset=True)
-    return CellScale.model_construct(**{**CellScale().model_dump(), **merged})
+        if fnmatch.fnmatchcase(cell.name, pattern):
+            found = merged(found, own.model_dump(exclude_unset=True))
+    return CellScale.model_construct(**{**CellScale().model_dump(), **found})
 
 
 def _nodes(study: Study, scale: ScaleFile, cell: StudyCell) -> int:
     system = study.written.systems[cell.system]
-    return system.nodes or _own(study, scale, cell).nodes or scale.nodes
+    return system.nodes or _own(scale, cell).nodes or scale.nodes
 
 
 def _rates(
@@ -151,11 +156,12 @@ def _planned(
     study: Study, cell: StudyCell, scale: ScaleFile, wishes: Wishes, rates: tuple[float, float] | None
 ) -> PlannedCell:
     system = study.written.systems[cell.system]
-    own, nodes = _own(study, scale, cell), _nodes(study, scale, cell)
+    own, nodes = _own(scale, cell), _nodes(study, scale, cell)
     level = scaling.level_on(system.level, nodes)
     workload = dict(cell.workload)
     workload["name"] = cell.name
     scaled = _scale_nodes(system, nodes, level)
+    scaled += _scale_workload(study.cell(cell.name).workload, cell.workload)
     scaled += _scale_rate(workload, rates)
     scaled += _scale_times(workload, scale, own, wishes)
     scaled += _scale_backlog(workload, scale)
@@ -177,7 +183,7 @@ def _planned(
         version=system.version,
         nodes=nodes,
         level=level,
-        options=dict(system.options),
+        options=merged(system.options, own.options),
         tls=cell.tls,
         workload=workload,
         repeats=wishes.repeats or own.repeats or scale.repeats,
@@ -205,6 +211,18 @@ def _scale_nodes(system: SystemOfStudy, nodes: int, level: Level) -> list[str]:
     if level != system.level:
         return [f"1 node instead of 3, hence {level} instead of {system.level}"]
     return ["1 node instead of 3"]
+
+
+def _scale_workload(published: Mapping[str, Any], here: Mapping[str, Any], within: str = "") -> list[str]:
+    """What this scale sets of a workload, as published and as run."""
+    notes = []
+    for key, value in here.items():
+        before, name = published.get(key), f"{within}{key}"
+        if isinstance(value, Mapping):
+            notes += _scale_workload(before if isinstance(before, Mapping) else {}, value, f"{name}.")
+        elif value != before:
+            notes.append(f"{name} {value}" + ("" if before is None else f" instead of {before}"))
+    return notes
 
 
 def _scale_rate(workload: dict[str, Any], rates: tuple[float, float] | None) -> list[str]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from streamgauge.model.checked_study import Study
+from streamgauge.model.checked_study import Study, StudyCell
 from streamgauge.model.result_base import Model
-from streamgauge.model.study_file import CheckFile, ClaimFile, PageFile, SourceFile
+from streamgauge.model.study_file import SOURCE, CheckFile, ClaimFile, PageFile, SourceFile
 from streamgauge.vocabulary.choices import Restart
 from streamgauge.vocabulary.figures import Figure, study_figure, title_of, unit_of
 
@@ -25,6 +25,8 @@ class ToldCell(Model):
     """Key in `ToldStudy.systems`."""
     published: dict[str, float | str]
     """Figure -> as printed; text where no number is printed."""
+    sources: list[str] = Field(default_factory=list)
+    """What its system, its workload and its figures rest on, one line each; none in plans of before it was stored."""
 
 
 class ToldStudy(Model):
@@ -68,10 +70,16 @@ def told(study: Study, scale_name: str) -> ToldStudy:
         title=written.title,
         source=written.source,
         setup=written.setup,
-        slips=written.slips,
+        slips=[slip.text for slip in written.slips],
         systems={name: system.title for name, system in written.systems.items()},
         cells=[
-            ToldCell(name=one.name, title=one.title, system=one.system, published=dict(one.published))
+            ToldCell(
+                name=one.name,
+                title=one.title,
+                system=one.system,
+                published=dict(one.published),
+                sources=_sources(study, one),
+            )
             for one in study.cells
         ],
         figures={
@@ -88,6 +96,15 @@ def told(study: Study, scale_name: str) -> ToldStudy:
         duration_s=scale.duration,
         rates=scale.rates,
     )
+
+
+def _sources(study: Study, cell: StudyCell) -> list[str]:
+    said = {
+        "system": study.written.systems[cell.system].source,
+        "workload": cell.source or study.written.workload.get(SOURCE),
+        "figures": cell.published_source,
+    }
+    return [f"{what}: {where}" for what, where in said.items() if where]
 
 
 def _naming(claims: Iterable[ClaimFile], pages: Iterable[PageFile]) -> list[CheckFile | PageFile]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from streamgauge.model.checked_study import Study
+from streamgauge.model.document import Location
 from streamgauge.model.study_plan import StudyPlan
 from streamgauge.model.system_kind import SystemKind
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.model.trust import Trust, untrusted
+from streamgauge.vocabulary.choices import SCALES
 from streamgauge.vocabulary.errors import InputError, Problem
 
 
@@ -19,16 +22,24 @@ def refuse_untrusted_study(study: Study, trust: Trust, known: Mapping[str, Syste
     trusted = trust.covers(study.document.file)
     problems = [
         problem
-        for name, written in study.written.systems.items()
+        for kind, options, place in _options(study)
         for problem in untrusted(
-            study.document,
-            known[written.system],
-            SystemRequest(options=written.options, trusted=trusted),
-            ("systems", name, "options"),
+            study.document, known[kind], SystemRequest(options=options, trusted=trusted), place
         )
     ]
     if problems:
         raise InputError(problems)
+
+
+def _options(study: Study) -> Iterator[tuple[str, Mapping[str, Any], Location]]:
+    """All options in the file, the system that they are of, and where they stand."""
+    systems = study.written.systems
+    for name, written in systems.items():
+        yield written.system, written.options, ("systems", name, "options")
+    for scale in SCALES:
+        for pattern, own in study.scale(scale).cells.items():
+            for kind in sorted({systems[cell.system].system for cell in study.matching([pattern])}):
+                yield kind, own.options, ("scales", scale, "cells", pattern, "options")
 
 
 def refuse_untrusted_plan(plan: StudyPlan, trust: Trust, file: Path, known: Mapping[str, SystemKind]) -> None:

@@ -70,7 +70,7 @@ def render(run: Run) -> str:
         notices=_notices(outcome) + others,
         repeated=repeated,
         claims=[_claim(outcome, judged) for judged in outcome.claims],
-        pages=[_page(outcome, page) for page in written.pages],
+        pages=[_page(outcome, page) for page in _pages(outcome)],
         cells=[_cell(outcome, cell) for cell in outcome.study.cells],
         there=_there(outcome),
         here=_here(outcome),
@@ -162,6 +162,11 @@ def _bound(test: Tested) -> str:
     return f"asked: above {trimmed(low)}" if test.test.above is not None else f"asked: below {trimmed(high)}"
 
 
+def _pages(outcome: StudyOutcome) -> list[PageFile]:
+    """Those of which a cell is part of the plan; `_here` names the others."""
+    return [page for page in outcome.study.pages if any(map(outcome.planned, page.cells))]
+
+
 def _page(outcome: StudyOutcome, page: PageFile) -> dict[str, Any]:
     """A page of the original: its table, its bars or its charts."""
     cells, figures = outcome.cells(page.cells), outcome.study.figures
@@ -197,7 +202,7 @@ def _told(value: float | str | None) -> str:
     return value if isinstance(value, str) else significant(value)
 
 
-def _cell(outcome: StudyOutcome, cell: ToldCell) -> dict[str, str]:
+def _cell(outcome: StudyOutcome, cell: ToldCell) -> dict[str, Any]:
     """What was asked of a cell, what is scaled, what became of its trials."""
     planned, trials = outcome.planned(cell.name), outcome.of(cell.name)
     valid = outcome.valid(cell.name)
@@ -217,6 +222,7 @@ def _cell(outcome: StudyOutcome, cell: ToldCell) -> dict[str, str]:
         "title": cell.title,
         "name": cell.name,
         "system": outcome.study.systems[cell.system],
+        "sources": cell.sources,
         "where": f"{plural(planned.nodes, 'node')}, {planned.level}" if planned else "",
         "scaled": "; ".join(planned.scaled) if planned else "",
         "state": state,
@@ -259,4 +265,9 @@ def _here(outcome: StudyOutcome) -> list[str]:
     for reason in dict.fromkeys(plan.left_out.values()):
         names = [name for name, why in plan.left_out.items() if why == reason]
         here.append(f"{plural(len(names), 'cell')} {reason}: {', '.join(names)}.")
+    missing = [page.title for page in outcome.study.pages if page not in _pages(outcome)]
+    if missing:
+        here.append(
+            f"Of the study's tables and plots {plural(len(missing), 'page')} without a cell that is part of it: {'; '.join(missing)}."
+        )
     return here

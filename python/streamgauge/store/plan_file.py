@@ -60,9 +60,13 @@ def check_ours(plan: StudyPlan | StudyAsked, directory: Path) -> None:
 
 
 def _text(plan: StudyPlan | StudyAsked) -> str:
-    # Plans of before studies were stored resolved, and of before they ran in rounds, were sealed without these keys.
+    # Plans of before studies were stored resolved, of before they said what they rest on, and of before they ran in rounds,
+    # were sealed without these keys.
     later: dict[str, Any] = {}
     if isinstance(plan, StudyPlan):
-        later = {"told": True} if plan.told is None else {}
+        if plan.told is None:
+            later = {"told": True}
+        elif not any([one.sources for one in plan.told.cells] + [one.source for one in plan.told.claims]):
+            later = {"told": {"cells": {"__all__": {"sources"}}, "claims": {"__all__": {"source"}}}}
         later |= {} if plan.rounds else {"budget_s": True, "trials": {"__all__": {"round"}}}
     return plan.model_copy(update={"seal": None}).model_dump_json(exclude=later or None)
