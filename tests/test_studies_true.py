@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from streamgauge.inference.checks import bounds
 from streamgauge.model.checked_study import Study, parse_study, read_study
 from streamgauge.model.scaling import Machine
 from streamgauge.model.study_file import CheckFile
@@ -79,6 +82,29 @@ def test_every_cell_system_claim_slip_and_printed_figure_says_what_it_rests_on(n
         assert kinds == ["system", "workload", *(["figures"] if cell.published else [])], cell.name
 
 
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_every_claim_holds_of_the_figures_that_its_study_prints(name: str) -> None:
+    """A claim that the study's own numbers refute is tested the wrong way round, or asks for too much."""
+    checked = 0
+    for claim in study(name).written.claims:
+        for test in claim.tests:
+            figures = [test.figure, test.of or test.figure, *[test.figure] * (len(test.cells) - 2)]
+            printed = [
+                study(name).cell(cell).published.get(figure)
+                for cell, figure in zip(test.cells, figures, strict=False)
+            ]
+            if len(printed) < 2 or not all(isinstance(one, (int, float)) for one in printed):
+                continue
+            values = [float(one) for one in printed if one is not None]
+            low, high = bounds(test)
+            ratios = [first / second for first, second in itertools.pairwise(values)]
+            if test.rising or test.falling:
+                low, high = (0.0, 1.0) if test.rising else (1.0, math.inf)
+            assert all(low < ratio < high for ratio in ratios), (claim.claim, ratios)
+            checked += 1
+    assert checked >= 4
+
+
 def test_a_source_is_no_key_of_the_workload_and_no_figure() -> None:
     text = TEXT.replace("duration: 15m}", "duration: 15m, source: section 2}")
     text = text.replace("{publish_ms: {p50: 2, p99: 4}}", "{publish_ms: {p50: 2, p99: 4}, source: table 1}")
@@ -129,6 +155,10 @@ def test_a_scale_sets_keys_of_a_workload_and_says_so() -> None:
         ('"*-1": {workload: {rat: 1}}', "unknown key 'rat' of a workload; did you mean 'rate'?"),
         ('"*-1": {options: {nothing: 1}}', "unknown option 'nothing' of gauge-log"),
         ('"*-1": {worklod: {rate: 1}}', "unknown key 'worklod'"),
+        (
+            '"*-1": {workload: {batch: {bufer: 1MiB}}}',
+            "cell 'log-sync-1': unknown key 'bufer'; did you mean 'buffer'?",
+        ),
     ],
 )
 def test_what_a_scale_cannot_set_is_told_at_its_line(text: str, said: str) -> None:
@@ -191,6 +221,12 @@ def test_kafka_has_the_replication_threads_of_the_study_at_full_scale(name: str)
         if cell.kind == "kafka":
             assert cell.options == {"broker": TUNED}
     assert all(not cell.options for cell in plan(name, "quick").cells if cell.kind == "kafka")
+
+
+def test_brokers_that_are_deployed_replicate_as_in_the_studies() -> None:
+    template = Path(__file__).parent.parent / "deploy" / "ansible" / "templates" / "server.properties.j2"
+    lines = template.read_text("utf-8").splitlines()
+    assert {f"{key}={value}" for key, value in TUNED.items()} <= set(lines)
 
 
 def test_pulsars_memory_is_that_of_the_studies_at_full_scale() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sample_run import LOG, workload, write_run
 from streamgauge.model.result import Validity
+from streamgauge.model.study_plan import StudyPlan
 from streamgauge.report import study_page
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.plan_file import check_ours, read_plan, write_plan
@@ -20,9 +21,13 @@ from test_study_model import TEXT, plan
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run of a study."""
+    return run_of(plan(), tmp_path)
+
+
+def run_of(planned: StudyPlan, tmp_path: Path) -> Path:
+    """A run of two trials of a study."""
     directory = tmp_path / "20260921-141320-study"
     write_run(directory, (LOG, LOG), asked=workload(seconds=4, warmup_s=1.0))
-    planned = plan()
     write_plan(RunDirectory(directory), planned)
     for number, trial in enumerate([one for one in planned.trials if one.repeat][:2], start=1):
         path = directory / f"trials/{number:03d}/result.json"
@@ -62,6 +67,17 @@ def test_a_study_whose_file_names_what_there_is_no_more_makes_its_report(run: Pa
     assert page(run) == before
     change(run, lambda found: found.update(text="in a format of another year"))
     assert page(run) == before
+
+
+def test_a_report_says_what_its_values_rest_on_and_which_pages_it_has_not(tmp_path: Path) -> None:
+    text = TEXT.replace("publish_ms: {p50: 2, p99: 4}", "source: table 17, publish_ms: {p50: 2, p99: 4}")
+    text = text.replace("- claim: fsync costs\n", "- claim: fsync costs\n    source: section 23\n")
+    text += '  - {title: "Figure 31: 100 partitions, sync", bars: publish_ms.p99, cells: [log-sync-100]}\n'
+    found = page(run_of(plan(text), tmp_path))
+    assert "figures: table 17" in found
+    assert "source: section 23" in found
+    assert "1 page without a cell that is part of it: Figure 31: 100 partitions, sync." in found
+    assert "<h2>Figure 31" not in found
 
 
 def test_a_plan_of_before_it_was_stored_makes_the_same_report(run: Path) -> None:

@@ -274,13 +274,19 @@ def _check_systems(study: Study, known: Mapping[str, SystemKind], problems: list
 
 def _check_workloads(study: Study, problems: list[Problem]) -> None:
     for cell in study.cells:
-        document = parse_document(json.dumps({"name": cell.name, **cell.workload}), cell.name)
-        try:
-            resolve_workload(document, Path(f"{cell.name}.yaml"), Overrides())
-        except InputError as error:
-            for problem in error.problems:
-                message = f"cell '{cell.name}': {problem.message}"
-                problems.append(study.document.problem(message, cell.location))
+        _check_workload(study, cell, cell.workload, cell.location, problems)
+
+
+def _check_workload(
+    study: Study, cell: StudyCell, workload: Mapping[str, Any], location: Location, problems: list[Problem]
+) -> None:
+    document = parse_document(json.dumps({"name": cell.name, **workload}), cell.name)
+    try:
+        resolve_workload(document, Path(f"{cell.name}.yaml"), Overrides())
+    except InputError as error:
+        for problem in error.problems:
+            message = f"cell '{cell.name}': {problem.message}"
+            problems.append(study.document.problem(message, location))
 
 
 def _check_published(study: Study, problems: list[Problem]) -> None:
@@ -327,11 +333,12 @@ def _check_scales(study: Study, problems: list[Problem]) -> None:
 def _check_own(
     study: Study, own: CellScale, cells: Iterable[StudyCell], location: Location, problems: list[Problem]
 ) -> None:
-    """Keys of a workload and options that a scale sets for its cells are those that there are."""
+    """Keys of a workload and options that a scale sets for its cells are those that there are, and fit the first such cell of each system."""
     if not study.kinds:
         return
-    kinds = {study.written.systems[one.system].system for one in cells if one.system in study.written.systems}
-    for kind in sorted(kinds & study.kinds.keys()):
+    known = [one for one in cells if one.system in study.written.systems]
+    firsts = {study.written.systems[one.system].system: one for one in reversed(known)}
+    for kind in sorted(firsts.keys() & study.kinds.keys()):
         for key in own.options:
             if key not in study.kinds[kind].option_keys:
                 hint = else_known(key, sorted(study.kinds[kind].option_keys), "options")
@@ -342,6 +349,9 @@ def _check_own(
             hint = nearest(key, WorkloadFile.model_fields)
             message = f"unknown key '{key}' of a workload{hint}"
             problems.append(study.document.problem(message, (*location, "workload", key)))
+            return
+    for cell in firsts.values() if own.workload else ():
+        _check_workload(study, cell, merged(cell.workload, own.workload), (*location, "workload"), problems)
 
 
 def _check_claim(study: Study, claim: ClaimFile, location: Location, problems: list[Problem]) -> None:

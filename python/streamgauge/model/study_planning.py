@@ -47,9 +47,7 @@ def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
     scale = study.scale(wishes.scale)
     chosen, left_out = _chosen(study, scale, wishes)
     # What a scale sets of a workload counts from here on: the rate that is scaled is the one that is asked for here.
-    wanted = [
-        replace(cell, workload=merged(cell.workload, _own(scale, cell).workload)) for cell in chosen
-    ]
+    wanted = [replace(cell, workload=merged(cell.workload, _own(scale, cell).workload)) for cell in chosen]
     rates = _rates(study, scale, wanted, machine)
     problems: list[Problem] = []
     cells = []
