@@ -168,6 +168,14 @@ def test_what_a_scale_cannot_set_is_told_at_its_line(text: str, said: str) -> No
     assert "small.yaml:19: " in str(error.value)
 
 
+@pytest.mark.parametrize("figure", ["sustained_mb_s", "publish_rate_mb_s", "catch_up_publish_ms.p99"])
+def test_a_page_over_time_of_what_is_no_series_is_told_at_its_line(figure: str) -> None:
+    text = f'{TEXT}  - {{title: "Over time", over_time: {figure}, cells: ["*"]}}\n'
+    with pytest.raises(InputError, match=f"small.yaml:25: over_time: '{figure}' is no series"):
+        parse_study(text, "small.yaml", systems())
+    parse_study(text, "small.yaml", None)
+
+
 def test_options_of_a_scale_are_trusted_no_more_than_those_of_a_system() -> None:
     text = own('"*-1": {options: {jvm_flags: ["-javaagent:x.jar"]}}').replace("gauge-log", "kafka")
     with pytest.raises(InputError, match="jvm_flags"):

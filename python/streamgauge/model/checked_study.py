@@ -26,6 +26,8 @@ from streamgauge.vocabulary.errors import InputError, Problem, else_known, neare
 from streamgauge.vocabulary.figures import STUDY_FIGURES
 from streamgauge.vocabulary.sizes import parse_message_size
 
+OVER_TIME = ("publish_ms", "end_to_end_ms")
+"""Latencies that are kept interval by interval, so that they can be drawn over time."""
 EXPERIMENTS = "experiments"
 """The folder beside the studies of trials in which the others are."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -370,4 +372,8 @@ def _check_claim(study: Study, claim: ClaimFile, location: Location, problems: l
 def _check_page(study: Study, page: PageFile, location: Location, problems: list[Problem]) -> None:
     for figure in page.figures:
         _check_figure(study, figure, location, problems)
+    drawn = page.over_time
+    if study.kinds and drawn in STUDY_FIGURES and drawn.partition(".")[0] not in OVER_TIME:
+        message = f"over_time: '{drawn}' is no series; expected a figure of {' or '.join(OVER_TIME)}, such as publish_ms.p99"
+        problems.append(study.document.problem(message, (*location, "over_time")))
     _check_cells(study, page.cells, (*location, "cells"), problems)
