@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 import statistics
 from collections.abc import Sequence
@@ -24,6 +25,25 @@ from streamgauge.model.study_rates import counts
 from streamgauge.model.study_told import ToldCell, ToldStudy, told
 
 LIMITS = {"cpu": "CPU", "disk_write": "disk writes", "disk_read": "disk reads", "network": "loopback network"}
+
+
+def _differ(one: PlannedCell, other: PlannedCell) -> bool:
+    """Whether two cells are of different variants of a system."""
+    return one.kind == other.kind and (one.level, one.options, one.nodes) != (
+        other.level,
+        other.options,
+        other.nodes,
+    )
+
+
+def _states(trials: Sequence[MeasuredTrial]) -> set[str]:
+    """What was read back of the cluster by each trial."""
+    return {
+        json.dumps(
+            [one.result.durability.declared, one.result.durability.settings], sort_keys=True, default=str
+        )
+        for one in trials
+    }
 
 
 @dataclass(frozen=True)
@@ -108,6 +128,8 @@ class StudyOutcome:
         trials = self.valid(cell)
         if not trials:
             return Sample((), self.why_none(cell))
+        if unlike := self.why_unlike(cell):
+            return Sample((), unlike, len(self.of(cell)))
         found = [
             Value(number, *self._place(one.result.trial))
             for one in trials
@@ -118,6 +140,33 @@ class StudyOutcome:
         if not known:
             why = "the machine changed while it ran" if found else _why_no_figure(figure, trials)
         return Sample(known, why, len(self.of(cell)))
+
+    def why_unlike(self, cell: str) -> str:
+        """Why a cell that was measured on a cluster of someone else's may not be the variant that it is called; empty where nothing is against it."""
+        planned = self.planned(cell)
+        if planned is None or not self.plan.addresses(planned):
+            return ""
+        declared = {one.result.durability.declared for one in self.valid(cell)}
+        open_ = [
+            name
+            for name in planned.unverified
+            if name not in planned.vouched and not (name == "durability" and declared == {planned.level})
+        ]
+        if open_:
+            return f"the variant could not be verified on the cluster that runs: {', '.join(open_)}"
+        states = _states(self.valid(cell))
+        for other in self.plan.cells:
+            is_same_cluster = self.plan.addresses(other) == self.plan.addresses(planned)
+            if (
+                other.heats
+                or other.system == planned.system
+                or not is_same_cluster
+                or not _differ(planned, other)
+            ):
+                continue
+            if states & _states(self.valid(other.cell)):
+                return f"it was measured on the same cluster in the same state as {other.system_title}"
+        return ""
 
     def _place(self, number: int) -> tuple[int, int]:
         """Round and start of a trial. In studies of before there were rounds a repeat is one, on the start that all repeats shared."""

@@ -21,7 +21,7 @@ from streamgauge.model.study_planning import Wishes, plan_study
 from streamgauge.model.study_trust import refuse_untrusted_plan, refuse_untrusted_study
 from streamgauge.model.trust import Trust
 from streamgauge.runner import machine
-from streamgauge.runner.study_run import StudyRun, numbers_finished, shown
+from streamgauge.runner.study_run import StudyRun, numbers_finished, shown, with_unverified
 from streamgauge.store.directory import RunDirectory, list_runs
 from streamgauge.store.lab import is_running
 from streamgauge.store.plan_file import PLAN_NAME, check_ours, is_study, read_plan
@@ -79,6 +79,7 @@ def study(
         refuse_untrusted_plan(plan, trust, source, systems())
         _say_resumed(directory, plan)
     else:
+        found = _found(name)
         wishes = Wishes(
             scale=chosen,
             seed=seed if seed is not None else secrets.randbits(32),
@@ -86,9 +87,8 @@ def study(
             only=tuple(part.strip() for part in only.split(",")) if only else (),
             duration_s=_seconds("duration", duration),
             budget_s=_seconds("budget", budget),
-            connect=_addresses(connect or []),
+            connect=_addresses(connect or [], found),
         )
-        found = _found(name)
         source = Path(found.document.file)
         refuse_untrusted_study(found, trust, systems())
         plan, probes = _planned(found, wishes, data or out)
@@ -174,14 +174,17 @@ def _with_budget(plan: StudyPlan, directory: RunDirectory, budget_s: float | Non
     return plan.model_copy(update={"budget_s": spent_s + budget_s})
 
 
-def _addresses(texts: list[str]) -> dict[str, tuple[str, ...]]:
+def _addresses(texts: list[str], study: Study) -> dict[str, tuple[str, ...]]:
+    """By the study's names of systems, or by systems."""
+    kinds = {one.system for one in study.written.systems.values()}
+    names = sorted(kinds | set(study.written.systems))
     found = {}
     for text in texts:
         name, separator, addresses = text.partition("=")
         if not separator or not addresses:
             raise InputError(f"--connect {text}: expected SYSTEM=HOST:PORT, such as kafka=10.0.0.1:9092")
-        if name not in systems():
-            raise InputError(f"--connect {text}: {no_system(name, systems())}")
+        if name not in names:
+            raise InputError(f"--connect {text}: {no_system(name, names)}")
         found[name] = tuple(addresses.split(","))
     return found
 
@@ -196,7 +199,7 @@ def _planned(study: Study, wishes: Any, data: Path) -> tuple[StudyPlan, list[dic
     except machine.ProbeFailure as error:
         print(f"note: the machine's limits were not measured: {error}", file=sys.stderr)
     disk = probes[0].get("disk", {}).get("write_mb_s") if probes else None
-    return plan_study(study, wishes, this_machine(disk)), probes
+    return with_unverified(plan_study(study, wishes, this_machine(disk))), probes
 
 
 def _plan_of(run: RunDirectory) -> StudyPlan | None:

@@ -60,6 +60,8 @@ class SystemOfStudy(FileModel):
     nodes: Literal[1, 3] | None = None
     weight: Annotated[NumberField, Field(gt=0, le=100)] = 1.0
     options: dict[str, Any] = Field(default_factory=dict)
+    vouched: Words = Field(default_factory=list)
+    """Where it is a cluster that runs already: options, or `durability`, of which the user knows that they are so although nobody can read them back."""
     source: str | None = None
     """What its settings rest on."""
 

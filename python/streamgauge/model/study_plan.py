@@ -41,6 +41,10 @@ class PlannedCell(Model):
     level: Level
     options: dict[str, Any]
     tls: bool = False
+    unverified: list[str] = Field(default_factory=list)
+    """On a cluster that runs already: options (or `durability`) that make the variant and can be neither set there nor read back."""
+    vouched: list[str] = Field(default_factory=list)
+    """Those of them for which the study file vouches."""
     workload: dict[str, Any]
     """Keys of a workload file."""
     repeats: int
@@ -106,6 +110,10 @@ class StudyPlan(Model):
             if trial.cell not in names:
                 raise ValueError(f"trial {number} is of a cell that is not in the plan")
         return self
+
+    def addresses(self, cell: PlannedCell) -> tuple[str, ...]:
+        """Of the cluster that it is measured on; none where its system is started. A variant's own cluster goes before that of its system."""
+        return tuple(self.connect.get(cell.system) or self.connect.get(cell.kind) or ())
 
     def rate_of(self, cell: str) -> float | None:
         """The rate in msg/s at which a cell is run; None where none is set, or there is no such cell."""

@@ -52,7 +52,7 @@ def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
     problems: list[Problem] = []
     cells = []
     for cell in wanted:
-        if cell.tls and study.written.systems[cell.system].system in (wishes.connect or {}):
+        if cell.tls and {cell.system, study.written.systems[cell.system].system} & set(wishes.connect or {}):
             message = (
                 f"cell '{cell.name}': tls is for systems that streamgauge starts, and --connect names a cluster that runs; "
                 "leave the cell out with --only"
@@ -182,6 +182,7 @@ def _planned(
         nodes=nodes,
         level=level,
         options=merged(system.options, own.options),
+        vouched=list(system.vouched),
         tls=cell.tls,
         workload=workload,
         repeats=wishes.repeats or own.repeats or scale.repeats,

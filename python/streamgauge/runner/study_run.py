@@ -124,7 +124,7 @@ class StudyRun(Run):
         return TrialPlan(
             number=trial.number,
             repeat=trial.repeat,
-            choice=choice_of(cell, self._study.connect.get(cell.kind, ()), trusted=self._trusted),
+            choice=choice_of(cell, self._study.addresses(cell), trusted=self._trusted),
             workload=workload_of(cell),
             seed=trial.seed,
             limit_s=cell.limit_s,
@@ -326,14 +326,46 @@ def choice_of(
 
 
 def _attachable(system: System, request: SystemRequest) -> SystemRequest:
-    """Of a cluster that runs, no settings can be asked; of some, not even a level."""
-    client = {key: value for key, value in request.options.items() if key in ("client", "topic")}
-    request = dataclasses.replace(request, options=client)
+    """What of it can be asked of a cluster that runs: what is set by clients and for topics; of some systems not even a level."""
+    bare = dataclasses.replace(request, options={}, level=None)
+    kept = {
+        key: value
+        for key, value in request.options.items()
+        if _is_accepted(system, dataclasses.replace(bare, options={key: value}))
+    }
+    asked = dataclasses.replace(request, options=kept)
+    return asked if _is_accepted(system, asked) else dataclasses.replace(asked, level=None)
+
+
+def _is_accepted(system: System, request: SystemRequest) -> bool:
     try:
         system.check(request)
     except SystemInputError:
-        request = dataclasses.replace(request, level=None)
-    return request
+        return False
+    return True
+
+
+def with_unverified(plan: StudyPlan) -> StudyPlan:
+    """A plan whose cells say what of their variant can be neither set on the cluster that runs nor read back from it: a level that cannot be asked, and
+    options that do not reach it and by which the study's variants of a system differ."""
+    options: dict[str, list[dict[str, Any]]] = {}
+    for cell in plan.cells:
+        options.setdefault(cell.kind, []).append(cell.options)
+
+    def differs(cell: PlannedCell, key: str) -> bool:
+        return any(other.get(key) != cell.options.get(key) for other in options[cell.kind])
+
+    cells = []
+    for cell in plan.cells:
+        addresses = plan.addresses(cell)
+        if not addresses:
+            cells.append(cell)
+            continue
+        request = choice_of(cell, addresses).request
+        lost = [key for key in cell.options if key not in request.options and differs(cell, key)]
+        level = ["durability"] if request.level is None else []
+        cells.append(cell.model_copy(update={"unverified": [*level, *lost]}))
+    return plan.model_copy(update={"cells": cells})
 
 
 def _place_of_systems(directory: RunDirectory, data: Path | None) -> Path:

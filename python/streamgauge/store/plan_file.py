@@ -69,4 +69,9 @@ def _text(plan: StudyPlan | StudyAsked) -> str:
         elif not any([one.sources for one in plan.told.cells] + [one.source for one in plan.told.claims]):
             later = {"told": {"cells": {"__all__": {"sources"}}, "claims": {"__all__": {"source"}}}}
         later |= {} if plan.rounds else {"budget_s": True, "trials": {"__all__": {"round"}}}
+        unsaid = {
+            key for key in ("unverified", "vouched") if not any(getattr(one, key) for one in plan.cells)
+        }
+        if unsaid:
+            later["cells"] = {"__all__": unsaid}
     return plan.model_copy(update={"seal": None}).model_dump_json(exclude=later or None)

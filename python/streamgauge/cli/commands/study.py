@@ -80,7 +80,7 @@ def study(
         typer.Option(
             "--connect",
             metavar="SYSTEM=HOST:PORT[,...]",
-            help="Measure a cluster that runs already instead of starting this system; may be repeated.",
+            help="Measure a cluster that runs already instead of starting this system (or this variant of the study); may be repeated.",
         ),
     ] = None,
     plan_only: Annotated[

@@ -1,0 +1,129 @@
+"""A variant is verified or not judged: on a cluster that runs already, nobody may take one thing for two."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sample_run import LOG, workload, write_run
+from streamgauge.analysis.study_outcome import StudyOutcome, read_outcome
+from streamgauge.cli.study_trials import _addresses
+from streamgauge.model.checked_study import parse_study, read_study
+from streamgauge.model.scaling import Machine
+from streamgauge.model.study_plan import StudyPlan
+from streamgauge.model.study_planning import Wishes, plan_study
+from streamgauge.runner.study_run import choice_of, with_unverified
+from streamgauge.store.directory import RunDirectory
+from streamgauge.systems.registry import systems
+from streamgauge.vocabulary.errors import InputError
+from test_study_model import TEXT
+
+MACHINE = Machine(8, 64 << 30, 500.0)
+ONE, OTHER = ("127.0.0.1:6650",), ("127.0.0.2:6650",)
+PULSARS = TEXT.replace(
+    'log-sync: {system: gauge-log, title: "Log, sync", level: L1}',
+    'log-sync: {system: pulsar, title: "Sync", level: L1}',
+).replace(
+    'log-async: {system: gauge-log, title: "Log, async", level: L2}',
+    'log-async: {system: pulsar, title: "Async", level: L2, options: {journal: async_journal, client: {token: secret}}}',
+)
+
+
+def planned(text: str, **connect: tuple[str, ...]) -> StudyPlan:
+    study = parse_study(text, "small.yaml", systems())
+    wishes = Wishes(
+        scale="quick", seed=7, connect={name.replace("_", "-"): one for name, one in connect.items()}
+    )
+    return with_unverified(plan_study(study, wishes, MACHINE))
+
+
+def outcome(
+    tmp_path: Path, plan: StudyPlan, state: Callable[[str], dict[str, Any]] = lambda system: {"of": system}
+) -> StudyOutcome:
+    """All rounds, as if they had been measured. `state`: what was read back of each study system's cluster."""
+    directory = tmp_path / "20260921-141320-study"
+    shapes = [replace(LOG, publish_ms=0.9 if one.cell == "log-sync-1" else 0.3) for one in plan.trials]
+    write_run(directory, shapes, asked=workload(seconds=4, warmup_s=1.0))
+    for trial in plan.trials:
+        path = directory / f"trials/{trial.number:03d}/result.json"
+        found = json.loads(path.read_text("utf-8"))
+        cell = plan.cell(trial.cell)
+        found["attached"] = bool(plan.addresses(cell))
+        found["workload"] |= {"name": trial.cell, "rate_msgs_s": plan.rate_of(trial.cell)}
+        found["durability"] = {
+            "asked": None,
+            "declared": None,
+            "settings": state(cell.system),
+            "mismatches": [],
+        }
+        path.write_text(json.dumps(found), "utf-8")
+    run = RunDirectory(directory)
+    return read_outcome(directory, plan, run.read_manifest(), run.results())
+
+
+def test_what_makes_a_variant_and_cannot_be_read_back_is_named() -> None:
+    study = read_study("kesque-2019", systems())
+    wishes = Wishes(scale="quick", seed=7, connect={"pulsar": ONE, "kafka": ("127.0.0.1:9092",)})
+    plan = with_unverified(plan_study(study, wishes, MACHINE))
+    unverified = {cell.system: cell.unverified for cell in plan.cells}
+    assert unverified["pulsar-sync"][0] == "durability"
+    assert set(unverified["pulsar-async"]) >= {"durability", "journal"}
+    # Kafka's topics have their level by themselves, and it is read back of them.
+    assert unverified["kafka-sync"] == unverified["kafka-async"] == []
+    started = with_unverified(plan_study(study, Wishes(scale="quick", seed=7), MACHINE))
+    assert not any(cell.unverified for cell in started.cells)
+
+
+def test_each_variant_may_have_a_cluster_of_its_own() -> None:
+    plan = planned(PULSARS, log_sync=ONE, pulsar=OTHER)
+    assert plan.addresses(plan.cell("log-sync-1")) == ONE
+    assert plan.addresses(plan.cell("log-async-1")) == OTHER
+    study = parse_study(PULSARS, "small.yaml", systems())
+    assert _addresses(["log-async=a:1,b:2"], study) == {"log-async": ("a:1", "b:2")}
+    with pytest.raises(InputError, match=r"no system 'log-asynk'.*log-async"):
+        _addresses(["log-asynk=a:1"], study)
+
+
+def test_what_clients_set_is_kept() -> None:
+    plan = planned(PULSARS, pulsar=ONE)
+    request = choice_of(plan.cell("log-async-1"), ONE).request
+    assert request.options == {"client": {"token": "secret"}}
+    assert request.level is None
+    rabbit = TEXT.replace(
+        'log-async: {system: gauge-log, title: "Log, async", level: L2}',
+        'log-async: {system: rabbitmq, title: "Rabbit", level: L4, options: {queue: classic, persistent: false}}',
+    )
+    cell = planned(rabbit, rabbitmq=("127.0.0.1:5672",)).cell("log-async-1")
+    assert choice_of(cell, ("127.0.0.1:5672",)).request.options == {"queue": "classic", "persistent": False}
+
+
+def test_a_variant_that_is_not_verified_is_not_judged(tmp_path: Path) -> None:
+    (claim,) = outcome(tmp_path, planned(PULSARS, log_sync=ONE, log_async=OTHER)).claims
+    assert claim.verdict == "not shown"
+    assert "could not be verified on the cluster that runs: durability" in claim.why
+    assert "durability, journal" in claim.why
+
+
+def test_what_the_user_vouches_for_is_judged(tmp_path: Path) -> None:
+    vouched = PULSARS.replace("level: L1}", "level: L1, vouched: [durability]}").replace(
+        "level: L2, options", "level: L2, vouched: [durability, journal], options"
+    )
+    (claim,) = outcome(tmp_path, planned(vouched, log_sync=ONE, log_async=OTHER)).claims
+    assert claim.verdict != "not shown", claim.why
+    assert claim.tests[0].measured is not None
+
+
+def test_one_cluster_in_one_state_is_never_two_variants(tmp_path: Path) -> None:
+    vouched = PULSARS.replace("level: L1}", "level: L1, vouched: [durability]}").replace(
+        "level: L2, options", "level: L2, vouched: [durability, journal], options"
+    )
+    plan = planned(vouched, pulsar=ONE)
+    (claim,) = outcome(tmp_path / "same", plan, lambda _system: {"ensemble": 3}).claims
+    assert claim.verdict == "not shown"
+    assert "on the same cluster in the same state as" in claim.why
+    (claim,) = outcome(tmp_path / "changed", plan).claims
+    assert claim.verdict != "not shown", "between the two it was set up anew"
