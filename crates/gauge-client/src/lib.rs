@@ -33,6 +33,7 @@ mod error;
 pub mod fuzzing;
 pub mod kafka;
 mod lane;
+mod names;
 pub mod nats;
 mod poller;
 pub mod pulsar;

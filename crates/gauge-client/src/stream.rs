@@ -17,7 +17,7 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 
 use crate::transport::Transport;
-pub(crate) use crate::transport::{Lost, Peer, kind, resolve};
+pub(crate) use crate::transport::{Lost, Peer, find, kind, resolve};
 use crate::{Poller, Ready};
 
 /// Pieces handed to the kernel in one write.

@@ -12,12 +12,13 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use gauge_load::clock::monotonic_ns;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::names::{self, Name};
 use crate::tls::{self, Tls};
 use crate::{Interest, Poller, Ready};
 
@@ -84,10 +85,18 @@ impl fmt::Display for Lost {
     }
 }
 
+/// Where a server listens.
+#[derive(Clone, Debug)]
+enum Place {
+    Address(SocketAddr),
+    /// A name, and which of its addresses, counted from the one whose turn it is.
+    Name(Arc<Name>, usize),
+}
+
 /// Where a server listens and how it is spoken to. Two are the same when their address is: a server may be known by several names.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    pub address: SocketAddr,
+    place: Place,
     /// The name or address under which it was given: what its certificate must be for.
     host: Arc<str>,
     /// TLS, if it is spoken to in it.
@@ -99,11 +108,35 @@ impl Peer {
     pub fn has_tls(&self) -> bool {
         self.tls.is_some()
     }
+
+    /// Its address; None while its name is being looked up.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.place {
+            Place::Address(address) => Some(*address),
+            Place::Name(name, offset) => name.address(*offset),
+        }
+    }
+
+    /// Why it has no address.
+    pub fn trouble(&self) -> String {
+        match &self.place {
+            Place::Address(_) => String::new(),
+            Place::Name(name, _) => name.trouble(),
+        }
+    }
 }
 
 impl PartialEq for Peer {
     fn eq(&self, other: &Peer) -> bool {
-        self.address == other.address
+        if let (Place::Name(one, a), Place::Name(two, b)) = (&self.place, &other.place)
+            && Arc::ptr_eq(one, two)
+        {
+            return a == b;
+        }
+        match (self.address(), other.address()) {
+            (Some(one), Some(two)) => one == two,
+            _ => false,
+        }
     }
 }
 
@@ -111,28 +144,51 @@ impl Eq for Peer {}
 
 impl fmt::Display for Peer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.address.fmt(formatter)
+        match self.address() {
+            Some(address) => address.fmt(formatter),
+            None => formatter.write_str(&self.host),
+        }
     }
 }
 
-/// The peers behind a `host:port`; blocks while a name is looked up.
+/// The peers behind a `host:port`, one for each address; blocks while a name is looked up.
 ///
 /// # Errors
 /// One sentence when it is not of this form, or the name has no address.
 pub(crate) fn resolve(server: &str, tls: Option<&Tls>) -> Result<Vec<Peer>, String> {
-    let host: Arc<str> = host_of(server).into();
-    let peer = |address| Peer {
-        address,
-        host: Arc::clone(&host),
-        tls: tls.cloned(),
+    let first = find(server, tls)?;
+    let Place::Name(name, _) = &first.place else {
+        return Ok(vec![first]);
     };
-    if let Ok(address) = server.parse() {
-        return Ok(vec![peer(address)]);
-    }
-    match server.to_socket_addrs() {
-        Ok(addresses) => Ok(addresses.map(peer).collect()),
-        Err(error) => Err(format!("{server:?} has no address: {error}; expected host:port")),
-    }
+    let peer = |offset| Peer {
+        place: Place::Name(Arc::clone(name), offset),
+        ..first.clone()
+    };
+    Ok((0..name.wait()?).map(peer).collect())
+}
+
+/// The peer behind a `host:port`, at once: it has no address while its name is looked up.
+///
+/// # Errors
+/// One sentence when it is not of this form.
+pub(crate) fn find(server: &str, tls: Option<&Tls>) -> Result<Peer, String> {
+    let place = match server.parse() {
+        Ok(address) => Place::Address(address),
+        Err(_) => {
+            let port = server
+                .rsplit_once(':')
+                .map(|(host, port)| (host.is_empty(), port.parse::<u16>()));
+            if !matches!(port, Some((false, Ok(_)))) {
+                return Err(format!("{server:?} has no address: expected host:port"));
+            }
+            Place::Name(names::of(server), 0)
+        }
+    };
+    Ok(Peer {
+        place,
+        host: host_of(server).into(),
+        tls: tls.cloned(),
+    })
 }
 
 /// The host of a `host:port`, without the brackets of an IPv6 address.
@@ -161,6 +217,8 @@ pub(crate) struct Transport {
     /// What the poller was last told to watch for.
     wants_write: bool,
     deadline_ns: i64,
+    /// The name whose address this is, until it is open.
+    name: Option<Arc<Name>>,
 }
 
 impl Transport {
@@ -173,12 +231,16 @@ impl Transport {
 
     /// Begins to connect without TLS, which may begin later ([`Transport::start_tls`]).
     pub fn connect_plain(peer: &Peer, poller: &Poller, token: u64, now_ns: i64) -> Result<Transport, Lost> {
+        let Some(address) = peer.address() else {
+            let error = io::Error::new(io::ErrorKind::AddrNotAvailable, peer.trouble());
+            return Err(Lost::Connect(error));
+        };
         let begin = || -> io::Result<TcpStream> {
-            let domain = Domain::for_address(peer.address);
+            let domain = Domain::for_address(address);
             let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
             socket.set_nonblocking(true)?;
             socket.set_tcp_nodelay(true)?;
-            match socket.connect(&peer.address.into()) {
+            match socket.connect(&address.into()) {
                 Ok(()) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
                 Err(error) => return Err(error),
@@ -187,13 +249,19 @@ impl Transport {
             poller.add(&stream, token, Interest::ReadWrite)?;
             Ok(stream)
         };
+        let name = match &peer.place {
+            Place::Address(_) => None,
+            Place::Name(name, _) => Some(Arc::clone(name)),
+        };
+        let socket = begin().inspect_err(|_| name.iter().for_each(Name::failed));
         Ok(Transport {
-            socket: begin().map_err(Lost::Connect)?,
+            socket: socket.map_err(Lost::Connect)?,
             tls: None,
             stage: Stage::Connecting,
             token,
             wants_write: true,
             deadline_ns: now_ns.saturating_add(CONNECT_TIMEOUT_NS),
+            name,
         })
     }
 
@@ -323,6 +391,17 @@ impl Transport {
             .map_err(Lost::broken)?;
         self.wants_write = wants_write;
         Ok(())
+    }
+}
+
+impl Drop for Transport {
+    fn drop(&mut self) {
+        // Nobody was there: another address of the name may be.
+        if self.stage == Stage::Connecting
+            && let Some(name) = &self.name
+        {
+            name.failed();
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use super::connection::{Cargo, Connection, Lost, Request};
 use super::errors::{Code, Remedy};
 use super::messages::{self, BrokerRow, Metadata};
 use super::wire::{self, Api, begin_request, finish_request};
-use crate::transport::{Peer, resolve};
+use crate::transport::{Peer, find, resolve};
 use crate::{ClientError, Poller, Ready, Topic};
 
 /// The cluster does not name a leader at the moment.
@@ -417,9 +417,7 @@ impl Cluster {
             return;
         }
         let server = format!("{}:{port}", bracketed(&row.host));
-        let peer = resolve(&server, self.access.tls.as_ref())
-            .ok()
-            .and_then(|peers| peers.into_iter().next());
+        let peer = find(&server, self.access.tls.as_ref()).ok();
         let broker = Broker {
             id: row.id,
             host: row.host.clone(),

@@ -11,7 +11,7 @@ use super::commands::{self, Command, Found, Urls};
 use super::session::Session;
 use crate::lane::Shared;
 use crate::security::Auth;
-use crate::stream::{Backoff, InputBytes, Lost, Peer, resolve};
+use crate::stream::{Backoff, InputBytes, Lost, Peer, find};
 
 /// Lookups and openings under way at a time; brokers refuse more than a few thousand.
 const PENDING_MAX: usize = 500;
@@ -243,11 +243,8 @@ impl Routes {
         let server = url
             .strip_prefix(scheme)
             .ok_or_else(|| fault(format!("expected {scheme}host:port")))?;
-        let peers = resolve(server.trim_end_matches('/'), shared.tls.as_ref()).map_err(fault)?;
-        match peers.first() {
-            Some(peer) => Ok(self.link_to(peer)),
-            None => Err(fault("the name has no address".to_owned())),
-        }
+        let peer = find(server.trim_end_matches('/'), shared.tls.as_ref()).map_err(fault)?;
+        Ok(self.link_to(&peer))
     }
 
     /// The link for lookups.

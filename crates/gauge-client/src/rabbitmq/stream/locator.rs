@@ -12,7 +12,7 @@ use super::options::Options;
 use super::session::Session;
 use super::wire::{self, code, key};
 use crate::lane::Shared;
-use crate::stream::{Backoff, Lost, Peer, resolve};
+use crate::stream::{Backoff, Lost, Peer, find};
 use crate::{ClientError, Ready};
 
 /// Pause before what was not found is asked for again: an election takes a few hundred milliseconds.
@@ -217,26 +217,23 @@ impl Locator {
         })
     }
 
-    /// The address of a node by the name that it advertises. Names are looked up once.
+    /// The node behind the name that it advertises, once that has an address.
     fn peer(&mut self, node: &str, shared: &mut Shared) -> Option<Peer> {
         if let Some(peer) = self.peers.get(node) {
             return Some(peer.clone());
         }
-        match resolve(node, shared.tls.as_ref()).map(|peers| peers.into_iter().next()) {
-            Ok(Some(peer)) => {
+        let trouble = match find(node, shared.tls.as_ref()) {
+            Ok(peer) if peer.address().is_some() => {
                 self.peers.insert(node.to_owned(), peer.clone());
-                Some(peer)
+                return Some(peer);
             }
-            missing => {
-                shared.trouble = Some(format!(
-                    "RabbitMQ advertises {node} to stream clients, which has no address here{}",
-                    missing
-                        .err()
-                        .map_or_else(String::new, |error| format!(": {error}"))
-                ));
-                None
-            }
-        }
+            Ok(peer) => peer.trouble(),
+            Err(trouble) => trouble,
+        };
+        shared.trouble = Some(format!(
+            "RabbitMQ advertises {node} to stream clients, which has no address here: {trouble}"
+        ));
+        None
     }
 
     fn lose(&mut self, lost: &Lost, shared: &mut Shared, now_ns: i64) -> Result<(), ClientError> {
