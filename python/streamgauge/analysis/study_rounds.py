@@ -28,6 +28,13 @@ def next_round(outcome: StudyOutcome, left_s: float) -> list[str]:
     return [cell.cell for cell in outcome.plan.cells if cell.cell in wanted]
 
 
+def claims_helped(outcome: StudyOutcome, cells: Collection[str]) -> int:
+    """How many claims a round of these cells is for."""
+    return sum(
+        bool(doubtful := cells_in_doubt(judged)) and doubtful <= set(cells) for judged in outcome.claims
+    )
+
+
 def round_s(outcome: StudyOutcome, cells: Collection[str]) -> float:
     """How long one more round of these cells takes, starts and heating included."""
     planned = with_round(outcome.plan, cells)

@@ -16,8 +16,7 @@ from typing import Any
 
 from streamgauge.analysis.drift import NEXT_TRIAL, next_trial
 from streamgauge.analysis.study_outcome import read_outcome
-from streamgauge.analysis.study_rounds import next_round
-from streamgauge.inference.checks import Verdict
+from streamgauge.analysis.study_rounds import claims_helped, next_round
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.study_order import with_round
 from streamgauge.model.study_plan import PlannedCell, PlannedTrial, StudyPlan, workload_of
@@ -173,9 +172,8 @@ class StudyRun(Run):
             return False
         self._study = with_round(self._study, wanted)
         write_plan(self._directory, self._study)
-        in_doubt = sum(claim.verdict is Verdict.undecided for claim in outcome.claims)
         self._observer.note(
-            f"{plural(in_doubt, 'claim')} still in doubt: round {self._study.rounds}, of {plural(len(wanted), 'cell')}"
+            f"{plural(claims_helped(outcome, wanted), 'claim')} still in doubt: round {self._study.rounds}, of {plural(len(wanted), 'cell')}"
         )
         return True
 

@@ -85,7 +85,7 @@ fn serve<T: Send + 'static>(
 
 fn peer(address: SocketAddr, host: &str, tls: Option<Tls>) -> Peer {
     Peer {
-        address,
+        place: Place::Address(address),
         host: host.into(),
         tls,
     }

@@ -108,7 +108,7 @@ impl State {
             (epoch, i64::from_be_bytes(batch[..8].try_into().unwrap()))
         };
         let batches = self.partitions[partition].iter().map(told);
-        let known = batches.clone().filter(|(own, _)| *own <= epoch).last();
+        let known = batches.clone().filter(|(own, _)| *own <= epoch).next_back();
         let end = batches
             .filter(|(own, _)| *own > epoch)
             .map(|(_, base)| base)
