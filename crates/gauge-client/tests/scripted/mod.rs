@@ -108,11 +108,11 @@ impl State {
             (epoch, i64::from_be_bytes(batch[..8].try_into().unwrap()))
         };
         let batches = self.partitions[partition].iter().map(told);
-        let known = batches.clone().filter(|(own, _)| *own <= epoch).next_back();
+        let known = batches.clone().rfind(|(own, _)| *own <= epoch);
         let end = batches
-            .filter(|(own, _)| *own > epoch)
-            .map(|(_, base)| base)
-            .next();
+            .clone()
+            .find(|(own, _)| *own > epoch)
+            .map(|(_, base)| base);
         known.map_or((-1, -1), |(own, _)| {
             (own, end.unwrap_or(self.next_offsets[partition]))
         })
