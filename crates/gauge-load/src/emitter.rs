@@ -61,16 +61,16 @@ impl Departure<'_> {
         self.template.bytes().len()
     }
 
-    /// Writes body and stamp into `slot`, whose length is `payload_bytes`.
+    /// Writes body and stamp into `slot`, whose length is `payload_bytes`, for a partition of the topic.
     #[inline]
-    pub fn write_into(&self, slot: &mut [u8]) {
+    pub fn write_into(&self, slot: &mut [u8], partition: usize) {
         slot.copy_from_slice(self.template.bytes());
         if self.template.is_stampable() {
             let shown = Stamp {
                 intended_ns: clock::shown_ns(self.stamp.intended_ns),
                 ..self.stamp
             };
-            stamp::write(slot, &shown, self.template.tail_crc());
+            stamp::write_for(slot, &shown, self.template.tail_crc(), partition as u32);
         }
     }
 }

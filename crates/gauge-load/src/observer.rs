@@ -375,6 +375,9 @@ impl SentRun {
     }
 }
 
+/// A message came through another partition than the one that it was sent to.
+const MISROUTED: &str = "MISROUTED";
+
 /// What a lane sees. The protocol clients report to it; the lane swaps its tally out at each interval's end.
 #[derive(Debug)]
 pub struct Observer {
@@ -391,6 +394,8 @@ pub struct Observer {
     books: Books,
     /// Producer -> its place among the books, plus one; 0: it is another lane's.
     places: Vec<u32>,
+    /// Of each slot, the partition of its topic; a slot beyond is its own.
+    partitions: Vec<u32>,
     proven: Vec<u32>,
     probed: Vec<Vec<bool>>,
     clocks: Arc<Clocks>,
@@ -473,6 +478,7 @@ impl Observer {
                 publish_samples: 0,
                 end_to_end_samples: vec![0; subscriptions],
             },
+            partitions: Vec::new(),
             proven: vec![0; subscriptions],
             probed: vec![vec![false; slots]; subscriptions],
             clocks: Arc::default(),
@@ -481,6 +487,11 @@ impl Observer {
             since_ns: i64::MAX,
             read: [None; 2],
         }
+    }
+
+    /// Tells how topics lie among the slots: of each, how many partitions it has.
+    pub fn lay_out(&mut self, topics: impl IntoIterator<Item = u32>) {
+        self.partitions = topics.into_iter().flat_map(|partitions| 0..partitions).collect();
     }
 
     /// From now on what is of quiet time is told apart, by what the probes write on the board. `lane` is this lane's place there.
@@ -774,7 +785,8 @@ impl Observer {
     #[inline]
     pub fn received(&mut self, subscription: usize, slot: usize, message: &[u8], received_ns: i64) {
         let checked = if self.stamped || message.len() == stamp::STAMP_BYTES {
-            stamp::check(message)
+            let partition = self.partitions.get(slot).copied();
+            stamp::check_in(message, partition.unwrap_or(slot as u32))
         } else {
             Checked::Foreign
         };
@@ -812,6 +824,10 @@ impl Observer {
                 latencies.end_to_end[subscription].record(received_ns - intended_ns, 1);
                 self.read(Kind::Receipt, intended_ns, received_ns, 1);
                 self.with_watch(|watch, out| watch.received(subscription, intended_ns, received_ns, out));
+            }
+            Checked::Misrouted => {
+                receipts.corrupted += 1;
+                self.error(MISROUTED);
             }
             Checked::Corrupted => receipts.corrupted += 1,
             Checked::Whole(_) | Checked::Foreign => receipts.unexpected += 1,

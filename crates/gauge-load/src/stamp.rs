@@ -10,6 +10,9 @@
 //!     24     8  intended time, CLOCK_MONOTONIC ns of the producer's host
 //! ```
 //!
+//! Into the checksum of a message that goes to a partition the partition is mixed, so that one that turns up in another is noticed. Readiness probes,
+//! and messages of earlier releases, have it as it is.
+//!
 //! The checksum begins with the rest of the message because that part comes from a template: its CRC is computed once, and a
 //! message costs the 28 bytes that differ.
 
@@ -42,10 +45,37 @@ pub struct Stamp {
 pub enum Checked {
     /// A stamp whose checksum is right.
     Whole(Stamp),
+    /// A whole stamp, of a message that was sent to another partition.
+    Misrouted,
     /// The magic is there and the checksum is wrong.
     Corrupted,
     /// No stamp of ours.
     Foreign,
+}
+
+/// An odd number, so that no two partitions are mixed to the same.
+const MIX: u32 = 0x9E37_79B1;
+const UNMIX: u32 = inverse(MIX);
+/// There are fewer partitions than this: what is mixed in says which it is, or is no partition.
+const PARTITIONS_MAX: u32 = 1 << 20;
+
+/// Of an odd number, modulo 2^32: each step doubles the bits that are right, from three on.
+const fn inverse(odd: u32) -> u32 {
+    let mut found = odd;
+    let mut step = 0;
+    while step < 4 {
+        found = found.wrapping_mul(2u32.wrapping_sub(odd.wrapping_mul(found)));
+        step += 1;
+    }
+    found
+}
+
+const fn mixed(partition: u32) -> u32 {
+    partition.wrapping_add(1).wrapping_mul(MIX)
+}
+
+fn is_of_a_partition(difference: u32) -> bool {
+    difference.wrapping_mul(UNMIX).wrapping_sub(1) < PARTITIONS_MAX
 }
 
 /// CRC-32C of a message's bytes after the stamp, as `write` and `check` begin with it.
@@ -72,27 +102,55 @@ pub fn write(message: &mut [u8], stamp: &Stamp, tail_crc: u32) {
     head[24..32].copy_from_slice(&intended.to_le_bytes());
 }
 
-/// Reads and verifies the stamp of a whole message.
+/// As `write`, of a message that goes to a partition.
 #[inline]
+pub fn write_for(message: &mut [u8], stamp: &Stamp, tail_crc: u32, partition: u32) {
+    write(message, stamp, tail_crc);
+    let checksum = u32::from_le_bytes([message[12], message[13], message[14], message[15]]);
+    message[12..16].copy_from_slice(&(checksum ^ mixed(partition)).to_le_bytes());
+}
+
+/// Reads and verifies the stamp of a whole message that came through a partition.
+#[inline]
+pub fn check_in(message: &[u8], partition: u32) -> Checked {
+    match read(message) {
+        None => Checked::Foreign,
+        Some((stamp, 0)) => Checked::Whole(stamp),
+        Some((stamp, difference)) if difference == mixed(partition) => Checked::Whole(stamp),
+        Some((_, difference)) if is_of_a_partition(difference) => Checked::Misrouted,
+        Some(_) => Checked::Corrupted,
+    }
+}
+
+/// Reads and verifies the stamp of a whole message, whichever partition it was sent to.
 pub fn check(message: &[u8]) -> Checked {
-    let Some(head) = message.first_chunk::<STAMP_BYTES>() else {
-        return Checked::Foreign;
-    };
+    match read(message) {
+        None => Checked::Foreign,
+        Some((stamp, difference)) if difference == 0 || is_of_a_partition(difference) => {
+            Checked::Whole(stamp)
+        }
+        Some(_) => Checked::Corrupted,
+    }
+}
+
+/// The stamp, and by what its checksum differs from that of the bytes; None: it is none of ours.
+#[inline]
+fn read(message: &[u8]) -> Option<(Stamp, u32)> {
+    let head = message.first_chunk::<STAMP_BYTES>()?;
     if head[0..4] != MAGIC {
-        return Checked::Foreign;
+        return None;
     }
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
     let tail_crc = crc32c(&message[STAMP_BYTES..]);
-    if crc32c_append_words(tail_crc, long(0), word(8), long(16), long(24)) != word(12) {
-        return Checked::Corrupted;
-    }
-    Checked::Whole(Stamp {
+    let checksum = crc32c_append_words(tail_crc, long(0), word(8), long(16), long(24));
+    let stamp = Stamp {
         run: word(4),
         producer: word(8),
         sequence: long(16),
         intended_ns: long(24).cast_signed(),
-    })
+    };
+    Some((stamp, checksum ^ word(12)))
 }
 
 #[cfg(test)]
@@ -103,22 +161,27 @@ mod tests {
     proptest! {
         #[test]
         fn a_stamp_is_read_as_written(run: u32, producer: u32, sequence: u64, intended_ns: i64,
-                                      tail in proptest::collection::vec(any::<u8>(), 0..300)) {
+                                      partition in 0..PARTITIONS_MAX, tail in proptest::collection::vec(any::<u8>(), 0..300)) {
             let stamp = Stamp { run, producer, sequence, intended_ns };
             let mut message = vec![0xAA; STAMP_BYTES];
             message.extend_from_slice(&tail);
             write(&mut message, &stamp, tail_crc(&tail));
             prop_assert_eq!(check(&message), Checked::Whole(stamp));
+            prop_assert_eq!(check_in(&message, partition), Checked::Whole(stamp));
+            write_for(&mut message, &stamp, tail_crc(&tail), partition);
+            prop_assert_eq!(check(&message), Checked::Whole(stamp));
+            prop_assert_eq!(check_in(&message, partition), Checked::Whole(stamp));
+            prop_assert_eq!(check_in(&message, (partition + 1) % PARTITIONS_MAX), Checked::Misrouted);
         }
 
         #[test]
         fn every_flipped_bit_is_found(tail in proptest::collection::vec(any::<u8>(), 0..100), at: prop::sample::Index, bit in 0..8u32) {
             let mut message = vec![0; STAMP_BYTES];
             message.extend_from_slice(&tail);
-            write(&mut message, &Stamp { run: 7, producer: 1, sequence: 9, intended_ns: 5 }, tail_crc(&tail));
+            write_for(&mut message, &Stamp { run: 7, producer: 1, sequence: 9, intended_ns: 5 }, tail_crc(&tail), 3);
             let at = at.index(message.len());
             message[at] ^= 1 << bit;
-            prop_assert!(!matches!(check(&message), Checked::Whole(_)));
+            prop_assert!(!matches!(check_in(&message, 3), Checked::Whole(_)));
         }
     }
 

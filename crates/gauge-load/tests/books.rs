@@ -58,7 +58,7 @@ proptest! {
             let mut ledger = BatchLedger::new(3);
             ledger.push(departure.stamp.sequence, departure.stamp.intended_ns, departure.sent_ns, departure.payload_bytes());
             let mut bytes = vec![0; departure.payload_bytes()];
-            departure.write_into(&mut bytes);
+            departure.write_into(&mut bytes, fate.partition.into());
             match fate.end {
                 0 => producing.acked(&ledger, end_ns + 5),
                 1 => producing.failed(&ledger, "REQUEST_TIMED_OUT"),

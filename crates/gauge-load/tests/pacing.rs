@@ -339,7 +339,7 @@ fn sizes_are_taken_in_turn_and_producers_begin_at_different_ones() {
                 let departure = emitter.take(1_000_000_000).expect("it is due");
                 assert_eq!(departure.payload_bytes(), expected);
                 let mut message = vec![0; expected];
-                departure.write_into(&mut message);
+                departure.write_into(&mut message, 0);
                 assert_eq!(
                     gauge_load::stamp::check(&message),
                     gauge_load::stamp::Checked::Whole(departure.stamp)

@@ -112,6 +112,7 @@ fn live(context: LaneContext) -> Result<Box<LaneEnd>, ClientError> {
         context.subscriptions,
         context.slots,
     );
+    observer.lay_out(context.plan.spec.topics.iter().map(|topic| topic.partitions));
     if let Some(producers) = &context.measured {
         observer.measure_only(producers);
     }

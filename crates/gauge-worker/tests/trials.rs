@@ -221,6 +221,22 @@ fn the_audit_names_what_the_system_did() {
 }
 
 #[test]
+fn what_comes_through_another_partition_is_noticed() {
+    let worker = Worker::new();
+    let mut trial = trial();
+    trial["topics"][0]["partitions"] = json!(3);
+    worker.begin(&trial);
+    worker.sleep_until_s(0.4);
+    worker.system.knobs.misroute.store(9, Ordering::Relaxed);
+    worker.sleep_until_s(0.9);
+    let result = worker.finish();
+    let subscription = &result["audit"]["subscriptions"][0];
+    assert_eq!(subscription["corrupted"], 9, "{subscription}");
+    assert_eq!(result["totals"]["errors"]["MISROUTED"], 9);
+    assert_eq!(subscription["balanced"], true);
+}
+
+#[test]
 fn what_comes_twice_behind_the_last_message_is_counted() {
     let worker = Worker::new();
     let knobs = &worker.system.knobs;

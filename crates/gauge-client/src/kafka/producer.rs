@@ -655,8 +655,9 @@ fn put(
     timestamp_ms: i64,
 ) {
     let value_bytes = departure.payload_bytes();
+    let partition = batch.partition as usize;
     let place = batch.append(&mut shared.buffers, size, timestamp_ms, key, value_bytes);
-    departure.write_into(place);
+    departure.write_into(place, partition);
     enter(batch, departure, size.bytes, shared);
 }
 
@@ -680,10 +681,11 @@ fn put_shaped(
     if batch.len() + shape.bytes > shared.spec.batch.bytes {
         return false;
     }
+    let partition = batch.partition as usize;
     let Some(place) = batch.append_shaped(shape, timestamp_ms) else {
         return false;
     };
-    departure.write_into(place);
+    departure.write_into(place, partition);
     enter(batch, departure, shape.bytes, shared);
     true
 }

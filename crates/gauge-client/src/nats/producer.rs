@@ -287,7 +287,7 @@ impl Producer {
             unreachable!("a chunk was opened");
         };
         let before = chunk.len;
-        chunk.append(&self.headings[at], &self.scratch, departure);
+        chunk.append(&self.headings[at], &self.scratch, departure, at);
         self.next_number += 1;
         let bytes = chunk.len - before;
         chunk.charged_bytes += bytes;

@@ -116,10 +116,10 @@ impl Chunk {
 
     /// Appends a whole message.
     #[inline]
-    pub fn append(&mut self, heading: &Heading, headers: &[u8], departure: &Departure<'_>) {
+    pub fn append(&mut self, heading: &Heading, headers: &[u8], departure: &Departure<'_>, partition: usize) {
         let offset = self.bytes.len() as u32;
         let payload_bytes = departure.payload_bytes();
-        departure.write_into(self.begin_publish(heading, headers, payload_bytes));
+        departure.write_into(self.begin_publish(heading, headers, payload_bytes), partition);
         self.enter(
             departure.stamp.sequence,
             departure.stamp.intended_ns,

@@ -195,7 +195,7 @@ impl Producer {
             shared,
             departure.lingers_from_ns(),
             |place| {
-                departure.write_into(place);
+                departure.write_into(place, at);
             },
         );
         let stamp = &departure.stamp;

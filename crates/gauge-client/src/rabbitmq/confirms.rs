@@ -203,7 +203,7 @@ impl Producer {
             let sequence = match stamp::check(&returning.body) {
                 Checked::Whole(stamp) if stamp.producer == self.id => Some(stamp.sequence),
                 Checked::Whole(_) => return Ok(()),
-                Checked::Corrupted | Checked::Foreign => None,
+                Checked::Misrouted | Checked::Corrupted | Checked::Foreign => None,
             };
             self.unconfirmed.mark_returned(sequence);
             *returning = Returning::default();

@@ -419,7 +419,7 @@ impl Taker for Producer {
             shared,
             departure.lingers_from_ns(),
             |place| {
-                departure.write_into(place);
+                departure.write_into(place, partition);
             },
         );
         let stamp = &departure.stamp;

@@ -28,6 +28,8 @@ pub struct Knobs {
     pub echo: AtomicU64,
     /// Messages that a consumer gets of a partition in each turn; 0: any number.
     pub receive_msgs: AtomicU64,
+    /// The next messages are stored in another partition than theirs.
+    pub misroute: AtomicU64,
     /// The next messages are stored with a flipped bit.
     pub corrupt: AtomicU64,
     /// The next batches fail and are thrown away.
@@ -184,9 +186,10 @@ impl FakeLane {
         }
         let mut logs = self.system.logs.lock().unwrap();
         for (topic, partition, message) in &batch.messages {
-            let log = logs
-                .entry((self.spec.topics[*topic].name.clone(), *partition))
-                .or_default();
+            let topic = &self.spec.topics[*topic];
+            let goes = u32::from(topic.partitions > 1 && spend(&knobs.misroute));
+            let partition = (*partition + goes) % topic.partitions;
+            let log = logs.entry((topic.name.clone(), partition)).or_default();
             if spend(&knobs.lose) {
                 continue;
             }
@@ -296,8 +299,9 @@ impl LaneClient for FakeLane {
             let Some(departure) = emitter.take(now_ns) else {
                 break;
             };
+            let partition = departure.key.unwrap_or(self.turn) % partitions;
             let mut message = vec![0; departure.payload_bytes()];
-            departure.write_into(&mut message);
+            departure.write_into(&mut message, partition as usize);
             observer.sent(&departure);
             batch.ledger.push(
                 departure.stamp.sequence,
@@ -305,7 +309,6 @@ impl LaneClient for FakeLane {
                 now_ns,
                 message.len(),
             );
-            let partition = departure.key.unwrap_or(self.turn) % partitions;
             batch.messages.push((topic, partition, message));
             self.waiting += 1;
             self.system.knobs.taken.fetch_add(1, Ordering::Relaxed);

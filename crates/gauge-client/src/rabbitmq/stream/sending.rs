@@ -283,7 +283,7 @@ impl Taker for Producer {
             at = self.turn;
         }
         let wire_bytes = self.append(at, body_bytes, shared, departure.lingers_from_ns(), |place| {
-            departure.write_into(place);
+            departure.write_into(place, at);
         });
         let stamp = &departure.stamp;
         let entry = Entry::message(
