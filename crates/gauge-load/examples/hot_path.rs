@@ -90,7 +90,7 @@ fn round(arrival: Arrival, probes: Probes) -> [f64; 3] {
             let Some(departure) = emitter.take(now_ns) else {
                 unreachable!("the schedule is far behind the clock")
             };
-            departure.write_into(slot, 0);
+            departure.write_into(slot, batch % 16);
             ledger.push(
                 departure.stamp.sequence,
                 departure.stamp.intended_ns,

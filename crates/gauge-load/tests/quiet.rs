@@ -212,7 +212,7 @@ proptest! {
                     let mut messages = Vec::new();
                     while let Some(departure) = emitter.take(now_ns) {
                         let mut bytes = vec![0; departure.payload_bytes()];
-                        departure.write_into(&mut bytes, 0);
+                        departure.write_into(&mut bytes, batch % 4);
                         ledger.push(departure.stamp.sequence, departure.stamp.intended_ns, now_ns, departure.payload_bytes());
                         observer.sent(&departure);
                         due.push(departure.stamp.intended_ns);
