@@ -158,7 +158,12 @@ def _evidence(
         status=raw.status,
         failure=raw.failure,
         fatal=fatal(raw),
-        notes=[*clock_notes(raw), *raw.notes, *remarks(raw.finish), *late_in(caught)],
+        notes=[
+            *clock_notes(raw),
+            *raw.notes,
+            *remarks(raw.finish),
+            *late_in(caught, measured.asked.linger_ms),
+        ],
         workload=measured.asked,
         search=search,
         has_faults=bool(raw.faults),

@@ -32,6 +32,7 @@ from streamgauge.vocabulary.bounds import (
     ACHIEVED_SHARE_MIN,
     DISTURBED_SHARE_MAX,
     LANE_BUSY_SHARE_MAX,
+    LINGER_HIDES_MS_MAX,
     OWN_SHARE_MAX,
     OWN_SHARE_SAID,
     SERVICE_DELAY_MS_FLOOR,
@@ -151,10 +152,15 @@ def _judged_p99_ms(evidence: Evidence, metric: str) -> float | None:
     return (evidence.end_to_end if judged == "end_to_end" else evidence.publish).p99
 
 
-def _allowed_ms(evidence: Evidence, judged_ms: float) -> float:
+def _allowed_ms(evidence: Evidence, metric: str, judged_ms: float) -> float:
     """How late the generator may be."""
     floor_ms = SERVICE_DELAY_MS_FLOOR if evidence.headline == "service" else 0.0
-    return max(OWN_SHARE_MAX * judged_ms, floor_ms)
+    return max(OWN_SHARE_MAX * judged_ms + _hidden_ms(evidence, metric), floor_ms)
+
+
+def _hidden_ms(evidence: Evidence, metric: str) -> float:
+    """What of a delay is in no latency: a batch lingers from when its first message was due, so that one which leaves late lingers for less."""
+    return min(evidence.workload.linger_ms, LINGER_HIDES_MS_MAX) if metric == "send_delay" else 0.0
 
 
 def _own_lateness(evidence: Evidence, metric: str) -> OwnLateness | None:
@@ -166,7 +172,7 @@ def _own_lateness(evidence: Evidence, metric: str) -> OwnLateness | None:
     if not judged_ms or not evidence.delays[metric].count:
         return None
     found = own_lateness(
-        metric, quiet.intervals[metric], quiet.told[metric]["p99"], _allowed_ms(evidence, judged_ms)
+        metric, quiet.intervals[metric], quiet.told[metric]["p99"], _allowed_ms(evidence, metric, judged_ms)
     )
     # Where next to nothing was disturbed all messages tell it.
     return None if found.own is None and quiet.disturbed_share <= DISTURBED_SHARE_MAX else found
@@ -252,15 +258,17 @@ def _generator(evidence: Evidence, lateness: Sequence[OwnLateness]) -> list[str]
             break
         judged, judged_ms = _judged_by(evidence, metric), _judged_p99_ms(evidence, metric)
         floor = f", at least {SERVICE_DELAY_MS_FLOOR:.0f} ms" if evidence.headline == "service" else ""
-        allowed = f"({100 * OWN_SHARE_MAX:.0f} % of the {judged.replace('_', '-')} p99{floor})."
+        hidden = _hidden_ms(evidence, metric)
+        beside = f", and {trimmed(hidden)} ms that a batch lingers for less" if hidden else ""
+        allowed = f"({100 * OWN_SHARE_MAX:.0f} % of the {judged.replace('_', '-')} p99{beside}{floor})."
         if metric in watched:
             if watched[metric].own:
                 reasons.append(f"{watched[metric].sentence.removesuffix('.')} {allowed}")
-        elif delay.p99 is not None and judged_ms and delay.p99 > _allowed_ms(evidence, judged_ms):
+        elif delay.p99 is not None and judged_ms and delay.p99 > _allowed_ms(evidence, metric, judged_ms):
             why = evidence.lateness.explanation if metric == "send_delay" else ""
             reasons.append(
                 f"The generator was late: p99 of {metric.replace('_', ' ')} is {trimmed(delay.p99)} ms, allowed are "
-                f"{trimmed(_allowed_ms(evidence, judged_ms))} ms {allowed}"
+                f"{trimmed(_allowed_ms(evidence, metric, judged_ms))} ms {allowed}"
                 + (BACKPRESSURE_IN_IT if evidence.headline == "service" else "")
                 + (f" {why}" if why else "")
             )
@@ -281,7 +289,7 @@ def _own_share(evidence: Evidence, lateness: Sequence[OwnLateness]) -> list[str]
         own_ms, judged_ms = watched.get(metric, delay.p99), _judged_p99_ms(evidence, metric)
         if evidence.workload.arrival == "closed" or own_ms is None or not judged_ms:
             continue
-        share = own_ms / judged_ms
+        share = (own_ms - _hidden_ms(evidence, metric)) / judged_ms
         if OWN_SHARE_SAID < share <= OWN_SHARE_MAX:
             judged = _judged_by(evidence, metric).replace("_", "-")
             shares.append(

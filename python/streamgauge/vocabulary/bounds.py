@@ -8,6 +8,8 @@ OWN_SHARE_MAX = 0.25
 """What the generator may add to a latency by being late in sending or in reading, as a share of it, both at p99: beyond, the figure is not the system's."""
 OWN_SHARE_SAID = 0.10
 """From here on it is said."""
+LINGER_HIDES_MS_MAX = 1.0
+"""Of a message that leaves late so much is made up for by a batch that lingers (LATENESS_FORGIVEN_NS of the generator)."""
 SERVICE_DELAY_MS_FLOOR = 1.0
 """Where service time stands for publish latency, what leaves late is not part of the figure: less than this is never held against a trial."""
 ACHIEVED_SHARE_MIN = 0.99

@@ -21,7 +21,7 @@ pub(crate) const TARGETS: [Target; 3] = [
 fn answers(input: &[u8]) {
     let (api, body) = choice(input);
     // What cannot be read is refused, which is all that is asked of it.
-    match api % 12 {
+    match api % 13 {
         0 => drop(messages::read_api_versions(body, 3)),
         1 => drop(messages::read_api_versions(body, 0)),
         2 => drop(messages::read_metadata(body)),
@@ -33,6 +33,7 @@ fn answers(input: &[u8]) {
         8 => drop(messages::read_delete_topics(body)),
         9 => drop(messages::read_describe_configs(body)),
         10 => fetched(body),
+        11 => drop(messages::read_epoch_ends(body, |_| {})),
         _ => records(body),
     }
 }
@@ -112,7 +113,7 @@ fn answer_seeds() -> Vec<Vec<u8>> {
         answer
     };
     let mut seeds: Vec<Vec<u8>> = record_seeds().into_iter().map(fetch).collect();
-    seeds.extend((0..12).map(|api| [vec![api], vec![0; 64]].concat()));
+    seeds.extend((0..13).map(|api| [vec![api], vec![0; 64]].concat()));
     // ApiVersions with one supported feature, in tagged field 0.
     seeds.push(vec![0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 8, 2, 2, b'f', 0, 1, 0, 2, 0]);
     seeds.push([&[2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 1][..], b"h", &[0; 40]].concat());

@@ -378,6 +378,7 @@ fn answers_of_the_generated_codec_are_read() {
     let partition = MetadataResponsePartition::default()
         .with_partition_index(1)
         .with_leader_id(2.into())
+        .with_leader_epoch(7)
         .with_replica_nodes(vec![2.into(), 3.into()])
         .with_isr_nodes(vec![2.into()]);
     let topic = MetadataResponseTopic::default()
@@ -398,7 +399,10 @@ fn answers_of_the_generated_codec_are_read() {
         (2, 9092, 2)
     );
     let row = &read.topics[0].partitions[0];
-    assert_eq!((row.partition, row.leader, row.replicas), (1, 2, 2));
+    assert_eq!(
+        (row.partition, row.leader, row.leader_epoch, row.replicas),
+        (1, 2, 7, 2)
+    );
 
     use generated::api_versions_response::{ApiVersion, FinalizedFeatureKey, SupportedFeatureKey};
     let api = ApiVersion::default()
@@ -452,6 +456,27 @@ fn answers_of_the_generated_codec_are_read() {
     let rows = messages::read_create_topics(&encoded(&answer, wire::CREATE_TOPICS.version)).unwrap();
     assert_eq!(rows, [("t".to_owned(), 36, "it is there".to_owned())]);
     assert_eq!(Code(36).name(), "TOPIC_ALREADY_EXISTS");
+}
+
+#[test]
+fn ends_of_epochs_of_the_generated_codec_are_read() {
+    use generated::offset_for_leader_epoch_response::{EpochEndOffset, OffsetForLeaderTopicResult};
+    let end = EpochEndOffset::default()
+        .with_partition(4)
+        .with_leader_epoch(6)
+        .with_end_offset(99)
+        .with_error_code(74);
+    let topic = OffsetForLeaderTopicResult::default()
+        .with_topic(text("t").into())
+        .with_partitions(vec![end]);
+    let answer = generated::OffsetForLeaderEpochResponse::default().with_topics(vec![topic]);
+    let mut rows = Vec::new();
+    let body = encoded(&answer, wire::OFFSET_FOR_LEADER_EPOCH.version);
+    messages::read_epoch_ends(&body, |row| {
+        rows.push((row.partition, row.code, row.epoch, row.end_offset))
+    })
+    .unwrap();
+    assert_eq!(rows, [(4, 74, 6, 99)]);
 }
 
 #[test]
