@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamgauge.analysis.intervals import METRICS, Intervals, read_resources, series
+from streamgauge.analysis.intervals import Intervals, read_resources, series
 from streamgauge.model.result import Manifest, TrialResult
-from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
+from streamgauge.model.result_columns import INTERVAL_COLUMNS, METRICS, RESOURCE_COLUMNS
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.parquet import is_table
 from streamgauge.store.query import trial_rows

@@ -6,7 +6,7 @@ use gauge_load::{Emitter, Observer};
 
 use crate::stream::{Peer, resolve};
 use crate::tls::Tls;
-use crate::turns::{Turns, turned};
+use crate::turns::Turns;
 use crate::{ClientError, Endpoint, LaneClient, LaneSpec, Offer, Poller, Ready, Waker};
 
 /// Received messages are looked at for this long per call of `drive`.
@@ -114,8 +114,6 @@ pub(crate) struct Lane<P, C> {
     /// Begins the message of a `prepare` that does not succeed.
     failure: &'static str,
     turns: Turns,
-    /// Which consumer is driven first.
-    first: usize,
     has_work: bool,
 }
 
@@ -146,7 +144,6 @@ impl<P: Source, C: Sink> Lane<P, C> {
             bootstrap: endpoint.bootstrap.clone(),
             failure,
             turns: Turns::default(),
-            first: 0,
             has_work: false,
         })
     }
@@ -261,8 +258,7 @@ impl<P: Source, C: Sink> LaneClient for Lane<P, C> {
         for producer in &mut self.producers {
             has_work |= producer.drive(&mut self.shared, observer, now_ns)?;
         }
-        self.first += 1;
-        for at in turned(self.first, self.consumers.len()) {
+        for at in self.turns.order(self.consumers.len()) {
             has_work |= self.consumers[at].drive(&mut self.shared, observer, now_ns)?;
         }
         self.has_work = has_work;

@@ -13,11 +13,6 @@ use crate::{Poller, Ready};
 /// A look at the sockets that took at least so long has slept: what is ready then has just come.
 const SLEPT_NS: i64 = 20_000;
 
-/// The numbers below `count`, from one that differs from time to time.
-pub(crate) fn turned(first: usize, count: usize) -> impl Iterator<Item = usize> {
-    (0..count).map(move |at| (first + at) % count)
-}
-
 /// A socket's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
@@ -42,6 +37,8 @@ pub(crate) struct Turns {
     told_ns: i64,
     /// How often the poller told of something.
     looks: usize,
+    /// How often `begin` was called.
+    begun: usize,
 }
 
 impl Turns {
@@ -52,10 +49,17 @@ impl Turns {
 
     /// Asks the poller, unless somebody waits for a turn or it was just asked.
     pub fn begin(&mut self, poller: &mut Poller, now_ns: i64) {
+        self.begun = self.begun.wrapping_add(1);
         if self.taken >= self.turns.len() && !self.is_polled {
             self.poll(poller, now_ns);
         }
         self.is_polled = false;
+    }
+
+    /// The numbers below `count`, each time from another on.
+    pub fn order(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
+        let first = self.begun;
+        (0..count).map(move |at| (first % count + at) % count)
     }
 
     /// Waits until a socket is ready or the clock shows `until_ns`; returns at once while somebody waits for a turn.

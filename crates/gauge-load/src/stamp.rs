@@ -89,25 +89,28 @@ pub fn tail_crc(tail: &[u8]) -> u32 {
 /// When the message is shorter than the stamp: the caller has checked its size once, for all messages.
 #[inline]
 pub fn write(message: &mut [u8], stamp: &Stamp, tail_crc: u32) {
+    put(message, stamp, tail_crc, 0);
+}
+
+/// As `write`, of a message that goes to a partition.
+#[inline]
+pub fn write_for(message: &mut [u8], stamp: &Stamp, tail_crc: u32, partition: u32) {
+    put(message, stamp, tail_crc, mixed(partition));
+}
+
+#[inline]
+fn put(message: &mut [u8], stamp: &Stamp, tail_crc: u32, mixed_in: u32) {
     let head: &mut [u8; STAMP_BYTES] = (&mut message[..STAMP_BYTES])
         .try_into()
         .expect("the slice has the stamp's length");
     let first = u64::from(u32::from_le_bytes(MAGIC)) | u64::from(stamp.run) << 32;
     let intended = stamp.intended_ns.cast_unsigned();
     let checksum = crc32c_append_words(tail_crc, first, stamp.producer, stamp.sequence, intended);
-    let second = u64::from(stamp.producer) | u64::from(checksum) << 32;
+    let second = u64::from(stamp.producer) | u64::from(checksum ^ mixed_in) << 32;
     head[0..8].copy_from_slice(&first.to_le_bytes());
     head[8..16].copy_from_slice(&second.to_le_bytes());
     head[16..24].copy_from_slice(&stamp.sequence.to_le_bytes());
     head[24..32].copy_from_slice(&intended.to_le_bytes());
-}
-
-/// As `write`, of a message that goes to a partition.
-#[inline]
-pub fn write_for(message: &mut [u8], stamp: &Stamp, tail_crc: u32, partition: u32) {
-    write(message, stamp, tail_crc);
-    let checksum = u32::from_le_bytes([message[12], message[13], message[14], message[15]]);
-    message[12..16].copy_from_slice(&(checksum ^ mixed(partition)).to_le_bytes());
 }
 
 /// Reads and verifies the stamp of a whole message that came through a partition.

@@ -26,8 +26,6 @@ from streamgauge.vocabulary.phases import MEASURE
 Row = dict[str, Any]
 Values = npt.NDArray[np.float64]
 
-PRODUCER_METRICS = ("publish", "service", "send_delay", "backpressure", "ack_delay", "receive_delay")
-METRICS = (*PRODUCER_METRICS, "end_to_end")
 EDGE_S = 1e-6
 """Start times are sums of durations; this much rounding is forgiven when an interval is matched with a
 window.

@@ -5,11 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamgauge.analysis.intervals import Series, Window, felt
+from streamgauge.vocabulary.bounds import LINGER_HIDES_MS_MAX, OWN_SHARE_MAX
 from streamgauge.vocabulary.format import plural
 
 LATE_MS_MIN = 1.0
 STEAL_S_MIN = 0.02
 """Two ticks of the kernel's account: one may be rounding."""
+
+
+def hidden_ms(linger_ms: float) -> float:
+    """What of a send delay is in no latency: a batch lingers from when its first message was due, so that one which leaves late lingers for less."""
+    return min(linger_ms, LINGER_HIDES_MS_MAX)
+
+
+def allowed_ms(judged_ms: float, hidden: float = 0.0) -> float:
+    """How late the generator may be where a latency is judged, of which so much of a delay is no part."""
+    return OWN_SHARE_MAX * judged_ms + hidden
 
 
 @dataclass(frozen=True)

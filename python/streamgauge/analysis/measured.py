@@ -10,7 +10,6 @@ from pathlib import Path
 
 from streamgauge.analysis.books import unread_of
 from streamgauge.analysis.intervals import (
-    METRICS,
     Intervals,
     Row,
     Series,
@@ -25,6 +24,7 @@ from streamgauge.model.percentiles import latency
 from streamgauge.model.result import headline as headline_of
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Headline, Latency
+from streamgauge.model.result_columns import METRICS
 from streamgauge.store.context import TrialContext
 from streamgauge.vocabulary.phases import EXTRA_READER, MEASURE
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from streamgauge.analysis.lateness import Lateness
+from streamgauge.analysis.lateness import Lateness, allowed_ms, hidden_ms
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
 from streamgauge.analysis.quiet_check import Attraction, Kind
 from streamgauge.analysis.quiet_measured import Quiet
@@ -32,7 +32,6 @@ from streamgauge.vocabulary.bounds import (
     ACHIEVED_SHARE_MIN,
     DISTURBED_SHARE_MAX,
     LANE_BUSY_SHARE_MAX,
-    LINGER_HIDES_MS_MAX,
     OWN_SHARE_MAX,
     OWN_SHARE_SAID,
     SERVICE_DELAY_MS_FLOOR,
@@ -155,12 +154,12 @@ def _judged_p99_ms(evidence: Evidence, metric: str) -> float | None:
 def _allowed_ms(evidence: Evidence, metric: str, judged_ms: float) -> float:
     """How late the generator may be."""
     floor_ms = SERVICE_DELAY_MS_FLOOR if evidence.headline == "service" else 0.0
-    return max(OWN_SHARE_MAX * judged_ms + _hidden_ms(evidence, metric), floor_ms)
+    return max(allowed_ms(judged_ms, _hidden_ms(evidence, metric)), floor_ms)
 
 
 def _hidden_ms(evidence: Evidence, metric: str) -> float:
-    """What of a delay is in no latency: a batch lingers from when its first message was due, so that one which leaves late lingers for less."""
-    return min(evidence.workload.linger_ms, LINGER_HIDES_MS_MAX) if metric == "send_delay" else 0.0
+    """What of a delay is in no latency."""
+    return hidden_ms(evidence.workload.linger_ms) if metric == "send_delay" else 0.0
 
 
 def _own_lateness(evidence: Evidence, metric: str) -> OwnLateness | None:

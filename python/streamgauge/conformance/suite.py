@@ -128,9 +128,7 @@ class Conformance:
         feature = getattr(request.function, "feature", None)
         if feature is not None and not self.system.can(feature):
             reason = self.system.cannot[feature]
-            # Which node leads what is the system's own choice: one that happens to lead nothing can be lost without a trace.
-            is_luck = feature is Feature.NODE_LOSS
-            request.applymarker(pytest.mark.xfail(strict=not is_luck, raises=FAILURES, reason=reason))
+            request.applymarker(pytest.mark.xfail(strict=True, raises=FAILURES, reason=reason))
 
     def further_checks(self, running: RunningSystem) -> None:
         """What is true of this system alone, on the node that runs: a class for a system may have it."""
@@ -422,7 +420,10 @@ class Conformance:
         topic = gauge.create_topic(running.connection, running.topic_plan())
         trial = gauge.begin(running.connection, running.acks, topic, load_s=FAULT_LOAD_S)
         trial.until(lambda: trial.acked() > BEFORE_FAULT_S * RATE_MSGS_S, "messages to be acknowledged")
-        pids = [part.process.pid for part in choose(running.parts(), "3")]
+        # A node that happens to lead nothing could be lost without a trace.
+        node = running.leader(topic) if running.knows_leaders else "3"
+        assert node is not None, "a topic that takes messages has a leader"
+        pids = [part.process.pid for part in choose(running.parts(), node)]
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         late = wait_until(

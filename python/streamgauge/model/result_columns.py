@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+PRODUCER_METRICS = ("publish", "service", "send_delay", "backpressure", "ack_delay", "receive_delay")
+METRICS = (*PRODUCER_METRICS, "end_to_end")
+"""What has histograms in an interval: those in rows of role producer, and the one of consumers."""
+
 INTERVAL_COLUMNS: dict[str, str] = {
     # Key.
     "worker": "string",  # worker's name

@@ -24,7 +24,7 @@ from streamgauge.model.messages import (
     Moment,
     Span,
 )
-from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
+from streamgauge.model.result_columns import INTERVAL_COLUMNS, METRICS, PRODUCER_METRICS, RESOURCE_COLUMNS
 from streamgauge.store.directory import TrialDirectory
 from streamgauge.store.files import read_lines
 from streamgauge.store.private import clear_logs
@@ -32,8 +32,6 @@ from streamgauge.vocabulary.errors import InputError
 
 ROWS_PER_GROUP = 2000
 """Rows with histograms weigh some tens of kB; a group is what is held in memory at a time."""
-PRODUCER_METRICS = ("publish", "service", "send_delay", "backpressure", "ack_delay", "receive_delay")
-METRICS = (*PRODUCER_METRICS, "end_to_end")
 DISTURBANCE_FIGURES = ("quiet_s", "disturbed_s", "quiet_sent_msgs", "quiet_acked_msgs", "undecided_msgs")
 DISTURBANCE_DETAILS = ("windows", "unlisted", "attraction", "steal_s", "probes_cpu_s")
 

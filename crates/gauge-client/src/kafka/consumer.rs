@@ -395,40 +395,42 @@ impl Consumer {
     fn put_epoch_ends(&self, at: usize, head: &mut Vec<u8>, topics: &[Topic]) {
         // Not a replica.
         head.put_i32(-1);
-        let doubtful: Vec<&Position> = self.outlets[at]
-            .members
-            .iter()
-            .map(|member| &self.positions[*member as usize])
-            .filter(|position| position.is_doubtful)
-            .collect();
-        messages::put_by_topic(
-            head,
-            &doubtful,
-            |position| (position.topic, position.partition),
-            |topic| topics[topic].name.clone(),
-            |head, position| {
-                head.put_i32(position.leader_epoch);
-                head.put_i32(position.epoch);
-            },
-        );
+        let each = |head: &mut Vec<u8>, position: &&Position| {
+            head.put_i32(position.leader_epoch);
+            head.put_i32(position.epoch);
+        };
+        self.put_positions(at, head, topics, |position| position.is_doubtful, each);
     }
 
     fn put_list_offsets(&self, at: usize, head: &mut Vec<u8>, topics: &[Topic]) {
         head.put_i32(-1);
         // Read uncommitted.
         head.put_i8(0);
-        let unknown: Vec<&Position> = self.outlets[at]
+        let each = |head: &mut Vec<u8>, position: &&Position| head.put_i64(position.ask);
+        self.put_positions(at, head, topics, |position| position.next.is_none(), each);
+    }
+
+    /// The positions of an outlet of which something is asked, by topic.
+    fn put_positions(
+        &self,
+        at: usize,
+        head: &mut Vec<u8>,
+        topics: &[Topic],
+        is_asked: impl Fn(&Position) -> bool,
+        each: impl FnMut(&mut Vec<u8>, &&Position),
+    ) {
+        let asked: Vec<&Position> = self.outlets[at]
             .members
             .iter()
             .map(|member| &self.positions[*member as usize])
-            .filter(|position| position.next.is_none())
+            .filter(|position| is_asked(position))
             .collect();
         messages::put_by_topic(
             head,
-            &unknown,
+            &asked,
             |position| (position.topic, position.partition),
             |topic| topics[topic].name.clone(),
-            |head, position| head.put_i64(position.ask),
+            each,
         );
     }
 

@@ -26,14 +26,14 @@ fn answers(input: &[u8]) {
         1 => drop(messages::read_api_versions(body, 0)),
         2 => drop(messages::read_metadata(body)),
         3 => drop(messages::read_init_producer_id(body)),
-        4 => drop(messages::read_list_offsets(body, |_| {})),
+        4 => drop(messages::read_list_offsets(body)),
         5 => drop(messages::read_find_coordinator(body)),
         6 => drop(messages::read_offset_commit(body)),
         7 => drop(messages::read_create_topics(body)),
         8 => drop(messages::read_delete_topics(body)),
         9 => drop(messages::read_describe_configs(body)),
         10 => fetched(body),
-        11 => drop(messages::read_epoch_ends(body, |_| {})),
+        11 => drop(messages::read_epoch_ends(body)),
         _ => records(body),
     }
 }

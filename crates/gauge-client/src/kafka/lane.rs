@@ -9,7 +9,7 @@ use super::commit::Committer;
 use super::consumer::Consumer;
 use super::producer::Producer;
 use super::shared::Shared;
-use crate::turns::{Turns, turned};
+use crate::turns::Turns;
 use crate::{ClientError, LaneClient, LaneSpec, Offer, Poller, Waker};
 
 /// Received messages are looked at for this long per call of `drive`.
@@ -61,8 +61,6 @@ pub(super) struct Lane {
     producers: Vec<Producer>,
     consumers: Vec<Consumer>,
     turns: Turns,
-    /// Which consumer is driven first.
-    first: usize,
     has_work: bool,
     /// Nothing is sent or fetched any more.
     is_closing: bool,
@@ -94,7 +92,6 @@ impl Lane {
             producers,
             consumers,
             turns: Turns::default(),
-            first: 0,
             has_work: false,
             is_closing: false,
             answers: Vec::new(),
@@ -273,8 +270,7 @@ impl LaneClient for Lane {
         for producer in &mut self.producers {
             has_work |= producer.drive(&mut self.shared, observer, now_ns)?;
         }
-        self.first += 1;
-        for at in turned(self.first, self.consumers.len()) {
+        for at in self.turns.order(self.consumers.len()) {
             has_work |= self.consumers[at].drive(&mut self.shared, observer, now_ns, until_ns);
         }
         self.shared.cluster.drive(&self.shared.poller, now_ns)?;

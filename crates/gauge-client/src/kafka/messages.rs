@@ -219,70 +219,64 @@ pub(crate) fn put_by_topic<T>(
     }
 }
 
+/// What an answer tells of a partition that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OffsetRow<'a> {
+pub(crate) struct Row<'a, T> {
     pub topic: &'a str,
     pub partition: i32,
     pub code: i16,
-    pub offset: i64,
+    pub told: T,
 }
 
-/// Calls `each` for every partition of an answer to ListOffsets.
-pub(crate) fn read_list_offsets<'a>(
-    body: &'a [u8],
-    mut each: impl FnMut(OffsetRow<'a>),
-) -> Result<(), Malformed> {
-    let mut reader = Reader::new(body);
-    reader.i32()?;
-    for _ in 0..reader.count(6)? {
-        let topic = reader.string()?;
-        for _ in 0..reader.count(22)? {
-            let (partition, code) = (reader.i32()?, reader.i16()?);
-            reader.i64()?;
-            let offset = reader.i64()?;
-            each(OffsetRow {
-                topic,
-                partition,
-                code,
-                offset,
-            });
-        }
-    }
-    Ok(())
+/// The rows of an answer to ListOffsets, each with an offset.
+pub(crate) fn read_list_offsets(body: &[u8]) -> Result<Vec<Row<'_, i64>>, Malformed> {
+    read_rows(body, 22, |reader| {
+        let (partition, code) = (reader.i32()?, reader.i16()?);
+        reader.i64()?;
+        Ok((partition, code, reader.i64()?))
+    })
 }
 
-/// Where a leader's epoch ends, as an answer to OffsetForLeaderEpoch tells.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EpochRow<'a> {
-    pub topic: &'a str,
-    pub partition: i32,
-    pub code: i16,
+/// Where a leader's epoch ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EpochEnd {
     /// The largest epoch of the log that is not above the one that was asked for; -1: it knows none.
     pub epoch: i32,
     /// The first offset behind it; -1: not known.
     pub end_offset: i64,
 }
 
-/// Calls `each` for every partition of an answer to OffsetForLeaderEpoch.
-pub(crate) fn read_epoch_ends<'a>(
+/// The rows of an answer to OffsetForLeaderEpoch.
+pub(crate) fn read_epoch_ends(body: &[u8]) -> Result<Vec<Row<'_, EpochEnd>>, Malformed> {
+    read_rows(body, 18, |reader| {
+        let (code, partition) = (reader.i16()?, reader.i32()?);
+        let (epoch, end_offset) = (reader.i32()?, reader.i64()?);
+        Ok((partition, code, EpochEnd { epoch, end_offset }))
+    })
+}
+
+/// Rows by topic, behind the time for which the server throttles. `each` reads one, of `row_bytes` at least: partition, code, and what is told.
+fn read_rows<'a, T>(
     body: &'a [u8],
-    mut each: impl FnMut(EpochRow<'a>),
-) -> Result<(), Malformed> {
+    row_bytes: usize,
+    mut each: impl FnMut(&mut Reader<'a>) -> Result<(i32, i16, T), Malformed>,
+) -> Result<Vec<Row<'a, T>>, Malformed> {
     let mut reader = Reader::new(body);
     reader.i32()?;
+    let mut rows = Vec::new();
     for _ in 0..reader.count(6)? {
         let topic = reader.string()?;
-        for _ in 0..reader.count(18)? {
-            each(EpochRow {
+        for _ in 0..reader.count(row_bytes)? {
+            let (partition, code, told) = each(&mut reader)?;
+            rows.push(Row {
                 topic,
-                code: reader.i16()?,
-                partition: reader.i32()?,
-                epoch: reader.i32()?,
-                end_offset: reader.i64()?,
+                partition,
+                code,
+                told,
             });
         }
     }
-    Ok(())
+    Ok(rows)
 }
 
 pub(crate) fn put_find_coordinator(out: &mut Vec<u8>, group: &str) {

@@ -117,39 +117,24 @@ impl Consumer {
         shared: &mut Shared,
         observer: &mut Observer,
     ) -> Result<(), Trouble> {
-        let mut rows = Vec::new();
-        messages::read_list_offsets(body, |row| rows.push(row))?;
-        let mut has_error = rows.is_empty();
-        for row in rows {
-            let Some(member) = self.place(&shared.spec.topics, row.topic, row.partition) else {
-                return Err(Malformed("it tells of a partition that was not asked for").into());
-            };
-            let code = Code(row.code);
-            if !code.is_none() {
-                has_error = true;
-                self.partition_error(code, member, shared, observer)?;
-                continue;
-            }
+        for (member, offset) in self.rows(at, messages::read_list_offsets(body)?, now_ns, shared, observer)? {
             let position = &mut self.positions[member];
-            if position.next.is_some() || row.offset < 0 {
+            if position.next.is_some() || offset < 0 {
                 continue;
             }
-            if position.ask == TIMESTAMP_EARLIEST && row.offset < position.done {
+            if position.ask == TIMESTAMP_EARLIEST && offset < position.done {
                 // It was out of range at the other end: the log is shorter than what was read of it.
                 position.ask = TIMESTAMP_LATEST;
                 continue;
             }
-            position.next = Some(row.offset);
-            position.done = row.offset;
-            position.committed = row.offset;
+            position.next = Some(offset);
+            position.done = offset;
+            position.committed = offset;
             position.end = if position.ask == TIMESTAMP_LATEST {
-                row.offset
+                offset
             } else {
                 -1
             };
-        }
-        if has_error {
-            self.outlets[at].pause(now_ns);
         }
         Ok(())
     }
@@ -163,41 +148,55 @@ impl Consumer {
         shared: &mut Shared,
         observer: &mut Observer,
     ) -> Result<(), Trouble> {
-        let mut rows = Vec::new();
-        messages::read_epoch_ends(body, |row| rows.push(row))?;
-        let mut has_error = rows.is_empty();
+        for (member, told) in self.rows(at, messages::read_epoch_ends(body)?, now_ns, shared, observer)? {
+            let position = &mut self.positions[member];
+            position.is_doubtful = false;
+            // A log that knows nothing of the epoch does not tell that it was cut off.
+            let Some(next) = position.next.filter(|next| (0..*next).contains(&told.end_offset)) else {
+                continue;
+            };
+            observer.error(kind::LOG_TRUNCATED);
+            shared.cluster.set_trouble(format!(
+                "topic {:?}, partition {}: read up to offset {next}, and the log was cut off at {}",
+                shared.spec.topics[position.topic].name, position.partition, told.end_offset
+            ));
+            position.next = Some(told.end_offset);
+            position.done = position.done.min(told.end_offset);
+            position.committed = position.committed.min(told.end_offset);
+            position.committing = position.committing.min(told.end_offset);
+            position.epoch = told.epoch;
+            position.is_out_of_range = false;
+            position.end = -1;
+        }
+        Ok(())
+    }
+
+    /// The rows of an answer, each with its member. Those with an error are left out, and a pause follows.
+    fn rows<T>(
+        &mut self,
+        at: usize,
+        rows: Vec<messages::Row<'_, T>>,
+        now_ns: i64,
+        shared: &mut Shared,
+        observer: &mut Observer,
+    ) -> Result<Vec<(usize, T)>, Trouble> {
+        let asked = rows.len();
+        let mut told = Vec::with_capacity(asked);
         for row in rows {
             let Some(member) = self.place(&shared.spec.topics, row.topic, row.partition) else {
                 return Err(Malformed("it tells of a partition that was not asked for").into());
             };
             let code = Code(row.code);
-            if !code.is_none() {
-                has_error = true;
+            if code.is_none() {
+                told.push((member, row.told));
+            } else {
                 self.partition_error(code, member, shared, observer)?;
-                continue;
-            }
-            let position = &mut self.positions[member];
-            position.is_doubtful = false;
-            // A log that knows nothing of the epoch does not tell that it was cut off.
-            if let Some(next) = position.next.filter(|next| (0..*next).contains(&row.end_offset)) {
-                observer.error(kind::LOG_TRUNCATED);
-                shared.cluster.set_trouble(format!(
-                    "topic {:?}, partition {}: read up to offset {next}, and the log was cut off at {}",
-                    shared.spec.topics[position.topic].name, position.partition, row.end_offset
-                ));
-                position.next = Some(row.end_offset);
-                position.done = position.done.min(row.end_offset);
-                position.committed = position.committed.min(row.end_offset);
-                position.committing = position.committing.min(row.end_offset);
-                position.epoch = row.epoch;
-                position.is_out_of_range = false;
-                position.end = -1;
             }
         }
-        if has_error {
+        if told.len() < asked || asked == 0 {
             self.outlets[at].pause(now_ns);
         }
-        Ok(())
+        Ok(told)
     }
 
     /// A partition's error in an answer.

@@ -209,7 +209,7 @@ proptest! {
         let _ = messages::read_api_versions(&garbage, 0);
         let _ = messages::read_metadata(&garbage);
         let _ = messages::read_init_producer_id(&garbage);
-        let _ = messages::read_list_offsets(&garbage, |_| ());
+        let _ = messages::read_list_offsets(&garbage);
         let _ = messages::read_find_coordinator(&garbage);
         let _ = messages::read_offset_commit(&garbage);
         let _ = messages::read_create_topics(&garbage);
@@ -434,10 +434,9 @@ fn answers_of_the_generated_codec_are_read() {
         .with_name(text("t").into())
         .with_partitions(vec![partition]);
     let answer = generated::ListOffsetsResponse::default().with_topics(vec![topic]);
-    let mut rows = Vec::new();
     let body = encoded(&answer, wire::LIST_OFFSETS.version);
-    messages::read_list_offsets(&body, |row| rows.push(row)).unwrap();
-    assert_eq!((rows[0].topic, rows[0].partition, rows[0].offset), ("t", 4, 99));
+    let rows = messages::read_list_offsets(&body).unwrap();
+    assert_eq!((rows[0].topic, rows[0].partition, rows[0].told), ("t", 4, 99));
 
     let answer = generated::FindCoordinatorResponse::default()
         .with_node_id(3.into())
@@ -470,13 +469,12 @@ fn ends_of_epochs_of_the_generated_codec_are_read() {
         .with_topic(text("t").into())
         .with_partitions(vec![end]);
     let answer = generated::OffsetForLeaderEpochResponse::default().with_topics(vec![topic]);
-    let mut rows = Vec::new();
     let body = encoded(&answer, wire::OFFSET_FOR_LEADER_EPOCH.version);
-    messages::read_epoch_ends(&body, |row| {
-        rows.push((row.partition, row.code, row.epoch, row.end_offset))
-    })
-    .unwrap();
-    assert_eq!(rows, [(4, 74, 6, 99)]);
+    let rows = messages::read_epoch_ends(&body).unwrap();
+    let told = |row: &messages::Row<'_, messages::EpochEnd>| {
+        (row.partition, row.code, row.told.epoch, row.told.end_offset)
+    };
+    assert_eq!(rows.iter().map(told).collect::<Vec<_>>(), [(4, 74, 6, 99)]);
 }
 
 #[test]
