@@ -68,6 +68,33 @@ struct Seat {
     cpu_ns: AtomicI64,
 }
 
+impl Seat {
+    /// A window by its number, unless it has been written over, or may be just now: the probe writes the window that follows
+    /// the last one in the place of the oldest.
+    fn read(&self, seat: usize, number: u64) -> Option<Window> {
+        let values = &self.slots[(number % WINDOWS_MAX) as usize].0;
+        let [from_ns, due_ns, to_ns, recovered_ns, waited_ns, oldest_due_ns] =
+            [0, 1, 2, 3, 4, 5].map(|place: usize| values[place].load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        let is_whole = self.written.load(Ordering::Relaxed) - number < WINDOWS_MAX;
+        is_whole.then_some(Window {
+            seat,
+            from_ns,
+            due_ns,
+            to_ns,
+            recovered_ns,
+            waited_ns,
+            oldest_due_ns,
+        })
+    }
+
+    /// The last window that has been written, with its number; none if all places were written anew meanwhile.
+    fn newest(&self, seat: usize) -> Option<(u64, Window)> {
+        let number = self.written.load(Ordering::Acquire).checked_sub(1)?;
+        Some((number, self.read(seat, number)?))
+    }
+}
+
 /// A lane's part: when its oldest message under way was due.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -210,7 +237,8 @@ impl Board {
 #[derive(Debug)]
 pub struct BoardReader {
     read: Vec<u64>,
-    looked_ns: Vec<i64>,
+    /// Up to where each seat's windows have been read.
+    known_ns: Vec<i64>,
     sampled: u64,
 }
 
@@ -218,7 +246,7 @@ impl BoardReader {
     /// A reader that begins with what is written from now on.
     pub fn new(board: &Board) -> BoardReader {
         BoardReader {
-            looked_ns: board
+            known_ns: board
                 .seats
                 .iter()
                 .map(|seat| seat.looked_ns.load(Ordering::Acquire))
@@ -232,44 +260,39 @@ impl BoardReader {
         }
     }
 
-    /// Until when everything is known: all windows that begin before it have been given to `take`. A reader that was lapped
-    /// gives one window over all the time since it read last.
+    /// Until when everything is known: all windows that begin before it have been given to `take`, in their order. A
+    /// reader that was lapped gives one window over all the time from what it knew to the newest window's end.
     pub fn read(&mut self, board: &Board, mut take: impl FnMut(Window)) -> i64 {
         let mut horizon_ns = i64::MAX;
         for (at, seat) in board.seats.iter().enumerate() {
             // The time first: the windows up to then are written.
             let looked_ns = seat.looked_ns.load(Ordering::Acquire);
             let written = seat.written.load(Ordering::Acquire);
-            for number in self.read[at]..written {
-                let values = &seat.slots[(number % WINDOWS_MAX) as usize].0;
-                let [from_ns, due_ns, to_ns, recovered_ns, waited_ns, oldest_due_ns] =
-                    [0, 1, 2, 3, 4, 5].map(|place: usize| values[place].load(Ordering::Relaxed));
-                fence(Ordering::Acquire);
-                // The probe may be writing the window that follows the last one, in the place of the oldest.
-                if seat.written.load(Ordering::Relaxed) - number >= WINDOWS_MAX {
-                    take(Window {
-                        seat: at,
-                        from_ns: self.looked_ns[at],
-                        due_ns: self.looked_ns[at],
-                        to_ns: looked_ns,
-                        recovered_ns: looked_ns + board.recovery_ns(at, looked_ns - self.looked_ns[at]),
-                        waited_ns: 0,
-                        oldest_due_ns: NOTHING_DUE_NS,
-                    });
-                    break;
-                }
-                take(Window {
-                    seat: at,
-                    from_ns,
-                    due_ns,
-                    to_ns,
-                    recovered_ns,
-                    waited_ns,
-                    oldest_due_ns,
-                });
+            while self.read[at] < written {
+                let window = match seat.read(at, self.read[at]) {
+                    Some(window) => window,
+                    None => {
+                        let Some((newest, last)) = seat.newest(at) else {
+                            continue;
+                        };
+                        let (from_ns, to_ns) = (self.known_ns[at], last.to_ns);
+                        self.read[at] = newest;
+                        Window {
+                            from_ns,
+                            due_ns: from_ns,
+                            recovered_ns: to_ns + board.recovery_ns(at, to_ns - from_ns),
+                            waited_ns: 0,
+                            oldest_due_ns: NOTHING_DUE_NS,
+                            ..last
+                        }
+                    }
+                };
+                self.read[at] += 1;
+                self.known_ns[at] = window.to_ns;
+                take(window);
             }
-            self.read[at] = written;
-            self.looked_ns[at] = looked_ns;
+            // Windows that were written since the time was read are known already.
+            self.known_ns[at] = self.known_ns[at].max(looked_ns);
             horizon_ns = horizon_ns.min(looked_ns);
         }
         horizon_ns
@@ -345,6 +368,32 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_that_is_lapped_while_it_reads_goes_on_from_where_it_was() {
+        let board = Board::new(1, 1);
+        board.looked(0, 0);
+        let mut reader = BoardReader::new(&board);
+        let mut times = 0..;
+        let mut write = |windows: usize| {
+            for at in times.by_ref().take(windows) {
+                board.window(&window(0, at, at + 5));
+            }
+        };
+        write(3);
+        let mut seen = Vec::new();
+        let mut take = |window: Window| {
+            if seen.is_empty() {
+                write(WINDOWS_MAX as usize + 10);
+            }
+            seen.push((window.from_ns, window.to_ns));
+        };
+        reader.read(&board, &mut take);
+        reader.read(&board, &mut take);
+        // The first window, one over what was missed, and nothing twice.
+        let end_ns = WINDOWS_MAX as i64 + 17;
+        assert_eq!(seen, [(0, 5), (5, end_ns)]);
+    }
+
+    #[test]
     fn readers_beside_a_writer_see_whole_windows() {
         let board = Board::new(1, 1);
         board.looked(0, 0);
@@ -359,12 +408,13 @@ mod tests {
                     });
                 }
             });
-            let mut known_ns = 0;
+            let (mut known_ns, mut last, mut ended_ns) = (0, 0, 1);
             while known_ns < 200_004 {
-                let mut last = 0;
                 known_ns = reader.read(&board, |window| {
                     assert!(window.from_ns >= last, "in order");
-                    last = window.from_ns;
+                    // Each window of this writer begins within the one before it: nothing between two is missed.
+                    assert!(window.from_ns <= ended_ns, "without a gap");
+                    (last, ended_ns) = (window.from_ns, window.to_ns);
                     // Whole, unless it stands for what was missed.
                     assert!(
                         window.due_ns == window.from_ns + PROBE_PERIOD_NS || window.due_ns == window.from_ns
