@@ -152,4 +152,6 @@ def test_the_readme_is_one_screen() -> None:
     """Sixty lines of text beside its blocks, and no wall of commands."""
     text = (ROOT / "README.md").read_text("utf-8")
     assert len(re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL).split()) < 500
-    assert all(len(list(commands(block.text))) <= 4 for block in blocks(ROOT / "README.md") if block.language == "sh")
+    assert all(
+        len(list(commands(block.text))) <= 4 for block in blocks(ROOT / "README.md") if block.language == "sh"
+    )

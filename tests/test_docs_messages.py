@@ -1,4 +1,4 @@
-"""What messages say and where docs/troubleshooting.md says more: one table (vocabulary/troubleshooting.py), held against the code, stored trials and the page."""
+"""What messages say and where docs/troubleshooting.md says more: one table, held against the code, stored trials and the page."""
 
 from __future__ import annotations
 
@@ -98,7 +98,9 @@ def test_what_the_patterns_look_for_is_said_somewhere() -> None:
     )
     text = re.sub(r"\s+", " ", text)
     for topic in TOPICS:
-        literal = max(re.split(r"[^A-Za-z ,'-]|\\[a-zA-Z]\+?", re.sub(r"\([^)]*\)|\\.", "|", topic.says)), key=len)
+        literal = max(
+            re.split(r"[^A-Za-z ,'-]|\\[a-zA-Z]\+?", re.sub(r"\([^)]*\)|\\.", "|", topic.says)), key=len
+        )
         parts = [part for part in re.split(r"\s*:", literal) if part]
         assert any(part.strip() in text for part in parts), topic
 

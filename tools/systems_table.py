@@ -40,7 +40,9 @@ def overview(known: Mapping[str, System]) -> list[str]:
     rows = ["| system | how it gets here | levels on one node / three | cannot |", "|---|---|---|---|"]
     for name, system in known.items():
         cannot = ", ".join(feature.value for feature in Feature if not system.can(feature)) or "-"
-        rows.append(f"| `{name}`, {link(system, '../../')} | {system.obtained} | {levels(system)} | {cannot} |")
+        rows.append(
+            f"| `{name}`, {link(system, '../../')} | {system.obtained} | {levels(system)} | {cannot} |"
+        )
     return rows
 
 

@@ -173,9 +173,7 @@ def _findings(trial: TrialResult, audit: words.Verdict) -> Iterator[Finding]:
     if called in ("disturbed", "bounds only"):
         told = f"{trial.validity.conclusion} {quiet_words.quiet_sentence(trial)}".strip()
         anchor = troubleshooting.of_conclusion(trial.validity.conclusion)
-        yield Finding(
-            "warn" if called == "bounds only" else "good", called.capitalize(), told, anchor=anchor
-        )
+        yield Finding("warn" if called == "bounds only" else "good", called.capitalize(), told, anchor=anchor)
     elif trial.quiet is not None and (told := quiet_words.quiet_sentence(trial)):
         yield Finding("good" if trial.quiet.watched else "warn", "The machine", told)
     yield Finding(audit.tone, "Audit", audit.sentence, anchor=further.audit(trial))

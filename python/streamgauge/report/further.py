@@ -24,20 +24,14 @@ def see(trials: Sequence[TrialResult]) -> str:
     return troubleshooting.see(
         [
             *(anchor for trial in trials for anchor in _gravest(trial)),
-            *(
-                troubleshooting.of_remark(warning)
-                for trial in trials
-                for warning in trial.validity.warnings
-            ),
+            *(troubleshooting.of_remark(warning) for trial in trials for warning in trial.validity.warnings),
         ]
     )
 
 
 def _gravest(trial: TrialResult) -> Iterator[str | None]:
     validity = trial.validity
-    yield from (
-        troubleshooting.of_reason(reason, trial.durability.mismatches) for reason in validity.reasons
-    )
+    yield from (troubleshooting.of_reason(reason, trial.durability.mismatches) for reason in validity.reasons)
     if validity.called in ("disturbed", "bounds only"):
         yield troubleshooting.of_conclusion(validity.conclusion)
     yield audit(trial)

@@ -60,7 +60,9 @@ REASONS = (
 
 CONCLUSIONS = (
     Topic("bounds-only-the-rate-was-not-reached", r"might have kept up"),
-    Topic("bounds-only-who-was-late-is-not-known", r"Whether the generator was late by itself cannot be told"),
+    Topic(
+        "bounds-only-who-was-late-is-not-known", r"Whether the generator was late by itself cannot be told"
+    ),
     Topic(
         "bounds-only-disturbed-while-the-system-was-slow",
         r"just when the system was slow",
@@ -95,7 +97,9 @@ ERRORS = (
     Topic("a-file-that-is-not-trusted", r"--trust-file"),
     Topic("a-port-is-in-use", r"port \d+ is in use"),
     Topic("a-system-cannot-run-here", r"cannot run here|command mvn is not on the PATH|no Java (found|\d+)"),
-    Topic("the-program-gauge-was-not-found", r"program 'gauge' was not found|no such program; expected the path"),
+    Topic(
+        "the-program-gauge-was-not-found", r"program 'gauge' was not found|no such program; expected the path"
+    ),
     Topic("not-enough-memory", r"MiB are available"),
     Topic("a-cluster-does-not-answer", r"cannot attach to"),
     Topic("a-download-is-not-what-was-released", r"is not what streamgauge was released with"),
