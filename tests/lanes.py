@@ -30,6 +30,7 @@ LONG = ("test_long.py::*",)
 LAB = (
     "test_at_address.py::*",
     "test_containerfile.py::*",
+    "test_docs_commands.py::test_a_page*",
     "test_durability_real.py::*",
     "test_fleet_real.py::*",
     "test_gates_real.py::*",

@@ -1,4 +1,4 @@
-"""Writes the tables of systems in README.md and docs/systems/features.md, between their markers, from what the systems declare and the suite
+"""Writes the tables of systems in docs/systems/README.md and docs/systems/features.md, between their markers, from what the systems declare and the suite
 tries (streamgauge.conformance). tests/test_systems_declared.py tells when they are out of date.
 
     .venv/bin/python tools/systems_table.py
@@ -36,16 +36,18 @@ def link(system: System, base: str) -> str:
 
 
 def overview(known: Mapping[str, System]) -> list[str]:
-    """For the README."""
+    """For the index of systems, two directories down."""
     rows = ["| system | how it gets here | levels on one node / three | cannot |", "|---|---|---|---|"]
     for name, system in known.items():
         cannot = ", ".join(feature.value for feature in Feature if not system.can(feature)) or "-"
-        rows.append(f"| `{name}`, {link(system, '')} | {system.obtained} | {levels(system)} | {cannot} |")
+        rows.append(
+            f"| `{name}`, {link(system, '../../')} | {system.obtained} | {levels(system)} | {cannot} |"
+        )
     return rows
 
 
 def features(known: Mapping[str, System]) -> list[str]:
-    """For the page on features, two directories down."""
+    """For the page on features, beside it."""
     rows = [
         "| |" + "".join(f" {link(one, '../../')} |" for one in known.values()),
         "|---" * (len(known) + 1) + "|",
@@ -82,7 +84,7 @@ def pages() -> dict[Path, str]:
     return {
         path: replaced(path.read_text("utf-8"), rows)
         for path, rows in (
-            (ROOT / "README.md", overview(known)),
+            (ROOT / "docs/systems/README.md", overview(known)),
             (ROOT / "docs/systems/features.md", features(known)),
         )
     }

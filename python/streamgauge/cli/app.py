@@ -37,6 +37,7 @@ from streamgauge.vocabulary.errors import (
     WorkerRefused,
 )
 from streamgauge.vocabulary.exit_status import EPILOG, ExitStatus
+from streamgauge.vocabulary.troubleshooting import of_error, see
 
 app = typer.Typer(
     name="streamgauge",
@@ -107,6 +108,7 @@ def run(arguments: Sequence[str]) -> int:
         status = _explain(error)
         if status is None:
             raise
+        print(f"see {see([of_error(error)])}", file=sys.stderr)
         return status
     return 0
 

@@ -16,9 +16,10 @@ from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Latency
 from streamgauge.model.result_machine import Limits, Share, SystemMetric
 from streamgauge.model.result_quiet import Bounded, QuietLatency
-from streamgauge.report import details, quiet_words, words
+from streamgauge.report import details, further, quiet_words, words
 from streamgauge.report.explain import sentences
 from streamgauge.report.run import Run, pretty
+from streamgauge.vocabulary import troubleshooting
 from streamgauge.vocabulary.format import (
     count,
     exact_size,
@@ -125,6 +126,13 @@ class Finding:
     text: str
     name: str = ""
     """Of the figure that it is about."""
+    anchor: str | None = None
+    """Where the page on troubles says more."""
+
+    @property
+    def see(self) -> str:
+        """The place as it is shown; empty where there is none."""
+        return troubleshooting.see([self.anchor])
 
 
 def trials(run: Run) -> list[dict[str, Any]]:
@@ -159,20 +167,22 @@ def _trial(trial: TrialResult, *, unfold: bool) -> dict[str, Any]:
 def _findings(trial: TrialResult, audit: words.Verdict) -> Iterator[Finding]:
     """All but that it is valid."""
     for reason in trial.validity.reasons:
-        yield Finding("bad", "Invalid", reason)
+        anchor = troubleshooting.of_reason(reason, trial.durability.mismatches)
+        yield Finding("bad", "Invalid", reason, anchor=anchor)
     called = trial.validity.called
     if called in ("disturbed", "bounds only"):
         told = f"{trial.validity.conclusion} {quiet_words.quiet_sentence(trial)}".strip()
-        yield Finding("warn" if called == "bounds only" else "good", called.capitalize(), told)
+        anchor = troubleshooting.of_conclusion(trial.validity.conclusion)
+        yield Finding("warn" if called == "bounds only" else "good", called.capitalize(), told, anchor=anchor)
     elif trial.quiet is not None and (told := quiet_words.quiet_sentence(trial)):
         yield Finding("good" if trial.quiet.watched else "warn", "The machine", told)
-    yield Finding(audit.tone, "Audit", audit.sentence)
+    yield Finding(audit.tone, "Audit", audit.sentence, anchor=further.audit(trial))
     steadiness = trial.steadiness
     steady = steadiness.label in ("steady", "too short")
     yield Finding("good" if steady else "warn", steadiness.label.capitalize(), steadiness.explanation)
     for warning in trial.validity.warnings:
         if steadiness.explanation not in warning:
-            yield Finding("warn", "Note", warning)
+            yield Finding("warn", "Note", warning, anchor=troubleshooting.of_remark(warning))
     if trial.search is not None:
         bound_by_system = trial.search.bound == "system"
         yield Finding("good" if bound_by_system else "warn", "Search", words.search(trial.search))

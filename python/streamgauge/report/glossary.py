@@ -103,5 +103,19 @@ TERMS: dict[str, Term] = {
         "write amplification",
         "Bytes that the system's processes wrote for each byte of payload published.",
     ),
+    "quiet_time": Term(
+        "quiet time",
+        "The part of the measured phase in which no CPU was taken away: all but the windows in which a probe woke up late, and the recovery from them.",
+    ),
+    "disturbed": Term(
+        "disturbed, bounds only",
+        "Disturbed: CPUs were taken away for more than 1 % of the time, and the figures are those of quiet time. Bounds only: so much, or just when the "
+        "system was slow, that figures cannot be told, but only what they are at least and at most.",
+    ),
+    "censored": Term(
+        "censored",
+        "A message of which the end was not seen: the run gave up waiting for it, or a disturbance began while it was under way. It is counted as at least "
+        "so slow, never dropped.",
+    ),
     "steal": Term("steal", "CPU time that the hypervisor gave to other guests."),
 }

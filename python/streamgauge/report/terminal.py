@@ -12,7 +12,7 @@ from rich.text import Text
 
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.model.result import TrialResult
-from streamgauge.report import details, encryption, quiet_words, words
+from streamgauge.report import details, encryption, further, quiet_words, words
 from streamgauge.vocabulary.format import count, milliseconds, percent, plural, rate, significant
 
 FOLDED_COLUMNS_MIN = 10
@@ -196,6 +196,9 @@ def _print_remarks(results: Sequence[TrialResult], console: Console) -> None:
         grid.add_row(Text("note", style=STYLES["warn"]), Text(where + warning))
     if len(remarks) > WARNINGS_MAX:
         grid.add_row("note", f"{plural(len(remarks) - WARNINGS_MAX, 'more remark')} in the report")
+    place = further.see(results)
+    if place:
+        grid.add_row("see", Text(place))
     for trial in results:
         prefix = f"trial {trial.trial} ({words.system_name(trial)}): " if several else ""
         if trial.search is not None:

@@ -1,0 +1,129 @@
+"""The commands of the documentation, run as they are written: what a block shows exists, works, and ends as the page says.
+
+Long times, high rates and brokers with a JVM are replaced by the block's own marker (docs_pages.py), so that all pages together take well under a
+minute of CPU. What is not run is read all the same: test_docs.py holds every command against the options that there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from docs_pages import ROOT, Block, blocks, commands, guides
+from lab_support import MAIN
+
+RUN = [page for page in guides() if any(block.is_run for block in blocks(page))]
+TOO_BUSY = "0,1"
+"""A crowded machine may make a trial invalid: the command has worked."""
+OPTIONS = {"background", "ends"}
+"""Of a marker; all others are options of `streamgauge run`."""
+
+
+def replaced(arguments: Sequence[str], options: dict[str, str]) -> list[str]:
+    """`streamgauge run` with options in place of its own."""
+    found: list[str] = []
+    skipped = False
+    for one in arguments:
+        if skipped:
+            skipped = False
+        elif one.removeprefix("--") in options and one.startswith("--"):
+            skipped = True
+        else:
+            found.append(one)
+    return [*found, *(word for name, value in options.items() for word in (f"--{name}", value))]
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+class Reader:
+    """Who does what a page says, in a directory of their own."""
+
+    def __init__(self, gauge: Path, directory: Path, stack: contextlib.ExitStack) -> None:
+        self._gauge, self._directory, self._stack = gauge, directory, stack
+        self._moved: dict[str, str] = {}
+
+    def follow(self, block: Block) -> None:
+        text = block.text
+        for address, other in self._moved.items():
+            text = text.replace(address, other)
+        if block.marker.startswith("file:"):
+            (self._directory / block.marker.partition(":")[2].strip()).write_text(text, encoding="utf-8")
+        elif block.is_run and "background" in block.options:
+            self._leave_running(text, block)
+        elif block.is_run:
+            for command in commands(text):
+                self._do(command, block)
+
+    def _command(self, program: str, arguments: Sequence[str], block: Block) -> list[str]:
+        if program == "streamgauge":
+            options = {name: value for name, value in block.options.items() if name not in OPTIONS}
+            if arguments[0] == "run":
+                arguments = replaced(arguments, options)
+            return [sys.executable, "-c", MAIN, *arguments]
+        if program == "gauge":
+            return [str(self._gauge), *arguments]
+        found = shutil.which(program)
+        assert found is not None, f"{block.place}: no program {program}"
+        return [found, *arguments]
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
+        return {**os.environ, "GAUGE": str(self._gauge), "PYTHONPATH": path}
+
+    def _do(self, command: list[str], block: Block) -> None:
+        program, *arguments = command
+        done = subprocess.run(
+            self._command(program, arguments, block),
+            cwd=self._directory,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        ends = [int(status) for status in block.options.get("ends", TOO_BUSY).split(",")]
+        assert done.returncode in ends, f"{block.place}: {' '.join(command)}\n{done.stdout}{done.stderr}"
+
+    def _leave_running(self, text: str, block: Block) -> None:
+        address = block.options["background"]
+        moved = f"127.0.0.1:{free_port()}"
+        self._moved[address] = moved
+        ((program, *arguments),) = commands(text.replace(address, moved))
+        process = subprocess.Popen(
+            self._command(program, arguments, block),
+            cwd=self._directory,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._stack.callback(process.wait, 30)
+        self._stack.callback(process.terminate)
+        assert process.stdout is not None
+        self._stack.enter_context(process.stdout)
+        assert re.match("ready ", process.stdout.readline()), f"{block.place}: it is not ready"
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_does_what_it_says(page: Path, gauge: Path, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        reader = Reader(gauge, tmp_path, stack)
+        for block in blocks(page):
+            reader.follow(block)
+
+
+def test_something_is_run() -> None:
+    assert {ROOT / "README.md", ROOT / "docs/tutorial.md", ROOT / "docs/recipes.md"} <= set(RUN)
