@@ -621,6 +621,26 @@ fn a_consumer_recovers_from_errors_of_a_partition() {
 /// Three batches are cut off after they were read, and others are appended: as many as were cut off or more, so that the offset at
 /// which the consumer goes on is there again, or fewer. It must read all that is new.
 #[test]
+fn nobody_is_at_the_end_of_a_partition_that_has_no_leader() {
+    let server = Server::start(1);
+    let (mut client, mut observer) = prepared(&server, consumer_spec(1, StartAt::Latest, None));
+    drive_until(client.as_mut(), &mut observer, |client| client.caught_up(0));
+    // The leader goes, and what the next one has is not known before it has been asked.
+    server.state().leaders = [-1].into();
+    server.state().fetch_error = Some((0, 6));
+    let until_ns = monotonic_ns() + 700_000_000;
+    let mut is_known = true;
+    while monotonic_ns() < until_ns {
+        client.drive(&mut observer, monotonic_ns()).unwrap();
+        client.wait(monotonic_ns() + 1_000_000);
+        is_known = client.caught_up(0);
+    }
+    assert!(!is_known, "it has an end that nobody tells");
+    server.state().leaders = [1].into();
+    drive_until(client.as_mut(), &mut observer, |client| client.caught_up(0));
+}
+
+#[test]
 fn a_log_that_was_cut_off_is_read_on_from_where_it_was_cut() {
     for (appended, is_beyond) in [(5, false), (1, true)] {
         let server = filled(1, 1000);

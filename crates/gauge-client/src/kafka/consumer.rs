@@ -274,6 +274,7 @@ impl Consumer {
             if old == link {
                 continue;
             }
+            self.positions[at].end = -1;
             if let Some(outlet) = self.outlets.get_mut(old as usize) {
                 outlet.members.retain(|member| *member != at as u32);
                 outlet.session = None;
@@ -292,6 +293,8 @@ impl Consumer {
     /// The log of a position may have been cut off.
     pub(super) fn doubt(&mut self, member: usize) {
         let position = &mut self.positions[member];
+        // Where its log ends is not known either, before the leader of now has told it.
+        position.end = -1;
         position.is_doubtful = position.epoch >= 0 && position.leader_epoch >= 0;
         if let Some(outlet) = self.outlets.get_mut(position.link as usize) {
             outlet.session = None;

@@ -208,6 +208,8 @@ impl Consumer {
         observer: &mut Observer,
     ) -> Result<(), Trouble> {
         let position = &mut self.positions[member];
+        // Whoever cannot be asked may have more.
+        position.end = -1;
         let topic = &shared.spec.topics[position.topic].name;
         if code.remedy() == Remedy::Pointless {
             return Err(Trouble::Fatal(ClientError::system(format!(
