@@ -167,8 +167,8 @@ def _trial(trial: TrialResult, *, unfold: bool) -> dict[str, Any]:
 def _findings(trial: TrialResult, audit: words.Verdict) -> Iterator[Finding]:
     """All but that it is valid."""
     for reason in trial.validity.reasons:
-        anchor = troubleshooting.of_reason(reason, trial.durability.mismatches)
-        yield Finding("bad", "Invalid", reason, anchor=anchor)
+        section = troubleshooting.of_reason(reason, trial.durability.mismatches)
+        yield Finding("bad", "Invalid", reason, anchor=section)
     called = trial.validity.called
     if called in ("disturbed", "bounds only"):
         told = f"{trial.validity.conclusion} {quiet_words.quiet_sentence(trial)}".strip()
