@@ -84,18 +84,17 @@ def blocks(page: Path) -> list[Block]:
 
 
 def without_blocks(page: Path) -> str:
-    """Text in which a bracket may be a link."""
-    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
-    return re.sub(r"`[^`\n]*`", "``", text)
+    """What is neither an example nor a drawing."""
+    return re.sub(r"^ *```.*?^ *```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
 def links(page: Path) -> list[str]:
-    return LINK.findall(without_blocks(page))
+    return LINK.findall(re.sub(r"`[^`\n]*`", "``", without_blocks(page)))
 
 
 def anchors(page: Path) -> set[str]:
     """Of its headings, as GitHub makes them."""
-    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = without_blocks(page)
     found: set[str] = set(re.findall(r'<a (?:id|name)="([^"]+)"', text))
     for heading in re.findall(r"^#{1,6} +(.*?)#* *$", text, re.MULTILINE):
         plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading)

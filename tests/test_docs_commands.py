@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from docs_pages import ROOT, Block, blocks, commands, guides
+from lab_doubles import free_port
 from lab_support import MAIN
 
 RUN = [page for page in guides() if any(block.is_run for block in blocks(page))]
@@ -39,13 +39,6 @@ def replaced(arguments: Sequence[str], options: dict[str, str]) -> list[str]:
         else:
             found.append(one)
     return [*found, *(word for name, value in options.items() for word in (f"--{name}", value))]
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 class Reader:

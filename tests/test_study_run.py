@@ -122,7 +122,7 @@ def test_a_study_is_killed_resumed_reported_and_given_more_time(tmp_path: Path) 
     }
     assert {more[one]["workload"]["name"] for one in more if one not in results} == {"log-1", "log-4"}
     believed = {one["workload"]["name"] for one in more.values() if (one["validity"] or {}).get("valid")}
-    # Where the machine left no trial of a cell to judge by, nothing is shown of it, and it says that it was the machine.
+    # Where the machine left no trial of a cell to judge by, nothing is shown of it.
     told = "Undecided: " if {"log-1", "log-4"} <= believed else "Not shown: Four partitions cost less"
     assert told in " ".join(stdout.split())
 

@@ -618,8 +618,6 @@ fn a_consumer_recovers_from_errors_of_a_partition() {
     }
 }
 
-/// Three batches are cut off after they were read, and others are appended: as many as were cut off or more, so that the offset at
-/// which the consumer goes on is there again, or fewer. It must read all that is new.
 #[test]
 fn nobody_is_at_the_end_of_a_partition_that_has_no_leader() {
     let server = Server::start(1);
@@ -640,6 +638,8 @@ fn nobody_is_at_the_end_of_a_partition_that_has_no_leader() {
     drive_until(client.as_mut(), &mut observer, |client| client.caught_up(0));
 }
 
+/// Three batches are cut off after they were read, and others are appended: as many as were cut off or more, so that the offset at
+/// which the consumer goes on is there again, or fewer. It must read all that is new.
 #[test]
 fn a_log_that_was_cut_off_is_read_on_from_where_it_was_cut() {
     for (appended, is_beyond) in [(5, false), (1, true)] {
