@@ -167,12 +167,11 @@ def _trial(trial: TrialResult, *, unfold: bool) -> dict[str, Any]:
 def _findings(trial: TrialResult, audit: words.Verdict) -> Iterator[Finding]:
     """All but that it is valid."""
     for reason in trial.validity.reasons:
-        section = troubleshooting.of_reason(reason, trial.durability.mismatches)
-        yield Finding("bad", "Invalid", reason, anchor=section)
+        yield Finding("bad", "Invalid", reason, anchor=further.reason(trial, reason))
     called = trial.validity.called
     if called in ("disturbed", "bounds only"):
         told = f"{trial.validity.conclusion} {quiet_words.quiet_sentence(trial)}".strip()
-        anchor = troubleshooting.of_conclusion(trial.validity.conclusion)
+        anchor = further.conclusion(trial)
         yield Finding("warn" if called == "bounds only" else "good", called.capitalize(), told, anchor=anchor)
     elif trial.quiet is not None and (told := quiet_words.quiet_sentence(trial)):
         yield Finding("good" if trial.quiet.watched else "warn", "The machine", told)

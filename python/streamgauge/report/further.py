@@ -9,6 +9,18 @@ from streamgauge.report import words
 from streamgauge.vocabulary import troubleshooting
 
 
+def reason(trial: TrialResult, said: str) -> str:
+    """The anchor of a reason for which a trial is invalid."""
+    return troubleshooting.of_reason(said, trial.durability.mismatches)
+
+
+def conclusion(trial: TrialResult) -> str | None:
+    """The anchor of what a trial on a disturbed machine is worth; None for any other trial."""
+    if trial.validity.called not in ("disturbed", "bounds only"):
+        return None
+    return troubleshooting.of_conclusion(trial.validity.conclusion)
+
+
 def audit(trial: TrialResult) -> str | None:
     """The anchor of an audit that has something to say."""
     found = trial.audit
@@ -30,8 +42,6 @@ def see(trials: Sequence[TrialResult]) -> str:
 
 
 def _gravest(trial: TrialResult) -> Iterator[str | None]:
-    validity = trial.validity
-    yield from (troubleshooting.of_reason(reason, trial.durability.mismatches) for reason in validity.reasons)
-    if validity.called in ("disturbed", "bounds only"):
-        yield troubleshooting.of_conclusion(validity.conclusion)
+    yield from (reason(trial, said) for said in trial.validity.reasons)
+    yield conclusion(trial)
     yield audit(trial)
