@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from streamgauge.inference.estimates import median_interval
 from streamgauge.model.result import TrialResult
+from streamgauge.vocabulary.units import format_rate
 
 Key = tuple[str, ...]
 
@@ -48,6 +49,8 @@ class Cell:
 
     key: Key
     trials: tuple[TrialResult, ...]
+    of_a_curve: bool = False
+    """Another cell beside it has the same system and workload at another rate: the rate is part of its name."""
 
     @property
     def first(self) -> TrialResult:
@@ -77,7 +80,13 @@ class Cell:
     @property
     def name(self) -> str:
         """System and workload, for sentences."""
-        return f"{self.first.system}, {self.first.workload.name}"
+        return f"{self.first.system}, {self.workload_name}"
+
+    @property
+    def workload_name(self) -> str:
+        """With the rate where there are several."""
+        name, rate_msgs_s = self.first.workload.name, self.first.workload.rate_msgs_s
+        return f"{name} at {format_rate(rate_msgs_s)}" if self.of_a_curve else name
 
     @property
     def clean(self) -> bool:
@@ -120,4 +129,10 @@ def cells(results: Sequence[TrialResult]) -> list[Cell]:
     groups: dict[Key, list[TrialResult]] = {}
     for trial in results:
         groups.setdefault(key_of(trial), []).append(trial)
-    return [Cell(key, tuple(trials)) for key, trials in groups.items()]
+    rates: dict[tuple[str, str], set[float | None]] = {}
+    for first, *_ in groups.values():
+        rates.setdefault((first.system, first.workload.name), set()).add(first.workload.rate_msgs_s)
+    return [
+        Cell(key, tuple(trials), len(rates[trials[0].system, trials[0].workload.name]) > 1)
+        for key, trials in groups.items()
+    ]

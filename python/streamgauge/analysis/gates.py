@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from streamgauge.analysis.cells import Cell
-from streamgauge.analysis.match import Traits, differences_text, traits_of
+from streamgauge.analysis.match import RATE, Traits, differences_text, traits_of
 from streamgauge.analysis.quiet_cells import bounds_beside, prior_spread, told
 from streamgauge.inference.estimates import holm
 from streamgauge.inference.judgement import Bound, Evidence, Outcome, decide, weigh
@@ -20,6 +20,7 @@ from streamgauge.model.gate import Gate
 from streamgauge.vocabulary.exit_status import ExitStatus
 from streamgauge.vocabulary.figures import figure, is_count
 from streamgauge.vocabulary.format import significant
+from streamgauge.vocabulary.units import format_rate
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,15 @@ class GateResult:
     """In what the cell differs from its baseline."""
 
 
-def undecided(gate: Gate, traits: Traits, why: str) -> GateResult:
+def subject_of(traits: Traits, *, of_a_curve: bool) -> str:
+    """A cell's name, also of one that has not run."""
+    at = f" at {format_rate(traits[RATE])}" if of_a_curve else ""
+    return f"{traits['system']}, {traits['workload']}{at}"
+
+
+def undecided(gate: Gate, subject: str, why: str) -> GateResult:
     """A gate on a cell about which nothing can be said."""
-    return GateResult(gate, f"{traits['system']}, {traits['workload']}", Outcome.undecided, why)
+    return GateResult(gate, subject, Outcome.undecided, why)
 
 
 def judge(questions: Sequence[Question]) -> list[GateResult]:

@@ -1,7 +1,8 @@
 """Which cell of one run belongs beside which of another.
 
 Cells are alike in traits: system, version, nodes, level, TLS, and everything that was asked of the generator. On purpose two runs differ in some of them -
-a new version, another linger -, so a pair may differ in anything but its workload's name, and in its system only where each side has a single one. Among
+a new version, another linger -, so a pair may differ in anything but its workload's name, and in its system only where each side has a single one. Where a
+side has a workload at several rates, as points of a curve, only points of one rate belong together. Among
 several that a cell could stand beside, one is chosen only if it differs in less than any other: in part of what the other differs in. Else nothing is
 guessed: the match is ambiguous. No cell stands in two pairs.
 """
@@ -18,6 +19,7 @@ from streamgauge.model.result_asked import WorkloadResult
 Traits = Mapping[str, Any]
 """Trait -> value. One that is not there is not known (of a cell that has not run yet) and differs from nothing."""
 ASKED = "workload "
+RATE = f"{ASKED}rate_msgs_s"
 """Before the keys of the workload."""
 
 
@@ -77,6 +79,8 @@ def match(base: Sequence[Traits], other: Sequence[Traits]) -> Matching:
     """Pairs the cells of two sides."""
     single = all(len({one["system"] for one in side}) == 1 for side in (base, other))
     fixed = {"workload"} if single else {"workload", "system"}
+    if any(map(_has_curve, (base, other))):
+        fixed = fixed | {RATE}
     apart: dict[tuple[int, int], frozenset[str]] = {}
     for i, left in enumerate(base):
         for j, right in enumerate(other):
@@ -93,6 +97,14 @@ def match(base: Sequence[Traits], other: Sequence[Traits]) -> Matching:
         tuple(j for j in range(len(other)) if j not in {pair[1] for pair in placed}),
     )
     return Matching(tuple(sorted(pairs, key=lambda pair: pair[1])), tuple(apart), alone)
+
+
+def _has_curve(side: Sequence[Traits]) -> bool:
+    """Whether a workload stands in it at several rates."""
+    rates: dict[tuple[str, str], set[Any]] = {}
+    for one in side:
+        rates.setdefault((one["system"], one["workload"]), set()).add(one.get(RATE))
+    return any(len(found) > 1 for found in rates.values())
 
 
 def ambiguity(matching: Matching, base: Sequence[Traits], other: Sequence[Traits]) -> str:

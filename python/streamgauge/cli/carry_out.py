@@ -23,12 +23,16 @@ from streamgauge.report.answer import answer
 from streamgauge.report.run import read_run
 from streamgauge.runner.plan import RunPlan, order_trials
 from streamgauge.runner.run import Run
+from streamgauge.runner.sweep_run import SweepRun, budget_s
+from streamgauge.runner.sweep_run import shown as shown_time
 from streamgauge.store.aside import split_notes
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.plan_file import is_study
 from streamgauge.systems.base import System
 from streamgauge.vocabulary.errors import SystemFailure
 from streamgauge.vocabulary.exit_status import MEANINGS, ExitStatus, most_urgent
+from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.units import format_duration
 
 
 def carry_out(request: Request, workloads: list[Workload], choices: list[SystemChoice[System]]) -> ExitStatus:
@@ -58,7 +62,7 @@ def execute_chosen(
         data=request.data,
         fleet=request.fleet,
     )
-    for note in [*_notes(workloads), *reachable(choices)]:
+    for note in dict.fromkeys([*_notes(workloads), *reachable(choices), *_time_of_curves(plan)]):
         print(f"note: {note}", file=sys.stderr)
     sink = open_events(request.events)
     to_stderr = sink is sys.stdout or request.gates.outputs.on_stdout
@@ -69,10 +73,11 @@ def execute_chosen(
     try:
         observer = make_observer(sink)
         try:
-            outcome = Run(plan, observer).execute()
+            swept = any(workload.sweep for workload in workloads)
+            outcome = (SweepRun if swept else Run)(plan, observer).execute()
         finally:
             observer.close()
-        if len(workloads) == 1:
+        if len({workload.name for workload in workloads}) == 1:
             console.print(Text(answer(outcome.results), style="bold"), soft_wrap=not console.is_terminal)
         show_outcome(outcome.directory.path, to_stderr=to_stderr)
         status = outcome.exit_status
@@ -141,9 +146,30 @@ def show_durability(run: RunDirectory, *, to_stderr: bool = False) -> None:
 
 def _name(workloads: list[Workload], choices: list[SystemChoice[System]]) -> str:
     """What the run's directory is called after its date."""
-    what = workloads[0].name if len(workloads) == 1 else f"{len(workloads)}-workloads"
+    names = list(dict.fromkeys(workload.name for workload in workloads))
+    what = names[0] if len(names) == 1 else f"{len(names)}-workloads"
     where = "-".join(choice.name for choice in choices) if len(choices) <= 3 else f"{len(choices)}-systems"
     return f"{where}-{what}"
+
+
+def _time_of_curves(plan: RunPlan) -> list[str]:
+    """How long curves take: they are many trials, whoever asked for one line of them."""
+    found: list[str] = []
+    sweeps = [trial for trial in plan.trials if trial.workload.sweep]
+    if sweeps:
+        found.append(
+            f"sweep: at most about {shown_time(budget_s(sweeps))} for {plural(len(sweeps), 'start')} of a system, beside two looks at the machine"
+        )
+    rates: dict[str, set[float | None]] = {}
+    for trial in plan.trials:
+        rates.setdefault(trial.workload.name, set()).add(trial.workload.rate_msgs_s)
+    listed = [trial for trial in plan.trials if len(rates[trial.workload.name]) > 1]
+    if listed:
+        load_s = sum(trial.workload.warmup_s + trial.workload.duration_s for trial in listed)
+        found.append(
+            f"curve: {plural(len(listed), 'trial')}, {format_duration(load_s)} of load and what it takes to start each system"
+        )
+    return found
 
 
 def _notes(workloads: list[Workload]) -> list[str]:

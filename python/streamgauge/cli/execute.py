@@ -12,7 +12,7 @@ from streamgauge.cli.impossible import impossible, started_at
 from streamgauge.cli.outputs import Asked
 from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.overrides import Overrides
-from streamgauge.model.resolve import read_workload
+from streamgauge.model.resolve import read_workloads
 from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems, parse_tls
 from streamgauge.model.workload import Workload
 from streamgauge.systems.base import System
@@ -67,14 +67,15 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice[System]]]
     """Workloads and systems; all problems of all of them at once."""
     problems: list[Problem] = []
     workloads: list[Workload] = []
+    names: list[str] = []
     choices: list[SystemChoice[System]] = []
     for text in request.workloads:
         try:
-            workload = read_workload(text, request.overrides)
-            workloads.append(replace(workload, quiet_limit=request.quiet_limit))
+            read = read_workloads(text, request.overrides)
+            names.append(read[0].name)
+            workloads += [replace(workload, quiet_limit=request.quiet_limit) for workload in read]
         except InputError as error:
             problems.extend(one for one in error.problems if one not in problems)
-    names = [workload.name for workload in workloads]
     problems.extend(
         Problem(f"two workloads are called '{name}': give each a name of its own (key 'name')")
         for name in sorted({name for name in names if names.count(name) > 1})
@@ -101,7 +102,8 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice[System]]]
         for workload in workloads
         if workload.consumes_only and not all(choice.request.connect for choice in choices)
     )
-    problems.extend(impossible(request.fleet, workloads, choices))
+    # What a workload cannot do at one rate it cannot do at another.
+    problems.extend(dict.fromkeys(impossible(request.fleet, workloads, choices)))
     if problems:
         raise InputError(problems)
     return workloads, choices

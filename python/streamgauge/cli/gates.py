@@ -11,8 +11,8 @@ from rich.console import Console
 
 from streamgauge.analysis import gates as judging
 from streamgauge.analysis.cells import Cell, cells
-from streamgauge.analysis.gates import GateResult, status_of
-from streamgauge.analysis.match import Traits, asked_traits, match, traits_of
+from streamgauge.analysis.gates import GateResult, status_of, subject_of
+from streamgauge.analysis.match import RATE, Traits, asked_traits, match, traits_of
 from streamgauge.cli.options import Undecided
 from streamgauge.cli.outputs import Asked
 from streamgauge.cli.sides import Side, ambiguous, read_side
@@ -26,8 +26,8 @@ from streamgauge.vocabulary.errors import InputError
 from streamgauge.vocabulary.exit_status import ExitStatus
 from streamgauge.vocabulary.format import plural
 
-Key = tuple[str, str]
-"""System and workload, by which a run tells its cells apart."""
+Key = tuple[str, str, float | None]
+"""System, workload and rate, by which a run tells its cells apart."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,25 @@ class Gating:
             base = self.bases.get(_key(traits))
             for gate in self.gates:
                 if self.baseline is not None and base is None:
-                    alone.append(judging.undecided(gate, traits, self.unmatched))
+                    alone.append(self._undecided(gate, traits, self.unmatched))
                 else:
                     questions.append(judging.Question(gate, cell, base))
         nothing = [
-            judging.undecided(gate, traits, "no trial was completed")
+            self._undecided(gate, traits, "no trial was completed")
             for traits in self.planned
             if _key(traits) not in ran
             for gate in self.gates
         ]
         return judging.judge(questions) + alone + nothing
+
+    def _undecided(self, gate: Gate, traits: Traits, why: str) -> GateResult:
+        subject = subject_of(traits, of_a_curve=self._is_of_a_curve(traits))
+        return judging.undecided(gate, subject, why)
+
+    def _is_of_a_curve(self, traits: Traits) -> bool:
+        return any(
+            one["workload"] == traits["workload"] and one[RATE] != traits[RATE] for one in self.planned
+        )
 
     @property
     def unmatched(self) -> str:
@@ -91,7 +100,7 @@ class Gating:
             if cell.lost:
                 lines.append(f"warning: {cell.name}: the baseline lost {plural(cell.lost, 'message')}")
         lines += [
-            f"warning: {traits['system']}, {traits['workload']}: {self.unmatched}, so its gates stay undecided"
+            f"warning: {subject_of(traits, of_a_curve=self._is_of_a_curve(traits))}: {self.unmatched}, so its gates stay undecided"
             for traits in self.planned
             if _key(traits) not in self.bases
         ]
@@ -113,6 +122,12 @@ def prepare(
         for option in (option for option, value in given.items() if value):
             raise InputError(f"{option} needs --fail-if: what must not be, such as 'publish_ms.p99 > 1.1'?")
         return None
+    swept = next((workload.name for workload in workloads if workload.sweep), None)
+    if swept is not None:
+        raise InputError(
+            f"--fail-if with --rate sweep ({swept}): a sweep chooses its rates while it runs and goes beyond what is sustained, so there is no telling "
+            "beforehand what must hold; expected the rates at which it must: --rate 10k,20k,50k"
+        )
     planned = tuple(_planned(choice, workload) for workload in workloads for choice in choices)
     if asked.baseline is None:
         return Gating(asked, gates, planned, None, {})
@@ -171,4 +186,4 @@ def _planned(choice: SystemChoice[System], workload: Workload) -> Traits:
 
 
 def _key(traits: Traits) -> Key:
-    return traits["system"], traits["workload"]
+    return traits["system"], traits["workload"], traits[RATE]

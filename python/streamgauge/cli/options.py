@@ -52,8 +52,8 @@ RateOption = Annotated[
     str | None,
     typer.Option(
         "--rate",
-        metavar="RATE|max|sustainable",
-        help="Messages per second over all producers: 50000, 50k, max; sustainable searches for the maximum.",
+        metavar="RATE[,...]|max|sustainable|sweep",
+        help="Messages per second over all producers: 50000, 50k, max; sustainable searches for the maximum; a curve: 5k,10k,20k, or sweep, which chooses.",
     ),
 ]
 

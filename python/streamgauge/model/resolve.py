@@ -15,6 +15,7 @@ from streamgauge.model.named_workload import find_workload
 from streamgauge.model.overrides import KEYS, Overrides
 from streamgauge.model.refusals import Refusals
 from streamgauge.model.resolve_special import (
+    check_sweep,
     resolve_backlog,
     resolve_faults,
     resolve_search,
@@ -45,26 +46,58 @@ OMB_KEY_COUNT = 10_000
 
 def read_workload(text: str, overrides: Overrides | None = None) -> Workload:
     """Reads a workload by path or name, applies what the command line sets and checks the whole. Raises
-    InputError."""
+    InputError, also for one of several rates."""
     document, path = find_workload(text)
     return resolve_workload(document, path, overrides or Overrides(), text if Path(text).is_file() else None)
+
+
+def read_workloads(text: str, overrides: Overrides | None = None) -> tuple[Workload, ...]:
+    """As `read_workload`; with several rates the workload once at each, from the lowest to the highest."""
+    document, path = find_workload(text)
+    file = text if Path(text).is_file() else None
+    document, written, rate = _written(document, overrides or Overrides())
+    trust = (overrides or Overrides()).trust
+    rates = [Rate(msgs_s) for msgs_s in rate.several] or [rate]
+    return tuple(_resolved(document, path, written, one, trust, file) for one in rates)
 
 
 def resolve_workload(
     document: Document, path: Path, overrides: Overrides, file: str | None = None
 ) -> Workload:
-    """From a document to a checked Workload. `file`: the one in which it stands, where there is one."""
+    """From a document to a checked Workload. `file`: the one in which it stands, where there is one. Raises InputError, also where it asks for a curve:
+    what stands for one trial has one rate."""
+    document, written, rate = _written(document, overrides)
+    if rate.several or rate.sweep:
+        problems: list[Problem] = []
+        what = "several rates are" if rate.several else "a sweep is"
+        Refusals(document, problems)(
+            f"rate: {what} measured by streamgauge run; expected one rate here, max or sustainable",
+            "rate",
+            "producerRate",
+        )
+        raise InputError(problems)
+    return _resolved(document, path, written, rate, overrides.trust, file)
+
+
+def _written(document: Document, overrides: Overrides) -> tuple[Document, WorkloadFile, Rate]:
+    """The document with what the command line sets, its keys, and its rate or rates."""
     for option, value in overrides.given.items():
         for location in KEYS[option].instead_of:
             document = document.without(location)
         document = document.with_option(option, KEYS[option].location, value)
     written = document.validate(WorkloadFile, HINTS)
+    return document, written, written.producerRate or written.rate or Rate(50_000.0)
+
+
+def _resolved(
+    document: Document, path: Path, written: WorkloadFile, rate: Rate, trust: Trust, file: str | None
+) -> Workload:
+    """The checked Workload at a rate, which is one of those written."""
     notes: list[str] = []
     problems: list[Problem] = []
     refuse = Refusals(document, problems)
     _check_conflicts(document, refuse)
     _note_without_effect(written, document, notes)
-    rate = written.producerRate or written.rate or Rate(50_000.0)
     arrival = _arrival(written, rate, refuse)
     keys, key_count = _keys(written, refuse, notes)
     warmup_s, duration_s, warmup_auto = _times(written, refuse)
@@ -100,10 +133,11 @@ def resolve_workload(
         idle=written.idle,
         payload_random_ratio=written.randomBytesRatio if written.useRandomizedPayloads else 0.0,
         payload_pool=max(written.randomizedPayloadPoolSize or 64, 1),
-        payload_file=_payload_file(written, document, path, overrides.trust, refuse),
+        payload_file=_payload_file(written, document, path, trust, refuse),
         drain_s=written.drain,
         lanes=_lanes(written.lanes),
         search=resolve_search(written, rate, refuse),
+        sweep=rate.sweep,
         backlog=resolve_backlog(written, rate, duration_s, size_bytes, refuse),
         sizes=sizes,
         steps=resolve_steps(written, rate, warmup_s + duration_s, refuse),
@@ -115,6 +149,8 @@ def resolve_workload(
         faults=resolve_faults(written, rate, duration_s, refuse),
     )
     _check_ranges(workload, written, refuse)
+    if rate.sweep:
+        check_sweep(written, duration_s, refuse)
     _note_idle_consumers(workload, notes)
     if problems:
         problems.sort(key=lambda problem: problem.line or 0)
@@ -153,16 +189,19 @@ def _arrival(written: WorkloadFile, rate: Rate, refuse: Refusals) -> Arrival:
         what = (
             "the search (rate sustainable) paces evenly" if rate.sustainable else "a closed loop (rate max)"
         )
-        allowed = (None, "uniform") if rate.sustainable else (None, "closed")
+        if rate.sweep:
+            what = "a sweep (rate sweep), which chooses its rates and paces them evenly,"
+        paced = rate.sustainable or rate.sweep
+        allowed = (None, "uniform") if paced else (None, "closed")
         if written.arrival not in allowed:
             refuse(
-                f"arrival {written.arrival} needs a rate: {what}"
-                + ("" if rate.sustainable else " has no schedule"),
+                f"arrival {written.arrival} needs a rate: {what.removesuffix(',')}"
+                + ("" if paced else " has no schedule"),
                 "arrival",
             )
         if written.ramp is not None:
             refuse(f"a ramp needs a rate to begin with: {what} has none", "ramp")
-        return "uniform" if rate.sustainable else "closed"
+        return "uniform" if paced else "closed"
     if written.arrival == "closed":
         refuse("arrival closed has no rate: write rate: max, or another arrival", "arrival")
     if written.ramp is not None and written.ramp.to.msgs_s is None:

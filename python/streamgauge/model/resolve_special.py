@@ -45,6 +45,29 @@ def resolve_search(written: WorkloadFile, rate: Rate, refuse: Refusals) -> Searc
     )
 
 
+SWEEP_POINTS = 12
+"""Points of a start share the measured time of a sweep: so many, as a rule."""
+SWEEP_POINT_S_MIN = 3
+
+
+def sweep_point_s(duration_s: float) -> float:
+    """The measured time of a point, of the `duration` of a sweep: whole seconds."""
+    return float(max(int(duration_s // SWEEP_POINTS), SWEEP_POINT_S_MIN))
+
+
+def check_sweep(written: WorkloadFile, duration_s: float, refuse: Refusals) -> None:
+    """A sweep's points need time of their own."""
+    least_s = SWEEP_POINTS * SWEEP_POINT_S_MIN
+    if duration_s < least_s:
+        refuse(
+            f"duration {format_duration(duration_s)}: the points of a sweep share it: expected {format_duration(least_s)} or more",
+            "duration",
+            "testDurationMinutes",
+        )
+    if written.producersPerTopic == 0:
+        refuse("rate sweep: nothing is produced (producersPerTopic 0)", "rate")
+
+
 def resolve_backlog(
     written: WorkloadFile,
     rate: Rate,
@@ -70,7 +93,7 @@ def resolve_backlog(
     if rate.msgs_s is None:
         refuse(
             "a backlog needs a rate: there is no telling a backlog from a system that cannot keep up when the "
-            "rate is max or sustainable",
+            "rate is max, sustainable or sweep",
             *keys,
         )
     reader = asked.reader if asked is not None else "same"
@@ -115,7 +138,7 @@ def resolve_steps(
         refuse("steps and surges both say how the rate changes: keep one of them", "surges")
         return ()
     if rate.msgs_s is None:
-        refuse(f"{key} need a rate to begin with: rate max and sustainable have none", key)
+        refuse(f"{key} need a rate to begin with: rate max, sustainable and sweep have none", key)
         return ()
     steps = (
         _steps(written, refuse) if written.surges is None else _surges(written, rate.msgs_s, total_s, refuse)
@@ -177,6 +200,7 @@ def resolve_faults(
         name
         for name, given in (
             ("rate sustainable", rate.sustainable),
+            ("rate sweep", rate.sweep),
             ("a backlog", written.backlog is not None and written.backlog.size != 0),
         )
         if given

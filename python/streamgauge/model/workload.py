@@ -72,6 +72,8 @@ class Workload:
     """The warm-up ends as soon as the load is steady."""
     search: SearchAsked | None = None
     """The rate is to be found."""
+    sweep: bool = False
+    """The workload is measured at rates that are chosen while it is: a curve. `warmup_s` is that of a start, `duration_s` the time of all points of it."""
     backlog: BacklogAsked | None = None
     sizes: SizeSpread | None = None
     """The sizes where they differ."""
@@ -93,6 +95,23 @@ class Workload:
     def at_rate(self, rate_msgs_s: float) -> Workload:
         """This workload at a rate that was found."""
         return dataclasses.replace(self, rate_msgs_s=rate_msgs_s, search=None, pace_share=None)
+
+    def closed_loop(self, duration_s: float) -> Workload:
+        """A sweep's load that goes as fast as it can, with the warm-up of the start."""
+        return dataclasses.replace(
+            self, sweep=False, rate_msgs_s=None, arrival="closed", duration_s=duration_s
+        )
+
+    def point(self, rate_msgs_s: float, lead_s: float, duration_s: float) -> Workload:
+        """A sweep's load at one rate."""
+        return dataclasses.replace(
+            self,
+            sweep=False,
+            rate_msgs_s=rate_msgs_s,
+            warmup_s=lead_s,
+            warmup_auto=False,
+            duration_s=duration_s,
+        )
 
     def warmed_up(self, warmup_s: float) -> Workload:
         """This workload with the warm-up that it turned out to need."""
@@ -130,6 +149,8 @@ class Workload:
         rate = "max rate" if self.rate_msgs_s is None else f"{self.rate_msgs_s:,.0f} msg/s"
         if self.search is not None:
             rate = "max sustainable rate"
+        if self.sweep:
+            rate = "a sweep of rates"
         if self.consumes_only:
             rate = "reading only"
         size = f"{self.message_size_bytes} B" if self.sizes is None else self.sizes.text

@@ -17,6 +17,9 @@ from streamgauge.vocabulary.sizes import parse_message_size
 from streamgauge.vocabulary.units import parse_duration, parse_rate, parse_size, parse_warm_up
 
 SUSTAINABLE = "sustainable"
+SWEEP = "sweep"
+RATES_MAX = 50
+"""Of one workload."""
 
 
 def _int_to_float(value: Any) -> Any:
@@ -40,20 +43,69 @@ class Rate:
     msgs_s: float | None
     sustainable: bool = False
     """The rate is to be found: the highest that the system sustains."""
+    several: tuple[float, ...] = ()
+    """A curve: the workload is measured at each of these, from the lowest to the highest; `msgs_s` is None."""
+    sweep: bool = False
+    """A curve whose rates are chosen while it is measured; `msgs_s` is None."""
 
 
 def read_rate(value: Any) -> Rate:
-    """A rate as it may be written in `rate` and `--rate`: messages per second, `max` or `sustainable`. Raises
-    ValueError."""
-    if isinstance(value, str) and value.strip() == SUSTAINABLE:
-        return Rate(None, sustainable=True)
+    """A rate as it may be written in `rate` and `--rate`: messages per second, several of these (`5k,10k,20k`, or a list), `max`, `sustainable` or `sweep`.
+    Raises ValueError."""
+    if isinstance(value, str):
+        if value.strip() == SUSTAINABLE:
+            return Rate(None, sustainable=True)
+        if value.strip() == SWEEP:
+            return Rate(None, sweep=True)
+        if "," in value:
+            return _several([part.strip() for part in value.split(",")], value)
+    if isinstance(value, (list, tuple)):
+        return _several(list(value), ",".join(str(part) for part in value))
     try:
         return Rate(parse_rate(value))
     except ValueError as error:
         text = str(error)
         if text.endswith(" or max"):
-            text = text.removesuffix(" or max") + f", max or {SUSTAINABLE}"
+            text = (
+                text.removesuffix(" or max")
+                + f", several of these (5k,10k,20k), max, {SUSTAINABLE} or {SWEEP}"
+            )
         raise ValueError(text) from None
+
+
+def _several(parts: list[Any], text: str) -> Rate:
+    """Rates of a curve, each once and in order. Raises ValueError."""
+    expected = "expected messages per second, each once (5k,10k,20k)"
+    rates: list[float] = []
+    for part in parts:
+        if part == "" or part is None:
+            raise ValueError(f"'{text}' has an empty place among its rates: {expected}")
+        if str(part).strip() in ("max", SUSTAINABLE, SWEEP):
+            raise ValueError(f"'{part}' stands alone and not among rates: {expected}, or {part} by itself")
+        if str(part).strip() in ("0", "000"):
+            hint = "; a number is written without commas (10000, 10k)" if str(part) == "000" else ""
+            raise ValueError(f"'{text}' has a rate of 0, which sends nothing: {expected}{hint}")
+        try:
+            found = parse_rate(part)
+        except ValueError as error:
+            raise ValueError(f"{str(error).removesuffix(' or max')}, in '{text}'") from None
+        assert found is not None, "max was refused"
+        rates.append(found)
+    if len(rates) < 2:
+        raise ValueError(f"'{text}': a list of rates has at least two: {expected}, or one rate by itself")
+    twice = next((rate for rate in rates if rates.count(rate) > 1), None)
+    if twice is not None:
+        raise ValueError(
+            f"'{text}' has {twice:,.10g} msg/s twice: {expected}; --repeat measures all of them again"
+        )
+    if len(rates) > RATES_MAX:
+        raise ValueError(f"{len(rates)} rates: expected at most {RATES_MAX}")
+    return Rate(None, several=tuple(sorted(rates)))
+
+
+def read_single_rate(value: Any) -> Rate:
+    """A rate where there is but one: messages per second, or `max`, which whoever asks may refuse. Raises ValueError."""
+    return Rate(parse_rate(value))
 
 
 def _read_producer_rate(value: Any) -> Rate:
@@ -65,6 +117,7 @@ def _read_producer_rate(value: Any) -> Rate:
 
 FaultsField = Annotated[Any, BeforeValidator(read_faults)]
 RateField = Annotated[Any, BeforeValidator(read_rate)]
+SingleRateField = Annotated[Any, BeforeValidator(read_single_rate)]
 ProducerRateField = Annotated[Any, BeforeValidator(_read_producer_rate)]
 
 
@@ -81,7 +134,7 @@ class BatchFile(FileModel):
 class RampFile(FileModel):
     """A rate that moves linearly from `rate` to `to` over `over`, from the trial's start."""
 
-    to: RateField
+    to: SingleRateField
     over: DurationField
 
 
@@ -89,7 +142,7 @@ class StepFile(FileModel):
     """From `at` (after the trial's start) on the rate is `rate`; it gets there over `over`, at once without."""
 
     at: DurationField
-    rate: RateField
+    rate: SingleRateField
     over: DurationField = 0.0
 
 
@@ -97,7 +150,7 @@ class SurgesFile(FileModel):
     """`every` so often the rate is `rate` `for` so long, and the workload's in between; the first one comes
     after `every` less `for`."""
 
-    rate: RateField
+    rate: SingleRateField
     every: DurationField
     for_: Annotated[DurationField, Field(alias="for")]
 
@@ -119,7 +172,7 @@ class SearchFile(FileModel):
     at which the search ends, in percent; `probe`: measured time of a probe; `publish_p99`: a bound that the rate
     must keep, too; `within`: the search ends after this time with the bracket that it has, however wide."""
 
-    first: RateField = None
+    first: SingleRateField = None
     width: Annotated[NumberField, Field(ge=0.5, le=50)] = 5.0
     probe: DurationField = 8.0
     publish_p99: DurationField | None = None

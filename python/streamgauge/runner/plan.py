@@ -53,13 +53,15 @@ def order_trials(
     """All cells (workload x system), `repeats` times.
 
     Round by round, so that a machine that changes over the hours changes for all systems alike. A single
-    round goes in the order given; with several, each is shuffled by the seed.
+    round goes in the order given; with several, each is shuffled by the seed. So is a single one in which a workload has several rates: what changes with
+    time would look like what changes with the rate.
     """
+    has_curve = len({workload.name for workload in workloads}) < len(workloads)
     shuffler = random.Random(seed)
     trials: list[TrialPlan] = []
     for repeat in range(1, repeats + 1):
         cells = [(choice, workload) for workload in workloads for choice in choices]
-        if repeats > 1:
+        if repeats > 1 or has_curve:
             shuffler.shuffle(cells)
         for choice, workload in cells:
             trial_seed = zlib.crc32(f"{seed}/{workload.name}/{repeat}".encode())

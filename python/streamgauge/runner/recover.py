@@ -10,6 +10,7 @@ from streamgauge.analysis.durability import judged
 from streamgauge.analysis.trial import analyse
 from streamgauge.model.messages import Interval
 from streamgauge.model.result import TrialResult
+from streamgauge.runner.keeping import SYSTEMS
 from streamgauge.store.context import EventTime, TrialContext
 from streamgauge.store.directory import RunDirectory, TrialDirectory
 from streamgauge.store.files import read_lines
@@ -36,6 +37,8 @@ def recover(run: RunDirectory) -> list[TrialResult]:
             result = _recover_trial(trial, killed_here=killed_here)
             if result is not None:
                 made.append(result)
+    if killed_here:
+        _clear_kept(run)
     _recover_durability(run)
     if manifest.status == "running":
         ended = [result.ended_unix_ms for result in run.results()]
@@ -52,6 +55,15 @@ def recover(run: RunDirectory) -> list[TrialResult]:
         )
         run.write_manifest(manifest)
     return made
+
+
+def _clear_kept(run: RunDirectory) -> None:
+    """Removes the data of systems that were kept from trial to trial within the run, after their logs were kept with the trial that ran last."""
+    kept, trials = run.path / SYSTEMS, run.trials()
+    if kept.is_dir() and not kept.is_symlink():
+        if trials:
+            rescue_logs(kept, trials[-1].logs)
+        shutil.rmtree(kept, ignore_errors=True)
 
 
 def _recover_durability(run: RunDirectory) -> None:

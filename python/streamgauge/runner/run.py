@@ -219,10 +219,12 @@ class Run:
 
 
 def _distinct_workloads(plan: RunPlan) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    found: list[dict[str, Any]] = []
     for trial in plan.trials:
-        found.setdefault(trial.workload.name, trial.workload.result().model_dump())
-    return list(found.values())
+        asked = trial.workload.result().model_dump()
+        if asked not in found:
+            found.append(asked)
+    return found
 
 
 def _with_system(systems: list[dict[str, Any]], context: TrialContext) -> list[dict[str, Any]]:

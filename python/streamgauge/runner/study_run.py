@@ -8,7 +8,6 @@ budget, what is left of it after the plan's rounds goes to further rounds of the
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from streamgauge.model.system_request import SystemRequest
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine
 from streamgauge.runner.interrupts import Interrupts
+from streamgauge.runner.keeping import Keeper, place_of_systems
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.plan import RunPlan, TrialPlan
 from streamgauge.runner.recover import KILLED, clear_data
@@ -33,17 +33,14 @@ from streamgauge.runner.run import Run, Status, status_of
 from streamgauge.store.aside import REPEATED, UNFINISHED, repeated_note, set_aside
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.lab import was_killed_here
-from streamgauge.store.ours import claim_directory, is_claimed, remove_made
 from streamgauge.store.plan_file import write_plan
 from streamgauge.systems.base import System
-from streamgauge.systems.kept import CheckedSystem, KeptSystem
 from streamgauge.systems.registry import systems
-from streamgauge.vocabulary.errors import InputError, SystemInputError
+from streamgauge.vocabulary.errors import SystemInputError
 from streamgauge.vocabulary.exit_status import ExitStatus, most_urgent
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.units import format_duration, round_rate
 
-SYSTEMS = "systems"
 SEARCH_BEGINS_SHARE = 0.6
 
 
@@ -78,12 +75,11 @@ class StudyRun(Run):
         """
         self._study = plan
         self._trusted = trusted
-        self._kept: tuple[int, KeptSystem] | None = None
         resumed = directory is not None
         if directory is None:
             directory = RunDirectory.create(out, f"{plan.study}-{plan.scale}")
             write_plan(directory, plan)
-        self._systems_directory = _place_of_systems(directory, data)
+        self._keeper = Keeper(place_of_systems(directory, data), observer)
         self._done = _put_in_order(directory) if resumed else set()
         trials = tuple(self._trial_plan(trial) for trial in plan.trials)
         run_plan = RunPlan(
@@ -140,7 +136,7 @@ class StudyRun(Run):
             # The last round has ended with one.
             self._probes[-1]["when"] = when
             return
-        self._end_kept()
+        self._keeper.end()
         super()._probe(when)
 
     def _limits(self, when: str) -> dict[str, Any]:
@@ -235,12 +231,12 @@ class StudyRun(Run):
 
     def _attempt(self, plan: TrialPlan, cell: PlannedCell, block: int, interrupts: Interrupts) -> None:
         with interrupts.shielded():
-            plan = self._on_system(plan, cell, block)
+            plan = self._keeper.on_system(plan, block, fresh=cell.fresh)
         super()._trial(plan, interrupts)
         if self._results[-1].status != "complete":
             # What a failed trial leaves behind is no ground for the next one.
             with interrupts.shielded():
-                self._end_kept()
+                self._keeper.end()
 
     def _take_back(self, result: TrialResult) -> None:
         """Makes room for another try of a trial."""
@@ -251,28 +247,6 @@ class StudyRun(Run):
         self._manifest.notes.append(note)
         self._observer.note(note)
         self._save()
-
-    def _on_system(self, plan: TrialPlan, cell: PlannedCell, block: int) -> TrialPlan:
-        """The trial on its block's system, or on one of its own."""
-        attached = bool(plan.choice.request.connect)
-        if self._kept is not None and (cell.fresh or self._kept[0] != block):
-            self._end_kept()
-        directory = self._systems_directory / f"block-{block:03d}"
-        system: KeptSystem
-        if cell.fresh or attached:
-            system = CheckedSystem.of(plan.choice.system, directory)
-        elif self._kept is not None:
-            system = self._kept[1]
-        else:
-            system = KeptSystem.of(plan.choice.system, directory)
-            self._kept = (block, system)
-        return dataclasses.replace(plan, choice=dataclasses.replace(plan.choice, system=system))
-
-    def _end_kept(self) -> None:
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            self._observer.progress("stopping the system of this block")
-            kept[1].end()
 
     def _say_remaining(self) -> None:
         left = self._left()
@@ -286,8 +260,7 @@ class StudyRun(Run):
         )
 
     def _end(self, interrupts: Interrupts) -> Any:
-        self._end_kept()
-        remove_made(self._systems_directory, self._directory.path)
+        self._keeper.close(self._directory.path)
         return super()._end(interrupts)
 
     def _status(self, interrupts: Interrupts) -> Status:
@@ -364,21 +337,6 @@ def with_unverified(plan: StudyPlan) -> StudyPlan:
         level = ["durability"] if request.level is None else []
         cells.append(cell.model_copy(update={"unverified": [*level, *lost]}))
     return plan.model_copy(update={"cells": cells})
-
-
-def _place_of_systems(directory: RunDirectory, data: Path | None) -> Path:
-    """Where systems are that are kept from trial to trial, without what a killed lab left there. Raises InputError when something
-    is there that this lab may not remove."""
-    if data is None:
-        path = directory.path / SYSTEMS
-        if path.exists() and not was_killed_here(directory):
-            set_aside(directory.path, path, UNFINISHED)
-    else:
-        path = data / f"{directory.run_id}-{SYSTEMS}"
-        if path.exists() and not (was_killed_here(directory) and is_claimed(path, directory.path)):
-            raise InputError(f"--data: {path} is there already: move it away")
-    shutil.rmtree(path, ignore_errors=True)
-    return path if data is None else claim_directory(path, directory.path)
 
 
 def _put_in_order(directory: RunDirectory) -> set[int]:
