@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamgauge.analysis.cells import Cell, cells
+from streamgauge.analysis.curves import curves
 from streamgauge.analysis.quiet_bounds import Told
 from streamgauge.analysis.quiet_cells import share, told
 from streamgauge.analysis.quiet_compare import Beside, beside
 from streamgauge.inference.experience import TAIL_SPREAD, number_of
 from streamgauge.model.result import TrialResult
+from streamgauge.report import curve
 from streamgauge.report.quiet_words import between, disturbed_share
 from streamgauge.vocabulary.format import joined, milliseconds, percent, rate, trimmed
 
@@ -21,12 +23,18 @@ def answer(results: Sequence[TrialResult]) -> str:
     found = cells(results)
     if not found:
         return "Nothing was measured: no trial has a result."
+    lines = curves(results)
+    if lines:
+        return " ".join(
+            [curve.sentence(lines), _sky(results, has_figures=any(line.sustained for line in lines))]
+        ).strip()
     known = [(cell, figure) for cell in found if (figure := _figure(cell)) is not None]
     out = [cell for cell in found if all(cell is not one for one, _ in known)]
     parts = [_figures(known)] if known else []
     parts += [_comparison(base, other) for base, other in _pairs(known)]
     parts += [f"{cell.first.system_title} gives no figure: {_why(cell.first)}" for cell in out]
-    return " ".join([*parts, _sky(results, known)]).strip()
+    has_figures = any(figure.value is not None for _, figure in known) if known else None
+    return " ".join([*parts, _sky(results, has_figures=has_figures)]).strip()
 
 
 def _figure(cell: Cell) -> Told | None:
@@ -101,8 +109,8 @@ def _why(trial: TrialResult) -> str:
     return " ".join(reasons) if any(reasons) else "nothing was measured."
 
 
-def _sky(results: Sequence[TrialResult], known: Sequence[tuple[Cell, Told]]) -> str:
-    """How disturbed it was, and what became of that."""
+def _sky(results: Sequence[TrialResult], *, has_figures: bool | None) -> str:
+    """How disturbed it was, and what became of that. `has_figures`: None where there are not even bounds."""
     disturbed = disturbed_share(results)
     if disturbed is None:
         why = next(
@@ -110,11 +118,7 @@ def _sky(results: Sequence[TrialResult], known: Sequence[tuple[Cell, Told]]) -> 
             None,
         )
         return f"What the machine did is in these figures, as nothing watched it: {why}." if why else ""
-    if not known:
+    if has_figures is None:
         return f"{percent(disturbed, 1)} of the time was disturbed."
-    taken = (
-        "and is not in these figures"
-        if any(figure.value is not None for _, figure in known)
-        else "which leaves bounds alone"
-    )
+    taken = "and is not in these figures" if has_figures else "which leaves bounds alone"
     return f"{percent(disturbed, 1)} of the time the machine was disturbed, {taken}."

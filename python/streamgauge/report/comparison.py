@@ -24,7 +24,7 @@ def side(cell: Cell) -> str:
 
 def heading(found: Comparison) -> str:
     """What is compared with what."""
-    return f"{found.base.first.workload.name}: {side(found.other)} against {side(found.base)}"
+    return f"{found.base.workload_name}: {side(found.other)} against {side(found.base)}"
 
 
 def row(one: Compared) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ def warnings(found: Comparison) -> list[str]:
 def as_json(found: Comparison) -> dict[str, Any]:
     """Everything about two cells, with numbers as they are."""
     return {
-        "workload": found.base.first.workload.name,
+        "workload": found.base.workload_name,
         "base": _side_json(found.base),
         "other": _side_json(found.other),
         "figures": [_figure_json(one) for one in found.figures],

@@ -29,6 +29,11 @@ TERMS: dict[str, Term] = {
         "From handing the message to the client to its acknowledgement: what most tools call "
         "publish latency. It hides waiting.",
     ),
+    "knee": Term(
+        "knee",
+        "Of a curve: the highest rate up to which p99 stays within twice that at low load. Its interval holds it with at least 95 %; it can lie "
+        "anywhere between two points.",
+    ),
     "send_delay": Term(
         "send delay",
         "How late the generator itself was. It is a health check: when it is large, the trial is invalid.",

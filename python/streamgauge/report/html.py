@@ -13,7 +13,7 @@ from typing import Any
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.model.result import TrialResult
-from streamgauge.report import charts, encryption, evidence, quiet_words, tables, words
+from streamgauge.report import charts, curve, encryption, evidence, quiet_words, tables, words
 from streamgauge.report.answer import answer
 from streamgauge.report.assets_of import asset, policy
 from streamgauge.report.glossary import TERMS
@@ -50,6 +50,7 @@ def render(run: Run) -> str:
         policy=inline(policy(plots, script)),
         masthead=masthead(run),
         hero=hero(run, labels),
+        curve=curve.figures(run.curves),
         summary=tables.summary(run, labels),
         encryption=list(encryption.grids(run.cells)),
         limits=evidence.limits(run, labels),
@@ -72,6 +73,8 @@ def title(run: Run) -> str:
     loads = list(dict.fromkeys(words.load(cell.first.workload) for cell in run.cells))
     if len(loads) == 1:
         return f"{joined(shown)} at {loads[0]}"
+    if run.curves and len({cell.first.workload.name for cell in run.cells}) == 1:
+        return f"{joined(shown)}: {curve.span(run.curves)}"
     workloads = len({cell.first.workload.name for cell in run.cells})
     return f"{joined(shown)} under {plural(workloads, 'workload')}" if workloads else joined(shown)
 
@@ -131,6 +134,9 @@ def hero(run: Run, labels: Sequence[str]) -> dict[str, Any] | None:
     """The few figures that a reader takes away, one card per system; None where they are too many, or of several workloads."""
     found = run.cells
     if not 1 <= len(found) <= HERO_CELLS_MAX or len({cell.first.workload.name for cell in found}) > 1:
+        return None
+    if run.curves:
+        # The curve says it.
         return None
     worst = max((cell.median(lambda trial: trial.headline_ms.p99) or 0.0 for cell in found), default=0.0)
     every_trial = [trial for cell in found for trial in cell.trials]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamgauge.analysis.cells import Cell, cells
+from streamgauge.analysis.curves import Curve, curves
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.report.foreign import ForeignResult, read_omb
 from streamgauge.store.directory import RunDirectory
@@ -27,6 +28,11 @@ class Run:
     directories: tuple[Path, ...]
     """Directory of each result."""
     foreign: tuple[ForeignResult, ...]
+
+    @property
+    def curves(self) -> list[Curve]:
+        """Of workloads that were measured at several rates."""
+        return curves(self.results)
 
     @property
     def cells(self) -> list[Cell]:

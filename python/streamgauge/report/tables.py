@@ -12,7 +12,7 @@ from streamgauge.model.result import TrialResult
 from streamgauge.report import quiet_words, words
 from streamgauge.report.foreign import ForeignResult
 from streamgauge.report.run import Run
-from streamgauge.vocabulary.format import capital, every, percent, plural, rate, significant
+from streamgauge.vocabulary.format import capital, every, exact_size, percent, plural, rate, significant
 
 Figure = Callable[[TrialResult], float | None]
 
@@ -106,9 +106,10 @@ def summary(run: Run, labels: Sequence[str]) -> dict[str, Any]:
     repeated = any(len(cell.trials) > 1 for cell in found)
     bodies: Bodies = {}
     titles = {cell.first.workload.name: _workload_title(cell) for cell in reversed(found)}
+    colours = _colours(found)
     for index, (cell, label) in enumerate(zip(found, labels, strict=False)):
-        bodies.setdefault(titles[cell.first.workload.name], []).append(_cell_row(cell, index, label))
-    for index, foreign in enumerate(run.foreign, start=len(found)):
+        bodies.setdefault(titles[cell.first.workload.name], []).append(_cell_row(cell, colours[index], label))
+    for index, foreign in enumerate(run.foreign, start=len(set(colours))):
         bodies.setdefault(titles.get(foreign.workload, foreign.workload), []).append(
             _foreign_row(foreign, index)
         )
@@ -127,8 +128,21 @@ def summary(run: Run, labels: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def _colours(found: Sequence[Cell]) -> list[int]:
+    """A colour for each cell; the points of a curve have that of their system."""
+    known: dict[tuple[object, ...], int] = {}
+    keys = [
+        (cell.first.system, cell.first.workload.name) if cell.of_a_curve else (cell.key,) for cell in found
+    ]
+    return [known.setdefault(key, len(known)) for key in keys]
+
+
 def _workload_title(cell: Cell) -> str:
     workload = cell.first.workload
+    if cell.of_a_curve:
+        return (
+            f"{workload.name}: messages of {exact_size(workload.message_size_bytes)}, {words.shape(workload)}"
+        )
     return f"{workload.name}: {words.load(workload)}, {words.shape(workload)}"
 
 
@@ -175,8 +189,9 @@ def _foreign_row(foreign: ForeignResult, index: int) -> Row:
 def _trials(run: Run, labels: Sequence[str]) -> Bodies:
     """Every trial alone."""
     bodies: Bodies = {}
-    for index, (cell, label) in enumerate(zip(run.cells, labels, strict=False)):
+    found = run.cells
+    for colour, cell, label in zip(_colours(found), found, labels, strict=False):
         for trial in cell.trials:
-            row = _cell_row(cells([trial])[0], index, f"{label}, trial {trial.trial}")
+            row = _cell_row(cells([trial])[0], colour, f"{label}, trial {trial.trial}")
             bodies.setdefault(_workload_title(cell), []).append(row)
     return bodies

@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from streamgauge.analysis.cells import Cell, cells
+from streamgauge.analysis.curves import Curve, curves
 from streamgauge.model.result import TrialResult
-from streamgauge.report import details, encryption, further, quiet_words, words
+from streamgauge.report import curve, details, encryption, further, quiet_words, words
 from streamgauge.vocabulary.format import count, milliseconds, percent, plural, rate, significant
 
 FOLDED_COLUMNS_MIN = 10
@@ -33,7 +34,11 @@ def print_summary(results: Sequence[TrialResult], console: Console) -> None:
     doubt = words.doubtful_clocks(results)
     if doubt:
         console.print(Text(doubt, style=STYLES["bad"]))
-    for name, group in _by_workload(cells(results)).items():
+    lines = curves(results)
+    in_curves = {id(trial) for line in lines for trial in line.trials}
+    others = [trial for trial in results if id(trial) not in in_curves]
+    _print_curves(lines, console)
+    for name, group in _by_workload(cells(others)).items():
         workload = group[0].first.workload
         console.print()
         console.print(Text.assemble((name, "bold"), f"  {words.load(workload)}, {words.shape(workload)}"))
@@ -47,14 +52,30 @@ def print_summary(results: Sequence[TrialResult], console: Console) -> None:
             if len(cell.trials) > 1:
                 who = f"{words.system_name(cell.first)}: "
                 console.print(Text.assemble((who, "bold"), words.spread(cell)))
-    pairs = list(encryption.grids(cells(results)))
+    pairs = list(encryption.grids(cells(others)))
     if pairs:
         console.print()
     for grid in pairs:
         details.print_grid(grid, console)
-    _print_remarks(results, console)
+    if others:
+        _print_remarks(others, console)
     verdict = words.verdict(results)
     console.print(Text(verdict.sentence, style=STYLES[verdict.tone]))
+
+
+def _print_curves(lines: Sequence[Curve], console: Console) -> None:
+    """Curves workload by workload, and what the audits of their trials have found; all else of so many trials is in the report."""
+    for name in dict.fromkeys(line.first.workload.name for line in lines):
+        group = [line for line in lines if line.first.workload.name == name]
+        workload = group[0].first.workload
+        console.print()
+        console.print(Text.assemble((name, "bold"), f"  {curve.span(group)}, {words.shape(workload)}"))
+        curve.print_curves(group, console)
+    for trial in (trial for line in lines for trial in line.trials):
+        audit = words.audit(trial.audit)
+        if audit.tone in ("bad", "warn"):
+            who = f"trial {trial.trial} ({words.system_name(trial)}): "
+            console.print(Text.assemble(("audit ", STYLES[audit.tone]), who, audit.sentence))
 
 
 def _by_workload(found: list[Cell]) -> dict[str, list[Cell]]:
