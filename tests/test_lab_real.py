@@ -179,3 +179,18 @@ def test_ten_subscriptions_of_several_consumers_on_several_topics(gauge: Path, t
     for one in result["subscriptions"]:
         assert one["end_to_end_ms"]["count"] == 6000
         assert one["consume_rate_msgs_s"] == pytest.approx(2000, rel=0.2)
+
+
+def test_a_curve_of_the_reference_log(real_gauge: Path, tmp_path: Path) -> None:
+    load = ("--rate", "5k,20k,80k", "--duration", "2s", "--warmup", "1s", "--seed", "1", "--quiet-limit", "1")
+    process = lab(real_gauge, tmp_path, "run", "1-topic-16-partitions-100b", "--system", "gauge-log", *load)
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode in (0, 1), stderr
+    assert "p99 of publish latency" in stdout.splitlines()[0]
+    asked = "select workload_rate_msgs_s, audit_clean from trials order by 1"
+    rows = [
+        json.loads(line) for line in call(real_gauge, tmp_path, "query", asked, "--to", "json").splitlines()
+    ]
+    assert [row["workload_rate_msgs_s"] for row in rows] == [5e3, 20e3, 80e3], "each point is a trial"
+    assert all(row["audit_clean"] for row in rows)
+    assert "Latency over throughput" in (tmp_path / "runs/latest/report.html").read_text("utf-8")

@@ -204,6 +204,57 @@ def test_the_search_finds_what_the_broker_takes_and_measures_there(
     assert "search" in [phase["name"] for phase in result["phases"]]
 
 
+def test_several_rates_are_trials_of_one_run_and_a_curve(start_lab: StartLab) -> None:
+    load = ("--rate", "3k,1k,2k", "--duration", "2s", "--warmup", "0s", "--seed", "3")
+    lab = start_lab("run", *load, "--fail-if", "publish_ms.p99 > 1000")
+    status, stdout, stderr = lab.end(120)
+    assert status == 0, stderr
+    rates = [lab.result(number)["workload"]["rate_msgs_s"] for number in (1, 2, 3)]
+    assert sorted(rates) == [1000, 2000, 3000]
+    assert rates != sorted(rates), "what changes with time does not look like the rate"
+    assert [one["rate_msgs_s"] for one in lab.manifest()["workloads"]] == rates
+    assert "curve: 3 trials, 6s of load" in stderr
+    assert stdout.count("gate passed") == 3
+    assert "at 2k msg/s" in stdout
+    assert "p99 of publish latency" in stdout.splitlines()[0]
+    page = (lab.run / "report.html").read_text("utf-8")
+    assert "Latency over throughput" in page
+    assert page.count('class="point"') >= 3
+
+
+def test_a_sweep_keeps_one_start_and_ctrl_c_keeps_its_curve(start_lab: StartLab, tmp_path: Path) -> None:
+    topics = tmp_path / "topics"
+    load = ("--rate", "sweep", "--duration", "36s", "--warmup", "0s", "--seed", "3")
+    lab = start_lab("run", *load, DOUBLE_LIMIT_MSGS_S="25000", DOUBLE_TOPICS=str(topics))
+    lab.await_event(lambda event: event["event"] == "trial_started" and event["trial"] == 5, 60)
+    lab.await_event(lambda event: event["event"] == "interval" and event["elapsed_s"] >= 3, 30)
+    time.sleep(2.0)
+    lab.process.send_signal(signal.SIGINT)
+    status, stdout, stderr = lab.end(60)
+    assert status == 130, stderr
+    assert "sweep: at most about 1m30s for 1 start of a system" in stderr
+    assert "left for all sweeps" in stderr
+    closed, *points = [lab.result(number) for number in (1, 2, 3, 4)]
+    assert closed["workload"]["rate_msgs_s"] is None
+    assert closed["publish_rate_msgs_s"] == pytest.approx(25_000)
+    assert {one["workload"]["duration_s"] for one in points} == {3.0}
+    assert all(1500 <= one["workload"]["rate_msgs_s"] <= 32_000 for one in points)
+    ports = {one["configuration"]["port"] for one in (context(lab, number) for number in (1, 2, 3, 4))}
+    assert len(ports) == 1, "points share a start"
+    made = [json.loads(line) for line in topics.read_text("utf-8").splitlines()]
+    fresh = [names[0] for action, *names in made if action == "create-topics"]
+    assert len(set(fresh)) == len(fresh) >= 4, "and nothing else"
+    assert "asked" in stdout
+    assert "closed loop" in (lab.run / "report.html").read_text("utf-8")
+    assert not (lab.run / "systems").exists()
+
+
+def context(lab: Lab, number: int) -> dict[str, Any]:
+    path = lab.run / "trials" / f"{number:03d}" / "trial.json"
+    value: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return value
+
+
 @pytest.mark.parametrize("reader", ["same", "extra"])
 def test_a_backlog_is_built_and_read_while_producing_goes_on(
     start_lab: StartLab, tmp_path: Path, reader: str

@@ -18,6 +18,7 @@ LONG_FORMS = {
     "publish": "method.md#five-instants-in-the-life-of-a-message",
     "end_to_end": "method.md#five-instants-in-the-life-of-a-message",
     "service": "method.md#five-instants-in-the-life-of-a-message",
+    "knee": "method.md#curves",
     "send_delay": "method.md#our-own-lateness",
     "read_delay": "method.md#our-own-lateness",
     "backpressure": "method.md#five-instants-in-the-life-of-a-message",
