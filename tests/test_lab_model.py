@@ -214,6 +214,25 @@ def test_a_backlog_has_a_size_whatever_it_is_written_in(tmp_path: Path) -> None:
     assert (of_omb.size_bytes, of_omb.drain_share) == (1_000_000, 0.5)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("rate: 1k\n", (60.0, True)),
+        ("rate: sweep\n", (60.0, True)),
+        ("rate: 1k\nwarmup: 5s\n", (5.0, False)),
+        ("rate: 1k\nsteps: [{at: 5s, rate: 2k}]\n", (10.0, False)),
+        ("rate: 1k\nramp: {to: 2k, over: 5s}\n", (10.0, False)),
+        ("rate: 1k\nsurges: {rate: 2k, every: 5s, for: 1s}\n", (10.0, False)),
+        ("producerRate: 1000\ntestDurationMinutes: 1\n", (60.0, False)),
+    ],
+)
+def test_the_warm_up_ends_when_the_load_is_steady_unless_it_changes_or_a_time_is_given(
+    tmp_path: Path, text: str, expected: tuple[float, bool]
+) -> None:
+    workload = read_workload(write(tmp_path, text))
+    assert (workload.warmup_s, workload.warmup_auto) == expected
+
+
 def test_an_omb_file_is_read_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "payload").mkdir()
     (tmp_path / "payload" / "payload-1Kb.data").write_bytes(bytes(1024))

@@ -1,7 +1,7 @@
 """The workloads that ship with streamgauge, from one compact table.
 
 They carry the names under which publications cite the workloads of the OpenMessaging Benchmark, and ask for the same
-load; what is added here has names of the same pattern. Durations are ours (10 s of warm-up, 60 s measured), because
+load; what is added here has names of the same pattern. The duration is ours (60 s measured, after a warm-up until the load is steady), because
 those of OMB run for up to four hours; `--duration` sets any other.
 
 A name is turned into the text of a workload file, so that what ships is read like any file, can be printed
@@ -64,7 +64,7 @@ class Shipped:
             ]
         if self.backlog is not None:
             lines.append(f"backlog: {{size: {self.backlog}}}")
-        return "\n".join([*lines, "warmup: 10s", "duration: 60s", ""])
+        return "\n".join([*lines, "duration: 60s", ""])
 
 
 def _fixed_rate() -> Iterator[Shipped]:

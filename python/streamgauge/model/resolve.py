@@ -38,6 +38,11 @@ STAMP_BYTES = 32
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 AUTO_LIMIT_S_MIN = 12.0
 """`warmup: auto` looks at ten intervals."""
+WARM_UP_DEFAULT_S_MAX = 60.0
+"""Where nothing is said, it ends when the load is steady: on 2 cores the compiler of a JVM works for half a minute; what needs no more is measured sooner."""
+WARM_UP_FIXED_S = 10.0
+"""Where the load changes on the way and nothing is said."""
+CHANGING = ("ramp", "steps", "surges")
 BUFFER_BYTES_MIN = 1 << 10
 BUFFER_BYTES_MAX = 16 << 30
 OMB_KEY_COUNT = 10_000
@@ -281,17 +286,7 @@ def _times(written: WorkloadFile, refuse: Refusals) -> tuple[float, float, bool]
         duration_s = written.duration
     elif written.testDurationMinutes is not None:
         duration_s = written.testDurationMinutes * 60
-    warmup_auto = False
-    if written.warmup is not None:
-        warmup_s, warmup_auto = written.warmup
-    elif written.warmupDurationMinutes is not None:
-        warmup_s = written.warmupDurationMinutes * 60
-    else:
-        # OMB warms up for one minute unless told otherwise; a file in its spelling is read as it reads it.
-        warmup_s = 60.0 if written.testDurationMinutes is not None else 10.0
-        if written.read is not None:
-            # What is read in the warm-up cannot be read again.
-            warmup_s = 0.0
+    warmup_s, warmup_auto = _warm_up(written)
     if warmup_auto:
         _check_auto(written, warmup_s, refuse)
     whole = "expected whole seconds, because figures are made of whole 1 s intervals"
@@ -306,6 +301,23 @@ def _times(written: WorkloadFile, refuse: Refusals) -> tuple[float, float, bool]
     return warmup_s, duration_s, warmup_auto
 
 
+def _warm_up(written: WorkloadFile) -> tuple[float, bool]:
+    """Its seconds, and whether it ends sooner."""
+    if written.warmup is not None:
+        return written.warmup
+    if written.warmupDurationMinutes is not None:
+        return written.warmupDurationMinutes * 60, False
+    if written.testDurationMinutes is not None:
+        # OMB warms up for one minute unless told otherwise; a file in its spelling is read as it reads it.
+        return 60.0, False
+    if written.read is not None:
+        # What is read in the warm-up cannot be read again.
+        return 0.0, False
+    if any(getattr(written, key) is not None for key in CHANGING):
+        return WARM_UP_FIXED_S, False
+    return WARM_UP_DEFAULT_S_MAX, True
+
+
 def _check_auto(written: WorkloadFile, limit_s: float, refuse: Refusals) -> None:
     """A warm-up can only end when the load is steady if the load is one that can be."""
     problem = None
@@ -314,7 +326,7 @@ def _check_auto(written: WorkloadFile, limit_s: float, refuse: Refusals) -> None
     elif written.read is not None:
         problem = "auto: nothing is produced where topics are read that exist (read)"
     else:
-        for key in ("ramp", "steps", "surges"):
+        for key in CHANGING:
             if getattr(written, key) is not None:
                 problem = (
                     f"auto: the rate changes on the way ({key}), at times that count from the trial's start"

@@ -19,6 +19,7 @@ from streamgauge.report import words
 from streamgauge.report.details import Grid
 from streamgauge.report.quiet_words import bounds_text
 from streamgauge.report.svg import Axis, Frame, y_axis
+from streamgauge.vocabulary.bounds import ACHIEVED_SHARE_MIN
 from streamgauge.vocabulary.format import exact_size, joined, milliseconds, rate, trimmed
 
 FRAME = Frame(width=760, height=400, left=58, right=742, top=14, bottom=330)
@@ -181,7 +182,7 @@ def _meaning(point: CurvePoint) -> str:
         return "bounds only: the machine was disturbed"
     if point.worth == "not sustained":
         share = point.achieved_msgs_s / point.asked_msgs_s
-        if share < 0.99:
+        if share < ACHIEVED_SHARE_MIN:
             return f"not sustained: {100 * share:.0f} % of it was acknowledged"
         return "not sustained: consumers fell behind"
     first = point.cell.first

@@ -31,7 +31,7 @@ from streamgauge.vocabulary.units import format_duration, format_rate
 
 LEAD_S = 2.0
 """Before the measured time of a point, at its rate."""
-LIMIT_TIMES = 2.5
+LIMIT_TIMES = 2.25
 """A start may take so many times what its points are measured for, beside its warm-up."""
 ROUND_S = 10.0
 FAILURES_MAX = 2
@@ -81,13 +81,16 @@ class SweepRun(Run):
         """The trials of one start."""
         began_s = time.monotonic()
         workload, self._block = planned.workload, self._block + 1
-        point_s, limit = sweep_point_s(workload.duration_s), limit_s(workload)
+        point_s = sweep_point_s(workload.duration_s)
+        planned_s = limit = limit_s(workload)
         self._observer.note(
             f"sweep of {planned.choice.name}: points of {format_duration(point_s)}, within {shown(limit)}"
             f"; about {shown(self._budget_left_s)} left for all sweeps"
         )
         yield self._on_system(planned, workload.closed_loop(point_s))
         closed = self._results[-1]
+        if closed.warm_up is not None:
+            limit -= closed.warm_up.limit_s - closed.warm_up.lasted_s
         if closed.status == "complete" and closed.publish_rate_msgs_s > 0:
             key = planned.choice.name, workload.name
             rates = self._points(planned, closed.publish_rate_msgs_s, key)
@@ -106,7 +109,7 @@ class SweepRun(Run):
                 f"{closed.failure or 'nothing was acknowledged'}"
             )
         self._keeper.end()
-        self._budget_left_s -= limit
+        self._budget_left_s -= planned_s
 
     def _points(self, planned: TrialPlan, maximum_msgs_s: float, key: tuple[str, str]) -> Iterator[float]:
         """Rates of the points in msg/s, each when the one before it was measured."""
