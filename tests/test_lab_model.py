@@ -218,7 +218,7 @@ def test_a_backlog_has_a_size_whatever_it_is_written_in(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("rate: 1k\n", (60.0, True)),
-        ("rate: sweep\n", (60.0, True)),
+        ("rate: sweep\n", (30.0, True)),
         ("rate: 1k\nwarmup: 5s\n", (5.0, False)),
         ("rate: 1k\nsteps: [{at: 5s, rate: 2k}]\n", (10.0, False)),
         ("rate: 1k\nramp: {to: 2k, over: 5s}\n", (10.0, False)),

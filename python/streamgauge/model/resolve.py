@@ -40,6 +40,8 @@ AUTO_LIMIT_S_MIN = 12.0
 """`warmup: auto` looks at ten intervals."""
 WARM_UP_DEFAULT_S_MAX = 60.0
 """Where nothing is said, it ends when the load is steady: on 2 cores the compiler of a JVM works for half a minute; what needs no more is measured sooner."""
+WARM_UP_SWEEP_S_MAX = 30.0
+"""A sweep warms up as fast as it goes, which takes less time and is seldom steady."""
 WARM_UP_FIXED_S = 10.0
 """Where the load changes on the way and nothing is said."""
 CHANGING = ("ramp", "steps", "surges")
@@ -105,7 +107,7 @@ def _resolved(
     _note_without_effect(written, document, notes)
     arrival = _arrival(written, rate, refuse)
     keys, key_count = _keys(written, refuse, notes)
-    warmup_s, duration_s, warmup_auto = _times(written, refuse)
+    warmup_s, duration_s, warmup_auto = _times(written, rate, refuse)
     _check_reading(written, refuse)
     size = written.messageSize
     sizes = size if isinstance(size, SizeSpread) else None
@@ -278,7 +280,7 @@ def _check_reading(written: WorkloadFile, refuse: Refusals) -> None:
         )
 
 
-def _times(written: WorkloadFile, refuse: Refusals) -> tuple[float, float, bool]:
+def _times(written: WorkloadFile, rate: Rate, refuse: Refusals) -> tuple[float, float, bool]:
     """Warm-up and duration in seconds, and whether the warm-up ends sooner, when the load is steady. Whole
     intervals, because a figure is made of whole intervals."""
     duration_s = 60.0
@@ -286,7 +288,7 @@ def _times(written: WorkloadFile, refuse: Refusals) -> tuple[float, float, bool]
         duration_s = written.duration
     elif written.testDurationMinutes is not None:
         duration_s = written.testDurationMinutes * 60
-    warmup_s, warmup_auto = _warm_up(written)
+    warmup_s, warmup_auto = _warm_up(written, rate)
     if warmup_auto:
         _check_auto(written, warmup_s, refuse)
     whole = "expected whole seconds, because figures are made of whole 1 s intervals"
@@ -301,7 +303,7 @@ def _times(written: WorkloadFile, refuse: Refusals) -> tuple[float, float, bool]
     return warmup_s, duration_s, warmup_auto
 
 
-def _warm_up(written: WorkloadFile) -> tuple[float, bool]:
+def _warm_up(written: WorkloadFile, rate: Rate) -> tuple[float, bool]:
     """Its seconds, and whether it ends sooner."""
     if written.warmup is not None:
         return written.warmup
@@ -315,7 +317,7 @@ def _warm_up(written: WorkloadFile) -> tuple[float, bool]:
         return 0.0, False
     if any(getattr(written, key) is not None for key in CHANGING):
         return WARM_UP_FIXED_S, False
-    return WARM_UP_DEFAULT_S_MAX, True
+    return (WARM_UP_SWEEP_S_MAX if rate.sweep else WARM_UP_DEFAULT_S_MAX), True
 
 
 def _check_auto(written: WorkloadFile, limit_s: float, refuse: Refusals) -> None:
