@@ -306,7 +306,8 @@ def _times(written: WorkloadFile, rate: Rate, refuse: Refusals) -> tuple[float, 
 def _warm_up(written: WorkloadFile, rate: Rate) -> tuple[float, bool]:
     """Its seconds, and whether it ends sooner."""
     if written.warmup is not None:
-        return written.warmup
+        warmup_s, warmup_auto = written.warmup
+        return warmup_s, warmup_auto
     if written.warmupDurationMinutes is not None:
         return written.warmupDurationMinutes * 60, False
     if written.testDurationMinutes is not None:
