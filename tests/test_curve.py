@@ -24,6 +24,7 @@ from streamgauge.model.system_request import SystemRequest
 from streamgauge.report import curve
 from streamgauge.report.answer import answer
 from streamgauge.report.terminal import print_summary
+from streamgauge.report.words import verdict
 from streamgauge.runner.plan import order_trials
 from streamgauge.vocabulary.errors import InputError
 
@@ -171,6 +172,24 @@ def results(at: At) -> list[TrialResult]:
     ]
     found += [at(0, None, 9.0), at(0, 80e3, 300.0, called="invalid", share=0.9)]
     return [*found, at(1, 40e3, 500.0, called="invalid", share=0.7)]
+
+
+def test_rates_that_were_not_sustained_are_told_apart_from_trials_that_failed(
+    results: list[TrialResult], at: At
+) -> None:
+    beyond = "17 of 19 trials are valid; 2 are of rates that were not sustained. "
+    assert verdict(results).sentence.startswith(beyond)
+    late = [*results, at(0, 90e3, 1.0, called="invalid")]
+    told = "17 of 20 trials are valid; 2 are of rates that were not sustained, the other says why not. "
+    assert verdict(late).sentence.startswith(told)
+
+
+def test_the_table_says_what_every_point_is(results: list[TrialResult]) -> None:
+    grid = curve.figures(curves(results))[0].tables[1]
+    assert [len(row) for row in grid.rows] == [len(grid.head)] * len(grid.rows)
+    words = [row[: grid.words] for row in grid.rows]
+    assert words[0] == ("1,000", "sustained")
+    assert words[-1] == ("40,000", "not sustained: 70 % of it was acknowledged")
 
 
 def test_cells_that_differ_in_their_rate_are_a_curve(results: list[TrialResult]) -> None:

@@ -22,7 +22,7 @@ from streamgauge.report.svg import Axis, Frame, y_axis
 from streamgauge.vocabulary.bounds import ACHIEVED_SHARE_MIN
 from streamgauge.vocabulary.format import exact_size, joined, milliseconds, rate, trimmed
 
-FRAME = Frame(width=760, height=400, left=58, right=742, top=14, bottom=330)
+FRAME = Frame(width=760, height=412, left=58, right=742, top=14, bottom=330)
 STRIP_FROM, STRIP_STEP = 342, 7
 """Of the knees' strips below the axis: where the first is, and how far apart they are."""
 X_LOG_FROM_FACTOR = 40.0
@@ -198,15 +198,15 @@ def _latency(point: CurvePoint, value: float | None) -> str:
 
 def _table(curve: Curve, label: str) -> Grid:
     """The points of one curve, and the closed loop."""
-    head = ("asked msg/s", "achieved msg/s", "p50 ms", "p99 ms", "trials", "what it is")
+    head = ("asked msg/s", "what it is", "achieved msg/s", "p50 ms", "p99 ms", "trials")
     rows = [
         (
             rate(point.asked_msgs_s),
+            _meaning(point),
             rate(point.achieved_msgs_s),
             milliseconds(point.p50_ms),
             _latency(point, point.p99_ms),
             str(len(point.cell.trials)),
-            _meaning(point),
         )
         for point in curve.points
     ]
@@ -215,14 +215,14 @@ def _table(curve: Curve, label: str) -> Grid:
         rows.append(
             (
                 "as fast as it goes",
+                "closed loop: how much it takes at most",
                 rate(most),
                 "",
                 "",
                 str(len(curve.closed.trials)),
-                "closed loop: how much it takes at most",
             )
         )
-    return Grid(f"{label}: {_told(curve)}", head, rows)
+    return Grid(f"{label}: {_told(curve)}", head, rows, words=2)
 
 
 def _told(curve: Curve) -> str:

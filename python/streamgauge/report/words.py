@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamgauge.analysis.cells import Cell
+from streamgauge.analysis.curves import curves
 from streamgauge.inference.estimates import TRIALS_MIN
 from streamgauge.model.fault import ENDS
 from streamgauge.model.result import Audit, Phase, TrialResult
@@ -365,9 +366,18 @@ def verdict(results: Sequence[TrialResult]) -> Verdict:
         )
     elif invalid or bounded:
         invalid += bounded
-        others = "the other says" if invalid == 1 else "the others say"
         is_valid = "is" if total - invalid == 1 else "are"
-        parts.append(f"{total - invalid} of {total} trials {is_valid} valid; {others} why not.")
+        beyond = _beyond(results)
+        rest = []
+        if beyond:
+            rest.append(
+                "1 is of a rate that was not sustained"
+                if beyond == 1
+                else f"{beyond} are of rates that were not sustained"
+            )
+        if invalid > beyond:
+            rest.append("the other says why not" if invalid - beyond == 1 else "the others say why not")
+        parts.append(f"{total - invalid} of {total} trials {is_valid} valid; {', '.join(rest)}.")
     else:
         parts.append(f"{capital(every(total, 'trial'))} {'is' if total == 1 else 'are'} valid.")
     if disturbed:
@@ -407,6 +417,12 @@ def verdict(results: Sequence[TrialResult]) -> Verdict:
         else "valid"
     )
     return Verdict(word, sentence, "warn" if invalid or light else "good")
+
+
+def _beyond(results: Sequence[TrialResult]) -> int:
+    """Trials of a curve that are invalid because their rate was not sustained, which is what a curve is for."""
+    points = (point for line in curves(results) for point in line.points if point.worth == "not sustained")
+    return sum(trial.validity.called == "invalid" for point in points for trial in point.cell.trials)
 
 
 def fault_bands(found: Faults, window: Phase | None) -> list[tuple[str, float, float]]:
