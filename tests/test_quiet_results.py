@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from sample_run import Shape, sample_trial, workload
 from streamgauge.analysis.cells import cells
@@ -162,15 +164,37 @@ def test_the_first_line_says_what_is_known(sample: TrialResult) -> None:
     assert "between 6.00 and 30.0 ms for Kafka" in answer([fast, bounded])
     assert "Kafka's is at least 2.61 times as high, whatever the machine did." in answer([fast, bounded])
     near = told(sample, "disturbed", Bounded(value=3.0, at_least=2.9, at_most=3.2))
-    assert "Kafka's was 1.5 times as high in these trials, and runs of the same differ by as much" in answer(
-        [fast, near]
-    )
+    differs = "Kafka's was 1.5 times as high in these trials, and runs of the same differ by as much"
+    assert f"{differs}: about 12 repeats would tell (run --repeat 12)." in answer([fast, near])
     assert answer([]) == "Nothing was measured: no trial has a result."
     late = told(sample, "invalid", FIGURE)
     late = late.model_copy(
         update={"validity": late.validity.model_copy(update={"reasons": ["The generator was late."]})}
     )
     assert "Kafka gives no figure: The generator was late." in answer([fast, late])
+    failed = late.model_copy(update={"repeat": 3, "status": "failed", "failure": "The disk was full."})
+    several = (
+        "Kafka gives no figure: 2 of 3 trials: The generator was late. 1 of 3 trials: The disk was full."
+    )
+    assert several in answer([fast, failed, late, late.model_copy(update={"repeat": 2})])
+
+
+def test_the_first_line_asks_for_as_many_repeats_as_would_tell(sample: TrialResult) -> None:
+    def side(system: str, values: list[float]) -> list[TrialResult]:
+        known = [Bounded(value=value, at_least=0.98 * value, at_most=1.02 * value) for value in values]
+        made = [told(sample, "disturbed", one, system=system) for one in known]
+        return [one.model_copy(update={"repeat": at}) for at, one in enumerate(made, start=1)]
+
+    base = side("nats", [2.0, 1.5, 2.5, 1.0, 4.0])
+    near = answer(base + side("kafka", [3.0, 2.0, 4.0, 1.5, 6.0]))
+    differs = "Kafka's was 1.48 times as high in these trials, and runs of the same differ by as much"
+    assert f"{differs}: about 31 repeats would tell (run --repeat 31)." in near
+    wild = answer(base + side("kafka", [2.5, 0.1, 30.0, 1.0, 40.0]))
+    assert "not even 100 repeats would tell them apart." in wild
+    far = answer(base + side("kafka", [20.0, 15.0, 22.0, 11.0, 40.0]))
+    assert re.search(r"Kafka's is 9\.\d+ times as high \(95 %: 4\.\d+ to .* times; 5 trials each\)\.", far)
+    turned = answer(base + side("kafka", [2.1, 0.5, 2.6, 0.4, 2.2]))
+    assert "Which of Nats and Kafka is faster, these trials do not tell: about" in turned
 
 
 def test_words_of_runs(sample: TrialResult) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from streamgauge.analysis.cells import Cell, cells
@@ -10,9 +11,10 @@ from streamgauge.analysis.quiet_bounds import Told
 from streamgauge.analysis.quiet_cells import share, told
 from streamgauge.analysis.quiet_compare import Beside, beside
 from streamgauge.inference.experience import TAIL_SPREAD, number_of
+from streamgauge.inference.number import Number
 from streamgauge.model.result import TrialResult
 from streamgauge.report import curve
-from streamgauge.report.quiet_words import between, disturbed_share
+from streamgauge.report.quiet_words import between, disturbed_share, repeats_tell
 from streamgauge.vocabulary.format import joined, milliseconds, percent, rate, trimmed
 
 FIGURE = "p99"
@@ -32,7 +34,7 @@ def answer(results: Sequence[TrialResult]) -> str:
     out = [cell for cell in found if all(cell is not one for one, _ in known)]
     parts = [_figures(known)] if known else []
     parts += [_comparison(base, other) for base, other in _pairs(known)]
-    parts += [f"{cell.first.system_title} gives no figure: {_why(cell.first)}" for cell in out]
+    parts += [f"{cell.first.system_title} gives no figure: {_why(cell)}" for cell in out]
     has_figures = any(figure.value is not None for _, figure in known) if known else None
     return " ".join([*parts, _sky(results, has_figures=has_figures)]).strip()
 
@@ -78,19 +80,50 @@ def _pairs(known: Sequence[tuple[Cell, Told]]) -> list[tuple[tuple[Cell, Told], 
 
 
 def _comparison(base: tuple[Cell, Told], other: tuple[Cell, Told]) -> str:
+    ratio = _ratio(base[0], other[0])
+    if ratio is not None and ratio.rounds > 1:
+        return _by_repeats(base[0], other[0], ratio)
     found: Beside = beside(base[1], other[1], share(base[0]), share(other[0]))
     names = f"{other[0].first.system_title}'s"
     if found.at_least <= 1:
-        return f"Which of {base[0].first.system_title} and {other[0].first.system_title} is faster, these trials do not tell."
+        return f"{_open(base[0], other[0])}."
     if found.value is None:
         return f"{names} is at least {trimmed(found.at_least)} times as high, whatever the machine did."
-    if _may_be_chance(base[0], other[0]):
-        return f"{names} was {trimmed(found.value)} times as high in these trials, and runs of the same differ by as much: repeats tell more (run --repeat 5)."
+    was = f"{names} was {trimmed(found.value)} times as high in these trials"
+    if ratio is None:
+        return f"{was}; by how much runs of the same differ they do not tell."
+    if ratio.interval()[0] <= 1:
+        return f"{was}, and runs of the same differ by as much: {_tell(base[0], ratio)}."
     return f"{names} is {trimmed(found.value)} times as high (at least {trimmed(found.at_least)} times in these trials)."
 
 
-def _may_be_chance(base: Cell, other: Cell) -> bool:
-    """Whether trials of one system differ by as much, by what they show and by experience."""
+def _by_repeats(base: Cell, other: Cell, ratio: Number) -> str:
+    """Of systems that were measured several times, what these trials together say; bounds of single trials are no part of it."""
+    names = f"{other.first.system_title}'s"
+    low, high = ratio.interval()
+    if ratio.value <= 1:
+        return f"{_open(base, other)}: {_tell(base, ratio)}."
+    times = f"{trimmed(ratio.value)} times as high"
+    if low <= 1:
+        return f"{names} was {times} in these trials, and runs of the same differ by as much: {_tell(base, ratio)}."
+    trials = (
+        f"{ratio.rounds} trials each"
+        if len(set(ratio.counts)) == 1
+        else f"{joined([str(count) for count in ratio.counts])} trials"
+    )
+    return f"{names} is {times} (95 %: {trimmed(low)} to {trimmed(high)} times; {trials})."
+
+
+def _open(base: Cell, other: Cell) -> str:
+    return f"Which of {base.first.system_title} and {other.first.system_title} is faster, these trials do not tell"
+
+
+def _tell(base: Cell, ratio: Number) -> str:
+    return repeats_tell(ratio, f"{base.first.headline}_ms.{FIGURE}")
+
+
+def _ratio(base: Cell, other: Cell) -> Number | None:
+    """By what these trials show and by experience; None where a side has no valid trial."""
     sides = [
         [
             value
@@ -99,12 +132,21 @@ def _may_be_chance(base: Cell, other: Cell) -> bool:
         ]
         for cell in (base, other)
     ]
-    return not all(sides) or number_of(sides[1], sides[0], TAIL_SPREAD, one_run=True).interval()[0] <= 1
+    return number_of(sides[1], sides[0], TAIL_SPREAD, one_run=True) if all(sides) else None
 
 
-def _why(trial: TrialResult) -> str:
+def _why(cell: Cell) -> str:
+    """Why it has no figure: each reason, with how many of several trials have it, the most frequent first."""
+    found = Counter(map(_reason, cell.trials))
+    if len(found) == 1:
+        return next(iter(found))
+    total = len(cell.trials)
+    return " ".join(f"{count} of {total} trials: {reason}" for reason, count in found.most_common())
+
+
+def _reason(trial: TrialResult) -> str:
     if trial.status == "failed":
-        return trial.failure or "its trial failed."
+        return trial.failure or "it failed."
     reasons = trial.validity.reasons or [trial.validity.conclusion]
     return " ".join(reasons) if any(reasons) else "nothing was measured."
 

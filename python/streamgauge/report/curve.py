@@ -17,7 +17,7 @@ from streamgauge.analysis.curves import FIGURE, Beside, Curve, CurvePoint, Worth
 from streamgauge.inference.knee import BEND, Knee
 from streamgauge.report import words
 from streamgauge.report.details import Grid
-from streamgauge.report.quiet_words import bounds_text
+from streamgauge.report.quiet_words import bounds_text, repeats_tell
 from streamgauge.report.svg import Axis, Frame, y_axis
 from streamgauge.vocabulary.bounds import ACHIEVED_SHARE_MIN
 from streamgauge.vocabulary.format import exact_size, joined, milliseconds, rate, trimmed
@@ -341,7 +341,8 @@ def _lower(both: Beside, one: str, two: str) -> str:
     higher, factor = (two, times) if times >= 1 else (one, 1 / times)
     if both.decided:
         return f"{span} {higher}'s p99 is {trimmed(factor)} times as high."
-    return f"{span} {higher}'s p99 was {trimmed(factor)} times as high, and runs of the same differ by as much: repeats tell more (run --repeat 5)."
+    more = repeats_tell(both.number, f"publish_ms.{FIGURE}")
+    return f"{span} {higher}'s p99 was {trimmed(factor)} times as high, and runs of the same differ by as much: {more}."
 
 
 def _listed(rates: Sequence[float]) -> str:

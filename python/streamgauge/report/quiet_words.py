@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamgauge.analysis.cells import Cell
+from streamgauge.inference.looks import ALPHA
+from streamgauge.inference.margins import margin_of
+from streamgauge.inference.number import ROUNDS_MAX, Number, nearest_decision
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_quiet import Bounded
 from streamgauge.vocabulary.format import capital, milliseconds, plural, seconds
@@ -92,3 +95,11 @@ def disturbed_share(results: Sequence[TrialResult]) -> float | None:
     found = [trial.quiet for trial in results if trial.quiet is not None and trial.quiet.watched]
     total_s = sum(one.seconds for one in found)
     return sum((one.disturbed_share or 0.0) * one.seconds for one in found) / total_s if total_s else None
+
+
+def repeats_tell(number: Number, figure: str) -> str:
+    """How many repeats, in all, would tell a difference that these do not."""
+    repeats = number.rounds_to_tell(nearest_decision(number, margin_of(figure)), ALPHA / 2.0)
+    if repeats is None:
+        return f"not even {ROUNDS_MAX} repeats would tell them apart"
+    return f"about {repeats} repeats would tell (run --repeat {repeats})"
