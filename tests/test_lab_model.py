@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lab_doubles import DoubleSystem
 from streamgauge.model.library import library_names, shipped_text
 from streamgauge.model.overrides import Overrides
-from streamgauge.model.resolve import read_workload
+from streamgauge.model.resolve import read_workload, read_workloads
 from streamgauge.model.result_asked import SearchAsked
 from streamgauge.model.system_file import SystemOverrides, choose_systems
 from streamgauge.model.workload import Workload
@@ -229,7 +229,7 @@ def test_a_backlog_has_a_size_whatever_it_is_written_in(tmp_path: Path) -> None:
 def test_the_warm_up_ends_when_the_load_is_steady_unless_it_changes_or_a_time_is_given(
     tmp_path: Path, text: str, expected: tuple[float, bool]
 ) -> None:
-    workload = read_workload(write(tmp_path, text))
+    (workload,) = read_workloads(write(tmp_path, text))
     assert (workload.warmup_s, workload.warmup_auto) == expected
 
 

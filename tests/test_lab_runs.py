@@ -232,7 +232,7 @@ def test_a_sweep_keeps_one_start_and_ctrl_c_keeps_its_curve(start_lab: StartLab,
     lab.process.send_signal(signal.SIGINT)
     status, stdout, stderr = lab.end(60)
     assert status == 130, stderr
-    assert "sweep: at most about 1m30s for 1 start of a system" in stderr
+    assert "sweep: at most about 1m20s for 1 start of a system" in stderr
     assert "left for all sweeps" in stderr
     closed, *points = [lab.result(number) for number in (1, 2, 3, 4)]
     assert closed["workload"]["rate_msgs_s"] is None
