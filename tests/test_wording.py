@@ -66,6 +66,9 @@ COUNTED = re.compile(
 )
 """A count in an f-string or a template, and its noun; with thousands separated it is a count of messages or samples in bulk."""
 NEVER_ONE = {
+    ("answer.py", "f'{count} of {total} trials: {reason}"),
+    ("answer.py", "f'{joined([str(count) for count in ratio.counts])} trials"),
+    ("answer.py", "f'{ratio.rounds} trials each"),
     ("durability.py", "f'waits for all {count} copies"),
     ("history.py", "f'No change of level shows in"),
     ("match.py", "f'{what} has {len(several)} cells"),

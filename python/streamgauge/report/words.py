@@ -377,7 +377,8 @@ def verdict(results: Sequence[TrialResult]) -> Verdict:
             )
         if invalid > beyond:
             rest.append("the other says why not" if invalid - beyond == 1 else "the others say why not")
-        parts.append(f"{total - invalid} of {total} trials {is_valid} valid; {', '.join(rest)}.")
+        others = ", ".join(rest)
+        parts.append(f"{total - invalid} of {total} trials {is_valid} valid; {others}.")
     else:
         parts.append(f"{capital(every(total, 'trial'))} {'is' if total == 1 else 'are'} valid.")
     if disturbed:
