@@ -638,6 +638,28 @@ fn nobody_is_at_the_end_of_a_partition_that_has_no_leader() {
     drive_until(client.as_mut(), &mut observer, |client| client.caught_up(0));
 }
 
+/// A broker keeps what the first fetch of a session names. A partition that comes to it while that fetch is under way has to be named by the
+/// next one, or it is never fetched.
+#[test]
+fn a_partition_that_comes_while_a_session_begins_is_fetched_as_well() {
+    let server = Server::start(2);
+    server.state().keeps_sessions = true;
+    let (mut client, mut observer) = prepared(&server, consumer_spec(2, StartAt::Latest, None));
+    drive_until(client.as_mut(), &mut observer, |client| client.caught_up(0));
+    {
+        let mut state = server.state();
+        state.without_leader = Some(1);
+        state.long_poll_ms = 1000;
+        state.fetch_error = Some((0, 6));
+    }
+    drive_until(client.as_mut(), &mut observer, |_| {
+        server.state().session.2.len() == 1
+    });
+    server.state().without_leader = None;
+    drive_until(client.as_mut(), &mut observer, |client| client.caught_up(0));
+    assert_eq!(server.state().session.2.len(), 2);
+}
+
 /// Three batches are cut off after they were read, and others are appended: as many as were cut off or more, so that the offset at
 /// which the consumer goes on is there again, or fewer. It must read all that is new.
 #[test]

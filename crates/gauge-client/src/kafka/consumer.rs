@@ -94,13 +94,36 @@ pub(super) struct Piece {
     pub(super) len: usize,
 }
 
+/// What the broker knows of the positions (KIP-227).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Session {
+    /// Nothing that holds any more: the next fetch names all of them. What is answered to an earlier one does not change that.
+    Over,
+    /// A fetch that names all of them is under way.
+    Begun,
+    /// The session of this number knows them; the next fetch has this epoch and names those that moved.
+    Known(i32, i32),
+}
+
+impl Session {
+    /// As it is after an answer that tells of a session; 0: of none.
+    pub(super) fn answered(self, number: i32) -> Session {
+        match self {
+            Session::Over => Session::Over,
+            _ if number == 0 => Session::Over,
+            Session::Begun => Session::Known(number, 1),
+            Session::Known(_, i32::MAX) => Session::Known(number, 1),
+            Session::Known(_, epoch) => Session::Known(number, epoch + 1),
+        }
+    }
+}
+
 /// A broker and the partitions that are fetched from it.
 #[derive(Debug)]
 pub(super) struct Outlet {
     pub(super) link: Link<Errand>,
     pub(super) members: Vec<u32>,
-    /// The session's number and its next epoch; None: the next fetch is a full one.
-    pub(super) session: Option<(i32, i32)>,
+    pub(super) session: Session,
     /// The session of before, which the next full fetch closes; 0: none.
     pub(super) old_session: i32,
     /// Positions that moved since the session was told.
@@ -124,7 +147,7 @@ impl Outlet {
         Outlet {
             link: Link::new(broker, token),
             members: Vec::new(),
-            session: None,
+            session: Session::Over,
             old_session: 0,
             changed: Vec::new(),
             turn: 0,
@@ -143,7 +166,7 @@ impl Outlet {
     }
 
     pub(super) fn pause(&mut self, now_ns: i64) {
-        self.session = None;
+        self.session = Session::Over;
         self.fetch_after_ns = now_ns + self.pause_ns;
         self.pause_ns = (self.pause_ns * 2).min(FETCH_PAUSE_NS_MAX);
     }
@@ -235,7 +258,7 @@ impl Consumer {
             }
             for outlet in &mut self.outlets {
                 // A full fetch tells the end of every partition.
-                outlet.session = None;
+                outlet.session = Session::Over;
             }
         }
         self.is_paused = is_paused;
@@ -277,11 +300,11 @@ impl Consumer {
             self.positions[at].end = -1;
             if let Some(outlet) = self.outlets.get_mut(old as usize) {
                 outlet.members.retain(|member| *member != at as u32);
-                outlet.session = None;
+                outlet.session = Session::Over;
             }
             if let Some(outlet) = self.outlets.get_mut(link as usize) {
                 outlet.members.push(at as u32);
-                outlet.session = None;
+                outlet.session = Session::Over;
             }
         }
         for outlet in &mut self.outlets {
@@ -297,7 +320,7 @@ impl Consumer {
         position.end = -1;
         position.is_doubtful = position.epoch >= 0 && position.leader_epoch >= 0;
         if let Some(outlet) = self.outlets.get_mut(position.link as usize) {
-            outlet.session = None;
+            outlet.session = Session::Over;
         }
     }
 
@@ -439,7 +462,10 @@ impl Consumer {
 
     fn put_fetch(&mut self, at: usize, head: &mut Vec<u8>, topics: &[Topic]) {
         let outlet = &mut self.outlets[at];
-        let (session, epoch) = outlet.session.unwrap_or((outlet.old_session, 0));
+        let (session, epoch) = match outlet.session {
+            Session::Known(session, epoch) => (session, epoch),
+            _ => (outlet.old_session, 0),
+        };
         let members = outlet.members.len();
         let partition_bytes = (self.fetch_bytes / members.max(1))
             .max(PARTITION_BYTES_MIN)
@@ -450,12 +476,13 @@ impl Consumer {
             partition_bytes: partition_bytes as i32,
         };
         let mut writer = fetch::FetchWriter::begin(head, limits, session, epoch);
-        if outlet.session.is_some() {
+        if matches!(outlet.session, Session::Known(..)) {
             outlet.changed.sort_unstable();
             for member in &outlet.changed {
                 writer.add(&self.positions[*member as usize], topics);
             }
         } else {
+            outlet.session = Session::Begun;
             let turn = outlet.turn % members.max(1);
             let (late, early) = outlet.members.split_at(turn);
             for member in early.iter().chain(late) {
@@ -486,7 +513,7 @@ impl Consumer {
         });
         shared.cluster.refresh();
         let in_flight = outlet.link.lose(now_ns).count();
-        outlet.session = None;
+        outlet.session = Session::Over;
         outlet.old_session = 0;
         for member in outlet.members.clone() {
             self.doubt(member as usize);

@@ -4,7 +4,7 @@ use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
 
 use super::compress::Decompressor;
-use super::consumer::{Consumer, Errand, FETCH_PAUSE_NS, Piece};
+use super::consumer::{Consumer, Errand, FETCH_PAUSE_NS, Piece, Session};
 use super::errors::{Code, Remedy, kind};
 use super::fetch;
 use super::messages::{self, TIMESTAMP_EARLIEST, TIMESTAMP_LATEST};
@@ -261,7 +261,7 @@ impl Consumer {
         if !code.is_none() {
             // A session that the broker has forgotten begins anew at once; anything else after a pause.
             if code.remedy() == Remedy::Retry {
-                self.outlets[at].session = None;
+                self.outlets[at].session = Session::Over;
                 self.outlets[at].old_session = 0;
             } else {
                 observer.error(code.name());
@@ -270,11 +270,7 @@ impl Consumer {
             return Ok(());
         }
         let outlet = &mut self.outlets[at];
-        outlet.session = match (reader.session, outlet.session) {
-            (0, _) => None,
-            (session, Some((_, epoch))) => Some((session, if epoch == i32::MAX { 1 } else { epoch + 1 })),
-            (session, None) => Some((session, 1)),
-        };
+        outlet.session = outlet.session.answered(reader.session);
         outlet.old_session = reader.session;
         let mut has_error = false;
         while let Some(row) = reader.next()? {

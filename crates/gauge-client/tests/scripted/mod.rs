@@ -19,6 +19,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use gauge_load::clock::monotonic_ns;
 use gauge_load::{Arrival, Emitter, EmitterSpec, PayloadPool, ScheduleSpec};
 use kafka_protocol::messages::api_versions_response::ApiVersion;
+use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
@@ -64,12 +65,19 @@ pub struct State {
     pub fates: VecDeque<Fate>,
     /// Leaders of all partitions, by answers to Metadata: one is taken per answer as long as there is another; none: 1. -1 is nobody.
     pub leaders: VecDeque<i32>,
+    /// A partition that has no leader, whoever leads the others.
+    pub without_leader: Option<i32>,
     /// For how long the next answer to Metadata is held back.
     pub metadata_late_ms: u64,
     /// Fetches answered.
     pub fetches: usize,
     /// What a fetch of this partition is answered with, once.
     pub fetch_error: Option<(i32, i16)>,
+    /// How long a fetch waits for messages; 0: next to nothing.
+    pub long_poll_ms: u64,
+    /// Fetch sessions are kept: (number, epoch of the next fetch, what it is asked for).
+    pub keeps_sessions: bool,
+    pub session: (i32, i32, BTreeMap<i32, FetchPartition>),
     /// Of the leader of all partitions.
     pub leader_epoch: i32,
     /// First offset that is kept, for ListOffsets.
@@ -274,6 +282,7 @@ impl Server {
             _ => state.leaders.pop_front().unwrap(),
         };
         let leader_epoch = state.leader_epoch;
+        let without_leader = state.without_leader;
         let late_ms = std::mem::take(&mut state.metadata_late_ms);
         drop(state);
         thread::sleep(Duration::from_millis(late_ms));
@@ -284,6 +293,11 @@ impl Server {
             .into_iter()
             .map(|topic| {
                 let partitions = (0..partitions).map(|partition| {
+                    let leader = if without_leader == Some(partition) {
+                        -1
+                    } else {
+                        leader
+                    };
                     MetadataResponsePartition::default()
                         .with_partition_index(partition)
                         .with_leader_id(leader.into())
@@ -368,9 +382,30 @@ impl Server {
     fn fetch(&self, request: &FetchRequest) -> FetchResponse {
         let mut state = self.state();
         state.fetches += 1;
+        let topics_asked = if state.keeps_sessions {
+            let (number, epoch) = (state.session.0, state.session.1);
+            if request.session_epoch == 0 {
+                state.session = (number + 1, 1, BTreeMap::new());
+            } else if (request.session_id, request.session_epoch) == (number, epoch) {
+                state.session.1 += 1;
+            } else {
+                return FetchResponse::default().with_error_code(71);
+            }
+            let named = request.topics.iter().flat_map(|topic| topic.partitions.clone());
+            state.session.2.extend(named.map(|row| (row.partition, row)));
+            let rows = state.session.2.values().cloned().collect();
+            vec![
+                FetchTopic::default()
+                    .with_topic(TopicName(StrBytes::from_static_str("t")))
+                    .with_partitions(rows),
+            ]
+        } else {
+            request.topics.clone()
+        };
+        let (session, wait_ms) = (state.session.0, state.long_poll_ms.max(5));
         let mut has_data = false;
         let mut topics = Vec::new();
-        for topic in &request.topics {
+        for topic in &topics_asked {
             let mut rows = Vec::new();
             for row in &topic.partitions {
                 let at = row.partition as usize;
@@ -414,9 +449,11 @@ impl Server {
         }
         drop(state);
         if !has_data {
-            thread::sleep(Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(wait_ms));
         }
-        FetchResponse::default().with_responses(topics)
+        FetchResponse::default()
+            .with_session_id(session)
+            .with_responses(topics)
     }
 
     fn list_offsets(&self, request: &ListOffsetsRequest) -> ListOffsetsResponse {
