@@ -124,6 +124,12 @@ def key_but_for_tls(trial: TrialResult) -> Key:
     )
 
 
+def headline_p99(trials: Sequence[TrialResult]) -> list[tuple[TrialResult, float]]:
+    """p99 of what each trial measures in the first place, in ms; without those that have none above 0, of which there is no logarithm."""
+    found = ((trial, trial.headline_ms.p99) for trial in trials)
+    return [(trial, value) for trial, value in found if value is not None and value > 0]
+
+
 def cells(results: Sequence[TrialResult]) -> list[Cell]:
     """Groups trials, in the order in which each cell first ran."""
     groups: dict[Key, list[TrialResult]] = {}

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from streamgauge.analysis.cells import Cell, Key, cells
+from streamgauge.analysis.cells import Cell, Key, cells, headline_p99
 from streamgauge.analysis.quiet_bounds import Told
 from streamgauge.analysis.quiet_cells import prior_spread, told
 from streamgauge.inference.experience import TAIL_SPREAD, number_of
@@ -189,8 +189,7 @@ def knee_of(points: Sequence[CurvePoint]) -> Knee | None:
 
 def _values(cell: Cell) -> tuple[float, ...]:
     """p99 of each trial that counts, in ms."""
-    found = (getattr(trial.headline_ms, FIGURE) for trial in cell.counted)
-    return tuple(value for value in found if value is not None and value > 0)
+    return tuple(value for _, value in headline_p99(cell.counted))
 
 
 @dataclass(frozen=True)
@@ -231,14 +230,7 @@ def beside(one: Curve, other: Curve) -> Beside | None:
 
 def _by_start(cells_at: Sequence[Cell]) -> list[float]:
     """The geometric mean of p99 over these cells, for each repeat that has a valid trial of all of them; of all trials together where none has."""
-    values = [
-        {
-            trial.repeat: value
-            for trial in cell.valid
-            if (value := getattr(trial.headline_ms, FIGURE)) is not None and value > 0
-        }
-        for cell in cells_at
-    ]
+    values = [{trial.repeat: value for trial, value in headline_p99(cell.valid)} for cell in cells_at]
     if not all(values):
         return []
     shared = set.intersection(*(set(one) for one in values))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from streamgauge.analysis.cells import Cell, cells
+from streamgauge.analysis.cells import Cell, cells, headline_p99
 from streamgauge.analysis.curves import curves
 from streamgauge.analysis.quiet_bounds import Told
 from streamgauge.analysis.quiet_cells import share, told
@@ -124,14 +124,7 @@ def _tell(base: Cell, ratio: Number) -> str:
 
 def _ratio(base: Cell, other: Cell) -> Number | None:
     """By what these trials show and by experience; None where a side has no valid trial."""
-    sides = [
-        [
-            value
-            for trial in cell.valid
-            if (value := getattr(trial.headline_ms, FIGURE)) is not None and value > 0
-        ]
-        for cell in (base, other)
-    ]
+    sides = [[value for _, value in headline_p99(cell.valid)] for cell in (base, other)]
     return number_of(sides[1], sides[0], TAIL_SPREAD, one_run=True) if all(sides) else None
 
 

@@ -93,10 +93,15 @@ class Figure:
 
 def figures(found: Sequence[Curve]) -> list[Figure]:
     """A figure for each workload that has curves."""
+    return [_figure(group) for group in by_workload(found).values()]
+
+
+def by_workload(found: Sequence[Curve]) -> dict[str, list[Curve]]:
+    """The curves of each workload, by its name, in their order."""
     groups: dict[str, list[Curve]] = {}
     for curve in found:
         groups.setdefault(curve.first.workload.name, []).append(curve)
-    return [_figure(group) for group in groups.values()]
+    return groups
 
 
 def names(found: Sequence[Curve]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from streamgauge.analysis.cells import Cell, cells
@@ -29,7 +30,7 @@ class Run:
     """Directory of each result."""
     foreign: tuple[ForeignResult, ...]
 
-    @property
+    @cached_property
     def curves(self) -> list[Curve]:
         """Of workloads that were measured at several rates."""
         return curves(self.results)

@@ -65,8 +65,7 @@ def print_summary(results: Sequence[TrialResult], console: Console) -> None:
 
 def _print_curves(lines: Sequence[Curve], console: Console) -> None:
     """Curves workload by workload, and what the audits of their trials have found; all else of so many trials is in the report."""
-    for name in dict.fromkeys(line.first.workload.name for line in lines):
-        group = [line for line in lines if line.first.workload.name == name]
+    for name, group in curve.by_workload(lines).items():
         workload = group[0].first.workload
         console.print()
         console.print(Text.assemble((name, "bold"), f"  {curve.span(group)}, {words.shape(workload)}"))
