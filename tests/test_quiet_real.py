@@ -30,7 +30,7 @@ def ended(gauge: Path, directory: Path, *arguments: str) -> tuple[dict[str, Any]
 
 @pytest.mark.quiet
 def test_what_a_thief_takes_is_not_in_the_figures(gauge: Path, tmp_path: Path) -> None:
-    with thief(0.1, 0.01, 0.03):
+    with thief(0.1, 0.01, 0.03, "all"):
         found, out = ended(gauge, tmp_path, *LOAD, "--duration", "8s")
     quiet = found["quiet"]
     assert quiet["watched"], quiet["why_not"]
