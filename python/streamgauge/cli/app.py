@@ -28,6 +28,7 @@ from streamgauge.cli.commands import (
 )
 from streamgauge.cli.commands import run as run_command
 from streamgauge.cli.deferred import load
+from streamgauge.cli.unneeded import do_without
 from streamgauge.vocabulary.errors import (
     FleetFailure,
     InputError,
@@ -89,6 +90,7 @@ def main() -> None:
     """The entry point of the `streamgauge` program."""
     # One thread is enough for what the lab computes, and a pool of them costs each start a fifth of its CPU, beside what is measured.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    do_without()
     sys.exit(run(sys.argv[1:]))
 
 
