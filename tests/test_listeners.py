@@ -8,6 +8,7 @@ import socket
 import ssl
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,12 +42,36 @@ def started(name: str, directory: Path, request: SystemRequest) -> Iterator[tupl
         running.wipe()
 
 
+OPEN_FOR_A_MOMENT = """
+import socket, time
+with socket.create_server((%r, 0), family=%s) as listener:
+    print(listener.getsockname()[1], flush=True)
+    time.sleep(0.5)
+"""
+
+
+@pytest.mark.parametrize(
+    ("address", "family", "seen"),
+    [
+        ("", "socket.AF_INET", "0.0.0.0"),  # noqa: S104
+        ("::", "socket.AF_INET6", "::"),
+        ("127.0.0.2", "socket.AF_INET", "127.0.0.2"),
+    ],
+)
+def test_what_is_open_for_a_moment_is_seen(address: str, family: str, seen: str) -> None:
+    with Listeners() as listeners:
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", OPEN_FOR_A_MOMENT % (address, family)],
+            capture_output=True,
+            check=True,
+        )
+    assert listeners.beyond_loopback() == {(seen, int(done.stdout))}
+
+
 @needs_rabbitmq
 @pytest.mark.server
 def test_a_node_with_streams_listens_on_loopback_alone(rabbitmq_streams: RunningSystem) -> None:
-    found = {
-        one for process in rabbitmq_streams.processes() for one in listening(psutil.Process(process.pid))
-    }
+    found = listening(psutil.Process(process.pid) for process in rabbitmq_streams.processes())
     assert found >= for_workers(rabbitmq_streams.connection)
     assert {host for host, _ in found} <= {"127.0.0.1", "::1"}
 
