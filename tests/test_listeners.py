@@ -53,7 +53,7 @@ with socket.create_server((%r, 0), family=%s) as listener:
 @pytest.mark.parametrize(
     ("address", "family", "seen"),
     [
-        ("", "socket.AF_INET", "0.0.0.0"),  # noqa: S104
+        ("", "socket.AF_INET", "0.0.0.0"),
         ("::", "socket.AF_INET6", "::"),
         ("127.0.0.2", "socket.AF_INET", "127.0.0.2"),
     ],
