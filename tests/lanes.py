@@ -55,6 +55,7 @@ LAB = (
     "test_security_real.py::*",
     "test_security_runs.py::*",
     "test_statistics.py::test_the_interval*",
+    "test_study_fleet.py::test_a_study_of_two*",
     "test_study_run.py::*",
     "test_systems_standalone.py::*",
     "test_worker_access.py::*",

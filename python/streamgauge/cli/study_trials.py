@@ -13,6 +13,7 @@ import typer
 from streamgauge.cli import study_durability
 from streamgauge.cli.carry_out import ended, show_outcome
 from streamgauge.cli.execute import open_events
+from streamgauge.cli.study_load import LoadOptions, fleet_of, refuse_impossible, say_load
 from streamgauge.cli.watch import make_observer
 from streamgauge.model.checked_study import Study, experiment_study_names, read_study, study_names
 from streamgauge.model.scaling import Machine
@@ -44,6 +45,12 @@ def study(
     duration: str | None,
     budget: str | None,
     connect: list[str] | None,
+    fleet: str | None,
+    workers: int | None,
+    topology: str,
+    on_worker_loss: str,
+    at: str | None,
+    insecure: bool,
     plan_only: bool,
     out: Path,
     data: Path | None,
@@ -53,9 +60,15 @@ def study(
     """The work of commands/study.py."""
     trust = Trust.parse(trust_file)
     chosen = _scale(scale, quick)
+    options = LoadOptions(fleet, workers, topology, on_worker_loss, at, insecure)
     of_durability = study_durability.meant(name, out, trust, resume=resume)
     if of_durability is not None:
         study_durability.refuse(scale=chosen, duration=duration, budget=budget, connect=connect)
+        if options.given:
+            option = next(iter(options.given))
+            raise InputError(
+                f"--{option}: power cuts are made on this machine, with one worker; leave it out"
+            )
         if resume:
             _refuse_with_resume(repeats=repeats, seed=seed, only=only)
         request = study_durability.Request(
@@ -72,14 +85,19 @@ def study(
     directory: RunDirectory | None = None
     probes: list[dict[str, Any]] = []
     if resume:
-        _refuse_with_resume(repeats=repeats, seed=seed, only=only, duration=duration, connect=connect)
+        _refuse_with_resume(
+            repeats=repeats, seed=seed, only=only, duration=duration, connect=connect, **options.given
+        )
         directory, plan = _resumed(name, out)
         plan = _with_budget(plan, directory, _seconds("budget", budget))
         source = directory.path / PLAN_NAME
         refuse_untrusted_plan(plan, trust, source, systems())
+        chosen_fleet = fleet_of(plan)
+        refuse_impossible(plan, chosen_fleet)
         _say_resumed(directory, plan)
     else:
         found = _found(name)
+        load, chosen_fleet = options.planned()
         wishes = Wishes(
             scale=chosen,
             seed=seed if seed is not None else secrets.randbits(32),
@@ -88,9 +106,12 @@ def study(
             duration_s=_seconds("duration", duration),
             budget_s=_seconds("budget", budget),
             connect=_addresses(connect or [], found),
+            load=load,
         )
         source = Path(found.document.file)
         refuse_untrusted_study(found, trust, systems())
+        # What cannot be together is so whatever the machine can do.
+        refuse_impossible(plan_study(found, wishes, this_machine()), chosen_fleet)
         plan, probes = _planned(found, wishes, data or out)
         _say_plan(found, plan)
     if plan_only:
@@ -108,6 +129,7 @@ def study(
                 directory=directory,
                 probes=probes,
                 trusted=trust.covers(source),
+                fleet=chosen_fleet,
             )
             outcome = run.execute()
         finally:
@@ -257,6 +279,7 @@ def _say_plan(study: Study, plan: StudyPlan) -> None:
         missing = [name for test in claim.tests for name in test.cells if name in plan.left_out]
         if missing:
             say(f"  not part of it: the claim '{claim.claim}' needs {', '.join(dict.fromkeys(missing))}")
+    say_load(plan)
     starts = len({trial.block for trial in plan.trials})
     say(
         f"{plural(plan.rounds, 'round')} of {plural(len(cells), 'cell')} on {plural(starts, 'start')} of their systems at scale {plan.scale}: "

@@ -12,7 +12,7 @@ from streamgauge.model.checked_study import Study, StudyCell, merged
 from streamgauge.model.scaling import Demand, Machine
 from streamgauge.model.study_file import CellScale, ScaleFile, SystemOfStudy
 from streamgauge.model.study_order import with_heating, with_rounds
-from streamgauge.model.study_plan import AROUND_S, PlannedCell, StudyPlan, workload_of
+from streamgauge.model.study_plan import AROUND_S, PlannedCell, PlannedLoad, StudyPlan, workload_of
 from streamgauge.model.study_told import told
 from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import read_rate
@@ -40,6 +40,7 @@ class Wishes:
     only: tuple[str, ...] = ()
     duration_s: float | None = None
     connect: Mapping[str, tuple[str, ...]] | None = None
+    load: PlannedLoad | None = None
 
 
 def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
@@ -80,6 +81,7 @@ def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
             "disk_write_mb_s": machine.disk_write_mb_s,
         },
         connect={name: list(addresses) for name, addresses in (wishes.connect or {}).items()},
+        load=wishes.load,
         cells=with_heating(cells, scale.restart),
         left_out=left_out,
         trials=[],
@@ -168,8 +170,8 @@ def _planned(
         for key in ("probe", "publish_p99", "within"):
             if key in asked:
                 asked[key] = format_duration(asked[key])
-        if "first" in asked:
-            asked["first"] = asked["first"].msgs_s
+        if scale.search.first is not None:
+            asked["first"] = scale.search.first.msgs_s
         # What a cell says of its own search (where to begin) counts more.
         workload["search"] = {**asked, **(workload.get("search") or {})}
     planned = PlannedCell(

@@ -255,6 +255,8 @@ def _here(outcome: StudyOutcome) -> list[str]:
         here.append(
             "A system is started anew for each trial, in an empty directory; the page cache is dropped."
         )
+    if plan.load is not None:
+        here.append(f"The load comes from {plan.load.told}.")
     if scale.duration_s is not None:
         here.append(f"Trials measure {format_duration(scale.duration_s)}; the study's went on for longer.")
     if scale.rates == "machine":

@@ -16,9 +16,10 @@ from typing import Any
 from streamgauge.analysis.drift import NEXT_TRIAL, next_trial
 from streamgauge.analysis.study_outcome import read_outcome
 from streamgauge.analysis.study_rounds import claims_helped, next_round
+from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.study_order import with_round
-from streamgauge.model.study_plan import PlannedCell, PlannedTrial, StudyPlan, workload_of
+from streamgauge.model.study_plan import PlannedCell, PlannedLoad, PlannedTrial, StudyPlan, workload_of
 from streamgauge.model.study_rates import lowered
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.system_request import SystemRequest
@@ -36,6 +37,7 @@ from streamgauge.store.lab import was_killed_here
 from streamgauge.store.plan_file import write_plan
 from streamgauge.systems.base import System
 from streamgauge.systems.registry import systems
+from streamgauge.systems.support.network import own_address
 from streamgauge.vocabulary.errors import SystemInputError
 from streamgauge.vocabulary.exit_status import ExitStatus, most_urgent
 from streamgauge.vocabulary.format import plural
@@ -69,9 +71,10 @@ class StudyRun(Run):
         directory: RunDirectory | None = None,
         probes: Sequence[Mapping[str, Any]] = (),
         trusted: bool = False,
+        fleet: FleetChoice = THIS_MACHINE,
     ) -> None:
         """`directory`: that of a study which is resumed. `probes`: those made before the plan was. `trusted`: whether the
-        systems' options may run code; no plan can say that of itself.
+        systems' options may run code; no plan can say that of itself. `fleet`: that of the plan's `load`.
         """
         self._study = plan
         self._trusted = trusted
@@ -89,6 +92,7 @@ class StudyRun(Run):
             seed=plan.seed,
             out=out,
             data=data,
+            fleet=fleet,
         )
         super().__init__(run_plan, observer, gauge, directory)
         self._began_s = time.monotonic()
@@ -119,7 +123,7 @@ class StudyRun(Run):
         return TrialPlan(
             number=trial.number,
             repeat=trial.repeat,
-            choice=choice_of(cell, self._study.addresses(cell), trusted=self._trusted),
+            choice=choice_of(cell, self._study.addresses(cell), trusted=self._trusted, load=self._study.load),
             workload=workload_of(cell),
             seed=trial.seed,
             limit_s=cell.limit_s,
@@ -277,10 +281,15 @@ class StudyRun(Run):
 
 
 def choice_of(
-    cell: PlannedCell, connect: Sequence[str] = (), *, trusted: bool = False
+    cell: PlannedCell,
+    connect: Sequence[str] = (),
+    *,
+    trusted: bool = False,
+    load: PlannedLoad | None = None,
 ) -> SystemChoice[System]:
-    """The system of a cell, not checked: what cannot run here is told when its turn comes."""
+    """The system of a cell, not checked: what cannot run here is told when its turn comes. `load`: where it is started, if anywhere but on loopback."""
 
+    at = load.at if load is not None and not connect else None
     system = systems()[cell.kind]
     request = SystemRequest(
         version=cell.version,
@@ -290,6 +299,8 @@ def choice_of(
         options=cell.options,
         tls=cell.tls,
         trusted=trusted,
+        placement=None if at is None else own_address(at),
+        guarded=at is not None and load is not None and not load.insecure,
     )
     if connect:
         request = _attachable(system, request)

@@ -74,4 +74,6 @@ def _text(plan: StudyPlan | StudyAsked) -> str:
         }
         if unsaid:
             later["cells"] = {"__all__": unsaid}
+        if plan.load is None:
+            later["load"] = True
     return plan.model_copy(update={"seal": None}).model_dump_json(exclude=later or None)

@@ -10,12 +10,18 @@ from streamgauge.cli import complete
 from streamgauge.cli.deferred import deferred
 from streamgauge.cli.options import (
     OUT,
+    AtOption,
     DataOption,
     EventsOption,
+    FleetOption,
+    InsecureOption,
     JsonOption,
+    OnWorkerLossOption,
     OutOption,
     SeedOption,
+    TopologyOption,
     TrustOption,
+    WorkersOption,
 )
 from streamgauge.vocabulary.choices import SCALES
 
@@ -83,6 +89,12 @@ def study(
             help="Measure a cluster that runs already instead of starting this system (or this variant of the study); may be repeated.",
         ),
     ] = None,
+    fleet: FleetOption = None,
+    workers: WorkersOption = None,
+    topology: TopologyOption = "same",
+    on_worker_loss: OnWorkerLossOption = "end",
+    at: AtOption = None,
+    insecure: InsecureOption = False,
     plan_only: Annotated[
         bool, typer.Option("--plan", help="Print the cells, what is scaled and how long it takes, and stop.")
     ] = False,
