@@ -56,6 +56,8 @@ LAB = (
     "test_security_runs.py::*",
     "test_statistics.py::test_the_interval*",
     "test_study_fleet.py::test_a_study_of_two*",
+    "test_study_hooks.py::test_a_variant*",
+    "test_study_hooks.py::test_hooks_without*",
     "test_study_run.py::*",
     "test_systems_standalone.py::*",
     "test_worker_access.py::*",

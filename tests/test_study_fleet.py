@@ -25,6 +25,7 @@ from streamgauge.vocabulary.gauge_binary import find_gauge
 from test_fleet_real import hosts  # noqa: F401
 from test_study_model import TEXT
 
+pytestmark = pytest.mark.usefixtures("one_probe")
 MACHINE = Machine(8, 64 << 30, 500.0)
 
 
@@ -136,13 +137,13 @@ source: {publisher: streamgauge, published: "2026"}
 systems: {log: {system: gauge-log, title: Reference log, level: L4, nodes: 1}}
 workload: {messageSize: 100, partitionsPerTopic: 4, producersPerTopic: 2, consumerPerSubscription: 2}
 cells:
-  - {cell: searched, system: log, workload: {rate: sustainable}}
+  - {cell: steady, system: log, workload: {rate: 2000}}
   - {cell: caught-up, system: log, workload: {rate: 2000, backlog: {traffic: 1s, after: 1s}}}
-published: {searched: {sustained_mb_s: 605}}
+published: {steady: {publish_ms: {p99: 3}}}
 scales:
   laptop: {nodes: 1}
-  quick: {nodes: 1, warmup: 0s, duration: 1s, repeats: 1, restart: trial, search: {first: 2000, probe: 2s, within: 3s, width: 50}}
-pages: [{title: Table, table: [sustained_mb_s, catch_up.chase_s], cells: ["*"]}]
+  quick: {nodes: 1, warmup: 0s, duration: 1s, repeats: 1, restart: trial}
+pages: [{title: Table, table: [publish_ms.p99, catch_up.chase_s], cells: ["*"]}]
 """
 
 
@@ -172,6 +173,5 @@ def test_a_study_of_two_hosts_is_killed_and_gone_on_with(tmp_path: Path, hosts: 
         assert found["audit"]["clean"], found["audit"]
         assert found["end_to_end_bound_ms"] is not None, "their clocks were compared"
     by_cell = {found["workload"]["name"]: found for found in results}
-    assert by_cell["searched"]["search"]["probes"]
     assert by_cell["caught-up"]["catch_up"]["drains"]
     assert f"workers of {hosts}" in (run / "report.html").read_text("utf-8")

@@ -16,6 +16,7 @@ from streamgauge.cli.execute import open_events
 from streamgauge.cli.study_load import LoadOptions, fleet_of, refuse_impossible, say_load
 from streamgauge.cli.watch import make_observer
 from streamgauge.model.checked_study import Study, experiment_study_names, read_study, study_names
+from streamgauge.model.hooks_file import PlannedHooks, read_hooks
 from streamgauge.model.scaling import Machine
 from streamgauge.model.study_plan import StudyPlan
 from streamgauge.model.study_planning import Wishes, plan_study
@@ -51,6 +52,7 @@ def study(
     on_worker_loss: str,
     at: str | None,
     insecure: bool,
+    hooks: Path | None,
     plan_only: bool,
     out: Path,
     data: Path | None,
@@ -64,8 +66,7 @@ def study(
     of_durability = study_durability.meant(name, out, trust, resume=resume)
     if of_durability is not None:
         study_durability.refuse(scale=chosen, duration=duration, budget=budget, connect=connect)
-        if options.given:
-            option = next(iter(options.given))
+        for option in [*options.given, *(["hooks"] if hooks else [])]:
             raise InputError(
                 f"--{option}: power cuts are made on this machine, with one worker; leave it out"
             )
@@ -86,7 +87,13 @@ def study(
     probes: list[dict[str, Any]] = []
     if resume:
         _refuse_with_resume(
-            repeats=repeats, seed=seed, only=only, duration=duration, connect=connect, **options.given
+            repeats=repeats,
+            seed=seed,
+            only=only,
+            duration=duration,
+            connect=connect,
+            hooks=hooks,
+            **options.given,
         )
         directory, plan = _resumed(name, out)
         plan = _with_budget(plan, directory, _seconds("budget", budget))
@@ -107,6 +114,7 @@ def study(
             budget_s=_seconds("budget", budget),
             connect=_addresses(connect or [], found),
             load=load,
+            hooks=_hooks(hooks, connect, found, trust),
         )
         source = Path(found.document.file)
         refuse_untrusted_study(found, trust, systems())
@@ -209,6 +217,17 @@ def _addresses(texts: list[str], study: Study) -> dict[str, tuple[str, ...]]:
             raise InputError(f"--connect {text}: {no_system(name, names)}")
         found[name] = tuple(addresses.split(","))
     return found
+
+
+def _hooks(file: Path | None, connect: list[str] | None, study: Study, trust: Trust) -> PlannedHooks | None:
+    if file is None:
+        return None
+    if not connect:
+        raise InputError(
+            f"--hooks {file}: commands around the blocks of clusters that run, and none is named (--connect); systems that streamgauge "
+            "starts it configures, starts and stops itself"
+        )
+    return read_hooks(file, study, trust)
 
 
 def _planned(study: Study, wishes: Any, data: Path) -> tuple[StudyPlan, list[dict[str, Any]]]:

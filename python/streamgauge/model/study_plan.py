@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from streamgauge.model.document import parse_document
+from streamgauge.model.hooks_file import PlannedHooks
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import resolve_workload
 from streamgauge.model.result_base import Model
@@ -118,6 +119,8 @@ class StudyPlan(Model):
     connect: dict[str, list[str]] = Field(default_factory=dict)
     load: PlannedLoad | None = None
     """None where one worker on this machine makes the load."""
+    hooks: PlannedHooks | None = None
+    """Commands of the user around blocks on clusters that run."""
     cells: list[PlannedCell]
     left_out: dict[str, str] = Field(default_factory=dict)
     trials: list[PlannedTrial]

@@ -9,6 +9,7 @@ from typing import Any
 
 from streamgauge.model import scaling
 from streamgauge.model.checked_study import Study, StudyCell, merged
+from streamgauge.model.hooks_file import PlannedHooks
 from streamgauge.model.scaling import Demand, Machine
 from streamgauge.model.study_file import CellScale, ScaleFile, SystemOfStudy
 from streamgauge.model.study_order import with_heating, with_rounds
@@ -16,7 +17,7 @@ from streamgauge.model.study_plan import AROUND_S, PlannedCell, PlannedLoad, Stu
 from streamgauge.model.study_told import told
 from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import read_rate
-from streamgauge.vocabulary.choices import Scale
+from streamgauge.vocabulary.choices import Restart, Scale
 from streamgauge.vocabulary.errors import InputError, Problem
 from streamgauge.vocabulary.levels import Level
 from streamgauge.vocabulary.units import format_duration, format_rate
@@ -41,6 +42,7 @@ class Wishes:
     duration_s: float | None = None
     connect: Mapping[str, tuple[str, ...]] | None = None
     load: PlannedLoad | None = None
+    hooks: PlannedHooks | None = None
 
 
 def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
@@ -53,7 +55,7 @@ def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
     problems: list[Problem] = []
     cells = []
     for cell in wanted:
-        if cell.tls and {cell.system, study.written.systems[cell.system].system} & set(wishes.connect or {}):
+        if cell.tls and _is_connected(study.written.systems[cell.system], cell, wishes):
             message = (
                 f"cell '{cell.name}': tls is for systems that streamgauge starts, and --connect names a cluster that runs; "
                 "leave the cell out with --only"
@@ -82,12 +84,19 @@ def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
         },
         connect={name: list(addresses) for name, addresses in (wishes.connect or {}).items()},
         load=wishes.load,
-        cells=with_heating(cells, scale.restart),
+        hooks=wishes.hooks,
+        cells=cells,
         left_out=left_out,
         trials=[],
         budget_s=wishes.budget_s or (None if wishes.repeats else scale.budget),
     )
+    plan = with_heating(plan, _restart(scale, wishes))
     return with_rounds(plan, max(cell.repeats for cell in cells))
+
+
+def _restart(scale: ScaleFile, wishes: Wishes) -> Restart:
+    """On clusters that run, systems are measured one after the other, as whoever set them up has done it."""
+    return "block" if wishes.connect else scale.restart
 
 
 def _chosen(study: Study, scale: ScaleFile, wishes: Wishes) -> tuple[list[StudyCell], dict[str, str]]:
@@ -190,7 +199,7 @@ def _planned(
         repeats=wishes.repeats or own.repeats or scale.repeats,
         limit_s=own.limit or scale.limit,
         paced_with=None if rates is None else _paced_with(cell, rates[0]),
-        fresh=scale.restart == "trial" or own.fresh,
+        fresh=own.fresh or (scale.restart == "trial" and not _is_connected(system, cell, wishes)),
         scaled=scaled,
         trial_s=0.0,
         start_s=study.kinds[system.system].start_time.of(nodes),
@@ -198,6 +207,10 @@ def _planned(
     checked = workload_of(planned)
     trial_s = min(_trial_s(checked), planned.limit_s)
     return planned.model_copy(update={"trial_s": trial_s})
+
+
+def _is_connected(system: SystemOfStudy, cell: StudyCell, wishes: Wishes) -> bool:
+    return bool({cell.system, system.system} & set(wishes.connect or {}))
 
 
 def _paced_with(cell: StudyCell, rate_msgs_s: float) -> str:

@@ -25,7 +25,11 @@ PlanType = TypeVar("PlanType", StudyPlan, StudyAsked)
 
 def write_plan(directory: RunDirectory, plan: StudyPlan) -> None:
     """Writes `study.json`, sealed."""
-    plan = plan.model_copy(update={"file": without_home(plan.file)})
+    hooks = plan.hooks
+    if hooks is not None:
+        told = {key: without_home(getattr(hooks, key)) for key in ("file", "directory")}
+        hooks = hooks.model_copy(update=told)
+    plan = plan.model_copy(update={"file": without_home(plan.file), "hooks": hooks})
     write_atomically(directory.path / PLAN_NAME, sealed(plan).model_dump_json(indent=1))
 
 
@@ -74,6 +78,5 @@ def _text(plan: StudyPlan | StudyAsked) -> str:
         }
         if unsaid:
             later["cells"] = {"__all__": unsaid}
-        if plan.load is None:
-            later["load"] = True
+        later |= {key: True for key in ("load", "hooks") if getattr(plan, key) is None}
     return plan.model_copy(update={"seal": None}).model_dump_json(exclude=later or None)

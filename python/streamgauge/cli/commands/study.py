@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -95,6 +96,14 @@ def study(
     on_worker_loss: OnWorkerLossOption = "end",
     at: AtOption = None,
     insecure: InsecureOption = False,
+    hooks: Annotated[
+        Path | None,
+        typer.Option(
+            "--hooks",
+            metavar="FILE",
+            help="Commands around the blocks of clusters that run: reconfigure, start, drop-caches, stop (docs/studies.md); with --trust-file FILE.",
+        ),
+    ] = None,
     plan_only: Annotated[
         bool, typer.Option("--plan", help="Print the cells, what is scaled and how long it takes, and stop.")
     ] = False,
