@@ -28,7 +28,7 @@ from test_lab_runs import alive
 from test_study_model import TEXT
 
 MACHINE = Machine(8, 64 << 30, 500.0)
-TWO = {"log-sync": ("127.0.0.1:1",), "log-async": ("127.0.0.1:1",)}
+TWO: dict[str, tuple[str, ...]] = {"log-sync": ("127.0.0.1:1",), "log-async": ("127.0.0.1:1",)}
 
 
 def hooks_file(directory: Path, text: str) -> Path:

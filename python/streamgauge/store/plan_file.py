@@ -72,6 +72,14 @@ def _text(plan: StudyPlan | StudyAsked) -> str:
             later = {"told": True}
         elif not any([one.sources for one in plan.told.cells] + [one.source for one in plan.told.claims]):
             later = {"told": {"cells": {"__all__": {"sources"}}, "claims": {"__all__": {"source"}}}}
+        if plan.told is not None:
+            pages = {
+                key
+                for key in ("against", "overlay", "beside", "phase")
+                if not any(getattr(one, key) for one in plan.told.pages)
+            }
+            if pages:
+                later["told"] = {**later.get("told", {}), "pages": {"__all__": pages}}
         later |= {} if plan.rounds else {"budget_s": True, "trials": {"__all__": {"round"}}}
         unsaid = {
             key for key in ("unverified", "vouched") if not any(getattr(one, key) for one in plan.cells)
