@@ -21,6 +21,7 @@ from streamgauge.model.scaling import Machine
 from streamgauge.model.study_plan import StudyPlan
 from streamgauge.model.study_planning import Wishes, plan_study
 from streamgauge.model.study_trust import refuse_untrusted_plan, refuse_untrusted_study
+from streamgauge.model.study_versions import CURRENT, PUBLISHED, both_of, parse_versions, with_versions
 from streamgauge.model.trust import Trust
 from streamgauge.runner import machine
 from streamgauge.runner.study_run import StudyRun, numbers_finished, shown, with_unverified
@@ -53,6 +54,7 @@ def study(
     at: str | None,
     insecure: bool,
     hooks: Path | None,
+    versions: str | None,
     plan_only: bool,
     out: Path,
     data: Path | None,
@@ -66,7 +68,7 @@ def study(
     of_durability = study_durability.meant(name, out, trust, resume=resume)
     if of_durability is not None:
         study_durability.refuse(scale=chosen, duration=duration, budget=budget, connect=connect)
-        for option in [*options.given, *(["hooks"] if hooks else [])]:
+        for option in [*options.given, *(["hooks"] if hooks else []), *(["versions"] if versions else [])]:
             raise InputError(
                 f"--{option}: power cuts are made on this machine, with one worker; leave it out"
             )
@@ -93,6 +95,7 @@ def study(
             duration=duration,
             connect=connect,
             hooks=hooks,
+            versions=versions,
             **options.given,
         )
         directory, plan = _resumed(name, out)
@@ -103,13 +106,22 @@ def study(
         refuse_impossible(plan, chosen_fleet)
         _say_resumed(directory, plan)
     else:
-        found = _found(name)
+        asked = _found(name)
+        sides = parse_versions(versions) if versions is not None else (CURRENT,)
+        if PUBLISHED in sides and connect:
+            raise InputError(
+                "--versions: a cluster that runs (--connect) has the version that it has; leave one of the two out"
+            )
+        chosen_versions = with_versions(asked, sides)
+        found = chosen_versions.study
+        patterns = [part.strip() for part in only.split(",")] if only else []
         load, chosen_fleet = options.planned()
         wishes = Wishes(
             scale=chosen,
             seed=seed if seed is not None else secrets.randbits(32),
             repeats=repeats,
-            only=tuple(part.strip() for part in only.split(",")) if only else (),
+            only=tuple(map(both_of, patterns) if len(sides) > 1 else patterns),
+            lacking=chosen_versions.left_out,
             duration_s=_seconds("duration", duration),
             budget_s=_seconds("budget", budget),
             connect=_addresses(connect or [], found),
@@ -117,7 +129,7 @@ def study(
             hooks=_hooks(hooks, connect, found, trust),
         )
         source = Path(found.document.file)
-        refuse_untrusted_study(found, trust, systems())
+        refuse_untrusted_study(asked, trust, systems())
         # What cannot be together is so whatever the machine can do.
         refuse_impossible(plan_study(found, wishes, this_machine()), chosen_fleet)
         plan, probes = _planned(found, wishes, data or out)

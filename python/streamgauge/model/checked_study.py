@@ -264,6 +264,11 @@ def _check_systems(study: Study, known: Mapping[str, SystemKind], problems: list
                 hint = else_known(key, sorted(system.option_keys), "options")
                 message = f"unknown option '{key}' of {written.system}{hint}"
                 problems.append(study.document.problem(message, ("systems", name, "options", key)))
+    used = {one.system for one in study.written.systems.values()}
+    for kind_name in study.written.versions:
+        if kind_name not in used:
+            message = f"versions: no system of the study is of {kind_name}{nearest(kind_name, used)}"
+            problems.append(study.document.problem(message, ("versions", kind_name)))
     for cell in study.cells:
         written_system = study.written.systems.get(cell.system)
         kind = None if written_system is None else known.get(written_system.system)

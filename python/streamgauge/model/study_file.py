@@ -66,6 +66,21 @@ class SystemOfStudy(FileModel):
     """What its settings rest on."""
 
 
+class VersionFile(FileModel):
+    """The version of a system that the study was made with, as a registry has it; or why none has it."""
+
+    version: str | None = None
+    cannot: str | None = None
+    source: str | None = None
+    """What the study says of it."""
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> VersionFile:
+        if (self.version is None) == (self.cannot is None):
+            raise ValueError("expected version, or cannot with the reason")
+        return self
+
+
 class SlipFile(FileModel):
     """Where the study's text and its own tables disagree, and where both stand."""
 
@@ -265,6 +280,8 @@ class StudyFile(FileModel):
     slips: list[Annotated[SlipFile, BeforeValidator(_read_slip)]] = Field(default_factory=list)
     """Where the study's text and its own tables disagree; a text or `{slip, source}`."""
     systems: dict[str, SystemOfStudy]
+    versions: dict[str, VersionFile] = Field(default_factory=dict)
+    """System -> the version that was used (`study --versions`)."""
     workload: dict[str, Any] = Field(default_factory=dict)
     cells: Annotated[list[CellsFile], Field(min_length=1)]
     published: dict[str, dict[str, Any]] = Field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamgauge.model import scaling
@@ -43,12 +43,22 @@ class Wishes:
     connect: Mapping[str, tuple[str, ...]] | None = None
     load: PlannedLoad | None = None
     hooks: PlannedHooks | None = None
+    lacking: Mapping[str, str] = field(default_factory=dict)
+    """Cells that cannot be run anywhere here, and why (`study_versions`)."""
 
 
 def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
     """The plan. Raises InputError when a cell's workload is none, or when `only` meets no cell."""
     scale = study.scale(wishes.scale)
     chosen, left_out = _chosen(study, scale, wishes)
+    left_out = {
+        cell.name: left_out.get(cell.name) or wishes.lacking[cell.name]
+        for cell in study.cells
+        if cell.name in left_out or cell.name in wishes.lacking
+    }
+    chosen = [cell for cell in chosen if cell.name not in wishes.lacking]
+    if not chosen:
+        raise InputError("no cell is left to run: " + "; ".join(dict.fromkeys(left_out.values())))
     # What a scale sets of a workload counts from here on: the rate that is scaled is the one that is asked for here.
     wanted = [replace(cell, workload=merged(cell.workload, _own(scale, cell).workload)) for cell in chosen]
     rates = _rates(study, scale, wanted, machine)

@@ -104,6 +104,14 @@ def study(
             help="Commands around the blocks of clusters that run: reconfigure, start, drop-caches, stop (docs/studies.md); with --trust-file FILE.",
         ),
     ] = None,
+    versions: Annotated[
+        str | None,
+        typer.Option(
+            "--versions",
+            metavar="published|current|published,current",
+            help="Of systems that are started: the versions that the study was made with, today's, or both side by side [default: current].",
+        ),
+    ] = None,
     plan_only: Annotated[
         bool, typer.Option("--plan", help="Print the cells, what is scaled and how long it takes, and stop.")
     ] = False,
