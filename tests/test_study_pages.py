@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from lab_support import ROOT
 from sample_run import LOG, workload, write_run
 from stored_trials import result_of, unpack
 from streamgauge.analysis.study_figures import MeasuredTrial, over_time
@@ -152,3 +153,8 @@ def test_a_claim_on_what_a_cell_never_has_is_refused_with_its_line() -> None:
     ):
         with pytest.raises(InputError, match=f"small.yaml:22:.*{words}"):
             parse_study(TEXT.replace(claim, f"tests: [{{{test}}}]"), "small.yaml", systems())
+
+
+def test_the_study_in_the_documentation_is_one() -> None:
+    (text,) = re.findall(r"```yaml\n(study:.*?)```", (ROOT / "docs/studies.md").read_text("utf-8"), re.DOTALL)
+    assert len(parse_study(text, "docs/studies.md", systems()).cells) == 4
