@@ -146,6 +146,23 @@ OnWorkerLossOption = Annotated[
     ),
 ]
 
+AtOption = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="ADDRESS",
+        help="Address of this machine on which systems are started, for workers elsewhere [default: 127.0.0.1]; with --tls on, or --insecure.",
+    ),
+]
+
+InsecureOption = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        help="With --at: no one has to log in; whoever reaches the address can read, write and delete everything there.",
+    ),
+]
+
 
 class Undecided(StrEnum):
     """What a gate that is undecided does to the exit status."""

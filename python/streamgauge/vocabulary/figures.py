@@ -131,6 +131,22 @@ def _latencies() -> Iterable[Figure]:
 
 STUDY_FIGURES: dict[str, Figure] = {one.name: one for one in (*_latencies(), *_OTHERS)}
 """By name."""
+SERIES: dict[str, Figure] = {
+    one.name: one
+    for one in (
+        *(STUDY_FIGURES[name] for name in ("publish_rate_mb_s", "publish_rate_msgs_s")),
+        Figure("consume_rate_mb_s", "read throughput", "MB/s", "higher"),
+        Figure("consume_rate_msgs_s", "read rate", "msg/s", "higher"),
+        Figure("backlog_msgs", "backlog", "messages", "lower"),
+        Figure("cpu.system_cores", "CPU of the system", "cores", "lower"),
+        *(
+            STUDY_FIGURES[f"{latency}.{one}"]
+            for latency in ("publish_ms", "end_to_end_ms")
+            for one in STATISTICS
+        ),
+    )
+}
+"""What is kept interval by interval, so that pages can draw it over time: latencies, rates, the backlog and CPU."""
 FORMER = {"chase_s": "catch_up.chase_s", "system_cpu_us_per_msg": "cpu.system_us_per_msg"}
 """What studies called them that were run before a figure had one name."""
 

@@ -10,12 +10,14 @@ from streamgauge.cli import complete
 from streamgauge.cli.deferred import deferred
 from streamgauge.cli.options import (
     OUT,
+    AtOption,
     DataOption,
     DurabilityOption,
     DurationOption,
     EventsOption,
     FailIfOption,
     FleetOption,
+    InsecureOption,
     JsonOption,
     JunitOption,
     MarkdownOption,
@@ -65,21 +67,8 @@ def run(
             help="Measure a cluster that runs already; it is left running.",
         ),
     ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--at",
-            metavar="ADDRESS",
-            help="Address of this machine on which systems are started, for workers elsewhere [default: 127.0.0.1]; with --tls on, or --insecure.",
-        ),
-    ] = None,
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure",
-            help="With --at: no one has to log in; whoever reaches the address can read, write and delete everything there.",
-        ),
-    ] = False,
+    at: AtOption = None,
+    insecure: InsecureOption = False,
     events: EventsOption = None,
     size: Annotated[
         str | None, typer.Option("--size", metavar="BYTES", help="Message size: 100, 1kB, 1KiB.")

@@ -27,7 +27,7 @@ from streamgauge.systems.support.java import Java, find_java
 from streamgauge.systems.support.java_system import JavaSystem
 from streamgauge.systems.support.network import ON_LOOPBACK
 from streamgauge.systems.support.processes import check_free
-from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
 
 SCALA = "2.13"
 LOG4J = "2.25.4"
@@ -74,7 +74,11 @@ class Kafka(JavaSystem):
             check_attached(request, ("heap", "jvm_flags", "ports", "broker"))
             return
         require_trust(request, self.untrusted(request))
-        settings.parse_version(request.version or self.default_version, where)
+        line = settings.parse_version(request.version or self.default_version, where)
+        if request.tls and line < settings.KRAFT_SINCE:
+            raise SystemInputError(
+                f"{where}Kafka {request.version} is started without TLS, as everything before 3.3: leave tls out, or use --connect"
+            )
         check_nodes(request, "Kafka")
         durability.plan(request.level, request.nodes, options, where)
         heap_mib = options.heap_for(request.nodes, psutil.virtual_memory().total)
