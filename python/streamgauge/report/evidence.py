@@ -16,7 +16,7 @@ from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Latency
 from streamgauge.model.result_machine import Limits, Share, SystemMetric
 from streamgauge.model.result_quiet import Bounded, QuietLatency
-from streamgauge.report import details, further, quiet_words, words
+from streamgauge.report import colours, details, further, quiet_words, words
 from streamgauge.report.explain import sentences
 from streamgauge.report.run import Run, pretty
 from streamgauge.vocabulary import troubleshooting
@@ -62,8 +62,8 @@ def limits(run: Run, labels: Sequence[str]) -> dict[str, Any] | None:
     return {
         "machine": _machine(run.results[0].limits),
         "cards": [
-            _share_card(cell, index, label)
-            for index, (cell, label) in enumerate(zip(run.cells, labels, strict=False))
+            _share_card(cell, colour.css, label)
+            for cell, colour, label in zip(run.cells, colours.of_cells(run.cells), labels, strict=False)
             if cell.counted[0].shares
         ],
     }
@@ -87,7 +87,7 @@ def _machine(found: Limits) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def _share_card(cell: Cell, index: int, label: str) -> dict[str, Any]:
+def _share_card(cell: Cell, colour: str, label: str) -> dict[str, Any]:
     trial = cell.counted[0]
     ordered = sorted(
         trial.shares,
@@ -97,7 +97,7 @@ def _share_card(cell: Cell, index: int, label: str) -> dict[str, Any]:
     # What is compressed takes less room, wherever it is.
     written = amplification is None or amplification >= WRITTEN_SHARE_MIN
     return {
-        "index": index,
+        "colour": colour,
         "label": f"{label}, trial {trial.trial}" if len(cell.trials) > 1 else label,
         "why": sentences(trial),
         "bars": [_bar(share) for share in ordered],
