@@ -32,6 +32,7 @@ from streamgauge.vocabulary.format import (
     size,
     trimmed,
 )
+from streamgauge.vocabulary.levels import MEANINGS
 
 OPEN_TRIALS_MAX = 4
 """With more trials than this, only those with something to say are unfolded."""
@@ -346,7 +347,7 @@ def _system(trial: TrialResult, *, unfold: bool) -> Described:
         "client": trial.client,
         "clients reach it by": words.security(trial),
         "durability asked": durability.asked or "the default",
-        "durability declared": f"{durability.declared}: {words.LEVELS[durability.declared]}"
+        "durability declared": f"{durability.declared}: {MEANINGS[durability.declared]}"
         if durability.declared
         else "cannot be told",
         "durability measured": durability.measured or "not measured",
