@@ -15,7 +15,7 @@ from streamgauge.inference.comparison import Difference
 from streamgauge.report.svg import Axis
 from streamgauge.report.verdict_words import tone_of
 from streamgauge.vocabulary.figures import higher_is_better, title_of
-from streamgauge.vocabulary.format import significant, trimmed
+from streamgauge.vocabulary.format import significant
 
 REACH_MIN, REACH_MAX = 2.0, 100.0
 """The axis goes from 1/reach to reach."""
@@ -133,7 +133,7 @@ def _of_claim(judged: Judged, test: Tested) -> Ratio:
 def _of_figure(before: str, one: Compared, found: Difference, colour: str | None) -> Ratio:
     low, high = found.ratio.interval()
     figure = f"{before}{title_of(one.figure)}"
-    label = f"{figure}: {trimmed(found.ratio.value)} times ({trimmed(low)} to {trimmed(high)})"
+    label = f"{figure}: {significant(found.ratio.value)} times ({significant(low)} to {significant(high)})"
     tone = "plain"
     if found.verdict is Verdict.holds:
         tone = "good" if (found.ratio.value > 1) == higher_is_better(one.figure) else "bad"
