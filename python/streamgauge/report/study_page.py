@@ -16,7 +16,7 @@ from streamgauge.inference.claims import Judged
 from streamgauge.model.study_file import PageFile
 from streamgauge.model.study_told import ToldCell
 from streamgauge.report import html, study_plots
-from streamgauge.report.assets_of import asset, policy
+from streamgauge.report.assets_of import page_script, policy
 from streamgauge.report.forest import forest
 from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
@@ -56,7 +56,7 @@ def render(run: Run) -> str:
     """The page as text."""
     outcome = outcome_of(run)
     written = outcome.study
-    script = asset("study.js")
+    script = page_script()
     repeated, others = split_notes(outcome.manifest.notes)
     return render_page(
         "study.html",
