@@ -66,7 +66,10 @@ def test_the_wheel_holds_the_package_and_both_commands_and_nothing_else(tmp_path
         assert archive.getinfo(f"{scripts}/streamgauge").external_attr >> 16 & 0o111 == 0o111
     assert_no_junk(names)
     metadata = {name for name in names if name.startswith(f"streamgauge-{VERSION}.dist-info/")}
-    assert names - metadata == package_files() | {f"{scripts}/gauge", f"{scripts}/streamgauge"}
+    man = f"streamgauge-{VERSION}.data/data/share/man/man1"
+    pages = {f"{man}/{path.name}" for path in (ROOT / "streamgauge.data/data/share/man/man1").iterdir()}
+    assert f"{man}/streamgauge-run.1" in pages
+    assert names - metadata == package_files() | {f"{scripts}/gauge", f"{scripts}/streamgauge"} | pages
     licences = {PurePosixPath(name).name for name in metadata if "/licenses/" in name}
     assert licences == {"LICENSE", "NOTICE"}
     assert names_found_in(wheel, tmp_path / "fresh") == sorted(

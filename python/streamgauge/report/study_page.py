@@ -15,7 +15,7 @@ from streamgauge.inference.checks import Tested, bounds
 from streamgauge.inference.claims import Judged
 from streamgauge.model.study_file import PageFile
 from streamgauge.model.study_told import ToldCell
-from streamgauge.report import html, study_plots
+from streamgauge.report import further, html, study_plots
 from streamgauge.report.assets_of import page_script, policy
 from streamgauge.report.forest import forest
 from streamgauge.report.pages import inline
@@ -206,6 +206,7 @@ def _cell(outcome: StudyOutcome, cell: ToldCell) -> dict[str, Any]:
     """What was asked of a cell, what is scaled, what became of its trials."""
     planned, trials = outcome.planned(cell.name), outcome.of(cell.name)
     valid = outcome.valid(cell.name)
+    see = further.see([one.result for one in trials])
     if planned is None:
         state, tone, why = "left out", "plain", outcome.plan.left_out.get(cell.name, "")
     elif not trials:
@@ -228,6 +229,7 @@ def _cell(outcome: StudyOutcome, cell: ToldCell) -> dict[str, Any]:
         "state": state,
         "tone": tone,
         "why": why,
+        "see": see,
     }
 
 
