@@ -118,7 +118,9 @@ def test_the_sdist_holds_what_a_build_needs_and_nothing_else(tmp_path: Path) -> 
     }
     sources = {f"python/{name}" for name in package_files()}
     crates = {name for name in names if name.startswith("crates/")}
-    assert names - crates == needed | sources
+    man = {name for name in names if name.startswith("streamgauge.data/data/share/man/man1/")}
+    assert "streamgauge.data/data/share/man/man1/streamgauge-run.1" in man
+    assert names - crates - man == needed | sources
     assert "crates/gauge/src/main.rs" in crates
 
 

@@ -154,6 +154,12 @@ want_npm() {
     wanted+=("npm, which fetches axe-core for tests of the report: apt-get install npm")
 }
 
+want_groff() {
+    have groff && return
+    packages+=(groff-base)
+    wanted+=("groff, which reads the man pages in their test: apt-get install groff-base")
+}
+
 # look PURPOSE: fills the three lists.
 look() {
     packages=() missing=() wanted=()
@@ -163,7 +169,7 @@ look() {
     case $1 in
         lint) [ ${#missing[@]} -gt 0 ] || need_lint_tools ;;
         bench) want_java && want_rabbitmq ;;
-        test) want_java && want_rabbitmq && want_namespaces && want_clients && want_chromium && want_npm ;;
+        test) want_java && want_rabbitmq && want_namespaces && want_clients && want_chromium && want_npm && want_groff ;;
     esac
 }
 
