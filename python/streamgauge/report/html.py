@@ -118,6 +118,7 @@ def _facts(run: Run) -> list[str]:
         repeats = {len(cell.trials) for cell in run.cells}
         if repeats != {1}:
             facts.append(f"{plural(len(run.results), 'trial')}, figures are medians")
+    facts += words.meanings(run.results)
     if run.manifest:
         host = run.manifest.host
         machine = []

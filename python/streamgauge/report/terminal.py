@@ -42,6 +42,8 @@ def print_summary(results: Sequence[TrialResult], console: Console) -> None:
         workload = group[0].first.workload
         console.print()
         console.print(Text.assemble((name, "bold"), f"  {words.load(workload)}, {words.shape(workload)}"))
+        for meaning in words.meanings([cell.first for cell in group]):
+            console.print(meaning, markup=False, highlight=False)
         table = _table(group)
         if _width_min(table, console) <= console.width:
             console.print(table)

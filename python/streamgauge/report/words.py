@@ -29,6 +29,7 @@ from streamgauge.vocabulary.format import (
     size,
     trimmed,
 )
+from streamgauge.vocabulary.levels import LEVELS, MEANINGS
 
 Tone = Literal["good", "warn", "bad", "plain"]
 
@@ -68,6 +69,11 @@ def security(trial: TrialResult) -> str:
 def level(trial: TrialResult) -> str:
     """The level that counts: measured, else declared; `unknown` when the settings do not tell."""
     return trial.durability.measured or trial.durability.declared or "unknown"
+
+
+def meanings(trials: Sequence[TrialResult]) -> list[str]:
+    """What the levels of some trials mean, in six words each: `L4: acknowledged when in one node's memory`."""
+    return [f"{one}: {MEANINGS[one]}" for one in LEVELS if one in set(map(level, trials))]
 
 
 def mixed_levels(trials: Sequence[TrialResult]) -> str | None:
