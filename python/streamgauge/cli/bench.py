@@ -10,6 +10,7 @@ import typer
 
 from streamgauge.cli.carry_out import execute_chosen
 from streamgauge.cli.execute import Request
+from streamgauge.model.like_with_like import alike
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.system_file import SystemOverrides, choose_systems, parse_tls
@@ -56,6 +57,8 @@ def bench(out: Path, data: Path | None, events: str | None, tls: str | None, qui
         quiet=quiet,
     )
     choices = choose_systems(request.systems, SystemOverrides(tls=parse_tls(tls)), known)
+    choices, told = alike(choices, None)
+    request = dataclasses.replace(request, told=(told,) if told else ())
     # The one that needs the most CPU finds the rate, and the others have the same.
     choices.sort(key=lambda choice: -BENCH_SYSTEMS.index(choice.system.name))
     workload = dataclasses.replace(read_workload(BENCH_WORKLOAD, overrides), pace_share=BENCH_CPU_SHARE)
