@@ -77,6 +77,7 @@ GROUPS = (
     ("opened", "test_opening_refusals.py::*"),
     ("log", "test_omb_worker.py::*"),
     ("browser", "test_report_browser.py::*"),
+    ("accessibility", "test_accessibility.py::*"),
     ("run", "test_lab_real.py::test_every_message_is_accounted_for"),
     ("run", "test_lab_real.py::test_the_result_is_as_its_schema_says"),
     ("run", "test_lab_real.py::test_nothing_of_the_system_remains"),

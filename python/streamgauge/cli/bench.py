@@ -10,6 +10,7 @@ import typer
 
 from streamgauge.cli.carry_out import execute_chosen
 from streamgauge.cli.execute import Request
+from streamgauge.model.like_with_like import alike
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.system_file import SystemOverrides, choose_systems, parse_tls
@@ -26,7 +27,7 @@ BENCH_CPU_SHARE = 0.5
 """Of the CPU that can be had: what the machine can carry, with room for what comes in bursts."""
 
 
-def bench(out: Path, data: Path | None, events: str | None, tls: str | None) -> None:
+def bench(out: Path, data: Path | None, events: str | None, tls: str | None, quiet: bool) -> None:
     """The work of commands/bench.py."""
     known = systems()
     able = []
@@ -53,8 +54,11 @@ def bench(out: Path, data: Path | None, events: str | None, tls: str | None) -> 
         data=data,
         events=events,
         tls=tls,
+        quiet=quiet,
     )
     choices = choose_systems(request.systems, SystemOverrides(tls=parse_tls(tls)), known)
+    choices, told = alike(choices, None)
+    request = dataclasses.replace(request, told=(told,) if told else ())
     # The one that needs the most CPU finds the rate, and the others have the same.
     choices.sort(key=lambda choice: -BENCH_SYSTEMS.index(choice.system.name))
     workload = dataclasses.replace(read_workload(BENCH_WORKLOAD, overrides), pace_share=BENCH_CPU_SHARE)

@@ -12,6 +12,7 @@ from streamgauge.analysis.study_figures import over_time as series_of
 from streamgauge.analysis.study_outcome import CellFigure, StudyOutcome
 from streamgauge.model.percentiles import CURVE_STEPS_PER_DECADE, PERCENTS, curve
 from streamgauge.model.study_told import ToldCell
+from streamgauge.report import colours
 from streamgauge.report.svg import FRAME, WIDE, Axis, Chart, Frame, Line, chart, log_axis, y_axis
 from streamgauge.vocabulary.figures import LATENCIES, Figure
 from streamgauge.vocabulary.format import significant
@@ -40,16 +41,23 @@ def over_time(
     charts = []
     for place, cell in enumerate(cells):
         lines = [
-            Line(f"trial {number}" if len(found[cell.name]) > 1 else "here", xs, ys, 0, faint=number > 1)
+            Line(
+                f"trial {number}" if len(found[cell.name]) > 1 else "here",
+                xs,
+                ys,
+                _colour(outcome, cell.system),
+                faint=number > 1,
+            )
             for number, (xs, ys) in enumerate(found[cell.name], start=1)
         ]
         if beside is not None:
-            lines += [Line(beside.title, xs, ys, 2, right=True) for xs, ys in others[cell.name]]
+            shade = _colour(outcome, cell.system, 1)
+            lines += [Line(beside.title, xs, ys, shade, right=True) for xs, ys in others[cell.name]]
         ends = [xs[-1] for xs, _ in found[cell.name] if len(xs)]
         x = Axis("s since the start of the load", 0.0, max(ends, default=1.0))
         told = printed[place]
         if told is not None:
-            lines.append(Line(f"printed: {significant(told)}", [0.0, x.high], [told, told], 1))
+            lines.append(Line(f"printed: {significant(told)}", [0.0, x.high], [told, told], colours.PRINTED))
         note = "" if found[cell.name] else outcome.why_none(cell.name)
         charts.append(chart(cell.title, figure.hint, x, y, lines, note=note, right=right))
     return charts
@@ -59,9 +67,9 @@ def overlaid(outcome: StudyOutcome, cells: Sequence[ToldCell], figure: Figure) -
     """One chart with a curve per cell: its first valid trial that has a series, or its first one."""
     lines: list[Line] = []
     missing = []
-    for place, cell in enumerate(cells):
+    for cell, shade in zip(cells, _shades(outcome, cells), strict=True):
         found = _series(outcome.valid(cell.name) or outcome.of(cell.name), figure)[:1]
-        lines += [Line(cell.title, xs, ys, place) for xs, ys in found]
+        lines += [Line(cell.title, xs, ys, shade.css) for xs, ys in found]
         if not found:
             missing.append(f"{cell.title}: {outcome.why_none(cell.name)}")
         printed = outcome.printed(cell.name, figure.name)
@@ -72,7 +80,7 @@ def overlaid(outcome: StudyOutcome, cells: Sequence[ToldCell], figure: Figure) -
                     f"{cell.title}, printed",
                     [0.0, end],
                     [printed, printed],
-                    place,
+                    shade.css,
                     faint=True,
                 )
             )
@@ -85,7 +93,11 @@ def against(outcome: StudyOutcome, cells: Sequence[ToldCell], x: Figure, y: Figu
     """A point per cell, medians of its trials, those of a system joined in the order of x; printed pairs as points alone."""
     lines: list[Line] = []
     missing = []
-    for place, system in enumerate(dict.fromkeys(cell.system for cell in cells)):
+    names = list(dict.fromkeys(cell.system for cell in cells))
+    shades = dict(
+        zip(names, (one.css for one in colours.of(_called(outcome, name) for name in names)), strict=True)
+    )
+    for system in names:
         here, there = [], []
         for cell in (one for one in cells if one.system == system):
             pair = outcome.figure(cell.name, x.name), outcome.figure(cell.name, y.name)
@@ -108,7 +120,7 @@ def against(outcome: StudyOutcome, cells: Sequence[ToldCell], x: Figure, y: Figu
                         label,
                         [one for one, _ in points],
                         [one for _, one in points],
-                        place,
+                        shades[system],
                         marks=True,
                         joined=joined,
                     )
@@ -119,6 +131,19 @@ def against(outcome: StudyOutcome, cells: Sequence[ToldCell], x: Figure, y: Figu
     )
     title = f"{y.title} against {x.title}".capitalize()
     return [chart(title, y.hint, *axes, lines, note="; ".join(dict.fromkeys(missing)), frame=WIDE)]
+
+
+def _shades(outcome: StudyOutcome, cells: Sequence[ToldCell]) -> list[colours.Colour]:
+    """Of cells in one chart: each its system's colour, several of one system shades of it."""
+    return colours.of([_called(outcome, cell.system) for cell in cells])
+
+
+def _colour(outcome: StudyOutcome, system: str, variant: int = 0) -> str:
+    return colours.Colour(colours.slot_of(_called(outcome, system)), variant).css
+
+
+def _called(outcome: StudyOutcome, system: str) -> str:
+    return f"{system} {outcome.study.systems[system]}"
 
 
 def _series(trials: Sequence[MeasuredTrial], figure: Figure) -> list[tuple[list[float], list[float]]]:
@@ -153,11 +178,11 @@ def _curves(
     printed_of = {BEFORE: latency, CATCH_UP: f"catch_up_{latency}"}.get(phase, "")
     lines: list[Line] = []
     missing = []
-    for place, cell in enumerate(cells):
+    for cell, shade in zip(cells, _shades(outcome, cells), strict=True):
         points = _curve(outcome.valid(cell.name) or outcome.of(cell.name), latency, phase)
         if points:
             steps = [step / CURVE_STEPS_PER_DECADE for step in range(len(points))]
-            lines.append(Line(cell.title, steps, points, place))
+            lines.append(Line(cell.title, steps, points, shade.css))
         else:
             missing.append(f"{cell.title}: {outcome.why_none(cell.name)}")
         told = {
@@ -167,7 +192,7 @@ def _curves(
         known = {at: one for at, one in told.items() if one is not None}
         if known:
             label = "printed" if points else f"{cell.title}, printed"
-            lines.append(Line(label, list(known), list(known.values()), place, marks=True))
+            lines.append(Line(label, list(known), list(known.values()), shade.css, marks=True))
     decades = max((max(line.x) for line in lines if len(line.x)), default=2.0)
     names = (
         (0.0, "0"),
@@ -206,7 +231,6 @@ def bars(outcome: StudyOutcome, cells: Sequence[ToldCell], figure: Figure) -> di
     scales = f"Full width: {significant(most_here)} {figure.unit}."
     if most_there:
         scales = f"Full width: {significant(most_there)} {figure.unit} printed, {significant(most_here)} {figure.unit} here."
-    systems = list(outcome.study.systems)
     pairs = []
     for cell, here, there in zip(cells, found, printed, strict=True):
         printed_bar = (0.0, str(cell.published.get(figure.name, "not printed")))
@@ -218,7 +242,7 @@ def bars(outcome: StudyOutcome, cells: Sequence[ToldCell], figure: Figure) -> di
         pairs.append(
             {
                 "title": cell.title,
-                "colour": systems.index(cell.system),
+                "colour": _colour(outcome, cell.system),
                 "there": printed_bar,
                 "here": here_bar,
                 "measured": here is not None,

@@ -12,7 +12,7 @@ from streamgauge.cli.options import (
     OUT,
     AtOption,
     DataOption,
-    DurabilityOption,
+    DurabilityOfRunOption,
     DurationOption,
     EventsOption,
     FailIfOption,
@@ -24,6 +24,7 @@ from streamgauge.cli.options import (
     NodesOption,
     OnWorkerLossOption,
     OutOption,
+    QuietOption,
     RateOption,
     RepeatOption,
     SeedOption,
@@ -50,7 +51,7 @@ def run(
     ] = None,
     system: SystemOption = None,
     nodes: NodesOption = None,
-    durability: DurabilityOption = None,
+    durability: DurabilityOfRunOption = None,
     tls: TlsOption = None,
     rate: RateOption = None,
     duration: DurationOption = None,
@@ -70,6 +71,7 @@ def run(
     at: AtOption = None,
     insecure: InsecureOption = False,
     events: EventsOption = None,
+    quiet: QuietOption = False,
     size: Annotated[
         str | None, typer.Option("--size", metavar="BYTES", help="Message size: 100, 1kB, 1KiB.")
     ] = None,

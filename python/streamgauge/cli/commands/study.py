@@ -19,6 +19,7 @@ from streamgauge.cli.options import (
     JsonOption,
     OnWorkerLossOption,
     OutOption,
+    QuietOption,
     SeedOption,
     TopologyOption,
     TrustOption,
@@ -118,6 +119,7 @@ def study(
     out: OutOption = OUT,
     data: DataOption = None,
     events: EventsOption = None,
+    quiet: QuietOption = False,
     trust_file: TrustOption = None,
 ) -> None:
     """Repeat a published study: its report shows our figures beside the printed ones, and which claims hold here.
