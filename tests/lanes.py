@@ -52,6 +52,7 @@ LAB = (
     "test_quiet.py::test_bounds_hold*",
     "test_quiet.py::test_intervals*",
     "test_quiet.py::test_the_interval*",
+    "test_quiet_real.py::*",
     "test_security_real.py::*",
     "test_security_runs.py::*",
     "test_statistics.py::test_the_interval*",
