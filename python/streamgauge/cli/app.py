@@ -23,7 +23,9 @@ from streamgauge.cli.commands import (
     report,
     runs,
     study,
+    submit,
     systems,
+    verify,
     worker,
 )
 from streamgauge.cli.commands import run as run_command
@@ -59,6 +61,8 @@ app.command("calibrate-verdicts")(calibrate.calibrate_verdicts)
 app.command("history")(history.history)
 app.command("query")(query.query)
 app.command("export")(export.export)
+app.command("submit")(submit.submit)
+app.command("verify", epilog=EPILOG)(verify.verify)
 app.command("import")(importing.import_)
 app.command("probe", context_settings=probe.PASS_ON)(probe.probe)
 app.add_typer(systems.app, name="systems")

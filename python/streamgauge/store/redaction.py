@@ -20,9 +20,12 @@ USER = "[user]"
 _PATHS = re.compile(r"(?<![\w.~/\]])(?:~/|/(?=[\w.@+~-]))(?:[\w.@+~-]+/)*([\w.@+~-]*)/?")
 _V4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
 _V6 = re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![\w:])")
-_WITH_PORT = re.compile(r"(?<![\w.@/:-])([A-Za-z][\w-]*(?:\.[\w-]+)*)(?=:\d{2,5}(?!\d|:))")
+_WITH_PORT = re.compile(r"(?<![\w.@/:-])([A-Za-z][\w-]*(?:\.[\w-]+)*)(?=:\d{3,5}(?!\d|:))")
 _OF_URL = re.compile(r"(?<=://)(?:[^\s/@]+@)?([\w.-]+)")
-_KEYS = re.compile(r"(?:password|passphrase|secret|token|credentials|jaas\.config|private[._]key|access[._]key)$", re.IGNORECASE)
+_KEYS = re.compile(
+    r"(?:password|passphrase|secret|token|credentials|jaas\.config|private[._]key|access[._]key)$",
+    re.IGNORECASE,
+)
 _SECRETS = re.compile(
     r"-----BEGIN [^-]+-----.*?(?:-----END [^-]+-----|$)|\beyJ[\w-]{8,}(?:\.[\w-]*)*"
     r"|(?<=://)[^\s/@:]+:[^\s/@]+(?=@)|(?<=password=)[^\s;,]+|(?<=--token[= ])\S+",

@@ -92,9 +92,7 @@ class Unpacked:
     """What of the files is not as the list says, a sentence each."""
 
 
-def pack(
-    run: RunDirectory, target: Path, *, with_hosts: bool = False, with_logs: bool = False
-) -> Submission:
+def pack(run: RunDirectory, target: Path, *, with_hosts: bool = False, with_logs: bool = False) -> Submission:
     """Writes a run as one file; what is in it. Raises InputError where the run is none of ours, or is larger than such a file may be."""
     if not run.ours:
         message = "holds imported results alone: there is nothing in them that could be checked"
@@ -147,7 +145,15 @@ def unpack(source: Path, into: Path) -> Unpacked:
                 run = RunDirectory(into / listed.run_id)
                 (run.path / "trials").mkdir(parents=True)
                 digests = _extract(archive, entries, run.path)
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, OSError) as error:
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        ValueError,
+        NotImplementedError,
+        RuntimeError,
+        OSError,
+    ) as error:
         if isinstance(error, InputError):
             raise
         told = clean(str(error).splitlines()[0])[:200] if str(error) else type(error).__name__
@@ -197,7 +203,11 @@ def _cleared(path: Path, redaction: Redaction) -> bytes:
     if path.suffix == ".jsonl":
         lines = (json.loads(line) for line in content.decode("utf-8", "replace").splitlines() if line.strip())
         return "".join(json.dumps(redaction.value(line)) + "\n" for line in lines).encode()
-    return _cleared_table(content, redaction) if path.suffix == ".parquet" else redaction.text(content.decode("utf-8", "replace")).encode()
+    return (
+        _cleared_table(content, redaction)
+        if path.suffix == ".parquet"
+        else redaction.text(content.decode("utf-8", "replace")).encode()
+    )
 
 
 def _unseal(value: object) -> None:
@@ -243,9 +253,16 @@ def _left_out(run: RunDirectory, packed: set[str], *, with_logs: bool) -> list[L
             else:
                 first = re.sub(r"^trials/[0-9]+/", "trials/*/", path).split("/")
                 others["/".join(first[:3])] = others.get("/".join(first[:3]), 0) + 1
-    found = [LeftOut(what=f"{what} ({count:,} files)" if count > 1 else what, why=_why(what)) for what, count in sorted(others.items())]
+    found = [
+        LeftOut(what=f"{what} ({count:,} files)" if count > 1 else what, why=_why(what))
+        for what, count in sorted(others.items())
+    ]
     if logs:
-        why = "they are no text" if with_logs else "logs tell of the machine and are not needed to check figures; --with-logs packs them"
+        why = (
+            "they are no text"
+            if with_logs
+            else "logs tell of the machine and are not needed to check figures; --with-logs packs them"
+        )
         found.append(LeftOut(what=f"logs of systems and workers ({logs:,} files)", why=why))
     return found
 
@@ -304,7 +321,9 @@ def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, bytes_max: int) -> b
     return content
 
 
-def _extract(archive: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo], into: Path) -> dict[str, tuple[int, str]]:
+def _extract(
+    archive: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo], into: Path
+) -> dict[str, tuple[int, str]]:
     """Writes all files but the list; name -> size and digest. What an entry says of its size is not believed."""
     found: dict[str, tuple[int, str]] = {}
     left_bytes = UNPACKED_BYTES_MAX

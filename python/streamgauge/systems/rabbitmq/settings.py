@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.model.untrusted import Untrusted
@@ -240,6 +240,15 @@ def level_of(queue: Queue, persistent: bool, wal_fsync: bool, copies: int) -> Le
     replicated = queue != "classic" and copies >= 2
     fsynced = {"quorum": wal_fsync, "stream": False}.get(queue, persistent)
     return level_with(replicated=replicated, fsynced=fsynced)
+
+
+def level_told(told: Mapping[str, Any]) -> Level | None:
+    """The level of settings that were read back and stored; None where they do not tell."""
+    queue, copies, persistent = told.get("topic.queue"), told.get("topic.copies"), told.get("persistent")
+    synced = [value for key, value in told.items() if key.endswith(".ra.wal_sync_method")]
+    if queue not in get_args(Queue) or not isinstance(copies, int) or not isinstance(persistent, bool):
+        return None
+    return level_of(queue, persistent, all(one in ("datasync", "sync") for one in synced), copies)
 
 
 def plan(level: Level | None, nodes: int, options: Options, where: str) -> Plan:
