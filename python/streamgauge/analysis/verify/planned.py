@@ -35,6 +35,10 @@ def options(command: Sequence[str]) -> dict[str, str]:
     return given
 
 
+MADE_BY = ("run", "bench")
+"""Commands whose trials are all workloads on all systems, round by round."""
+
+
 def plan(
     manifest: Manifest,
     contexts: Sequence[TrialContext],
@@ -57,11 +61,6 @@ def plan(
     gaps = sorted(set(range(1, max(numbers, default=0) + 1)) - set(numbers))
     if gaps and study is None:
         wrong.append(f"trials are numbered without {joined([str(one) for one in gaps[:10]])}")
-    wrong += [
-        f"the directory of trial {number} holds the record of trial {context.trial}"
-        for number, context in zip(numbers, contexts, strict=True)
-        if number != context.trial
-    ]
     ended = manifest.status == "complete"
     wrong += (
         _of_study(contexts, study, ended=ended)
@@ -69,7 +68,13 @@ def plan(
         else _of_run(manifest, contexts, ended=ended)
     )
     unknown = None if ended else f"the run's status is '{manifest.status}': not everything was measured"
-    yield from found("plan", wrong, unknown=unknown)
+    yield from found("plan", wrong, unknown=unknown or _of_unknown_command(manifest, study))
+
+
+def _of_unknown_command(manifest: Manifest, study: StudyPlan | None) -> str | None:
+    if study is not None or (len(manifest.command) > 1 and manifest.command[1] in MADE_BY):
+        return None
+    return "the run was made by a command that tells neither its plan nor its seeds"
 
 
 def _of_study(contexts: Sequence[TrialContext], study: StudyPlan, *, ended: bool) -> Iterator[str]:
@@ -86,7 +91,7 @@ def _of_study(contexts: Sequence[TrialContext], study: StudyPlan, *, ended: bool
 
 
 def _of_run(manifest: Manifest, contexts: Sequence[TrialContext], *, ended: bool) -> Iterator[str]:
-    if not ended or len(manifest.command) < 2 or manifest.command[1] not in ("run", "bench"):
+    if not ended or len(manifest.command) < 2 or manifest.command[1] not in MADE_BY:
         return
     given = options(manifest.command)
     if given.get("--rate") == "sweep":
@@ -212,6 +217,10 @@ def _versions(context: TrialContext) -> set[str]:
 
 def seeds(manifest: Manifest, contexts: Sequence[TrialContext], study: StudyPlan | None) -> Iterator[Finding]:
     """Each trial's seed."""
+    unknown = _of_unknown_command(manifest, study)
+    if unknown is not None:
+        yield Finding("seeds", "unknown", unknown)
+        return
     wrong = []
     planned = {trial.number: trial.seed for trial in study.trials} if study is not None else {}
     if study is not None and study.seed != manifest.seed:

@@ -57,17 +57,15 @@ class Schedule:
 
     def due(self, at_s: float) -> tuple[int, int]:
         """The fewest and the most messages that were due before a time: they differ where one is due just then."""
-        segment = max(
-            (one for one in self._segments if one.from_s <= max(at_s, 0.0)), key=lambda one: one.from_s
-        )
-        reached = max(segment.due_by(at_s), 0.0) / max(self._producers, 1)
+        reached = self.most(at_s) / max(self._producers, 1)
         pairs = [self._of(number, reached) for number in range(self._producers)]
         return sum(low for low, _ in pairs), sum(high for _, high in pairs)
 
     def most(self, until_s: float) -> float:
         """About how many are due until then."""
-        segment = max((one for one in self._segments if one.from_s <= until_s), key=lambda one: one.from_s)
-        return segment.due_by(until_s)
+        # Of those that begin at one time the last one holds.
+        segment = next((one for one in reversed(self._segments) if one.from_s <= until_s), self._segments[0])
+        return max(segment.due_by(until_s), 0.0)
 
     def draw(self, until_s: float) -> None:
         """Draws the places of Poisson arrivals until then, which takes time and memory for each."""

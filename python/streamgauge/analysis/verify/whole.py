@@ -20,6 +20,7 @@ from streamgauge.store.directory import RunDirectory, TrialDirectory
 from streamgauge.store.files import read_lines
 from streamgauge.store.opened import read_json
 from streamgauge.store.plan_file import is_study, read_plan
+from streamgauge.vocabulary.errors import InputError, Problem
 from streamgauge.vocabulary.version import version
 
 TABLES = ("intervals.parquet", "resources.parquet")
@@ -109,7 +110,11 @@ def _read_trial(number: int, trial: TrialDirectory, context: TrialContext) -> Re
     events = tuple(event.unix_ms for event in read_lines(trial.path / "events.jsonl", EventTime))
     stored = read_json(trial.path / "result.json")
     intervals = Intervals.read(trial.path, unread_of(context.finish))
-    return Read(number, trial.path, context, trial.read_result(), stored, intervals, events)
+    result = trial.read_result()
+    if context.trial != number:
+        # As read_result has it for results.
+        raise InputError(Problem(f"is the record of trial {context.trial}", str(trial.path / "trial.json")))
+    return Read(number, trial.path, context, result, stored, intervals, events)
 
 
 def _trial(one: Read, told_level: ToldLevel, *, same_version: bool) -> Iterator[Finding]:
