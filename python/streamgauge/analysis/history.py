@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,6 +30,8 @@ class Point:
     started_unix_ms: int
     trials: int
     valid: bool
+    version: str
+    """Of the system."""
     median: float
     interval: tuple[float, float] | None
 
@@ -86,7 +89,21 @@ def histories(out: Path, workload: str, name: str, system: str | None = None) ->
                 groups[_title(cell), asked].append(point)
     if not groups:
         _explain(out, workload, name, system, seen, systems)
-    return [_history(title, points) for (title, _), points in groups.items()]
+    titles = _told_apart(list(groups))
+    return [_history(title, points) for title, points in zip(titles, groups.values(), strict=True)]
+
+
+def _told_apart(groups: Sequence[tuple[str, str]]) -> list[str]:
+    """Titles of groups (title, what was asked as JSON); what else those of one title differ in is said."""
+    asked = [json.loads(text) for _, text in groups]
+    found = []
+    for (title, _), mine in zip(groups, asked, strict=True):
+        peers = [other for (name, _), other in zip(groups, asked, strict=True) if name == title]
+        keys = [key for key in mine if any(other.get(key) != mine[key] for other in peers)]
+        keys += [key for other in peers for key in other if key not in mine and key not in keys]
+        told = [f"{key.replace('_', ' ')} {json.dumps(mine.get(key))}" for key in keys]
+        found.append(", ".join([title, *told]))
+    return found
 
 
 def _title(cell: Cell) -> str:
@@ -113,6 +130,7 @@ def _point(cell: Cell, name: str) -> Point | None:
         first.started_unix_ms,
         middle.trials,
         cell.valid_count > 0,
+        first.system_version,
         middle.median,
         middle.interval,
     )

@@ -189,6 +189,16 @@ JunitOption = Annotated[
 ]
 
 
+HtmlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--html",
+        metavar="FILE|-",
+        help="Write it as a page, too: one file that needs no network; - is standard output.",
+    ),
+]
+
+
 class ExportFormat(StrEnum):
     """What a run can be exported to."""
 

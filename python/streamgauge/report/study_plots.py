@@ -12,6 +12,7 @@ from streamgauge.analysis.study_figures import over_time as series_of
 from streamgauge.analysis.study_outcome import CellFigure, StudyOutcome
 from streamgauge.model.percentiles import CURVE_STEPS_PER_DECADE, PERCENTS, curve
 from streamgauge.model.study_told import ToldCell
+from streamgauge.report import colours
 from streamgauge.report.svg import Axis, Chart, Line, chart, y_axis
 from streamgauge.vocabulary.figures import LATENCIES, Figure
 from streamgauge.vocabulary.format import significant
@@ -30,17 +31,28 @@ def over_time(outcome: StudyOutcome, cells: Sequence[ToldCell], figure: Figure) 
     charts = []
     for place, cell in enumerate(cells):
         lines = [
-            Line(f"trial {number}" if len(found[cell.name]) > 1 else "here", xs, ys, 0, faint=number > 1)
+            Line(
+                f"trial {number}" if len(found[cell.name]) > 1 else "here",
+                xs,
+                ys,
+                _colour(outcome, cell),
+                faint=number > 1,
+            )
             for number, (xs, ys) in enumerate(found[cell.name], start=1)
         ]
         ends = [xs[-1] for xs, _ in found[cell.name] if len(xs)]
         x = Axis("s since the start of the load", 0.0, max(ends, default=1.0))
         told = printed[place]
         if told is not None:
-            lines.append(Line(f"printed: {significant(told)}", [0.0, x.high], [told, told], 1))
+            lines.append(Line(f"printed: {significant(told)}", [0.0, x.high], [told, told], colours.PRINTED))
         note = "" if found[cell.name] else outcome.why_none(cell.name)
         charts.append(chart(cell.title, figure.hint, x, y, lines, note=note))
     return charts
+
+
+def _colour(outcome: StudyOutcome, cell: ToldCell) -> str:
+    """Of its system."""
+    return colours.Colour(colours.slot_of(f"{cell.system} {outcome.study.systems[cell.system]}")).css
 
 
 def _series(trials: Sequence[MeasuredTrial], figure: Figure) -> list[tuple[list[float], list[float]]]:
@@ -61,11 +73,12 @@ def percentiles(outcome: StudyOutcome, cells: Sequence[ToldCell], latency: str) 
 def _curves(outcome: StudyOutcome, cells: Sequence[ToldCell], latency: str) -> Chart:
     lines: list[Line] = []
     missing = []
-    for place, cell in enumerate(cells):
+    shades = colours.of([f"{cell.system} {outcome.study.systems[cell.system]}" for cell in cells])
+    for cell, shade in zip(cells, shades, strict=True):
         points = _curve(outcome.valid(cell.name) or outcome.of(cell.name), latency)
         if points:
             steps = [step / CURVE_STEPS_PER_DECADE for step in range(len(points))]
-            lines.append(Line(cell.title, steps, points, place))
+            lines.append(Line(cell.title, steps, points, shade.css))
         else:
             missing.append(f"{cell.title}: {outcome.why_none(cell.name)}")
         told = {
@@ -75,7 +88,7 @@ def _curves(outcome: StudyOutcome, cells: Sequence[ToldCell], latency: str) -> C
         known = {at: one for at, one in told.items() if one is not None}
         if known:
             label = "printed" if points else f"{cell.title}, printed"
-            lines.append(Line(label, list(known), list(known.values()), place, marks=True))
+            lines.append(Line(label, list(known), list(known.values()), shade.css, marks=True))
     decades = max((max(line.x) for line in lines if len(line.x)), default=2.0)
     names = (
         (0.0, "0"),
@@ -113,7 +126,6 @@ def bars(outcome: StudyOutcome, cells: Sequence[ToldCell], figure: Figure) -> di
     scales = f"Full width: {significant(most_here)} {figure.unit}."
     if most_there:
         scales = f"Full width: {significant(most_there)} {figure.unit} printed, {significant(most_here)} {figure.unit} here."
-    systems = list(outcome.study.systems)
     pairs = []
     for cell, here, there in zip(cells, found, printed, strict=True):
         printed_bar = (0.0, str(cell.published.get(figure.name, "not printed")))
@@ -125,7 +137,7 @@ def bars(outcome: StudyOutcome, cells: Sequence[ToldCell], figure: Figure) -> di
         pairs.append(
             {
                 "title": cell.title,
-                "colour": systems.index(cell.system),
+                "colour": _colour(outcome, cell),
                 "there": printed_bar,
                 "here": here_bar,
                 "measured": here is not None,

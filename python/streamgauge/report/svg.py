@@ -23,7 +23,7 @@ class Line:
     label: str
     x: Sequence[float]
     y: Sequence[float]
-    colour: int
+    colour: str
     marks: bool = False
     faint: bool = False
 

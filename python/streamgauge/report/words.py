@@ -42,14 +42,6 @@ class Verdict:
     tone: Tone
 
 
-LEVELS: dict[str, str] = {
-    "L1": "replicated to a majority and fsynced before the acknowledgement",
-    "L2": "replicated to a majority, not fsynced, before the acknowledgement",
-    "L3": "one copy, fsynced before the acknowledgement",
-    "L4": "one copy, not fsynced, before the acknowledgement",
-}
-
-
 def plain_name(trial: TrialResult) -> str:
     """`Apache Kafka 4.3.1`."""
     return f"{trial.system_title} {trial.system_version}".strip()

@@ -13,6 +13,13 @@ const Plots = (() => {
     return `rgba(${value >> 16}, ${(value >> 8) & 255}, ${value & 255}, ${alpha})`;
   }
 
+  /* As report/colours.py has it: the second and third of one system have some of the page's ink in their colour. */
+  function shade(slot, variant) {
+    const share = [1, 0.6, 0.3][variant % 3], own = parseInt(colour("series-" + slot).slice(1), 16), ink = parseInt(colour("ink").slice(1), 16);
+    const mixed = [16, 8, 0].map((shift) => Math.round(share * ((own >> shift) & 255) + (1 - share) * ((ink >> shift) & 255)));
+    return "#" + mixed.map((part) => part.toString(16).padStart(2, "0")).join("");
+  }
+
   function axis(options) {
     return Object.assign({
       stroke: colour("faint"),
@@ -273,5 +280,5 @@ const Plots = (() => {
     }
   }
 
-  return { colour, fade, axis, logAxis, linearAxis, logRange, fromZero, tooltip, phases, levels, draw, forget };
+  return { colour, shade, fade, axis, logAxis, linearAxis, logRange, fromZero, tooltip, phases, levels, draw, forget };
 })();

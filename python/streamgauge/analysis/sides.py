@@ -1,12 +1,14 @@
-"""What is compared: the cells of a run, or some of them, as they are named on the command line."""
+"""What is compared: the cells of a run, or some of them, as they are named by people, and which of them belong beside each other."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from streamgauge.analysis.cells import Cell, cells
-from streamgauge.analysis.match import ASKED, Matching, Traits, ambiguity, traits_of
+from streamgauge.analysis.match import ASKED, Matching, Traits, ambiguity, match, traits_of
+from streamgauge.model.result import Manifest
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.lab import is_running
 from streamgauge.vocabulary.errors import InputError, nearest
@@ -21,8 +23,14 @@ class Side:
     asked: str
     """As it was named."""
     run_id: str
-    status: str
+    manifest: Manifest | None
+    """None of results that another tool made."""
     cells: tuple[Cell, ...]
+
+    @property
+    def status(self) -> str:
+        """Of its run."""
+        return "imported" if self.manifest is None else str(self.manifest.status)
 
     @property
     def traits(self) -> list[Traits]:
@@ -39,7 +47,7 @@ class Side:
     def only(self, system: str) -> Side:
         """The cells of one system."""
         kept = tuple(cell for cell in self.cells if cell.first.system == system)
-        return Side(self.asked, self.run_id, self.status, kept)
+        return replace(self, cells=kept)
 
 
 def read_side(text: str, out: Path) -> Side:
@@ -50,14 +58,69 @@ def read_side(text: str, out: Path) -> Side:
     found = tuple(cells([one for one in run.results() if one.status == "complete"]))
     if not found:
         raise InputError(f"{text}: {run.run_id} holds no complete trial")
-    status = run.read_manifest().status if run.ours else "imported"
-    return _selected(Side(text, run.run_id, status, found), selected)
+    manifest = run.read_manifest() if run.ours else None
+    return _selected(Side(text, run.run_id, manifest, found), selected)
 
 
 def ambiguous(matching: Matching, base: list[Traits], other: list[Traits]) -> str | None:
     """Why a matching cannot be made, and what to do; None where it can."""
     told = ambiguity(matching, base, other)
     return f"it is ambiguous what is compared with what: {told}; {PICK}" if told else None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Two sides, and which of their cells belong together."""
+
+    base: Side
+    other: Side
+    pairs: tuple[tuple[Cell, Cell], ...]
+    alone: tuple[tuple[Side, Cell], ...]
+    """What either side has and the other has not."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What has to be known of it, a line each."""
+        found = [f"only {side.run_id} has {cell.name}" for side, cell in self.alone]
+        for side in (self.base, self.other):
+            if side.status not in ("complete", "imported"):
+                found.append(
+                    f"{side.run_id}: its status is '{side.status}': not everything in it was measured"
+                )
+        return found
+
+
+def read_sides(texts: Sequence[str], out: Path) -> list[Side]:
+    """What is compared, the base first. One text names a run of several systems, which are the sides then. Raises InputError."""
+    found = [read_side(text, out) for text in texts]
+    if len(found) > 1:
+        return found
+    (run,) = found
+    systems = list(dict.fromkeys(cell.first.system for cell in run.cells))
+    if len(systems) < 2:
+        raise InputError(
+            f"{run.asked} holds {', '.join(systems)}: expected two runs or more, or a run of two systems or more"
+        )
+    return [run.only(system) for system in systems]
+
+
+def beside(base: Side, other: Side) -> Beside:
+    """Pairs of their cells. Raises InputError where there are none, or it is not clear which."""
+    matching = match(base.traits, other.traits)
+    why = ambiguous(matching, base.traits, other.traits)
+    if why is not None:
+        raise InputError(why)
+    if not matching.pairs:
+        raise InputError(
+            f"nothing to compare: {base.asked} measured {base.names}, {other.asked} measured {other.names}; "
+            "expected a workload (and, where there are several, a system) in common"
+        )
+    alone = tuple(
+        (side, side.cells[at])
+        for side, left in zip((base, other), matching.alone, strict=True)
+        for at in left
+    )
+    return Beside(base, other, tuple((base.cells[i], other.cells[j]) for i, j in matching.pairs), alone)
 
 
 def _open(text: str, out: Path) -> tuple[RunDirectory, str]:
@@ -86,5 +149,5 @@ def _selected(side: Side, text: str) -> Side:
         if not kept:
             hint = nearest(wanted, set(shown)) or f"; expected one of {', '.join(sorted(set(shown)))}"
             raise InputError(f"{side.run_id} did not measure {trait} '{wanted}'{hint}")
-        side = Side(side.asked, side.run_id, side.status, kept)
+        side = replace(side, cells=kept)
     return side
