@@ -19,6 +19,8 @@ from streamgauge.vocabulary.units import parse_duration
 
 SLACK_MS = 2000
 """Clocks of machines are set, a little, while they run."""
+ALIKE_MIN = 3
+"""So many trials tell a setting that differs from one that was changed in one of them."""
 SHARED_MAX = 0.2
 """Share of a trial's distributions that are another's, word for word."""
 EVERY = {"--systems": "--system", "--repeats": "--repeat", "-s": "--system"}
@@ -180,28 +182,42 @@ def _command(manifest: Manifest, contexts: Sequence[TrialContext]) -> Iterator[s
 
 
 def _systems(manifest: Manifest, contexts: Sequence[TrialContext]) -> Iterator[str]:
+    """Versions, levels and settings of systems."""
     known: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for entry in manifest.systems:
-        known[str(entry.get("name"))].append(entry)
+        if entry.get("level"):
+            known[str(entry.get("name"))].append(entry)
+    groups: dict[int, list[TrialContext]] = defaultdict(list)
     for context in contexts:
-        of_name = known.get(context.system, [])
-        declared = context.durability.declared
-        if not of_name or declared is None:
+        what = (context.system_version, context.nodes, context.durability.declared)
+        for version in sorted(_versions(context) - {context.system_version}):
+            yield f"trial {context.trial} measured {context.system} {context.system_version}, and the system itself said {version}"
+        of_name = known.get(context.system)
+        if not of_name or context.durability.declared is None:
             continue
-        what = (context.system_version, context.nodes, declared)
-        if all(
-            (one.get("version"), one.get("nodes"), one.get("level")) != what
-            for one in of_name
-            if one.get("level")
-        ):
-            if not any(one.get("level") for one in of_name):
-                continue
-            yield (
-                f"trial {context.trial} measured {context.system} {what[0]} at {what[2]} on {plural(what[1], 'node')}: the manifest tells of no such system"
-            )
-        for version in _versions(context):
-            if version != context.system_version:
-                yield f"trial {context.trial} measured {context.system} {context.system_version}, and the system itself said {version}"
+        alike = [one for one in of_name if (one.get("version"), one.get("nodes"), one.get("level")) == what]
+        if alike:
+            groups[manifest.systems.index(dict(alike[0]))].append(context)
+        else:
+            nodes = plural(what[1], "node")
+            yield f"trial {context.trial} measured {context.system} {what[0]} at {what[2]} on {nodes}: the manifest tells of no such system"
+    for at, members in groups.items():
+        yield from _settings(manifest.systems[at].get("settings"), members)
+
+
+def _settings(of_manifest: Any, contexts: Sequence[TrialContext]) -> Iterator[str]:
+    """The manifest has the settings that were read back last. Some, as ports, differ from trial to trial; what all others have alike does not."""
+    if not isinstance(of_manifest, Mapping):
+        return
+    for name, told in of_manifest.items():
+        values = [
+            (one.trial, one.durability.settings[name]) for one in contexts if name in one.durability.settings
+        ]
+        if values and all(value != told for _, value in values):
+            yield f"the setting {name} is {values[0][1]!r} in trial {values[0][0]}, and {told!r} in the manifest"
+        apart = [(trial, value) for trial, value in values if value != told]
+        if len(values) >= ALIKE_MIN and len(apart) == 1:
+            yield f"the setting {name} is {apart[0][1]!r} in trial {apart[0][0]}, and {told!r} in all others"
 
 
 def _versions(context: TrialContext) -> set[str]:
