@@ -11,6 +11,7 @@ import io
 import json
 import os
 import re
+import stat
 import struct
 import zipfile
 import zlib
@@ -299,8 +300,7 @@ def _entries(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
         name = entry.filename
         if entry.orig_filename != name or not _NAME.fullmatch(name) or name in found:
             raise ValueError(f"it holds '{name[:120]}', or holds it twice")
-        kind = entry.external_attr >> 16
-        if kind and (kind & 0o170000) != 0o100000:
+        if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG):
             raise ValueError(f"{name} is no plain file")
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or entry.flag_bits & 1:
             raise ValueError(f"{name} is packed in another way")
