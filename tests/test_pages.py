@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sample_run import KAFKA, LOG, Shape, workload, write_run
@@ -17,11 +18,12 @@ from streamgauge.vocabulary.levels import LEVELS, MEANINGS
 NATS = replace(LOG, system="nats", title="NATS JetStream", version="2.12", publish_ms=0.5)
 
 
-def renamed(directory: Path, *, days: int = 0, **host: object) -> None:
+def renamed(directory: Path, *, days: int = 0, **host: Any) -> None:
     """A sample run becomes another one, of another machine and time."""
     manifest = json.loads((directory / "manifest.json").read_text("utf-8"))
     manifest["run_id"] = directory.name
     manifest["host"] |= host
+    manifest["started_unix_ms"] += days * 86_400_000
     (directory / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     for path in directory.glob("trials/*/result.json"):
         result = json.loads(path.read_text("utf-8"))
@@ -29,7 +31,7 @@ def renamed(directory: Path, *, days: int = 0, **host: object) -> None:
         path.write_text(json.dumps(result), encoding="utf-8")
 
 
-def made(out: Path, name: str, shapes: Sequence[Shape], repeats: int = 1, **host: object) -> None:
+def made(out: Path, name: str, shapes: Sequence[Shape], repeats: int = 1, **host: Any) -> None:
     write_run(out / name, shapes, workload(rate=300, seconds=4), repeats=repeats)
     renamed(out / name, **host)
 

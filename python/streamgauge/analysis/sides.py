@@ -53,13 +53,18 @@ class Side:
 def read_side(text: str, out: Path) -> Side:
     """`RUN`, `RUN:SYSTEM` or `RUN:SYSTEM,TRAIT=VALUE[,...]`. Raises InputError when there is no such run or it has no such cell, complete."""
     run, selected = _open(text, out)
+    return _selected(side_of(run, text), selected)
+
+
+def side_of(run: RunDirectory, asked: str) -> Side:
+    """All complete cells of a run that was opened. Raises InputError when it goes on still, or has none."""
     if run.ours and is_running(run):
-        raise InputError(f"{text}: this run is still going on; compare with one that has ended")
+        raise InputError(f"{asked}: this run is still going on; compare with one that has ended")
     found = tuple(cells([one for one in run.results() if one.status == "complete"]))
     if not found:
-        raise InputError(f"{text}: {run.run_id} holds no complete trial")
+        raise InputError(f"{asked}: {run.run_id} holds no complete trial")
     manifest = run.read_manifest() if run.ours else None
-    return _selected(Side(text, run.run_id, manifest, found), selected)
+    return Side(asked, run.run_id, manifest, found)
 
 
 def ambiguous(matching: Matching, base: list[Traits], other: list[Traits]) -> str | None:
@@ -92,9 +97,13 @@ class Beside:
 
 def read_sides(texts: Sequence[str], out: Path) -> list[Side]:
     """What is compared, the base first. One text names a run of several systems, which are the sides then. Raises InputError."""
-    found = [read_side(text, out) for text in texts]
+    return sides_of([read_side(text, out) for text in texts])
+
+
+def sides_of(found: Sequence[Side]) -> list[Side]:
+    """The same for sides that were read. Raises InputError."""
     if len(found) > 1:
-        return found
+        return list(found)
     (run,) = found
     systems = list(dict.fromkeys(cell.first.system for cell in run.cells))
     if len(systems) < 2:

@@ -22,6 +22,7 @@ from streamgauge.cli.commands import (
     query,
     report,
     runs,
+    serve,
     study,
     submit,
     systems,
@@ -59,6 +60,7 @@ app.command("report")(report.report)
 app.command("compare", epilog=EPILOG)(compare.compare)
 app.command("calibrate-verdicts")(calibrate.calibrate_verdicts)
 app.command("history")(history.history)
+app.command("serve")(serve.serve)
 app.command("query")(query.query)
 app.command("export")(export.export)
 app.command("submit")(submit.submit)
