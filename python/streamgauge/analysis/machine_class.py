@@ -22,7 +22,9 @@ FLUSHES = (
     (math.inf, "flushes of 5 ms and more"),
 )
 """Median of an append with fsync, in ms -> the class of the disk: write caches that survive a loss of power, SSDs, slower or distant ones, disks that turn."""
-VIRTUAL = re.compile(r"qemu|kvm|virtual|firecracker|-fc-|\baws\b|-aws|-azure|-gcp|-cloud|microsoft|xen", re.IGNORECASE)
+VIRTUAL = re.compile(
+    r"qemu|kvm|virtual|firecracker|-fc-|\baws\b|-aws|-azure|-gcp|-cloud|microsoft|xen", re.IGNORECASE
+)
 """In the names of kernels and CPUs: the machine is one of several on a host."""
 UNKNOWN = "not known"
 _NOISE = re.compile(r"\((?:R|TM|C)\)|\bCPU\b|\bProcessor\b|\d+-Core\b|@.*$|\bwith .*$", re.IGNORECASE)

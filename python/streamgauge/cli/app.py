@@ -19,6 +19,7 @@ from streamgauge.cli.commands import (
     history,
     importing,
     probe,
+    publish,
     query,
     report,
     runs,
@@ -64,6 +65,7 @@ app.command("serve")(serve.serve)
 app.command("query")(query.query)
 app.command("export")(export.export)
 app.command("submit")(submit.submit)
+app.command("publish")(publish.publish)
 app.command("verify", epilog=EPILOG)(verify.verify)
 app.command("import")(importing.import_)
 app.command("probe", context_settings=probe.PASS_ON)(probe.probe)

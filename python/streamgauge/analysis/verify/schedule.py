@@ -136,8 +136,9 @@ def _places(seed: int, until: float) -> npt.NDArray[np.float64]:
     found: list[npt.NDArray[np.float64]] = []
     last, drawn = 0.0, 0
     while last <= until:
-        uniform = (_words(seed, drawn, PIECE) >> np.uint64(1)).astype(np.float64) * 2.0**-63
-        drawn += PIECE
+        count = min(int((until - last) * 1.05) + 64, PIECE)
+        uniform = (_words(seed, drawn, count) >> np.uint64(1)).astype(np.float64) * 2.0**-63
+        drawn += count
         gaps = -np.log(1.0 - uniform[uniform < 1.0])
         places = np.cumsum(np.concatenate(([last], gaps)))[1:]
         last = float(places[-1])
