@@ -17,11 +17,11 @@ from streamgauge.vocabulary.format import plural
 
 FLUSHES = (
     (0.1, "flushes below 0.1 ms"),
-    (1.0, "flushes below 1 ms"),
     (5.0, "flushes below 5 ms"),
     (math.inf, "flushes of 5 ms and more"),
 )
-"""Median of an append with fsync, in ms -> the class of the disk: write caches that survive a loss of power, SSDs, slower or distant ones, disks that turn."""
+"""Median of an append with fsync, in ms -> the class of the disk: write caches that survive a loss of power, SSDs, disks that turn or are far
+away. They are coarse, because a shared disk differs by several times from probe to probe."""
 VIRTUAL = re.compile(
     r"qemu|kvm|virtual|firecracker|-fc-|\baws\b|-aws|-azure|-gcp|-cloud|microsoft|xen", re.IGNORECASE
 )
@@ -31,7 +31,7 @@ _NOISE = re.compile(r"\((?:R|TM|C)\)|\bCPU\b|\bProcessor\b|\d+-Core\b|@.*$|\bwit
 
 
 def machine_class(host: Mapping[str, Any], probes: Sequence[Mapping[str, Any]]) -> str:
-    """Such as "2 cores, Intel Xeon, 24 GiB, flushes below 1 ms, virtual"."""
+    """Such as "2 cores, Intel Xeon, 24 GiB, flushes below 5 ms, virtual"."""
     parts = []
     cores, memory = number({"host": host}, "host", "cores"), number({"host": host}, "host", "memory_bytes")
     if cores:

@@ -124,7 +124,7 @@ class _Side:
     def name(self) -> str:
         first = self.side.cells[0].first
         levels = sorted({cell.first.durability.declared or "level unknown" for cell in self.side.cells})
-        return f"{words.system_name(first)}, {', '.join(levels)} ({self.side.run_id})"
+        return f"{words.system_name(first)}, {', '.join(levels)}, {instant(self.of.manifest.started_unix_ms)}"
 
 
 def _sides(found: Sequence[Published]) -> list[_Side]:
@@ -201,10 +201,7 @@ def _compare(sides: Sequence[_Side]) -> str:
     pairs = [
         made for left, right in itertools.combinations(kept, 2) if (made := _pair(left, right)) is not None
     ]
-    data = {
-        "sides": [_told(one) for one in kept],
-        "first": kept[0].number if kept else 0,
-    }
+    data = {"sides": [_told(one) for one in kept]}
     return render_page(
         "site_compare.html",
         title="Results beside each other",
@@ -231,7 +228,7 @@ def _told(one: _Side) -> dict[str, Any]:
     return {
         "number": one.number,
         "name": one.name,
-        "machine": {"class": one.of.machine, **dict(machines.rows([one.side]))},
+        "machine": {"class": one.of.machine, **{row[0]: row[1] for row in machines.rows([one.side])}},
         "settings": settings,
         "grade": one.of.verification.grade,
         "report": f"{one.of.place}/report.html",

@@ -26,11 +26,11 @@ def lines(asked: str, found: Verification) -> Iterator[str]:
         yield f"  {OUTCOMES[outcome]:<9}  {rule:<9}  {meaning}"
         for one in _told(found, rule):
             yield f"             {sentence(one)}"
-    unmet = [one for one in found.publishing if not one.met]
+    unmet = [required for required in found.publishing if not required.met]
     if found.publishing and not unmet:
         yield "  It meets the rules for publishing (docs/publishing.md)."
-    for one in unmet:
-        yield f"  for publishing, {one.name}: {one.sentence}"
+    for required in unmet:
+        yield f"  for publishing, {required.name}: {required.sentence}"
 
 
 def sentence(found: Finding) -> str:

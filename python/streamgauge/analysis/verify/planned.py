@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -37,6 +37,7 @@ def options(command: Sequence[str]) -> dict[str, str]:
     return given
 
 
+SWEEP = "sweep"
 MADE_BY = ("run", "bench")
 """Commands whose trials are all workloads on all systems, round by round."""
 
@@ -98,55 +99,44 @@ def _of_study(contexts: Sequence[TrialContext], study: StudyPlan, *, ended: bool
 def _of_run(manifest: Manifest, contexts: Sequence[TrialContext], *, ended: bool) -> Iterator[str]:
     if not ended or len(manifest.command) < 2 or manifest.command[1] not in MADE_BY:
         return
+    yield from _names("system", manifest.systems, [one.system for one in contexts])
+    yield from _names("workload", manifest.workloads, [one.workload.name for one in contexts])
     given = options(manifest.command)
-    if given.get("--rate") == "sweep":
+    if given.get("--rate") == SWEEP:
+        # Which rates come is decided on the way.
         return
-    cells: dict[str, Counter[int]] = defaultdict(Counter)
+    cells: dict[str, set[int]] = defaultdict(set)
     for context in contexts:
         key = [context.system, context.nodes, context.tls, context.durability.asked, context.workload.asked]
-        cells[json.dumps(key)][context.repeat] += 1
-    repeats = (
-        int(given["--repeat"])
-        if given.get("--repeat", "").isdigit()
-        else max((max(one) for one in cells.values()), default=0)
-    )
-    for key, seen in cells.items():
-        missing = [repeat for repeat in range(1, repeats + 1) if repeat not in seen]
-        of = f"{json.loads(key)[0]}, {json.loads(key)[4]['name']}"
+        cells[json.dumps(key)].add(context.repeat)
+    told = given.get("--repeat", "")
+    repeats = int(told) if told.isdigit() else max((max(one) for one in cells.values()), default=0)
+    for text, there in cells.items():
+        missing = [str(repeat) for repeat in range(1, repeats + 1) if repeat not in there]
         if missing:
-            yield f"of {of} repeat {joined([str(one) for one in missing])} is not there"
-        if (
-            any(times > 1 for times in seen.values())
-            and len({(str(one.get("name")), str(one.get("version"))) for one in manifest.systems})
-            == len(manifest.systems)
-            == 1
-        ):
-            yield f"of {of} a repeat is there twice"
-    for kind, expected, seen_names in (
-        ("system", {str(one.get("name")) for one in manifest.systems}, {one.system for one in contexts}),
-        (
-            "workload",
-            {str(one.get("name")) for one in manifest.workloads},
-            {one.workload.name for one in contexts},
-        ),
-    ):
-        for name in sorted(expected ^ seen_names):
-            yield (
-                f"no trial of the {kind} '{name}' is there"
-                if name in expected
-                else f"the manifest does not know the {kind} '{name}'"
-            )
-    workloads = {json.dumps(_asked(one), sort_keys=True) for one in manifest.workloads}
-    rates = len(contexts) and all(
-        json.dumps(_asked(one.workload.model_dump(mode="json")), sort_keys=True) in workloads
-        for one in contexts
+            system, *_, workload = json.loads(text)
+            yield f"of {workload['name']} on {system} repeat {joined(missing[:10])} is not there"
+    known = {_as_asked(one) for one in manifest.workloads}
+    for context in contexts:
+        if known and _as_asked(context.workload.model_dump(mode="json")) not in known:
+            yield f"the workload of trial {context.trial} is none of those that the manifest tells"
+
+
+def _names(kind: str, of_manifest: Sequence[Mapping[str, Any]], of_trials: Sequence[str]) -> Iterator[str]:
+    expected = {str(one.get("name")) for one in of_manifest}
+    for name in sorted(expected - set(of_trials)):
+        yield f"no trial of the {kind} '{name}' is there"
+    for name in sorted(set(of_trials) - expected):
+        yield f"the manifest does not know the {kind} '{name}'"
+
+
+def _as_asked(workload: Mapping[str, Any]) -> str:
+    """What makes workloads the same. A warm-up that goes on until the load is steady is as long as it was."""
+    auto = (workload.get("extra") or {}).get("warmup") == "auto"
+    left_out = {"file", *(("warmup_s",) if auto else ())}
+    return json.dumps(
+        {name: value for name, value in workload.items() if name not in left_out}, sort_keys=True
     )
-    if manifest.workloads and not rates:
-        yield "a trial's workload is none of those that the manifest tells"
-
-
-def _asked(workload: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in workload.items() if name != "file"}
 
 
 def asked(manifest: Manifest, contexts: Sequence[TrialContext]) -> Iterator[Finding]:
@@ -175,7 +165,7 @@ def _command(manifest: Manifest, contexts: Sequence[TrialContext]) -> Iterator[s
             rate = read_rate(given["--rate"]) if "--rate" in given else None
         except ValueError:
             continue
-        if given.get("--rate") == "sweep":
+        if given.get("--rate") == SWEEP:
             continue
         if duration_s is not None and abs(duration_s - context.workload.duration_s) > 1e-6:
             yield f"{of} was to measure {context.workload.duration_s:g} s, and the command says --duration {given['--duration']}"

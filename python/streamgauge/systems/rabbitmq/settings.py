@@ -29,7 +29,7 @@ from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.levels import Level, level_with
 
 Queue = Literal["classic", "mirrored", "quorum", "stream"]
-QUEUES: tuple[Queue, ...] = ("classic", "mirrored", "quorum", "stream")
+QUEUES: tuple[Queue, ...] = get_args(Queue)
 ClientProtocol = Literal["amqp", "stream"]
 PROTOCOLS: tuple[ClientProtocol, ...] = ("amqp", "stream")
 MEMORY_MB = 1024
@@ -244,9 +244,10 @@ def level_of(queue: Queue, persistent: bool, wal_fsync: bool, copies: int) -> Le
 
 def level_told(told: Mapping[str, Any]) -> Level | None:
     """The level of settings that were read back and stored; None where they do not tell."""
-    queue, copies, persistent = told.get("topic.queue"), told.get("topic.copies"), told.get("persistent")
+    queue = next((kind for kind in QUEUES if kind == told.get("topic.queue")), None)
+    copies, persistent = told.get("topic.copies"), told.get("persistent")
     synced = [value for key, value in told.items() if key.endswith(".ra.wal_sync_method")]
-    if queue not in get_args(Queue) or not isinstance(copies, int) or not isinstance(persistent, bool):
+    if queue is None or not isinstance(copies, int) or not isinstance(persistent, bool):
         return None
     return level_of(queue, persistent, all(one in ("datasync", "sync") for one in synced), copies)
 
