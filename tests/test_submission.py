@@ -67,7 +67,7 @@ def test_what_is_left_out_is_listed_and_printed(tmp_path: Path, capsys: pytest.C
         ("kafka-1.example.com:9092,kafka-2.example.com:9092", "host-1:9092,host-2:9092"),
         ("PLAINTEXT://broker7:9092", "PLAINTEXT://host-1:9092"),
         ("http://10.1.2.3:8080/admin", "http://host-1:8080/admin"),
-        ("https://ann:secret@proxy:3128", "https://host-1:3128"),
+        ("https://ann:secret@proxy:3128", "https://[secret]@host-1:3128"),
         ("127.0.0.1:9092 localhost:9092 0.0.0.0 [::1]:1", "127.0.0.1:9092 localhost:9092 0.0.0.0 [::1]:1"),
         ("fe80::1 and 2001:db8::7", "host-1 and host-2"),
         ("fifo:10 14:02:59 4.3.1", "fifo:10 14:02:59 4.3.1"),
@@ -89,7 +89,7 @@ def test_hosts_are_told_apart_and_stay_when_asked_for() -> None:
     assert redaction.value(told) == {**told, "sasl.password": "[secret]"}
 
 
-def test_no_name_of_this_place_is_in_a_packed_run(tmp_path: Path) -> None:
+def test_no_name_of_this_place_is_in_a_packed_run() -> None:
     for file in (passed_on.ARRIVALS, passed_on.FIXED_RATE):
         with zipfile.ZipFile(file) as archive:
             for entry in archive.infolist():
