@@ -76,6 +76,7 @@ GROUPS = (
     ("log", "test_omb_worker.py::*"),
     ("browser", "test_report_browser.py::*"),
     ("site", "test_site.py::*"),
+    ("accessibility", "test_accessibility.py::*"),
     ("run", "test_lab_real.py::test_every_message_is_accounted_for"),
     ("run", "test_lab_real.py::test_the_result_is_as_its_schema_says"),
     ("run", "test_lab_real.py::test_nothing_of_the_system_remains"),

@@ -1,5 +1,5 @@
-"""Every page for every reader: nothing that axe-core finds of WCAG 2.1 AA, in light and dark; everything within 400 px; all charts have a name, a sentence and a
-table, and can be read by keyboard."""
+"""Every page for every reader: nothing that axe-core finds of WCAG 2.1 AA, in light and dark; everything within 400 px; all charts have a name, a sentence
+and a table, and can be read by keyboard."""
 
 from __future__ import annotations
 
@@ -113,6 +113,81 @@ def test_nothing_is_off_screen_at_400_px(pages: dict[str, Path], page: Page, kin
     page.open(pages[kind], 400, 800)
     assert page.evaluate(WIDER_THAN_PAGE) <= 0
     assert page.messages == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_phone_shows_what_matters_within_a_dozen_screens(
+    pages: dict[str, Path], page: Page, kind: str
+) -> None:
+    """A run of four systems was 20,000 px long."""
+    page.open(pages[kind], 400, 800)
+    assert page.evaluate("document.documentElement.scrollHeight") <= 10_000
+    page.evaluate("(() => { location.hash = '#limits'; })()")
+    page.evaluate("new Promise((done) => setTimeout(done, 50))")
+    assert page.evaluate("document.querySelector('#limits > details')?.open ?? true"), "a link opens it"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_chart_has_a_name_that_says_what_it_shows(
+    pages: dict[str, Path], page: Page, kind: str
+) -> None:
+    page.open(pages[kind], 1280, 900)
+    names = page.evaluate(
+        "[...document.querySelectorAll('svg[role=img], .plot:has(canvas)')].map((one) => one.getAttribute('aria-label') || '')"
+    )
+    assert all(len(name.split()) > 4 for name in names), names
+    drawn = page.evaluate("document.querySelectorAll('figure :is(svg[role=img], canvas)').length")
+    assert bool(drawn) == (kind not in ("durability", "list", "refused", "study")), "charts are there at all"
+    assert len(names) == drawn
+
+
+KEY = "(key) => document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true, cancelable: true}))"
+
+
+def test_a_chart_is_read_zoomed_and_reset_by_keyboard(pages: dict[str, Path], page: Page) -> None:
+    page.open(pages["run"], 1280, 900)
+    page.evaluate("document.querySelector('[data-plot=publish_time]').focus()")
+    page.evaluate(f"['ArrowRight', 'ArrowRight'].forEach({KEY})")
+    spoken = page.evaluate("document.querySelector('.unseen').textContent")
+    assert spoken.startswith("1.50 s: ")
+    assert "Reference log (L4)" in spoken
+    assert " ms" in spoken
+    tip = "document.querySelector('[data-plot=publish_time] .tip')"
+    assert page.evaluate(f"{tip}.hidden") is False, "seen, too"
+    resets = "document.querySelectorAll('button.reset').length"
+    assert page.evaluate(resets) == 0
+    page.evaluate(f"['+', '+'].forEach({KEY})")
+    assert page.evaluate("document.querySelector('.unseen').textContent").startswith("shown: ")
+    assert page.evaluate(resets) == 1
+    page.evaluate("document.querySelector('button.reset').click()")
+    assert page.evaluate(resets) == 0
+    page.evaluate(f"['Home', '+', '+'].forEach({KEY})")
+    assert page.evaluate(resets) == 1
+    page.evaluate(f"['Escape'].forEach({KEY})")
+    assert page.evaluate(resets) == 0
+    assert page.messages == []
+
+
+def test_a_table_stands_behind_every_chart(pages: dict[str, Path], page: Page) -> None:
+    page.open(pages["run"], 1280, 900)
+    page.evaluate("document.querySelectorAll('.behind').forEach((one) => { one.open = true; })")
+    page.evaluate("new Promise((done) => setTimeout(done, 100))")
+    charts = page.evaluate("document.querySelectorAll('.plot:has(canvas)').length")
+    assert charts >= 8
+    rows = page.evaluate(
+        "[...document.querySelectorAll('.behind table')].map((one) => one.tBodies[0].rows.length)"
+    )
+    assert len(rows) == charts
+    assert all(0 < count <= 60 for count in rows)
+
+
+def test_paper_has_everything_on_white(pages: dict[str, Path], page: Page) -> None:
+    page.open(pages["run"], 1280, 900, dark=True)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    assert page.evaluate("[...document.querySelectorAll('details:not(.behind)')].every((one) => one.open)")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
 def test_axe_would_find_something(page: Page, script: str, tmp_path: Path) -> None:

@@ -147,6 +147,19 @@ want_chromium() {
     wanted+=("Chromium, in which tests open the report: apt-get install chromium")
 }
 
+# npm fetches axe-core, which looks at pages for what people cannot read (tests/browser_tools).
+want_npm() {
+    have npm && return
+    packages+=(npm)
+    wanted+=("npm, which fetches axe-core for tests of the report: apt-get install npm")
+}
+
+want_groff() {
+    have groff && return
+    packages+=(groff-base)
+    wanted+=("groff, which reads the man pages in their test: apt-get install groff-base")
+}
+
 # look PURPOSE: fills the three lists.
 look() {
     packages=() missing=() wanted=()
@@ -156,7 +169,7 @@ look() {
     case $1 in
         lint) [ ${#missing[@]} -gt 0 ] || need_lint_tools ;;
         bench) want_java && want_rabbitmq ;;
-        test) want_java && want_rabbitmq && want_namespaces && want_clients && want_chromium ;;
+        test) want_java && want_rabbitmq && want_namespaces && want_clients && want_chromium && want_npm && want_groff ;;
     esac
 }
 

@@ -26,7 +26,7 @@ BENCH_CPU_SHARE = 0.5
 """Of the CPU that can be had: what the machine can carry, with room for what comes in bursts."""
 
 
-def bench(out: Path, data: Path | None, events: str | None, tls: str | None) -> None:
+def bench(out: Path, data: Path | None, events: str | None, tls: str | None, quiet: bool) -> None:
     """The work of commands/bench.py."""
     known = systems()
     able = []
@@ -53,6 +53,7 @@ def bench(out: Path, data: Path | None, events: str | None, tls: str | None) -> 
         data=data,
         events=events,
         tls=tls,
+        quiet=quiet,
     )
     choices = choose_systems(request.systems, SystemOverrides(tls=parse_tls(tls)), known)
     # The one that needs the most CPU finds the rate, and the others have the same.

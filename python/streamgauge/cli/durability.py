@@ -35,6 +35,7 @@ def durability(
     out: Path,
     data: Path | None,
     events: str | None,
+    quiet: bool,
     trust_file: list[str] | None,
 ) -> None:
     """The work of commands/durability.py."""
@@ -75,7 +76,7 @@ def durability(
         data=data,
     )
     sink = open_events(events)
-    observer = make_observer(sink)
+    observer = make_observer(sink, quiet=quiet)
     try:
         run = DurabilityRun(plan, observer)
         status = run.execute()

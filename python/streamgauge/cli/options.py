@@ -38,6 +38,20 @@ DurabilityOption = Annotated[
     ),
 ]
 
+DurabilityOfRunOption = Annotated[
+    str | None,
+    typer.Option(
+        "--durability",
+        metavar="|".join((*LEVELS, "default")),
+        autocompletion=complete.words(*LEVELS, "default"),
+        help="Durability level (docs/method.md); default: each system's own [default: one level that all the systems named have].",
+    ),
+]
+
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Show nothing of how it goes: problems and results alone.")
+]
+
 TlsOption = Annotated[
     str | None,
     typer.Option(

@@ -41,11 +41,12 @@ class PassedOn:
 @contextlib.contextmanager
 def opened(names: Sequence[str], out: Path) -> Iterator[list[PassedOn]]:
     """Results by their names; files are unpacked for as long as it takes. Raises InputError."""
-    with tempfile.TemporaryDirectory(prefix="streamgauge-") as place:
+    with contextlib.ExitStack() as stack:
         found = []
-        for number, name in enumerate(names):
+        for name in names:
             if is_submission(Path(name)):
-                unpacked = unpack(Path(name), Path(place) / str(number))
+                place = stack.enter_context(tempfile.TemporaryDirectory(prefix="streamgauge-"))
+                unpacked = unpack(Path(name), Path(place))
                 found.append(PassedOn(name, unpacked.run, tuple(unpacked.wrong)))
                 continue
             run = RunDirectory.open(name, out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from collections import Counter
@@ -22,7 +23,11 @@ MARK = ".streamgauge-site"
 def publish(results: list[str], to: Path, *, with_hosts: bool, out: Path) -> None:
     """The work of commands/publish.py."""
     _check_target(to)
-    with opened(results, out) as passed_on, tempfile.TemporaryDirectory(prefix="streamgauge-") as place:
+    _make(to)
+    with (
+        opened(results, out) as passed_on,
+        tempfile.TemporaryDirectory(prefix=".streamgauge-", dir=to) as place,
+    ):
         found = [
             _published(one, Path(place) / str(number), with_hosts=with_hosts)
             for number, one in enumerate(passed_on)
@@ -69,10 +74,13 @@ def _check_target(to: Path) -> None:
         )
 
 
+def _make(to: Path) -> None:
+    to.mkdir(parents=True, exist_ok=True)
+    (to / MARK).touch()
+
+
 def _clear(to: Path) -> None:
     """Removes what an earlier site has written."""
-    to.mkdir(parents=True, exist_ok=True)
     for name in ("runs", "workloads", "studies"):
         if (to / name).is_dir() and not (to / name).is_symlink():
             shutil.rmtree(to / name)
-    (to / MARK).touch()

@@ -32,6 +32,7 @@ def run(
     at: str | None,
     insecure: bool,
     events: str | None,
+    quiet: bool,
     size: str | None,
     partitions: int | None,
     linger: str | None,
@@ -88,6 +89,7 @@ def run(
         out=out,
         data=data,
         events=events,
+        quiet=quiet,
         fleet=choose_fleet(fleet, workers, topology, on_worker_loss),
         gates=Asked(tuple(fail_if or ()), baseline, undecided, Outputs(json, markdown, junit)),
     )

@@ -50,6 +50,7 @@ class Request:
     out: Path
     data: Path | None
     events: str | None
+    is_silent: bool
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ def execute(wanted: Meant, request: Request) -> int:
         study=asked,
     )
     sink = open_events(request.events)
-    observer = make_observer(sink)
+    observer = make_observer(sink, quiet=request.is_silent)
     try:
         run = DurabilityRun(plan, observer, directory=wanted.directory)
         status = run.execute()

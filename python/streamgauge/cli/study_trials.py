@@ -48,6 +48,7 @@ def study(
     out: Path,
     data: Path | None,
     events: str | None,
+    quiet: bool,
     trust_file: list[str] | None,
 ) -> None:
     """The work of commands/study.py."""
@@ -67,6 +68,7 @@ def study(
             out=out,
             data=data,
             events=events,
+            is_silent=quiet,
         )
         raise typer.Exit(study_durability.execute(of_durability, request))
     directory: RunDirectory | None = None
@@ -97,7 +99,7 @@ def study(
         return
     sink = open_events(events)
     try:
-        observer = make_observer(sink)
+        observer = make_observer(sink, quiet=quiet)
         try:
             run = StudyRun(
                 plan,

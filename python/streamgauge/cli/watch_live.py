@@ -5,8 +5,11 @@ It is drawn twice a second by a thread of rich; more would cost CPU that the tri
 
 from __future__ import annotations
 
+import math
+import statistics
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
@@ -24,6 +27,10 @@ from streamgauge.vocabulary.units import format_duration
 
 REFRESH_PER_S = 2
 HISTORY = 40
+OVERHEAD_S = 15.0
+"""What a trial takes beyond its load, until one has shown it."""
+LEAST_S = 10.0
+"""Nobody needs it finer."""
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -40,6 +47,7 @@ class LiveObserver(Observer):
         self._progress = ""
         self._snapshot: Snapshot | None = None
         self._p99: deque[float] = deque(maxlen=HISTORY)
+        self._left = TimeLeft()
         # Last, because it draws at once.
         self._live = Live(
             console=console, get_renderable=self._render, refresh_per_second=REFRESH_PER_S, transient=True
@@ -55,6 +63,7 @@ class LiveObserver(Observer):
         place = f"  ({trial.number}/{trial.trials})" if trial.trials > 1 else ""
         self._title = f"{trial.system}  {trial.workload}{place}"
         self._subtitle = trial.summary
+        self._left.trial_started(trial)
         self._snapshot = None
         self._p99.clear()
 
@@ -88,6 +97,7 @@ class LiveObserver(Observer):
         mark = ("✔ ", "green") if good else ("✘ ", "red")
         self._console.print(Text.assemble(mark, (self._title, "bold"), "  ", figures.verdict(result)))
         self._snapshot = None
+        self._left.trial_ended()
 
     def close(self) -> None:
         """See Observer."""
@@ -99,6 +109,9 @@ class LiveObserver(Observer):
             parts.append(Text(self._title, style="bold", overflow="ellipsis", no_wrap=True))
             parts.append(Text(self._subtitle, style="dim", overflow="ellipsis", no_wrap=True))
         parts.append(self._phase_line())
+        left = self._left.text
+        if left:
+            parts.append(Text(left, style="dim"))
         if self._snapshot is not None:
             parts.append(self._table(self._snapshot))
         return Group(*parts)
@@ -154,6 +167,38 @@ class LiveObserver(Observer):
             trouble = f"failed {snapshot.failed_msgs:,}  {figures.errors(snapshot.errors)}"
             return Group(table, Text(trouble, "bold red"))
         return table
+
+
+class TimeLeft:
+    """How long a whole run goes on: what its loads take, and for what starts and stops take what they have taken so far."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._trial: TrialStart | None = None
+        self._began_s = 0.0
+        self._overheads_s: list[float] = []
+
+    def trial_started(self, trial: TrialStart) -> None:
+        """A trial begins."""
+        self._trial, self._began_s = trial, self._clock()
+
+    def trial_ended(self) -> None:
+        """It has ended: what it took beyond its load is known."""
+        if self._trial is not None:
+            self._overheads_s.append(max(0.0, self._clock() - self._began_s - self._trial.load_s))
+
+    @property
+    def text(self) -> str:
+        """`about 4 min left of the run`; empty where nobody knows."""
+        trial = self._trial
+        if trial is None or trial.load_left_s is None:
+            return ""
+        each_s = statistics.fmean(self._overheads_s) if self._overheads_s else OVERHEAD_S
+        left_s = trial.load_left_s + each_s * (trial.trials - trial.number + 1)
+        left_s -= self._clock() - self._began_s
+        if left_s < LEAST_S:
+            return "the run is nearly over"
+        return f"about {format_duration(math.ceil(left_s / LEAST_S) * LEAST_S)} left of the run"
 
 
 def sparkline(values: list[float]) -> str:

@@ -15,7 +15,7 @@ from streamgauge.analysis.match import ASKED, traits_of
 from streamgauge.analysis.quiet_cells import share
 from streamgauge.analysis.sides import Beside, Side
 from streamgauge.report import colours, comparison, machines, words
-from streamgauge.report.assets_of import asset, policy
+from streamgauge.report.assets_of import page_script, policy
 from streamgauge.report.forest import of_figures
 from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
@@ -44,7 +44,7 @@ class Settings:
 
 def render(found: Sequence[Beside], comparisons: Sequence[Comparison], home: str = "") -> str:
     """The page as text. `comparisons`: of all pairs of `found`, in their order. `home`: where runs are listed, for a page that is served."""
-    script = asset("study.js")
+    script = page_script()
     sides = [found[0].base, *(one.other for one in found)]
     groups = _groups(comparisons)
     cells = list({id(cell): cell for group in groups for cell in group}.values())

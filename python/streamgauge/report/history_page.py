@@ -10,7 +10,7 @@ from typing import Any
 from streamgauge.analysis.history import History
 from streamgauge.report import colours
 from streamgauge.report import history as shown
-from streamgauge.report.assets_of import asset, policy
+from streamgauge.report.assets_of import page_script, policy
 from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
 from streamgauge.report.svg import Axis, Frame, y_axis
@@ -54,7 +54,7 @@ class Drawn:
 
 def render(found: Sequence[History], figure: str, workload: str) -> str:
     """The page as text."""
-    script = asset("study.js")
+    script = page_script()
     unit = unit_of(figure)
     return render_page(
         "history.html",

@@ -43,7 +43,9 @@ def render(run: Run) -> str:
     labels = [subject["label"] for subject in data["subjects"]]
     licence = asset("uPlot.LICENSE").replace("*/", "")
     plots = f"/* uPlot:\n{licence}\n*/\n{asset('uPlot.iife.min.js')}"
-    script = "".join(asset(name) for name in ("figures.js", "plots.js", "report.js"))
+    script = "".join(
+        asset(name) for name in ("folds.js", "figures.js", "reading.js", "plots.js", "report.js")
+    )
     return render_page(
         "run.html",
         title=title(run),

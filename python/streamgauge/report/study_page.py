@@ -15,8 +15,8 @@ from streamgauge.inference.checks import Tested, bounds
 from streamgauge.inference.claims import Judged
 from streamgauge.model.study_file import PageFile
 from streamgauge.model.study_told import ToldCell
-from streamgauge.report import html, study_plots
-from streamgauge.report.assets_of import asset, policy
+from streamgauge.report import further, html, study_plots
+from streamgauge.report.assets_of import page_script, policy
 from streamgauge.report.forest import forest
 from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
@@ -56,7 +56,7 @@ def render(run: Run) -> str:
     """The page as text."""
     outcome = outcome_of(run)
     written = outcome.study
-    script = asset("study.js")
+    script = page_script()
     repeated, others = split_notes(outcome.manifest.notes)
     return render_page(
         "study.html",
@@ -206,6 +206,7 @@ def _cell(outcome: StudyOutcome, cell: ToldCell) -> dict[str, Any]:
     """What was asked of a cell, what is scaled, what became of its trials."""
     planned, trials = outcome.planned(cell.name), outcome.of(cell.name)
     valid = outcome.valid(cell.name)
+    see = further.see([one.result for one in trials])
     if planned is None:
         state, tone, why = "left out", "plain", outcome.plan.left_out.get(cell.name, "")
     elif not trials:
@@ -228,6 +229,7 @@ def _cell(outcome: StudyOutcome, cell: ToldCell) -> dict[str, Any]:
         "state": state,
         "tone": tone,
         "why": why,
+        "see": see,
     }
 
 

@@ -44,6 +44,8 @@ class Verdict:
 
 def plain_name(trial: TrialResult) -> str:
     """`Apache Kafka 4.3.1`."""
+    if trial.attached and trial.system_version == "unknown":
+        return f"{trial.system_title} of unknown version"
     return f"{trial.system_title} {trial.system_version}".strip()
 
 

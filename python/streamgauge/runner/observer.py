@@ -53,6 +53,10 @@ class TrialStart:
     system: str
     workload: str
     summary: str
+    load_left_s: float | None = None
+    """How long the loads of this trial and of all that follow it take; None where nobody knows."""
+    load_s: float = 0.0
+    """How long its own takes."""
 
 
 class Observer:

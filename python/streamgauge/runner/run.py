@@ -94,6 +94,10 @@ class Run:
         """How many trials there are, as far as is known."""
         return len(self._plan.trials)
 
+    def _load_left_s(self, plan: TrialPlan) -> float | None:
+        """From the begin of a trial to the end of the run, without what starts and stops take."""
+        return sum(map(_load_s, self._plan.trials[plan.number - 1 :]))
+
     def _probe(self, when: str) -> None:
         """Every run stores what the machine can do; without it a figure cannot be put into proportion."""
         self._observer.phase_started(f"probe {when}", machine.PROBE_WITHIN_S)
@@ -133,6 +137,8 @@ class Run:
                 system=plan.choice.name,
                 workload=plan.workload.name,
                 summary=plan.workload.summary(),
+                load_left_s=self._load_left_s(plan),
+                load_s=_load_s(plan),
             )
         )
         outside = self._outside(plan, trial)
@@ -242,3 +248,8 @@ def _with_system(systems: list[dict[str, Any]], context: TrialContext) -> list[d
         "settings": context.durability.settings,
     }
     return [one for one in systems if one["name"] != context.system] + [entry]
+
+
+def _load_s(plan: TrialPlan) -> float:
+    """How long a trial's load takes, its warm-up at its longest."""
+    return plan.workload.warmup_s + plan.workload.duration_s

@@ -77,6 +77,10 @@ class SweepRun(Run):
         """As far as is known: a sweep has as many points as there is time for."""
         return max(self._made, len(self._plan.trials))
 
+    def _load_left_s(self, plan: TrialPlan) -> float | None:  # noqa: ARG002
+        """Of sweeps it is told as they go on (`_tell`)."""
+        return None
+
     def _sweep(self, planned: TrialPlan) -> Iterator[TrialPlan]:
         """The trials of one start."""
         began_s = time.monotonic()

@@ -211,6 +211,7 @@ class TrialRunner:
             request = self._on_network(self._on_disks(choice.request))
             self._running = choice.system.start(request, self._data, self._observer.progress)
         self._record.update(
+            system_title=self._running.title or choice.system.title,
             system_version=self._running.version,
             nodes=self._running.nodes,
             attached=self._running.attached,

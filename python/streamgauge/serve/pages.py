@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from streamgauge.analysis.compare import compare
 from streamgauge.analysis.sides import Side, beside, side_of, sides_of
 from streamgauge.report import comparison_page
-from streamgauge.report.assets_of import asset, policy
+from streamgauge.report.assets_of import page_script, policy
 from streamgauge.report.html import REPORT_NAME
 from streamgauge.report.pages import inline, render
 from streamgauge.report.study_page import TRIALS_NAME
@@ -142,7 +142,7 @@ def _age(side: Side) -> int:
 
 def _frame(title: str) -> dict[str, object]:
     """What every page of ours has."""
-    script = asset("study.js")
+    script = page_script()
     return {
         "title": title,
         "policy": inline(_policy(script)),
@@ -156,7 +156,7 @@ def _policy(script: str) -> str:
 
 
 def _page(status: int, text: str) -> Answer:
-    told = f"{_policy(asset('study.js'))}; frame-ancestors 'none'"
+    told = f"{_policy(page_script())}; frame-ancestors 'none'"
     return Answer(
         status,
         text.encode("utf-8"),

@@ -140,7 +140,9 @@ def unpack(source: Path, into: Path) -> Unpacked:
             with zipfile.ZipFile(packed) as archive:
                 entries = _entries(archive)
                 text = _read(archive, entries[LIST_NAME], LIST_BYTES_MAX)
-                listed = as_model(Submission, parse_json(text, f"{file}: {LIST_NAME}"), f"{file}: {LIST_NAME}")
+                listed = as_model(
+                    Submission, parse_json(text, f"{file}: {LIST_NAME}"), f"{file}: {LIST_NAME}"
+                )
                 if not _RUN_ID.fullmatch(listed.run_id):
                     raise ValueError("the name of its run cannot be one")
                 run = RunDirectory(into / listed.run_id)

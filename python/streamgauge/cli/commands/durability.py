@@ -15,6 +15,7 @@ from streamgauge.cli.options import (
     EventsOption,
     NodesOption,
     OutOption,
+    QuietOption,
     SeedOption,
     TrustOption,
 )
@@ -63,6 +64,7 @@ def durability(
     out: OutOption = OUT,
     data: DataOption = None,
     events: EventsOption = None,
+    quiet: QuietOption = False,
     trust_file: TrustOption = None,
 ) -> None:
     """Measure the durability level of a system: slow its disks, account for its syncs, cut its power.

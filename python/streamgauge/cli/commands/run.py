@@ -11,7 +11,7 @@ from streamgauge.cli.deferred import deferred
 from streamgauge.cli.options import (
     OUT,
     DataOption,
-    DurabilityOption,
+    DurabilityOfRunOption,
     DurationOption,
     EventsOption,
     FailIfOption,
@@ -22,6 +22,7 @@ from streamgauge.cli.options import (
     NodesOption,
     OnWorkerLossOption,
     OutOption,
+    QuietOption,
     RateOption,
     RepeatOption,
     SeedOption,
@@ -48,7 +49,7 @@ def run(
     ] = None,
     system: SystemOption = None,
     nodes: NodesOption = None,
-    durability: DurabilityOption = None,
+    durability: DurabilityOfRunOption = None,
     tls: TlsOption = None,
     rate: RateOption = None,
     duration: DurationOption = None,
@@ -81,6 +82,7 @@ def run(
         ),
     ] = False,
     events: EventsOption = None,
+    quiet: QuietOption = False,
     size: Annotated[
         str | None, typer.Option("--size", metavar="BYTES", help="Message size: 100, 1kB, 1KiB.")
     ] = None,

@@ -14,6 +14,7 @@ from streamgauge.cli.options import (
     EventsOption,
     JsonOption,
     OutOption,
+    QuietOption,
     SeedOption,
     TrustOption,
 )
@@ -89,6 +90,7 @@ def study(
     out: OutOption = OUT,
     data: DataOption = None,
     events: EventsOption = None,
+    quiet: QuietOption = False,
     trust_file: TrustOption = None,
 ) -> None:
     """Repeat a published study: its report shows our figures beside the printed ones, and which claims hold here.

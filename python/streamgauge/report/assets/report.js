@@ -341,12 +341,10 @@
   dark.addEventListener("change", () => { applyTheme(theme); drawAll(); });
   /* Paper is white whatever the screen is. */
   addEventListener("beforeprint", () => {
-    document.querySelectorAll("details").forEach((details) => { details.dataset.was = details.open ? "open" : ""; details.open = true; });
     document.documentElement.dataset.theme = "light";
     drawAll();
   });
   addEventListener("afterprint", () => {
-    document.querySelectorAll("details").forEach((details) => { details.open = details.dataset.was === "open"; });
     applyTheme(theme);
     drawAll();
   });

@@ -81,6 +81,8 @@ class RunningSystem(abc.ABC):
     """
 
     name: str
+    title: str | None = None
+    """What it is called where it is not known to be what its kind is."""
     version: str
     nodes: int
     level: Level | None

@@ -153,6 +153,10 @@ def _listener(request: SystemRequest) -> str:
     return "in plain text (for TLS or SASL, a system file says so: docs/security.md)"
 
 
+COMPATIBLE = "Kafka-compatible server"
+"""A server that does not answer as any release of Kafka does."""
+
+
 class AttachedKafka(AttachedSystem):
     """A cluster that was running already."""
 
@@ -161,6 +165,9 @@ class AttachedKafka(AttachedSystem):
     ) -> None:
         version = f"{found.release}.x" if found.release else None
         super().__init__(Kafka, request, found.brokers, version=version, level=request.level)
+        if found.release is None:
+            # Others speak its protocol, too.
+            self.title = COMPATIBLE
         self._cluster_id = found.cluster_id
         self._plan = plan
 
