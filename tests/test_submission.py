@@ -12,8 +12,12 @@ from pathlib import Path
 
 import passed_on
 import pytest
+from streamgauge.analysis.verify.whole import verify
 from streamgauge.cli.app import run as program
+from streamgauge.cli.passed_on import told_level
+from streamgauge.model.result_columns import INTERVAL_COLUMNS
 from streamgauge.store import submission
+from streamgauge.store.parquet import read_rows
 from streamgauge.store.redaction import Redaction
 from streamgauge.store.submission import LIST_NAME, pack, unpack
 from streamgauge.vocabulary.errors import InputError
@@ -222,3 +226,33 @@ def test_imported_results_cannot_be_packed(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "run/foreign").mkdir(parents=True)
     assert program(["submit", str(tmp_path / "run"), "--file", str(tmp_path / "1.zip")]) == 2
     assert "nothing in them that could be checked" in capsys.readouterr().err
+
+
+def test_names_of_machines_in_tables_are_replaced_and_the_figures_stay(tmp_path: Path) -> None:
+    run = passed_on.unpacked(passed_on.FIXED_RATE, tmp_path / "one")
+    trial = run.path / "trials/001"
+
+    def elsewhere(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+        return [{**row, "worker": "load-7.example.com:8080"} for row in rows]
+
+    passed_on.rewrite(trial, elsewhere)
+    with (trial / "events.jsonl").open("a") as sink:
+        sink.write('{"unix_ms": 17955')
+    pack(run, tmp_path / "1.zip")
+    opened = unpack(tmp_path / "1.zip", tmp_path / "u")
+    rows = read_rows(opened.run.path / "trials/001/intervals.parquet", INTERVAL_COLUMNS)
+    assert {row["worker"] for row in rows} == {"host-1:8080"}
+    assert verify(opened.run, told_level, opened.wrong).grade == "verified"
+
+
+def test_what_is_no_run_is_not_packed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, content in (
+        ("manifest.json", b"{"),
+        ("trials/001/events.jsonl", b"x\n"),
+        ("trials/001/intervals.parquet", b"PAR1"),
+    ):
+        run = passed_on.unpacked(passed_on.FIXED_RATE, tmp_path / name.replace("/", "-"))
+        (run.path / name).write_bytes(content)
+        assert program(["submit", str(run.path), "--file", str(tmp_path / "1.zip")]) == 2
+        assert Path(name).name in capsys.readouterr().err
+        assert not (tmp_path / "1.zip").exists()

@@ -23,13 +23,12 @@ MARK = ".streamgauge-site"
 def publish(results: list[str], to: Path, *, with_hosts: bool, out: Path) -> None:
     """The work of commands/publish.py."""
     _check_target(to)
-    _make(to)
-    with (
-        opened(results, out) as passed_on,
-        tempfile.TemporaryDirectory(prefix=".streamgauge-", dir=to) as place,
-    ):
+    with contextlib.ExitStack() as stack:
+        passed_on = stack.enter_context(opened(results, out))
+        _make(to)
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".streamgauge-", dir=to)))
         found = [
-            _published(one, Path(place) / str(number), with_hosts=with_hosts)
+            _published(one, place / str(number), with_hosts=with_hosts)
             for number, one in enumerate(passed_on)
         ]
         twice = [

@@ -20,15 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-import pyarrow
-import pyarrow.parquet
 from pydantic import Field
 
 from streamgauge.model.result_base import Model
+from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.store.directory import DURABILITY_NAME, RunDirectory
 from streamgauge.store.opened import as_model, check_tree, parse_json, read_bytes
+from streamgauge.store.parquet import read_rows
 from streamgauge.store.plan_file import PLAN_NAME
 from streamgauge.store.redaction import Redaction, left
+from streamgauge.store.tables import write_table
 from streamgauge.vocabulary.errors import InputError, Problem
 from streamgauge.vocabulary.files import clean, is_text_log, open_plain
 from streamgauge.vocabulary.version import version
@@ -46,6 +47,9 @@ DIRECTORY_BYTES_MAX = 16 << 20
 PIECE_BYTES = 1 << 20
 OF_RUN = ("manifest.json", PLAN_NAME, DURABILITY_NAME)
 OF_TRIAL = ("trial.json", "result.json", "events.jsonl", "intervals.parquet", "resources.parquet", "acks.csv")
+COLUMNS = {"intervals.parquet": INTERVAL_COLUMNS, "resources.parquet": RESOURCE_COLUMNS}
+KEY_COLUMNS = ("interval", "start_s", "duration_s")
+"""Without these no row is one (store/parquet.py)."""
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 _NAME = re.compile(
     rf"(?:{'|'.join(map(re.escape, (LIST_NAME, *OF_RUN)))}|trials/[0-9]{{3,6}}/(?:{'|'.join(map(re.escape, OF_TRIAL))}|logs/(?:{_PART}/){{0,4}}{_PART}))"
@@ -196,21 +200,22 @@ def _logs(directory: Path) -> list[Path]:
 
 
 def _cleared(path: Path, redaction: Redaction) -> bytes:
-    """The content of a file of the run as it is passed on."""
-    content = read_bytes(path, MEMBER_BYTES_MAX)
+    """The content of a file of the run as it is passed on. Raises InputError for one that the lab would not have written."""
+    if path.suffix == ".parquet":
+        return _cleared_table(path, redaction)
+    content, file = read_bytes(path, MEMBER_BYTES_MAX), clean(str(path))
     if path.suffix == ".json":
-        value = redaction.value(json.loads(content))
+        value = redaction.value(parse_json(content, file))
         if path.name in (PLAN_NAME, DURABILITY_NAME):
             _unseal(value)
         return json.dumps(value, indent=1, ensure_ascii=False).encode()
+    text = content.decode("utf-8", "replace")
     if path.suffix == ".jsonl":
-        lines = (json.loads(line) for line in content.decode("utf-8", "replace").splitlines() if line.strip())
-        return "".join(json.dumps(redaction.value(line)) + "\n" for line in lines).encode()
-    return (
-        _cleared_table(content, redaction)
-        if path.suffix == ".parquet"
-        else redaction.text(content.decode("utf-8", "replace")).encode()
-    )
+        # What a killed lab left after its last whole line is none.
+        lines = text.split("\n")[:-1]
+        values = [parse_json(line, file, number) for number, line in enumerate(lines, 1)]
+        return "".join(json.dumps(redaction.value(value)) + "\n" for value in values).encode()
+    return redaction.text(text).encode()
 
 
 def _unseal(value: object) -> None:
@@ -222,24 +227,21 @@ def _unseal(value: object) -> None:
             _unseal(inner)
 
 
-def _cleared_table(content: bytes, redaction: Redaction) -> bytes:
+def _cleared_table(path: Path, redaction: Redaction) -> bytes:
     """A table; the same bytes where none of its texts says too much."""
-    table = pyarrow.parquet.read_table(io.BytesIO(content))
-    changed = False
-    for at, column in enumerate(table.schema):
-        if column.type not in (pyarrow.string(), pyarrow.large_string()):
-            continue
-        told = table.column(at).to_pylist()
-        # The columns of errors and disturbances hold JSON, whose texts are cleared as texts.
-        instead = {text: redaction.text(text) for text in dict.fromkeys(told) if text is not None}
-        if any(text != cleared for text, cleared in instead.items()):
-            values = [None if text is None else instead[text] for text in told]
-            table = table.set_column(at, column, pyarrow.array(values, column.type))
-            changed = True
-    if not changed:
-        return content
+    columns = COLUMNS[path.name]
+    texts = {name: kind for name, kind in columns.items() if kind == "string" or name in KEY_COLUMNS}
+    # The columns of errors and disturbances hold JSON, whose texts are cleared as texts.
+    told = {value for row in read_rows(path, texts) for value in row.values() if isinstance(value, str)}
+    instead = {text: redaction.text(text) for text in sorted(told)}
+    if all(text == cleared for text, cleared in instead.items()):
+        return read_bytes(path, MEMBER_BYTES_MAX)
+    rows = [
+        {name: instead.get(value, value) if isinstance(value, str) else value for name, value in row.items()}
+        for row in read_rows(path, columns)
+    ]
     sink = io.BytesIO()
-    pyarrow.parquet.write_table(table, sink, compression="zstd")
+    write_table(rows, columns, sink)
     return sink.getvalue()
 
 
