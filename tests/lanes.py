@@ -61,6 +61,7 @@ LAB = (
     "test_study_hooks.py::test_hooks_without*",
     "test_study_run.py::*",
     "test_systems_standalone.py::*",
+    "test_verify.py::test_a_real_run*",
     "test_worker_access.py::*",
 )
 """They start programs of ours, each for seconds, or compute for as long: not in `make test-fast`."""
@@ -78,6 +79,7 @@ GROUPS = (
     ("opened", "test_opening_refusals.py::*"),
     ("log", "test_omb_worker.py::*"),
     ("browser", "test_report_browser.py::*"),
+    ("site", "test_site.py::*"),
     ("accessibility", "test_accessibility.py::*"),
     ("run", "test_lab_real.py::test_every_message_is_accounted_for"),
     ("run", "test_lab_real.py::test_the_result_is_as_its_schema_says"),

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.patterns import FALSE_ALARMS_PER_YEAR, HISTORY_CAUTION, Change, changes
-from streamgauge.store.directory import list_runs
+from streamgauge.store.directory import RunDirectory, list_runs
 from streamgauge.vocabulary.errors import InputError, nearest
 from streamgauge.vocabulary.figures import figure
 from streamgauge.vocabulary.format import plural, signed
@@ -68,11 +68,19 @@ class History:
 
 
 def histories(out: Path, workload: str, name: str, system: str | None = None) -> list[History]:
-    """A history for each system (and level, and number of nodes) that ran the workload. Runs that cannot be read are left out. Raises InputError."""
+    """As `histories_of`, for the runs in a directory. Raises InputError."""
+    return histories_of(list_runs(out), workload, name, system, place=str(out))
+
+
+def histories_of(
+    runs: Sequence[RunDirectory], workload: str, name: str, system: str | None = None, *, place: str
+) -> list[History]:
+    """A history for each system (and level, and number of nodes) that ran the workload. Runs that cannot be read are left out. `place`: where they were looked
+    for. Raises InputError."""
     groups: dict[tuple[str, str], list[Point]] = defaultdict(list)
     seen: set[str] = set()
     systems: set[str] = set()
-    for run in list_runs(out):
+    for run in runs:
         try:
             results = [one for one in run.results() if one.status == "complete"]
         except InputError:
@@ -88,7 +96,7 @@ def histories(out: Path, workload: str, name: str, system: str | None = None) ->
                 asked = json.dumps(cell.first.workload.asked)
                 groups[_title(cell), asked].append(point)
     if not groups:
-        _explain(out, workload, name, system, seen, systems)
+        _explain(place, workload, name, system, seen, systems)
     titles = _told_apart(list(groups))
     return [_history(title, points) for title, points in zip(titles, groups.values(), strict=True)]
 
@@ -151,7 +159,7 @@ def _history(title: str, points: list[Point]) -> History:
 
 
 def _explain(
-    out: Path, workload: str, name: str, system: str | None, seen: set[str], systems: set[str]
+    out: str, workload: str, name: str, system: str | None, seen: set[str], systems: set[str]
 ) -> None:
     if workload not in seen:
         hint = nearest(workload, seen) or (f"; there are {', '.join(sorted(seen)[:10])}" if seen else "")

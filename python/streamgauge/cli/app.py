@@ -19,12 +19,15 @@ from streamgauge.cli.commands import (
     history,
     importing,
     probe,
+    publish,
     query,
     report,
     runs,
     serve,
     study,
+    submit,
     systems,
+    verify,
     worker,
 )
 from streamgauge.cli.commands import run as run_command
@@ -62,6 +65,9 @@ app.command("history")(history.history)
 app.command("serve")(serve.serve)
 app.command("query")(query.query)
 app.command("export")(export.export)
+app.command("submit")(submit.submit)
+app.command("publish")(publish.publish)
+app.command("verify", epilog=EPILOG)(verify.verify)
 app.command("import")(importing.import_)
 app.command("probe", context_settings=probe.PASS_ON)(probe.probe)
 app.add_typer(systems.app, name="systems")

@@ -218,6 +218,12 @@ class System(abc.ABC):
         """Whether it can be measured over TLS: started so (`SystemRequest.tls`), or attached to."""
         return self.can(Feature.TLS)
 
+    @classmethod
+    def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:  # noqa: ARG003
+        """The durability level that settings amount to which were read back and stored (`ReadBack.settings`), so that a result can be checked without the
+        system; None where they do not tell."""
+        return None
+
     @abc.abstractmethod
     def check(self, request: SystemRequest) -> None:
         """Raises SystemInputError when the request cannot be met, before anything is fetched or started: says

@@ -104,6 +104,12 @@ class GaugeLog(System):
         Feature.NODE_LOSS: "it has one node",
     }
 
+    @classmethod
+    def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:  # noqa: ARG003
+        """See System."""
+        found = {value for key, value in settings.items() if key.endswith(f".{DURABILITY_SETTING}")}
+        return next((level for level, name in LEVELS.items() if found == {name}), None)
+
     def check(self, request: SystemRequest) -> None:
         where = f"{request.source}: " if request.source else ""
         level_of(request, where)

@@ -28,6 +28,7 @@ from streamgauge.systems.support.java_system import JavaSystem
 from streamgauge.systems.support.network import ON_LOOPBACK
 from streamgauge.systems.support.processes import check_free
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.levels import Level
 
 SCALA = "2.13"
 LOG4J = "2.25.4"
@@ -64,6 +65,11 @@ class Kafka(JavaSystem):
     omb_drivers: ClassVar[frozenset[str]] = frozenset({"kafka"})
     omb_workers: ClassVar[str | None] = None
     mechanisms: ClassVar[frozenset[str]] = kafka_broker.MECHANISMS
+
+    @classmethod
+    def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:  # noqa: ARG003
+        """See System."""
+        return durability.level_told(settings)
 
     def check(self, request: SystemRequest) -> None:
         where = where_of(request)
