@@ -403,14 +403,18 @@ fn place(glob: String, at: &str, count: u64) -> Result<(Place, Pattern), String>
     Ok((place, pattern))
 }
 
-fn bytes_of(hex: &str) -> Result<Vec<u8>, String> {
-    let wrong = || format!("hex {hex:?}: expected pairs of hexadecimal digits");
+/// Bytes to look for; `??` is any.
+fn bytes_of(hex: &str) -> Result<Vec<Option<u8>>, String> {
+    let wrong = || format!("hex {hex:?}: expected pairs of hexadecimal digits, or ?? for any byte");
     if hex.is_empty() || !hex.is_ascii() || !hex.len().is_multiple_of(2) {
         return Err(wrong());
     }
     (0..hex.len())
         .step_by(2)
-        .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).map_err(|_| wrong()))
+        .map(|at| match &hex[at..at + 2] {
+            "??" => Ok(None),
+            digits => u8::from_str_radix(digits, 16).map(Some).map_err(|_| wrong()),
+        })
         .collect()
 }
 

@@ -92,8 +92,8 @@ impl Evidence {
             .collect()
     }
 
-    /// Where these bytes are among those that were lost.
-    pub fn find(&self, wanted: &[u8]) -> Vec<Found> {
+    /// Where these bytes (None: any byte) are among those that were lost.
+    pub fn find(&self, wanted: &[Option<u8>]) -> Vec<Found> {
         let mut found = Vec::new();
         if wanted.is_empty() {
             return found;
@@ -103,7 +103,7 @@ impl Evidence {
                 for (at, _) in bytes
                     .windows(wanted.len())
                     .enumerate()
-                    .filter(|(_, window)| *window == wanted)
+                    .filter(|(_, window)| is_like(window, wanted))
                 {
                     if found.len() == FOUND_MAX {
                         return found;
@@ -121,4 +121,11 @@ impl Evidence {
         }
         found
     }
+}
+
+fn is_like(window: &[u8], wanted: &[Option<u8>]) -> bool {
+    window
+        .iter()
+        .zip(wanted)
+        .all(|(byte, wanted)| wanted.is_none_or(|wanted| wanted == *byte))
 }

@@ -297,7 +297,8 @@ fn a_cut_tells_which_file_lost_what_and_finds_the_bytes() {
     );
     assert!(cut.lost[0].deeds.written_ns > cut.lost[0].deeds.synced_ns);
     let found = |wanted: &[u8]| -> Vec<(String, u64)> {
-        let found = disk.evidence.find(wanted);
+        let wanted: Vec<Option<u8>> = wanted.iter().copied().map(Some).collect();
+        let found = disk.evidence.find(&wanted);
         found.into_iter().map(|one| (one.file.path, one.offset)).collect()
     };
     assert_eq!(found(b"first"), []);
