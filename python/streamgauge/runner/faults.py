@@ -264,9 +264,10 @@ class FaultLeg:
         names = [part.name for part in parts]
         if fault.action == "power-cut":
             seed = random.Random(f"{self._seed} {describe(fault)}").randrange(1 << 32)
-            survivors = fault.survivors or random.Random(seed).choice(DRAWN)
+            drawn = random.Random(seed).choice(DRAWN)
+            survivors = drawn if fault.survivors is None else fault.survivors
             return self._disks.cut_power(parts, survivors, seed)
-        elif fault.action == "fsync-delay":
+        if fault.action == "fsync-delay":
             self._disks.set_faults(names, sync_delay_ms=1000 * (fault.amount_s or 0.0))
         elif fault.action == "fsync-error":
             for part in parts:

@@ -43,8 +43,8 @@ SERVES_WITHIN_S = 180.0
 ACKS_WITHIN_S = 90.0
 AFTER_S = 0.7
 """Load that follows the recovery."""
-SIZE_BYTES = 1024
-"""So that a load of seconds fills segments of a MiB, and rolls them."""
+SIZE_BYTES = 8192
+"""So that a load of seconds fills segments of 1 to 16 MiB, and rolls them."""
 FAILED_S = 1.5
 """Load after a sync has failed and before the power cut that shows what became of its data."""
 PLACE_WITHIN_S = 15.0
@@ -99,7 +99,9 @@ def planned(seed: int, scopes: Sequence[Scope], asked: CutsAsked, *, syncs: bool
         kinds = mixed(seed)
         for turn in range(times):
             number = len(plan) + 1
-            survivors = "none" if kind != "power cut" else asked.survivors or next(kinds)
+            survivors: Survivors = "none"
+            if kind == "power cut":
+                survivors = next(kinds) if asked.survivors is None else asked.survivors
             own = random.Random(f"{seed} {kind} {scope} {turn}").randrange(1 << 32)
             plan.append(Planned(number, kind, scope, survivors, own, turn, times))
     return [one for one in plan if asked.only in (None, one.number)]

@@ -97,7 +97,7 @@ class GaugeLog(System):
     page: ClassVar[str] = "docs/reference-log.md"
     obtained: ClassVar[str] = "comes with streamgauge; the default, and the yardstick for the others"
     start_time: ClassVar[StartTime] = StartTime(one_node_s=1.0, nodes_s=1.0)
-    small_segments: ClassVar[Mapping[str, Any]] = {"segment_mib": 1}
+    small_segments: ClassVar[Mapping[str, Any]] = {"segment_mib": 16}
     omb_workers: ClassVar[str | None] = None  # OMB's Kafka driver speaks to it.
     mechanisms: ClassVar[frozenset[str]] = kafka_broker.MECHANISMS
     cannot: ClassVar[Mapping[Feature, str]] = {

@@ -52,7 +52,10 @@ class Pulsar(JavaSystem):
     default_version: ClassVar[str] = "4.0.8"
     option_keys: ClassVar[frozenset[str]] = settings.OPTION_KEYS
     small_segments: ClassVar[Mapping[str, Any]] = {
-        "broker": {"managedLedgerMaxEntriesPerLedger": "1000", "managedLedgerMinLedgerRolloverTimeMinutes": "0"},
+        "broker": {
+            "managedLedgerMaxEntriesPerLedger": "1000",
+            "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+        },
         "bookie": {"journalMaxSizeMB": "4", "journalPreAllocSizeMB": "4"},
     }
     page: ClassVar[str] = "docs/systems/pulsar.md"

@@ -144,7 +144,7 @@ class Disk:
         lines = self._log.read_text("utf-8", "replace").split("\n")
         return " ".join(line for line in lines[-4:] if line) or "it said nothing"
 
-    def ask(self, what: str, **arguments: Any) -> dict[str, Any]:
+    def ask(self, what: str, /, **arguments: Any) -> dict[str, Any]:
         """A command of its control socket and the answer to it. Raises SystemFailure."""
         request = json.dumps({"do": what, **arguments}) + "\n"
         try:
@@ -206,7 +206,7 @@ class Disks:
         """The parts that have a disk."""
         return list(self._disks)
 
-    def ask(self, names: Sequence[str], what: str, **arguments: Any) -> dict[str, dict[str, Any]]:
+    def ask(self, names: Sequence[str], what: str, /, **arguments: Any) -> dict[str, dict[str, Any]]:
         """A command to several disks; the answers by part. Parts without a disk are left out."""
         return {name: self._disks[name].ask(what, **arguments) for name in names if name in self._disks}
 
