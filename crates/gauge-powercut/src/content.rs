@@ -23,6 +23,9 @@ use crate::versions::Versions;
 /// What the kernel keeps of a file as a whole: a write to a part of it makes all of it dirty again.
 const PAGE_BYTES: u64 = 4096;
 
+/// Lost bytes are kept in pieces of so many.
+const TRACE_BYTES: u64 = 64 << 10;
+
 /// One `truncate` or `fallocate` whose size the journal has not committed.
 #[derive(Clone, Copy, Debug)]
 struct Resize {
@@ -457,19 +460,27 @@ impl Content {
         Ok(reverted)
     }
 
-    /// The newest content of these ranges, as far as it fits.
-    pub fn trace(&mut self, ranges: &Extents, bytes_max: u64) -> io::Result<Vec<(u64, Vec<u8>)>> {
+    /// The newest content of these ranges, as far as it fits; what is zero is left out.
+    fn trace(&mut self, ranges: &Extents, bytes_max: u64) -> io::Result<Vec<(u64, Vec<u8>)>> {
         let mut left = bytes_max;
-        let mut found = Vec::new();
+        let mut found: Vec<(u64, Vec<u8>)> = Vec::new();
         for (start, end) in ranges.ranges() {
-            let mut bytes = vec![0; (end - start).min(left) as usize];
-            if bytes.is_empty() {
-                break;
+            for from in (start..end).step_by(TRACE_BYTES as usize) {
+                let mut bytes = vec![0; (end - from).min(TRACE_BYTES).min(left) as usize];
+                let count = self.backing.read_at(&mut bytes, from)?;
+                bytes.truncate(count);
+                if bytes.iter().all(|&byte| byte == 0) {
+                    continue;
+                }
+                left -= count as u64;
+                // Pieces that go on stay together: what is looked for may lie across.
+                match found.last_mut() {
+                    Some((begin, before)) if *begin + before.len() as u64 == from => {
+                        before.append(&mut bytes)
+                    }
+                    _ => found.push((from, bytes)),
+                }
             }
-            let count = self.backing.read_at(&mut bytes, start)?;
-            bytes.truncate(count);
-            left -= count as u64;
-            found.push((start, bytes));
         }
         Ok(found)
     }

@@ -307,6 +307,24 @@ fn a_cut_tells_which_file_lost_what_and_finds_the_bytes() {
 }
 
 #[test]
+fn a_file_that_got_back_its_old_name_is_told_by_the_one_it_lost() {
+    let disk = disk(Metadata::Strict, None);
+    let (_, handle) = file(&disk, "spare");
+    sync_root(&disk);
+    disk.rename((ROOT, OsStr::new("spare")), (ROOT, OsStr::new("0.log")), 0)
+        .unwrap();
+    disk.write(handle, 0, b"needle").unwrap();
+    sync(&disk, handle).unwrap();
+    let cut = disk.cut(Survive::Nothing, false).unwrap();
+    assert_eq!(
+        (cut.lost[0].path.as_str(), cut.lost[0].lost),
+        ("0.log", Lost::Name)
+    );
+    let wanted: Vec<Option<u8>> = b"needle".iter().copied().map(Some).collect();
+    assert_eq!(disk.evidence.find(&wanted)[0].file.path, "0.log");
+}
+
+#[test]
 fn a_disk_stands_still_at_the_operation_that_was_named() {
     let disk = disk(Metadata::Ordered, None);
     let (_, handle) = file(&disk, "a.tmp");

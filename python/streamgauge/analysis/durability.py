@@ -28,7 +28,7 @@ from streamgauge.model.durability import (
 )
 from streamgauge.model.power_cut import STRICT_NAMES, describe_place
 from streamgauge.vocabulary.format import plural, trimmed
-from streamgauge.vocabulary.levels import Level, level_with
+from streamgauge.vocabulary.levels import SYNCED, Level, level_with
 
 WAITS_SLOPE_MIN = 0.5
 WAITS_GAP_SHARE_MIN = 0.8
@@ -36,6 +36,7 @@ WAITS_GAP_SHARE_MIN = 0.8
 WHOLE_FROM = 100.0
 """Rates from here on are told as whole numbers."""
 AGAINST_MAX = 12
+"""So many findings are told."""
 CHANCE_95 = 3.0
 """No event in n trials bounds its probability by 3/n with 95 % confidence."""
 Nodes = frozenset[str]
@@ -197,7 +198,7 @@ def judged(result: DurabilityResult) -> DurabilityResult:
     """The result with its summaries and its finding."""
     found = summaries(result.cuts)
     told = finding(result.durability.declared, result.nodes, result.response, result.accounts, found)
-    told = told.model_copy(update={"against": against(result.cuts)})
+    told = told.model_copy(update={"against": against(result.durability.declared, result.cuts)})
     durability = result.durability.model_copy(update={"measured": told.measured})
     return result.model_copy(update={"summaries": found, "finding": told, "durability": durability})
 
@@ -378,23 +379,23 @@ def _cut_told(one: CutSummary) -> list[str]:
     return told
 
 
-def against(cuts: Sequence[Cut]) -> list[str]:
-    """What the cuts have shown against a system beside its level, each with the file and the operations on it."""
+def against(declared: Level | None, cuts: Sequence[Cut]) -> list[str]:
+    """What the cuts have shown against a system, each with the file and the operations on it. Losses count where the declared level excludes them."""
+    synced = declared in (None, *SYNCED)
     told = []
     for cut in cuts:
         what = f"cut {cut.number} ({told_of(cut)})"
+        lost = f"{what} lost {plural(cut.lost, 'message')}. {_where(cut)}"
         if cut.refused:
             told.append(f"It does not come back after {what}: {' | '.join(cut.refused)}")
-        elif cut.kind == "failed sync" and cut.lost and cut.conclusive:
-            told.append(
-                f"It acknowledges what a failed sync has lost: {what} lost {plural(cut.lost, 'message')}. {_where(cut)}"
-            )
-        elif is_strict(cut) and cut.lost and cut.conclusive:
-            told.append(
-                f"It relies on names that no sync of a directory kept: {what} lost {plural(cut.lost, 'message')}. {_where(cut)}"
-            )
-        elif cut.kind == "power cut" and cut.lost and cut.conclusive:
-            told.append(f"{what[0].upper()}{what[1:]} lost {plural(cut.lost, 'message')}. {_where(cut)}")
+        elif not (synced and cut.lost and cut.conclusive):
+            continue
+        elif cut.kind == "failed sync":
+            told.append(f"It acknowledges what a failed sync has lost: {lost}")
+        elif is_strict(cut):
+            told.append(f"It relies on names that no sync of a directory kept: {lost}")
+        elif cut.kind == "power cut":
+            told.append(f"It loses what it has acknowledged: {lost}")
     return told[:AGAINST_MAX]
 
 
@@ -411,7 +412,7 @@ def _where(cut: Cut) -> str:
     if cut.lost_messages:
         return f"{cut.lost_messages[0].told[0].upper()}{cut.lost_messages[0].told[1:]}."
     if cut.power is not None and cut.power.files:
-        return f"Not found among the lost bytes (compressed, perhaps); most was lost of: {cut.power.files[0].told}."
+        return f"It was not found among the lost bytes; most was lost of {cut.power.files[0].told}."
     return "The disks lost nothing that was not synced."
 
 

@@ -61,8 +61,18 @@ class LostFile(Model):
 
     @property
     def told(self) -> str:
-        """One sentence's worth: the file, what is gone, and the operations that say why."""
-        gone = f"{count(self.dropped_bytes)} un-synced bytes" if self.lost == "data" else "its name"
+        """The file, what is gone, and the operations that say why, as the rest of a sentence."""
+        return f"{self.name}, which lost {self.gone}"
+
+    @property
+    def name(self) -> str:
+        """Where it was."""
+        return f"{self.path} on {self.part}"
+
+    @property
+    def gone(self) -> str:
+        """What is gone, and what had been done."""
+        what = f"{count(self.dropped_bytes)} un-synced bytes" if self.lost == "data" else "its name"
         deeds = [
             f"{name} {trimmed(at_ms)} ms before the cut"
             for name, at_ms in (
@@ -79,7 +89,7 @@ class LostFile(Model):
             if self.synced_ms is None
             else f"last synced {trimmed(self.synced_ms)} ms before it"
         )
-        return f"{self.path} on {self.part} lost {gone}: {', '.join([*deeds, synced])}"
+        return f"{what} ({', '.join([*deeds, synced])})"
 
 
 class LostMessage(Model):

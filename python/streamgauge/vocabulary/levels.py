@@ -9,6 +9,8 @@ Level = Literal["L1", "L2", "L3", "L4"]
 neither.
 """
 LEVELS: tuple[Level, ...] = ("L1", "L2", "L3", "L4")
+SYNCED: frozenset[Level] = frozenset({"L1", "L3"})
+"""Those that a power failure of all nodes does not touch."""
 
 
 def level_with(*, replicated: bool, fsynced: bool) -> Level:

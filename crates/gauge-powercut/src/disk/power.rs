@@ -12,7 +12,7 @@ use crate::evidence::{Lost, LostFile};
 use crate::lock;
 use crate::node::Node;
 use crate::survive::Survive;
-use crate::tree::ROOT;
+use crate::tree::{ROOT, Tree};
 
 /// What a cut did.
 #[derive(Clone, Debug, Default, serde::Serialize)]
@@ -148,6 +148,7 @@ impl Disk {
                 lost.push(file);
             }
         }
+        lost.extend(self.renamed_back(&tree, &paths, left)?);
         self.evidence.keep(lost);
         cut.lost = self.evidence.files();
         for slot in tree.slots.values() {
@@ -162,6 +163,38 @@ impl Disk {
         self.used.store(self.size().bytes, Ordering::Relaxed);
         self.accounts.flush();
         Ok(cut)
+    }
+
+    /// Files that a cut has given back an older name: what they hold is there, but not where it is looked for.
+    fn renamed_back(
+        &self,
+        tree: &Tree,
+        paths: &HashMap<u64, String>,
+        mut left: u64,
+    ) -> Outcome<Vec<LostFile>> {
+        let mut found = Vec::new();
+        for (&number, slot) in &tree.slots {
+            let mut state = slot.node.state();
+            let deeds = state.deeds;
+            let before = paths
+                .get(&slot.node.id)
+                .filter(|path| **path != tree.path(number));
+            let (Some(path), Some(content)) = (before, &mut state.content) else {
+                continue;
+            };
+            let bytes = content.trace_all(left).map_err(|error| errno(&error))?;
+            content.close();
+            left -= bytes.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
+            found.push(LostFile {
+                path: path.clone(),
+                lost: Lost::Name,
+                dropped_bytes: 0,
+                survived_bytes: 0,
+                deeds,
+                bytes,
+            });
+        }
+        Ok(found)
     }
 
     /// What a random prefix of the disk's writes ends with.

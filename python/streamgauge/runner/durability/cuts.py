@@ -25,7 +25,7 @@ from streamgauge.systems.base import parts as parts_of
 from streamgauge.systems.base.parts import Part
 from streamgauge.vocabulary.choices import Survivors
 from streamgauge.vocabulary.errors import SystemFailure
-from streamgauge.vocabulary.levels import Level
+from streamgauge.vocabulary.levels import SYNCED
 from streamgauge.vocabulary.waiting import wait_until
 
 RATE_MSGS_S = 1000.0
@@ -53,7 +53,6 @@ REPLAYS_MAX = 2
 FIND_RANGES_MAX = 4
 LOG_BYTES_MAX = 256 * 1024
 MAGIC = b"SGm1"
-SYNCED: frozenset[Level] = frozenset({"L1", "L3"})
 TIMELINE_POINTS = 400
 POLL_S = 0.05
 
@@ -402,17 +401,10 @@ def _find_lost(bench: Bench, cut: Cut, run: int) -> None:
         for sequence in dict.fromkeys((lost.first, lost.first + lost.msgs - 1)):
             wanted = MAGIC + struct.pack("<II", run, lost.producer)
             stamp = f"{wanted.hex()}{'??' * 4}{struct.pack('<Q', sequence).hex()}"
-            for part, found in bench.disks.find_lost(cut.parts, stamp)[:1]:
-                # Times of the file are taken from the cut's own answer.
-                file = next(
-                    (one for one in cut.power.files if (one.part, one.path) == (part, found["path"])), None
+            for file, offset in bench.disks.find_lost(cut.parts, stamp)[:1]:
+                cut.lost_messages.append(
+                    LostMessage(producer=lost.producer, sequence=sequence, offset=offset, file=file)
                 )
-                if file is not None:
-                    cut.lost_messages.append(
-                        LostMessage(
-                            producer=lost.producer, sequence=sequence, offset=int(found["offset"]), file=file
-                        )
-                    )
 
 
 def _thinned(seen: Acks) -> list[tuple[float, int]]:

@@ -273,7 +273,8 @@ class DurabilityRun:
             return _study_status([result.status for result in self.report.results])
         if self._manifest.status == "failed":
             return ExitStatus.FAILED
-        wrong = [result for result in self.report.results if result.finding.agrees is False]
+        findings = [result.finding for result in self.report.results]
+        wrong = [finding for finding in findings if finding.agrees is False or finding.against]
         return ExitStatus.INVALID if wrong else ExitStatus.DONE
 
     def _save(self) -> None:

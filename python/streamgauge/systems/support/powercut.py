@@ -192,6 +192,8 @@ class Disks:
         self._sockets = Path(tempfile.mkdtemp(prefix="streamgauge-disks-"))
         self._disks: dict[str, Disk] = {}
         self._faults: dict[str, dict[str, Any]] = {}
+        self._cut_ns: dict[str, int] = {}
+        """When the power of each disk was cut last."""
 
     def provide(self, name: str, path: Path) -> None:
         """Mounts a disk for a part's data. Once more for the same part (a start that is tried again): a fresh one."""
@@ -246,6 +248,7 @@ class Disks:
         for part in parts:
             part.pause()
         answers = self.ask(names, "cut", **arguments(survivors, seed))
+        self._cut_ns = {name: int(answer["cut_ns"]) for name, answer in answers.items()}
         kill_together(parts)
         self.ask(names, "power-on")
 
@@ -259,16 +262,20 @@ class Disks:
             survived_bytes=total("survived_bytes"),
             names_reverted=total("names_reverted"),
             files=[
-                lost_file(name, found, int(answer["cut_ns"]))
+                lost_file(name, found, self._cut_ns[name])
                 for name, answer in answers.items()
                 for found in answer.get("lost") or []
             ],
         )
 
-    def find_lost(self, names: Sequence[str], wanted: str) -> list[tuple[str, dict[str, Any]]]:
-        """Parts and places at which these bytes (hexadecimal, ?? for any) were among what the last cut took."""
+    def find_lost(self, names: Sequence[str], wanted: str) -> list[tuple[LostFile, int]]:
+        """Files and places in them at which these bytes (hexadecimal, ?? for any) were among what the last cut took."""
         answers = self.ask(names, "find", hex=wanted)
-        return [(name, found) for name, answer in answers.items() for found in answer["found"]]
+        return [
+            (lost_file(name, found, self._cut_ns.get(name, 0)), int(found["offset"]))
+            for name, answer in answers.items()
+            for found in answer["found"]
+        ]
 
     def keep_names(self, *, strictly: bool) -> None:
         """How names survive from now on: with their directory's sync alone, or with any (docs/powercut.md). Everything is durable then."""
