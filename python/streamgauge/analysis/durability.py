@@ -386,6 +386,10 @@ def against(declared: Level | None, cuts: Sequence[Cut]) -> list[str]:
     for cut in cuts:
         what = f"cut {cut.number} ({told_of(cut)})"
         lost = f"{what} lost {plural(cut.lost, 'message')}. {_where(cut)}"
+        if cut.complaints:
+            told.append(
+                f"It acknowledges again, but its own check does not pass after {what}: {' | '.join(cut.complaints)}"
+            )
         if cut.refused:
             told.append(f"It does not come back after {what}: {' | '.join(cut.refused)}")
         elif not (synced and cut.lost and cut.conclusive):

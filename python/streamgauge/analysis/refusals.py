@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 KILLED = "SIGKILL"
+NUMBERS = re.compile(r"[0-9]+")
 LINES_MAX = 4
 LINE_CHARACTERS_MAX = 300
 ENVIRONMENT = re.compile(
@@ -51,11 +52,21 @@ def refused(silent: Sequence[Silence]) -> list[str]:
             continue  # Nobody says so of himself: the kernel, for memory, or a person.
         if one.ending is not None:
             quoted = about_data or loud or list(one.lines)
-            words = " / ".join(_short(line) for line in quoted[-LINES_MAX:]) or "it said nothing"
+            words = " / ".join(_short(line) for line in _distinct(quoted)[-LINES_MAX:]) or "it said nothing"
             told.append(f"{one.part} {one.ending}: {words}")
         elif about_data:
-            told.append(f"{one.part}: {' / '.join(_short(line) for line in about_data[-LINES_MAX:])}")
+            told.append(
+                f"{one.part}: {' / '.join(_short(line) for line in _distinct(about_data)[-LINES_MAX:])}"
+            )
     return told
+
+
+def _distinct(lines: Sequence[str]) -> list[str]:
+    """Lines that say the same, their numbers aside, once: the first of them."""
+    found: dict[str, str] = {}
+    for line in lines:
+        found.setdefault(NUMBERS.sub("", line), line)
+    return list(found.values())
 
 
 def _short(line: str) -> str:

@@ -143,6 +143,8 @@ class Cut(Model):
     """Why the system did not come back."""
     refused: list[str] = Field(default_factory=list)
     """Its own words on why it did not: lines of its log, or how it ended. None: it said nothing that tells."""
+    complaints: list[str] = Field(default_factory=list)
+    """It acknowledges again, and its own check of itself does not pass: its words."""
     power: PowerCut | None = None
     """What the cut left and took; None for kills and stops, and in files of versions that did not say."""
     place: Place | None = None

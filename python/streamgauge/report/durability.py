@@ -183,8 +183,8 @@ def _came_at(cut: Cut) -> str:
 
 
 def _where(cut: Cut) -> str:
-    if cut.refused:
-        return " | ".join(cut.refused)
+    if cut.refused or cut.complaints:
+        return " | ".join([*cut.refused, *cut.complaints])
     if cut.lost_messages:
         return cut.lost_messages[0].told
     return cut.power.files[0].told if cut.lost and cut.power is not None and cut.power.files else ""

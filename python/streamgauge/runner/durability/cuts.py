@@ -40,6 +40,8 @@ BEFORE_S = (1.5, 3.0)
 """A cut comes at a random moment of this stretch of the load."""
 STOPPED_S = 2.0
 SERVES_WITHIN_S = 180.0
+COMPLAINS_S = 15.0
+"""A system whose own check does not pass for so long, and which acknowledges, is taken to serve."""
 ACKS_WITHIN_S = 90.0
 AFTER_S = 0.7
 """Load that follows the recovery."""
@@ -233,7 +235,7 @@ def _cut(
             cut.written_bytes = bench.disks.written_bytes(names) - written_before
             cut.syncs_failed = bench.disks.syncs_failed(names) - failed_before
             bench.disks.delay_syncs((), 0.0)
-            _bring_up(bench, cut, parts)
+            _bring_up(bench, load, cut, parts)
         if cut.failure is None:
             cut.serving_s = load.now_s
             cut.acks_back_s = _acks_again(bench, load, cut.serving_s)
@@ -290,19 +292,24 @@ def _take_down(bench: Bench, one: Planned, cut: Cut, parts: Sequence[Part]) -> N
     cut.dropped_bytes = cut.power.dropped_bytes
 
 
-def _bring_up(bench: Bench, cut: Cut, parts: Sequence[Part]) -> None:
+def _bring_up(bench: Bench, load: Load, cut: Cut, parts: Sequence[Part]) -> None:
     """Starts the parts again, each kind when the one before it serves. Enters why not, and with which words, when they do not."""
     begins = {part.name: _bytes_of(part.process.log) for part in parts}
     try:
         for stage in parts_of.stages(parts):
             for part in stage:
                 part.restart()
-            cut.failure = _await_all(bench, stage)
+            cut.failure = _await_all(bench, load, stage)
             if cut.failure is not None:
                 break
     except SystemFailure as failure:
         cut.failure = str(failure)
-    if cut.failure is not None:
+    if cut.failure is None:
+        complaining = [part for part in parts if part.waits_for() is not None]
+        cut.complaints = refused(
+            [Silence(part.name, None, _lines(part.process.log, begins[part.name])) for part in complaining]
+        )
+    else:
         silent = [part for part in parts if part.process.ending() is not None or part.waits_for() is not None]
         cut.refused = refused(
             [
@@ -329,12 +336,16 @@ def _lines(log: Path, begin: int) -> list[str]:
         return []
 
 
-def _await_all(bench: Bench, parts: Sequence[Part]) -> str | None:
-    """None when all serve; else who does not, and what it waits for."""
+def _await_all(bench: Bench, load: Load, parts: Sequence[Part]) -> str | None:
+    """None when all serve; else who does not, and what it waits for. A system that acknowledges again serves, whatever its own check says for how long."""
     waiting = list(parts)
+    before = load.client.counters(load.trial).acked_msgs
+    settled_s = time.monotonic() + COMPLAINS_S
 
     def missing() -> str | None:
         bench.check()
+        if time.monotonic() > settled_s and load.client.counters(load.trial).acked_msgs > before:
+            return None
         while waiting:
             awaited = waiting[0].waits_for()
             if awaited is not None:
