@@ -150,7 +150,7 @@ def _choose(count: int, size: int) -> int:
 def summaries(cuts: Sequence[Cut]) -> list[CutSummary]:
     """Per kind and scope, in the order in which they came."""
     groups: dict[tuple[Kind, Scope], list[Cut]] = {}
-    for cut in cuts:
+    for cut in (one for one in cuts if one.replay_of is None):
         groups.setdefault((cut.kind, cut.scope), []).append(cut)
     return [_summary(kind, scope, group) for (kind, scope), group in groups.items()]
 
@@ -383,9 +383,10 @@ def against(declared: Level | None, cuts: Sequence[Cut]) -> list[str]:
     """What the cuts have shown against a system, each with the file and the operations on it. Losses count where the declared level excludes them."""
     synced = declared in (None, *SYNCED)
     told = []
-    for cut in cuts:
+    replays = {cut.replay_of: cut for cut in cuts if cut.replay_of is not None}
+    for cut in (one for one in cuts if one.replay_of is None):
         what = f"cut {cut.number} ({told_of(cut)})"
-        lost = f"{what} lost {plural(cut.lost, 'message')}. {_where(cut)}"
+        lost = f"{what} lost {plural(cut.lost, 'message')}. {_where(cut)}{_again(replays.get(cut.number))}"
         if cut.complaints:
             told.append(
                 f"It acknowledges again, but its own check does not pass after {what}: {' | '.join(cut.complaints)}"
@@ -407,8 +408,13 @@ def told_of(cut: Cut) -> str:
     """Kind, scope, survivors, seed and place of a cut."""
     left = "" if cut.power is None else f", survivors: {cut.power.survivors}, seed {cut.power.seed}"
     place = "" if cut.place is None or not cut.place_reached else f", at {describe_place(cut.place)}"
-    again = "" if cut.replay_of is None else f", replays cut {cut.replay_of}"
+    again = "" if cut.replay_of is None else " again"
     return f"{cut.kind} of {cut.scope}{left}{place}{again}"
+
+
+def _again(replay: Cut | None) -> str:
+    """What the same cut did once more. Chance that is the system's own, and the machine's, is not repeated with its seed."""
+    return "" if replay is None else f" Replayed with its seed it lost {plural(replay.lost, 'message')}."
 
 
 def _where(cut: Cut) -> str:
