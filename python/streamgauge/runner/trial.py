@@ -188,7 +188,9 @@ class TrialRunner:
         self._provision()
         if self._workload.faults:
             assert self._running is not None
-            self._faults = FaultLeg(self._running, self._workload.faults, self._disks, self._network)
+            self._faults = FaultLeg(
+                self._running, self._workload.faults, self._disks, self._network, self._plan.seed
+            )
         self._settle()
         self._search()
         self._make_topics()

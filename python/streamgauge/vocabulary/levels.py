@@ -16,6 +16,8 @@ MEANINGS: dict[Level, str] = {
 }
 """What a level means, in six words, wherever one stands."""
 LEVELS: tuple[Level, ...] = ("L1", "L2", "L3", "L4")
+SYNCED: frozenset[Level] = frozenset({"L1", "L3"})
+"""Those that a power failure of all nodes does not touch."""
 
 
 def level_with(*, replicated: bool, fsynced: bool) -> Level:

@@ -199,6 +199,8 @@ class System(abc.ABC):
     """How its clients can authenticate (`security.Mechanism`)."""
     omb_drivers: ClassVar[frozenset[str]] = frozenset()
     """Names under which the OpenMessaging Benchmark has drivers for it, in small letters ("kafka")."""
+    small_segments: ClassVar[Mapping[str, Any]] = {}
+    """Options with which a load of seconds fills and rolls its segments, ledgers or journals; none where there are no such settings."""
     omb_workers: ClassVar[str | None] = (
         "OMB's workers can be given Kafka and Pulsar by this lab, and nothing else"
     )

@@ -51,7 +51,7 @@ OPTIONS: dict[str, tuple[str, str]] = {
 
 
 FAULT = "fault"
-FAULTS = ("early-ack",)
+FAULTS = ("early-ack", "ack-at-any-sync", "ignore-failed-sync", "refuse-torn-tail", "forget-directory-sync")
 """Promises that it breaks on purpose (key `fault`), for tests of experiments that must find it out."""
 
 
@@ -97,6 +97,7 @@ class GaugeLog(System):
     page: ClassVar[str] = "docs/reference-log.md"
     obtained: ClassVar[str] = "comes with streamgauge; the default, and the yardstick for the others"
     start_time: ClassVar[StartTime] = StartTime(one_node_s=1.0, nodes_s=1.0)
+    small_segments: ClassVar[Mapping[str, Any]] = {"segment_mib": 16}
     omb_workers: ClassVar[str | None] = None  # OMB's Kafka driver speaks to it.
     mechanisms: ClassVar[frozenset[str]] = kafka_broker.MECHANISMS
     cannot: ClassVar[Mapping[Feature, str]] = {

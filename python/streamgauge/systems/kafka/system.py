@@ -58,6 +58,7 @@ class Kafka(JavaSystem):
     protocol: ClassVar[str] = "kafka"
     default_version: ClassVar[str] = "4.3.1"
     option_keys: ClassVar[frozenset[str]] = settings.OPTION_KEYS
+    small_segments: ClassVar[Mapping[str, Any]] = {"broker": {"log.segment.bytes": "1048576"}}
     page: ClassVar[str] = "docs/systems/kafka.md"
     obtained: ClassVar[str] = "Maven artifacts; needs a JDK"
     start_time: ClassVar[StartTime] = StartTime(one_node_s=8.0, nodes_s=20.0)

@@ -52,6 +52,13 @@ class Pulsar(JavaSystem):
     protocol: ClassVar[str] = "pulsar"
     default_version: ClassVar[str] = "4.0.8"
     option_keys: ClassVar[frozenset[str]] = settings.OPTION_KEYS
+    small_segments: ClassVar[Mapping[str, Any]] = {
+        "broker": {
+            "managedLedgerMaxEntriesPerLedger": "1000",
+            "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+        },
+        "bookie": {"journalMaxSizeMB": "4", "journalPreAllocSizeMB": "4"},
+    }
     page: ClassVar[str] = "docs/systems/pulsar.md"
     obtained: ClassVar[str] = "a Maven artifact with its bookies and ZooKeeper; needs a JDK"
     start_time: ClassVar[StartTime] = StartTime(one_node_s=30.0, nodes_s=60.0)
