@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use crate::mutants::{self, Mutant};
 use crate::recovery::failure;
@@ -38,10 +39,12 @@ impl Commit {
             publish(shared, pending, own);
             return write();
         }
+        let began = Instant::now();
         write()?;
         if !shared.settings.commit_delay.is_zero() {
             std::thread::sleep(shared.settings.commit_delay);
         }
+        shared.metrics.commit_ns.add(began.elapsed().as_nanos() as u64);
         publish(shared, pending, own);
         Ok(())
     }

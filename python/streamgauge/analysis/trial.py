@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streamgauge.analysis import bottleneck, patterns, steadiness, validity
+from streamgauge.analysis import bottleneck, own_metrics, patterns, steadiness, validity
 from streamgauge.analysis import limits as limits_module
 from streamgauge.analysis import tail as tail_module
 from streamgauge.analysis.acks import Acks
@@ -64,6 +64,7 @@ def analyse(context: TrialContext, directory: Path) -> TrialResult:
     shares = _shares(measured, machine, cpu, processes)
     amplification = write_amplification(processes, counted)
     busiest = bottleneck.threads(measured.used)
+    told_inside = own_metrics.read(directory, raw.own_metrics_told, measured.lined_up)
     bottle = _bottleneck(measured, machine, shares, busiest, amplification)
     subscriptions = _subscriptions(measured)
     caught = _caught_up(measured)
@@ -114,6 +115,7 @@ def analyse(context: TrialContext, directory: Path) -> TrialResult:
         quiet=quiet.found if quiet is not None else None,
         cpu=cpu,
         processes=processes,
+        own_metrics=own_metrics.figures(told_inside, measured.lined_up.within(window)),
         limits=machine,
         share_of_limit=evidence.share_of_limit,
         shares=shares,

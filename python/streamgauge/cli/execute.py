@@ -41,6 +41,8 @@ class Request:
     events: str | None
     fleet: FleetChoice = THIS_MACHINE
     gates: Asked = NO_GATES
+    system_metrics: tuple[str, ...] = ()
+    """Where a cluster that runs already tells its own metrics."""
     at: str | None = None
     """Where systems are started that are started here."""
     insecure: bool = False
@@ -85,6 +87,7 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice[System]]]
             nodes=request.nodes,
             level=request.durability,
             connect=request.connect,
+            metrics=request.system_metrics,
             tls=parse_tls(request.tls),
             trust=request.overrides.trust,
         )

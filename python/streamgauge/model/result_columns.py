@@ -84,6 +84,16 @@ INTERVAL_COLUMNS: dict[str, str] = {
 }
 
 
+METRIC_COLUMNS: dict[str, str] = {
+    "interval": "int32",  # same index and axis as the intervals
+    "start_s": "float64",
+    "duration_s": "float64",
+    "at_s": "float64",  # on the schedule's axis: when it was asked, at the end of the interval
+    "source": "string",  # the process that told it ("bookie-1"), or its address
+    "metric": "string",  # name (TrialResult.own_metrics)
+    "value": "float64",  # as told: a counter is its total
+}
+
 RESOURCE_COLUMNS: dict[str, str] = {
     "interval": "int32",  # same index and axis as the intervals
     "start_s": "float64",

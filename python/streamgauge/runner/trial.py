@@ -35,6 +35,7 @@ from streamgauge.runner.faults import FaultLeg
 from streamgauge.runner.interrupts import Interrupted, Interrupts, OutOfTime
 from streamgauge.runner.load import Ending, EndingKind, Health, Load, QuietWait
 from streamgauge.runner.observer import Observer
+from streamgauge.runner.own_metrics import OwnMetricSampler
 from streamgauge.runner.pace import Pace
 from streamgauge.runner.phases import PhaseLog
 from streamgauge.runner.plan import TrialPlan
@@ -111,6 +112,7 @@ class TrialRunner:
         self._disks: Disks | None = None
         self._network: Namespaces | None = None
         self._sampler: ResourceSampler | None = None
+        self._own_metrics: OwnMetricSampler | None = None
         self._awake: Awake | None = None
         self._workload = plan.workload
         """The plan's, at the rate that was found where one was to be found."""
@@ -422,6 +424,14 @@ class TrialRunner:
         delay_s = self._phases.start_s - time.monotonic()
         self._record.update(schedule_start_unix_ms=machine.unix_ms() + int(delay_s * 1000))
         self._sampler = self._sample(self._phases.start_s)
+        sources = self._running.metric_sources()
+        if sources:
+            told = self._plan.choice.system.own_metrics
+            self._record.update(own_metrics_told=[] if told is None else list(told.told))
+            self._own_metrics = OwnMetricSampler(
+                self._phases.start_s, INTERVAL_S, sources, self._directory.append_metrics
+            )
+            self._own_metrics.start()
         if self._faults is not None:
             watch = AckWatch(worker.only, trial, self._phases.start_s)
             self._faults.start(
@@ -633,6 +643,10 @@ class TrialRunner:
             self._attempt("stop making faults", self._faults.stop)
         if self._sampler is not None:
             self._attempt("stop sampling", self._sampler.stop)
+        if self._own_metrics is not None:
+            self._attempt("stop reading the system's metrics", self._own_metrics.stop)
+            for note in self._own_metrics.gaps():
+                self._record.note(note)
         if self._awake is not None:
             self._attempt("let the CPUs fall asleep again", self._awake.end)
         if self._load is not None:

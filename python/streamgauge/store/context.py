@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from streamgauge.model.messages import Moment, ProbesStatus
+from streamgauge.model.own_metric import OwnMetric
 from streamgauge.model.result import Durability, OnOff, Phase
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Model, UnixMs
@@ -98,6 +99,8 @@ class TrialContext(Model):
     untold: dict[str, str] = Field(default_factory=dict)
     """Figures that the workers cannot tell, and why."""
     system_metrics: list[SystemMetric] = Field(default_factory=list)
+    own_metrics_told: list[OwnMetric] = Field(default_factory=list)
+    """What the system's processes were asked for, once per second."""
     cores: Annotated[int, Field(ge=1, le=1 << 20)]
     notes: list[str] = Field(default_factory=list)
     """Become warnings."""

@@ -56,6 +56,10 @@ class TrialDirectory:
         """Keeps one sampling of resources."""
         self._append("resources.jsonl", rows)
 
+    def append_metrics(self, line: Mapping[str, Any]) -> None:
+        """Keeps what one process told of itself. One thread at a time."""
+        self._append("metrics.jsonl", [line])
+
     def append_event(self, event: Mapping[str, Any]) -> None:
         """Keeps something that happened."""
         self._append("events.jsonl", [event])

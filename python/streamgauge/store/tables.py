@@ -24,7 +24,13 @@ from streamgauge.model.messages import (
     Moment,
     Span,
 )
-from streamgauge.model.result_columns import INTERVAL_COLUMNS, METRICS, PRODUCER_METRICS, RESOURCE_COLUMNS
+from streamgauge.model.result_columns import (
+    INTERVAL_COLUMNS,
+    METRIC_COLUMNS,
+    METRICS,
+    PRODUCER_METRICS,
+    RESOURCE_COLUMNS,
+)
 from streamgauge.store.directory import TrialDirectory
 from streamgauge.store.files import read_lines
 from streamgauge.store.private import clear_logs
@@ -62,6 +68,17 @@ class ResourceLine(Message):
     disk_busy_s: float | None = None
 
 
+class MetricLine(Message):
+    """What one process told of itself at the end of an interval, as it was appended."""
+
+    interval: Index
+    start_s: Moment
+    duration_s: Span
+    at_s: Moment
+    source: str
+    values: dict[str, float]
+
+
 def seal(trial: TrialDirectory) -> None:
     """Turns the lines of a trial into Parquet and removes them, and the user's home directory from its logs. Idempotent."""
     trial.close()
@@ -70,6 +87,10 @@ def seal(trial: TrialDirectory) -> None:
         if lines.exists() or not table.exists():
             write(lines, table)
             lines.unlink(missing_ok=True)
+    lines = trial.path / "metrics.jsonl"
+    if lines.exists():
+        write_metrics(lines, trial.path / "metrics.parquet")
+        lines.unlink()
     clear_logs(trial.logs)
 
 
@@ -84,6 +105,16 @@ def write_resources(lines: Path, table: Path) -> int:
     """Turns `resources.jsonl` into `resources.parquet`; the number of rows."""
     rows = (line.model_dump() for line in read_lines(lines, ResourceLine))
     return _write(rows, RESOURCE_COLUMNS, table)
+
+
+def write_metrics(lines: Path, table: Path) -> int:
+    """Turns `metrics.jsonl` into `metrics.parquet`; the number of rows."""
+    rows = (
+        {**line.model_dump(exclude={"values"}), "metric": name, "value": value}
+        for line in read_lines(lines, MetricLine)
+        for name, value in line.values.items()
+    )
+    return _write(rows, METRIC_COLUMNS, table)
 
 
 def interval_rows(worker: str, interval: Interval) -> Iterator[Row]:

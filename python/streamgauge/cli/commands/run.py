@@ -65,6 +65,14 @@ def run(
             help="Measure a cluster that runs already; it is left running.",
         ),
     ] = None,
+    system_metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--system-metrics",
+            metavar="URL[,...]",
+            help="With --connect: where the cluster's processes tell their own metrics; read once per second.",
+        ),
+    ] = None,
     at: Annotated[
         str | None,
         typer.Option(

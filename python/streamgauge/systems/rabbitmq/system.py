@@ -24,7 +24,9 @@ from streamgauge.systems.base import (
 from streamgauge.systems.base.attached import AttachedSystem
 from streamgauge.systems.base.boundary import require_trust
 from streamgauge.systems.base.options import check_attached, check_nodes, parse_address, refuse_both
+from streamgauge.systems.base.own_metrics import OwnMetrics
 from streamgauge.systems.rabbitmq import settings
+from streamgauge.systems.rabbitmq.metrics import METRICS
 from streamgauge.systems.rabbitmq.nodes import LIBRARY, Launch, start_cluster
 from streamgauge.systems.support.memory import MIB, MemoryNeed
 from streamgauge.systems.support.processes import check_free
@@ -64,6 +66,7 @@ class RabbitMq(System):
         "measured"
     )
     mechanisms: ClassVar[frozenset[str]] = frozenset({"plain", "external"})
+    own_metrics: ClassVar[OwnMetrics | None] = METRICS
 
     def check(self, request: SystemRequest) -> None:
         where = where_of(request)
@@ -143,6 +146,7 @@ class RabbitMq(System):
             directory=directory.absolute(),
             volume=request.volume,
             tls=request.tls,
+            has_metrics=request.has_metrics,
         )
         return start_cluster(launch, progress)
 
