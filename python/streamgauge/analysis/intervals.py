@@ -25,6 +25,7 @@ from streamgauge.vocabulary.phases import MEASURE
 
 Row = dict[str, Any]
 Values = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 EDGE_S = 1e-6
 """Start times are sums of durations; this much rounding is forgiven when an interval is matched with a

@@ -129,6 +129,7 @@ def analyse(context: TrialContext, directory: Path) -> TrialResult:
             phase=MEASURE,
             cores=raw.cores,
             cluster_here=raw.cluster_here,
+            own=told_inside,
             stops_ms=tail_module.stops(directory / "logs", raw.schedule_start_unix_ms, INTERVAL_S),
         ),
         threads=busiest,

@@ -34,6 +34,8 @@ def sentences(trial: TrialResult) -> list[str]:
             f"Tail ({plural(trial.tail.msgs, 'message')} above {significant(trial.tail.above_ms)} ms, the {trial.tail.metric} p99.9, in "
             f"{plural(trial.tail.intervals, 'interval')}): {trial.tail.explanation}"
         )
+        if trial.tail.largest is not None:
+            found.append(f"{capital(trial.tail.largest.explanation)}.")
     found += [pattern_words(one) for one in trial.patterns[:PATTERNS_MAX]]
     if len(trial.patterns) > PATTERNS_MAX:
         found.append(
