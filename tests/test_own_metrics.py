@@ -77,7 +77,12 @@ kafka_network_RequestChannel_Value{name="RequestQueueSize",} 3
 kafka_network_RequestChannel_Value{name="ResponseQueueSize",} 4
 kafka_server_ReplicaManager_Value{name="UnderReplicatedPartitions"} not-a-number
 """
-    assert KAFKA.select(text) == {"gc_ms": 750.0, "produce_local_ms": 25.0, "request_queue": 3.0}
+    assert KAFKA.select(text) == {
+        "gc_ms": 750.0,
+        "produce_local_ms": 25.0,
+        "produce_local_ms_count": 10.0,
+        "request_queue": 3.0,
+    }
     assert RABBITMQ.select(
         b"rabbitmq_raft_log_commit_index 12\nrabbitmq_raft_log_last_applied_index 5\n"
     ) == {"raft_unapplied": 7.0}
@@ -92,7 +97,10 @@ def test_every_declared_metric_has_a_name_of_its_own_and_says_what_it_explains()
     for system in systems().values():
         assert system.own_metrics is not None, system.name
         told = system.own_metrics.told
-        assert len({metric.name for metric in told}) == len(told) <= 15, system.name
+        names = {metric.name for metric in told}
+        assert len(names) == len(told), system.name
+        assert sum(metric.role != "count" for metric in told) <= 15, system.name
+        assert {metric.per for metric in told if metric.per is not None} <= names
         assert all(metric.unit and metric.title and metric.explains for metric in told)
 
 
@@ -227,6 +235,21 @@ def test_counters_become_rates_where_two_readings_follow_each_other() -> None:
         ("queue", ["a", "b"], 1.5, 3.0),
     ]
     assert told[0].shown_unit == "ms/s"
+
+
+def test_time_is_told_per_operation_where_operations_are_counted() -> None:
+    time_of = METRICS[0].model_copy(update={"per": "syncs"})
+    count = OwnMetric(name="syncs", title="x", unit="ops", kind="counter", explains="x", role="count")
+    values = {"sync_ms": [0.0, 60.0, 60.0, 90.0], "syncs": [0.0, 3.0, 3.0, 4.0]}
+    rows = [
+        {"interval": at, "at_s": at + 1.0, "source": "a", "metric": name, "value": value}
+        for name, told in values.items()
+        for at, value in enumerate(told)
+    ]
+    axis = np.arange(4)
+    [found] = series(rows, (time_of, count), Series(axis, axis.astype(float), np.ones(4), {}))
+    np.testing.assert_array_equal(found.values, [np.nan, 20, np.nan, 30])
+    assert found.metric.shown_unit == "ms"
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,19 @@ def series(rows: Sequence[Row], told: Sequence[OwnMetric], lined_up: Series) -> 
                 mine = sorted(groups[name, source], key=lambda row: int(row["interval"]))
                 values = _values(mine, place, len(lined_up), is_counter=metric.kind == "counter")
                 found.append(OwnSeries(metric, source, values))
-    return found
+    by_name = {(one.metric.name, one.source): one.values for one in found}
+    return [_divided(one, by_name) for one in found if one.metric.role != "count"]
+
+
+def _divided(one: OwnSeries, by_name: dict[tuple[str, str], Values]) -> OwnSeries:
+    """A metric that is told per operation; nothing is known where there was none."""
+    if one.metric.per is None:
+        return one
+    count = by_name.get((one.metric.per, one.source), np.full(len(one.values), np.nan))
+    values = np.full(len(one.values), np.nan)
+    is_known = np.nan_to_num(count) > 0
+    values[is_known] = one.values[is_known] / count[is_known]
+    return OwnSeries(one.metric, one.source, values)
 
 
 def _values(rows: Sequence[Row], place: dict[int, int], length: int, *, is_counter: bool) -> Values:

@@ -29,6 +29,7 @@ STOP_MS_MIN = 10.0
 STEAL_SHARE_MIN = 0.02
 OTHERS_SHARE_MIN = 0.10
 BUSY_SHARE_MIN = 0.95
+PRESSURE_SHARE_MIN = 0.02
 DISTURBED_S_MIN = 0.01
 FLUSH_MS_MIN = 5.0
 LATE_MS_MIN = 1.0
@@ -50,11 +51,13 @@ def tail(
     cores: int,
     stops_ms: Mapping[int, float] | None,
     own: Sequence[OwnSeries] = (),
+    hosts: Mapping[str, Series] | None = None,
+    host_cores: Mapping[str, int] | None = None,
     cluster_here: bool = False,
 ) -> Tail | None:
     """The tail of a metric in a phase. `lined_up`: the series of the trial, interval by interval; `stops_ms`: interval -> time for which a
-    JVM of the system stood still, None where there is none; `own`: what the system told of itself. None when there is too little to tell
-    anything."""
+    JVM of the system stood still, None where there is none; `own`: what the system told of itself; `hosts`: what agents told of the
+    cluster's machines, by name, and `host_cores` how many cores they have. None when there is too little to tell anything."""
     whole = intervals.histogram(metric, phase)
     above_ns = whole.percentile(99.9)
     inside = lined_up.within(window)
@@ -72,6 +75,11 @@ def tail(
         *_events(lined_up, cores, stops_ms, cluster_here=cluster_here),
         _disturbed(intervals, place),
         *own_events(own),
+        *(
+            event
+            for name, told in (hosts or {}).items()
+            for event in host_events(name, told, (host_cores or {}).get(name, 1))
+        ),
     ]
     events = [Event(one.name, one.strength[inside], one.role) for one in all_events]
     happened = [one for one in events if (one.strength > 0).any()]
@@ -140,6 +148,45 @@ def _events(
     return found
 
 
+def host_events(name: str, told: Series, cores: int) -> list[Event]:
+    """What happened on a machine of the cluster, by its agent."""
+    values, seconds = told.values, np.maximum(told.duration_s, 1e-9)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = [
+            Event(
+                "slow flushes of the disk (fsync)",
+                unusual(1e3 * values["flush_s"] / values["flushes"], FLUSH_MS_MIN),
+            ),
+            Event("the disk was busy all the time", _above(values["disk_busy_s"] / seconds, BUSY_SHARE_MIN)),
+            Event(
+                "much waited for the disk (PSI)",
+                unusual(values["pressure_io_s"] / seconds, PRESSURE_SHARE_MIN),
+            ),
+            Event(
+                "much waited for memory (PSI)",
+                unusual(values["pressure_memory_s"] / seconds, PRESSURE_SHARE_MIN),
+            ),
+            Event("steal", _above(values["steal_s"] / (cores * seconds), STEAL_SHARE_MIN)),
+            Event("a CPU was not to be had (disturbance)", _above(values["disturbed_s"], DISTURBED_S_MIN)),
+            Event(
+                "other programs used CPU",
+                unusual(values["others_cpu_s"] / (cores * seconds), OTHERS_SHARE_MIN),
+            ),
+            Event("TCP segments sent again", unusual(values["retransmits"])),
+            Event(
+                "the system waited for a CPU",
+                unusual(values["run_delay_s"] / seconds, PRESSURE_SHARE_MIN),
+                "sign",
+            ),
+            Event(
+                "all cores were busy",
+                _above(values["host_cpu_s"] / (cores * seconds), BUSY_SHARE_MIN),
+                "sign",
+            ),
+        ]
+    return [Event(f"{name}: {one.name}", one.strength, one.role) for one in found]
+
+
 def _disturbed(intervals: Intervals, place: Mapping[int, int]) -> Event:
     """A CPU was not to be had, as the workers' probes saw it (docs/quiet-time.md)."""
     seen = np.zeros(len(place))
@@ -163,11 +210,11 @@ def _standing_still(lined_up: Series, stops_ms: Mapping[int, float] | None) -> l
 
 
 def _own_times(own: Sequence[OwnSeries]) -> list[tuple[str, Values]]:
-    """Time that was spent in something that holds others up, above what is usual, in ms per second."""
+    """Time that was spent in something that holds others up, above what is usual, in ms per second or per operation."""
     return [
         (f"{one.source}: {one.metric.title}", unusual(one.values))
         for one in own
-        if one.metric.shown_unit == "ms/s" and one.metric.role == "cause"
+        if one.metric.unit == "ms" and one.metric.kind == "counter" and one.metric.role == "cause"
     ]
 
 

@@ -8,7 +8,7 @@ from streamgauge.model.result_base import Model
 
 Kind = Literal["counter", "gauge"]
 Together = Literal["sum", "max"]
-Role = Literal["cause", "sign"]
+Role = Literal["cause", "sign", "count"]
 
 
 class OwnMetric(Model):
@@ -27,12 +27,14 @@ class OwnMetric(Model):
     together: Together = "sum"
     """How those of several processes become one line of a chart."""
     role: Role = "cause"
-    """A sign (a queue that grows) is seen whatever the reason is, and never comes before a cause."""
+    """A sign (a queue that grows) is seen whatever the reason is, and never comes before a cause. A count is there for `per` alone."""
+    per: str | None = None
+    """Name of the counter by which this one is divided: time spent per operation is not bound by the time that passes, as time spent per second is."""
 
     @property
     def shown_unit(self) -> str:
         """Of the values in charts and explanations."""
-        return f"{self.unit}/s" if self.kind == "counter" else self.unit
+        return f"{self.unit}/s" if self.kind == "counter" and self.per is None else self.unit
 
 
 class OwnMetricFigures(OwnMetric):

@@ -27,6 +27,7 @@ from pydantic import Field
 from streamgauge.model.own_metric import OwnMetricFigures
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Headline, Latency, Model, UnixMs
+from streamgauge.model.result_hosts import HostFigures
 from streamgauge.model.result_machine import Cpu, Lane, Limits, Process, Share, SystemMetric, Thread
 from streamgauge.model.result_quiet import Bounded, QuietLatency, QuietTime, Word
 from streamgauge.model.result_reasons import Bottleneck, Pattern, Tail
@@ -237,6 +238,8 @@ class TrialResult(Model):
     """What the system says of itself; empty where it has nothing of the kind."""
     own_metrics: list[OwnMetricFigures] = Field(default_factory=list)
     """What the system's processes told of themselves, once per second (metrics.parquet); empty where they were not asked."""
+    cluster_hosts: list[HostFigures] = Field(default_factory=list)
+    """The cluster's machines that had agents; empty without."""
     limits: Limits
     share_of_limit: Share | None = None
     """The limit that was used most."""

@@ -29,7 +29,7 @@ from streamgauge.vocabulary.errors import InputError, Problem, SystemInputError,
 from streamgauge.vocabulary.levels import LEVELS, Level
 
 COMMON_KEYS = frozenset(
-    {"name", "system", "version", "nodes", "durability", "connect", "tls", METRICS, SECURITY}
+    {"name", "system", "version", "nodes", "durability", "connect", "tls", METRICS, "agents", SECURITY}
 )
 WITH_TLS = "+tls"
 """What --tls adds to the name of a system that it is on for."""
@@ -59,6 +59,7 @@ class SystemOverrides:
     connect: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     """Where a cluster that already runs tells its own metrics."""
+    agents: tuple[str, ...] = ()
     tls: tuple[bool, ...] | None = None
     """With it, without it, or first without and then with it."""
     trust: Trust = NOBODY
@@ -171,6 +172,7 @@ def _choose(item: str, overrides: SystemOverrides, known: Mapping[str, KindType]
         metrics=parse_metrics(
             list(overrides.metrics), lambda message: Problem(f"--system-metrics {message}")
         )[1],
+        agents=overrides.agents,
     )
     return _checked(item, system, request)
 
@@ -250,6 +252,7 @@ def _from_file(
         security=reached,
         has_metrics=has_metrics,
         metrics=metrics,
+        agents=overrides.agents or _agents(path, _as_list(values.get("agents"))),
         trusted=trusted,
     )
     problems = [] if connect else untrusted(document, system, request)
@@ -325,6 +328,14 @@ def _as_list(value: Any) -> Sequence[Any]:
     if isinstance(value, str):
         return value.split(",")
     return value if isinstance(value, list) else [value]
+
+
+def _agents(file: Path, texts: Sequence[Any]) -> tuple[str, ...]:
+    """Files of hosts are looked for beside the system file."""
+    return tuple(
+        str(file.parent / str(text)) if str(text).endswith((".yaml", ".yml", ".json")) else str(text)
+        for text in texts
+    )
 
 
 def _addresses(texts: Sequence[Any], at: Any) -> tuple[str, ...]:

@@ -52,5 +52,9 @@ def check_metrics(system: SystemKind, request: SystemRequest) -> None:
             f"{where}metrics: URLs are for a cluster that already runs (key connect); of a system that streamgauge starts it knows where "
             "they are"
         )
+    if request.agents and not request.connect:
+        raise SystemInputError(
+            f"{where}agents: are for a cluster that already runs (key connect); what streamgauge starts is on this machine, which it watches itself"
+        )
     if request.metrics and not system.tells_metrics:
         raise SystemInputError(f"{where}metrics: {system.title} declares none that could be read")

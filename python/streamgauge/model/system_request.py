@@ -60,6 +60,8 @@ class SystemRequest:
     """Whether the system's own metrics are to be had, where it is started (key `metrics: false` says no)."""
     metrics: tuple[str, ...] = ()
     """Where a cluster that already runs tells its own metrics: URLs."""
+    agents: tuple[str, ...] = ()
+    """Agents on the machines of a cluster that already runs: addresses on loopback, or files of hosts."""
     trusted: bool = False
     """Whether the user trusts whoever wrote the options (`--trust-file`): they may then run code."""
 

@@ -66,6 +66,20 @@ class ResourceLine(Message):
     flushes: int | None = None
     flush_s: float | None = None
     disk_busy_s: float | None = None
+    host: str | None = None
+    run_delay_s: float | None = None
+    disk_queue_s: float | None = None
+    disk_ops: int | None = None
+    disk_op_s: float | None = None
+    net_received_bytes: int | None = None
+    net_sent_bytes: int | None = None
+    pressure_cpu_s: float | None = None
+    pressure_io_s: float | None = None
+    pressure_memory_s: float | None = None
+    retransmits: int | None = None
+    memory_available_bytes: int | None = None
+    page_cache_bytes: int | None = None
+    disturbed_s: float | None = None
 
 
 class MetricLine(Message):

@@ -73,6 +73,14 @@ def run(
             help="With --connect: where the cluster's processes tell their own metrics; read once per second.",
         ),
     ] = None,
+    agents: Annotated[
+        str | None,
+        typer.Option(
+            "--agents",
+            metavar="FILE|HOST:PORT[,...]",
+            help="With --connect: agents (gauge agent) on the cluster's machines: a file of hosts, or addresses on loopback.",
+        ),
+    ] = None,
     at: Annotated[
         str | None,
         typer.Option(

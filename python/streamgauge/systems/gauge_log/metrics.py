@@ -10,10 +10,11 @@ METRICS = PrometheusMetrics(
         Pick(
             OwnMetric(
                 name="commit_ms",
-                title="time spent in commits",
+                title="time of a commit",
                 unit="ms",
                 kind="counter",
                 explains="writes and syncs of the journal: an acknowledgement waits for one",
+                per="commits",
             ),
             ("gauge_log_commit_seconds_total",),
             scale=1e3,

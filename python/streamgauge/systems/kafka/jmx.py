@@ -66,14 +66,31 @@ def address(port: int, host: str) -> str:
     return f"http://{host}:{port}/metrics"
 
 
-def _produce(name: str, title: str, mbean: str, explains: str, role: Literal["cause", "sign"]) -> Pick:
-    """A part of the time that produce requests take, summed: JMX has the mean since the start and the count."""
-    return Pick(
-        OwnMetric(name=name, title=title, unit="ms", kind="counter", explains=explains, role=role),
-        ("kafka_network_RequestMetrics_Mean",),
-        {"name": mbean, "request": "Produce"},
-        second=("kafka_network_RequestMetrics_Count",),
+def _time(
+    name: str,
+    title: str,
+    bean: str,
+    labels: Mapping[str, str],
+    explains: str,
+    role: Literal["cause", "sign"] = "cause",
+) -> list[Pick]:
+    """The time of an operation. JMX has the mean since the start and the count: their product is the sum."""
+    count = OwnMetric(
+        name=f"{name}_count", title="operations", unit="ops", kind="counter", explains="-", role="count"
     )
+    metric = OwnMetric(
+        name=name, title=title, unit="ms", kind="counter", explains=explains, role=role, per=count.name
+    )
+    return [
+        Pick(metric, (f"{bean}_Mean",), labels, second=(f"{bean}_Count",)),
+        Pick(count, (f"{bean}_Count",), labels),
+    ]
+
+
+def _produce(name: str, title: str, mbean: str, explains: str, role: Literal["cause", "sign"]) -> list[Pick]:
+    """A part of the time that a produce request takes."""
+    labels = {"name": mbean, "request": "Produce"}
+    return _time(name, title, "kafka_network_RequestMetrics", labels, explains, role)
 
 
 METRICS = PrometheusMetrics(
@@ -90,23 +107,23 @@ METRICS = PrometheusMetrics(
             ("kafka_network_RequestChannel_Value",),
             {"name": "RequestQueueSize"},
         ),
-        _produce(
+        *_produce(
             "produce_queue_ms",
-            "time that produce requests waited for a thread",
+            "time that a produce request waited for a thread",
             "RequestQueueTimeMs",
-            "summed over all requests",
+            "the request handlers are busy",
             "sign",
         ),
-        _produce(
+        *_produce(
             "produce_local_ms",
-            "time that the leader took for produce requests",
+            "time that the leader took for a produce request",
             "LocalTimeMs",
             "appending to the log: the page cache or the disk holds it up",
             "cause",
         ),
-        _produce(
+        *_produce(
             "produce_remote_ms",
-            "time that produce requests waited for followers",
+            "time that a produce request waited for followers",
             "RemoteTimeMs",
             "replication: followers that fetch late",
             "cause",
@@ -123,17 +140,12 @@ METRICS = PrometheusMetrics(
             ("kafka_server_DelayedOperationPurgatory_Value",),
             {"name": "PurgatorySize", "delayedOperation": "Produce"},
         ),
-        Pick(
-            OwnMetric(
-                name="log_flush_ms",
-                title="time spent in flushes of the log (fsync)",
-                unit="ms",
-                kind="counter",
-                explains="a flush holds the log that it flushes",
-            ),
-            ("kafka_log_LogFlushStats_Mean",),
+        *_time(
+            "log_flush_ms",
+            "time of a flush of the log (fsync)",
+            "kafka_log_LogFlushStats",
             {"name": "LogFlushRateAndTimeMs"},
-            second=("kafka_log_LogFlushStats_Count",),
+            "a flush holds the log that it flushes",
         ),
         Pick(
             OwnMetric(

@@ -31,10 +31,11 @@ VARZ: Mapping[tuple[str, ...], tuple[OwnMetric, float]] = {
     ("disk_io_wait_stats", "wait_time"): (
         OwnMetric(
             name="disk_io_wait_ms",
-            title="time waited for a place at the disk",
+            title="wait for a place at the disk",
             unit="ms",
             kind="counter",
-            explains="how long they waited, summed over all that did",
+            explains="how long each of them waited",
+            per="disk_io_waits",
         ),
         1e-6,
     ),

@@ -14,31 +14,39 @@ from streamgauge.systems.support.prometheus import Pick, PrometheusMetrics
 
 def _time(
     name: str, title: str, explains: str, series: str, role: Literal["cause", "sign"] = "cause"
-) -> Pick:
-    """Time spent, which a bookie tells in ms."""
-    metric = OwnMetric(name=name, title=title, unit="ms", kind="counter", explains=explains, role=role)
+) -> list[Pick]:
+    """The time of an operation, which a bookie tells in ms."""
+    metric = OwnMetric(
+        name=name, title=title, unit="ms", kind="counter", explains=explains, role=role, per=f"{name}_count"
+    )
+    return [Pick(metric, (f"{series}_sum",)), _count(f"{name}_count", f"{series}_count")]
+
+
+def _count(name: str, series: str) -> Pick:
+    """Operations, which times are divided by."""
+    metric = OwnMetric(name=name, title="operations", unit="ops", kind="counter", explains="-", role="count")
     return Pick(metric, (series,))
 
 
 METRICS = PrometheusMetrics(
     [
-        _time(
+        *_time(
             "journal_sync_ms",
-            "time spent in syncs of the journal",
+            "time of a sync of the journal",
             "a bookie acknowledges an entry when its journal is on the disk",
-            "bookie_journal_JOURNAL_SYNC_sum",
+            "bookie_journal_JOURNAL_SYNC",
         ),
-        _time(
+        *_time(
             "journal_flush_ms",
-            "time spent in writes of the journal",
+            "time of a write of the journal",
             "the page cache does not take more: the disk is behind",
-            "bookie_journal_JOURNAL_FLUSH_LATENCY_sum",
+            "bookie_journal_JOURNAL_FLUSH_LATENCY",
         ),
-        _time(
+        *_time(
             "journal_queue_ms",
-            "time that entries waited for the journal",
-            "summed over all entries",
-            "bookie_journal_JOURNAL_QUEUE_LATENCY_sum",
+            "time that an entry waited for the journal",
+            "the journal is behind",
+            "bookie_journal_JOURNAL_QUEUE_LATENCY",
             "sign",
         ),
         Pick(
@@ -52,18 +60,18 @@ METRICS = PrometheusMetrics(
             ),
             ("bookie_journal_JOURNAL_QUEUE_SIZE",),
         ),
-        _time(
+        *_time(
             "add_blocked_ms",
-            "time that adds were blocked",
+            "time that an add was blocked",
             "too many are under way in the bookie",
-            "bookkeeper_server_ADD_ENTRY_BLOCKED_WAIT_sum",
+            "bookkeeper_server_ADD_ENTRY_BLOCKED_WAIT",
             "sign",
         ),
-        _time(
+        *_time(
             "ledger_flush_ms",
-            "time spent in flushes of the ledgers",
+            "time of a flush of the ledgers",
             "the write cache goes to the same disk as the journal",
-            "bookie_flush_sum",
+            "bookie_flush",
         ),
         Pick(
             OwnMetric(
@@ -112,16 +120,12 @@ METRICS = PrometheusMetrics(
             ("jvm_gc_collection_seconds_sum",),
             scale=1e3,
         ),
-        Pick(
-            OwnMetric(
-                name="publish_ms",
-                title="time that brokers took for publishing",
-                unit="ms",
-                kind="counter",
-                explains="summed over all entries, bookies included",
-                role="sign",
-            ),
-            ("pulsar_broker_publish_latency_sum",),
+        *_time(
+            "publish_ms",
+            "time that a broker took for a message",
+            "its bookies included",
+            "pulsar_broker_publish_latency",
+            "sign",
         ),
         Pick(
             OwnMetric(

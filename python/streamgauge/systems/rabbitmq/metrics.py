@@ -9,8 +9,17 @@ from __future__ import annotations
 from streamgauge.model.own_metric import OwnMetric
 from streamgauge.systems.support.prometheus import Pick, PrometheusMetrics
 
+
+def _count(name: str, series: str) -> Pick:
+    """Operations, which times are divided by."""
+    metric = OwnMetric(name=name, title="operations", unit="ops", kind="counter", explains="-", role="count")
+    return Pick(metric, (series,))
+
+
 METRICS = PrometheusMetrics(
     [
+        _count("io_syncs", "rabbitmq_io_sync_ops_total"),
+        _count("io_writes", "rabbitmq_io_write_ops_total"),
         Pick(
             OwnMetric(
                 name="memory_alarm",
@@ -34,10 +43,11 @@ METRICS = PrometheusMetrics(
         Pick(
             OwnMetric(
                 name="io_sync_ms",
-                title="time spent in fsync (classic queues)",
+                title="time of an fsync (classic queues)",
                 unit="ms",
                 kind="counter",
                 explains="a confirm of a persistent message waits for one",
+                per="io_syncs",
             ),
             ("rabbitmq_io_sync_time_seconds_total",),
             scale=1e3,
@@ -45,10 +55,11 @@ METRICS = PrometheusMetrics(
         Pick(
             OwnMetric(
                 name="io_write_ms",
-                title="time spent in writes (classic queues)",
+                title="time of a write (classic queues)",
                 unit="ms",
                 kind="counter",
                 explains="a queue waits while it writes",
+                per="io_writes",
             ),
             ("rabbitmq_io_write_time_seconds_total",),
             scale=1e3,
