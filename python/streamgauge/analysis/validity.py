@@ -448,7 +448,7 @@ def _machine_warnings(evidence: Evidence) -> list[str]:
             f"{trimmed(cpu.cores / evidence.nodes, 2)} cores per broker on this {cpu.cores}-core machine: "
             "brokers and generator share CPU, and that is measured too."
         )
-    if evidence.attached:
+    if evidence.attached and not evidence.has_agents:
         warnings.append(
             "The cluster was not started by this run: its CPU, disks and network limits were not measured"
             + (
