@@ -1,7 +1,7 @@
 """What reading systems' own metrics costs: the lab's CPU per second, and the broker's.
 
-Each system is started with nothing else to do. Its processes are then read once per second as in a trial, and not read, in turn; the CPU of the reading threads is
-theirs alone (CLOCK_THREAD_CPUTIME_ID), that of the broker the difference of its processes between the two.
+Each system is started with nothing else to do. Its processes are then read once per second as in a trial, and not read, in turn; the CPU of the
+reading threads is theirs alone (CLOCK_THREAD_CPUTIME_ID), that of the broker the difference of its processes between the two.
 
     .venv/bin/python benches/metrics.py [SYSTEM ...] [--seconds 20] [--rounds 3]
 """

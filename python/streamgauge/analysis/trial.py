@@ -199,6 +199,7 @@ def _evidence(
         nodes=raw.nodes,
         attached=raw.attached,
         cluster_here=raw.cluster_here,
+        has_agents=bool(measured.of_hosts),
         share_of_limit=limits_module.most_used(shares),
         binding=binding,
     )

@@ -91,6 +91,8 @@ class Evidence:
     share_of_limit: Share | None
     """The limit of the machine that was used most."""
     cluster_here: bool = False
+    has_agents: bool = False
+    """Whether agents told of the cluster's machines."""
     """Attached, to a cluster on this machine: what it uses counts as that of others."""
     joined_intervals: int = 0
     """Intervals of the window that hold what was seen in several."""

@@ -98,6 +98,8 @@ class _Reader(Background):
             return
         # Who answers may be anybody, and the table takes what can be reckoned with.
         values = {name: round(value, 6) for name, value in values.items() if abs(value) < VALUE_MAX}
+        if not values:
+            self._missed, self._reason = self._missed + 1, "it tells none of the metrics that are declared"
         if index > 0 and values:
             start_s = (index - 1) * self._interval_s
             self._keep(
