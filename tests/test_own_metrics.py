@@ -89,7 +89,7 @@ kafka_server_ReplicaManager_Value{name="UnderReplicatedPartitions"} not-a-number
     assert PULSAR.select(
         b'bookie_journal_JOURNAL_SYNC_sum{success="true"} 10.0\nbookie_journal_JOURNAL_SYNC_sum{success="false"} 2.0\n'
     ) == {"journal_sync_ms": 12.0}
-    assert LOG.select(b"gauge_log_commit_seconds_total 1.5\n# EOF\n") == {"commit_ms": 1500.0}
+    assert LOG.select(b"gauge_log_commit_seconds_total 1.5\n# EOF\n") == {"commit_time": 1500.0}
     assert LOG.select(b"\xff\x00{{{") == {}
 
 

@@ -44,7 +44,12 @@ impl Commit {
         if !shared.settings.commit_delay.is_zero() {
             std::thread::sleep(shared.settings.commit_delay);
         }
-        shared.metrics.commit_ns.add(began.elapsed().as_nanos() as u64);
+        let took = began.elapsed();
+        shared.metrics.commit_ns.add(took.as_nanos() as u64);
+        shared
+            .metrics
+            .commit_us_squared
+            .add((took.as_micros() as u64).saturating_pow(2));
         publish(shared, pending, own);
         Ok(())
     }
