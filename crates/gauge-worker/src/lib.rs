@@ -12,6 +12,7 @@
 //! - `processing`: consumers that take their time.
 //! - `collector`: what the lanes saw in an interval, added up, encoded, kept.
 //! - `clock_probe`: how far the clocks of other workers are ahead.
+//! - `agent`: what a broker's machine does, told to the lab; `host`: the kernel's files that it reads.
 //! - `omb`: the same by the worker protocol of the OpenMessaging Benchmark.
 //! - `cli`: the command line (signals and the parent: `gauge-process`).
 //!
@@ -20,6 +21,7 @@
 
 mod access;
 mod accounts;
+pub mod agent;
 mod api;
 mod body;
 mod books;
@@ -34,6 +36,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handle;
+mod host;
 pub mod idle;
 mod judgement;
 mod lane;
