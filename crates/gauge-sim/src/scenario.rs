@@ -130,11 +130,21 @@ impl Scenario {
             (_, 1) => json!({"arrival": "poisson", "rate_msgs_s": rate}),
             _ => json!({"arrival": "burst", "burst_msgs": rng.u32(1..200), "rate_msgs_s": rate}),
         };
+        let key_count = rng.u32(1..100);
+        let is_zipf = rng.bool();
         let producer = |rng: &mut Rng, id: u32| {
-            let keys = one(rng, &["none", "none", "round_robin", "keyed", "zipf"]);
+            let keys = one(
+                rng,
+                &[
+                    "none",
+                    "none",
+                    "round_robin",
+                    if is_zipf { "zipf" } else { "keyed" },
+                ],
+            );
             let mut producer = json!({"id": id, "topic": topics[id as usize % topics.len()].0, "keys": keys});
             if keys == "keyed" || keys == "zipf" {
-                producer["key_count"] = json!(rng.u32(1..100));
+                producer["key_count"] = json!(key_count);
             }
             if keys == "zipf" {
                 producer["zipf_exponent"] = json!(1.1);
@@ -272,7 +282,7 @@ impl Scenario {
             12 => Fault::ForgetSessions { node },
             13 => Fault::RefuseFetch {
                 slot,
-                code: one(rng, &[1, 3, 6, 74, 75, 56, -1]),
+                code: one(rng, &[3, 6, 74, 75, 56, -1]),
                 fetches: rng.u32(1..4),
             },
             _ => Fault::Damage { slot },

@@ -211,8 +211,7 @@ impl Producer {
 
     /// Whether everything can be sent: leaders known, connections open, identity known.
     pub fn is_ready(&self) -> bool {
-        let has_identity = matches!(self.identity, Identity::None | Identity::Known { .. });
-        has_identity
+        self.has_identity()
             && self.lots.iter().all(|lot| lot.link != NO_LINK)
             && self
                 .outlets
@@ -307,9 +306,21 @@ impl Producer {
 
     /// Whether `drive` would send something at once.
     fn can_send(&self) -> bool {
-        self.outlets
-            .iter()
-            .any(|outlet| !outlet.ready.is_empty() && self.has_window(outlet))
+        self.has_identity()
+            && self
+                .outlets
+                .iter()
+                .any(|outlet| !outlet.ready.is_empty() && self.has_window(outlet))
+    }
+
+    /// Whether batches can be numbered, or need not be. Nothing leaves while an identity is wanted or asked for.
+    pub(super) fn has_identity(&self) -> bool {
+        matches!(self.identity, Identity::None | Identity::Known { .. })
+    }
+
+    /// Whether nothing is under way: before, an identity is not asked for.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.lots.iter().all(|lot| lot.in_flight == 0)
     }
 
     /// Whether one more request may be under way on a connection.
@@ -600,7 +611,8 @@ impl Producer {
         for outlet in &self.outlets {
             deadline_ns = deadline_ns.min(outlet.link.deadline_ns());
         }
-        if self.identity == Identity::Wanted {
+        // While something is under way, its answer is what is waited for.
+        if self.identity == Identity::Wanted && self.is_at_rest() {
             deadline_ns = deadline_ns.min(self.identity_after_ns);
         }
         if self.waiting_batches > 0 {

@@ -100,7 +100,7 @@ impl Producer {
         observer: &mut Observer,
         now_ns: i64,
     ) -> Result<(), Lost> {
-        if !matches!(self.identity, Identity::None | Identity::Known { .. }) {
+        if !self.has_identity() {
             return Ok(());
         }
         while !self.outlets[at].ready.is_empty() && self.has_window(&self.outlets[at]) {

@@ -155,10 +155,7 @@ impl Producer {
 
     /// Asks for an identity as soon as nothing is under way.
     pub(super) fn want_identity(&mut self, shared: &mut Shared, now_ns: i64) {
-        if self.identity == Identity::Wanted
-            && now_ns >= self.identity_after_ns
-            && self.lots.iter().all(|lot| lot.in_flight == 0)
-        {
+        if self.identity == Identity::Wanted && now_ns >= self.identity_after_ns && self.is_at_rest() {
             self.identity = Identity::Asked;
             shared.cluster.ask(Question::ProducerId(self.index));
         }
