@@ -246,6 +246,7 @@ fn live(sim: &Rc<Sim>, scenario: &Rc<Scenario>) -> Vec<String> {
         scenario,
         truth: &world.truth,
         start_ns,
+        end_ns: world.now_ns(),
         result: &result,
         intervals: &intervals,
     };

@@ -17,6 +17,7 @@ pub struct Message {
 pub struct Batch {
     pub slot: usize,
     pub messages: Vec<Message>,
+    pub stored_ns: i64,
     /// Which of its messages were damaged in the log.
     pub damaged: Vec<usize>,
     /// It is in the log at the end.
@@ -73,10 +74,11 @@ impl Truth {
     }
 
     /// A batch was appended to a log; returns its number.
-    pub fn stored(&mut self, slot: usize, messages: Vec<Message>) -> usize {
+    pub fn stored(&mut self, slot: usize, messages: Vec<Message>, stored_ns: i64) -> usize {
         self.batches.push(Batch {
             slot,
             messages,
+            stored_ns,
             damaged: Vec::new(),
             is_alive: true,
         });

@@ -8,6 +8,7 @@
 
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 
 use super::cluster::{Cluster, NO_BROKER};
 use super::commit::Committer;
@@ -109,9 +110,9 @@ impl Session {
     /// As it is after an answer that tells of a session; 0: of none.
     pub(super) fn answered(self, number: i32) -> Session {
         match self {
-            Session::Over => Session::Over,
+            Session::Over if !mutants::is(Mutant::SessionOverForgotten) => Session::Over,
             _ if number == 0 => Session::Over,
-            Session::Begun => Session::Known(number, 1),
+            Session::Over | Session::Begun => Session::Known(number, 1),
             Session::Known(_, i32::MAX) => Session::Known(number, 1),
             Session::Known(_, epoch) => Session::Known(number, epoch + 1),
         }
@@ -297,7 +298,9 @@ impl Consumer {
             if old == link {
                 continue;
             }
-            self.positions[at].end = -1;
+            if !mutants::is(Mutant::EndKept) {
+                self.positions[at].end = -1;
+            }
             if let Some(outlet) = self.outlets.get_mut(old as usize) {
                 outlet.members.retain(|member| *member != at as u32);
                 outlet.session = Session::Over;
@@ -317,8 +320,11 @@ impl Consumer {
     pub(super) fn doubt(&mut self, member: usize) {
         let position = &mut self.positions[member];
         // Where its log ends is not known either, before the leader of now has told it.
-        position.end = -1;
-        position.is_doubtful = position.epoch >= 0 && position.leader_epoch >= 0;
+        if !mutants::is(Mutant::EndKept) {
+            position.end = -1;
+        }
+        position.is_doubtful =
+            position.epoch >= 0 && position.leader_epoch >= 0 && !mutants::is(Mutant::DoubtIgnored);
         if let Some(outlet) = self.outlets.get_mut(position.link as usize) {
             outlet.session = Session::Over;
         }

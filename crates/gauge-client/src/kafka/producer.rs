@@ -14,6 +14,7 @@
 use std::collections::VecDeque;
 
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 use gauge_load::{Departure, Emitter, Observer, SentRun, stamp};
 
 use super::batch::{Batch, Opening};
@@ -306,7 +307,7 @@ impl Producer {
 
     /// Whether `drive` would send something at once.
     fn can_send(&self) -> bool {
-        self.has_identity()
+        (self.has_identity() || mutants::is(Mutant::IdentitySpins))
             && self
                 .outlets
                 .iter()
@@ -444,7 +445,7 @@ impl Producer {
     /// Puts a partition into its leader's list of partitions with something to send.
     pub(super) fn list(&mut self, at: usize) {
         let lot = &mut self.lots[at];
-        if lot.is_listed || lot.link == NO_LINK {
+        if (lot.is_listed && !mutants::is(Mutant::ListedTwice)) || lot.link == NO_LINK {
             return;
         }
         lot.is_listed = true;
@@ -612,7 +613,7 @@ impl Producer {
             deadline_ns = deadline_ns.min(outlet.link.deadline_ns());
         }
         // While something is under way, its answer is what is waited for.
-        if self.identity == Identity::Wanted && self.is_at_rest() {
+        if self.identity == Identity::Wanted && (self.is_at_rest() || mutants::is(Mutant::DeadlineSpins)) {
             deadline_ns = deadline_ns.min(self.identity_after_ns);
         }
         if self.waiting_batches > 0 {

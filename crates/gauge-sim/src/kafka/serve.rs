@@ -356,7 +356,7 @@ impl World {
 
     /// A batch has come to a node.
     fn take_batch(&mut self, at: usize, row: &mut Row, records: &[u8], acks: i16) {
-        let node = self.sockets[at].node;
+        let (node, now_ns) = (self.sockets[at].node, self.now_ns());
         let parsed = match truth::parse(records) {
             Ok(parsed) => parsed,
             Err(what) => {
@@ -374,7 +374,7 @@ impl World {
             if believes && acks != -1 {
                 // It does not know yet that others have another leader: what it takes is never theirs.
                 self.marks.set(Mark::StaleLeaderStored);
-                let number = self.truth.stored(slot, parsed.messages);
+                let number = self.truth.stored(slot, parsed.messages, now_ns);
                 self.truth.batches[number].is_alive = false;
                 self.truth.has_truncated = true;
                 row.code = Some(0);
@@ -412,8 +412,8 @@ impl World {
     }
 
     fn append(&mut self, row: &mut Row, parsed: truth::Parsed, records: &[u8]) {
-        let slot = row.slot;
-        let number = self.truth.stored(slot, parsed.messages);
+        let (slot, now_ns) = (row.slot, self.now_ns());
+        let number = self.truth.stored(slot, parsed.messages, now_ns);
         let partition = &mut self.cluster.partitions[slot];
         let mut stored = Stored {
             number,
