@@ -13,7 +13,6 @@ pub enum Mutant {
     AckDropped,
     FailureCountsAsAck,
     RetryAtTheEnd,
-    RetryDoesNotHoldBack,
     ListedTwice,
     OldListKept,
     WindowNotGivenBack,
@@ -28,6 +27,7 @@ pub enum Mutant {
     PausedAnswerSkipped,
     DoubtIgnored,
     EndKept,
+    SilenceIsTheEnd,
     SessionOverForgotten,
     OldLeaderBelieved,
     SampleLost,
@@ -57,10 +57,6 @@ pub const ALL: [(Mutant, &str); 33] = [
     (
         RetryAtTheEnd,
         "a batch that is sent again goes behind those that wait",
-    ),
-    (
-        RetryDoesNotHoldBack,
-        "what follows a batch that is sent again does not wait for it",
     ),
     (ListedTwice, "a partition stands in its leader's list twice"),
     (
@@ -105,6 +101,10 @@ pub const ALL: [(Mutant, &str); 33] = [
     (
         EndKept,
         "the end of a partition is believed although its leader is another",
+    ),
+    (
+        SilenceIsTheEnd,
+        "a consumer whose broker is silent counts as being at the end that it was told before",
     ),
     (
         SessionOverForgotten,

@@ -6,7 +6,7 @@
 //! - `marks`: what a swarm must have come to. [`swarm`] runs many seeds.
 
 mod kafka;
-pub mod marks;
+mod marks;
 mod net;
 mod oracle;
 mod scenario;
@@ -15,5 +15,6 @@ mod trial;
 mod truth;
 mod witness;
 
+pub use marks::{Mark, Marks};
 pub use scenario::Scenario;
 pub use trial::{Report, run};

@@ -51,7 +51,7 @@ pub enum Mark {
 }
 
 /// All of them.
-pub const ALL: [Mark; 41] = {
+const ALL: [Mark; 41] = {
     use Mark::*;
     [
         LeaderMoved,
@@ -103,18 +103,19 @@ pub const ALL: [Mark; 41] = {
 pub struct Marks(u64);
 
 impl Marks {
-    pub fn set(&mut self, mark: Mark) {
+    pub(crate) fn set(&mut self, mark: Mark) {
         self.0 |= 1 << mark as u32;
     }
 
-    pub fn has(self, mark: Mark) -> bool {
+    fn has(self, mark: Mark) -> bool {
         self.0 & 1 << mark as u32 != 0
     }
 
-    pub fn add(&mut self, other: Marks) {
+    pub(crate) fn add(&mut self, other: Marks) {
         self.0 |= other.0;
     }
 
+    /// Those that were not.
     pub fn missing(self) -> impl Iterator<Item = Mark> {
         ALL.into_iter().filter(move |mark| !self.has(*mark))
     }

@@ -23,6 +23,8 @@ use crate::truth::{Message, Seen, Truth};
 
 /// Looks at the sockets between which nothing happens and nobody sleeps: whoever makes more of them runs in circles.
 const CIRCLES_MAX: u32 = 2_000;
+/// Looks at the sockets in all: a trial here needs some ten thousand.
+const LOOKS_MAX: u64 = 1_500_000;
 /// Where the first node listens; the others follow.
 pub const PORT: u16 = 9_000;
 /// Nothing takes longer in simulated time.
@@ -116,6 +118,7 @@ pub struct World {
     pub marks: Marks,
     pub turn_ns: i64,
     circles: u32,
+    looks: u64,
     /// The trial cannot go on: why.
     pub fatal: Option<String>,
     /// Index of a consumer in the lane's spec -> its subscription.
@@ -142,6 +145,7 @@ impl World {
             marks: Marks::default(),
             turn_ns: 0,
             circles: 0,
+            looks: 0,
             fatal: None,
             consumers: Vec::new(),
             topics: Vec::new(),
@@ -520,6 +524,7 @@ impl Network for Sim {
         let began_ns = simulated::now_ns().unwrap_or(0);
         while self.step(i64::MIN) {}
         let mut has_slept = false;
+        self.world.borrow_mut().looks += 1;
         loop {
             let mut world = self.world.borrow_mut();
             world.ready(poller, ready);
@@ -528,6 +533,12 @@ impl Network for Sim {
             if let Some(why) = world.fatal.clone() {
                 drop(world);
                 self.give_up(why);
+            }
+            if world.looks > LOOKS_MAX {
+                drop(world);
+                self.give_up(format!(
+                    "the trial does not end: the lane has looked {LOOKS_MAX} times at its sockets"
+                ));
             }
             if now_ns > END_NS {
                 drop(world);

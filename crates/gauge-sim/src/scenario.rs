@@ -55,41 +55,41 @@ pub enum Step {
 /// A run of the world.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    pub seed: u64,
-    pub nodes: usize,
-    pub topics: Vec<(String, usize)>,
-    pub slots: usize,
-    pub request: Value,
-    pub interval_ns: i64,
-    pub phases_ns: Vec<i64>,
-    pub subscriptions: Vec<String>,
-    pub acks: i16,
-    pub is_idempotent: bool,
-    pub in_flight: u32,
-    pub is_closed_loop: bool,
-    pub retry_for_ns: i64,
+    pub(crate) seed: u64,
+    pub(crate) nodes: usize,
+    pub(crate) topics: Vec<(String, usize)>,
+    pub(crate) slots: usize,
+    pub(crate) request: Value,
+    pub(crate) interval_ns: i64,
+    pub(crate) phases_ns: Vec<i64>,
+    pub(crate) subscriptions: Vec<String>,
+    pub(crate) acks: i16,
+    pub(crate) is_idempotent: bool,
+    pub(crate) in_flight: u32,
+    pub(crate) is_closed_loop: bool,
+    pub(crate) retry_for_ns: i64,
     /// The load lasts so long; the faults are over before.
-    pub load_ns: i64,
-    pub faults: Vec<(i64, Fault)>,
-    pub steps: Vec<(i64, Step)>,
+    pub(crate) load_ns: i64,
+    pub(crate) faults: Vec<(i64, Fault)>,
+    pub(crate) steps: Vec<(i64, Step)>,
     /// A reading of the clock takes so long.
-    pub reading_ns: i64,
+    pub(crate) reading_ns: i64,
     /// Who slept wakes so late at most.
-    pub wake_ns: i64,
-    pub delay_ns: i64,
-    pub bytes_s: i64,
-    pub room_bytes: usize,
-    pub partial_writes: f64,
-    pub piece_bytes: usize,
+    pub(crate) wake_ns: i64,
+    pub(crate) delay_ns: i64,
+    pub(crate) bytes_s: i64,
+    pub(crate) room_bytes: usize,
+    pub(crate) partial_writes: f64,
+    pub(crate) piece_bytes: usize,
     /// A node needs so long for a request at most.
-    pub service_ns: i64,
+    pub(crate) service_ns: i64,
     /// Followers are so far behind at most.
-    pub follow_ns: i64,
+    pub(crate) follow_ns: i64,
     /// Until a node hears of another leader, at most.
-    pub news_ns: i64,
-    pub keeps_sessions: bool,
+    pub(crate) news_ns: i64,
+    pub(crate) keeps_sessions: bool,
     /// What a forgotten producer is told; 0: it is taken as it comes.
-    pub forgotten_code: i16,
+    pub(crate) forgotten_code: i16,
 }
 
 const MS: i64 = 1_000_000;

@@ -9,12 +9,17 @@ use crate::trial::{self, Report};
 /// What became of a swarm.
 #[derive(Debug, Default)]
 pub struct Swarm {
+    /// How many were run.
     pub seeds: u64,
+    /// Messages that were sent.
     pub messages: usize,
+    /// How much time passed in their worlds.
     pub simulated_ns: i64,
+    /// What they came to, all together.
     pub marks: Marks,
     /// Seeds whose result is not true.
     pub failed: Vec<Report>,
+    /// How long that took.
     pub took: Duration,
 }
 

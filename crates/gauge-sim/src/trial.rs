@@ -132,11 +132,15 @@ impl Director {
 /// What became of a seed.
 #[derive(Debug)]
 pub struct Report {
+    /// The seed.
     pub seed: u64,
     /// Where the result and the world disagree; empty: nowhere.
     pub disagreements: Vec<String>,
+    /// What it came to.
     pub marks: Marks,
+    /// Messages that were sent.
     pub messages: usize,
+    /// How much time passed in the world.
     pub simulated_ns: i64,
 }
 

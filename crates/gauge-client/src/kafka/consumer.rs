@@ -35,6 +35,10 @@ const PARTITION_BYTES_MIN: usize = 256 << 10;
 pub(super) const FETCH_PAUSE_NS: i64 = 20_000_000;
 const FETCH_PAUSE_NS_MAX: i64 = 1_000_000_000;
 
+/// A fetch without an answer for so long is overdue: a broker answers a long poll in half of it. Shorter than the stillness that ends a drain, so that
+/// whoever is at the end then has been told of it since the last acknowledgement.
+const OVERDUE_NS: i64 = 2 * (LONG_POLL_MS as i64) * 1_000_000;
+
 /// What a request of a consumer is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Errand {
@@ -133,6 +137,8 @@ pub(super) struct Outlet {
     pub(super) turn: usize,
     /// Batches of the latest answer, and how many of them are done.
     pub(super) pieces: Vec<Piece>,
+    /// When the latest request was sent.
+    asked_ns: i64,
     pub(super) done_pieces: usize,
     pub(super) received_ns: i64,
     /// Since when the latest answer may have been there.
@@ -153,6 +159,7 @@ impl Outlet {
             changed: Vec::new(),
             turn: 0,
             pieces: Vec::new(),
+            asked_ns: i64::MIN,
             done_pieces: 0,
             received_ns: 0,
             since_ns: i64::MAX,
@@ -164,6 +171,16 @@ impl Outlet {
 
     pub(super) fn has_pieces(&self) -> bool {
         self.done_pieces < self.pieces.len()
+    }
+
+    /// Whether its broker owes an answer for so long that it may be gone, and with it what is new.
+    fn is_overdue(&self, now_ns: i64) -> bool {
+        let is_asked = self
+            .link
+            .connection
+            .as_ref()
+            .is_some_and(|connection| connection.in_flight() > 0);
+        is_asked && now_ns - self.asked_ns > OVERDUE_NS && !mutants::is(Mutant::SilenceIsTheEnd)
     }
 
     pub(super) fn pause(&mut self, now_ns: i64) {
@@ -266,7 +283,9 @@ impl Consumer {
     }
 
     pub fn is_caught_up(&self) -> bool {
-        !self.outlets.iter().any(Outlet::has_pieces)
+        let now_ns = monotonic_ns();
+        let is_behind = |outlet: &Outlet| outlet.has_pieces() || outlet.is_overdue(now_ns);
+        !self.outlets.iter().any(is_behind)
             && self
                 .positions
                 .iter()
@@ -410,6 +429,7 @@ impl Consumer {
             }
         };
         finish_request(&mut head, 0);
+        self.outlets[at].asked_ns = now_ns;
         let Some(connection) = &mut self.outlets[at].link.connection else {
             return Ok(());
         };

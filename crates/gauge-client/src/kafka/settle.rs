@@ -124,7 +124,7 @@ impl Producer {
         batch.last_error = Some(kind);
         let lot = &mut self.lots[at];
         if !lot.is_retrying {
-            lot.is_retrying = !mutants::is(Mutant::RetryDoesNotHoldBack);
+            lot.is_retrying = true;
             lot.attempts = lot.attempts.saturating_add(1);
         }
         let pause_ns = (RETRY_PAUSE_NS << (lot.attempts.saturating_sub(1)).min(RETRY_DOUBLINGS_MAX))
