@@ -180,7 +180,9 @@ impl Outlet {
             .connection
             .as_ref()
             .is_some_and(|connection| connection.in_flight() > 0);
-        is_asked && now_ns - self.asked_ns > OVERDUE_NS && !mutants::is(Mutant::SilenceIsTheEnd)
+        // Whoever leads nothing any more has nothing that is new.
+        let is_awaited = is_asked && !self.members.is_empty();
+        is_awaited && now_ns - self.asked_ns > OVERDUE_NS && !mutants::is(Mutant::SilenceIsTheEnd)
     }
 
     pub(super) fn pause(&mut self, now_ns: i64) {
