@@ -135,7 +135,7 @@ pub struct Sim {
 impl World {
     pub fn new(scenario: Rc<Scenario>) -> World {
         let mut world = World {
-            rng: Rng::with_seed(scenario.seed ^ 0x5EED_0F_A11),
+            rng: Rng::with_seed(scenario.seed ^ 0x5_EED0_FA11),
             events: BinaryHeap::new(),
             next_event: 0,
             sockets: Vec::new(),
