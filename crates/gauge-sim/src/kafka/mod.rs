@@ -196,6 +196,7 @@ impl World {
 
     /// Nothing goes wrong any more: what was out of order is in order soon.
     pub fn make_peace(&mut self) {
+        self.is_at_peace = true;
         for node in 0..self.cluster.nodes.len() {
             let node = &mut self.cluster.nodes[node];
             (node.throttle, node.cuts) = (None, 0);
@@ -352,7 +353,18 @@ impl World {
             return;
         }
         if end > partition.high_watermark {
+            let before = partition.high_watermark;
             partition.high_watermark = end.min(partition.end);
+            for stored in partition
+                .log
+                .iter()
+                .rev()
+                .take_while(|stored| stored.end > before)
+            {
+                if stored.end <= partition.high_watermark {
+                    self.truth.batches[stored.number].visible_ns = now_ns;
+                }
+            }
             self.cluster.is_changed = true;
             self.look_at_acks();
         }
