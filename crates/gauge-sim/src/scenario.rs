@@ -35,7 +35,7 @@ pub enum Fault {
     Forget { slot: usize },
     /// Followers do not follow for so long.
     Stall { slot: usize, for_ns: i64 },
-    /// A node forgets its fetch sessions.
+    /// A node forgets its fetch sessions, or their epochs.
     ForgetSessions { node: usize },
     /// The next fetches of a partition are answered with this code.
     RefuseFetch { slot: usize, code: i16, fetches: u32 },

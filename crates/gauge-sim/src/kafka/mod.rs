@@ -185,7 +185,14 @@ impl World {
                 let (epoch, end) = (partition.epoch, partition.end);
                 self.after(for_ns, Event::Replicated(slot, epoch, end));
             }
-            Fault::ForgetSessions { node } => self.cluster.nodes[node].sessions.clear(),
+            Fault::ForgetSessions { node } => {
+                let sessions = &mut self.cluster.nodes[node].sessions;
+                if self.rng.bool() {
+                    sessions.clear();
+                } else {
+                    sessions.values_mut().for_each(Session::skip);
+                }
+            }
             Fault::RefuseFetch { slot, code, fetches } => {
                 self.cluster.partitions[slot].fetch_refusals = Some((code, fetches));
                 self.cluster.is_changed = true;

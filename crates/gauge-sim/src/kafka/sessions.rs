@@ -26,6 +26,13 @@ pub struct Session {
     parts: BTreeMap<usize, Part>,
 }
 
+impl Session {
+    /// Its epoch is another than the client's from now on.
+    pub fn skip(&mut self) {
+        self.epoch += 1;
+    }
+}
+
 /// A fetch that waits for messages.
 #[derive(Clone, Debug)]
 pub struct Waiting {
