@@ -670,7 +670,9 @@ fn a_batch_that_was_opened_after_the_turn_began_leaves_with_the_next() {
     let mut emitter = emitter(1, PAYLOAD_BYTES);
     client.offer(0, &mut emitter, &mut observer, monotonic_ns());
     client.drive(&mut observer, turn_ns).unwrap();
-    drive_until(client.as_mut(), &mut observer, |client| client.waiting_msgs() == 0);
+    drive_until(client.as_mut(), &mut observer, |client| {
+        client.waiting_msgs() == 0
+    });
 }
 
 /// A broker keeps what the first fetch of a session names. A partition that comes to it while that fetch is under way has to be named by the
