@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ from streamgauge.store.lab import claim, release
 from streamgauge.store.ours import claim_directory, remove_made
 from streamgauge.vocabulary.exit_status import ExitStatus, most_urgent
 from streamgauge.vocabulary.gauge_binary import find_gauge
+
+STARTS_WITHIN_S = 10.0
+"""What a trial takes beside its load, as long as none has told."""
 
 Status = Literal["complete", "interrupted", "failed"]
 
@@ -63,6 +67,7 @@ class Run:
         self._results: list[TrialResult] = []
         self._probes: list[dict[str, Any]] = []
         self._input_error = False
+        self._trials_began_s = time.monotonic()
         self._pace_msgs_s: float | None = None
         """The rate that this machine can carry, as the first trial that was to find it has: all others have the same."""
         self._manifest = new_manifest(self._directory, plan.command, plan.seed, _distinct_workloads(plan))
@@ -76,6 +81,7 @@ class Run:
             try:
                 with interrupts.raising():
                     self._probe("before")
+                self._trials_began_s = time.monotonic()
                 for trial in self._trials():
                     interrupts.check()
                     self._trial(trial, interrupts)
@@ -93,6 +99,15 @@ class Run:
     def _count(self) -> int:
         """How many trials there are, as far as is known."""
         return len(self._plan.trials)
+
+    def _left_s(self) -> float:
+        """About how long the trials take that are not done: their load, and what those that are done took beside theirs."""
+        load_s = [trial.workload.warmup_s + trial.workload.duration_s for trial in self._plan.trials]
+        done = len(self._results)
+        beside_s = STARTS_WITHIN_S
+        if done:
+            beside_s = max(time.monotonic() - self._trials_began_s - sum(load_s[:done]), 0.0) / done
+        return sum(load_s[done:]) + beside_s * len(load_s[done:])
 
     def _probe(self, when: str) -> None:
         """Every run stores what the machine can do; without it a figure cannot be put into proportion."""
@@ -125,6 +140,7 @@ class Run:
         trial = self._directory.trial(plan.number)
         if plan.workload.pace_share is not None and self._pace_msgs_s is not None:
             plan = dataclasses.replace(plan, workload=plan.workload.at_rate(self._pace_msgs_s))
+        self._observer.remaining(self._left_s())
         self._observer.trial_started(
             TrialStart(
                 number=plan.number,
@@ -133,6 +149,8 @@ class Run:
                 system=plan.choice.name,
                 workload=plan.workload.name,
                 summary=plan.workload.summary(),
+                title=plan.choice.system.title,
+                rate_msgs_s=plan.workload.rate_msgs_s,
             )
         )
         outside = self._outside(plan, trial)
@@ -158,6 +176,7 @@ class Run:
             self._manifest.systems = _with_system(self._manifest.systems, runner.context)
             self._save()
             self._observer.trial_ended(result)
+            self._observer.remaining(self._left_s())
 
     def _outside(self, plan: TrialPlan, trial: TrialDirectory) -> Path | None:
         """Where the system's data goes when it is not to be in the run: marked, so that it can be removed should this lab be
