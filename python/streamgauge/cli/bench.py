@@ -10,6 +10,7 @@ import typer
 
 from streamgauge.cli.carry_out import execute_chosen
 from streamgauge.cli.execute import Request
+from streamgauge.cli.pages import parse_pages
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.system_file import SystemOverrides, choose_systems, parse_tls
@@ -26,8 +27,17 @@ BENCH_CPU_SHARE = 0.5
 """Of the CPU that can be had: what the machine can carry, with room for what comes in bursts."""
 
 
-def bench(out: Path, data: Path | None, events: str | None, tls: str | None) -> None:
+def bench(
+    out: Path,
+    data: Path | None,
+    events: str | None,
+    live: str | None,
+    metrics: str | None,
+    token_file: str | None,
+    tls: str | None,
+) -> None:
     """The work of commands/bench.py."""
+    pages = parse_pages(live, metrics, token_file)
     known = systems()
     able = []
     for name in BENCH_SYSTEMS:
@@ -52,6 +62,7 @@ def bench(out: Path, data: Path | None, events: str | None, tls: str | None) -> 
         out=out,
         data=data,
         events=events,
+        pages=pages,
         tls=tls,
     )
     choices = choose_systems(request.systems, SystemOverrides(tls=parse_tls(tls)), known)

@@ -10,6 +10,7 @@ from typing import TextIO
 from streamgauge.cli.deferred import load
 from streamgauge.cli.impossible import impossible, started_at
 from streamgauge.cli.outputs import Asked
+from streamgauge.cli.pages import NO_PAGES, Pages
 from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workloads
@@ -41,6 +42,8 @@ class Request:
     events: str | None
     fleet: FleetChoice = THIS_MACHINE
     gates: Asked = NO_GATES
+    pages: Pages = NO_PAGES
+    """What is served while it runs."""
     at: str | None = None
     """Where systems are started that are started here."""
     insecure: bool = False

@@ -13,7 +13,9 @@ import typer
 from streamgauge.cli import study_durability
 from streamgauge.cli.carry_out import ended, show_outcome
 from streamgauge.cli.execute import open_events
+from streamgauge.cli.pages import parse_pages
 from streamgauge.cli.watch import make_observer
+from streamgauge.cli.watching import Watching
 from streamgauge.model.checked_study import Study, experiment_study_names, read_study, study_names
 from streamgauge.model.scaling import Machine
 from streamgauge.model.study_plan import StudyPlan
@@ -48,10 +50,14 @@ def study(
     out: Path,
     data: Path | None,
     events: str | None,
+    live: str | None,
+    metrics: str | None,
+    token_file: str | None,
     trust_file: list[str] | None,
 ) -> None:
     """The work of commands/study.py."""
     trust = Trust.parse(trust_file)
+    pages = parse_pages(live, metrics, token_file)
     chosen = _scale(scale, quick)
     of_durability = study_durability.meant(name, out, trust, resume=resume)
     if of_durability is not None:
@@ -67,6 +73,7 @@ def study(
             out=out,
             data=data,
             events=events,
+            pages=pages,
         )
         raise typer.Exit(study_durability.execute(of_durability, request))
     directory: RunDirectory | None = None
@@ -97,22 +104,24 @@ def study(
         return
     sink = open_events(events)
     try:
-        observer = make_observer(sink)
-        try:
-            run = StudyRun(
-                plan,
-                observer,
-                command=("streamgauge", *sys.argv[1:]),
-                out=out,
-                data=data,
-                directory=directory,
-                probes=probes,
-                trusted=trust.covers(source),
-            )
-            outcome = run.execute()
-        finally:
-            observer.close()
-        show_outcome(outcome.directory.path, to_stderr=sink is sys.stdout)
+        with Watching(pages) as watching:
+            observer = make_observer(sink, watching.observers)
+            try:
+                run = StudyRun(
+                    plan,
+                    observer,
+                    command=("streamgauge", *sys.argv[1:]),
+                    out=out,
+                    data=data,
+                    directory=directory,
+                    probes=probes,
+                    trusted=trust.covers(source),
+                )
+                outcome = run.execute()
+            finally:
+                observer.close()
+            show_outcome(outcome.directory.path, to_stderr=sink is sys.stdout)
+            watching.reported(outcome.directory.path)
     finally:
         if sink is not None and sink is not sys.stdout:
             sink.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TextIO
 
 from rich.console import Console
@@ -13,8 +14,8 @@ from streamgauge.cli.watch_plain import PlainObserver
 from streamgauge.runner.observer import Observer, Observers
 
 
-def make_observer(events: TextIO | None) -> Observer:
-    """What people see goes to standard error, so that standard output carries results and nothing else."""
+def make_observer(events: TextIO | None, more: Sequence[Observer] = ()) -> Observer:
+    """`more`: those who are told as well. What people see goes to standard error, so that standard output carries results and nothing else."""
     console = Console(stderr=True)
     watchers: list[Observer] = []
     if console.is_terminal and not console.is_dumb_terminal:
@@ -23,4 +24,4 @@ def make_observer(events: TextIO | None) -> Observer:
         watchers.append(PlainObserver(sys.stderr))
     if events is not None:
         watchers.append(EventsObserver(events))
-    return Observers(watchers)
+    return Observers([*watchers, *more])

@@ -67,11 +67,10 @@ class Feed(Observers):
         with self._lock:
             for value in intervals:
                 interval = Interval.model_validate(value)
-                headline, rows = self._rows.setdefault(interval.index, (interval.headline, []))
-                rows += [
+                self._rows.setdefault(interval.index, (interval.headline, []))[1].extend(
                     {name: row.get(name) for name in INTERVAL_COLUMNS}
                     for row in interval_rows(str(value["worker"]), interval)
-                ]
+                )
             self._tell()
 
     def sampled(self, rows: Sequence[Mapping[str, Any]]) -> None:

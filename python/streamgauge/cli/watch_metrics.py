@@ -119,7 +119,7 @@ class MetricsObserver(SecondsObserver):
                 self._before = None
             self._now = Totals(labels)
 
-    def phase_started(self, name: str, limit_s: float | None) -> None:
+    def phase_started(self, name: str, limit_s: float | None) -> None:  # noqa: ARG002
         """See Observer."""
         with self._lock:
             self._phase = "probe after" if name.startswith("probe after") else name
@@ -148,7 +148,7 @@ class MetricsObserver(SecondsObserver):
             if self._now is not None and result.audit.enabled:
                 self._now.lost_msgs = result.audit.lost
 
-    def run_ended(self, directory: Path, status: str) -> None:
+    def run_ended(self, directory: Path, status: str) -> None:  # noqa: ARG002
         """See Observer."""
         with self._lock:
             self._phase, self._left_s = "ended", 0.0

@@ -18,8 +18,8 @@ KIND = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 Type = Literal["counter", "gauge", "histogram", "info", "stateset"]
 
 STEPS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0)
-"""Of a decade: preferred numbers, each at most 29 % above the one before."""
-BOUNDS_S = tuple(float(f"{step}e{power}") for power in range(-5, 2) for step in STEPS) + (100.0,)
+"""Of a decade: preferred numbers, each at most 28 % above the one before."""
+BOUNDS_S = (*(float(f"{step}e{power}") for power in range(-5, 2) for step in STEPS), 100.0)
 """Upper ends of the buckets of latencies, 10 us to 100 s; what lies above is in the bucket of +Inf."""
 _BOUNDS_NS = np.array([round(bound * 1e9) for bound in BOUNDS_S], dtype=np.int64)
 

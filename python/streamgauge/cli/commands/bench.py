@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from streamgauge.cli.deferred import deferred
-from streamgauge.cli.options import OUT, DataOption, EventsOption, OutOption, TlsOption
+from streamgauge.cli.options import (
+    OUT,
+    DataOption,
+    EventsOption,
+    LiveOption,
+    MetricsOption,
+    OutOption,
+    TlsOption,
+    TokenFileOption,
+)
 
 
 @deferred("streamgauge.cli.bench:bench")
 def bench(
-    out: OutOption = OUT, data: DataOption = None, events: EventsOption = None, tls: TlsOption = None
+    out: OutOption = OUT,
+    data: DataOption = None,
+    events: EventsOption = None,
+    live: LiveOption = None,
+    metrics: MetricsOption = None,
+    token_file: TokenFileOption = None,
+    tls: TlsOption = None,
 ) -> None:
     """Measure publish and end-to-end latency of every default system that can run here, at a rate that this machine can carry.
 

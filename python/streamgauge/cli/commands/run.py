@@ -18,7 +18,9 @@ from streamgauge.cli.options import (
     FleetOption,
     JsonOption,
     JunitOption,
+    LiveOption,
     MarkdownOption,
+    MetricsOption,
     NodesOption,
     OnWorkerLossOption,
     OutOption,
@@ -27,6 +29,7 @@ from streamgauge.cli.options import (
     SeedOption,
     SystemOption,
     TlsOption,
+    TokenFileOption,
     TopologyOption,
     TrustOption,
     UndecidedOption,
@@ -81,6 +84,9 @@ def run(
         ),
     ] = False,
     events: EventsOption = None,
+    live: LiveOption = None,
+    metrics: MetricsOption = None,
+    token_file: TokenFileOption = None,
     size: Annotated[
         str | None, typer.Option("--size", metavar="BYTES", help="Message size: 100, 1kB, 1KiB.")
     ] = None,

@@ -13,8 +13,11 @@ from streamgauge.cli.options import (
     DataOption,
     EventsOption,
     JsonOption,
+    LiveOption,
+    MetricsOption,
     OutOption,
     SeedOption,
+    TokenFileOption,
     TrustOption,
 )
 from streamgauge.vocabulary.choices import SCALES
@@ -89,6 +92,9 @@ def study(
     out: OutOption = OUT,
     data: DataOption = None,
     events: EventsOption = None,
+    live: LiveOption = None,
+    metrics: MetricsOption = None,
+    token_file: TokenFileOption = None,
     trust_file: TrustOption = None,
 ) -> None:
     """Repeat a published study: its report shows our figures beside the printed ones, and which claims hold here.
