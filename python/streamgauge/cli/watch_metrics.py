@@ -167,13 +167,13 @@ class MetricsObserver(SecondsObserver):
         to.gauge(of_run, self._trials)
         to.family("streamgauge_trials_done", "gauge", "Trials that are over.")
         to.gauge(of_run, len(self._done))
+        to.family(
+            "streamgauge_left_seconds",
+            "gauge",
+            "About so long the trials that are not done take, as estimated when the last one began or ended.",
+            "seconds",
+        )
         if self._left_s is not None:
-            to.family(
-                "streamgauge_left_seconds",
-                "gauge",
-                "About so long the trials that are not done take, as estimated when the last one began or ended.",
-                "seconds",
-            )
             to.gauge(of_run, self._left_s)
         to.family("streamgauge_phase", "stateset", "The phase of the trial, or of the run.")
         to.state(self._now.labels if self._now else of_run, PHASES, self._phase)
@@ -249,15 +249,12 @@ def _add_latencies(totals: Totals, intervals: Intervals) -> None:
 
 
 def _write_counts(to: Exposition, trials: list[Totals]) -> None:
-    due = [(one, one.due_msgs) for one in trials if one.due_msgs is not None]
-    if due:
-        to.family(
-            "streamgauge_due_messages",
-            "counter",
-            "Messages that the schedule has asked for: rate times time.",
-        )
-        for one, msgs in due:
-            to.counter(one.labels, msgs)
+    to.family(
+        "streamgauge_due_messages", "counter", "Messages that the schedule has asked for: rate times time."
+    )
+    for one in trials:
+        if one.due_msgs is not None:
+            to.counter(one.labels, one.due_msgs)
     for name, column, told in (
         ("sent_messages", "sent_msgs", "Messages handed to the client."),
         ("sent_bytes", "sent_bytes", "Their payload."),
@@ -276,15 +273,12 @@ def _write_counts(to: Exposition, trials: list[Totals]) -> None:
         for one in trials:
             for subscription, counts in one.received.items():
                 to.counter({**one.labels, "subscription": subscription}, counts[column])
-    lost = [(one, one.lost_msgs) for one in trials if one.lost_msgs is not None]
-    if lost:
-        to.family(
-            "streamgauge_lost_messages",
-            "gauge",
-            "Messages that the audit at the end of the trial has missed.",
-        )
-        for one, msgs in lost:
-            to.gauge(one.labels, msgs)
+    to.family(
+        "streamgauge_lost_messages", "gauge", "Messages that the audit at the end of the trial has missed."
+    )
+    for one in trials:
+        if one.lost_msgs is not None:
+            to.gauge(one.labels, one.lost_msgs)
 
 
 def _write_now(to: Exposition, trials: list[Totals]) -> None:
@@ -333,21 +327,18 @@ def _write_machine(to: Exposition, trials: list[Totals]) -> None:
     for one in trials:
         to.counter(one.labels, one.written_bytes)
     watched = [one for one in trials if one.watched_s]
-    if watched:
-        to.family(
-            "streamgauge_watched_seconds",
-            "counter",
-            "Time of which it is known whether a CPU was not to be had, summed over workers.",
-            "seconds",
-        )
-        for one in watched:
-            to.counter(one.labels, one.watched_s)
-        to.family("streamgauge_disturbed_seconds", "counter", "How much of it was disturbed.", "seconds")
-        for one in watched:
-            to.counter(one.labels, one.disturbed_s)
-        to.family(
-            "streamgauge_disturbed_ratio", "gauge", "Share of the last second that was disturbed.", "ratio"
-        )
-        for one in watched:
-            if one.disturbed_share is not None:
-                to.gauge(one.labels, one.disturbed_share)
+    to.family(
+        "streamgauge_watched_seconds",
+        "counter",
+        "Time of which it is known whether a CPU was not to be had, summed over workers.",
+        "seconds",
+    )
+    for one in watched:
+        to.counter(one.labels, one.watched_s)
+    to.family("streamgauge_disturbed_seconds", "counter", "How much of it was disturbed.", "seconds")
+    for one in watched:
+        to.counter(one.labels, one.disturbed_s)
+    to.family("streamgauge_disturbed_ratio", "gauge", "Share of the last second that was disturbed.", "ratio")
+    for one in watched:
+        if one.disturbed_share is not None:
+            to.gauge(one.labels, one.disturbed_share)

@@ -55,15 +55,15 @@ class Exposition:
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._name = ""
+        self._head: list[str] = []
+        """Of the family that has no sample yet; without any it is left out."""
 
     def family(self, name: str, kind: Type, told: str, unit: str = "") -> None:
         """Begins one: `name` ends with the unit, and counters are without `_total`."""
         assert not unit or name.endswith(f"_{unit}"), name
         self._name = name
-        self._lines.append(f"# TYPE {name} {kind}")
-        if unit:
-            self._lines.append(f"# UNIT {name} {unit}")
-        self._lines.append(f"# HELP {name} {_escaped(told)}")
+        of_unit = [f"# UNIT {name} {unit}"] if unit else []
+        self._head = [f"# TYPE {name} {kind}", *of_unit, f"# HELP {name} {_escaped(told)}"]
 
     def counter(self, labels: Mapping[str, str], value: float) -> None:
         """A total so far."""
@@ -95,6 +95,8 @@ class Exposition:
         return "\n".join([*self._lines, "# EOF", ""])
 
     def _sample(self, suffix: str, labels: Mapping[str, str], value: float) -> None:
+        self._lines += self._head
+        self._head = []
         told = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
         self._lines.append(f"{self._name}{suffix}{{{told}}} {value!r}")
 
