@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from streamgauge.analysis.intervals import Intervals, read_resources
 from streamgauge.runner.observer import Observer, Snapshot, TrialStart
 from streamgauge.vocabulary.histograms import encode, recorded
 
@@ -118,3 +119,12 @@ def second(observer: Observer, index: int, phase: str, values_ns: list[int], *, 
     observer.sampled(resources(index))
     observer.recorded([interval(index, phase, values_ns, unacked=unacked)])
     observer.interval(snapshot(index, phase))
+
+
+def read_rows(directory: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows of intervals and of resources of a trial that is over."""
+    return Intervals.read(directory).rows, read_resources(directory)
+
+
+def intervals_of(rows: list[dict[str, Any]]) -> Intervals:
+    return Intervals(rows)
