@@ -14,13 +14,13 @@ import pytest
 import watched_run as watched
 from lab_doubles import free_port
 from sample_run import KAFKA, LOG, workload, write_run
-from streamgauge.cli import watching
 from streamgauge.cli.optional_value import ANY_PORT, with_address
 from streamgauge.cli.pages import Pages, parse_pages
 from streamgauge.cli.watch_feed import Feed
 from streamgauge.cli.watch_page import DRAWN_MAX, POINTS_MAX, PageObserver
 from streamgauge.cli.watching import Watching
-from streamgauge.report import html, live
+from streamgauge.report import charts, live
+from streamgauge.report.answer import answer
 from streamgauge.report.run import read_run
 from streamgauge.vocabulary.errors import InputError
 from streamgauge.web.access import Access
@@ -89,12 +89,12 @@ def test_points_are_those_of_the_report(tmp_path: Path) -> None:
     (trial,) = run.results
     directory = run.directory_of(trial)
     everything, resources = watched.read_rows(directory)
-    data = html.charts.data(run)["trials"][0]
+    data = charts.data(run)["trials"][0]
     times = []
     for index in sorted({row["interval"] for row in everything}):
         rows = [row for row in everything if row["interval"] == index]
         own = [row for row in resources if row["interval"] == index]
-        found = live.point(watched.intervals_of(rows), own, trial.headline, html.charts._load_end_s(trial))
+        found = live.point(watched.intervals_of(rows), own, trial.headline, charts._load_end_s(trial))
         times.append(found.values["time"])
         at = data["time"].index(found.values["time"])
         for name, value in found.values.items():
@@ -150,7 +150,7 @@ def test_trials_that_are_over_have_their_word_and_the_verdict_is_the_reports(
         feed.trial_ended(result)
     viewer.look()
     assert [row["word"] for row in viewer.rows.values()] == [result.validity.called for result in results]
-    assert viewer.last["verdict"] == [html.answer(results)]
+    assert viewer.last["verdict"] == [answer(results)]
     assert viewer.last["done"] == 2
 
 
@@ -260,7 +260,7 @@ def test_a_viewer_is_given_the_report_and_then_nobody_is_waited_for(
 def test_without_viewers_the_end_takes_no_time(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching.time, "sleep", lambda _: pytest.fail("waited"))
+    monkeypatch.setattr("streamgauge.cli.watching.time.sleep", lambda _: pytest.fail("waited"))
     watched_run, _ = open_both(capsys, Pages(LOOPBACK, LOOPBACK))
     with watched_run:
         end(watched_run, tmp_path)

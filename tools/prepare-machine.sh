@@ -147,6 +147,12 @@ want_chromium() {
     wanted+=("Chromium, in which tests open the report: apt-get install chromium")
 }
 
+want_prometheus() {
+    have prometheus && return
+    packages+=(prometheus)
+    wanted+=("Prometheus, with which tests read a run's metrics: apt-get install --no-install-recommends prometheus, and systemctl disable --now prometheus")
+}
+
 # look PURPOSE: fills the three lists.
 look() {
     packages=() missing=() wanted=()
@@ -156,7 +162,7 @@ look() {
     case $1 in
         lint) [ ${#missing[@]} -gt 0 ] || need_lint_tools ;;
         bench) want_java && want_rabbitmq ;;
-        test) want_java && want_rabbitmq && want_namespaces && want_clients && want_chromium ;;
+        test) want_java && want_rabbitmq && want_namespaces && want_clients && want_chromium && want_prometheus ;;
     esac
 }
 
@@ -190,10 +196,12 @@ esac
 look "$purpose"
 if [ ${#packages[@]} -gt 0 ] && may_install; then
     install_packages "${packages[@]}"
-    # The package brings a service, which is not wanted: streamgauge starts nodes of its own. Only a service that came just now is stopped.
-    case " ${packages[*]} " in
-        *" rabbitmq-server "*) have systemctl && systemctl disable --now rabbitmq-server >/dev/null 2>&1 || true ;;
-    esac
+    # Packages bring services, which are not wanted: streamgauge starts nodes of its own. Only a service that came just now is stopped.
+    for service in rabbitmq-server prometheus; do
+        case " ${packages[*]} " in
+            *" $service "*) have systemctl && systemctl disable --now "$service" >/dev/null 2>&1 || true ;;
+        esac
+    done
     hash -r
     look "$purpose"
 fi
