@@ -59,10 +59,11 @@ class Curves:
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Histogram, int]] = {}
+        self._told: dict[str, list[float | None]] | None = None
+        """Made when somebody asks, and then for all who do."""
 
-    def add(self, intervals: Intervals, headline: Headline) -> bool:
-        """Adds an interval; whether it had anything of the measured phase."""
-        grown = False
+    def add(self, intervals: Intervals, headline: Headline) -> None:
+        """Adds what an interval has of the measured phase."""
         for name, metric in (("publish", headline), ("end_to_end", "end_to_end")):
             of = intervals.without(EXTRA_READER) if name == "end_to_end" else intervals
             found = of.histogram(metric, MEASURE)
@@ -71,17 +72,18 @@ class Curves:
             before, negative = self._found.get(name, (None, 0))
             negative += of.beyond("end_to_end", MEASURE).negative if name == "end_to_end" else 0
             self._found[name] = (found if before is None else merge([before, found]), negative)
-            grown = True
-        return grown
+            self._told = None
 
     def told(self) -> dict[str, list[float | None]]:
         """As in the report's data island."""
-        return {
-            name: [charts.rounded(value) for value in curve(*self._found[name])]
-            if name in self._found
-            else []
-            for name in ("publish", "end_to_end")
-        }
+        if self._told is None:
+            self._told = {
+                name: [charts.rounded(value) for value in curve(*self._found[name])]
+                if name in self._found
+                else []
+                for name in ("publish", "end_to_end")
+            }
+        return self._told
 
 
 def empty_island() -> dict[str, Any]:
