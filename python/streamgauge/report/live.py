@@ -5,12 +5,11 @@ Everything here is a value: cli/watch_page.py keeps what is told to it, and asks
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from markupsafe import Markup
 
 from streamgauge.analysis.intervals import Intervals, Row
 from streamgauge.analysis.study_outcome import read_outcome
@@ -29,6 +28,7 @@ from streamgauge.vocabulary.histograms import Histogram, merge
 from streamgauge.vocabulary.phases import EXTRA_READER, MEASURE
 
 SCRIPTS = ("figures.js", "plots.js", "report.js", "live.js")
+_BODY = re.compile(rb"(?<=<body>)")
 STYLES = ("uPlot.min.css", "report.css", "live.css")
 
 
@@ -138,8 +138,5 @@ def styles() -> str:
 
 def served(report: bytes, shown_path: str) -> bytes:
     """A report as the lab serves it: above it stands where the file is."""
-    told = Markup(
-        '<p style="margin:0;padding:.5rem 1.5rem;font:14px/1.5 system-ui,sans-serif;background:#0a5c8a;color:#fff">The run has ended. '
-        "This is the file <code>{}</code>; the lab that shows it to you ends now.</p>"
-    ).format(shown_path)
-    return report.replace(b"<body>", b"<body>\n" + str(told).encode(), 1)
+    told = render_page("served.html", path=shown_path)
+    return _BODY.sub(lambda _: b"\n" + told.encode(), report, count=1)
