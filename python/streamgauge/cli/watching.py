@@ -27,7 +27,7 @@ HOLD_S = 10.0
 """So long a viewer's question waits for something new."""
 VIEWER_GONE_S = HOLD_S + 5.0
 """A viewer who has not asked for so long is not waited for."""
-LAST_LOOK_S = 5.0
+LAST_LOOK_S = 10.0
 """At the end viewers get so long to fetch the report."""
 LAST_SCRAPE_S = 16.0
 """At the end a scraper gets as long as it took between its last two scrapes, and no longer than this, to fetch the last figures."""
