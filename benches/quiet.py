@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 
 from gauge_client import MEASURE_AFTER_S, gauge
-from streamgauge.fleet.binary import find_gauge
+from streamgauge.vocabulary.gauge_binary import find_gauge
 
 PARTITIONS = 16
 LOADS = ((200_000, 5.0, False), (50_000, 1.0, True))

@@ -93,7 +93,7 @@ def test_names_are_those_of_who_knows_them() -> None:
     [
         ("streamgauge stud", ["study", "studies"]),
         ("streamgauge run 1-topic-16-partitions-100", ["1-topic-16-partitions-100b"]),
-        ("streamgauge run --durability ", ["L1", "L2", "L3", "L4"]),
+        ("streamgauge run --durability ", ["L1", "L2", "L3", "L4", "default"]),
         ("streamgauge run --tls ", ["on", "off", "both"]),
         ("streamgauge run --topology s", ["same", "split", "swarm"]),
         ("streamgauge run --fault kill:1@10s,rest", ["kill:1@10s,restart"]),

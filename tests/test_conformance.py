@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import httpx
 import pytest
 from streamgauge.conformance.suite import Conformance
 from streamgauge.systems.base import RunningSystem
@@ -44,6 +47,20 @@ class TestPulsar(Conformance):
         self.bench.gauge.load_new_topic(running)
         name = "bookie-1.journal_sync_count"
         assert running.metrics()[name] > before[name]
+
+    def strangers_are_refused(self, connection: Mapping[str, Any]) -> None:
+        trust = ssl.create_default_context(cadata=connection["security"]["tls"]["ca_pem"])
+        (web,) = connection["options"]["admin"]
+        for path in ("/admin/v2/tenants", "/admin/v2/brokers/configuration/runtime", "/metrics/"):
+            assert httpx.get(f"https://{web}{path}", verify=trust, trust_env=False).status_code == 401
+        host, _, port = connection["bootstrap"][0].rpartition(":")
+        with (
+            socket.create_connection((host, int(port)), 10) as plain,
+            trust.wrap_socket(plain, server_hostname=host) as secured,
+        ):
+            # CONNECT without any authentication; what comes is ERROR (14) and not CONNECTED (3).
+            secured.sendall(bytes.fromhex("0000000d 00000009 0802 1205 0a0178 2013"))
+            assert secured.recv(4096)[8:10] == bytes([0x08, 14])
 
 
 def test_every_system_has_its_class() -> None:

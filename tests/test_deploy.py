@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import configparser
 import fnmatch
+import json
+import os
 import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import pytest
 from lab_support import ROOT
 from ruamel.yaml import YAML
 from streamgauge.fleet.hosts import read_hosts
+from streamgauge.model.checked_study import read_study
+from streamgauge.model.hooks_file import read_hooks
+from streamgauge.model.scaling import Machine
+from streamgauge.model.study_planning import Wishes, plan_study
+from streamgauge.model.trust import Trust
+from streamgauge.runner.hooks import variables
+from streamgauge.systems.pulsar.settings import JOURNALS
+from streamgauge.systems.registry import systems
 
 ANSIBLE = ROOT / "deploy" / "ansible"
 FINGERPRINT = ":".join(["AB"] * 32)
@@ -111,3 +122,40 @@ def test_a_brokers_settings_name_all_of_them() -> None:
     assert settings["controller.quorum.voters"] == "1@10.0.0.11:9093,2@10.0.0.12:9093,3@10.0.0.13:9093"
     assert settings["log.dirs"] == "/mnt/a/kafka,/mnt/b/kafka"
     assert settings["advertised.listeners"] == "PLAINTEXT://10.0.0.12:9092"
+
+
+def test_the_hooks_go_through_all_variants_of_a_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "ansible-playbook"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    file = ANSIBLE / "hooks.yaml"
+    study = read_study("streamnative-2020", systems())
+    hooks = read_hooks(file, study, Trust((file.resolve(),)))
+    connect = {"pulsar": ("10.0.0.11:6650",), "kafka": ("10.0.0.11:9092",)}
+    wishes = Wishes(scale="full", seed=1, repeats=1, connect=connect, hooks=hooks)
+    plan = plan_study(study, wishes, Machine(8, 64 << 30, 300.0))
+    (play,) = YAML(typ="safe").load(ANSIBLE / "reconfigure.yaml")
+    told = play["vars"]
+    assert told["journals"] == JOURNALS
+    journal = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False).from_string(
+        told["journal"]
+    )
+    found = {}
+    for trial in plan.trials:
+        cell = plan.cell(trial.cell)
+        given = variables("reconfigure", plan, trial, cell)
+        assert given["STREAMGAUGE_KIND"] in told["services"]
+        level, options = given["STREAMGAUGE_LEVEL"], json.loads(given["STREAMGAUGE_OPTIONS"])
+        found[cell.system] = journal.render(level=level, options=options)
+    assert found | {"kafka-l1": "", "kafka-l2": "", "kafka-l3": "", "kafka-l4": ""} == {
+        "pulsar-l1": "sync", "pulsar-l2": "async_journal", "pulsar-l3": "sync", "pulsar-l4": "async_journal",
+        "pulsar-bypass": "async_bypass", "kafka-l1": "", "kafka-l2": "", "kafka-l3": "", "kafka-l4": "",
+    }  # fmt: skip
+    # Every hook of the file is one that the playbook does something for.
+    text = (ANSIBLE / "reconfigure.yaml").read_text("utf-8")
+    assert all(
+        f"'{name}'" in text and hook.run[-1] == "reconfigure.yaml" for name, hook in hooks.hooks.items()
+    )

@@ -137,6 +137,55 @@ def test_a_log_that_acknowledges_too_early_is_found_out(gauge: Path, tmp_path: P
 
 
 @needs_fuse
+@pytest.mark.parametrize(
+    ("fault", "asked", "told"),
+    [
+        # Cuts 1 and 2 are a kill and a stop, 3 is the first power cut, and the last one follows a failed sync.
+        ("ack-at-any-sync", ("--survivors", "none", "--cuts", "4"), "It loses what it has acknowledged: cut"),
+        (
+            "ignore-failed-sync",
+            ("--cuts", "1", "--replay", "4"),
+            "It acknowledges what a failed sync has lost: cut 4 (failed sync of all",
+        ),
+        (
+            "refuse-torn-tail",
+            ("--survivors", "torn-4096", "--at", "sync#40/*.log", "--cuts", "1", "--replay", "3"),
+            "gauge log: the journal ends in",
+        ),
+        (
+            "forget-directory-sync",
+            ("--survivors", "posix-names", "--cuts", "1", "--replay", "3"),
+            "It relies on names that no sync of a directory kept: cut 3",
+        ),
+    ],
+)
+def test_a_log_that_neglects_its_disk_is_found_out(
+    gauge: Path, tmp_path: Path, fault: str, asked: tuple[str, ...], told: str
+) -> None:
+    (tmp_path / "faulty.yaml").write_text(f"system: gauge-log\ndurability: L3\nfault: {fault}\n", "utf-8")
+    status, result = durability(gauge, tmp_path, "faulty.yaml", "--experiments", "cuts", *asked)
+    assert status == 1
+    assert any(told in one for one in result["finding"]["against"]), result["finding"]
+    assert ".log on node-1" in str(result["finding"]["against"]) or fault == "refuse-torn-tail"
+
+
+@needs_fuse
+def test_a_power_cut_of_a_run_is_told_with_its_kind_and_seed(gauge: Path, tmp_path: Path) -> None:
+    (tmp_path / "log.yaml").write_text("system: gauge-log\ndurability: L3\n", "utf-8")
+    faults = ("--fault", "power-cut=versions:1@1s/write#5/*.log,restart@2s")
+    load = ("--system", "log.yaml", "--rate", "1000", "--duration", "4s", "--warmup", "1s")
+    process = lab(gauge, tmp_path, "run", *load, *faults, stderr=subprocess.STDOUT)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode in (0, 1), said
+    result = json.loads((tmp_path / "runs/latest/trials/001/result.json").read_text("utf-8"))
+    cut = result["faults"]["faults"][0]
+    assert (cut["asked"]["place"]["deed"], cut["cut"]["survivors"]) == ("write", "versions")
+    assert result["audit"]["lost"] == 0
+    report = (tmp_path / "runs/latest/report.html").read_text("utf-8")
+    assert f"survivors: versions, seed {cut['cut']['seed']}" in report
+
+
+@needs_fuse
 def test_a_killed_lab_leaves_no_process_and_no_mount(gauge: Path, tmp_path: Path) -> None:
     process = lab(
         gauge,

@@ -34,7 +34,7 @@ def test_faults_are_read_in_the_order_of_their_times() -> None:
         ("kill:1", "is no fault"),
         ("explode:1@3s", "there is no fault 'explode'"),
         ("kill@3s", "of what?"),
-        ("restart@3s", "no kill or power-cut before it"),
+        ("restart@3s", "no kill or power-cut or fsync-error before it"),
         ("fsync-delay:1@3s", "needs a time"),
         ("kill=3s:1@3s", "takes no amount"),
         ("kill:1@soon", "soon"),

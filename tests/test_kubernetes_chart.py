@@ -15,7 +15,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from kubernetes_support import through_the_models
 from ruamel.yaml import YAML
@@ -92,6 +91,8 @@ def test_every_value_is_used_and_in_the_schema() -> None:
 
 
 def test_the_schema_takes_good_values_and_refuses_bad_ones() -> None:
+    import jsonschema  # Late: a second of CPU, in every process of the suite.
+
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     jsonschema.Draft7Validator.check_schema(schema)
     check = jsonschema.Draft7Validator(schema)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import psutil
 import pytest
 from lab_support import ROOT, lab
@@ -56,6 +55,8 @@ def test_every_message_is_accounted_for(run: Path) -> None:
 
 
 def test_the_result_is_as_its_schema_says(run: Path) -> None:
+    import jsonschema  # Late: a second of CPU, in every process of the suite.
+
     schema = json.loads((ROOT / "docs" / "result.schema.json").read_text("utf-8"))
     jsonschema.validate(result_of(run), schema)
 

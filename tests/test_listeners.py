@@ -1,21 +1,21 @@
-"""Where systems listen: on loopback, and with `--at` at that address nothing but what workers must reach."""
+"""With `--at`, systems listen at that address for nothing but what workers must reach: what the conformance suite, which watches every start, does not start
+(several nodes elsewhere, nodes elsewhere without credentials)."""
 
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import socket
 import ssl
 import stat
 import subprocess
-import threading
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import lab_support
 import psutil
 import pytest
+from streamgauge.conformance.listeners import Listeners, for_workers, listening
 from streamgauge.model.security import Security, Tls
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.base import RunningSystem
@@ -23,7 +23,6 @@ from streamgauge.systems.rabbitmq.system import installed_version
 from streamgauge.systems.registry import systems
 from streamgauge.systems.support import kafka_broker
 from streamgauge.systems.support.network import OnAddress
-from streamgauge.systems.support.processes import LOOPBACK
 
 BEYOND = "127.0.0.2"
 """Treated as an address that others reach: nothing in the lab takes it for the loopback address that it uses itself."""
@@ -31,47 +30,11 @@ needs_rabbitmq = pytest.mark.skipif(installed_version() is None, reason="RabbitM
 SMALL = {"heap": "512m"}
 
 
-class Listeners(threading.Thread):
-    """Every TCP address on which a descendant of this process listens, however short."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.found: set[tuple[str, int]] = set()
-        self._done = threading.Event()
-
-    def run(self) -> None:
-        while not self._done.is_set():
-            self.look()
-            self._done.wait(0.05)
-
-    def look(self) -> None:
-        for child in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                for one in child.net_connections("tcp"):
-                    if one.status == psutil.CONN_LISTEN and one.laddr:
-                        address = ipaddress.ip_address(one.laddr.ip)
-                        mapped = getattr(address, "ipv4_mapped", None)
-                        self.found.add((str(mapped or address), one.laddr.port))
-
-    def end(self) -> None:
-        self._done.set()
-        self.join()
-        self.look()
-
-    def beyond(self) -> set[tuple[str, int]]:
-        """Those that are not at the lab's own loopback address."""
-        return {one for one in self.found if one[0] not in (LOOPBACK, "::1")}
-
-
 @contextlib.contextmanager
 def started(name: str, directory: Path, request: SystemRequest) -> Iterator[tuple[RunningSystem, Listeners]]:
     """A system that runs, and where it has listened until then."""
-    listeners = Listeners()
-    listeners.start()
-    try:
+    with Listeners() as listeners:
         running = systems()[name].start(request, directory / name, print)
-    finally:
-        listeners.end()
     try:
         yield running, listeners
     finally:
@@ -79,31 +42,38 @@ def started(name: str, directory: Path, request: SystemRequest) -> Iterator[tupl
         running.wipe()
 
 
-def for_workers(running: RunningSystem) -> set[tuple[str, int]]:
-    """What the workers are told to connect to."""
-    connection = running.connection
-    addresses = [*connection["bootstrap"], *connection["options"].get("admin", [])]
-    return {(host, int(port)) for host, _, port in (address.rpartition(":") for address in addresses)}
+OPEN_FOR_A_MOMENT = """
+import socket, time
+with socket.create_server((%r, 0), family=%s) as listener:
+    print(listener.getsockname()[1], flush=True)
+    time.sleep(0.5)
+"""
 
 
 @pytest.mark.parametrize(
-    ("name", "nodes", "options"),
+    ("address", "family", "seen"),
     [
-        pytest.param("gauge-log", 1, {}, marks=pytest.mark.server),
-        pytest.param("nats", 3, {}, marks=pytest.mark.server),
-        pytest.param("rabbitmq", 3, {"queue": "stream"}, marks=[pytest.mark.server, needs_rabbitmq]),
-        pytest.param("kafka", 1, SMALL, marks=pytest.mark.jvm),
-        pytest.param("pulsar", 1, {}, marks=pytest.mark.jvm),
+        ("", "socket.AF_INET", "0.0.0.0"),
+        ("::", "socket.AF_INET6", "::"),
+        ("127.0.0.2", "socket.AF_INET", "127.0.0.2"),
     ],
 )
-def test_systems_listen_on_loopback_alone(
-    tmp_path: Path, name: str, nodes: int, options: dict[str, object]
-) -> None:
-    with started(name, tmp_path, SystemRequest(nodes=nodes, options=options)) as (running, listeners):
-        assert listeners.found >= for_workers(running)
-        assert not listeners.beyond()
-        # Messages and configurations are nobody else's to read either.
-        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o700
+def test_what_is_open_for_a_moment_is_seen(address: str, family: str, seen: str) -> None:
+    with Listeners() as listeners:
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", OPEN_FOR_A_MOMENT % (address, family)],
+            capture_output=True,
+            check=True,
+        )
+    assert listeners.beyond_loopback() == {(seen, int(done.stdout))}
+
+
+@needs_rabbitmq
+@pytest.mark.server
+def test_a_node_with_streams_listens_on_loopback_alone(rabbitmq_streams: RunningSystem) -> None:
+    found = listening(psutil.Process(process.pid) for process in rabbitmq_streams.processes())
+    assert found >= for_workers(rabbitmq_streams.connection)
+    assert {host for host, _ in found} <= {"127.0.0.1", "::1"}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +85,6 @@ def test_systems_listen_on_loopback_alone(
         pytest.param("nats", 3, {}, True, marks=pytest.mark.server),
         pytest.param("kafka", 1, SMALL, False, marks=pytest.mark.jvm),
         pytest.param("kafka", 3, SMALL, True, marks=pytest.mark.jvm),
-        pytest.param("pulsar", 1, {}, True, marks=pytest.mark.jvm),
     ],
 )
 def test_elsewhere_only_what_workers_must_reach_listens(
@@ -125,7 +94,7 @@ def test_elsewhere_only_what_workers_must_reach_listens(
         nodes=nodes, options=options, placement=OnAddress(BEYOND), tls=guarded, guarded=guarded
     )
     with started(name, tmp_path, request) as (running, listeners):
-        assert listeners.beyond() == for_workers(running)
+        assert listeners.beyond_loopback() == for_workers(running.connection)
         if guarded:
             strangers_are_refused(running)
             secrets_are_ours_alone(tmp_path / name, running)
@@ -136,18 +105,7 @@ def strangers_are_refused(running: RunningSystem) -> None:
     host, _, port = running.connection["bootstrap"][0].rpartition(":")
     assert running.connection["security"]["auth"]
     trust = ssl.create_default_context(cadata=running.connection["security"]["tls"]["ca_pem"])
-    if running.name == "pulsar":
-        (web,) = running.connection["options"]["admin"]
-        for path in ("/admin/v2/tenants", "/admin/v2/brokers/configuration/runtime", "/metrics/"):
-            assert httpx.get(f"https://{web}{path}", verify=trust, trust_env=False).status_code == 401
-        with (
-            socket.create_connection((host, int(port)), 10) as plain,
-            trust.wrap_socket(plain, server_hostname=host) as secured,
-        ):
-            # CONNECT without any authentication; what comes is ERROR (14) and not CONNECTED (3).
-            secured.sendall(bytes.fromhex("0000000d 00000009 0802 1205 0a0178 2013"))
-            assert secured.recv(4096)[8:10] == bytes([0x08, 14])
-    elif running.name == "nats":
+    if running.name == "nats":
         with socket.create_connection((host, int(port)), 10) as plain:
             assert b'"auth_required":true' in plain.recv(4096)
             with trust.wrap_socket(plain, server_hostname=host) as secured:

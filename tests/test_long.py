@@ -13,6 +13,29 @@ HOURS_S = 3 * 3600
 
 
 @pytest.mark.timeout(HOURS_S)
+def test_a_log_that_keeps_its_promise_is_acquitted_fifty_times(real_gauge: Path, tmp_path: Path) -> None:
+    asked = (
+        "durability",
+        "gauge-log",
+        "--durability",
+        "L3",
+        "--experiments",
+        "cuts",
+        "--cuts",
+        "50",
+        "--seed",
+        "1",
+    )
+    process = lab(real_gauge, tmp_path, *asked, stderr=subprocess.STDOUT)
+    out, _ = process.communicate(timeout=HOURS_S)
+    assert process.returncode == 0, out
+    (result,) = json.loads((tmp_path / "runs/latest/durability.json").read_text("utf-8"))["results"]
+    power = [cut for cut in result["cuts"] if cut["kind"] == "power cut"]
+    assert (len(power), [cut for cut in power if cut["lost"] or cut["failure"]]) == (50, [])
+    assert result["finding"]["against"] == []
+
+
+@pytest.mark.timeout(HOURS_S)
 @pytest.mark.parametrize("study", ["kesque-2019", "streamnative-2020", "confluent-2020", "durability"])
 def test_a_published_study_is_repeated_whole(real_gauge: Path, tmp_path: Path, study: str) -> None:
     process = lab(real_gauge, tmp_path, "study", study, "--quick", "--seed", "1", stderr=subprocess.STDOUT)

@@ -66,7 +66,10 @@ def test_the_wheel_holds_the_package_and_both_commands_and_nothing_else(tmp_path
         assert archive.getinfo(f"{scripts}/streamgauge").external_attr >> 16 & 0o111 == 0o111
     assert_no_junk(names)
     metadata = {name for name in names if name.startswith(f"streamgauge-{VERSION}.dist-info/")}
-    assert names - metadata == package_files() | {f"{scripts}/gauge", f"{scripts}/streamgauge"}
+    man = f"streamgauge-{VERSION}.data/data/share/man/man1"
+    pages = {f"{man}/{path.name}" for path in (ROOT / "streamgauge.data/data/share/man/man1").iterdir()}
+    assert f"{man}/streamgauge-run.1" in pages
+    assert names - metadata == package_files() | {f"{scripts}/gauge", f"{scripts}/streamgauge"} | pages
     licences = {PurePosixPath(name).name for name in metadata if "/licenses/" in name}
     assert licences == {"LICENSE", "NOTICE"}
     assert names_found_in(wheel, tmp_path / "fresh") == sorted(
@@ -115,7 +118,9 @@ def test_the_sdist_holds_what_a_build_needs_and_nothing_else(tmp_path: Path) -> 
     }
     sources = {f"python/{name}" for name in package_files()}
     crates = {name for name in names if name.startswith("crates/")}
-    assert names - crates == needed | sources
+    man = {name for name in names if name.startswith("streamgauge.data/data/share/man/man1/")}
+    assert "streamgauge.data/data/share/man/man1/streamgauge-run.1" in man
+    assert names - crates - man == needed | sources
     assert "crates/gauge/src/main.rs" in crates
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -30,7 +31,7 @@ def ended(gauge: Path, directory: Path, *arguments: str) -> tuple[dict[str, Any]
 
 @pytest.mark.quiet
 def test_what_a_thief_takes_is_not_in_the_figures(gauge: Path, tmp_path: Path) -> None:
-    with thief(0.1, 0.01, 0.03):
+    with thief(0.1, 0.01, 0.03, "all"):
         found, out = ended(gauge, tmp_path, *LOAD, "--duration", "8s")
     quiet = found["quiet"]
     assert quiet["watched"], quiet["why_not"]
@@ -108,3 +109,59 @@ def test_without_the_right_to_real_time_priority_nothing_is_claimed(gauge: Path,
     assert "real-time priority" in quiet["why_not"]
     assert "CAP_SYS_NICE" in quiet["why_not"]
     assert quiet["publish_ms"] is None
+
+
+def made_group(files: dict[str, str]) -> Path | None:
+    """A control group of its own, with the first of these files that the kernel knows written; None where none can be made here."""
+    for top in map(Path, ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup")):
+        group = top / f"streamgauge-test-{os.getpid()}-{time.monotonic_ns()}"
+        with contextlib.suppress(OSError):
+            group.mkdir()
+            for name in files:
+                if (group / name).exists():
+                    (group / name).write_text(files[name])
+                    return group
+            group.rmdir()
+    return None
+
+
+def why_not(gauge: Path, directory: Path, files: dict[str, str]) -> str:
+    """Why a short trial was not watched that ran in a control group with these; where none can be made, in a mount namespace that has them in its place."""
+    group = made_group(files)
+    if group is not None:
+        joined = f'echo $$ > {group}/cgroup.procs && exec "$@"'
+        command = ["sh", "-c", joined, "sh"]
+    else:
+        double = directory / "cgroup"
+        double.mkdir()
+        for name, text in files.items():
+            (double / name).write_text(text)
+        command = ["unshare", "-m", "sh", "-c", f'mount --bind {double} /sys/fs/cgroup && exec "$@"', "sh"]
+    program = [sys.executable, "-c", "from streamgauge.cli.app import main; main()"]
+    load = ("run", "--rate", "500", "--warmup", "1s", "--duration", "1s")
+    environment = {**os.environ, "PYTHONPATH": str(lab_support.ROOT / "python"), "GAUGE": str(gauge)}
+    done = subprocess.run(
+        [*command, *program, *load], cwd=directory, env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    if group is not None:
+        group.rmdir()
+    assert done.returncode in (0, 1), done.stderr
+    quiet = lab_support.result(directory)["quiet"]
+    assert not quiet["watched"]
+    assert quiet["publish_ms"] is None
+    return str(quiet["why_not"])
+
+
+def test_under_a_quota_nothing_is_claimed(gauge: Path, tmp_path: Path) -> None:
+    """The kernel stops threads of normal priority then where no probe sees it."""
+    quota_us = 75_000 * (os.cpu_count() or 1)
+    said = why_not(gauge, tmp_path, {"cpu.max": f"{quota_us} 100000", "cpu.cfs_quota_us": f"{quota_us}"})
+    assert f"a quota of {quota_us / 100_000:.2f} CPUs" in said
+    assert "cpuset" in said, "what to do instead"
+
+
+def test_in_a_group_without_real_time_nothing_is_claimed(gauge: Path, tmp_path: Path) -> None:
+    """As a container is on kernels that divide real time among groups: a right of the process would not help."""
+    said = why_not(gauge, tmp_path, {"cpu.rt_runtime_us": "0"})
+    assert "cpu.rt_runtime_us is 0" in said
+    assert "--cpu-rt-runtime" in said, "what to grant"

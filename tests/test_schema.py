@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from jsonschema import Draft202012Validator
 from sample_run import KAFKA, LOG, workload, write_run
 from streamgauge.model import schema
 
@@ -20,6 +19,8 @@ def test_the_published_schema_is_current() -> None:
 
 
 def test_written_results_validate_and_foreign_keys_do_not(tmp_path: Path) -> None:
+    from jsonschema import Draft202012Validator  # Late: a second of CPU, in every process of the suite.
+
     write_run(tmp_path, (LOG, KAFKA), workload(rate=500, seconds=4))
     published = json.loads(PUBLISHED.read_text(encoding="utf-8"))
     Draft202012Validator.check_schema(published)

@@ -168,7 +168,7 @@ def test_what_a_scale_cannot_set_is_told_at_its_line(text: str, said: str) -> No
     assert "small.yaml:19: " in str(error.value)
 
 
-@pytest.mark.parametrize("figure", ["sustained_mb_s", "publish_rate_mb_s", "catch_up_publish_ms.p99"])
+@pytest.mark.parametrize("figure", ["sustained_mb_s", "catch_up_publish_ms.p99"])
 def test_a_page_over_time_of_what_is_no_series_is_told_at_its_line(figure: str) -> None:
     text = f'{TEXT}  - {{title: "Over time", over_time: {figure}, cells: ["*"]}}\n'
     with pytest.raises(InputError, match=f"small.yaml:25: over_time: '{figure}' is no series"):

@@ -60,7 +60,7 @@ def test_charts_stay_small_and_keep_their_spikes() -> None:
     values[1801] = 500.0
     y = y_axis("publish latency (ms)", values)
     assert y.log
-    drawn = chart("Trial", "lower is better", Axis("s", 0.0, 3600.0), y, [Line("here", times, values, 0)])
+    drawn = chart("Trial", "lower is better", Axis("s", 0.0, 3600.0), y, [Line("here", times, values, "red")])
     assert drawn.drawn[0].path.count("L") <= POINTS_MAX
     assert drawn.subtitle == "publish latency (ms), lower is better, logarithmic"
     assert "1.00 to 500" in drawn.told

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -221,6 +219,9 @@ def bill() -> str:
 
 
 def test_the_bill_of_materials_is_cyclonedx_and_has_everything_that_is_shipped() -> None:
+    from cyclonedx.schema import SchemaVersion  # Late: a second of CPU, in every process of the suite.
+    from cyclonedx.validation.json import JsonStrictValidator
+
     text = bill()
     assert text == bill(), "the same sources give the same bytes"
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None

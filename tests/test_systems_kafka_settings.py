@@ -126,7 +126,8 @@ def test_without_a_level_asked_for_the_settings_decide() -> None:
         (SystemRequest(options={"topic": {"flush.messages": "one"}}), "must be whole numbers"),
         (SystemRequest(nodes=2), "nodes 2: the lab runs Kafka on 1 or 3 nodes"),
         (SystemRequest(version="four"), "'four' is no Kafka version; expected three numbers such as 4.3.1"),
-        (SystemRequest(version="2.6.0"), "Kafka 2.6.0 needs ZooKeeper"),
+        (SystemRequest(version="2.5.1"), "Kafka 2.5.1 is older than what the lab starts: 2.6 and later"),
+        (SystemRequest(version="2.6.0", tls=True), "Kafka 2.6.0 is started without TLS"),
         (SystemRequest(connect=("localhost",)), "'localhost' is no address of a Kafka broker"),
         (
             SystemRequest(connect=("a:1",), options={"heap": "1g"}),
@@ -388,3 +389,19 @@ def test_the_reason_is_found_in_the_logs(tmp_path: Path, name: str, text: str, e
 
 def test_empty_logs_are_said_to_be_empty(tmp_path: Path) -> None:
     assert explain(tmp_path) == f"its logs in {tmp_path} are empty"
+
+
+def test_a_node_before_kraft_stands_on_the_zookeeper_of_the_first() -> None:
+    listeners = settings.Listeners(["127.0.0.1:1", "127.0.0.1:2"], ["127.0.0.1:8", "127.0.0.1:9"])
+    found = settings.zookeeper_settings(2, listeners, "/data")
+    assert found == {
+        "broker.id": "2",
+        "zookeeper.connect": "127.0.0.1:8",
+        "listeners": "PLAINTEXT://127.0.0.1:2",
+        "advertised.listeners": "PLAINTEXT://127.0.0.1:2",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT",
+        "log.dirs": "/data",
+    }
+    text = settings.zookeeper_text("127.0.0.1:8", "/zookeeper")
+    assert "clientPort=8\nclientPortAddress=127.0.0.1\nadmin.enableServer=false" in text

@@ -86,3 +86,31 @@ def test_no_width_cuts_a_figure_or_the_verdict(results: list[TrialResult], width
     assert "12,346" in text
     assert text.count("2/2 valid") == 2
     assert "100.0 %" in text
+
+
+def test_systems_stand_side_by_side_where_the_wide_table_has_no_room(results: list[TrialResult]) -> None:
+    """Metrics are rows then: at 80 columns systems were one below the other, and nobody could compare them."""
+    lines = printed(results, 80).splitlines()
+    heads = [line for line in lines if "Reference" in line and "Kafka" in line]
+    assert heads
+    for title in (
+        "level",
+        "rate msg/s",
+        "publish p99 ms",
+        "end-to-end max ms",
+        "CPU us/msg, system",
+        "verdict",
+    ):
+        (row,) = [line for line in lines if line.startswith(title)]
+        assert len(row.removeprefix(title).split()) >= 2, "a figure for each"
+
+
+def test_more_systems_than_fit_are_in_several_tables(results: list[TrialResult]) -> None:
+    many = [
+        one.model_copy(update={"system": f"{one.system}-{at}", "system_title": f"{one.system_title} {at}"})
+        for at in range(3)
+        for one in results
+    ]
+    lines = printed(many, 80).splitlines()
+    assert sum(line.startswith("publish p99 ms") for line in lines) > 1
+    assert max(len(line) for line in lines) <= 80

@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 
 from streamgauge.report.glossary import TERMS
-from streamgauge.report.words import LEVELS
 from streamgauge.vocabulary.exit_status import MEANINGS
 from streamgauge.vocabulary.figures import RESULT_FIGURES, UNITS, unit_of
+from streamgauge.vocabulary.levels import MEANINGS as LEVELS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/glossary.md"

@@ -153,6 +153,19 @@ want_prometheus() {
     wanted+=("Prometheus, with which tests read a run's metrics: apt-get install --no-install-recommends prometheus, and systemctl disable --now prometheus")
 }
 
+# npm fetches axe-core, which looks at pages for what people cannot read (tests/browser_tools).
+want_npm() {
+    have npm && return
+    packages+=(npm)
+    wanted+=("npm, which fetches axe-core for tests of the report: apt-get install npm")
+}
+
+want_groff() {
+    have groff && return
+    packages+=(groff-base)
+    wanted+=("groff, which reads the man pages in their test: apt-get install groff-base")
+}
+
 # look PURPOSE: fills the three lists.
 look() {
     packages=() missing=() wanted=()
@@ -162,7 +175,7 @@ look() {
     case $1 in
         lint) [ ${#missing[@]} -gt 0 ] || need_lint_tools ;;
         bench) want_java && want_rabbitmq ;;
-        test) want_java && want_rabbitmq && want_namespaces && want_clients && want_chromium && want_prometheus ;;
+        test) want_java && want_rabbitmq && want_namespaces && want_clients && want_chromium && want_npm && want_groff && want_prometheus ;;
     esac
 }
 

@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use crate::access::Access;
 use crate::access::certificate;
 use crate::access::users::{self, Users};
-use crate::settings::{MEMORY_BYTES_MIN, Settings};
+use crate::settings::{Fault, MEMORY_BYTES_MIN, Settings};
 use crate::start::{self, Running};
 use crate::storage::chunk::CHUNK_BYTES;
 use crate::storage::segment::Durability;
@@ -36,6 +36,26 @@ enum DurabilityArgument {
 enum FaultArgument {
     /// Acknowledges before the data is written and synced.
     EarlyAck,
+    /// Acknowledges at the end of a sync what arrived while it ran.
+    AckAtAnySync,
+    /// Takes a write or sync that failed for one that did not.
+    IgnoreFailedSync,
+    /// Does not start when the journal ends in a torn commit.
+    RefuseTornTail,
+    /// Does not make names durable.
+    ForgetDirectorySync,
+}
+
+impl From<FaultArgument> for Fault {
+    fn from(argument: FaultArgument) -> Fault {
+        match argument {
+            FaultArgument::EarlyAck => Fault::EarlyAck,
+            FaultArgument::AckAtAnySync => Fault::AckAtAnySync,
+            FaultArgument::IgnoreFailedSync => Fault::IgnoreFailedSync,
+            FaultArgument::RefuseTornTail => Fault::RefuseTornTail,
+            FaultArgument::ForgetDirectorySync => Fault::ForgetDirectorySync,
+        }
+    }
 }
 
 /// Runs the reference log: a single-node server that speaks Kafka's protocol.
@@ -287,7 +307,7 @@ fn settings(args: Args) -> Result<Settings, String> {
             DurabilityArgument::Fsync => Durability::Fsync,
             DurabilityArgument::Async => Durability::Async,
         },
-        early_ack: args.fault == Some(FaultArgument::EarlyAck),
+        fault: args.fault.map(Fault::from),
         memory_bytes: memory_mib << 20,
         segment_bytes: segment_mib << 20,
         chunk_bytes: CHUNK_BYTES,

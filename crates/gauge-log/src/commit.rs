@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::mutants::{self, Mutant};
 use crate::recovery::failure;
 use crate::scheduling::prefer_short_slices;
+use crate::settings::Fault;
 use crate::shared::{Shared, lock};
 use crate::storage::journal::{Pending, PendingWrite};
 
@@ -34,7 +35,7 @@ impl Commit {
         let write = || {
             write_all(shared, &writes).inspect_err(|_| shared.commit_failed.store(true, Ordering::Relaxed))
         };
-        if shared.settings.early_ack || mutants::is(Mutant::AcknowledgedBeforeWritten) {
+        if shared.settings.fault == Some(Fault::EarlyAck) || mutants::is(Mutant::AcknowledgedBeforeWritten) {
             publish(shared, pending, own);
             return write();
         }
@@ -43,6 +44,9 @@ impl Commit {
             std::thread::sleep(shared.settings.commit_delay);
         }
         publish(shared, pending, own);
+        if shared.settings.fault == Some(Fault::AckAtAnySync) {
+            return acknowledge_what_arrived(shared, own);
+        }
         Ok(())
     }
 }
@@ -53,6 +57,14 @@ fn commit_locked(shared: &Shared, own: Option<u16>) -> io::Result<bool> {
         Some(commit) => commit.finish(shared, own).map(|()| true),
         None => Ok(false),
     }
+}
+
+/// Of `Fault::AckAtAnySync`: acknowledges what arrived while a commit was written, and writes it after that.
+fn acknowledge_what_arrived(shared: &Shared, own: Option<u16>) -> io::Result<()> {
+    let mut pending = shared.broker().journal.take_pending();
+    let writes = std::mem::take(&mut pending.writes);
+    publish(shared, pending, own);
+    write_all(shared, &writes)
 }
 
 /// Moves the high watermarks, lets acknowledgements go, wakes readers.
@@ -117,6 +129,11 @@ fn write_out(shared: &Shared, write: &PendingWrite) -> io::Result<()> {
 
 /// Commits in the calling network thread, unless a commit is running already; then the committer does it afterwards.
 pub fn commit_here(shared: &Shared, own: u16) -> io::Result<()> {
+    if shared.settings.fault == Some(Fault::AckAtAnySync) {
+        // A network thread that writes by itself would take in nothing meanwhile.
+        shared.want_commit();
+        return Ok(());
+    }
     match shared.commit_running.try_lock() {
         Ok(_running) => commit_locked(shared, Some(own)).map(|_| ()),
         Err(_) => {

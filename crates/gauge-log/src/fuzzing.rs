@@ -47,7 +47,7 @@ fn settings(directory: &Path, access: Access) -> Settings {
         advertise: None,
         data: directory.to_owned(),
         durability: Durability::Async,
-        early_ack: false,
+        fault: None,
         memory_bytes: 96 << 20,
         segment_bytes: 4 << 20,
         chunk_bytes: CHUNK_BYTES,

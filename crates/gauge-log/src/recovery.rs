@@ -24,7 +24,7 @@ use crate::broker::topics::Topics;
 use crate::broker::{self};
 use crate::events::Events;
 use crate::mutants::{self, Mutant};
-use crate::settings::Settings;
+use crate::settings::{Fault, Settings};
 use crate::storage::buffer::BLOCK_BYTES;
 use crate::storage::disk::Disk;
 use crate::storage::entry::{Counts, MAGIC_OF_FORMAT_1};
@@ -143,6 +143,12 @@ pub fn recover(
         counts: recovery.counted,
         scanned_from: segments[first].base,
     };
+    if settings.fault == Some(Fault::RefuseTornTail) && recovery.cut_bytes > 0 {
+        return Err(format!(
+            "the journal ends in {} bytes of a torn commit: refused, as --fault refuse-torn-tail says",
+            recovery.cut_bytes
+        ));
+    }
     cut_behind(settings, disk.as_ref(), &mut segments, tail)?;
     for (_, partition) in recovery.topics.partitions_mut() {
         if mutants::is(Mutant::OffsetOffByOne) {

@@ -12,6 +12,21 @@ pub const FRAME_BYTES_MAX: usize = 16 << 20;
 /// The least memory that the log works with.
 pub const MEMORY_BYTES_MIN: u64 = 96 << 20;
 
+/// What the log does wrong on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Acknowledges before anything is written.
+    EarlyAck,
+    /// Acknowledges at the end of a sync what arrived while it ran.
+    AckAtAnySync,
+    /// Takes a write or sync that failed for one that did not.
+    IgnoreFailedSync,
+    /// Does not start when the journal ends in a torn commit.
+    RefuseTornTail,
+    /// Does not make names durable.
+    ForgetDirectorySync,
+}
+
 /// Settings of a log.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -25,8 +40,8 @@ pub struct Settings {
     pub data: PathBuf,
     /// What an acknowledgement promises.
     pub durability: Durability,
-    /// Break that promise: acknowledge before anything is written. For tests of experiments that must find it out.
-    pub early_ack: bool,
+    /// Break that promise, for tests of experiments that must find it out.
+    pub fault: Option<Fault>,
     /// Memory for the journal's tail, the past that is being read, and requests, bytes.
     pub memory_bytes: u64,
     /// Bytes of one segment file.

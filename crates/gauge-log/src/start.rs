@@ -20,6 +20,7 @@ use crate::settings::Settings;
 use crate::shared::{Loads, Mail, Mailbox, Shared, Wake, lock};
 use crate::storage::cache::ChunkCache;
 use crate::storage::disk::{Directory, Disk};
+use crate::storage::faulty::Faulty;
 use crate::storage::journal::Journal;
 use crate::write_back::{self, WriteBack};
 use crate::{commit, load, maintain, prepare};
@@ -45,7 +46,10 @@ pub fn start(settings: Settings) -> Result<Running, String> {
             display(settings.events.as_deref())
         )
     })?;
-    let disk: Arc<dyn Disk> = Arc::new(Directory(settings.data.clone()));
+    let mut disk: Arc<dyn Disk> = Arc::new(Directory(settings.data.clone()));
+    if let Some(fault) = settings.fault {
+        disk = Arc::new(Faulty { disk, fault });
+    }
     disk.make()
         .map_err(|error| failure("cannot create the data directory", &settings.data, error))?;
     let directory_lock = lock_directory(&settings)?;

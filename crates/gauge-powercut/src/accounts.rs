@@ -30,6 +30,25 @@ pub enum Deed {
     Truncate = 7,
 }
 
+impl Deed {
+    /// Every deed with its name, for commands.
+    pub const NAMES: [(Deed, &str); 7] = [
+        (Deed::Write, "write"),
+        (Deed::Sync, "sync"),
+        (Deed::SyncDirectory, "directory-sync"),
+        (Deed::Create, "create"),
+        (Deed::Rename, "rename"),
+        (Deed::Unlink, "unlink"),
+        (Deed::Truncate, "truncate"),
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        let named = Deed::NAMES.iter().find(|(deed, _)| *deed == self);
+        named.map_or("", |(_, name)| name)
+    }
+}
+
 /// One thing that was done.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {

@@ -28,6 +28,8 @@ const EXIT_INPUT: u8 = 2;
 const EXIT_FAILED: u8 = 3;
 /// How often what needs no hurry is done: records handed to the kernel, files removed.
 const HOUSEKEEPING: Duration = Duration::from_millis(100);
+/// Bytes that a cut took are kept in memory to be looked for, up to so many.
+const EVIDENCE_BYTES_MAX: u64 = 64 << 20;
 /// What `gauge powercut` itself makes in its state directory.
 const STATE_NAMES: [&str; 4] = ["files", "undo", "control.sock", "lock"];
 
@@ -244,6 +246,7 @@ fn open_disk(args: &Args, state: PathBuf) -> Result<Disk, Failure> {
         classes: args.classes.clone(),
         sync_delay: args.sync_delay,
         faults: Vec::new(),
+        hold: None,
     };
     let names = args.classes.iter().map(|(name, _)| name.clone());
     let accounts = Accounts::open(names, args.record.as_deref()).map_err(|error| {
@@ -259,6 +262,7 @@ fn open_disk(args: &Args, state: PathBuf) -> Result<Disk, Failure> {
     let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
     let disk = Disk::new(settings, rules, accounts, uid, gid).map_err(failed("make the state directory"))?;
     disk.set_limit(args.limit);
+    disk.keep_evidence(EVIDENCE_BYTES_MAX);
     Ok(disk)
 }
 

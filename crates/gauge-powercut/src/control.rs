@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::Duration;
 
@@ -16,10 +17,12 @@ use glob::Pattern;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::disk::Disk;
+use crate::accounts::Deed;
+use crate::disk::{Disk, Metadata};
+use crate::hold::Place;
 use crate::lock;
 use crate::rules::{Rule, Rules};
-use crate::survive::Survive;
+use crate::survive::{BLOCK_BYTES_MAX, SECTOR_BYTES, Survive};
 use crate::syncs::Syncs;
 use crate::tree::ROOT;
 
@@ -33,8 +36,11 @@ const KEEP_DEFAULT: f64 = 0.5;
 enum SurviveName {
     #[default]
     None,
+    All,
+    Prefix,
     Torn,
     Random,
+    Versions,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -51,6 +57,9 @@ struct FaultRule {
     glob: String,
     sync_delay_ms: Option<f64>,
     sync_error: Option<String>,
+    #[serde(default)]
+    sync_drops: bool,
+    times: Option<u64>,
     write_error: Option<String>,
 }
 
@@ -62,10 +71,24 @@ enum Command {
         #[serde(default)]
         survive: SurviveName,
         keep: Option<f64>,
+        block_bytes: Option<u64>,
         #[serde(default)]
         seed: u64,
         #[serde(default)]
         names: Names,
+    },
+    Find {
+        hex: String,
+    },
+    Hold {
+        glob: String,
+        at: String,
+        #[serde(default = "first")]
+        count: u64,
+    },
+    Release {},
+    Metadata {
+        model: String,
     },
     PowerOn {},
     Sync {},
@@ -80,6 +103,10 @@ enum Command {
         since: usize,
     },
     Stop {},
+}
+
+fn first() -> u64 {
+    1
 }
 
 type Answer = Result<Map<String, Value>, String>;
@@ -127,8 +154,13 @@ impl FaultRule {
                 .map_err(|_| format!("sync_delay_ms {milliseconds}: expected a number of 0 or more"))
         };
         let number = |name: &Option<String>| name.as_deref().map(error_number).transpose();
+        if self.sync_error.is_none() && (self.sync_drops || self.times.is_some()) {
+            return Err("sync_drops and times go with sync_error".to_owned());
+        }
         Ok(Rule {
             glob,
+            sync_drops: self.sync_drops,
+            times: self.times.map(|times| Arc::new(AtomicU64::new(times))),
             sync_delay: self.sync_delay_ms.map(delay).transpose()?,
             sync_error: number(&self.sync_error)?,
             write_error: number(&self.write_error)?,
@@ -174,6 +206,9 @@ pub fn try_line(line: &str) -> Result<(), String> {
         Command::Cut {
             survive, keep, seed, ..
         } => drop(survival(survive, keep, seed)?),
+        Command::Find { hex } => drop(bytes_of(&hex)?),
+        Command::Hold { glob, at, count } => drop(place(glob, &at, count)?),
+        Command::Metadata { model } => drop(metadata(&model)?),
         _ => {}
     }
     Ok(())
@@ -189,7 +224,8 @@ impl Control {
             "power": if on { "on" } else { "off" },
             "mount": self.mount,
             "state": settings.state,
-            "metadata": settings.metadata,
+            "metadata": self.disk.metadata(),
+            "hold": self.disk.held(),
             "write_back_ns": nanoseconds(settings.write_back),
             "commit_ns": nanoseconds(settings.commit),
             "sync_delay_ns": self.sync_delay.as_nanos() as u64,
@@ -249,11 +285,32 @@ impl Control {
             Command::Cut {
                 survive,
                 keep,
+                block_bytes,
                 seed,
                 names,
             } => {
                 let survive = survival(survive, keep, seed)?;
+                self.disk.set_block_bytes(blocks(block_bytes)?);
                 self.cut(survive, matches!(names, Names::All))
+            }
+            Command::Find { hex } => {
+                let found = self.disk.evidence.find(&bytes_of(&hex)?);
+                Ok(fields(json!({"found": found})))
+            }
+            Command::Hold { glob, at, count } => {
+                let (place, glob) = place(glob, &at, count)?;
+                self.disk.hold_at(place, glob);
+                Ok(fields(json!({"hold": self.disk.held()})))
+            }
+            Command::Release {} => {
+                self.disk.release();
+                Ok(Map::new())
+            }
+            Command::Metadata { model } => {
+                self.disk
+                    .set_metadata(metadata(&model)?)
+                    .map_err(|error| refused("change the model of metadata", error))?;
+                Ok(fields(json!({"metadata": self.disk.metadata()})))
             }
             Command::PowerOn {} => self
                 .disk
@@ -310,16 +367,72 @@ impl Control {
     }
 }
 
+/// What a disk writes as a whole.
+fn blocks(bytes: Option<u64>) -> Result<u64, String> {
+    let bytes = bytes.unwrap_or(SECTOR_BYTES);
+    if bytes.is_power_of_two() && (SECTOR_BYTES..=BLOCK_BYTES_MAX).contains(&bytes) {
+        return Ok(bytes);
+    }
+    Err(format!(
+        "block_bytes {bytes}: expected a power of two from {SECTOR_BYTES} to {BLOCK_BYTES_MAX}"
+    ))
+}
+
+fn metadata(model: &str) -> Result<Metadata, String> {
+    match model {
+        "strict" => Ok(Metadata::Strict),
+        "ordered" => Ok(Metadata::Ordered),
+        "ext4" => Ok(Metadata::Ext4),
+        _ => Err(format!("model {model:?}: expected strict, ordered or ext4")),
+    }
+}
+
+fn place(glob: String, at: &str, count: u64) -> Result<(Place, Pattern), String> {
+    let names: Vec<&str> = Deed::NAMES.iter().map(|(_, name)| *name).collect();
+    let deed = Deed::NAMES.iter().find(|(_, name)| *name == at);
+    let (deed, _) = deed.ok_or_else(|| format!("at {at:?}: expected one of {}", names.join(", ")))?;
+    if count == 0 {
+        return Err("count 0: expected 1 or more".to_owned());
+    }
+    let pattern = Pattern::new(&glob).map_err(|error| format!("glob {glob:?}: {error}"))?;
+    let place = Place {
+        glob,
+        deed: *deed,
+        count,
+    };
+    Ok((place, pattern))
+}
+
+/// Bytes to look for; `??` is any.
+fn bytes_of(hex: &str) -> Result<Vec<Option<u8>>, String> {
+    let wrong = || format!("hex {hex:?}: expected pairs of hexadecimal digits, or ?? for any byte");
+    if hex.is_empty() || !hex.is_ascii() || !hex.len().is_multiple_of(2) {
+        return Err(wrong());
+    }
+    (0..hex.len())
+        .step_by(2)
+        .map(|at| match &hex[at..at + 2] {
+            "??" => Ok(None),
+            digits => u8::from_str_radix(digits, 16).map(Some).map_err(|_| wrong()),
+        })
+        .collect()
+}
+
 fn survival(name: SurviveName, keep: Option<f64>, seed: u64) -> Result<Survive, String> {
     match (name, keep) {
-        (SurviveName::Random, keep) => {
+        (SurviveName::Random | SurviveName::Versions, keep) => {
             let keep = keep.unwrap_or(KEEP_DEFAULT);
-            if (0.0..=1.0).contains(&keep) {
-                return Ok(Survive::Random { keep, seed });
+            if !(0.0..=1.0).contains(&keep) {
+                return Err(format!("keep {keep}: expected a probability from 0 to 1"));
             }
-            Err(format!("keep {keep}: expected a probability from 0 to 1"))
+            Ok(match name {
+                SurviveName::Random => Survive::Random { keep, seed },
+                _ => Survive::Versions { keep, seed },
+            })
         }
-        (_, Some(_)) => Err("keep: it goes with \"survive\": \"random\" only".to_owned()),
+        (_, Some(_)) => Err("keep: it goes with \"survive\": \"random\" or \"versions\" only".to_owned()),
+        (SurviveName::All, None) => Ok(Survive::Everything),
+        (SurviveName::Prefix, None) => Ok(Survive::Prefix { seed }),
         (SurviveName::Torn, None) => Ok(Survive::Torn { seed }),
         (SurviveName::None, None) => Ok(Survive::Nothing),
     }

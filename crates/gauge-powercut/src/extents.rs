@@ -15,6 +15,8 @@ struct Extent {
 pub struct Extents {
     map: BTreeMap<u64, Extent>,
     bytes: u64,
+    /// Order of the write that was entered last.
+    latest: u64,
 }
 
 impl Extents {
@@ -39,14 +41,15 @@ impl Extents {
         self.map.last_key_value().map_or(0, |(_, extent)| extent.end)
     }
 
-    /// Adds `[start, end)`, written as number `order`. What goes on where the write before it ended joins its range, so that
-    /// appending costs no memory.
+    /// Adds `[start, end)`, written as number `order`. What goes on where the write before it (of this set) ended joins its range, so
+    /// that appending costs no memory.
     pub fn insert(&mut self, start: u64, end: u64, order: u64) {
         if start >= end {
             return;
         }
         self.remove(start, end);
         self.bytes += end - start;
+        let before_this = std::mem::replace(&mut self.latest, order);
         let mut start = start;
         let mut extent = Extent {
             end,
@@ -55,7 +58,7 @@ impl Extents {
         };
         if let Some((&before, previous)) = self.map.range(..start).next_back()
             && previous.end == start
-            && (previous.last == order || previous.last + 1 == order)
+            && (previous.last == order || previous.last == before_this)
         {
             extent.first = previous.first;
             start = before;
@@ -121,6 +124,13 @@ impl Extents {
     /// All ranges, by place.
     pub fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.map.iter().map(|(&start, extent)| (start, extent.end))
+    }
+
+    /// All ranges, by place, with the order of their first write.
+    pub fn ranges_with_order(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        self.map
+            .iter()
+            .map(|(&start, extent)| (start, extent.end, extent.first))
     }
 
     /// All ranges in the order in which they were written.

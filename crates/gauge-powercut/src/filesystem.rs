@@ -47,7 +47,7 @@ impl PowercutFs {
     /// Answers when a sync is done.
     fn sync(&self, sync: Outcome<Pending>, answer: impl FnOnce(Outcome<()>) + Send + 'static) {
         let sync = match sync {
-            Ok(sync) if !self.disk.is_instant(&sync) => sync,
+            Ok(sync) if !self.disk.is_instant(&sync) || self.disk.is_held() => sync,
             Ok(sync) => return answer(self.disk.finish_sync(&sync)),
             Err(error) => return answer(Err(error)),
         };
@@ -73,7 +73,7 @@ impl PowercutFs {
             uid: request.uid(),
             gid: request.gid(),
         };
-        self.disk.make(parent.0, name, make)
+        self.disk.stand(self.disk.make(parent.0, name, make))
     }
 }
 
@@ -210,7 +210,7 @@ impl Filesystem for PowercutFs {
             atime: atime.map(time),
             mtime: mtime.map(time),
         };
-        attributes(self.disk.change(number.0, change), reply);
+        attributes(self.disk.stand(self.disk.change(number.0, change)), reply);
     }
 
     fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
@@ -251,7 +251,7 @@ impl Filesystem for PowercutFs {
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(self.disk.unlink(parent.0, name), reply);
+        empty(self.disk.stand(self.disk.unlink(parent.0, name)), reply);
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -276,7 +276,7 @@ impl Filesystem for PowercutFs {
         let renamed = self
             .disk
             .rename((parent.0, name), (new_parent.0, new_name), flags.bits());
-        empty(renamed, reply);
+        empty(self.disk.stand(renamed), reply);
     }
 
     fn link(&self, _request: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -346,7 +346,7 @@ impl Filesystem for PowercutFs {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.disk.write(handle.0, offset, data) {
+        match self.disk.stand(self.disk.write(handle.0, offset, data)) {
             Ok(()) => reply.written(data.len() as u32),
             Err(error) => reply.error(refusal(error)),
         }

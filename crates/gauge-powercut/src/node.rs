@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use crate::content::Content;
+use crate::evidence::Deeds;
 use crate::lock;
 use crate::rules::Label;
 
@@ -67,10 +68,12 @@ pub struct State {
     pub opens: u32,
     /// What the rules say of it.
     pub label: Label,
+    /// When something was last done to it.
+    pub deeds: Deeds,
     /// Registered as having something to lose.
     pub unsynced: bool,
-    /// Registered as having metadata that the journal has not committed.
-    pub uncommitted: bool,
+    /// Registered as having metadata that the journal has not committed: number of the newest change.
+    pub uncommitted: Option<u64>,
     /// Its data goes to the disk before the journal's next commit (ext4's `auto_da_alloc`).
     pub flush_with_commit: bool,
     /// It was truncated to nothing and not closed since.
@@ -119,8 +122,9 @@ impl Node {
                 content,
                 opens: 0,
                 label: Label::default(),
+                deeds: Deeds::default(),
                 unsynced: false,
-                uncommitted: false,
+                uncommitted: None,
                 flush_with_commit: false,
                 emptied: false,
             }),

@@ -1,5 +1,7 @@
 //! Which files are slow, which fail, and under which name their writes are counted.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use glob::Pattern;
@@ -13,8 +15,23 @@ pub struct Rule {
     pub sync_delay: Option<Duration>,
     /// The error of every sync, as an errno.
     pub sync_error: Option<i32>,
+    /// A sync that fails drops the data: it is marked as clean, and no later sync saves it.
+    pub sync_drops: bool,
+    /// So many syncs that have something to lose fail, and then none; without it all.
+    pub times: Option<Arc<AtomicU64>>,
     /// The error of every write, as an errno.
     pub write_error: Option<i32>,
+}
+
+impl Rule {
+    /// Whether a sync fails, which counts.
+    pub fn strikes(&self, has_something_to_lose: bool) -> bool {
+        let Some(times) = &self.times else { return true };
+        has_something_to_lose
+            && times
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                .is_ok()
+    }
 }
 
 /// All rules; the first that matches counts, for each of its parts.
@@ -26,6 +43,8 @@ pub struct Rules {
     pub sync_delay: Duration,
     /// Faults.
     pub faults: Vec<Rule>,
+    /// Files at which the disk is to stand still.
+    pub hold: Option<Pattern>,
 }
 
 /// What the rules say of one file.
@@ -35,10 +54,12 @@ pub struct Label {
     pub class: u16,
     /// How much longer a sync takes.
     pub sync_delay: Duration,
-    /// The error of every sync.
-    pub sync_error: Option<i32>,
+    /// Index of the rule by which syncs fail.
+    pub sync_fault: Option<usize>,
     /// The error of every write.
     pub write_error: Option<i32>,
+    /// The disk may stand still at what is done to it.
+    pub is_watched: bool,
 }
 
 impl Rules {
@@ -55,8 +76,12 @@ impl Rules {
             sync_delay: matching()
                 .find_map(|rule| rule.sync_delay)
                 .unwrap_or(self.sync_delay),
-            sync_error: matching().find_map(|rule| rule.sync_error),
+            sync_fault: self
+                .faults
+                .iter()
+                .position(|rule| rule.sync_error.is_some() && rule.glob.matches(path)),
             write_error: matching().find_map(|rule| rule.write_error),
+            is_watched: self.hold.as_ref().is_some_and(|glob| glob.matches(path)),
         }
     }
 }
@@ -76,22 +101,27 @@ mod tests {
                     glob: glob("a/*"),
                     sync_delay: None,
                     sync_error: Some(libc::EIO),
+                    sync_drops: false,
+                    times: None,
                     write_error: None,
                 },
                 Rule {
                     glob: glob("*"),
                     sync_delay: Some(Duration::from_millis(9)),
                     sync_error: Some(libc::EROFS),
+                    sync_drops: false,
+                    times: None,
                     write_error: None,
                 },
             ],
+            hold: None,
         };
         let label = rules.label("a/b/0.log");
         assert_eq!(
-            (label.class, label.sync_delay, label.sync_error),
-            (0, Duration::from_millis(9), Some(libc::EIO))
+            (label.class, label.sync_delay, label.sync_fault),
+            (0, Duration::from_millis(9), Some(0))
         );
-        assert_eq!(rules.label("b").sync_error, Some(libc::EROFS));
+        assert_eq!(rules.label("b").sync_fault, Some(1));
         assert_eq!(Rules::default().label("b").class, 0);
     }
 }

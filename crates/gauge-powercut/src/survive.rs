@@ -1,28 +1,45 @@
 //! What of the un-synced data a power cut leaves.
 
-use crate::extents::Extents;
+use std::collections::BTreeMap;
 
-/// Bytes that a disk writes or does not write as a whole.
+use crate::extents::Extents;
+use crate::versions::Piece;
+
+/// Bytes that a disk writes or does not write as a whole, unless it is told otherwise: what every disk promises.
 pub const SECTOR_BYTES: u64 = 512;
+/// Larger blocks than this are no disk's.
+pub const BLOCK_BYTES_MAX: u64 = 1 << 20;
 
 /// Which un-synced data survives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Survive {
-    /// None: the worst case.
+    /// None: the worst case for what was promised, and the easiest for recovery.
     Nothing,
-    /// Per file, what was dirtied first, up to a random place at the end of a sector.
+    /// All of it.
+    Everything,
+    /// What was written to the disk up to a random write, over all files in the order of the writes.
+    Prefix {
+        /// Makes it repeatable.
+        seed: u64,
+    },
+    /// As `Prefix`, up to the write with this number.
+    Until {
+        /// Number of the last write that survives.
+        order: u64,
+    },
+    /// Per file, what was dirtied first, up to a random place at the end of a block.
     Torn {
         /// Makes it repeatable.
         seed: u64,
     },
-    /// Each sector by itself with this probability, so that writes survive out of order.
+    /// Each block by itself with this probability, so that writes survive out of order.
     Random {
         /// Probability, 0 to 1.
         keep: f64,
         /// Makes it repeatable.
         seed: u64,
     },
-    /// As `Random`, for each write since the last sync by itself, so that a sector may be left as it was between two of them. For disks in memory, which remember them.
+    /// As `Random`, and a block that survives is as it was after any of the writes to it, so that it may be left as it was between two of them.
     Versions {
         /// Probability, 0 to 1.
         keep: f64,
@@ -31,14 +48,43 @@ pub enum Survive {
     },
 }
 
+/// The last write: all of what is there.
+const NEWEST: u64 = u64::MAX;
+
 impl Survive {
-    /// The part of `dirty` that survives in file `id`.
-    pub fn choose(self, dirty: &Extents, id: u64) -> Extents {
+    /// What survives of `dirty` in file `id`: its parts in order, each with the last write that it may show. `writes` tells which writes went to a block.
+    pub fn pieces(
+        self,
+        dirty: &Extents,
+        writes: impl FnOnce() -> BTreeMap<u64, Vec<u64>>,
+        id: u64,
+        block_bytes: u64,
+    ) -> Vec<Piece> {
+        let whole = |last| dirty.ranges().map(|(start, end)| (start, end, last)).collect();
         match self {
-            Survive::Nothing => Extents::default(),
-            Survive::Torn { seed } => torn(dirty, &mut generator(seed, id, 0)),
-            Survive::Random { keep, seed } | Survive::Versions { keep, seed } => {
-                random(dirty, |sector| generator(seed, id, sector + 1).f64() < keep)
+            Survive::Nothing | Survive::Prefix { .. } => whole(0),
+            Survive::Everything => whole(NEWEST),
+            Survive::Until { order } => whole(order),
+            Survive::Torn { seed } => torn(dirty, &mut generator(seed, id, 0), block_bytes)
+                .ranges()
+                .map(|(start, end)| (start, end, NEWEST))
+                .collect(),
+            Survive::Random { keep, seed } => by_blocks(dirty, block_bytes, |block| {
+                if generator(seed, id, block + 1).f64() < keep {
+                    NEWEST
+                } else {
+                    0
+                }
+            }),
+            Survive::Versions { keep, seed } => {
+                let writes = writes();
+                by_blocks(dirty, block_bytes, |block| {
+                    let mut generator = generator(seed, id, block + 1);
+                    match writes.get(&block) {
+                        Some(orders) if generator.f64() < keep => orders[generator.usize(..orders.len())],
+                        _ => 0,
+                    }
+                })
             }
         }
     }
@@ -53,41 +99,38 @@ fn generator(seed: u64, id: u64, place: u64) -> fastrand::Rng {
     generator
 }
 
-fn sector_end(position: u64) -> u64 {
-    (position / SECTOR_BYTES + 1) * SECTOR_BYTES
+fn blocks(start: u64, end: u64, block_bytes: u64) -> u64 {
+    end.div_ceil(block_bytes) - start / block_bytes
 }
 
-fn sectors(start: u64, end: u64) -> u64 {
-    end.div_ceil(SECTOR_BYTES) - start / SECTOR_BYTES
-}
-
-fn torn(dirty: &Extents, generator: &mut fastrand::Rng) -> Extents {
+fn torn(dirty: &Extents, generator: &mut fastrand::Rng, block_bytes: u64) -> Extents {
     let ranges = dirty.by_order();
-    let total: u64 = ranges.iter().map(|&(start, end)| sectors(start, end)).sum();
+    let total: u64 = ranges
+        .iter()
+        .map(|&(start, end)| blocks(start, end, block_bytes))
+        .sum();
     let mut left = generator.u64(0..=total);
     let mut kept = Extents::default();
     for (start, end) in ranges {
-        let here = sectors(start, end).min(left);
-        let until = (start / SECTOR_BYTES + here) * SECTOR_BYTES;
+        let here = blocks(start, end, block_bytes).min(left);
+        let until = (start / block_bytes + here) * block_bytes;
         kept.insert(start, until.clamp(start, end), 0);
         left -= here;
     }
     kept
 }
 
-fn random(dirty: &Extents, keep: impl Fn(u64) -> bool) -> Extents {
-    let mut kept = Extents::default();
+fn by_blocks(dirty: &Extents, block_bytes: u64, last: impl Fn(u64) -> u64) -> Vec<Piece> {
+    let mut pieces = Vec::new();
     for (start, end) in dirty.ranges() {
         let mut position = start;
         while position < end {
-            let next = sector_end(position).min(end);
-            if keep(position / SECTOR_BYTES) {
-                kept.insert(position, next, 0);
-            }
+            let next = ((position / block_bytes + 1) * block_bytes).min(end);
+            pieces.push((position, next, last(position / block_bytes)));
             position = next;
         }
     }
-    kept
+    pieces
 }
 
 #[cfg(test)]
@@ -100,10 +143,10 @@ mod tests {
         dirty.insert(100, 3000, 1);
         let mut seen = std::collections::BTreeSet::new();
         for seed in 0..200 {
-            let kept: Vec<_> = Survive::Torn { seed }.choose(&dirty, 1).ranges().collect();
+            let kept = Survive::Torn { seed }.pieces(&dirty, BTreeMap::new, 1, SECTOR_BYTES);
             match kept[..] {
                 [] => seen.insert(0),
-                [(100, end)] => {
+                [(100, end, NEWEST)] => {
                     assert!(end == 3000 || end % SECTOR_BYTES == 0);
                     seen.insert(end)
                 }
@@ -121,14 +164,16 @@ mod tests {
         let mut dirty = Extents::default();
         dirty.insert(0, 1 << 20, 1);
         let kept = |seed| {
-            Survive::Random { keep: 0.25, seed }
-                .choose(&dirty, 9)
-                .ranges()
+            let pieces = Survive::Random { keep: 0.25, seed }.pieces(&dirty, BTreeMap::new, 9, SECTOR_BYTES);
+            pieces
+                .into_iter()
+                .filter(|&(_, _, last)| last > 0)
                 .collect::<Vec<_>>()
         };
         assert_eq!(kept(3), kept(3));
         assert_ne!(kept(3), kept(4));
-        let share = kept(3).iter().map(|(start, end)| end - start).sum::<u64>() as f64 / f64::from(1 << 20);
+        let share =
+            kept(3).iter().map(|(start, end, _)| end - start).sum::<u64>() as f64 / f64::from(1 << 20);
         assert!((0.2..0.3).contains(&share), "{share}");
     }
 }

@@ -20,6 +20,15 @@ pub struct Directory {
     pub before: BTreeMap<OsString, Option<u64>>,
     /// Directories between which and this one something was moved since the last sync: they become durable together.
     linked: BTreeSet<u64>,
+    /// The change up to which all is durable.
+    synced: u64,
+}
+
+/// Names that had changed when a sync began: by directory, what they led to then.
+#[derive(Debug, Default)]
+pub struct Names {
+    order: u64,
+    directories: Vec<(u64, Vec<(OsString, Option<u64>)>)>,
 }
 
 /// What the tree knows of a node.
@@ -45,6 +54,8 @@ pub struct Tree {
     /// Entries of the directories among them.
     pub directories: HashMap<u64, Directory>,
     unsynced: BTreeSet<u64>,
+    /// Changes so far.
+    changes: u64,
     next_number: u64,
     reaped: Vec<Arc<Node>>,
 }
@@ -63,6 +74,7 @@ impl Tree {
             slots: HashMap::from([(ROOT, slot)]),
             directories: HashMap::from([(ROOT, Directory::default())]),
             unsynced: BTreeSet::new(),
+            changes: 0,
             next_number: ROOT + 1,
             reaped: Vec::new(),
         }
@@ -111,6 +123,7 @@ impl Tree {
 
     /// Makes `name` in `directory` lead to `target`, or to nothing. Returns what it led to before.
     pub fn change(&mut self, directory: u64, name: &OsStr, target: Option<u64>) -> Option<u64> {
+        self.changes += 1;
         let entries = self.directories.get_mut(&directory)?;
         let old = match target {
             Some(number) => entries.entries.insert(name.to_owned(), number),
@@ -172,7 +185,7 @@ impl Tree {
 
     fn release(&mut self, number: u64) {
         if let Some(slot) = self.slots.get_mut(&number) {
-            slot.held -= 1;
+            slot.held = slot.held.saturating_sub(1);
         }
         self.reap(number);
     }
@@ -224,8 +237,94 @@ impl Tree {
                 continue;
             };
             waiting.extend(std::mem::take(&mut entries.linked));
+            entries.synced = self.changes;
             for before in std::mem::take(&mut entries.before).into_values().flatten() {
                 self.release(before);
+            }
+        }
+    }
+
+    /// A sync begins of `directory` and of those that something was moved from or to, or of all: what it will make durable. It must be ended by `sync_to` or `abandon`.
+    pub fn snapshot(&mut self, directory: Option<u64>) -> Names {
+        let mut waiting: Vec<u64> = match directory {
+            Some(directory) => vec![directory],
+            None => self.unsynced.iter().copied().collect(),
+        };
+        let mut names = Names {
+            order: self.changes,
+            directories: Vec::new(),
+        };
+        let mut seen = BTreeSet::new();
+        while let Some(number) = waiting.pop() {
+            let Some(entries) = self.directories.get(&number).filter(|_| seen.insert(number)) else {
+                continue;
+            };
+            waiting.extend(entries.linked.iter().copied());
+            let changed: Vec<(OsString, Option<u64>)> = entries
+                .before
+                .keys()
+                .map(|name| (name.clone(), entries.entries.get(name).copied()))
+                .collect();
+            for target in changed.iter().filter_map(|(_, target)| *target) {
+                self.hold(target);
+            }
+            names.directories.push((number, changed));
+        }
+        names
+    }
+
+    fn hold(&mut self, number: u64) {
+        if let Some(slot) = self.slots.get_mut(&number) {
+            slot.held += 1;
+        }
+    }
+
+    /// A sync ends: names are durable as they were when it began.
+    pub fn sync_to(&mut self, names: Names) {
+        for (number, changed) in &names.directories {
+            let is_newer = |entries: &Directory| entries.synced <= names.order;
+            if self.directories.get(number).is_some_and(is_newer) {
+                self.sync_names(*number, changed, names.order);
+            }
+        }
+        self.abandon(names);
+    }
+
+    fn sync_names(&mut self, number: u64, changed: &[(OsString, Option<u64>)], order: u64) {
+        for (name, target) in changed {
+            let Some(entries) = self.directories.get_mut(&number) else {
+                return;
+            };
+            let now = entries.entries.get(name).copied();
+            let before = if now == *target {
+                entries.before.remove(name)
+            } else {
+                entries.before.insert(name.clone(), *target)
+            };
+            if let (Some(held), true) = (*target, now != *target) {
+                self.hold(held);
+            }
+            if let Some(released) = before.flatten() {
+                self.release(released);
+            }
+        }
+        let Some(entries) = self.directories.get_mut(&number) else {
+            return;
+        };
+        entries.synced = order;
+        if entries.before.is_empty() {
+            entries.linked.clear();
+            self.unsynced.remove(&number);
+        } else {
+            self.unsynced.insert(number);
+        }
+    }
+
+    /// A sync ended without any effect, or with all of it.
+    pub fn abandon(&mut self, names: Names) {
+        for (_, changed) in names.directories {
+            for target in changed.into_iter().filter_map(|(_, target)| target) {
+                self.release(target);
             }
         }
     }

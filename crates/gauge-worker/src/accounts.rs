@@ -62,9 +62,10 @@ pub fn tick_ns() -> i64 {
     1_000_000_000 / per_second.max(1)
 }
 
-/// A quota that may keep the process from using `cpus` CPUs: of how many, and which file says so. `cgroups` is the text of `/proc/self/cgroup`, `root` where the
-/// hierarchies are mounted. The worker's own groups and all above them are looked at.
-pub fn quota(cgroups: &str, root: &Path, cpus: usize) -> Option<(f64, PathBuf)> {
+/// The control groups of the process that may say something of its CPUs, each before those above it. `cgroups` is the text of `/proc/self/cgroup`, `root` where the
+/// hierarchies are mounted.
+fn groups(cgroups: &str, root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
     for line in cgroups.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
@@ -79,16 +80,35 @@ pub fn quota(cgroups: &str, root: &Path, cpus: usize) -> Option<(f64, PathBuf)> 
             let top = root.join(mount);
             let group = top.join(path.trim_start_matches('/'));
             // In a container the path may be the host's, and what is mounted only the group itself.
-            for directory in group.ancestors().take_while(|at| at.starts_with(&top)) {
-                if let Some((share, file)) = group_quota(directory)
-                    && share < cpus as f64
-                {
-                    return Some((share, directory.join(file)));
-                }
-            }
+            found.extend(
+                group
+                    .ancestors()
+                    .take_while(|at| at.starts_with(&top))
+                    .map(Path::to_path_buf),
+            );
         }
     }
-    None
+    found
+}
+
+/// A quota that may keep the process from using `cpus` CPUs: of how many, and which file says so. `cgroups` and `root`: of `groups`. The worker's own groups and
+/// all above them are looked at.
+pub fn quota(cgroups: &str, root: &Path, cpus: usize) -> Option<(f64, PathBuf)> {
+    groups(cgroups, root).into_iter().find_map(|directory| {
+        let (share, file) = group_quota(&directory)?;
+        (share < cpus as f64).then(|| (share, directory.join(file)))
+    })
+}
+
+/// The file by which the process's group gives real-time threads no time (kernels with RT_GROUP_SCHED): there no right of the process is enough.
+/// `cgroups` and `root`: of `groups`.
+pub fn no_real_time(cgroups: &str, root: &Path) -> Option<PathBuf> {
+    // Of the group itself, the first that tells; no group has less than one below it.
+    groups(cgroups, root).into_iter().find_map(|directory| {
+        let file = directory.join("cpu.rt_runtime_us");
+        let runtime: i64 = std::fs::read_to_string(&file).ok()?.trim().parse().ok()?;
+        Some((runtime == 0).then_some(file))
+    })?
 }
 
 /// How many CPUs a group may use, and which file says so.
@@ -177,6 +197,21 @@ mod tests {
         );
         std::fs::write(old.join("cpu.cfs_quota_us"), "-1\n").unwrap();
         assert_eq!(quota("3:cpu:/x\n", &root, 1), None);
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn a_group_without_real_time_is_found() {
+        let root = std::env::temp_dir().join(format!("gauge-real-time-{}", std::process::id()));
+        let group = root.join("cpu/x");
+        std::fs::create_dir_all(&group).unwrap();
+        let ask = || no_real_time("3:cpu,cpuacct:/x\n0::/\n", &root);
+        assert_eq!(ask(), None, "a kernel that does not divide it");
+        std::fs::write(root.join("cpu/cpu.rt_runtime_us"), "950000\n").unwrap();
+        std::fs::write(group.join("cpu.rt_runtime_us"), "0\n").unwrap();
+        assert_eq!(ask(), Some(group.join("cpu.rt_runtime_us")));
+        std::fs::write(group.join("cpu.rt_runtime_us"), "10000\n").unwrap();
+        assert_eq!(ask(), None);
         std::fs::remove_dir_all(&root).unwrap();
     }
 

@@ -170,6 +170,15 @@ fn why_not(cpus: usize) -> Option<String> {
             )
         })
     })
+    .or_else(|| {
+        accounts::no_real_time(&read("/proc/self/cgroup"), std::path::Path::new("/sys/fs/cgroup")).map(|file| {
+            format!(
+                "the control group gives real-time threads no time ({} is 0): write what it may have of each second into it, in us (950000; docker run \
+                 --cpu-rt-runtime 950000), or run the worker outside of the group",
+                file.display()
+            )
+        })
+    })
 }
 
 /// Starts all probes. The error is a sentence.

@@ -26,14 +26,17 @@ from streamgauge.model.durability import (
     Scope,
     Slope,
 )
+from streamgauge.model.power_cut import STRICT_NAMES, describe_place
 from streamgauge.vocabulary.format import plural, trimmed
-from streamgauge.vocabulary.levels import Level, level_with
+from streamgauge.vocabulary.levels import SYNCED, Level, level_with
 
 WAITS_SLOPE_MIN = 0.5
 WAITS_GAP_SHARE_MIN = 0.8
 """Nodes were stopped for a time; acknowledgements waited for them when none came for this share of it."""
 WHOLE_FROM = 100.0
 """Rates from here on are told as whole numbers."""
+AGAINST_MAX = 12
+"""So many findings are told."""
 CHANCE_95 = 3.0
 """No event in n trials bounds its probability by 3/n with 95 % confidence."""
 Nodes = frozenset[str]
@@ -147,13 +150,14 @@ def _choose(count: int, size: int) -> int:
 def summaries(cuts: Sequence[Cut]) -> list[CutSummary]:
     """Per kind and scope, in the order in which they came."""
     groups: dict[tuple[Kind, Scope], list[Cut]] = {}
-    for cut in cuts:
+    for cut in (one for one in cuts if one.replay_of is None):
         groups.setdefault((cut.kind, cut.scope), []).append(cut)
     return [_summary(kind, scope, group) for (kind, scope), group in groups.items()]
 
 
 def _summary(kind: Kind, scope: Scope, cuts: list[Cut]) -> CutSummary:
-    told = [cut for cut in cuts if cut.conclusive]
+    strict = [cut for cut in cuts if is_strict(cut)]
+    told = [cut for cut in cuts if cut.conclusive and not is_strict(cut)]
     lossy = [cut for cut in told if cut.lost]
     serving = [cut.serving_s - cut.at_s for cut in cuts if cut.serving_s is not None]
     gone = [cut.unavailable_s for cut in cuts if cut.unavailable_s is not None]
@@ -163,6 +167,9 @@ def _summary(kind: Kind, scope: Scope, cuts: list[Cut]) -> CutSummary:
         cuts=len(cuts),
         conclusive=len(told),
         with_loss=len(lossy),
+        refused=sum(bool(cut.refused) for cut in told),
+        strict_names=sum(cut.conclusive for cut in strict),
+        strict_names_with_loss=sum(bool(cut.lost or cut.refused) for cut in strict),
         acked=sum(cut.acked for cut in told),
         lost=sum(cut.lost for cut in told),
         lost_max=max((cut.lost for cut in told), default=0),
@@ -173,15 +180,25 @@ def _summary(kind: Kind, scope: Scope, cuts: list[Cut]) -> CutSummary:
         serving_s_median=statistics.median(serving) if serving else None,
         unavailable_s_median=statistics.median(gone) if gone else None,
         unavailable_s_max=max(gone, default=None),
-        loss_probability_max=min(1.0, CHANCE_95 / len(told)) if told and not lossy else None,
+        loss_probability_max=(
+            min(1.0, CHANCE_95 / len(told))
+            if told and not lossy and not any(cut.refused for cut in told)
+            else None
+        ),
         inconclusive=next((cut.inconclusive for cut in cuts if cut.inconclusive is not None), None),
     )
+
+
+def is_strict(cut: Cut) -> bool:
+    """Whether names were kept as POSIX promises them and no more: what such a cut takes, ext4 and XFS keep."""
+    return cut.power is not None and cut.power.survivors == STRICT_NAMES
 
 
 def judged(result: DurabilityResult) -> DurabilityResult:
     """The result with its summaries and its finding."""
     found = summaries(result.cuts)
     told = finding(result.durability.declared, result.nodes, result.response, result.accounts, found)
+    told = told.model_copy(update={"against": against(result.durability.declared, result.cuts)})
     durability = result.durability.model_copy(update={"measured": told.measured})
     return result.model_copy(update={"summaries": found, "finding": told, "durability": durability})
 
@@ -206,8 +223,10 @@ def finding(
     cut = {(one.kind, one.scope): one for one in found}
     sentences += [told for one in found for told in _cut_told(one)]
     survives = _survived(cut.get(("power cut", "all")))
+    if any(one.kind == "failed sync" and one.with_loss for one in found):
+        survives = False
     synced = _synced(disks, survives, majority)
-    one_lost = any(one.with_loss for one in found if one.scope == "one" and one.kind != "stop")
+    one_lost = any(one.with_loss + one.refused for one in found if one.scope == "one" and one.kind != "stop")
     replicated = _replicated(copies, _survived(cut.get(("power cut", "one"))), one_lost, count, majority)
     sentences += _not_shown(disks, copies, synced, replicated)
     measured = _level(replicated, synced)
@@ -226,7 +245,7 @@ def finding(
 
 def _survived(cut: CutSummary | None) -> bool | None:
     """Whether nothing was lost in the conclusive ones of these cuts; None where there was none."""
-    return None if cut is None or not cut.conclusive else cut.with_loss == 0
+    return None if cut is None or not cut.conclusive else cut.with_loss + cut.refused == 0
 
 
 def _synced(disks: int | None, survives: bool | None, majority: int) -> bool | None:
@@ -321,7 +340,12 @@ def _accounts_told(accounts: Sequence[Account], disks: int | None) -> list[str]:
 
 
 def _cut_told(one: CutSummary) -> list[str]:
-    detail = {"power cut": "", "kill": " (SIGKILL, disks kept)", "stop": " (SIGSTOP)"}[one.kind]
+    detail = {
+        "power cut": "",
+        "failed sync": " whose data was dropped, with a power cut after it,",
+        "kill": " (SIGKILL, disks kept)",
+        "stop": " (SIGSTOP)",
+    }[one.kind]
     where = {"one": "of one node", "majority": "of a majority", "all": "of all nodes"}[one.scope]
 
     def cuts(number: int) -> str:
@@ -334,15 +358,72 @@ def _cut_told(one: CutSummary) -> list[str]:
             f"{one.with_loss} of {cuts(one.conclusive)} lost acknowledged messages: {one.lost:,} in all, "
             f"{one.lost_max:,} at most{window}."
         )
-    elif one.conclusive:
+    elif one.conclusive and not one.refused:
         bound = one.loss_probability_max or 1.0
         confident = (
             f"; with 95 % confidence less than {trimmed(100 * bound)} % of such cuts do" if bound < 1 else ""
         )
         told.append(f"{cuts(one.conclusive)} lost nothing that was acknowledged{confident}.")
-    if one.cuts > one.conclusive:
-        told.append(f"{one.cuts - one.conclusive} of {cuts(one.cuts)} told nothing: {one.inconclusive}.")
+    if one.refused:
+        told.append(
+            f"After {one.refused} of {cuts(one.conclusive)} it did not come back, and its log says why."
+        )
+    if one.strict_names:
+        told.append(
+            f"{one.strict_names_with_loss} of {cuts(one.strict_names)} lost something where a name is kept only when its directory was synced, as "
+            "POSIX promises and no more; ext4 and XFS keep it with any sync."
+        )
+    silent = one.cuts - one.conclusive - one.strict_names
+    if silent > 0 and one.inconclusive is not None:
+        told.append(f"{silent} of {cuts(one.cuts)} told nothing: {one.inconclusive}.")
     return told
+
+
+def against(declared: Level | None, cuts: Sequence[Cut]) -> list[str]:
+    """What the cuts have shown against a system, each with the file and the operations on it. Losses count where the declared level excludes them."""
+    synced = declared in (None, *SYNCED)
+    told = []
+    replays = {cut.replay_of: cut for cut in cuts if cut.replay_of is not None}
+    for cut in (one for one in cuts if one.replay_of is None):
+        what = f"cut {cut.number} ({told_of(cut)})"
+        lost = f"{what} lost {plural(cut.lost, 'message')}. {_where(cut)}{_again(replays.get(cut.number))}"
+        if cut.complaints:
+            told.append(
+                f"It acknowledges again, but its own check does not pass after {what}: {' | '.join(cut.complaints)}"
+            )
+        if cut.refused:
+            told.append(f"It does not come back after {what}: {' | '.join(cut.refused)}")
+        elif not (synced and cut.lost and cut.conclusive):
+            continue
+        elif cut.kind == "failed sync":
+            told.append(f"It acknowledges what a failed sync has lost: {lost}")
+        elif is_strict(cut):
+            told.append(f"It relies on names that no sync of a directory kept: {lost}")
+        elif cut.kind == "power cut":
+            told.append(f"It loses what it has acknowledged: {lost}")
+    return told[:AGAINST_MAX]
+
+
+def told_of(cut: Cut) -> str:
+    """Kind, scope, survivors, seed and place of a cut."""
+    left = "" if cut.power is None else f", survivors: {cut.power.survivors}, seed {cut.power.seed}"
+    place = "" if cut.place is None or not cut.place_reached else f", at {describe_place(cut.place)}"
+    again = "" if cut.replay_of is None else " again"
+    return f"{cut.kind} of {cut.scope}{left}{place}{again}"
+
+
+def _again(replay: Cut | None) -> str:
+    """What the same cut did once more. Chance that is the system's own, and the machine's, is not repeated with its seed."""
+    return "" if replay is None else f" Replayed with its seed it lost {plural(replay.lost, 'message')}."
+
+
+def _where(cut: Cut) -> str:
+    """The file and the operations that explain a loss."""
+    if cut.lost_messages:
+        return f"{cut.lost_messages[0].told[0].upper()}{cut.lost_messages[0].told[1:]}."
+    if cut.power is not None and cut.power.files:
+        return f"It was not found among the lost bytes; most was lost of {cut.power.files[0].told}."
+    return "The disks lost nothing that was not synced."
 
 
 def _verdict_told(declared: Level | None, measured: Level | None, agrees: bool | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.patterns import FALSE_ALARMS_PER_YEAR, HISTORY_CAUTION, Change, changes
-from streamgauge.store.directory import list_runs
+from streamgauge.store.directory import RunDirectory, list_runs
 from streamgauge.vocabulary.errors import InputError, nearest
 from streamgauge.vocabulary.figures import figure
 from streamgauge.vocabulary.format import plural, signed
@@ -29,6 +30,8 @@ class Point:
     started_unix_ms: int
     trials: int
     valid: bool
+    version: str
+    """Of the system."""
     median: float
     interval: tuple[float, float] | None
 
@@ -65,11 +68,19 @@ class History:
 
 
 def histories(out: Path, workload: str, name: str, system: str | None = None) -> list[History]:
-    """A history for each system (and level, and number of nodes) that ran the workload. Runs that cannot be read are left out. Raises InputError."""
+    """As `histories_of`, for the runs in a directory. Raises InputError."""
+    return histories_of(list_runs(out), workload, name, system, place=str(out))
+
+
+def histories_of(
+    runs: Sequence[RunDirectory], workload: str, name: str, system: str | None = None, *, place: str
+) -> list[History]:
+    """A history for each system (and level, and number of nodes) that ran the workload. Runs that cannot be read are left out. `place`: where they were looked
+    for. Raises InputError."""
     groups: dict[tuple[str, str], list[Point]] = defaultdict(list)
     seen: set[str] = set()
     systems: set[str] = set()
-    for run in list_runs(out):
+    for run in runs:
         try:
             results = [one for one in run.results() if one.status == "complete"]
         except InputError:
@@ -85,8 +96,22 @@ def histories(out: Path, workload: str, name: str, system: str | None = None) ->
                 asked = json.dumps(cell.first.workload.asked)
                 groups[_title(cell), asked].append(point)
     if not groups:
-        _explain(out, workload, name, system, seen, systems)
-    return [_history(title, points) for (title, _), points in groups.items()]
+        _explain(place, workload, name, system, seen, systems)
+    titles = _told_apart(list(groups))
+    return [_history(title, points) for title, points in zip(titles, groups.values(), strict=True)]
+
+
+def _told_apart(groups: Sequence[tuple[str, str]]) -> list[str]:
+    """Titles of groups (title, what was asked as JSON); what else those of one title differ in is said."""
+    asked = [json.loads(text) for _, text in groups]
+    found = []
+    for (title, _), mine in zip(groups, asked, strict=True):
+        peers = [other for (name, _), other in zip(groups, asked, strict=True) if name == title]
+        keys = [key for key in mine if any(other.get(key) != mine[key] for other in peers)]
+        keys += [key for other in peers for key in other if key not in mine and key not in keys]
+        told = [f"{key.replace('_', ' ')} {json.dumps(mine.get(key))}" for key in keys]
+        found.append(", ".join([title, *told]))
+    return found
 
 
 def _title(cell: Cell) -> str:
@@ -113,6 +138,7 @@ def _point(cell: Cell, name: str) -> Point | None:
         first.started_unix_ms,
         middle.trials,
         cell.valid_count > 0,
+        first.system_version,
         middle.median,
         middle.interval,
     )
@@ -133,7 +159,7 @@ def _history(title: str, points: list[Point]) -> History:
 
 
 def _explain(
-    out: Path, workload: str, name: str, system: str | None, seen: set[str], systems: set[str]
+    out: str, workload: str, name: str, system: str | None, seen: set[str], systems: set[str]
 ) -> None:
     if workload not in seen:
         hint = nearest(workload, seen) or (f"; there are {', '.join(sorted(seen)[:10])}" if seen else "")

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
 from streamgauge.analysis.intervals import Intervals, Row, Window, total, total_s
 from streamgauge.analysis.quiet import QuietInterval
@@ -20,6 +21,8 @@ from streamgauge.vocabulary.phases import MEASURE
 METRICS = ("publish", "service", "send_delay", "end_to_end", "ack_delay", "receive_delay")
 MEAN_LEFT_MAX = 1e-4
 """Up to this share of messages that lasted longer than is known a mean is given."""
+LOADS_OWN_CAUSE = "softirq"
+"""Interrupts that carry messages: the load itself makes them."""
 HEADLINE_METRICS = ("publish", "end_to_end")
 """The ones whose rows count what lies beyond the histograms' range."""
 
@@ -68,6 +71,7 @@ def quiet_time(
         seconds=seconds / workers,
         quiet_s=quiet_s / workers,
         disturbed_share=share,
+        away_share=_away_s(seen) / seconds if seconds else 0.0,
         windows=len(windows) + sum(one.unlisted.windows for _, one in seen),
         longest_ms=max((1e3 * one.late_s for one in windows), default=None),
         windows_s_by_cause=_by_cause(windows),
@@ -206,6 +210,34 @@ def _rate(
         for interval, mine in sorted(spans.items())
     ]
     return bounded(rate(found, attracted))
+
+
+def _away_s(seen: Sequence[tuple[Row, Disturbance]]) -> float:
+    """For how long at least one CPU was not to be had, summed over workers, as far as that was not the load's own doing; at least as long as the host took
+    the one that it took most, of which it may take pieces that are too small for windows."""
+    of_worker: dict[str, list[Disturbance]] = defaultdict(list)
+    for row, disturbance in seen:
+        of_worker[row["worker"]].append(disturbance)
+    return sum(max(_union_s(told), _most_stolen_s(told)) for told in of_worker.values())
+
+
+def _union_s(told: Sequence[Disturbance]) -> float:
+    """Of the windows of one worker. Of those that are not listed only the sum of their lengths is known, which is no less."""
+    spans = sorted(
+        (one.from_s, one.to_s) for each in told for one in each.windows if one.cause != LOADS_OWN_CAUSE
+    )
+    away_s, until_s = sum(each.unlisted.length_s for each in told), -math.inf
+    for from_s, to_s in spans:
+        away_s += max(0.0, to_s - max(from_s, until_s))
+        until_s = max(until_s, to_s)
+    return away_s
+
+
+def _most_stolen_s(told: Sequence[Disturbance]) -> float:
+    """Of the CPU that the host took most."""
+    return max(
+        (sum(of_cpu) for of_cpu in zip_longest(*(each.steal_s for each in told), fillvalue=0.0)), default=0.0
+    )
 
 
 def _by_cause(windows: Iterable[CpuWindow]) -> dict[str, float]:

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from streamgauge.analysis.intervals import Intervals
+from streamgauge.analysis.intervals import Intervals, read_resources, series
 from streamgauge.analysis.patterns import period
 from streamgauge.model.percentiles import NS_PER_MS, PERCENTS
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Latency
 from streamgauge.model.result_special import Drain
-from streamgauge.vocabulary.figures import RESULT_FIGURES, study_figure
+from streamgauge.vocabulary.figures import RESULT_FIGURES, SERIES, study_figure
 from streamgauge.vocabulary.figures import figure as figure_of
 from streamgauge.vocabulary.phases import CATCH_UP, MEASURE
 
@@ -98,12 +98,23 @@ _OF_RESULT: dict[str, Callable[[TrialResult], float | None]] = {
 }
 
 
-def over_time(measured: MeasuredTrial, figure: str) -> tuple[Values, Values]:
-    """A latency per interval of the whole trial: middles of the intervals in s on the schedule's axis, values in ms.
-    `figure` as `publish_ms.p99` or `end_to_end_ms.mean`; intervals without a message are left out, and a figure that there is no more has none."""
+_COUNTED: dict[str, tuple[str, float]] = {
+    "publish_rate_mb_s": ("acked_bytes", 1e-6),
+    "publish_rate_msgs_s": ("acked_msgs", 1.0),
+    "consume_rate_mb_s": ("received_bytes", 1e-6),
+    "consume_rate_msgs_s": ("received_msgs", 1.0),
+    "cpu.system_cores": ("system_cpu_s", 1.0),
+}
+"""What is counted in an interval, and what makes it the figure per second."""
 
-    if study_figure(figure) is None:
+
+def over_time(measured: MeasuredTrial, figure: str) -> tuple[Values, Values]:
+    """A series (`vocabulary.figures.SERIES`) of the whole trial: middles of the intervals in s on the schedule's axis, and values.
+    Intervals without a value are left out, and a figure that there is no more has none."""
+    if figure not in SERIES:
         return np.array([]), np.array([])
+    if not figure.startswith(("publish_ms", "end_to_end_ms")):
+        return _counted(measured, figure)
     name, _, statistic = figure.partition(".")
     intervals = Intervals.read(measured.directory)
     axis = {
@@ -118,6 +129,17 @@ def over_time(measured: MeasuredTrial, figure: str) -> tuple[Values, Values]:
             times.append(axis[interval])
             values.append(found / NS_PER_MS)
     return np.array(times), np.array(values)
+
+
+def _counted(measured: MeasuredTrial, figure: str) -> tuple[Values, Values]:
+    found = series(Intervals.read(measured.directory), read_resources(measured.directory))
+    if figure in _COUNTED:
+        column, factor = _COUNTED[figure]
+        values = found.values[column] / found.duration_s * factor
+    else:
+        values = found.values[figure]
+    known = np.isfinite(values)
+    return (found.start_s + found.duration_s / 2)[known], values[known]
 
 
 def _within(measured: MeasuredTrial, figure: str) -> Values:

@@ -24,6 +24,7 @@ from streamgauge.analysis.lateness import lateness
 from streamgauge.analysis.measured import Measured, errors_of
 from streamgauge.analysis.notes import clock_notes, clocks, fatal, late_in
 from streamgauge.analysis.quiet_measured import Quiet, quiet_time
+from streamgauge.analysis.shortage import target_msgs
 from streamgauge.analysis.soak import soaked
 from streamgauge.analysis.untold import remarks, told_max, told_total
 from streamgauge.analysis.usage import (
@@ -82,7 +83,7 @@ def analyse(context: TrialContext, directory: Path) -> TrialResult:
         binding=bottle.binding,
         quiet=quiet,
     )
-    target = validity.target_msgs(measured.asked, counted.duration_s)
+    target = target_msgs(measured.asked, counted.duration_s)
     return TrialResult(
         **told,
         **{f"{metric}_ms": figures for metric, figures in measured.latencies.items()},
@@ -221,7 +222,7 @@ def _bottleneck(
 ) -> Bottleneck:
     """Which limit binds, where the system was at its most."""
     raw, counted, asked = measured.raw, measured.counted, measured.asked
-    target = validity.target_msgs(asked, counted.duration_s)
+    target = target_msgs(asked, counted.duration_s)
     fell_short = bool(target and counted.acked_msgs < ACHIEVED_SHARE_MIN * target)
     window_limit = None
     if "backpressure_ms" not in raw.untold:

@@ -8,7 +8,6 @@ do not balance are our own fault, and invalidate.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +22,7 @@ from streamgauge.analysis.quiet_verdict import (
     own_lateness,
     verdict,
 )
+from streamgauge.analysis.shortage import Shortage, allowance_msgs, needed_shares, shortage, target_msgs
 from streamgauge.model.result import Audit, Durability, Steadiness, Validity
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Headline, Latency
@@ -42,7 +42,6 @@ from streamgauge.vocabulary.format import plural, trimmed
 STEAL_SHARE_MAX = 0.02
 OTHERS_SHARE_MAX = 0.10
 CAUGHT_UP_SHARE_MIN = 1.02
-POISSON_DEVIATIONS = 3.0
 ATTRACTION_UNKNOWN = Attraction(Kind.independent)
 JUDGED_BY: dict[str, str | None] = {"send_delay": None, "ack_delay": None, "receive_delay": "end_to_end"}
 """In what the generator may be late, and the metric that contains it; None: the headline."""
@@ -109,10 +108,9 @@ def judge(evidence: Evidence) -> Validity:
     system's settings.
     """
     lateness = [one for metric in JUDGED_BY if (one := _own_lateness(evidence, metric)) is not None]
-    of_generator, too_little = _generator(evidence, lateness), _too_little(evidence)
-    held_up = _held_up(evidence, lateness, too_little)
-    if _is_explained(evidence) and not of_generator:
-        too_little = []
+    of_generator, short = _generator(evidence, lateness), _shortage(evidence)
+    is_excused = short is not None and short.is_explained and not of_generator
+    too_little = [] if short is None or is_excused else [short.reason]
     reasons = [
         *_broken(evidence),
         *of_generator,
@@ -123,7 +121,7 @@ def judge(evidence: Evidence) -> Validity:
         *_level(evidence),
     ]
     reasons = list(dict.fromkeys(reasons))
-    found = _verdict(evidence, reasons, held_up)
+    found = _verdict(evidence, reasons, _held_up(evidence, lateness, short))
     late = [one.sentence for one in lateness if one.own is False and one.machine_share]
     return Validity(
         word=found.word.value,
@@ -177,26 +175,18 @@ def _own_lateness(evidence: Evidence, metric: str) -> OwnLateness | None:
     return None if found.own is None and quiet.disturbed_share <= DISTURBED_SHARE_MAX else found
 
 
-def _held_up(evidence: Evidence, lateness: Sequence[OwnLateness], too_little: list[str]) -> str:
+def _held_up(evidence: Evidence, lateness: Sequence[OwnLateness], short: Shortage | None) -> str:
     """Why no figure may stand, though nothing shows that the generator was at fault; empty where nothing is known against them."""
     quiet = evidence.quiet
     if quiet is None or quiet.disturbed_share <= DISTURBED_SHARE_MAX:
         return ""
-    if too_little and _is_explained(evidence):
-        return f"{too_little[0].partition(';')[0]}: who had more CPU might have kept up."
+    if short is not None and short.is_explained:
+        return short.held_up
     for one in lateness:
         came = evidence.delays[one.metric].p99
         if one.own is None and came is not None and came > one.bound_ms:
             return one.sentence
     return ""
-
-
-def _is_explained(evidence: Evidence) -> bool:
-    """Whether what is missing of the target rate is no more than what disturbance may have taken of the time."""
-    target, quiet = target_msgs(evidence.workload, evidence.window_s), evidence.quiet
-    if target is None or quiet is None or quiet.disturbed_share <= DISTURBED_SHARE_MAX:
-        return False
-    return evidence.acked_msgs >= (ACHIEVED_SHARE_MIN - quiet.disturbed_share) * target
 
 
 def _verdict(evidence: Evidence, reasons: list[str], held_up: str) -> Verdict:
@@ -297,18 +287,24 @@ def _own_share(evidence: Evidence, lateness: Sequence[OwnLateness]) -> list[str]
     return [f"Up to {' and up to '.join(shares)} may be the generator's own."] if shares else []
 
 
-def _too_little(evidence: Evidence) -> list[str]:
-    target = target_msgs(evidence.workload, evidence.window_s)
-    short = target and evidence.acked_msgs < ACHIEVED_SHARE_MIN * target - allowance_msgs(
-        evidence.workload, target
+def _shortage(evidence: Evidence) -> Shortage | None:
+    """What is missing of the target rate; None where nothing is, or where it was broken on purpose."""
+    if evidence.has_faults:
+        return None
+    found = None if evidence.quiet is None else evidence.quiet.found
+    return shortage(
+        evidence.workload,
+        acked_msgs=evidence.acked_msgs,
+        window_s=evidence.window_s,
+        disturbed_share=0.0 if evidence.quiet is None else evidence.quiet.disturbed_share,
+        away_share=0.0 if found is None else found.away_share or 0.0,
+        needed=needed_shares(
+            evidence.lanes,
+            evidence.audit.acked,
+            evidence.workload.rate_msgs_s,
+            0.0 if found is None else found.windows_s_by_cause.get("unknown", 0.0),
+        ),
     )
-    if target and short and not evidence.has_faults:
-        return [
-            f"Achieved {100 * evidence.acked_msgs / target:.1f} % of the target rate; at least 99 % "
-            "is needed: "
-            "at this rate the system or the generator cannot keep up, so latencies describe an overload."
-        ]
-    return []
 
 
 def _soak(evidence: Evidence) -> list[str]:
@@ -320,26 +316,6 @@ def _soak(evidence: Evidence) -> list[str]:
         f"The rate that was found did not hold: what was due and not received grew by "
         f"{trimmed(100 * soak.growth_share, 2)} % of it over the measured {soak.seconds:.0f} s."
     ]
-
-
-def target_msgs(workload: WorkloadResult, window_s: float) -> float | None:
-    """Messages that the schedule asks for in the window; None for a closed loop or a rate that changes on the
-    way.
-    """
-    if workload.rate_msgs_s is None or workload.arrival == "closed" or workload.rate_changes:
-        return None
-    return workload.rate_msgs_s * window_s
-
-
-def allowance_msgs(workload: WorkloadResult, target: float) -> float:
-    """What chance and rounding may take from the target: three deviations of a Poisson count; one message per
-    producer else.
-    """
-    producers = workload.topics * workload.producers_per_topic
-    if workload.arrival == "poisson":
-        return POISSON_DEVIATIONS * math.sqrt(target)
-    burst = float(workload.extra.get("burst_msgs") or 1)
-    return producers * burst
 
 
 def _books(evidence: Evidence) -> list[str]:

@@ -19,16 +19,21 @@ from streamgauge.cli.commands import (
     history,
     importing,
     probe,
+    publish,
     query,
     report,
     runs,
+    serve,
     study,
+    submit,
     systems,
+    verify,
     worker,
 )
 from streamgauge.cli.commands import run as run_command
 from streamgauge.cli.deferred import load
 from streamgauge.cli.optional_value import LiveCommand
+from streamgauge.cli.unneeded import do_without
 from streamgauge.vocabulary.errors import (
     FleetFailure,
     InputError,
@@ -58,8 +63,12 @@ app.command("report")(report.report)
 app.command("compare", epilog=EPILOG)(compare.compare)
 app.command("calibrate-verdicts")(calibrate.calibrate_verdicts)
 app.command("history")(history.history)
+app.command("serve")(serve.serve)
 app.command("query")(query.query)
 app.command("export")(export.export)
+app.command("submit")(submit.submit)
+app.command("publish")(publish.publish)
+app.command("verify", epilog=EPILOG)(verify.verify)
 app.command("import")(importing.import_)
 app.command("probe", context_settings=probe.PASS_ON)(probe.probe)
 app.add_typer(systems.app, name="systems")
@@ -90,6 +99,7 @@ def main() -> None:
     """The entry point of the `streamgauge` program."""
     # One thread is enough for what the lab computes, and a pool of them costs each start a fifth of its CPU, beside what is measured.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    do_without()
     sys.exit(run(sys.argv[1:]))
 
 

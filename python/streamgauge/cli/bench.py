@@ -11,6 +11,7 @@ import typer
 from streamgauge.cli.carry_out import execute_chosen
 from streamgauge.cli.execute import Request
 from streamgauge.cli.pages import parse_pages
+from streamgauge.model.like_with_like import alike
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
 from streamgauge.model.system_file import SystemOverrides, choose_systems, parse_tls
@@ -35,6 +36,7 @@ def bench(
     metrics: str | None,
     token_file: str | None,
     tls: str | None,
+    quiet: bool,
 ) -> None:
     """The work of commands/bench.py."""
     pages = parse_pages(live, metrics, token_file)
@@ -64,8 +66,11 @@ def bench(
         events=events,
         pages=pages,
         tls=tls,
+        quiet=quiet,
     )
     choices = choose_systems(request.systems, SystemOverrides(tls=parse_tls(tls)), known)
+    choices, told = alike(choices, None)
+    request = dataclasses.replace(request, told=(told,) if told else ())
     # The one that needs the most CPU finds the rate, and the others have the same.
     choices.sort(key=lambda choice: -BENCH_SYSTEMS.index(choice.system.name))
     workload = dataclasses.replace(read_workload(BENCH_WORKLOAD, overrides), pace_share=BENCH_CPU_SHARE)

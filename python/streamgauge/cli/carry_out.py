@@ -63,6 +63,8 @@ def execute_chosen(
         data=request.data,
         fleet=request.fleet,
     )
+    for line in request.told:
+        print(line, file=sys.stderr)
     for note in dict.fromkeys([*_notes(workloads), *reachable(choices), *_time_of_curves(plan)]):
         print(f"note: {note}", file=sys.stderr)
     sink = open_events(request.events)
@@ -73,7 +75,7 @@ def execute_chosen(
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     try:
         with Watching(request.pages) as watching:
-            observer = make_observer(sink, watching.observers)
+            observer = make_observer(sink, watching.observers, quiet=request.quiet)
             try:
                 swept = any(workload.sweep for workload in workloads)
                 outcome = (SweepRun if swept else Run)(plan, observer).execute()

@@ -1,4 +1,4 @@
-"""`streamgauge compare`: two runs, or two systems, beside each other."""
+"""`streamgauge compare`: runs, or systems, beside each other."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from rich.console import Console
 from rich.table import Table
 
 from streamgauge.analysis import gates as judging
-from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.compare import FIGURES, Comparison
 from streamgauge.analysis.compare import compare as compare_cells
-from streamgauge.analysis.match import match
+from streamgauge.analysis.sides import beside, read_sides
 from streamgauge.cli.carry_out import ended
 from streamgauge.cli.gates import finish
 from streamgauge.cli.options import Undecided
 from streamgauge.cli.outputs import Asked, Outputs
-from streamgauge.cli.sides import Side, ambiguous, read_side
 from streamgauge.model.gate import read_gates
-from streamgauge.report import comparison
+from streamgauge.report import comparison, comparison_page, machines
 from streamgauge.vocabulary.errors import InputError
 from streamgauge.vocabulary.exit_status import ExitStatus, most_urgent
 from streamgauge.vocabulary.figures import check_figure
@@ -28,17 +26,18 @@ from streamgauge.vocabulary.figures import check_figure
 
 def compare(
     base: str,
-    other: str | None,
+    others: list[str] | None,
     fail_if: list[str] | None,
     undecided: Undecided | None,
     figures: str | None,
     json: str | None,
     markdown: str | None,
     junit: str | None,
+    html: str | None,
     out: Path,
 ) -> None:
     """The work of commands/compare.py."""
-    outputs = Outputs(json, markdown, junit)
+    outputs = Outputs(json, markdown, junit, html)
     outputs.check()
     gates = read_gates(fail_if or [], of_ratios=True)
     if not gates and (undecided is not None or junit is not None):
@@ -46,9 +45,14 @@ def compare(
         raise InputError(f"{option} needs --fail-if: what must not be, such as 'publish_ms.p99 > 1.1'?")
     asked = [check_figure(name.strip()) for name in figures.split(",")] if figures else list(FIGURES)
     asked += [gate.figure for gate in gates if gate.figure not in asked]
-    pairs, notes = _matched(base, other, out)
+    sides = read_sides([base, *(others or [])], out)
+    matched = [beside(sides[0], one) for one in sides[1:]]
+    pairs = [pair for one in matched for pair in one.pairs]
+    notes = list(dict.fromkeys(note for one in matched for note in one.notes))
     console = Console(stderr=outputs.on_stdout)
     found = [compare_cells(left, right, asked) for left, right in pairs]
+    if apart := machines.apart(sides):
+        console.print(apart, markup=False, highlight=False, soft_wrap=True)
     for one in found:
         print_comparison(one, console)
     questions = [judging.Question(gate, right, left) for left, right in pairs for gate in gates]
@@ -60,45 +64,12 @@ def compare(
         console,
         notes,
         before=[comparison.markdown(one) for one in found],
+        page=comparison_page.render(matched, found) if html is not None else "",
         comparisons=[comparison.as_json(one) for one in found],
     )
     # Who asks for no gate asks for no judgement: old runs may be looked at, whatever they lost.
     lost = bool(gates) and any(right.lost for _, right in pairs)
     raise typer.Exit(ended(most_urgent((gated, ExitStatus.LOST if lost else ExitStatus.DONE))))
-
-
-def _matched(base: str, other: str | None, out: Path) -> tuple[list[tuple[Cell, Cell]], list[str]]:
-    """Pairs of cells, and what of either side is in none. Raises InputError."""
-    left = read_side(base, out)
-    left, right = _two_systems(left) if other is None else (left, read_side(other, out))
-    matching = match(left.traits, right.traits)
-    why = ambiguous(matching, left.traits, right.traits)
-    if why is not None:
-        raise InputError(why)
-    if not matching.pairs:
-        raise InputError(
-            f"nothing to compare: {left.asked} measured {left.names}, {right.asked} measured {right.names}; "
-            "expected a workload (and, where there are several, a system) in common"
-        )
-    notes = [
-        f"only {side.run_id} has {side.cells[at].name}"
-        for side, alone in zip((left, right), matching.alone, strict=True)
-        for at in alone
-    ]
-    for side in (left, right):
-        if side.status not in ("complete", "imported"):
-            notes.append(f"{side.run_id}: its status is '{side.status}': not everything in it was measured")
-    return [(left.cells[i], right.cells[j]) for i, j in matching.pairs], notes
-
-
-def _two_systems(run: Side) -> tuple[Side, Side]:
-    """The two systems of one run. Raises InputError when it has not two."""
-    systems = list(dict.fromkeys(cell.first.system for cell in run.cells))
-    if len(systems) != 2:
-        raise InputError(
-            f"{run.asked} holds {', '.join(systems)}: expected two runs, or a run of two systems"
-        )
-    return run.only(systems[0]), run.only(systems[1])
 
 
 def print_comparison(found: Comparison, console: Console) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import secrets
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import typer
 
@@ -12,6 +14,7 @@ from streamgauge.cli.carry_out import show_durability
 from streamgauge.cli.execute import open_events
 from streamgauge.cli.watch import make_observer
 from streamgauge.model.durability import EXPERIMENTS, Experiment
+from streamgauge.model.power_cut import read_place, read_survivors
 from streamgauge.model.system_file import SystemOverrides, choose_systems
 from streamgauge.model.trust import Trust
 from streamgauge.runner.durability.matrix import matrix as all_cells
@@ -20,6 +23,8 @@ from streamgauge.systems.registry import systems as known
 from streamgauge.systems.support import powercut
 from streamgauge.vocabulary.errors import InputError, SystemFailure
 from streamgauge.vocabulary.units import parse_duration
+
+Found = TypeVar("Found")
 
 
 def durability(
@@ -35,13 +40,21 @@ def durability(
     out: Path,
     data: Path | None,
     events: str | None,
+    quiet: bool,
     trust_file: list[str] | None,
+    survivors: str | None,
+    at: str | None,
+    replay: int | None,
 ) -> None:
     """The work of commands/durability.py."""
     if (systems is None) != matrix:
         raise InputError("expected a system, such as 'streamgauge durability kafka', or --all (not both)")
     wanted = read_experiments(experiments)
     written_back = read_write_back(write_back)
+    kept = _read("--survivors", survivors, read_survivors)
+    place = _read("--at", at, read_place)
+    if replay is not None and seed is None:
+        raise InputError("--replay: expected --seed too, that of the run whose cut is to be made again")
     if matrix:
         if nodes is not None or level is not None:
             raise InputError("--all has nodes and levels of its own: leave --nodes and --durability out")
@@ -73,9 +86,12 @@ def durability(
         seed=seed if seed is not None else secrets.randbits(31),
         out=out,
         data=data,
+        survivors=kept,
+        place=place,
+        only=replay,
     )
     sink = open_events(events)
-    observer = make_observer(sink)
+    observer = make_observer(sink, quiet=quiet)
     try:
         run = DurabilityRun(plan, observer)
         status = run.execute()
@@ -85,6 +101,16 @@ def durability(
             sink.close()
     show_durability(run.directory)
     raise typer.Exit(status)
+
+
+def _read(option: str, text: str | None, read: Callable[[str], Found]) -> Found | None:
+    """What an option says, when it is given. Raises InputError."""
+    if text is None:
+        return None
+    try:
+        return read(text)
+    except ValueError as error:
+        raise InputError(f"{option}: {error}") from None
 
 
 def read_experiments(text: str) -> tuple[Experiment, ...]:

@@ -12,6 +12,7 @@ from streamgauge.cli.impossible import impossible, started_at
 from streamgauge.cli.outputs import Asked
 from streamgauge.cli.pages import NO_PAGES, Pages
 from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
+from streamgauge.model.like_with_like import OWN, alike
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workloads
 from streamgauge.model.system_file import SystemChoice, SystemOverrides, choose_systems, parse_tls
@@ -51,6 +52,10 @@ class Request:
     tls: str | None = None
     quiet_limit: float = QUIET_LIMIT
     """So many times as long as asked a trial may be measured until enough of it was quiet."""
+    quiet: bool = False
+    """Whether nothing is shown of how it goes."""
+    told: tuple[str, ...] = ()
+    """What was settled for whoever asked, said before anything starts."""
 
 
 def execute(request: Request) -> ExitStatus:
@@ -59,6 +64,8 @@ def execute(request: Request) -> ExitStatus:
     Raises InputError with all problems of the input before anything is fetched or started.
     """
     workloads, choices = _read(request)
+    choices, told = alike(choices, request.durability)
+    request = replace(request, told=(told,) if told else ())
     if request.events == "-" and request.gates.outputs.on_stdout:
         raise InputError("--events -: standard output is for --json, --markdown or --junit already")
     # What runs trials and makes reports takes longer to load than to say what is wrong with the input.
@@ -86,7 +93,7 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice[System]]]
     try:
         wanted = SystemOverrides(
             nodes=request.nodes,
-            level=request.durability,
+            level=None if request.durability == OWN else request.durability,
             connect=request.connect,
             tls=parse_tls(request.tls),
             trust=request.overrides.trust,

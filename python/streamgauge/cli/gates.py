@@ -13,9 +13,9 @@ from streamgauge.analysis import gates as judging
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.gates import GateResult, status_of, subject_of
 from streamgauge.analysis.match import RATE, Traits, asked_traits, match, traits_of
+from streamgauge.analysis.sides import Side, ambiguous, read_side
 from streamgauge.cli.options import Undecided
 from streamgauge.cli.outputs import Asked
-from streamgauge.cli.sides import Side, ambiguous, read_side
 from streamgauge.model.gate import Gate, read_gates
 from streamgauge.model.result import TrialResult
 from streamgauge.model.system_file import SystemChoice
@@ -142,15 +142,16 @@ def finish(
     about: Sequence[str] = (),
     *,
     before: Sequence[str] = (),
+    page: str = "",
     **document: Any,
 ) -> ExitStatus:
     """Tells what became of gates; the exit status that they call for. `about`: what has to be known of them, a line each. `before`: what else belongs into
-    the Markdown; `document`: into the JSON."""
+    the Markdown; `page`: what --html writes; `document`: into the JSON."""
     for one in results:
         console.print(told.sentence(one), markup=False, highlight=False, soft_wrap=True)
     document |= {"about": list(about), "gates": [told.as_json(one) for one in results]}
     parts = [*before, *map(told.cell_text, about), *([told.markdown(results)] if results else [])]
-    asked.outputs.write(document, "\n\n".join(parts) + "\n", told.junit(results))
+    asked.outputs.write(document, "\n\n".join(parts) + "\n", told.junit(results), page)
     return status_of(results, undecided_passes=asked.undecided is Undecided.passes)
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from streamgauge.analysis.history import histories
 from streamgauge.cli.outputs import Outputs
 from streamgauge.report import history as shown
+from streamgauge.report import history_page
 from streamgauge.vocabulary.figures import check_figure
 
 
@@ -20,10 +21,11 @@ def history(
     json: str | None,
     markdown: str | None,
     junit: str | None,
+    html: str | None,
     out: Path,
 ) -> None:
     """The work of commands/history.py."""
-    outputs = Outputs(json, markdown, junit)
+    outputs = Outputs(json, markdown, junit, html)
     outputs.check()
     console = Console(stderr=outputs.on_stdout)
     figure = check_figure(figure)
@@ -44,4 +46,5 @@ def history(
         {"workload": workload, "figure": figure, "histories": [shown.as_json(one, figure) for one in found]},
         shown.markdown(found, figure, workload),
         shown.junit(found, figure, workload),
+        history_page.render(found, figure, workload) if html is not None else "",
     )

@@ -38,6 +38,20 @@ DurabilityOption = Annotated[
     ),
 ]
 
+DurabilityOfRunOption = Annotated[
+    str | None,
+    typer.Option(
+        "--durability",
+        metavar="|".join((*LEVELS, "default")),
+        autocompletion=complete.words(*LEVELS, "default"),
+        help="Durability level (docs/method.md); default: each system's own [default: one level that all the systems named have].",
+    ),
+]
+
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Show nothing of how it goes: problems and results alone.")
+]
+
 TlsOption = Annotated[
     str | None,
     typer.Option(
@@ -173,6 +187,23 @@ OnWorkerLossOption = Annotated[
     ),
 ]
 
+AtOption = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="ADDRESS",
+        help="Address of this machine on which systems are started, for workers elsewhere [default: 127.0.0.1]; with --tls on, or --insecure.",
+    ),
+]
+
+InsecureOption = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        help="With --at: no one has to log in; whoever reaches the address can read, write and delete everything there.",
+    ),
+]
+
 
 class Undecided(StrEnum):
     """What a gate that is undecided does to the exit status."""
@@ -213,6 +244,16 @@ MarkdownOption = Annotated[
 JunitOption = Annotated[
     str | None,
     typer.Option("--junit", metavar="FILE|-", help="Write it as JUnit's XML, too; - is standard output."),
+]
+
+
+HtmlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--html",
+        metavar="FILE|-",
+        help="Write it as a page, too: one file that needs no network; - is standard output.",
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""What a command has found, for programs and pages: `--json`, `--markdown` and `--junit`; and the gates on it, as they were asked for."""
+"""What a command has found, for programs and pages: `--json`, `--markdown`, `--junit` and `--html`; and the gates on it, as they were asked for."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from streamgauge.cli.options import Undecided
 from streamgauge.vocabulary.errors import InputError, Problem
+from streamgauge.vocabulary.format import joined
 
 
 @dataclass(frozen=True)
@@ -19,24 +20,28 @@ class Outputs:
     json: str | None = None
     markdown: str | None = None
     junit: str | None = None
+    html: str | None = None
 
     @property
     def on_stdout(self) -> bool:
         """Whether standard output is for one of them; what people read then goes to standard error."""
-        return "-" in (self.json, self.markdown, self.junit)
+        return "-" in self._targets.values()
 
     @property
     def any(self) -> bool:
         """Whether something is written at all."""
-        return any((self.json, self.markdown, self.junit))
+        return any(self._targets.values())
+
+    @property
+    def _targets(self) -> dict[str, str | None]:
+        return {"--json": self.json, "--markdown": self.markdown, "--junit": self.junit, "--html": self.html}
 
     def check(self) -> None:
         """Before anything is started. Raises InputError."""
-        targets = [("--json", self.json), ("--markdown", self.markdown), ("--junit", self.junit)]
         problems = []
-        if sum(target == "-" for _, target in targets) > 1:
-            problems.append(Problem("of --json, --markdown and --junit only one can have standard output"))
-        for option, target in targets:
+        if sum(target == "-" for target in self._targets.values()) > 1:
+            problems.append(Problem(f"of {joined(list(self._targets))} only one can have standard output"))
+        for option, target in self._targets.items():
             if target not in (None, "-") and (
                 Path(str(target)).is_dir() or not Path(str(target)).parent.is_dir()
             ):
@@ -46,12 +51,13 @@ class Outputs:
         if problems:
             raise InputError(problems)
 
-    def write(self, document: dict[str, Any], markdown: str = "", junit: str = "") -> None:
+    def write(self, document: dict[str, Any], markdown: str = "", junit: str = "", html: str = "") -> None:
         """Writes one finding in all forms that were asked for. Raises OSError."""
         for target, text in (
             (self.json, json.dumps(document, indent=1, ensure_ascii=False) + "\n"),
             (self.markdown, markdown),
             (self.junit, junit),
+            (self.html, html),
         ):
             if target == "-":
                 sys.stdout.write(text)

@@ -36,6 +36,7 @@ def run(
     live: str | None,
     metrics: str | None,
     token_file: str | None,
+    quiet: bool,
     size: str | None,
     partitions: int | None,
     linger: str | None,
@@ -93,6 +94,7 @@ def run(
         data=data,
         events=events,
         pages=parse_pages(live, metrics, token_file),
+        quiet=quiet,
         fleet=choose_fleet(fleet, workers, topology, on_worker_loss),
         gates=Asked(tuple(fail_if or ()), baseline, undecided, Outputs(json, markdown, junit)),
     )

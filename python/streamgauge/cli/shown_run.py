@@ -11,6 +11,7 @@ from streamgauge.cli.outputs import Outputs
 from streamgauge.report import terminal
 from streamgauge.report.durability import print_report
 from streamgauge.store.directory import RunDirectory
+from streamgauge.store.lab import is_running
 
 
 def show(run: str, out: Path, json: str | None) -> None:
@@ -25,11 +26,15 @@ def show(run: str, out: Path, json: str | None) -> None:
         print_report(durability, console)
     elif results:
         terminal.print_summary(results, console)
+        if is_running(found):
+            console.print("This run goes on: more trials follow.", markup=False, highlight=False)
     else:
-        typer.echo(
-            f"{found.run_id} holds no results; streamgauge report {run} completes a run that was killed",
-            err=outputs.on_stdout,
+        what = (
+            "no trial of it has ended yet, and it goes on"
+            if is_running(found)
+            else f"it holds no results; streamgauge report {run} completes a run that was killed"
         )
+        typer.echo(f"{found.run_id}: {what}", err=outputs.on_stdout)
     outputs.write(
         {
             "run": found.run_id,

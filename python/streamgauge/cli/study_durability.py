@@ -53,6 +53,7 @@ class Request:
     data: Path | None
     events: str | None
     pages: Pages
+    is_silent: bool
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def execute(wanted: Meant, request: Request) -> int:
     sink = open_events(request.events)
     try:
         with Watching(request.pages) as watching:
-            observer = make_observer(sink, watching.observers)
+            observer = make_observer(sink, watching.observers, quiet=request.is_silent)
             try:
                 run = DurabilityRun(plan, observer, directory=wanted.directory)
                 status = run.execute()

@@ -14,13 +14,16 @@ from streamgauge.cli import study_durability
 from streamgauge.cli.carry_out import ended, show_outcome
 from streamgauge.cli.execute import open_events
 from streamgauge.cli.pages import parse_pages
+from streamgauge.cli.study_load import LoadOptions, fleet_of, refuse_impossible, say_load
 from streamgauge.cli.watch import make_observer
 from streamgauge.cli.watching import Watching
 from streamgauge.model.checked_study import Study, experiment_study_names, read_study, study_names
+from streamgauge.model.hooks_file import PlannedHooks, read_hooks
 from streamgauge.model.scaling import Machine
 from streamgauge.model.study_plan import StudyPlan
 from streamgauge.model.study_planning import Wishes, plan_study
 from streamgauge.model.study_trust import refuse_untrusted_plan, refuse_untrusted_study
+from streamgauge.model.study_versions import CURRENT, PUBLISHED, both_of, parse_versions, with_versions
 from streamgauge.model.trust import Trust
 from streamgauge.runner import machine
 from streamgauge.runner.study_run import StudyRun, numbers_finished, shown, with_unverified
@@ -46,6 +49,14 @@ def study(
     duration: str | None,
     budget: str | None,
     connect: list[str] | None,
+    fleet: str | None,
+    workers: int | None,
+    topology: str,
+    on_worker_loss: str,
+    at: str | None,
+    insecure: bool,
+    hooks: Path | None,
+    versions: str | None,
     plan_only: bool,
     out: Path,
     data: Path | None,
@@ -53,15 +64,21 @@ def study(
     live: str | None,
     metrics: str | None,
     token_file: str | None,
+    quiet: bool,
     trust_file: list[str] | None,
 ) -> None:
     """The work of commands/study.py."""
     trust = Trust.parse(trust_file)
     pages = parse_pages(live, metrics, token_file)
     chosen = _scale(scale, quick)
+    options = LoadOptions(fleet, workers, topology, on_worker_loss, at, insecure)
     of_durability = study_durability.meant(name, out, trust, resume=resume)
     if of_durability is not None:
         study_durability.refuse(scale=chosen, duration=duration, budget=budget, connect=connect)
+        for option in [*options.given, *(["hooks"] if hooks else []), *(["versions"] if versions else [])]:
+            raise InputError(
+                f"--{option}: power cuts are made on this machine, with one worker; leave it out"
+            )
         if resume:
             _refuse_with_resume(repeats=repeats, seed=seed, only=only)
         request = study_durability.Request(
@@ -74,30 +91,56 @@ def study(
             data=data,
             events=events,
             pages=pages,
+            is_silent=quiet,
         )
         raise typer.Exit(study_durability.execute(of_durability, request))
     directory: RunDirectory | None = None
     probes: list[dict[str, Any]] = []
     if resume:
-        _refuse_with_resume(repeats=repeats, seed=seed, only=only, duration=duration, connect=connect)
+        _refuse_with_resume(
+            repeats=repeats,
+            seed=seed,
+            only=only,
+            duration=duration,
+            connect=connect,
+            hooks=hooks,
+            versions=versions,
+            **options.given,
+        )
         directory, plan = _resumed(name, out)
         plan = _with_budget(plan, directory, _seconds("budget", budget))
         source = directory.path / PLAN_NAME
         refuse_untrusted_plan(plan, trust, source, systems())
+        chosen_fleet = fleet_of(plan)
+        refuse_impossible(plan, chosen_fleet)
         _say_resumed(directory, plan)
     else:
-        found = _found(name)
+        asked = _found(name)
+        sides = parse_versions(versions) if versions is not None else (CURRENT,)
+        if PUBLISHED in sides and connect:
+            raise InputError(
+                "--versions: a cluster that runs (--connect) has the version that it has; leave one of the two out"
+            )
+        chosen_versions = with_versions(asked, sides)
+        found = chosen_versions.study
+        patterns = [part.strip() for part in only.split(",")] if only else []
+        load, chosen_fleet = options.planned()
         wishes = Wishes(
             scale=chosen,
             seed=seed if seed is not None else secrets.randbits(32),
             repeats=repeats,
-            only=tuple(part.strip() for part in only.split(",")) if only else (),
+            only=tuple(map(both_of, patterns) if len(sides) > 1 else patterns),
+            lacking=chosen_versions.left_out,
             duration_s=_seconds("duration", duration),
             budget_s=_seconds("budget", budget),
             connect=_addresses(connect or [], found),
+            load=load,
+            hooks=_hooks(hooks, connect, found, trust),
         )
         source = Path(found.document.file)
-        refuse_untrusted_study(found, trust, systems())
+        refuse_untrusted_study(asked, trust, systems())
+        # What cannot be together is so whatever the machine can do.
+        refuse_impossible(plan_study(found, wishes, this_machine()), chosen_fleet)
         plan, probes = _planned(found, wishes, data or out)
         _say_plan(found, plan)
     if plan_only:
@@ -105,7 +148,7 @@ def study(
     sink = open_events(events)
     try:
         with Watching(pages) as watching:
-            observer = make_observer(sink, watching.observers)
+            observer = make_observer(sink, watching.observers, quiet=quiet)
             try:
                 run = StudyRun(
                     plan,
@@ -116,6 +159,7 @@ def study(
                     directory=directory,
                     probes=probes,
                     trusted=trust.covers(source),
+                    fleet=chosen_fleet,
                 )
                 outcome = run.execute()
             finally:
@@ -198,6 +242,17 @@ def _addresses(texts: list[str], study: Study) -> dict[str, tuple[str, ...]]:
     return found
 
 
+def _hooks(file: Path | None, connect: list[str] | None, study: Study, trust: Trust) -> PlannedHooks | None:
+    if file is None:
+        return None
+    if not connect:
+        raise InputError(
+            f"--hooks {file}: commands around the blocks of clusters that run, and none is named (--connect); systems that streamgauge "
+            "starts it configures, starts and stops itself"
+        )
+    return read_hooks(file, study, trust)
+
+
 def _planned(study: Study, wishes: Any, data: Path) -> tuple[StudyPlan, list[dict[str, Any]]]:
     """The plan for this machine, and the probe that it is based on."""
     probes: list[dict[str, Any]] = []
@@ -266,6 +321,7 @@ def _say_plan(study: Study, plan: StudyPlan) -> None:
         missing = [name for test in claim.tests for name in test.cells if name in plan.left_out]
         if missing:
             say(f"  not part of it: the claim '{claim.claim}' needs {', '.join(dict.fromkeys(missing))}")
+    say_load(plan)
     starts = len({trial.block for trial in plan.trials})
     say(
         f"{plural(plan.rounds, 'round')} of {plural(len(cells), 'cell')} on {plural(starts, 'start')} of their systems at scale {plan.scale}: "

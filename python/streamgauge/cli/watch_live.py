@@ -5,8 +5,10 @@ It is drawn twice a second by a thread of rich; more would cost CPU that the tri
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
@@ -24,6 +26,8 @@ from streamgauge.vocabulary.units import format_duration
 
 REFRESH_PER_S = 2
 HISTORY = 40
+LEAST_S = 10.0
+"""Nobody needs it finer."""
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -40,6 +44,7 @@ class LiveObserver(Observer):
         self._progress = ""
         self._snapshot: Snapshot | None = None
         self._p99: deque[float] = deque(maxlen=HISTORY)
+        self._left = TimeLeft()
         # Last, because it draws at once.
         self._live = Live(
             console=console, get_renderable=self._render, refresh_per_second=REFRESH_PER_S, transient=True
@@ -74,6 +79,10 @@ class LiveObserver(Observer):
         if p99 is not None:
             self._p99.append(p99)
 
+    def remaining(self, left_s: float) -> None:
+        """See Observer."""
+        self._left.told(left_s)
+
     def note(self, text: str) -> None:
         """See Observer."""
         self._console.print(Text.assemble(("note: ", "dim"), text))
@@ -99,6 +108,9 @@ class LiveObserver(Observer):
             parts.append(Text(self._title, style="bold", overflow="ellipsis", no_wrap=True))
             parts.append(Text(self._subtitle, style="dim", overflow="ellipsis", no_wrap=True))
         parts.append(self._phase_line())
+        left = self._left.text
+        if left:
+            parts.append(Text(left, style="dim"))
         if self._snapshot is not None:
             parts.append(self._table(self._snapshot))
         return Group(*parts)
@@ -154,6 +166,28 @@ class LiveObserver(Observer):
             trouble = f"failed {snapshot.failed_msgs:,}  {figures.errors(snapshot.errors)}"
             return Group(table, Text(trouble, "bold red"))
         return table
+
+
+class TimeLeft:
+    """How long the whole run goes on: what was told last, less what has passed since."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until_s: float | None = None
+
+    def told(self, left_s: float) -> None:
+        """So long from now."""
+        self._until_s = self._clock() + left_s
+
+    @property
+    def text(self) -> str:
+        """`about 4m left of the run`; empty as long as nobody has told."""
+        if self._until_s is None:
+            return ""
+        left_s = self._until_s - self._clock()
+        if left_s < LEAST_S:
+            return "the run is nearly over"
+        return f"about {format_duration(math.ceil(left_s / LEAST_S) * LEAST_S)} left of the run"
 
 
 def sparkline(values: list[float]) -> str:

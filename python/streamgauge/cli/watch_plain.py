@@ -86,3 +86,15 @@ class PlainObserver(Observer):
     def trial_ended(self, result: TrialResult) -> None:
         """See Observer."""
         self._say(f"trial {result.trial} {figures.verdict(result)}")
+
+
+class ProblemsObserver(Observer):
+    """What went wrong, and nothing else."""
+
+    def __init__(self, sink: TextIO) -> None:
+        self._sink = sink
+
+    def problem(self, text: str) -> None:
+        """See Observer."""
+        self._sink.write(f"problem: {text}\n")
+        self._sink.flush()

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from streamgauge.conformance.listeners import Listeners
 from streamgauge.conformance.load import Gauge
 from streamgauge.model.feature import Feature
 from streamgauge.model.system_request import SystemRequest
@@ -41,7 +42,9 @@ running = systems()[name].start(SystemRequest(placement=placement, **wanted), di
 told = {"connection": running.connection, "pids": [process.pid for process in running.processes()], "acks": running.acks}
 plan = running.topic_plan()
 told["plan"] = [plan.replication_factor, dict(plan.configs)]
-print(json.dumps(told), flush=True)
+told["configuration"] = running.configuration()
+running.collect_logs(directory.with_name("other-logs"))
+print(json.dumps(told, default=str), flush=True)
 time.sleep(3600)
 """
 
@@ -50,6 +53,10 @@ class OtherLab:
     """A lab in a process of its own that keeps a system, so that it can be killed."""
 
     def __init__(self, name: str, directory: Path, wanted: Mapping[str, Any]) -> None:
+        self.directory = directory
+        """The system's own."""
+        self.logs = directory.with_name("other-logs")
+        """What it kept when the system had started."""
         self._log = directory.with_suffix(".log")
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -90,6 +97,8 @@ class Bench:
         self._other: OtherLab | None = None
         self._failure: Exception | None = None
         self._starts = 0
+        self.listeners: dict[str, Listeners] = {}
+        """Where they listened while they started: "running", "nodes", "other"."""
 
     @property
     def gauge(self) -> Gauge:
@@ -116,7 +125,8 @@ class Bench:
                 volume = self._disks.provide
             request = SystemRequest(level=self.level, options=self.options, volume=volume)
             try:
-                self._running = self.system.start(request, self.home, print)
+                with self._watched("running"):
+                    self._running = self.system.start(request, self.home, print)
             except Exception as failure:
                 self._failure = failure
                 raise
@@ -148,7 +158,8 @@ class Bench:
         if self._nodes is None:
             request = SystemRequest(nodes=3, level=min(self.system.levels_of_nodes), options=self.options)
             self.system.check(request)
-            self._nodes = self.system.start(request, self.directory / "nodes", print)
+            with self._watched("nodes"):
+                self._nodes = self.system.start(request, self.directory / "nodes", print)
         return self._nodes
 
     def end_three_nodes(self) -> None:
@@ -168,8 +179,13 @@ class Bench:
                 "guarded": self.system.can(Feature.TLS) and self.system.can(Feature.CREDENTIALS),
                 "at": ELSEWHERE if self.system.can(Feature.PLACES) else None,
             }
-            self._other = OtherLab(self.system.name, self.directory / "other", wanted)
+            with self._watched("other"):
+                self._other = OtherLab(self.system.name, self.directory / "other", wanted)
         return self._other
+
+    def _watched(self, which: str) -> Listeners:
+        self.listeners[which] = Listeners()
+        return self.listeners[which]
 
     def close(self) -> None:
         """Ends everything and removes its files."""

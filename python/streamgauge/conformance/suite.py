@@ -14,6 +14,7 @@ The system is started three times: once for most checks, once by another lab tha
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -27,6 +28,7 @@ import psutil
 import pytest
 
 from streamgauge.conformance.bench import ELSEWHERE, Bench, bring_up
+from streamgauge.conformance.listeners import for_workers
 from streamgauge.conformance.load import MESSAGES, RATE_MSGS_S, subscription
 from streamgauge.model.feature import Feature
 from streamgauge.model.system_kind import check_security
@@ -97,6 +99,10 @@ def await_gone(pids: list[int]) -> None:
     assert late is None, late
 
 
+def _files(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file()]
+
+
 class Conformance:
     """The suite for one system."""
 
@@ -132,6 +138,9 @@ class Conformance:
 
     def further_checks(self, running: RunningSystem) -> None:
         """What is true of this system alone, on the node that runs: a class for a system may have it."""
+
+    def strangers_are_refused(self, connection: Mapping[str, Any]) -> None:
+        """How this system's own protocol tells whoever speaks TLS and has no credentials, at its other addresses too: a class for a system may have it."""
 
     # ------------------------------------------------------------------ before anything starts
 
@@ -194,8 +203,11 @@ class Conformance:
         assert {part.name for part in running.parts()}
         assert all(part.waits_for() is None for part in running.parts()), "ready means that it serves"
         assert running.configuration()
-        # Messages are nobody else's to read.
+        # Messages are nobody else's to read, and nobody else can connect.
         assert stat.S_IMODE(self.bench.home.stat().st_mode) == 0o700
+        listeners = self.bench.listeners["running"]
+        assert listeners.found >= for_workers(running.connection)
+        assert not listeners.beyond_loopback()
 
     @tries(Feature.LEVELS)
     def test_the_level_is_read_back_from_the_live_system(self) -> None:
@@ -348,7 +360,7 @@ class Conformance:
         assert late is None, late
         assert re.search(r"was killed by SIGKILL|exited with status", running.failure() or "")
         running.collect_logs(tmp_path)
-        assert [path for path in tmp_path.rglob("*") if path.is_file()], "its logs are kept"
+        assert _files(tmp_path), "its logs are kept"
         running.stop()
         await_gone(pids)
         assert running.failure() is None
@@ -376,12 +388,32 @@ class Conformance:
         assert security["auth"]["mechanism"] in self.system.mechanisms
         self._serves_other_lab()
         self._refuses_other_lab({"tls": security["tls"]})
+        self.strangers_are_refused(self.bench.other_lab.told["connection"])
+        self._keeps_to_itself(security["auth"].get("password") or security["auth"]["token"])
 
     @tries(Feature.PLACES)
     def test_it_listens_for_clients_at_the_address_of_its_place(self) -> None:
         told = self.bench.other_lab.told
         assert self.system.placed
         assert all(one.startswith(f"{ELSEWHERE}:") for one in told["connection"]["bootstrap"])
+        # Nothing but what workers must reach is open there.
+        assert self.bench.listeners["other"].beyond_loopback() == for_workers(told["connection"])
+
+    def _keeps_to_itself(self, secret: str) -> None:
+        """The secret of a start is in files of mode 0600 in directories of mode 0700, and in nothing that is kept or that other users see."""
+        lab = self.bench.other_lab
+        holding = [path for path in _files(lab.directory) if secret.encode() in path.read_bytes()]
+        assert holding
+        for path in holding:
+            assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (
+                0o600,
+                0o700,
+            )
+        assert secret not in json.dumps(lab.told["configuration"])
+        assert _files(lab.logs)
+        assert not [path for path in _files(lab.logs) if secret.encode() in path.read_bytes()]
+        for pid in lab.told["pids"]:
+            assert secret not in " ".join(psutil.Process(pid).cmdline())
 
     def _serves_other_lab(self) -> None:
         told, gauge = self.bench.other_lab.told, self.bench.gauge
@@ -409,6 +441,7 @@ class Conformance:
     def test_three_nodes_replicate(self) -> None:
         running, gauge = self.bench.three_nodes, self.bench.gauge
         assert (running.nodes, running.failure()) == (3, None)
+        assert not self.bench.listeners["nodes"].beyond_loopback()
         topic = gauge.create_topic(running.connection, running.topic_plan())
         found = running.read_back(gauge.describe(running.connection), [topic])
         assert (found.level, found.mismatches) == (min(self.system.levels_of_nodes), ())

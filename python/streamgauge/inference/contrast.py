@@ -16,7 +16,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from scipy import optimize
+import scipy
 
 from streamgauge.inference.experience import RUN_SHARE, spread_of
 from streamgauge.inference.looks import ROUNDS_MIN
@@ -148,7 +148,9 @@ def _start_variance(pairs: Sequence[Sequence[float]]) -> float:
         return sum(math.log(one) + found / one for (found, _, _), one in zip(pairs, expected, strict=True))
 
     top = math.log(max(found for found, _, _ in pairs))
-    return math.exp(float(optimize.minimize_scalar(surprise, bounds=(top - 20.0, top), method="bounded").x))
+    return math.exp(
+        float(scipy.optimize.minimize_scalar(surprise, bounds=(top - 20.0, top), method="bounded").x)
+    )
 
 
 def _systems(logs: Mapping[str, Row]) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -71,14 +72,18 @@ class Number:
         """With so many rounds in all (of each side) the number that was found would be told from the nearest of these bounds, in this share of cases; None
         where no number of them would. `alpha`: one-sided."""
         distance = min((abs(self.mean - self._scaled(bound)) for bound in bounds), default=math.inf)
-        for rounds in range(self.rounds + 1, ROUNDS_MAX + 1):
+
+        def tells(rounds: int) -> bool:
             counts = tuple(max(count, rounds) for count in self.counts)
             freedom = self.freedom + sum(counts) - sum(self.counts)
             reach = distributions.student_quantile(1.0 - alpha, freedom)
             reach += distributions.student_quantile(power, freedom)
-            if reach * replace(self, counts=counts).error < distance:
-                return rounds
-        return None
+            return reach * replace(self, counts=counts).error < distance
+
+        # More rounds only narrow what is reached.
+        rounds = range(self.rounds + 1, ROUNDS_MAX + 1)
+        first = bisect.bisect_left(rounds, True, key=tells)
+        return rounds[first] if first < len(rounds) else None
 
     def _scaled(self, bound: float) -> float:
         if not self.logarithmic:

@@ -23,11 +23,9 @@ from streamgauge.model.system_kind import SystemKind
 from streamgauge.model.workload_file import WorkloadFile
 from streamgauge.vocabulary.choices import SCALES
 from streamgauge.vocabulary.errors import InputError, Problem, else_known, nearest, no_system
-from streamgauge.vocabulary.figures import STUDY_FIGURES
+from streamgauge.vocabulary.figures import SERIES, STUDY_FIGURES
 from streamgauge.vocabulary.sizes import parse_message_size
 
-OVER_TIME = ("publish_ms", "end_to_end_ms")
-"""Latencies that are kept interval by interval, so that they can be drawn over time."""
 EXPERIMENTS = "experiments"
 """The folder beside the studies of trials in which the others are."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -266,6 +264,11 @@ def _check_systems(study: Study, known: Mapping[str, SystemKind], problems: list
                 hint = else_known(key, sorted(system.option_keys), "options")
                 message = f"unknown option '{key}' of {written.system}{hint}"
                 problems.append(study.document.problem(message, ("systems", name, "options", key)))
+    used = {one.system for one in study.written.systems.values()}
+    for kind_name in study.written.versions:
+        if kind_name not in used:
+            message = f"versions: no system of the study is of {kind_name}{nearest(kind_name, used)}"
+            problems.append(study.document.problem(message, ("versions", kind_name)))
     for cell in study.cells:
         written_system = study.written.systems.get(cell.system)
         kind = None if written_system is None else known.get(written_system.system)
@@ -367,13 +370,47 @@ def _check_claim(study: Study, claim: ClaimFile, location: Location, problems: l
             for name in test.cells
             if name not in names
         )
+        cells = {name: study.cell(name) for name in test.cells if name in names}
+        for number_, (name, cell) in enumerate(cells.items()):
+            figure = test.of if test.of is not None and number_ == 1 else test.figure
+            if why := _lacking(study, cell, figure):
+                problems.append(
+                    study.document.problem(f"'{figure}' of cell '{name}' is never measured: {why}", place)
+                )
 
 
 def _check_page(study: Study, page: PageFile, location: Location, problems: list[Problem]) -> None:
-    for figure in page.figures:
+    drawn = {key: name for key in ("over_time", "beside") if (name := getattr(page, key)) is not None}
+    for key, name in drawn.items():
+        if study.kinds and name not in SERIES:
+            message = f"{key}: '{name}' is no series{nearest(name, SERIES) or '; expected one such as publish_ms.p99, consume_rate_mb_s, backlog_msgs'}"
+            problems.append(study.document.problem(message, (*location, key)))
+    others = [name for name in page.figures if name not in drawn.values()]
+    for figure in others:
         _check_figure(study, figure, location, problems)
-    drawn = page.over_time
-    if study.kinds and drawn in STUDY_FIGURES and drawn.partition(".")[0] not in OVER_TIME:
-        message = f"over_time: '{drawn}' is no series; expected a figure of {' or '.join(OVER_TIME)}, such as publish_ms.p99"
-        problems.append(study.document.problem(message, (*location, "over_time")))
     _check_cells(study, page.cells, (*location, "cells"), problems)
+    cells = study.matching(page.cells)
+    needed = [
+        ("catch_up" if page.phase is not None else "", f"phase {page.phase}"),
+        *((one, one) for one in others),
+    ]
+    for figure, told in needed:
+        lacking = {why for cell in cells if (why := _lacking(study, cell, figure))}
+        if cells and all(_lacking(study, cell, figure) for cell in cells):
+            message = f"'{told}': none of its cells has it: {'; '.join(sorted(lacking))}"
+            problems.append(study.document.problem(message, location))
+
+
+def _lacking(study: Study, cell: StudyCell, figure: str) -> str:
+    """Why a cell never has a figure, at no scale; empty where it may."""
+    asked = [cell.workload]
+    for name in SCALES:
+        own = [
+            one for pattern, one in study.scale(name).cells.items() if fnmatch.fnmatchcase(cell.name, pattern)
+        ]
+        asked += [merged(cell.workload, one.workload) for one in own]
+    if figure.startswith(("catch_up", "before_publish")) and not any(one.get("backlog") for one in asked):
+        return "it is of cells with a backlog"
+    if figure.startswith("sustained") and not any(one.get("rate") == "sustainable" for one in asked):
+        return "it is of cells at the rate sustainable"
+    return ""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from streamgauge.model.power_cut import LostMessage, Place, PowerCut
 from streamgauge.model.result import Durability
 from streamgauge.model.result_base import Model, UnixMs
 from streamgauge.vocabulary.format import plural
@@ -17,7 +18,7 @@ from streamgauge.vocabulary.levels import Level
 DURABILITY_FORMAT = 1
 
 Scope = Literal["one", "majority", "all"]
-Kind = Literal["power cut", "kill", "stop"]
+Kind = Literal["power cut", "failed sync", "kill", "stop"]
 Experiment = Literal["dose", "accounting", "cuts"]
 EXPERIMENTS: tuple[Experiment, ...] = ("dose", "accounting", "cuts")
 FLOWING_S = 1.0
@@ -140,6 +141,23 @@ class Cut(Model):
     """The longest time without an acknowledgement."""
     failure: str | None = None
     """Why the system did not come back."""
+    refused: list[str] = Field(default_factory=list)
+    """Its own words on why it did not: lines of its log, or how it ended. None: it said nothing that tells."""
+    complaints: list[str] = Field(default_factory=list)
+    """It acknowledges again, and its own check of itself does not pass: its words."""
+    power: PowerCut | None = None
+    """What the cut left and took; None for kills and stops, and in files of versions that did not say."""
+    place: Place | None = None
+    """The operation at which it came; None: at a moment."""
+    place_reached: bool = True
+    """False: that operation did not come in time, and the cut came at a moment."""
+    topics_made: int = 0
+    """Topics that were created, most of them deleted again, while the load ran."""
+    syncs_failed: int = 0
+    replay_of: int | None = None
+    """The cut that this one repeats, with its seeds."""
+    lost_messages: list[LostMessage] = Field(default_factory=list)
+    """Where some of the lost messages had been."""
     read_early: int = 0
     """Messages that the reader had been sent before. Whether they were lost is hidden; the cut tells of the others."""
     acked_before: int | None = None
@@ -178,8 +196,10 @@ class Cut(Model):
         up to the cut, and when a power cut hit disks to which the load was being written: it dropped what had not
         been synced, or nothing was pending on them.
         """
+        if self.refused:
+            return None
         if self.failure is not None:
-            return f"it did not come back: {self.failure}"
+            return f"it did not come back, and its log does not say why: {self.failure}"
         if not self.balanced or self.censored:
             return self.imbalance or f"not read: {plural(self.censored, 'message')}"
         if self.lost:
@@ -188,6 +208,8 @@ class Cut(Model):
             return f"no message was acknowledged in the {FLOWING_S:g} s before it"
         if self.read_early > READ_EARLY_SHARE_MAX * self.acked_before:
             return f"sent to the reader before: {plural(self.read_early, 'message')}"
+        if self.kind == "failed sync" and not self.syncs_failed:
+            return "no sync failed: there was none that had something to lose"
         if self.kind == "power cut" and not self.dropped_bytes and not self.written_bytes:
             return "nothing had been written to the disks that were cut"
         return None
@@ -206,6 +228,12 @@ class CutSummary(Model):
     cuts: int
     conclusive: int
     with_loss: int
+    refused: int = 0
+    """After so many the system did not come back, and said why."""
+    strict_names: int = 0
+    """So many kept names as POSIX promises them and no more; they are not counted above, but for `cuts`."""
+    strict_names_with_loss: int = 0
+    """Of these, lost something or did not come back."""
     acked: int
     lost: int
     lost_max: int
@@ -232,6 +260,9 @@ class Finding(Model):
     agrees: bool | None = None
     sentences: list[str] = Field(default_factory=list)
     """The evidence, and what it means for an operator."""
+    against: list[str] = Field(default_factory=list)
+    """What was found against it beside the level: that it does not come back, takes failed syncs for good, or relies on names that no
+    directory sync kept."""
 
 
 class Conditions(Model):
@@ -244,6 +275,8 @@ class Conditions(Model):
     rate_msgs_s: float
     message_size_bytes: int
     partitions: int
+    small_segments: dict[str, Any] = Field(default_factory=dict)
+    """Settings with which the load fills and rolls segments, ledgers or journals; none: as the system has them."""
 
 
 class DurabilityResult(Model):

@@ -6,23 +6,26 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from streamgauge.model.power_cut import describe_place, read_place, read_survivors
 from streamgauge.model.result_asked import FaultAsked
 from streamgauge.vocabulary.choices import FAULTS, FaultAction
 from streamgauge.vocabulary.units import format_duration, parse_duration
 
-EXPECTED = "expected ACTION[:TARGET]@TIME, such as kill:1@10s or restart@20s"
+EXPECTED = "expected ACTION[=AMOUNT][:TARGET]@TIME, such as kill:1@10s or restart@20s"
 BREAKING: frozenset[FaultAction] = frozenset(
-    {"kill", "stop", "power-cut", "fsync-delay", "disk-full", "cut-network"}
+    {"kill", "stop", "power-cut", "fsync-delay", "fsync-error", "disk-full", "cut-network"}
 )
 """Faults that need a part to break."""
-ON_STORAGE: frozenset[FaultAction] = frozenset({"power-cut", "fsync-delay", "disk-full", "disk-free"})
+ON_STORAGE: frozenset[FaultAction] = frozenset(
+    {"power-cut", "fsync-delay", "fsync-error", "disk-full", "disk-free"}
+)
 """Faults of the disk, which need a file system of our own below the system's data."""
 ON_NETWORK: frozenset[FaultAction] = frozenset({"cut-network", "heal"})
 """Faults of the network, for which each node needs one of its own."""
 LEADER, FOLLOWERS = "leader", "followers"
 """Targets that depend on who leads the first partition of the first topic when the fault is due."""
 ENDS: dict[FaultAction, tuple[FaultAction, ...]] = {
-    "restart": ("kill", "power-cut"),
+    "restart": ("kill", "power-cut", "fsync-error"),
     "cont": ("stop",),
     "disk-free": ("disk-full",),
     "heal": ("cut-network",),
@@ -53,12 +56,13 @@ def _read_one(text: str) -> FaultAsked:
     action = next((known for known in FAULTS if known == name), None)
     if action is None:
         raise ValueError(f"'{text}': there is no fault '{name}'; expected one of {', '.join(FAULTS)}")
-    if (amount is not None) != (action == "fsync-delay"):
-        raise ValueError(
-            f"'{text}': fsync-delay needs a time, such as fsync-delay=20ms:1@10s"
-            if amount is None
-            else f"'{text}': {action} takes no amount (=)"
-        )
+    if action == "fsync-delay" and amount is None:
+        raise ValueError(f"'{text}': fsync-delay needs a time, such as fsync-delay=20ms:1@10s")
+    if amount is not None and action not in ("fsync-delay", "power-cut"):
+        raise ValueError(f"'{text}': {action} takes no amount (=)")
+    at, _, place = at.partition("/")
+    if place and action != "power-cut":
+        raise ValueError(f"'{text}': only a power-cut comes at an operation (/)")
     if action not in BREAKING and target in (LEADER, FOLLOWERS):
         raise ValueError(
             f"'{text}': who leads may have changed by then; leave the target out: {action} ends it wherever it was made"
@@ -69,7 +73,9 @@ def _read_one(text: str) -> FaultAsked:
         action=action,
         target=target,
         at_s=parse_duration(at),
-        amount_s=None if amount is None else parse_duration(amount),
+        amount_s=parse_duration(amount) if amount is not None and action == "fsync-delay" else None,
+        survivors=read_survivors(amount) if amount is not None and action == "power-cut" else None,
+        place=read_place(place) if place else None,
     )
 
 
@@ -88,5 +94,8 @@ def _check_order(faults: Iterable[FaultAsked]) -> None:
 def describe(fault: FaultAsked) -> str:
     """As it is written."""
     amount = "" if fault.amount_s is None else f"={format_duration(fault.amount_s)}"
+    if fault.survivors is not None:
+        amount = f"={fault.survivors}"
+    place = "" if fault.place is None else f"/{describe_place(fault.place)}"
     target = "" if fault.target is None else f":{fault.target}"
-    return f"{fault.action}{amount}{target}@{format_duration(fault.at_s)}"
+    return f"{fault.action}{amount}{target}@{format_duration(fault.at_s)}{place}"

@@ -6,8 +6,9 @@ from typing import Any
 
 from pydantic import Field
 
+from streamgauge.model.power_cut import Place
 from streamgauge.model.result_base import Model
-from streamgauge.vocabulary.choices import Arrival, FaultAction, Keys, Reader
+from streamgauge.vocabulary.choices import Arrival, FaultAction, Keys, Reader, Survivors
 
 
 class SearchAsked(Model):
@@ -47,6 +48,10 @@ class FaultAsked(Model):
     """After the measured phase began."""
     amount_s: float | None = None
     """The delay of fsync-delay."""
+    survivors: Survivors | None = None
+    """power-cut: what of the un-synced is left; None: drawn by the trial's seed."""
+    place: Place | None = None
+    """power-cut: the operation at which it comes, counted from `at_s` on; None: at once."""
 
 
 class MessageSizes(Model):

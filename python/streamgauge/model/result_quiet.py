@@ -59,6 +59,8 @@ class QuietTime(Model):
     """Of the measured phase, the mean over workers."""
     quiet_s: float | None = None
     disturbed_share: float | None = None
+    away_share: float | None = None
+    """Of the measured phase, in which a CPU was not to be had: without the recovery, and without what interrupts of the load took."""
     windows: int = 0
     """How often a CPU was not to be had."""
     longest_ms: float | None = None

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from streamgauge.model.power_cut import PowerCut
 from streamgauge.model.result_asked import FaultAsked
 from streamgauge.model.result_base import Model, PhaseFigures
 from streamgauge.vocabulary.choices import Reader
@@ -23,6 +24,8 @@ class Fault(Model):
     """When it was made: for kill, when the processes were gone; for restart, when they had been started."""
     ready_s: float | None = None
     """restart only: when all of them served again; None when they did not."""
+    cut: PowerCut | None = None
+    """power-cut only: what it left and took."""
     gap_s: float | None = None
     """The longest time without an acknowledgement that touches the time from this fault to the next."""
     rate_back_s: float | None = None

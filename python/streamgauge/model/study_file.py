@@ -66,6 +66,21 @@ class SystemOfStudy(FileModel):
     """What its settings rest on."""
 
 
+class VersionFile(FileModel):
+    """The version of a system that the study was made with, as a registry has it; or why none has it."""
+
+    version: str | None = None
+    cannot: str | None = None
+    source: str | None = None
+    """What the study says of it."""
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> VersionFile:
+        if (self.version is None) == (self.cannot is None):
+            raise ValueError("expected version, or cannot with the reason")
+        return self
+
+
 class SlipFile(FileModel):
     """Where the study's text and its own tables disagree, and where both stand."""
 
@@ -194,8 +209,23 @@ class ClaimFile(FileModel):
     tests: Annotated[list[CheckFile], Field(min_length=1)]
 
 
+class AgainstFile(FileModel):
+    """Two figures of each cell, against each other."""
+
+    x: str
+    y: str
+
+
+KINDS = ("table", "bars", "over_time", "percentiles", "against")
+
+
 class PageFile(FileModel):
-    """A table or plot of the study: exactly one of `table`, `bars`, `over_time`, `percentiles`."""
+    """A table or plot of the study: exactly one of KINDS.
+
+    `overlay` draws the cells into one chart, a curve each, instead of a chart per cell. `beside`: of a plot over time a second
+    figure, with an axis of its own on the right. `phase`: of percentiles those of the time in which a backlog was built or
+    read, or of the time after it. `against`: a point per cell, those of a system joined, on logarithmic axes.
+    """
 
     title: str
     cells: Annotated[Words, Field(min_length=1)]
@@ -203,19 +233,33 @@ class PageFile(FileModel):
     bars: str | None = None
     over_time: str | None = None
     percentiles: Literal["publish_ms", "end_to_end_ms"] | None = None
+    against: AgainstFile | None = None
+    overlay: bool = False
+    beside: str | None = None
+    phase: Literal["build backlog", "catch-up", "after"] | None = None
     note: str | None = None
 
     @model_validator(mode="after")
     def _shows_one_thing(self) -> PageFile:
-        kinds = [self.table, self.bars, self.over_time, self.percentiles]
-        if sum(kind is not None for kind in kinds) != 1:
-            raise ValueError("expected exactly one of table, bars, over_time, percentiles")
+        kinds = [kind for kind in KINDS if getattr(self, kind) is not None]
+        if len(kinds) != 1:
+            raise ValueError(f"expected exactly one of {', '.join(KINDS)}")
+        for key, given, of in (
+            ("overlay", self.overlay, ("over_time", "percentiles")),
+            ("beside", self.beside is not None, ("over_time",)),
+            ("phase", self.phase is not None, ("percentiles",)),
+        ):
+            if given and kinds[0] not in of:
+                raise ValueError(f"{key} says nothing of {kinds[0]}: it is for {' and '.join(of)}")
+        if self.beside is not None and self.overlay:
+            raise ValueError("beside is an axis of one cell's chart: leave out overlay")
         return self
 
     @property
     def figures(self) -> list[str]:
         """The figures that it names."""
-        return [*(self.table or []), *filter(None, (self.bars, self.over_time))]
+        pair = () if self.against is None else (self.against.x, self.against.y)
+        return [*(self.table or []), *filter(None, (self.bars, self.over_time, self.beside)), *pair]
 
 
 class ScalesFile(FileModel):
@@ -236,6 +280,8 @@ class StudyFile(FileModel):
     slips: list[Annotated[SlipFile, BeforeValidator(_read_slip)]] = Field(default_factory=list)
     """Where the study's text and its own tables disagree; a text or `{slip, source}`."""
     systems: dict[str, SystemOfStudy]
+    versions: dict[str, VersionFile] = Field(default_factory=dict)
+    """System -> the version that was used (`study --versions`)."""
     workload: dict[str, Any] = Field(default_factory=dict)
     cells: Annotated[list[CellsFile], Field(min_length=1)]
     published: dict[str, dict[str, Any]] = Field(default_factory=dict)

@@ -25,12 +25,13 @@ HEATING_MEASURED_S = 1.0
 HEATING_MSGS_S = 5000.0
 
 
-def with_heating(cells: Sequence[PlannedCell], restart: Restart) -> list[PlannedCell]:
-    """The cells, and behind them one for each system that is kept for a block: it heats a start of that system and is not counted."""
+def with_heating(plan: StudyPlan, restart: Restart) -> StudyPlan:
+    """The plan with a cell behind the others for each system that is kept for a block: it heats a start of that system and is not counted."""
     if restart == "trial":
-        return list(cells)
-    groups = [[cell for cell in group if not cell.fresh] for group in _by_system(cells)]
-    return [*cells, *(_heating(min(group, key=_effort)) for group in groups if group)]
+        return plan
+    groups = [[cell for cell in group if not cell.fresh] for group in _by_system(plan.cells, plan)]
+    heating = [_heating(min(group, key=_effort)) for group in groups if group]
+    return plan.model_copy(update={"cells": [*plan.cells, *heating]})
 
 
 def with_rounds(plan: StudyPlan, rounds: int) -> StudyPlan:
@@ -68,31 +69,31 @@ def _blocks(
     cells: Sequence[PlannedCell], plan: StudyPlan, shuffler: random.Random
 ) -> list[list[PlannedCell]]:
     """A round's trials, start by start."""
-    heating = {_instance(cell): cell for cell in plan.cells if cell.heats}
+    heating = {_instance(cell, plan): cell for cell in plan.cells if cell.heats}
     if not heating:
         return [[cell] for cell in shuffler.sample(cells, len(cells))]
     blocks = []
-    for group in _by_system(cells):
+    for group in _by_system(cells, plan):
         kept = [cell for cell in group if not cell.fresh]
         fresh = [cell for cell in group if cell.fresh]
         # What wants a system of its own comes last, so that the kept one is not interrupted.
         block = [*shuffler.sample(kept, len(kept)), *shuffler.sample(fresh, len(fresh))]
-        blocks.append([heating[_instance(group[0])], *block] if kept else block)
+        blocks.append([heating[_instance(group[0], plan)], *block] if kept else block)
     return shuffler.sample(blocks, len(blocks))
 
 
-def _by_system(cells: Sequence[PlannedCell]) -> list[list[PlannedCell]]:
+def _by_system(cells: Sequence[PlannedCell], plan: StudyPlan) -> list[list[PlannedCell]]:
     groups: dict[str, list[PlannedCell]] = {}
     for cell in cells:
-        groups.setdefault(_instance(cell), []).append(cell)
+        groups.setdefault(_instance(cell, plan), []).append(cell)
     return list(groups.values())
 
 
-def _instance(cell: PlannedCell) -> str:
-    """What makes two cells meet the same system: L1 and L3 are one and the same on one node."""
-    return json.dumps(
-        [cell.kind, cell.version, cell.nodes, cell.level, cell.options, cell.tls], sort_keys=True
-    )
+def _instance(cell: PlannedCell, plan: StudyPlan) -> str:
+    """What makes two cells meet the same system: L1 and L3 are one and the same on one node. A cluster that runs is what its owner makes of it for each of the
+    study's systems."""
+    made = [cell.kind, cell.version, cell.nodes, cell.level, cell.options, cell.tls]
+    return json.dumps([*made, cell.system] if plan.addresses(cell) else made, sort_keys=True)
 
 
 def _effort(cell: PlannedCell) -> tuple[bool, int]:

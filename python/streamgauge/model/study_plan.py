@@ -14,13 +14,15 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from streamgauge.model.document import parse_document
+from streamgauge.model.hooks_file import PlannedHooks
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import resolve_workload
 from streamgauge.model.result_base import Model
 from streamgauge.model.study_told import ToldStudy
 from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import read_rate
-from streamgauge.vocabulary.choices import Scale
+from streamgauge.vocabulary.choices import OnLoss, Scale, Topology
+from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.levels import Level
 
 AROUND_S = 4.0
@@ -77,6 +79,30 @@ class PlannedTrial(Model):
     seed: int
 
 
+class PlannedLoad(Model):
+    """Where the load comes from, as the options of the same names said it; files by their absolute paths."""
+
+    fleet: str | None = None
+    workers: int | None = None
+    topology: Topology = "same"
+    on_worker_loss: OnLoss = "end"
+    at: str | None = None
+    """Where systems are started that are started here; None: on loopback."""
+    insecure: bool = False
+
+    @property
+    def told(self) -> str:
+        """For the report: who makes the load."""
+        who = (
+            f"workers of {self.fleet}"
+            if self.fleet
+            else f"{plural(self.workers or 1, 'worker')} on this machine"
+        )
+        first = f", the first {self.workers}" if self.fleet and self.workers else ""
+        how = "" if self.topology == "same" else f", topology {self.topology}"
+        return f"{who}{first}{how}"
+
+
 class StudyPlan(Model):
     """`study.json` in the directory of a run."""
 
@@ -91,6 +117,10 @@ class StudyPlan(Model):
     seed: int
     machine: dict[str, Any]
     connect: dict[str, list[str]] = Field(default_factory=dict)
+    load: PlannedLoad | None = None
+    """None where one worker on this machine makes the load."""
+    hooks: PlannedHooks | None = None
+    """Commands of the user around blocks on clusters that run."""
     cells: list[PlannedCell]
     left_out: dict[str, str] = Field(default_factory=dict)
     trials: list[PlannedTrial]

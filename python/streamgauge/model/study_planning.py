@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamgauge.model import scaling
 from streamgauge.model.checked_study import Study, StudyCell, merged
+from streamgauge.model.hooks_file import PlannedHooks
 from streamgauge.model.scaling import Demand, Machine
 from streamgauge.model.study_file import CellScale, ScaleFile, SystemOfStudy
 from streamgauge.model.study_order import with_heating, with_rounds
-from streamgauge.model.study_plan import AROUND_S, PlannedCell, StudyPlan, workload_of
+from streamgauge.model.study_plan import AROUND_S, PlannedCell, PlannedLoad, StudyPlan, workload_of
 from streamgauge.model.study_told import told
 from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import read_rate
-from streamgauge.vocabulary.choices import Scale
+from streamgauge.vocabulary.choices import Restart, Scale
 from streamgauge.vocabulary.errors import InputError, Problem
 from streamgauge.vocabulary.levels import Level
 from streamgauge.vocabulary.units import format_duration, format_rate
@@ -40,19 +41,31 @@ class Wishes:
     only: tuple[str, ...] = ()
     duration_s: float | None = None
     connect: Mapping[str, tuple[str, ...]] | None = None
+    load: PlannedLoad | None = None
+    hooks: PlannedHooks | None = None
+    lacking: Mapping[str, str] = field(default_factory=dict)
+    """Cells that cannot be run anywhere here, and why (`study_versions`)."""
 
 
 def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
     """The plan. Raises InputError when a cell's workload is none, or when `only` meets no cell."""
     scale = study.scale(wishes.scale)
     chosen, left_out = _chosen(study, scale, wishes)
+    left_out = {
+        cell.name: left_out.get(cell.name) or wishes.lacking[cell.name]
+        for cell in study.cells
+        if cell.name in left_out or cell.name in wishes.lacking
+    }
+    chosen = [cell for cell in chosen if cell.name not in wishes.lacking]
+    if not chosen:
+        raise InputError("no cell is left to run: " + "; ".join(dict.fromkeys(left_out.values())))
     # What a scale sets of a workload counts from here on: the rate that is scaled is the one that is asked for here.
     wanted = [replace(cell, workload=merged(cell.workload, _own(scale, cell).workload)) for cell in chosen]
     rates = _rates(study, scale, wanted, machine)
     problems: list[Problem] = []
     cells = []
     for cell in wanted:
-        if cell.tls and {cell.system, study.written.systems[cell.system].system} & set(wishes.connect or {}):
+        if cell.tls and _is_connected(study.written.systems[cell.system], cell, wishes):
             message = (
                 f"cell '{cell.name}': tls is for systems that streamgauge starts, and --connect names a cluster that runs; "
                 "leave the cell out with --only"
@@ -80,12 +93,20 @@ def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
             "disk_write_mb_s": machine.disk_write_mb_s,
         },
         connect={name: list(addresses) for name, addresses in (wishes.connect or {}).items()},
-        cells=with_heating(cells, scale.restart),
+        load=wishes.load,
+        hooks=wishes.hooks,
+        cells=cells,
         left_out=left_out,
         trials=[],
         budget_s=wishes.budget_s or (None if wishes.repeats else scale.budget),
     )
+    plan = with_heating(plan, _restart(scale, wishes))
     return with_rounds(plan, max(cell.repeats for cell in cells))
+
+
+def _restart(scale: ScaleFile, wishes: Wishes) -> Restart:
+    """On clusters that run, systems are measured one after the other, as whoever set them up has done it."""
+    return "block" if wishes.connect else scale.restart
 
 
 def _chosen(study: Study, scale: ScaleFile, wishes: Wishes) -> tuple[list[StudyCell], dict[str, str]]:
@@ -168,8 +189,8 @@ def _planned(
         for key in ("probe", "publish_p99", "within"):
             if key in asked:
                 asked[key] = format_duration(asked[key])
-        if "first" in asked:
-            asked["first"] = asked["first"].msgs_s
+        if scale.search.first is not None:
+            asked["first"] = scale.search.first.msgs_s
         # What a cell says of its own search (where to begin) counts more.
         workload["search"] = {**asked, **(workload.get("search") or {})}
     planned = PlannedCell(
@@ -188,7 +209,7 @@ def _planned(
         repeats=wishes.repeats or own.repeats or scale.repeats,
         limit_s=own.limit or scale.limit,
         paced_with=None if rates is None else _paced_with(cell, rates[0]),
-        fresh=scale.restart == "trial" or own.fresh,
+        fresh=own.fresh or (scale.restart == "trial" and not _is_connected(system, cell, wishes)),
         scaled=scaled,
         trial_s=0.0,
         start_s=study.kinds[system.system].start_time.of(nodes),
@@ -196,6 +217,10 @@ def _planned(
     checked = workload_of(planned)
     trial_s = min(_trial_s(checked), planned.limit_s)
     return planned.model_copy(update={"trial_s": trial_s})
+
+
+def _is_connected(system: SystemOfStudy, cell: StudyCell, wishes: Wishes) -> bool:
+    return bool({cell.system, system.system} & set(wishes.connect or {}))
 
 
 def _paced_with(cell: StudyCell, rate_msgs_s: float) -> str:

@@ -13,7 +13,7 @@ from streamgauge.model.checked_study import Study, StudyCell
 from streamgauge.model.result_base import Model
 from streamgauge.model.study_file import SOURCE, CheckFile, ClaimFile, PageFile, SourceFile
 from streamgauge.vocabulary.choices import Restart
-from streamgauge.vocabulary.figures import Figure, study_figure, title_of, unit_of
+from streamgauge.vocabulary.figures import SERIES, Figure, study_figure, title_of, unit_of
 
 
 class ToldCell(Model):
@@ -83,7 +83,9 @@ def told(study: Study, scale_name: str) -> ToldStudy:
             for one in study.cells
         ],
         figures={
-            name: study_figure(name) or Figure(name, title_of(name), unit_of(name), "neither")
+            name: study_figure(name)
+            or SERIES.get(name)
+            or Figure(name, title_of(name), unit_of(name), "neither")
             for one in _naming(written.claims, written.pages)
             for name in one.figures
         },

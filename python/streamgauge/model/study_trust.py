@@ -13,6 +13,7 @@ from streamgauge.model.study_plan import StudyPlan
 from streamgauge.model.system_kind import SystemKind
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.model.trust import Trust, untrusted
+from streamgauge.model.untrusted import how_to_trust
 from streamgauge.vocabulary.choices import SCALES
 from streamgauge.vocabulary.errors import InputError, Problem
 
@@ -49,6 +50,11 @@ def refuse_untrusted_plan(plan: StudyPlan, trust: Trust, file: Path, known: Mapp
     if trust.covers(file):
         return
     lines = file.read_text("utf-8").splitlines()
+    hooks = (
+        []
+        if plan.hooks is None
+        else [Problem(f"hooks: commands that run with your account; {how_to_trust(str(file))}", str(file))]
+    )
     problems = [
         Problem(
             f"cell '{cell.cell}': {one.sentence(str(file))}", str(file), _line(lines, cell.cell, one.written)
@@ -57,8 +63,8 @@ def refuse_untrusted_plan(plan: StudyPlan, trust: Trust, file: Path, known: Mapp
         if cell.kind in known and not plan.connect.get(cell.kind)
         for one in known[cell.kind].untrusted(SystemRequest(options=cell.options))
     ]
-    if problems:
-        raise InputError(problems)
+    if problems or hooks:
+        raise InputError([*hooks, *problems])
 
 
 def _line(lines: Sequence[str], cell: str, written: str) -> int | None:

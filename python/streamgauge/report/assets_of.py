@@ -12,6 +12,11 @@ def asset(name: str) -> str:
     return resources.files("streamgauge.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
+def page_script() -> str:
+    """Of every page but a run's: folds and the theme."""
+    return asset("folds.js") + asset("study.js")
+
+
 def policy(*scripts: str) -> str:
     """A content security policy for a page that loads nothing and runs these scripts, word for word, and no other: one that came
     into the page with the text of a run has another hash."""

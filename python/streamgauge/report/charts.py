@@ -20,7 +20,7 @@ from streamgauge.analysis.quiet_measured import disturbance_of
 from streamgauge.model.percentiles import CURVE_STEPS_PER_DECADE, curve
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Headline
-from streamgauge.report import words
+from streamgauge.report import colours, words
 from streamgauge.report.foreign import PERIOD_S, ForeignResult
 from streamgauge.report.run import Run
 from streamgauge.vocabulary.format import plural
@@ -39,22 +39,24 @@ DIGITS = 4
 def data(run: Run) -> dict[str, Any]:
     """The data island: workloads, subjects (lines of a chart's legend) and trials."""
     found = run.cells
+    shades = colours.of_cells(found, curves_alike=False)
+    others = colours.of([*(cell.first.system_title for cell in found), *(one.driver for one in run.foreign)])
     workloads: list[str] = []
     subjects: list[dict[str, Any]] = []
     trials: list[dict[str, Any]] = []
     points = max(30, min(POINTS_PER_TRIAL_MAX, POINTS_MAX // max(1, len(run.results))))
-    for cell in found:
+    for cell, colour in zip(found, shades, strict=True):
         name = cell.first.workload.name
         if name not in workloads:
             workloads.append(name)
-        subjects.append(_subject(cell, found, workloads.index(name), len(trials)))
+        subjects.append(_subject(cell, colour, found, workloads.index(name), len(trials)))
         counted = set(map(id, cell.counted))
         for trial in cell.trials:
             trials.append(_trial(run, trial, len(subjects) - 1, points, counted=id(trial) in counted))
-    for foreign in run.foreign:
+    for foreign, colour in zip(run.foreign, others[len(found) :], strict=True):
         if foreign.workload not in workloads:
             workloads.append(foreign.workload)
-        subjects.append(_foreign_subject(foreign, workloads.index(foreign.workload), len(trials)))
+        subjects.append(_foreign_subject(foreign, colour, workloads.index(foreign.workload), len(trials)))
         trials.append(_foreign_trial(foreign, len(subjects) - 1))
     return {
         "workloads": workloads,
@@ -113,7 +115,9 @@ def label(cell: Cell, found: list[Cell]) -> str:
     return name
 
 
-def _subject(cell: Cell, found: list[Cell], workload: int, first: int) -> dict[str, Any]:
+def _subject(
+    cell: Cell, colour: colours.Colour, found: list[Cell], workload: int, first: int
+) -> dict[str, Any]:
     trial = cell.first
     order = sorted(
         (index for index, one in enumerate(cell.trials) if any(one is counted for counted in cell.counted)),
@@ -121,6 +125,9 @@ def _subject(cell: Cell, found: list[Cell], workload: int, first: int) -> dict[s
     )
     return {
         "label": label(cell, found),
+        "slot": colour.slot,
+        "variant": colour.variant,
+        "colour": colour.css,
         "level": words.level(trial),
         "workload": workload,
         "trials": list(range(first, first + len(cell.trials))),
@@ -213,9 +220,14 @@ def over_time(lined_up: Series, headline: Headline, load_end_s: float) -> dict[s
     return {name: points for name, points in kept.items() if any(point is not None for point in points)}
 
 
-def _foreign_subject(foreign: ForeignResult, workload: int, first: int) -> dict[str, Any]:
+def _foreign_subject(
+    foreign: ForeignResult, colour: colours.Colour, workload: int, first: int
+) -> dict[str, Any]:
     return {
         "label": f"{foreign.driver} (OMB, from the actual send)",
+        "slot": colour.slot,
+        "variant": colour.variant,
+        "colour": colour.css,
         "level": "unknown",
         "workload": workload,
         "trials": [first],

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from streamgauge.analysis.curves import FIGURE, Beside, Curve, CurvePoint, Worth, beside
 from streamgauge.inference.knee import BEND, Knee
-from streamgauge.report import words
+from streamgauge.report import colours, words
 from streamgauge.report.details import Grid
 from streamgauge.report.quiet_words import bounds_text, repeats_tell
 from streamgauge.report.svg import Axis, Frame, y_axis
@@ -63,7 +63,7 @@ class DrawnCurve:
     """One system."""
 
     label: str
-    colour: int
+    colour: str
     shape: str
     path: str
     """Through what was sustained."""
@@ -124,7 +124,10 @@ def _figure(found: Sequence[Curve]) -> Figure:
         x_title="acknowledged, msg/s" + (" (logarithmic)" if x.log else ""),
         x_ticks=[(FRAME.x(x, value), rate(value)) for value, _ in x.ticks()],
         y_ticks=[(FRAME.y(y, value), text) for value, text in y.ticks()],
-        curves=[_drawn(curve, at, labels[at], x, y) for at, curve in enumerate(found)],
+        curves=[
+            _drawn(curve, at, labels[at], colour.css, x, y)
+            for at, (curve, colour) in enumerate(zip(found, colours.of(labels), strict=True))
+        ],
         tables=[_table(curve, label) for curve, label in zip(found, labels, strict=True)],
     )
 
@@ -138,7 +141,7 @@ def _x_axis(drawn: Sequence[CurvePoint]) -> Axis:
     return Axis("", 0.0, max(rates) * 1.06)
 
 
-def _drawn(curve: Curve, at: int, label: str, x: Axis, y: Axis) -> DrawnCurve:
+def _drawn(curve: Curve, at: int, label: str, colour: str, x: Axis, y: Axis) -> DrawnCurve:
     def place(point: CurvePoint) -> tuple[float, float]:
         return FRAME.x(x, point.achieved_msgs_s), FRAME.y(y, point.drawn_ms or y.low)
 
@@ -152,7 +155,7 @@ def _drawn(curve: Curve, at: int, label: str, x: Axis, y: Axis) -> DrawnCurve:
         ends = (left, right, strip)
     return DrawnCurve(
         label=label,
-        colour=at,
+        colour=colour,
         shape=SHAPES[at % len(SHAPES)],
         path=_path([place(point) for point in sustained]),
         beyond=_path([place(point) for point in [*sustained[-1:], *behind]]) if behind else "",

@@ -140,6 +140,9 @@ def _faults(found: Faults) -> Grid:
         "serves again after": lambda one: "" if one.ready_s is None else seconds(one.ready_s - one.from_s),
         "longest gap": lambda one: "" if one.gap_s is None else seconds(one.gap_s),
         "rate back after": lambda one: "" if one.rate_back_s is None else seconds(one.rate_back_s),
+        "left": lambda fault: (
+            "" if fault.cut is None else f"survivors: {fault.cut.survivors}, seed {fault.cut.seed}"
+        ),
     }
     caught_up = (
         "not caught up" if found.caught_up_s is None else f"caught up after {seconds(found.caught_up_s)}"

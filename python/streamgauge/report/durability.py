@@ -11,6 +11,7 @@ from rich.text import Text
 
 from streamgauge.model.durability import (
     Account,
+    Conditions,
     Cut,
     CutSummary,
     Dose,
@@ -20,6 +21,7 @@ from streamgauge.model.durability import (
     Slope,
     Stop,
 )
+from streamgauge.model.power_cut import describe_place
 from streamgauge.report import durability_answers
 from streamgauge.report.assets_of import policy
 from streamgauge.report.details import Grid, print_grid
@@ -63,7 +65,7 @@ def print_report(found: DurabilityReport, console: Console | None = None) -> Non
         console.print(Text(f"{result.name}: {_verdict(result)}", style="bold"))
         if result.failure:
             console.print(Text(f"  {result.status}: {result.failure}", style="bold red"))
-        for sentence in result.finding.sentences:
+        for sentence in [*result.finding.sentences, *result.finding.against]:
             console.print(f"  {sentence}", markup=False, highlight=False)
     if len(found.results) > 1:
         console.print()
@@ -81,7 +83,8 @@ def _title(found: DurabilityReport) -> str:
 
 def _verdict(result: DurabilityResult) -> str:
     finding = result.finding
-    return f"declared {finding.declared or 'unknown'}, measured {finding.measured or 'unknown'} ({SIGNS[finding.agrees]})"
+    beside = f"; {plural(len(finding.against), 'finding')} against it" if finding.against else ""
+    return f"declared {finding.declared or 'unknown'}, measured {finding.measured or 'unknown'} ({SIGNS[finding.agrees]}){beside}"
 
 
 def verdicts(results: Sequence[DurabilityResult]) -> Grid:
@@ -120,16 +123,19 @@ def _number(value: int | None) -> str:
 def _section(result: DurabilityResult) -> dict[str, Any]:
     conditions = result.conditions
     disk = (
-        "nothing is kept that was not synced"
+        "of what was not synced is kept what each cut's row says"
         if conditions.write_back is None
-        else (f"what is older than {conditions.write_back} is kept, as a kernel's write-back does")
+        else (
+            f"of what was not synced is kept what each cut's row says, and what is older than {conditions.write_back} is kept, as a kernel's write-back does"
+        )
     )
     done = (
         f"{result.system_title} {result.system_version} on {plural(result.nodes, 'node')}, "
         f"each part on a disk of its own behind a volatile cache; in a power cut {disk} (names: {conditions.metadata}). "
         f"Cuts: {conditions.rate_msgs_s:,.0f} messages of {conditions.message_size_bytes} bytes per second into "
         f"{plural(conditions.partitions, 'partition')}, {conditions.sync_delay_ms:g} ms "
-        "added to each sync; after the recovery everything was read from the first message on."
+        "added to each sync, topics created and deleted beside it; after the recovery everything was read from the first message on. "
+        f"{_segments(conditions)}"
     )
     return {
         "result": result,
@@ -140,6 +146,48 @@ def _section(result: DurabilityResult) -> dict[str, Any]:
         "grids": _grids(result),
         "settings": _settings(result),
     }
+
+
+def _segments(conditions: Conditions) -> str:
+    if not conditions.small_segments:
+        return "Segments are as large as the system makes them."
+    settings = ", ".join(f"{key}: {value}" for key, value in conditions.small_segments.items())
+    return f"So that the load fills and rolls segments, they are small ({settings})."
+
+
+def _each_cut(result: DurabilityResult) -> Grid:
+    columns: dict[str, Callable[[Cut], str]] = {
+        "cut": lambda one: f"{one.number}" if one.replay_of is None else f"{one.replay_of} again",
+        "what": lambda one: f"{one.kind} of {one.scope}",
+        "survivors": lambda one: "" if one.power is None else one.power.survivors,
+        "seed": lambda one: "" if one.power is None else str(one.power.seed),
+        "at": _came_at,
+        "dropped bytes": lambda one: "" if one.power is None else count(one.power.dropped_bytes),
+        "survived bytes": lambda one: "" if one.power is None else count(one.power.survived_bytes),
+        "acknowledged": lambda one: count(one.acked),
+        "lost": lambda one: "did not come back" if one.failure is not None else count(one.lost),
+        "where": _where,
+    }
+    cuts = [one for one in result.cuts if one.power is not None]
+    return Grid.of("Every power cut, by its kind and seed", cuts, columns, words=3)
+
+
+def _came_at(cut: Cut) -> str:
+    if cut.place is None:
+        return seconds(cut.at_s)
+    return (
+        describe_place(cut.place)
+        if cut.place_reached
+        else f"{seconds(cut.at_s)} ({describe_place(cut.place)} not reached)"
+    )
+
+
+def _where(cut: Cut) -> str:
+    if cut.refused or cut.complaints:
+        return " | ".join([*cut.refused, *cut.complaints])
+    if cut.lost_messages:
+        return cut.lost_messages[0].told
+    return cut.power.files[0].told if cut.lost and cut.power is not None and cut.power.files else ""
 
 
 def _worst(cuts: Sequence[Cut]) -> list[Cut]:
@@ -154,7 +202,7 @@ def _worst(cuts: Sequence[Cut]) -> list[Cut]:
 
 def _grids(result: DurabilityResult) -> list[Grid]:
     response = result.response
-    grids = [_accounts(result), _summaries(result)]
+    grids = [_accounts(result), _summaries(result), _each_cut(result)]
     if response is None:
         return grids
     doses: dict[str, Callable[[Dose], str]] = {
@@ -213,6 +261,7 @@ def _summaries(result: DurabilityResult) -> Grid:
         "of": lambda one: one.scope,
         "times": lambda one: str(one.cuts),
         "with loss": lambda one: f"{one.with_loss} of {one.conclusive}",
+        "did not come back": lambda one: count(one.refused),
         "lost": lambda one: count(one.lost),
         "most lost": lambda one: count(one.lost_max),
         "window ms": lambda one: significant(one.window_ms_max),

@@ -16,7 +16,7 @@ from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Latency
 from streamgauge.model.result_machine import Limits, Share, SystemMetric
 from streamgauge.model.result_quiet import Bounded, QuietLatency
-from streamgauge.report import details, further, quiet_words, words
+from streamgauge.report import colours, details, further, quiet_words, words
 from streamgauge.report.explain import sentences
 from streamgauge.report.run import Run, pretty
 from streamgauge.vocabulary import troubleshooting
@@ -32,6 +32,7 @@ from streamgauge.vocabulary.format import (
     size,
     trimmed,
 )
+from streamgauge.vocabulary.levels import MEANINGS
 
 OPEN_TRIALS_MAX = 4
 """With more trials than this, only those with something to say are unfolded."""
@@ -62,8 +63,8 @@ def limits(run: Run, labels: Sequence[str]) -> dict[str, Any] | None:
     return {
         "machine": _machine(run.results[0].limits),
         "cards": [
-            _share_card(cell, index, label)
-            for index, (cell, label) in enumerate(zip(run.cells, labels, strict=False))
+            _share_card(cell, colour.css, label)
+            for cell, colour, label in zip(run.cells, colours.of_cells(run.cells), labels, strict=False)
             if cell.counted[0].shares
         ],
     }
@@ -87,7 +88,7 @@ def _machine(found: Limits) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def _share_card(cell: Cell, index: int, label: str) -> dict[str, Any]:
+def _share_card(cell: Cell, colour: str, label: str) -> dict[str, Any]:
     trial = cell.counted[0]
     ordered = sorted(
         trial.shares,
@@ -97,7 +98,7 @@ def _share_card(cell: Cell, index: int, label: str) -> dict[str, Any]:
     # What is compressed takes less room, wherever it is.
     written = amplification is None or amplification >= WRITTEN_SHARE_MIN
     return {
-        "index": index,
+        "colour": colour,
         "label": f"{label}, trial {trial.trial}" if len(cell.trials) > 1 else label,
         "why": sentences(trial),
         "bars": [_bar(share) for share in ordered],
@@ -346,7 +347,7 @@ def _system(trial: TrialResult, *, unfold: bool) -> Described:
         "client": trial.client,
         "clients reach it by": words.security(trial),
         "durability asked": durability.asked or "the default",
-        "durability declared": f"{durability.declared}: {words.LEVELS[durability.declared]}"
+        "durability declared": f"{durability.declared}: {MEANINGS[durability.declared]}"
         if durability.declared
         else "cannot be told",
         "durability measured": durability.measured or "not measured",

@@ -13,7 +13,7 @@ from typing import Any
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.model.result import TrialResult
-from streamgauge.report import charts, curve, encryption, evidence, quiet_words, tables, words
+from streamgauge.report import charts, colours, curve, encryption, evidence, quiet_words, tables, words
 from streamgauge.report.answer import answer
 from streamgauge.report.assets_of import asset, policy
 from streamgauge.report.glossary import TERMS
@@ -43,7 +43,9 @@ def render(run: Run) -> str:
     labels = [subject["label"] for subject in data["subjects"]]
     licence = asset("uPlot.LICENSE").replace("*/", "")
     plots = f"/* uPlot:\n{licence}\n*/\n{asset('uPlot.iife.min.js')}"
-    script = "".join(asset(name) for name in ("figures.js", "plots.js", "report.js"))
+    script = "".join(
+        asset(name) for name in ("folds.js", "figures.js", "reading.js", "plots.js", "report.js")
+    )
     return render_page(
         "run.html",
         title=title(run),
@@ -116,6 +118,7 @@ def _facts(run: Run) -> list[str]:
         repeats = {len(cell.trials) for cell in run.cells}
         if repeats != {1}:
             facts.append(f"{plural(len(run.results), 'trial')}, figures are medians")
+    facts += words.meanings(run.results)
     if run.manifest:
         host = run.manifest.host
         machine = []
@@ -147,11 +150,14 @@ def hero(run: Run, labels: Sequence[str]) -> dict[str, Any] | None:
     )
     return {
         "notices": [text for text in notices if text],
-        "cards": [_card(cell, label, worst) for cell, label in zip(found, labels, strict=False)],
+        "cards": [
+            _card(cell, colour.css, label, worst)
+            for cell, colour, label in zip(found, colours.of_cells(found), labels, strict=False)
+        ],
     }
 
 
-def _card(cell: Cell, label: str, worst: float) -> dict[str, Any]:
+def _card(cell: Cell, colour: str, label: str, worst: float) -> dict[str, Any]:
     trial = cell.first
     validity, audit = words.cell_validity(cell), words.cell_audit(cell)
     publish = cell.middle(lambda result: result.headline_ms.p99)
@@ -164,6 +170,7 @@ def _card(cell: Cell, label: str, worst: float) -> dict[str, Any]:
             spread = f"the same in {every(publish.trials, 'trial')}"
     return {
         "valid": any(trial.validity.called != "invalid" for trial in cell.trials),
+        "colour": colour,
         "label": label,
         "about": f"{words.system_name(trial)}, {words.layout(trial)}",
         "headline": name,

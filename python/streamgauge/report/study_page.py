@@ -15,8 +15,8 @@ from streamgauge.inference.checks import Tested, bounds
 from streamgauge.inference.claims import Judged
 from streamgauge.model.study_file import PageFile
 from streamgauge.model.study_told import ToldCell
-from streamgauge.report import html, study_plots
-from streamgauge.report.assets_of import asset, policy
+from streamgauge.report import further, html, study_plots
+from streamgauge.report.assets_of import page_script, policy
 from streamgauge.report.forest import forest
 from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
@@ -28,6 +28,7 @@ from streamgauge.store.plan_file import read_plan
 from streamgauge.vocabulary.errors import InputError
 from streamgauge.vocabulary.figures import Figure
 from streamgauge.vocabulary.format import instant, joined, plural, significant, trimmed
+from streamgauge.vocabulary.phases import MEASURE
 from streamgauge.vocabulary.units import format_duration
 
 TRIALS_NAME = "trials.html"
@@ -56,7 +57,7 @@ def render(run: Run) -> str:
     """The page as text."""
     outcome = outcome_of(run)
     written = outcome.study
-    script = asset("study.js")
+    script = page_script()
     repeated, others = split_notes(outcome.manifest.notes)
     return render_page(
         "study.html",
@@ -177,10 +178,22 @@ def _page(outcome: StudyOutcome, page: PageFile) -> dict[str, Any]:
     elif page.bars is not None:
         shown["bars"] = study_plots.bars(outcome, cells, figures[page.bars])
     elif page.over_time is not None:
-        shown["charts"] = study_plots.over_time(outcome, cells, figures[page.over_time])
+        figure, beside = figures[page.over_time], figures[page.beside] if page.beside else None
+        shown["charts"] = (
+            study_plots.overlaid(outcome, cells, figure)
+            if page.overlay
+            else study_plots.over_time(outcome, cells, figure, beside)
+        )
+    elif page.against is not None:
+        shown["charts"] = study_plots.against(
+            outcome, cells, figures[page.against.x], figures[page.against.y]
+        )
     else:
         assert page.percentiles is not None
-        shown["charts"] = study_plots.percentiles(outcome, cells, page.percentiles)
+        phase = page.phase or MEASURE
+        shown["charts"] = study_plots.percentiles(
+            outcome, cells, page.percentiles, phase, overlay=page.overlay
+        )
     return shown
 
 
@@ -206,6 +219,7 @@ def _cell(outcome: StudyOutcome, cell: ToldCell) -> dict[str, Any]:
     """What was asked of a cell, what is scaled, what became of its trials."""
     planned, trials = outcome.planned(cell.name), outcome.of(cell.name)
     valid = outcome.valid(cell.name)
+    see = further.see([one.result for one in trials])
     if planned is None:
         state, tone, why = "left out", "plain", outcome.plan.left_out.get(cell.name, "")
     elif not trials:
@@ -228,6 +242,7 @@ def _cell(outcome: StudyOutcome, cell: ToldCell) -> dict[str, Any]:
         "state": state,
         "tone": tone,
         "why": why,
+        "see": see,
     }
 
 
@@ -255,6 +270,8 @@ def _here(outcome: StudyOutcome) -> list[str]:
         here.append(
             "A system is started anew for each trial, in an empty directory; the page cache is dropped."
         )
+    if plan.load is not None:
+        here.append(f"The load comes from {plan.load.told}.")
     if scale.duration_s is not None:
         here.append(f"Trials measure {format_duration(scale.duration_s)}; the study's went on for longer.")
     if scale.rates == "machine":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamgauge.vocabulary.format import significant, trimmed
 
@@ -23,9 +23,13 @@ class Line:
     label: str
     x: Sequence[float]
     y: Sequence[float]
-    colour: int
+    colour: str
     marks: bool = False
     faint: bool = False
+    right: bool = False
+    """It belongs to the axis on the right, and is drawn dashed."""
+    joined: bool = False
+    """Points with a line through them."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,14 @@ class Axis:
             return list(self.names)
         values = _log_ticks(self.low, self.high) if self.log else _even_ticks(self.low, self.high)
         return [(value, trimmed(value)) for value in values]
+
+
+def log_axis(title: str, values: Sequence[float]) -> Axis:
+    """A logarithmic axis that holds all values above 0, whatever their range."""
+    positive = [value for value in values if math.isfinite(value) and value > 0]
+    if not positive:
+        return Axis(title, 0.1, 1.0, log=True)
+    return Axis(title, min(positive) / 1.5, max(positive) * 1.5, log=True)
 
 
 def y_axis(title: str, values: Sequence[float]) -> Axis:
@@ -87,6 +99,8 @@ class Frame:
 
 
 FRAME = Frame(width=380, height=230, left=46, right=370, top=12, bottom=196)
+TWO_AXES = replace(FRAME, right=336)
+WIDE = Frame(width=760, height=300, left=52, right=748, top=12, bottom=264)
 
 
 @dataclass(frozen=True)
@@ -112,19 +126,38 @@ class Chart:
     drawn: Sequence[Drawn]
     note: str
     frame: Frame = FRAME
+    right_ticks: Sequence[tuple[float, str]] = ()
+    """Of a second axis."""
 
 
-def chart(title: str, hint: str, x: Axis, y: Axis, lines: Sequence[Line], *, note: str = "") -> Chart:
-    """A chart of lines. `hint`: in which direction better lies."""
+def chart(
+    title: str,
+    hint: str,
+    x: Axis,
+    y: Axis,
+    lines: Sequence[Line],
+    *,
+    note: str = "",
+    right: Axis | None = None,
+    frame: Frame = FRAME,
+) -> Chart:
+    """A chart of lines. `hint`: in which direction better lies. `right`: the axis of the lines that say so."""
+    frame = TWO_AXES if right is not None else frame
+    said = [y.title, hint, "logarithmic" if y.log else ""]
+    if right is not None:
+        said.append(f"dashed, on the right: {right.title}{', logarithmic' if right.log else ''}")
+    axes = [right if line.right and right is not None else y for line in lines]
     return Chart(
         title=title,
-        subtitle=", ".join(text for text in (y.title, hint, "logarithmic" if y.log else "") if text),
-        told=f"{title}: {'; '.join(_told(line, y) for line in lines if not line.faint)}",
+        subtitle=", ".join(text for text in said if text),
+        told=f"{title}: {'; '.join(_told(line, axis) for line, axis in zip(lines, axes, strict=True) if not line.faint)}",
         x_title=x.title,
-        x_ticks=[(FRAME.x(x, value), text) for value, text in x.ticks()],
-        y_ticks=[(FRAME.y(y, value), text) for value, text in y.ticks()],
-        drawn=[_drawn(line, x, y) for line in lines],
+        x_ticks=[(frame.x(x, value), text) for value, text in x.ticks()],
+        y_ticks=[(frame.y(y, value), text) for value, text in y.ticks()],
+        drawn=[_drawn(line, x, axis, frame) for line, axis in zip(lines, axes, strict=True)],
         note=note,
+        frame=frame,
+        right_ticks=[] if right is None else [(frame.y(right, value), text) for value, text in right.ticks()],
     )
 
 
@@ -135,16 +168,17 @@ def _told(line: Line, y: Axis) -> str:
     return f"{line.label} {significant(min(known))} to {significant(max(known))} {y.title}"
 
 
-def _drawn(line: Line, x: Axis, y: Axis) -> Drawn:
+def _drawn(line: Line, x: Axis, y: Axis, frame: Frame) -> Drawn:
     points = [
-        (FRAME.x(x, at), FRAME.y(y, value))
+        (frame.x(x, at), frame.y(y, value))
         for at, value in _thinned(line)
         if math.isfinite(value) and (value > 0 or not y.log)
     ]
-    if line.marks:
-        return Drawn(line, marks=points)
     path = "L".join(f"{left:.1f} {top:.1f}" for left, top in points)
-    return Drawn(line, path=f"M{path}" if points else "")
+    path = f"M{path}" if points else ""
+    if line.marks:
+        return Drawn(line, marks=points, path=path if line.joined else "")
+    return Drawn(line, path=path)
 
 
 def _thinned(line: Line) -> list[tuple[float, float]]:

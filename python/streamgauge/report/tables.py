@@ -9,7 +9,7 @@ from typing import Any
 
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.model.result import TrialResult
-from streamgauge.report import quiet_words, words
+from streamgauge.report import colours, quiet_words, words
 from streamgauge.report.foreign import ForeignResult
 from streamgauge.report.run import Run
 from streamgauge.vocabulary.format import capital, every, exact_size, percent, plural, rate, significant
@@ -37,9 +37,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A cell, a trial or a foreign result; its colour is that of its place among the cells."""
+    """A cell, a trial or a foreign result; its colour is that of its system."""
 
-    index: int
+    colour: str
     label: str
     about: str
     figures: Sequence[tuple[str, str]]
@@ -106,12 +106,15 @@ def summary(run: Run, labels: Sequence[str]) -> dict[str, Any]:
     repeated = any(len(cell.trials) > 1 for cell in found)
     bodies: Bodies = {}
     titles = {cell.first.workload.name: _workload_title(cell) for cell in reversed(found)}
-    colours = _colours(found)
+    shades = colours.of_cells(found)
+    others = colours.of([*(cell.first.system_title for cell in found), *(one.driver for one in run.foreign)])
     for index, (cell, label) in enumerate(zip(found, labels, strict=False)):
-        bodies.setdefault(titles[cell.first.workload.name], []).append(_cell_row(cell, colours[index], label))
-    for index, foreign in enumerate(run.foreign, start=len(set(colours))):
+        bodies.setdefault(titles[cell.first.workload.name], []).append(
+            _cell_row(cell, shades[index].css, label)
+        )
+    for colour, foreign in zip(others[len(found) :], run.foreign, strict=True):
         bodies.setdefault(titles.get(foreign.workload, foreign.workload), []).append(
-            _foreign_row(foreign, index)
+            _foreign_row(foreign, colour.css)
         )
     return {
         "columns": COLUMNS,
@@ -128,15 +131,6 @@ def summary(run: Run, labels: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _colours(found: Sequence[Cell]) -> list[int]:
-    """A colour for each cell; the points of a curve have that of their system."""
-    known: dict[tuple[object, ...], int] = {}
-    keys = [
-        (cell.first.system, cell.first.workload.name) if cell.of_a_curve else (cell.key,) for cell in found
-    ]
-    return [known.setdefault(key, len(known)) for key in keys]
-
-
 def _workload_title(cell: Cell) -> str:
     workload = cell.first.workload
     if cell.of_a_curve:
@@ -146,13 +140,13 @@ def _workload_title(cell: Cell) -> str:
     return f"{workload.name}: {words.load(workload)}, {words.shape(workload)}"
 
 
-def _cell_row(cell: Cell, index: int, label: str) -> Row:
+def _cell_row(cell: Cell, colour: str, label: str) -> Row:
     trial = cell.first
     about = [words.system_name(trial), words.layout(trial)]
     if len(cell.trials) > 1:
         about.append(f"median of {plural(len(cell.counted), 'trial')}")
     figures = [_figure(cell, column) for column in COLUMNS]
-    return Row(index, label, ", ".join(about), figures, words.cell_audit(cell), words.cell_validity(cell))
+    return Row(colour, label, ", ".join(about), figures, words.cell_audit(cell), words.cell_validity(cell))
 
 
 def _figure(cell: Cell, column: Column) -> tuple[str, str]:
@@ -179,19 +173,21 @@ def _achieved(cell: Cell) -> str:
     return f"{percent(share, 1)} of {rate(cell.first.target_rate_msgs_s)}"
 
 
-def _foreign_row(foreign: ForeignResult, index: int) -> Row:
+def _foreign_row(foreign: ForeignResult, colour: str) -> Row:
     figures = [(column.show(column.foreign(foreign)), "") for column in COLUMNS]
     none = words.Verdict("none", "Another tool's result: nothing was audited.", "plain")
     unknown = words.Verdict("foreign", "Another tool's result: its generator was not checked.", "plain")
-    return Row(index, foreign.driver, f"OpenMessaging Benchmark, {foreign.path.name}", figures, none, unknown)
+    return Row(
+        colour, foreign.driver, f"OpenMessaging Benchmark, {foreign.path.name}", figures, none, unknown
+    )
 
 
 def _trials(run: Run, labels: Sequence[str]) -> Bodies:
     """Every trial alone."""
     bodies: Bodies = {}
     found = run.cells
-    for colour, cell, label in zip(_colours(found), found, labels, strict=False):
+    for colour, cell, label in zip(colours.of_cells(found), found, labels, strict=False):
         for trial in cell.trials:
-            row = _cell_row(cells([trial])[0], colour, f"{label}, trial {trial.trial}")
+            row = _cell_row(cells([trial])[0], colour.css, f"{label}, trial {trial.trial}")
             bodies.setdefault(_workload_title(cell), []).append(row)
     return bodies

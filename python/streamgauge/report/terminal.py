@@ -42,9 +42,15 @@ def print_summary(results: Sequence[TrialResult], console: Console) -> None:
         workload = group[0].first.workload
         console.print()
         console.print(Text.assemble((name, "bold"), f"  {words.load(workload)}, {words.shape(workload)}"))
+        for meaning in words.meanings([cell.first for cell in group]):
+            console.print(meaning, markup=False, highlight=False)
         table = _table(group)
         if _width_min(table, console) <= console.width:
             console.print(table)
+        elif len(group) > 1 and (tables := _side_by_side(group, console)):
+            for one in tables:
+                console.print(one)
+                console.print()
         else:
             for cell in group:
                 _print_card(cell, console)
@@ -119,6 +125,49 @@ def _table(group: list[Cell]) -> Table:
             # What must not be broken is not to be cut either.
             texts = [column.header, *column.cells]
             column.min_width = max(cell_len(line) for text in texts for line in str(text).splitlines())
+    return table
+
+
+ROWS = (
+    "level",
+    "rate msg/s",
+    "of target",
+    *(
+        f"{latency} {figure} ms"
+        for latency in ("publish", "end-to-end")
+        for figure in ("p50", "p99", "p99.9", "max")
+    ),
+    "MB/s",
+    "CPU us/msg, gauge",
+    "CPU us/msg, system",
+    "audit",
+    "verdict",
+)
+"""Of a table with a column for each system: what `_cells_of` has after the name."""
+
+
+def _side_by_side(group: list[Cell], console: Console) -> list[Table]:
+    """Figures as rows and systems as columns, in as few tables as the terminal has room for; empty where not even two systems have it."""
+    for number in range(len(group), 1, -1):
+        parts = [group[at : at + number] for at in range(0, len(group), number)]
+        tables = [_upright(part) for part in parts]
+        if all(_width_min(one, console) <= console.width for one in tables):
+            return tables
+    return []
+
+
+def _upright(group: list[Cell]) -> Table:
+    table = Table(show_edge=False, pad_edge=False, header_style="bold", box=None, padding=(0, 1))
+    table.add_column("", no_wrap=True, min_width=max(map(len, ROWS)))
+    found = [_cells_of(cell) for cell in group]
+    for name, *values in found:
+        # Words fold, and a figure is not broken.
+        widest = max(cell_len(text.plain) for text in values[:-2])
+        table.add_column(
+            name.plain, justify="right", overflow="fold", min_width=max(widest, FOLDED_COLUMNS_MIN)
+        )
+    for at, title in enumerate(ROWS, start=1):
+        table.add_row(Text(title), *(values[at] for values in found))
     return table
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from streamgauge.analysis.study_outcome import StudyOutcome
 from streamgauge.inference.checks import Tested, Verdict
 from streamgauge.inference.claims import Judged
+from streamgauge.report import further
 from streamgauge.report.verdict_words import counted, decided_when, found, void_rounds, why
 from streamgauge.vocabulary.format import significant
 
@@ -30,6 +31,9 @@ def print_claims(outcome: StudyOutcome, console: Console) -> None:
         console.print(_table(outcome))
     for sentence in void_rounds(outcome):
         console.print(sentence, markup=False, highlight=False)
+    see = further.see([one.result for one in outcome.trials])
+    if see:
+        console.print(f"see {see}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _table(outcome: StudyOutcome) -> Table:

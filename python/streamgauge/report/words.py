@@ -29,6 +29,7 @@ from streamgauge.vocabulary.format import (
     size,
     trimmed,
 )
+from streamgauge.vocabulary.levels import LEVELS, MEANINGS
 
 Tone = Literal["good", "warn", "bad", "plain"]
 
@@ -42,16 +43,10 @@ class Verdict:
     tone: Tone
 
 
-LEVELS: dict[str, str] = {
-    "L1": "replicated to a majority and fsynced before the acknowledgement",
-    "L2": "replicated to a majority, not fsynced, before the acknowledgement",
-    "L3": "one copy, fsynced before the acknowledgement",
-    "L4": "one copy, not fsynced, before the acknowledgement",
-}
-
-
 def plain_name(trial: TrialResult) -> str:
     """`Apache Kafka 4.3.1`."""
+    if trial.attached and trial.system_version == "unknown":
+        return f"{trial.system_title} of unknown version"
     return f"{trial.system_title} {trial.system_version}".strip()
 
 
@@ -74,6 +69,11 @@ def security(trial: TrialResult) -> str:
 def level(trial: TrialResult) -> str:
     """The level that counts: measured, else declared; `unknown` when the settings do not tell."""
     return trial.durability.measured or trial.durability.declared or "unknown"
+
+
+def meanings(trials: Sequence[TrialResult]) -> list[str]:
+    """What the levels of some trials mean, in six words each: `L4: acknowledged when in one node's memory`."""
+    return [f"{one}: {MEANINGS[one]}" for one in LEVELS if one in set(map(level, trials))]
 
 
 def mixed_levels(trials: Sequence[TrialResult]) -> str | None:

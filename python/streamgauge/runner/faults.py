@@ -6,12 +6,14 @@ until the loop asks for it: watchers are called from the main thread alone.
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from streamgauge.model.fault import ENDS, FOLLOWERS, LEADER, ON_NETWORK, ON_STORAGE, describe
+from streamgauge.model.power_cut import STRICT_NAMES, Place, PowerCut, describe_place
 from streamgauge.model.result_asked import FaultAsked
 from streamgauge.model.result_special import Fault
 from streamgauge.runner.acks import AckWatch
@@ -20,13 +22,20 @@ from streamgauge.systems.base import parts as parts_of
 from streamgauge.systems.base.parts import Part
 from streamgauge.systems.support.network import Namespaces
 from streamgauge.systems.support.powercut import Disks
-from streamgauge.vocabulary.choices import FaultAction
+from streamgauge.vocabulary.choices import SURVIVORS, FaultAction, Survivors
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
 
 SERVES_WITHIN_S = 180.0
 POLL_S = 0.02
-BROKEN_BY: tuple[FaultAction, ...] = ("kill", "stop", "power-cut", "disk-full", "cut-network")
+PLACE_WITHIN_S = 60.0
+"""How long a cut waits for the operation at which it is to come."""
+PLACE_POLL_S = 0.005
+BROKEN_BY: tuple[FaultAction, ...] = ("kill", "stop", "power-cut", "fsync-error", "disk-full", "cut-network")
 """Faults that last until another action ends them."""
+
+
+DRAWN: tuple[Survivors, ...] = tuple(kind for kind in SURVIVORS if kind != STRICT_NAMES)
+"""What is drawn from for a cut that does not say; names as POSIX promises them are not what an operator's file system keeps."""
 
 
 class FaultLeg:
@@ -40,8 +49,12 @@ class FaultLeg:
         asked: Sequence[FaultAsked],
         disks: Disks | None = None,
         network: Namespaces | None = None,
+        seed: int = 0,
     ) -> None:
-        """`disks`: what the system's data is on, `network`: where its nodes are; needed for faults of these alone."""
+        """`disks`: what the system's data is on, `network`: where its nodes are; needed for faults of these alone. `seed`: of what
+        power cuts leave.
+        """
+        self._seed = seed
         self._running = running
         self._disks = disks
         self._network = network
@@ -71,7 +84,9 @@ class FaultLeg:
                 parts = parts_of.on_same_nodes(self._parts, parts)
         except ValueError as error:
             raise SystemInputError(f"--fault {describe(fault)}: {error}") from None
-        if fault.action in ("fsync-delay", "disk-full") and not any(part.data for part in parts):
+        if fault.action in ("fsync-delay", "fsync-error", "disk-full") and not any(
+            part.data for part in parts
+        ):
             raise SystemInputError(
                 f"--fault {describe(fault)}: {', '.join(part.name for part in parts)} keeps nothing on a disk"
             )
@@ -107,6 +122,8 @@ class FaultLeg:
         phase begins. `changed` is called when processes have been started again. `topic`: whose leader is meant.
         """
         self._watch, self._changed, self._topic = watch, changed, topic
+        if self._disks is not None and any(fault.survivors == STRICT_NAMES for fault in self._asked):
+            self._disks.keep_names(strictly=True)
         watch.start()
         self._spawn(lambda: self._run(start_s, offset_s))
 
@@ -164,16 +181,22 @@ class FaultLeg:
     def _make(self, fault: FaultAsked, start_s: float) -> None:
         parts = self._now(fault)
         began_s = time.monotonic() - start_s
-        self._do(fault, parts)
+        if fault.place is not None and not self._reach(fault.place, parts):
+            return
+        cut = self._do(fault, parts)
         done = Fault(
             asked=fault,
+            cut=cut,
             parts=[part.name for part in parts],
             from_s=began_s,
             done_s=time.monotonic() - start_s,
         )
         with self._lock:
             self._made.append(done)
-            self._told.append(f"{fault.action} of {', '.join(done.parts) or 'nothing'} at {began_s:.3f} s")
+            left = "" if cut is None else f" (survivors: {cut.survivors}, seed {cut.seed})"
+            self._told.append(
+                f"{fault.action} of {', '.join(done.parts) or 'nothing'} at {began_s:.3f} s{left}"
+            )
         if fault.action == "restart":
             self._changed()
             self._spawn(lambda: self._await(parts, done, start_s))
@@ -189,10 +212,28 @@ class FaultLeg:
         ended = set(ENDS.get(action, ()))
         return [part for part in self._parts if self._broken.get(part.name, set()) & ended]
 
-    def _do(self, fault: FaultAsked, parts: Sequence[Part]) -> None:
+    def _reach(self, place: Place, parts: Sequence[Part]) -> bool:
+        """Waits until a disk stands still at a place; False when the leg ends before. Raises SystemFailure when it does not come to it."""
+        assert self._disks is not None, "a trial with faults of disks has disks"
+        names = [part.name for part in parts]
+        self._disks.hold_at(names, place)
+        deadline_s = time.monotonic() + PLACE_WITHIN_S
+        while not self._disks.is_held(names):
+            late = time.monotonic() > deadline_s
+            if late or self._stop.wait(PLACE_POLL_S):
+                self._disks.release()
+                if late:
+                    raise SystemFailure(
+                        f"{describe_place(place)} was not reached within {PLACE_WITHIN_S:g} s on the disks of {', '.join(names)}"
+                    )
+                return False
+        return True
+
+    def _do(self, fault: FaultAsked, parts: Sequence[Part]) -> PowerCut | None:
         action = fault.action
+        cut: PowerCut | None = None
         if action in ON_STORAGE:
-            self._do_on_disks(fault, parts)
+            cut = self._do_on_disks(fault, parts)
         elif action in ON_NETWORK:
             self._do_on_network(fault, parts)
         elif action == "kill":
@@ -210,6 +251,7 @@ class FaultLeg:
                 suffers.discard("stop")  # A process that is gone is not stopped any more.
             if action in BROKEN_BY:
                 suffers.add(action)
+        return cut
 
     def _do_on_network(self, fault: FaultAsked, parts: Sequence[Part]) -> None:
         assert self._network is not None, "a trial with faults of the network has one"
@@ -217,17 +259,25 @@ class FaultLeg:
         change = self._network.cut if fault.action == "cut-network" else self._network.heal
         change(nodes)
 
-    def _do_on_disks(self, fault: FaultAsked, parts: Sequence[Part]) -> None:
+    def _do_on_disks(self, fault: FaultAsked, parts: Sequence[Part]) -> PowerCut | None:
         assert self._disks is not None, "a trial with faults of disks has disks"
         names = [part.name for part in parts]
         if fault.action == "power-cut":
-            self._disks.cut_power(parts)
-        elif fault.action == "fsync-delay":
+            seed = random.Random(f"{self._seed} {describe(fault)}").randrange(1 << 32)
+            drawn = random.Random(seed).choice(DRAWN)
+            survivors = drawn if fault.survivors is None else fault.survivors
+            return self._disks.cut_power(parts, survivors, seed)
+        if fault.action == "fsync-delay":
             self._disks.set_faults(names, sync_delay_ms=1000 * (fault.amount_s or 0.0))
+        elif fault.action == "fsync-error":
+            for part in parts:
+                part.process.down_on_purpose = True  # To end is one of the right answers to it.
+            self._disks.set_faults(names, sync_error="EIO", sync_drops=True, times=1)
         elif fault.action == "disk-full":
             self._disks.set_faults(names, write_error="ENOSPC")
         elif fault.action == "disk-free":
             self._disks.set_faults(names, write_error=None)
+        return None
 
     def _await(self, parts: Sequence[Part], done: Fault, start_s: float) -> None:
         """Waits until restarted parts serve again."""

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from streamgauge.fleet.base import WorkerCalls
 from streamgauge.fleet.heartbeat import Heartbeat
-from streamgauge.model.messages import Interval, TrialStatus
+from streamgauge.model.messages import Interval, LatencyEntry, TrialStatus
 from streamgauge.model.result_special import WarmUpResult
 from streamgauge.model.workload import Workload
 from streamgauge.runner.interrupts import Interrupts
@@ -394,7 +394,9 @@ class Load:
         publish, end_to_end = interval.latency("publish"), interval.latency("end_to_end")
         service = interval.latency("service")
 
-        def ms(value_ns: int | None) -> float | None:
+        def ms(entry: LatencyEntry | None, name: Literal["p50_ns", "p99_ns"]) -> float | None:
+            # Of no message there is no percentile, such as while it drains.
+            value_ns = getattr(entry, name) if entry is not None and entry.count else None
             return None if value_ns is None else value_ns / 1e6
 
         return Snapshot(
@@ -406,15 +408,15 @@ class Load:
             acked_msgs_s=interval.acked_msgs * per_s,
             acked_mb_s=interval.acked_bytes * per_s / 1e6,
             received_msgs_s=sum(one.received_msgs for one in interval.subscriptions) * per_s,
-            publish_ms_p50=ms(publish.p50_ns) if publish else None,
-            publish_ms_p99=ms(publish.p99_ns) if publish else None,
-            end_to_end_ms_p50=ms(end_to_end.p50_ns) if end_to_end else None,
-            end_to_end_ms_p99=ms(end_to_end.p99_ns) if end_to_end else None,
+            publish_ms_p50=ms(publish, "p50_ns"),
+            publish_ms_p99=ms(publish, "p99_ns"),
+            end_to_end_ms_p50=ms(end_to_end, "p50_ns"),
+            end_to_end_ms_p99=ms(end_to_end, "p99_ns"),
             backlog_msgs=max((one.backlog_msgs for one in interval.subscriptions), default=0),
             waiting_msgs=interval.waiting_msgs,
             failed_msgs=interval.failed_msgs,
             errors=interval.errors,
             headline=interval.headline,
-            service_ms_p50=ms(service.p50_ns) if service else None,
-            service_ms_p99=ms(service.p99_ns) if service else None,
+            service_ms_p50=ms(service, "p50_ns"),
+            service_ms_p99=ms(service, "p99_ns"),
         )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
+from streamgauge.model.seeds import trial_seed
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.workload import Workload
 from streamgauge.systems.base import System
@@ -64,6 +64,6 @@ def order_trials(
         if repeats > 1 or has_curve:
             shuffler.shuffle(cells)
         for choice, workload in cells:
-            trial_seed = zlib.crc32(f"{seed}/{workload.name}/{repeat}".encode())
-            trials.append(TrialPlan(len(trials) + 1, repeat, choice, workload, trial_seed))
+            drawn = trial_seed(seed, workload.name, repeat)
+            trials.append(TrialPlan(len(trials) + 1, repeat, choice, workload, drawn))
     return tuple(trials)

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from streamgauge.model.seeds import run_mark
 from streamgauge.model.workload import Workload
 from streamgauge.systems.base import TopicPlan
 from streamgauge.vocabulary.phases import BUILD, EXTRA_READER, INTERVAL_S, MEASURE, WARM_UP
@@ -68,7 +69,7 @@ def trial_request(
     """The body of POST /v1/trials for a single worker. `partitions`: of topics that have another number of them than the workload
     says. `within_s`: where the schedule ends at the latest, if it may go on for longer than the workload says."""
     request: dict[str, Any] = {
-        "run": zlib.crc32(f"{run_id}/{trial}{'' if probe is None else f'/p{probe}'}".encode()),
+        "run": run_mark(run_id, trial, probe),
         "seed": seed,
         "system": dict(system),
         "topics": [

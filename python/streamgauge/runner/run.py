@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from streamgauge.runner.interrupts import Interrupted, Interrupts
 from streamgauge.runner.manifest import new_manifest
 from streamgauge.runner.observer import Observer, TrialStart
 from streamgauge.runner.plan import RunPlan, TrialPlan
+from streamgauge.runner.time_left import TimeLeft
 from streamgauge.runner.trial import TrialRunner
 from streamgauge.store.context import TrialContext
 from streamgauge.store.directory import RunDirectory, TrialDirectory
@@ -24,9 +24,6 @@ from streamgauge.store.lab import claim, release
 from streamgauge.store.ours import claim_directory, remove_made
 from streamgauge.vocabulary.exit_status import ExitStatus, most_urgent
 from streamgauge.vocabulary.gauge_binary import find_gauge
-
-STARTS_WITHIN_S = 10.0
-"""What a trial takes beside its load, as long as none has told."""
 
 Status = Literal["complete", "interrupted", "failed"]
 
@@ -67,7 +64,7 @@ class Run:
         self._results: list[TrialResult] = []
         self._probes: list[dict[str, Any]] = []
         self._input_error = False
-        self._trials_began_s = time.monotonic()
+        self._time_left = TimeLeft()
         self._pace_msgs_s: float | None = None
         """The rate that this machine can carry, as the first trial that was to find it has: all others have the same."""
         self._manifest = new_manifest(self._directory, plan.command, plan.seed, _distinct_workloads(plan))
@@ -81,7 +78,6 @@ class Run:
             try:
                 with interrupts.raising():
                     self._probe("before")
-                self._trials_began_s = time.monotonic()
                 for trial in self._trials():
                     interrupts.check()
                     self._trial(trial, interrupts)
@@ -101,13 +97,8 @@ class Run:
         return len(self._plan.trials)
 
     def _left_s(self) -> float:
-        """About how long the trials take that are not done: their load, and what those that are done took beside theirs."""
-        load_s = [trial.workload.warmup_s + trial.workload.duration_s for trial in self._plan.trials]
-        done = len(self._results)
-        beside_s = STARTS_WITHIN_S
-        if done:
-            beside_s = max(time.monotonic() - self._trials_began_s - sum(load_s[:done]), 0.0) / done
-        return sum(load_s[done:]) + beside_s * len(load_s[done:])
+        """About how long the trials take that are not done."""
+        return self._time_left.left_s([_load_s(trial) for trial in self._plan.trials[len(self._results) :]])
 
     def _probe(self, when: str) -> None:
         """Every run stores what the machine can do; without it a figure cannot be put into proportion."""
@@ -140,6 +131,7 @@ class Run:
         trial = self._directory.trial(plan.number)
         if plan.workload.pace_share is not None and self._pace_msgs_s is not None:
             plan = dataclasses.replace(plan, workload=plan.workload.at_rate(self._pace_msgs_s))
+        self._time_left.trial_started(_load_s(plan))
         self._observer.remaining(self._left_s())
         self._observer.trial_started(
             TrialStart(
@@ -176,6 +168,7 @@ class Run:
             self._manifest.systems = _with_system(self._manifest.systems, runner.context)
             self._save()
             self._observer.trial_ended(result)
+            self._time_left.trial_ended()
             self._observer.remaining(self._left_s())
 
     def _outside(self, plan: TrialPlan, trial: TrialDirectory) -> Path | None:
@@ -261,3 +254,8 @@ def _with_system(systems: list[dict[str, Any]], context: TrialContext) -> list[d
         "settings": context.durability.settings,
     }
     return [one for one in systems if one["name"] != context.system] + [entry]
+
+
+def _load_s(plan: TrialPlan) -> float:
+    """How long a trial's load takes, its warm-up at its longest."""
+    return plan.workload.warmup_s + plan.workload.duration_s

@@ -16,14 +16,16 @@ from typing import Any
 from streamgauge.analysis.drift import NEXT_TRIAL, next_trial
 from streamgauge.analysis.study_outcome import read_outcome
 from streamgauge.analysis.study_rounds import claims_helped, next_round
+from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.study_order import with_round
-from streamgauge.model.study_plan import PlannedCell, PlannedTrial, StudyPlan, workload_of
+from streamgauge.model.study_plan import PlannedCell, PlannedLoad, PlannedTrial, StudyPlan, workload_of
 from streamgauge.model.study_rates import lowered
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine
+from streamgauge.runner.hooks import Hooks
 from streamgauge.runner.interrupts import Interrupts
 from streamgauge.runner.keeping import Keeper, place_of_systems
 from streamgauge.runner.observer import Observer
@@ -35,7 +37,9 @@ from streamgauge.store.directory import RunDirectory
 from streamgauge.store.lab import was_killed_here
 from streamgauge.store.plan_file import write_plan
 from streamgauge.systems.base import System
+from streamgauge.systems.kept import WithheldSystem
 from streamgauge.systems.registry import systems
+from streamgauge.systems.support.network import own_address
 from streamgauge.vocabulary.errors import SystemInputError
 from streamgauge.vocabulary.exit_status import ExitStatus, most_urgent
 from streamgauge.vocabulary.format import plural
@@ -69,9 +73,10 @@ class StudyRun(Run):
         directory: RunDirectory | None = None,
         probes: Sequence[Mapping[str, Any]] = (),
         trusted: bool = False,
+        fleet: FleetChoice = THIS_MACHINE,
     ) -> None:
         """`directory`: that of a study which is resumed. `probes`: those made before the plan was. `trusted`: whether the
-        systems' options may run code; no plan can say that of itself.
+        systems' options may run code; no plan can say that of itself. `fleet`: that of the plan's `load`.
         """
         self._study = plan
         self._trusted = trusted
@@ -80,6 +85,7 @@ class StudyRun(Run):
             directory = RunDirectory.create(out, f"{plan.study}-{plan.scale}")
             write_plan(directory, plan)
         self._keeper = Keeper(place_of_systems(directory, data), observer)
+        self._hooks = Hooks(directory.path, observer)
         self._done = _put_in_order(directory) if resumed else set()
         trials = tuple(self._trial_plan(trial) for trial in plan.trials)
         run_plan = RunPlan(
@@ -89,6 +95,7 @@ class StudyRun(Run):
             seed=plan.seed,
             out=out,
             data=data,
+            fleet=fleet,
         )
         super().__init__(run_plan, observer, gauge, directory)
         self._began_s = time.monotonic()
@@ -119,7 +126,7 @@ class StudyRun(Run):
         return TrialPlan(
             number=trial.number,
             repeat=trial.repeat,
-            choice=choice_of(cell, self._study.addresses(cell), trusted=self._trusted),
+            choice=choice_of(cell, self._study.addresses(cell), trusted=self._trusted, load=self._study.load),
             workload=workload_of(cell),
             seed=trial.seed,
             limit_s=cell.limit_s,
@@ -137,6 +144,7 @@ class StudyRun(Run):
             self._probes[-1]["when"] = when
             return
         self._keeper.end()
+        self._hooks.end()
         super()._probe(when)
 
     def _limits(self, when: str) -> dict[str, Any]:
@@ -189,7 +197,7 @@ class StudyRun(Run):
         trial = self._study.trials[plan.number - 1]
         cell = self._study.cell(trial.cell)
         plan = dataclasses.replace(plan, workload=self._searched_before(plan.workload))
-        self._attempt(plan, cell, trial.block, interrupts)
+        self._attempt(plan, cell, trial, interrupts)
         found = self._results[-1]
         slower = None if found.status != "complete" or cell.heats else self._slower(cell, found)
         if interrupts.requested:
@@ -198,7 +206,7 @@ class StudyRun(Run):
             # Whatever it has measured: a trial that the generator has spoiled says nothing of the system.
             with interrupts.shielded():
                 self._take_back(found)
-            self._attempt(slower or plan, cell, trial.block, interrupts)
+            self._attempt(slower or plan, cell, trial, interrupts)
         self._say_remaining()
         if self._ends_round(trial) and not interrupts.requested:
             with interrupts.raising():
@@ -233,14 +241,24 @@ class StudyRun(Run):
             workload, search=workload.search.model_copy(update={"first_msgs_s": first})
         )
 
-    def _attempt(self, plan: TrialPlan, cell: PlannedCell, block: int, interrupts: Interrupts) -> None:
+    def _attempt(
+        self, plan: TrialPlan, cell: PlannedCell, trial: PlannedTrial, interrupts: Interrupts
+    ) -> None:
         with interrupts.shielded():
-            plan = self._keeper.on_system(plan, block, fresh=cell.fresh)
+            plan = self._keeper.on_system(plan, trial.block, fresh=cell.fresh)
+        with interrupts.raising():
+            withheld = self._hooks.before(self._study, trial, cell)
+        if withheld is not None:
+            system = WithheldSystem.of(plan.choice.system, withheld)
+            plan = dataclasses.replace(plan, choice=dataclasses.replace(plan.choice, system=system))
         super()._trial(plan, interrupts)
         if self._results[-1].status != "complete":
             # What a failed trial leaves behind is no ground for the next one.
             with interrupts.shielded():
                 self._keeper.end()
+            if withheld is None and not interrupts.requested:
+                with interrupts.raising():
+                    self._hooks.end()
 
     def _take_back(self, result: TrialResult) -> None:
         """Makes room for another try of a trial."""
@@ -263,6 +281,8 @@ class StudyRun(Run):
 
     def _end(self, interrupts: Interrupts) -> Any:
         self._keeper.close(self._directory.path)
+        self._hooks.close()
+        self._manifest.notes += self._hooks.problems
         return super()._end(interrupts)
 
     def _status(self, interrupts: Interrupts) -> Status:
@@ -279,10 +299,15 @@ class StudyRun(Run):
 
 
 def choice_of(
-    cell: PlannedCell, connect: Sequence[str] = (), *, trusted: bool = False
+    cell: PlannedCell,
+    connect: Sequence[str] = (),
+    *,
+    trusted: bool = False,
+    load: PlannedLoad | None = None,
 ) -> SystemChoice[System]:
-    """The system of a cell, not checked: what cannot run here is told when its turn comes."""
+    """The system of a cell, not checked: what cannot run here is told when its turn comes. `load`: where it is started, if anywhere but on loopback."""
 
+    at = load.at if load is not None and not connect else None
     system = systems()[cell.kind]
     request = SystemRequest(
         version=cell.version,
@@ -292,6 +317,8 @@ def choice_of(
         options=cell.options,
         tls=cell.tls,
         trusted=trusted,
+        placement=None if at is None else own_address(at),
+        guarded=at is not None and load is not None and not load.insecure,
     )
     if connect:
         request = _attachable(system, request)

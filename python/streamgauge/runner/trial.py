@@ -188,7 +188,9 @@ class TrialRunner:
         self._provision()
         if self._workload.faults:
             assert self._running is not None
-            self._faults = FaultLeg(self._running, self._workload.faults, self._disks, self._network)
+            self._faults = FaultLeg(
+                self._running, self._workload.faults, self._disks, self._network, self._plan.seed
+            )
         self._settle()
         self._search()
         self._make_topics()
@@ -211,6 +213,7 @@ class TrialRunner:
             request = self._on_network(self._on_disks(choice.request))
             self._running = choice.system.start(request, self._data, self._observer.progress)
         self._record.update(
+            system_title=self._running.title or choice.system.title,
             system_version=self._running.version,
             nodes=self._running.nodes,
             attached=self._running.attached,

@@ -25,7 +25,11 @@ PlanType = TypeVar("PlanType", StudyPlan, StudyAsked)
 
 def write_plan(directory: RunDirectory, plan: StudyPlan) -> None:
     """Writes `study.json`, sealed."""
-    plan = plan.model_copy(update={"file": without_home(plan.file)})
+    hooks = plan.hooks
+    if hooks is not None:
+        told = {key: without_home(getattr(hooks, key)) for key in ("file", "directory")}
+        hooks = hooks.model_copy(update=told)
+    plan = plan.model_copy(update={"file": without_home(plan.file), "hooks": hooks})
     write_atomically(directory.path / PLAN_NAME, sealed(plan).model_dump_json(indent=1))
 
 
@@ -68,10 +72,19 @@ def _text(plan: StudyPlan | StudyAsked) -> str:
             later = {"told": True}
         elif not any([one.sources for one in plan.told.cells] + [one.source for one in plan.told.claims]):
             later = {"told": {"cells": {"__all__": {"sources"}}, "claims": {"__all__": {"source"}}}}
+        if plan.told is not None:
+            pages = {
+                key
+                for key in ("against", "overlay", "beside", "phase")
+                if not any(getattr(one, key) for one in plan.told.pages)
+            }
+            if pages:
+                later["told"] = {**later.get("told", {}), "pages": {"__all__": pages}}
         later |= {} if plan.rounds else {"budget_s": True, "trials": {"__all__": {"round"}}}
         unsaid = {
             key for key in ("unverified", "vouched") if not any(getattr(one, key) for one in plan.cells)
         }
         if unsaid:
             later["cells"] = {"__all__": unsaid}
+        later |= {key: True for key in ("load", "hooks") if getattr(plan, key) is None}
     return plan.model_copy(update={"seal": None}).model_dump_json(exclude=later or None)

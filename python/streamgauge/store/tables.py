@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow
 import pyarrow.parquet
@@ -156,15 +156,22 @@ def _decoded(histogram: str) -> bytes:
 
 
 def _write(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], table: Path) -> int:
-    types = {"string": pyarrow.string(), "binary": pyarrow.binary(), "int32": pyarrow.int32()}
-    types |= {"int64": pyarrow.int64(), "float64": pyarrow.float64()}
-    schema = pyarrow.schema([(name, types[kind]) for name, kind in columns.items()])
     handle, name = tempfile.mkstemp(dir=table.parent, prefix=f".{table.name}.")
     os.close(handle)
     temporary = Path(name)
+    count = write_table(rows, columns, temporary)
+    temporary.replace(table)
+    return count
+
+
+def write_table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], sink: Path | BinaryIO) -> int:
+    """Writes rows as Parquet, with these columns; the number of rows. Same rows, same bytes."""
+    types = {"string": pyarrow.string(), "binary": pyarrow.binary(), "int32": pyarrow.int32()}
+    types |= {"int64": pyarrow.int64(), "float64": pyarrow.float64()}
+    schema = pyarrow.schema([(name, types[kind]) for name, kind in columns.items()])
     count = 0
     group: list[Mapping[str, Any]] = []
-    with pyarrow.parquet.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with pyarrow.parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
 
         def flush() -> None:
             if group:
@@ -178,5 +185,4 @@ def _write(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], table:
             if len(group) >= ROWS_PER_GROUP:
                 flush()
         flush()
-    temporary.replace(table)
     return count

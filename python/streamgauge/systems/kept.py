@@ -109,6 +109,21 @@ class CheckedSystem(KeptSystem):
         return self._block.system.start(request, directory, progress)
 
 
+class WithheldSystem(System):
+    """A cluster that runs and is not measured: what was to make it ready has failed, and a trial on it fails with that reason."""
+
+    _why: str
+
+    @classmethod
+    def of(cls, system: System, why: str) -> Self:
+        """The system, and why it is not measured."""
+        return _laid_over(cls, system, _why=why)
+
+    def attach(self, request: SystemRequest) -> RunningSystem:  # noqa: ARG002
+        """See System."""
+        raise SystemFailure(self._why)
+
+
 def require(system: System, request: SystemRequest) -> None:
     """Raises SystemFailure or SystemInputError when the system cannot run on this machine."""
     missing = system.missing()

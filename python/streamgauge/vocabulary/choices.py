@@ -21,6 +21,7 @@ FaultAction = Literal[
     "restart",
     "power-cut",
     "fsync-delay",
+    "fsync-error",
     "disk-full",
     "disk-free",
     "cut-network",
@@ -41,3 +42,21 @@ TOPOLOGIES: tuple[Topology, ...] = get_args(Topology)
 OnLoss = Literal["end", "go-on"]
 """What a trial does when a worker of several is lost."""
 ON_LOSS: tuple[OnLoss, ...] = get_args(OnLoss)
+
+Survivors = Literal[
+    "none",
+    "prefix",
+    "random",
+    "torn-512",
+    "torn-4096",
+    "versions",
+    "names-without-data",
+    "data-without-names",
+    "posix-names",
+]
+"""What of the un-synced a power cut leaves (docs/durability.md)."""
+SURVIVORS: tuple[Survivors, ...] = get_args(Survivors)
+
+Deed = Literal["write", "sync", "rename", "create", "unlink", "truncate"]
+"""What is done to a file, at which a power cut can be placed."""
+DEEDS: tuple[Deed, ...] = get_args(Deed)

@@ -38,7 +38,8 @@ search.soak.steal_share search.soak.disturbed_share search.soak.failed_msgs catc
 warm_up.limit_s warm_up.lasted_s faults.resolution_s faults.unavailable_s faults.recovered_s faults.caught_up_s publish_rate_msgs_s publish_rate_mb_s
 consume_rate_msgs_s consume_rate_mb_s target_rate_msgs_s achieved_share backlog_msgs_max waiting_msgs_max failed_msgs retries audit.sent audit.acked
 audit.failed audit.received audit.lost audit.duplicated audit.reordered audit.corrupted audit.unexpected audit.unknown audit.recovered audit.censored
-quiet.seconds quiet.quiet_s quiet.disturbed_share quiet.windows quiet.longest_ms quiet.steal_s quiet.probes_cpu_share quiet.publish_rate_msgs_s.value
+quiet.seconds quiet.quiet_s quiet.disturbed_share quiet.away_share quiet.windows quiet.longest_ms quiet.steal_s quiet.probes_cpu_share
+quiet.publish_rate_msgs_s.value
 quiet.publish_rate_msgs_s.at_least quiet.publish_rate_msgs_s.at_most quiet.consume_rate_msgs_s.value quiet.consume_rate_msgs_s.at_least
 quiet.consume_rate_msgs_s.at_most cpu.cores cpu.duration_s cpu.workers_s cpu.system_s cpu.others_s cpu.steal_s cpu.workers_us_per_msg cpu.system_us_per_msg
 cpu.workers_share cpu.system_share cpu.others_share limits.disk_write_mb_s limits.disk_read_mb_s limits.fsync_ms_p50 limits.fsync_ms_p99 limits.loopback_mb_s
@@ -131,6 +132,22 @@ def _latencies() -> Iterable[Figure]:
 
 STUDY_FIGURES: dict[str, Figure] = {one.name: one for one in (*_latencies(), *_OTHERS)}
 """By name."""
+SERIES: dict[str, Figure] = {
+    one.name: one
+    for one in (
+        *(STUDY_FIGURES[name] for name in ("publish_rate_mb_s", "publish_rate_msgs_s")),
+        Figure("consume_rate_mb_s", "read throughput", "MB/s", "higher"),
+        Figure("consume_rate_msgs_s", "read rate", "msg/s", "higher"),
+        Figure("backlog_msgs", "backlog", "messages", "lower"),
+        Figure("cpu.system_cores", "CPU of the system", "cores", "lower"),
+        *(
+            STUDY_FIGURES[f"{latency}.{one}"]
+            for latency in ("publish_ms", "end_to_end_ms")
+            for one in STATISTICS
+        ),
+    )
+}
+"""What is kept interval by interval, so that pages can draw it over time: latencies, rates, the backlog and CPU."""
 FORMER = {"chase_s": "catch_up.chase_s", "system_cpu_us_per_msg": "cpu.system_us_per_msg"}
 """What studies called them that were run before a figure had one name."""
 

@@ -5,5 +5,6 @@ pub mod cache;
 pub mod chunk;
 pub mod disk;
 pub mod entry;
+pub mod faulty;
 pub mod journal;
 pub mod segment;

@@ -51,7 +51,7 @@ pub fn settings(directory: &Path, durability: Durability) -> Settings {
         advertise: None,
         data: directory.join("data"),
         durability,
-        early_ack: false,
+        fault: None,
         memory_bytes: 96 << 20,
         segment_bytes: 16 << 20,
         chunk_bytes: CHUNK_BYTES,

@@ -128,7 +128,7 @@ pub fn settings(durability: Durability) -> Settings {
         advertise: None,
         data: "data".into(),
         durability,
-        early_ack: false,
+        fault: None,
         memory_bytes: (CHUNK_BYTES * 16 / 6 * 10) as u64,
         segment_bytes: 64 << 10,
         chunk_bytes: CHUNK_BYTES,

@@ -8,9 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use super::{Disk, Metadata, Outcome, errno};
 use crate::accounts::Deed;
-use crate::content::Content;
+use crate::content::{Content, Snapshot};
 use crate::lock;
 use crate::node::{Kind, Node, State};
+use crate::tree::Names;
 
 use super::names::Attr;
 
@@ -50,6 +51,10 @@ pub struct Pending {
     data_only: bool,
     start_ns: i64,
     cuts: u64,
+    /// The newest change when it began.
+    order: u64,
+    snapshot: Option<Snapshot>,
+    names: Mutex<Option<Names>>,
     /// How much longer it takes.
     pub delay: Duration,
 }
@@ -107,7 +112,7 @@ impl Disk {
         if let Some(content) = &mut state.content {
             content.close();
         }
-        if std::mem::take(&mut state.emptied) && self.settings.metadata == Metadata::Ext4 {
+        if std::mem::take(&mut state.emptied) && self.metadata() == Metadata::Ext4 {
             state.flush_with_commit = true;
             self.mark_uncommitted(&closed.node, &mut state);
         }
@@ -135,18 +140,25 @@ impl Disk {
         let _power = self.powered()?;
         let handle = self.handle(handle)?;
         let node = &handle.node;
-        let (class, written) = {
+        let (label, written) = {
             let mut state = node.state();
-            (state.label.class, self.write_to(node, &mut state, offset, data))
+            let written = self.write_to(node, &mut state, offset, data);
+            if written.is_ok() {
+                state.deeds.written_ns = Some(Self::now());
+            }
+            (state.label, written)
         };
         self.enter_as(
-            class,
+            label.class,
             node.id,
             Deed::Write,
             start_ns,
             (offset, data.len() as u64),
             written,
         );
+        if label.is_watched && written.is_ok() {
+            self.hold.count(Deed::Write);
+        }
         written
     }
 
@@ -246,7 +258,7 @@ impl Disk {
             .map_err(|error| errno(&error))
     }
 
-    /// Begins a sync of what is open as `handle`; [`Disk::finish_sync`] ends it after its delay.
+    /// Begins a sync of what is open as `handle`; [`Disk::finish_sync`] ends it after its delay. What is there now is what it will make durable.
     ///
     /// # Errors
     /// `EIO` without power or for a handle from before a cut.
@@ -254,14 +266,36 @@ impl Disk {
         let start_ns = Self::now();
         let power = self.powered()?;
         let handle = self.handle(handle)?;
-        let delay = handle.node.state().label.sync_delay;
-        Ok(Pending {
-            node: Arc::clone(&handle.node),
+        let node = &handle.node;
+        let mut tree = lock(&self.tree);
+        let mut state = node.state();
+        let is_directory = node.kind == Kind::Directory;
+        let resized = state.content.as_ref().is_some_and(Content::resized);
+        let names = match self.metadata() {
+            Metadata::Strict => is_directory.then(|| tree.snapshot(Some(node.number()))),
+            Metadata::Ordered | Metadata::Ext4 => {
+                let commits = is_directory || !data_only || resized || state.uncommitted.is_some();
+                commits.then(|| tree.snapshot(None))
+            }
+        };
+        let pending = Pending {
             data_only,
             start_ns,
             cuts: power.cuts,
-            delay,
-        })
+            order: self.clock.load(Ordering::Relaxed),
+            snapshot: state.content.as_mut().map(Content::snapshot),
+            names: Mutex::new(names),
+            delay: state.label.sync_delay,
+            node: Arc::clone(node),
+        };
+        if state.label.is_watched {
+            self.hold.count(if is_directory {
+                Deed::SyncDirectory
+            } else {
+                Deed::Sync
+            });
+        }
+        Ok(pending)
     }
 
     /// Whether nothing about a sync takes time.
@@ -282,16 +316,26 @@ impl Disk {
             .map_err(|error| errno(&error))
     }
 
-    /// Ends a sync: from now on the data is durable. Everything counts that was written until now.
+    /// Ends a sync: from now on the data is durable that was there when it began.
     ///
     /// # Errors
     /// `EIO` when the power was cut meanwhile; what a rule says; those of the disk below.
     pub fn finish_sync(&self, sync: &Pending) -> Outcome<()> {
         let power = self.powered();
-        let class = sync.node.state().label.class;
         let done = match &power {
-            Ok(power) if power.cuts == sync.cuts => self.sync_node(&sync.node, sync.data_only),
+            Ok(power) if power.cuts == sync.cuts => self.sync_node(sync),
             _ => Err(libc::EIO),
+        };
+        if done.is_err() {
+            self.abandon(sync);
+        }
+        let class = {
+            let mut state = sync.node.state();
+            match done {
+                Ok(_) => state.deeds.synced_ns = Some(Self::now()),
+                Err(_) => state.deeds.sync_failed_ns = Some(Self::now()),
+            }
+            state.label.class
         };
         let deed = if sync.node.kind == Kind::Directory {
             Deed::SyncDirectory
@@ -304,36 +348,69 @@ impl Disk {
         result
     }
 
+    fn abandon(&self, sync: &Pending) {
+        let names = lock(&sync.names).take();
+        if let Some(names) = names {
+            let mut tree = lock(&self.tree);
+            tree.abandon(names);
+            self.bury(&mut tree);
+        }
+    }
+
     /// Enters a sync that failed before it could be finished.
     pub fn fail_sync(&self, sync: &Pending, error: i32) {
+        if let Some(content) = &mut sync.node.state().content {
+            content.abandon();
+        }
+        self.abandon(sync);
         self.enter(&sync.node, Deed::Sync, sync.start_ns, (0, 0), Err(error));
     }
 
-    /// Makes a node durable, and with a journal all metadata so far. Returns how many un-synced bytes it had.
-    fn sync_node(&self, node: &Arc<Node>, data_only: bool) -> Outcome<u64> {
-        if let Some(error) = node.state().label.sync_error {
-            return Err(error);
+    /// The error by which a sync fails, where a rule says so; with what the rule does to its data.
+    fn sync_fault(&self, sync: &Pending, state: &mut State) -> Option<i32> {
+        let rules = self.rules();
+        let rule = rules.faults.get(state.label.sync_fault?)?;
+        let unsynced = state.content.as_ref().map_or(0, Content::unsynced_bytes);
+        if !rule.strikes(unsynced > 0) {
+            return None;
         }
-        let journal = self.settings.metadata != Metadata::Strict;
-        if node.kind == Kind::Directory {
-            if journal {
-                self.commit()?;
-            } else {
-                let mut tree = lock(&self.tree);
-                tree.sync_directory(node.number());
-                self.bury(&mut tree);
-                self.sync_state(node, &mut node.state(), false)?;
-            }
-            return Ok(0);
+        match (&mut state.content, sync.snapshot) {
+            (Some(content), Some(snapshot)) if rule.sync_drops => drop(content.drop_unsynced(snapshot)),
+            (Some(content), _) => content.abandon(),
+            (None, _) => {}
         }
-        let (bytes, commits) = {
+        rule.sync_error
+    }
+
+    /// Makes a node durable, and with a journal all metadata, as they were when the sync began. Returns how many un-synced bytes it had.
+    fn sync_node(&self, sync: &Pending) -> Outcome<u64> {
+        let node = &sync.node;
+        let bytes = {
             let mut state = node.state();
-            let resized = state.content.as_ref().is_some_and(Content::resized);
-            let commits = journal && (!data_only || resized || state.uncommitted);
-            (self.sync_state(node, &mut state, data_only)?, commits)
+            if let Some(error) = self.sync_fault(sync, &mut state) {
+                return Err(error);
+            }
+            let bytes = match (&mut state.content, sync.snapshot) {
+                (Some(content), Some(snapshot)) => {
+                    content.sync_to(snapshot).map_err(|error| errno(&error))?
+                }
+                _ => 0,
+            };
+            if !sync.data_only {
+                state.durable_attributes = None;
+            }
+            self.settle(node, &mut state);
+            bytes
         };
-        if commits {
-            self.commit()?;
+        let names = lock(&sync.names).take();
+        match names {
+            Some(names) if self.metadata() == Metadata::Strict => {
+                let mut tree = lock(&self.tree);
+                tree.sync_to(names);
+                self.bury(&mut tree);
+            }
+            Some(names) => self.commit_to(Some(names), sync.order)?,
+            None => {}
         }
         Ok(bytes)
     }
@@ -361,23 +438,36 @@ impl Disk {
         }
     }
 
-    /// The journal's commit: all names, attributes and sizes that were set so far become durable, but no data, except that of
-    /// files that ext4 flushes with it.
+    /// The journal's commit of all that there is.
     pub(super) fn commit(&self) -> Outcome<()> {
+        self.commit_to(None, u64::MAX)
+    }
+
+    /// The journal's commit: names and attributes, and sizes that were set up to change number `order`, become durable, but no data, except that of
+    /// files that ext4 flushes with it. `names`: as they were then, or all.
+    fn commit_to(&self, names: Option<Names>, order: u64) -> Outcome<()> {
         let mut tree = lock(&self.tree);
-        tree.sync_all();
+        match names {
+            Some(names) => tree.sync_to(names),
+            None => tree.sync_all(),
+        }
         self.bury(&mut tree);
         let nodes = std::mem::take(&mut *lock(&self.uncommitted));
         for node in nodes.into_values() {
             let mut state = node.state();
-            state.uncommitted = false;
-            state.durable_attributes = None;
+            if state.uncommitted.is_some_and(|newest| newest > order) {
+                // What changed since waits for the next commit; sizes know which of them were set before.
+                lock(&self.uncommitted).insert(node.id, Arc::clone(&node));
+            } else {
+                state.uncommitted = None;
+                state.durable_attributes = None;
+            }
             let flush = std::mem::take(&mut state.flush_with_commit);
             if let Some(content) = &mut state.content {
                 if flush {
                     content.sync().map(drop)
                 } else {
-                    content.commit_size()
+                    content.commit_size(order)
                 }
                 .map_err(|error| errno(&error))?;
             }

@@ -19,9 +19,12 @@ use gauge_load::clock::monotonic_ns;
 
 use crate::accounts::{Accounts, Deed, Event};
 use crate::content::Content;
+use crate::evidence::Evidence;
+use crate::hold::{Hold, Place};
 use crate::lock;
 use crate::node::{Attributes, Kind, Node, State};
 use crate::rules::Rules;
+use crate::survive::SECTOR_BYTES;
 use crate::tree::{ROOT, Tree};
 
 pub use files::{Change, Handle, Pending};
@@ -74,6 +77,14 @@ pub struct Disk {
     pub settings: Settings,
     /// What was written and synced.
     pub accounts: Accounts,
+    /// What the last cut took.
+    pub evidence: Evidence,
+    hold: Hold,
+    metadata: Mutex<Metadata>,
+    block_bytes: AtomicU64,
+    trace_bytes: AtomicU64,
+    /// Numbers the writes, and changes of metadata, of all files.
+    clock: Arc<AtomicU64>,
     power: RwLock<Power>,
     tree: Mutex<Tree>,
     rules: RwLock<Rules>,
@@ -107,8 +118,14 @@ impl Disk {
         }
         let root = Node::new(0, ROOT, Kind::Directory, Attributes::new(0o755, uid, gid), None);
         Ok(Disk {
+            metadata: Mutex::new(settings.metadata),
             settings,
             accounts,
+            evidence: Evidence::default(),
+            hold: Hold::default(),
+            block_bytes: AtomicU64::new(SECTOR_BYTES),
+            trace_bytes: AtomicU64::new(0),
+            clock: Arc::default(),
             power: RwLock::new(Power { on: true, cuts: 0 }),
             tree: Mutex::new(Tree::new(Arc::new(root))),
             rules: RwLock::new(rules),
@@ -125,6 +142,7 @@ impl Disk {
 
     /// Holds off a cut, or says that the power is off.
     fn powered(&self) -> Outcome<RwLockReadGuard<'_, Power>> {
+        self.hold.wait();
         let power = self.power.read().unwrap_or_else(|poisoned| poisoned.into_inner());
         if power.on { Ok(power) } else { Err(libc::EIO) }
     }
@@ -139,7 +157,7 @@ impl Disk {
             let below = |directory: &str| state.join(directory).join(&name);
             (below("files"), below("undo"))
         });
-        Content::new(id, paths)
+        Content::new(id, paths, Arc::clone(&self.clock))
     }
 
     /// The node `number`; one from before a cut is stale, so that the kernel looks its name up again.
@@ -158,9 +176,11 @@ impl Disk {
     /// Notes that the journal has something to commit for this node. Without a journal, only a sync of the node itself counts.
     fn mark_uncommitted(&self, node: &Arc<Node>, state: &mut State) {
         self.mark_unsynced(node, state);
-        if !state.uncommitted && self.settings.metadata != Metadata::Strict {
-            state.uncommitted = true;
-            lock(&self.uncommitted).insert(node.id, Arc::clone(node));
+        if self.metadata() != Metadata::Strict {
+            let order = self.clock.fetch_add(1, Ordering::Relaxed) + 1;
+            if state.uncommitted.replace(order).is_none() {
+                lock(&self.uncommitted).insert(node.id, Arc::clone(node));
+            }
         }
     }
 
@@ -223,6 +243,74 @@ impl Disk {
         self.relabel_all(&tree);
     }
 
+    /// How metadata survives.
+    pub fn metadata(&self) -> Metadata {
+        *lock(&self.metadata)
+    }
+
+    /// From now on metadata survives so. Everything is made durable first, so that one model holds for all there is to lose.
+    ///
+    /// # Errors
+    /// As [`Disk::sync_all`].
+    pub fn set_metadata(&self, metadata: Metadata) -> Outcome<()> {
+        self.sync_all()?;
+        *lock(&self.metadata) = metadata;
+        Ok(())
+    }
+
+    /// Bytes that a disk writes as a whole.
+    pub fn set_block_bytes(&self, bytes: u64) {
+        self.block_bytes.store(bytes.max(1), Ordering::Relaxed);
+    }
+
+    /// From now on so many of the bytes that a cut takes are kept to be looked for.
+    pub fn keep_evidence(&self, bytes_max: u64) {
+        self.trace_bytes.store(bytes_max, Ordering::Relaxed);
+    }
+
+    /// Stands still at a place: what uses the disk waits, until a cut or `release`.
+    pub fn hold_at(&self, place: Place, glob: glob::Pattern) {
+        self.watch(Some(glob));
+        self.hold.arm(place);
+    }
+
+    /// Goes on, or will not stand still.
+    pub fn release(&self) {
+        self.hold.release();
+        self.watch(None);
+    }
+
+    /// The place at which it will stand still, or does.
+    pub fn held(&self) -> serde_json::Value {
+        self.hold.told()
+    }
+
+    /// Whether it stands still.
+    pub fn is_held(&self) -> bool {
+        self.hold.is_held()
+    }
+
+    /// What is to be answered to a request at which the disk may stand still: the answer, or nothing when the power has gone meanwhile.
+    ///
+    /// # Errors
+    /// `EIO` when the power has gone; that of the request.
+    pub fn stand<T>(&self, answer: Outcome<T>) -> Outcome<T> {
+        if !self.is_held() {
+            return answer;
+        }
+        let _power = self.powered()?;
+        answer
+    }
+
+    fn watch(&self, glob: Option<glob::Pattern>) {
+        let tree = lock(&self.tree);
+        self.rules
+            .write()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .hold = glob;
+        self.relabel_all(&tree);
+    }
+
     fn relabel_all(&self, tree: &Tree) {
         for &number in tree.slots.keys() {
             self.relabel(tree, number);
@@ -236,8 +324,24 @@ impl Disk {
     }
 
     fn enter(&self, node: &Node, deed: Deed, start_ns: i64, range: (u64, u64), result: Outcome<()>) {
-        let class = node.state().label.class;
-        self.enter_as(class, node.id, deed, start_ns, range, result);
+        let label = {
+            let mut state = node.state();
+            let deeds = &mut state.deeds;
+            let now = Some(Self::now());
+            match deed {
+                Deed::Create => deeds.created_ns = now,
+                Deed::Rename => deeds.renamed_ns = now,
+                Deed::Unlink => deeds.removed_ns = now,
+                Deed::Sync if result.is_err() => deeds.sync_failed_ns = now,
+                Deed::Write | Deed::Sync | Deed::SyncDirectory | Deed::Truncate => {}
+            }
+            state.label
+        };
+        self.enter_as(label.class, node.id, deed, start_ns, range, result);
+        // A sync counts when it begins.
+        if label.is_watched && !matches!(deed, Deed::Sync | Deed::SyncDirectory) {
+            self.hold.count(deed);
+        }
     }
 
     fn enter_as(

@@ -334,7 +334,7 @@ impl Disk {
                 _ => {}
             }
             self.status_changed(&replaced);
-            if self.settings.metadata == Metadata::Ext4 {
+            if self.metadata() == Metadata::Ext4 {
                 node.state().flush_with_commit = true;
             }
         }

@@ -1,16 +1,18 @@
 //! Power, and what happens by itself with time.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{Disk, Metadata, Outcome, errno};
-use crate::content::{Content, Reverted};
+use super::{Disk, Outcome, errno};
+use crate::content::Content;
+use crate::evidence::{Lost, LostFile};
 use crate::lock;
 use crate::node::Node;
 use crate::survive::Survive;
-use crate::tree::ROOT;
+use crate::tree::{ROOT, Tree};
 
 /// What a cut did.
 #[derive(Clone, Debug, Default, serde::Serialize)]
@@ -27,6 +29,8 @@ pub struct Cut {
     pub survived_bytes: u64,
     /// Names that went back.
     pub names_reverted: u64,
+    /// The files that lost most.
+    pub lost: Vec<LostFile>,
     /// Names in the root before and after, which the kernel may remember.
     #[serde(skip)]
     pub root_names: Vec<OsString>,
@@ -78,6 +82,7 @@ impl Disk {
         }
         power.on = false;
         power.cuts += 1;
+        self.hold.release();
         let mut cut = Cut {
             cut_ns: Self::now(),
             ..Cut::default()
@@ -86,10 +91,17 @@ impl Disk {
             .write()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
             .clear();
+        let survive = self.decided(survive);
         if names {
             self.commit()?;
         }
         let mut tree = lock(&self.tree);
+        let mut left = self.trace_bytes.load(Ordering::Relaxed);
+        let named = tree.slots.iter().filter(|_| left > 0);
+        let paths: HashMap<u64, String> = named
+            .map(|(&number, slot)| (slot.node.id, tree.path(number)))
+            .collect();
+        let mut lost = Vec::new();
         let root = |tree: &crate::tree::Tree| -> Vec<OsString> {
             let root = tree.directories.get(&ROOT);
             root.map_or_else(Vec::new, |root| root.entries.keys().cloned().collect())
@@ -101,22 +113,50 @@ impl Disk {
         for node in tree.take_reaped() {
             cut.files_gone += 1;
             lock(&self.unsynced).remove(&node.id);
-            let state = node.state();
-            cut.dropped_bytes += state.content.as_ref().map_or(0, Content::unsynced_bytes);
+            let mut state = node.state();
+            let deeds = state.deeds;
+            let Some(content) = &mut state.content else {
+                continue;
+            };
+            cut.dropped_bytes += content.unsynced_bytes();
+            let bytes = content.trace_all(left).map_err(|error| errno(&error))?;
+            left -= bytes.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
+            lost.push(LostFile {
+                path: paths.get(&node.id).cloned().unwrap_or_default(),
+                lost: Lost::Name,
+                dropped_bytes: content.unsynced_bytes(),
+                survived_bytes: 0,
+                deeds,
+                bytes,
+            });
         }
         let nodes = std::mem::take(&mut *lock(&self.unsynced));
         for node in nodes.into_values() {
-            let reverted = self.revert(&node, survive)?;
-            cut.files_reverted += u64::from(reverted != Reverted::default());
-            cut.dropped_bytes += reverted.dropped_bytes;
-            cut.survived_bytes += reverted.survived_bytes;
+            let Some(mut file) = self.revert(&node, survive, left)? else {
+                continue;
+            };
+            cut.files_reverted += u64::from(file.dropped_bytes + file.survived_bytes > 0);
+            cut.dropped_bytes += file.dropped_bytes;
+            cut.survived_bytes += file.survived_bytes;
+            left -= file
+                .bytes
+                .iter()
+                .map(|(_, bytes)| bytes.len() as u64)
+                .sum::<u64>();
+            if file.dropped_bytes > 0 {
+                file.path = paths.get(&node.id).cloned().unwrap_or_default();
+                lost.push(file);
+            }
         }
+        lost.extend(self.renamed_back(&tree, &paths, left)?);
+        self.evidence.keep(lost);
+        cut.lost = self.evidence.files();
         for slot in tree.slots.values() {
             let mut state = slot.node.state();
             state.opens = 0;
             state.emptied = false;
             state.flush_with_commit = false;
-            state.uncommitted = false;
+            state.uncommitted = None;
         }
         self.relabel_all(&tree);
         drop(tree);
@@ -125,18 +165,78 @@ impl Disk {
         Ok(cut)
     }
 
-    fn revert(&self, node: &Node, survive: Survive) -> Outcome<Reverted> {
+    /// Files that a cut has given back an older name: what they hold is there, but not where it is looked for.
+    fn renamed_back(
+        &self,
+        tree: &Tree,
+        paths: &HashMap<u64, String>,
+        mut left: u64,
+    ) -> Outcome<Vec<LostFile>> {
+        let mut found = Vec::new();
+        for (&number, slot) in &tree.slots {
+            let mut state = slot.node.state();
+            let deeds = state.deeds;
+            let before = paths
+                .get(&slot.node.id)
+                .filter(|path| **path != tree.path(number));
+            let (Some(path), Some(content)) = (before, &mut state.content) else {
+                continue;
+            };
+            let bytes = content.trace_all(left).map_err(|error| errno(&error))?;
+            content.close();
+            left -= bytes.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
+            found.push(LostFile {
+                path: path.clone(),
+                lost: Lost::Name,
+                dropped_bytes: 0,
+                survived_bytes: 0,
+                deeds,
+                bytes,
+            });
+        }
+        Ok(found)
+    }
+
+    /// What a random prefix of the disk's writes ends with.
+    fn decided(&self, survive: Survive) -> Survive {
+        let Survive::Prefix { seed } = survive else {
+            return survive;
+        };
+        let nodes: Vec<Arc<Node>> = lock(&self.unsynced).values().cloned().collect();
+        let mut orders = vec![0];
+        for node in nodes {
+            if let Some(content) = &node.state().content {
+                orders.extend(content.unsynced_orders());
+            }
+        }
+        orders.sort_unstable();
+        Survive::Until {
+            order: orders[fastrand::Rng::with_seed(seed).usize(..orders.len())],
+        }
+    }
+
+    fn revert(&self, node: &Node, survive: Survive, trace_bytes: u64) -> Outcome<Option<LostFile>> {
         let mut state = node.state();
         state.unsynced = false;
         if let Some(attributes) = state.durable_attributes.take() {
             state.attributes = attributes;
         }
         let Some(content) = &mut state.content else {
-            return Ok(Reverted::default());
+            return Ok(None);
         };
-        let reverted = content.revert(survive).map_err(|error| errno(&error))?;
+        let block_bytes = self.block_bytes.load(Ordering::Relaxed);
+        let reverted = content
+            .revert(survive, block_bytes, trace_bytes)
+            .map_err(|error| errno(&error))?;
         content.close();
-        Ok(reverted)
+        Ok(Some(LostFile {
+            path: String::new(),
+            lost: Lost::Data,
+            dropped_bytes: reverted.dropped_bytes,
+            survived_bytes: reverted.survived_bytes,
+            deeds: state.deeds,
+            bytes: reverted.lost,
+        }))
     }
 
     /// Serves what survived.
@@ -236,10 +336,5 @@ impl Disk {
             }
         }
         unsynced
-    }
-
-    /// How metadata survives.
-    pub fn metadata(&self) -> Metadata {
-        self.settings.metadata
     }
 }

@@ -1,4 +1,4 @@
-"""`streamgauge compare`: two runs, or two systems, beside each other."""
+"""`streamgauge compare`: runs, or systems, beside each other."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from streamgauge.cli.deferred import deferred
 from streamgauge.cli.options import (
     OUT,
     FailIfOption,
+    HtmlOption,
     JsonOption,
     JunitOption,
     MarkdownOption,
@@ -32,12 +33,12 @@ SideArgument = Annotated[
 @deferred("streamgauge.cli.compare:compare")
 def compare(
     base: SideArgument,
-    other: Annotated[
-        str | None,
+    others: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="[OTHER]",
+            metavar="[OTHER]...",
             autocompletion=complete.run,
-            help="RUN or RUN:SYSTEM [default: the other system of BASE's run].",
+            help="RUN or RUN:SYSTEM, each compared with BASE [default: the other systems of BASE's run].",
         ),
     ] = None,
     fail_if: FailIfOption = None,
@@ -54,11 +55,12 @@ def compare(
     json: JsonOption = None,
     markdown: MarkdownOption = None,
     junit: JunitOption = None,
+    html: HtmlOption = None,
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Where runs are looked up by name.")
     ] = OUT,
 ) -> None:
-    """Compare two runs, or two systems: ratios with 95 % intervals over the trials, and a verdict.
+    """Compare runs, or systems, with the first: ratios with 95 % intervals over the trials, and a verdict.
 
     A figure "differs" when chance does not explain it; else the verdict is "no difference shown". Gates (--fail-if) are on the ratio to BASE.
     """

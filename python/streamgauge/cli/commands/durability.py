@@ -15,9 +15,11 @@ from streamgauge.cli.options import (
     EventsOption,
     NodesOption,
     OutOption,
+    QuietOption,
     SeedOption,
     TrustOption,
 )
+from streamgauge.vocabulary.choices import SURVIVORS
 
 
 @deferred("streamgauge.cli.durability:durability")
@@ -63,7 +65,34 @@ def durability(
     out: OutOption = OUT,
     data: DataOption = None,
     events: EventsOption = None,
+    quiet: QuietOption = False,
     trust_file: TrustOption = None,
+    survivors: Annotated[
+        str | None,
+        typer.Option(
+            "--survivors",
+            metavar="KIND",
+            autocompletion=complete.listed(SURVIVORS),
+            help="What every power cut leaves of the un-synced: none, torn-4096, ... [default: a seeded mix].",
+        ),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="DEED#N/GLOB",
+            help="Power cuts come at an operation on a file: 'rename#2/*.log' [default: at a random moment].",
+        ),
+    ] = None,
+    replay: Annotated[
+        int | None,
+        typer.Option(
+            "--replay",
+            metavar="N",
+            min=1,
+            help="Make cut N alone, as it was made with the same --seed and --cuts.",
+        ),
+    ] = None,
 ) -> None:
     """Measure the durability level of a system: slow its disks, account for its syncs, cut its power.
 

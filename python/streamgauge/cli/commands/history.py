@@ -9,7 +9,7 @@ import typer
 
 from streamgauge.cli import complete
 from streamgauge.cli.deferred import deferred
-from streamgauge.cli.options import OUT, JsonOption, JunitOption, MarkdownOption
+from streamgauge.cli.options import OUT, HtmlOption, JsonOption, JunitOption, MarkdownOption
 from streamgauge.vocabulary.figures import RESULT_FIGURES
 
 
@@ -42,6 +42,7 @@ def history(
     json: JsonOption = None,
     markdown: MarkdownOption = None,
     junit: JunitOption = None,
+    html: HtmlOption = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where runs are.")] = OUT,
 ) -> None:
     """Show a figure over all runs of a workload, oldest first, and where its level changed."""

@@ -10,12 +10,14 @@ from streamgauge.cli import complete
 from streamgauge.cli.deferred import deferred
 from streamgauge.cli.options import (
     OUT,
+    AtOption,
     DataOption,
-    DurabilityOption,
+    DurabilityOfRunOption,
     DurationOption,
     EventsOption,
     FailIfOption,
     FleetOption,
+    InsecureOption,
     JsonOption,
     JunitOption,
     LiveOption,
@@ -24,6 +26,7 @@ from streamgauge.cli.options import (
     NodesOption,
     OnWorkerLossOption,
     OutOption,
+    QuietOption,
     RateOption,
     RepeatOption,
     SeedOption,
@@ -51,7 +54,7 @@ def run(
     ] = None,
     system: SystemOption = None,
     nodes: NodesOption = None,
-    durability: DurabilityOption = None,
+    durability: DurabilityOfRunOption = None,
     tls: TlsOption = None,
     rate: RateOption = None,
     duration: DurationOption = None,
@@ -68,25 +71,13 @@ def run(
             help="Measure a cluster that runs already; it is left running.",
         ),
     ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--at",
-            metavar="ADDRESS",
-            help="Address of this machine on which systems are started, for workers elsewhere [default: 127.0.0.1]; with --tls on, or --insecure.",
-        ),
-    ] = None,
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure",
-            help="With --at: no one has to log in; whoever reaches the address can read, write and delete everything there.",
-        ),
-    ] = False,
+    at: AtOption = None,
+    insecure: InsecureOption = False,
     events: EventsOption = None,
     live: LiveOption = None,
     metrics: MetricsOption = None,
     token_file: TokenFileOption = None,
+    quiet: QuietOption = False,
     size: Annotated[
         str | None, typer.Option("--size", metavar="BYTES", help="Message size: 100, 1kB, 1KiB.")
     ] = None,

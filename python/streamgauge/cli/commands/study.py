@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,15 +11,22 @@ from streamgauge.cli import complete
 from streamgauge.cli.deferred import deferred
 from streamgauge.cli.options import (
     OUT,
+    AtOption,
     DataOption,
     EventsOption,
+    FleetOption,
+    InsecureOption,
     JsonOption,
     LiveOption,
     MetricsOption,
+    OnWorkerLossOption,
     OutOption,
+    QuietOption,
     SeedOption,
     TokenFileOption,
+    TopologyOption,
     TrustOption,
+    WorkersOption,
 )
 from streamgauge.vocabulary.choices import SCALES
 
@@ -86,6 +94,28 @@ def study(
             help="Measure a cluster that runs already instead of starting this system (or this variant of the study); may be repeated.",
         ),
     ] = None,
+    fleet: FleetOption = None,
+    workers: WorkersOption = None,
+    topology: TopologyOption = "same",
+    on_worker_loss: OnWorkerLossOption = "end",
+    at: AtOption = None,
+    insecure: InsecureOption = False,
+    hooks: Annotated[
+        Path | None,
+        typer.Option(
+            "--hooks",
+            metavar="FILE",
+            help="Commands around the blocks of clusters that run: reconfigure, start, drop-caches, stop (docs/studies.md); with --trust-file FILE.",
+        ),
+    ] = None,
+    versions: Annotated[
+        str | None,
+        typer.Option(
+            "--versions",
+            metavar="published|current|published,current",
+            help="Of systems that are started: the versions that the study was made with, today's, or both side by side [default: current].",
+        ),
+    ] = None,
     plan_only: Annotated[
         bool, typer.Option("--plan", help="Print the cells, what is scaled and how long it takes, and stop.")
     ] = False,
@@ -95,6 +125,7 @@ def study(
     live: LiveOption = None,
     metrics: MetricsOption = None,
     token_file: TokenFileOption = None,
+    quiet: QuietOption = False,
     trust_file: TrustOption = None,
 ) -> None:
     """Repeat a published study: its report shows our figures beside the printed ones, and which claims hold here.

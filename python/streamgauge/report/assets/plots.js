@@ -13,6 +13,13 @@ const Plots = (() => {
     return `rgba(${value >> 16}, ${(value >> 8) & 255}, ${value & 255}, ${alpha})`;
   }
 
+  /* As report/colours.py has it: the second and third of one system have some of the page's ink in their colour. */
+  function shade(slot, variant) {
+    const share = [1, 0.6, 0.3][variant % 3], own = parseInt(colour("series-" + slot).slice(1), 16), ink = parseInt(colour("ink").slice(1), 16);
+    const mixed = [16, 8, 0].map((shift) => Math.round(share * ((own >> shift) & 255) + (1 - share) * ((ink >> shift) & 255)));
+    return "#" + mixed.map((part) => part.toString(16).padStart(2, "0")).join("");
+  }
+
   function axis(options) {
     return Object.assign({
       stroke: colour("faint"),
@@ -76,7 +83,7 @@ const Plots = (() => {
   /* A box beside the cursor with what every visible line says there. */
   function tooltip(titleOf, show) {
     let box = null;
-    return { hooks: {
+    return { titleOf, show, hooks: {
       init: [(plot) => {
         box = document.createElement("div");
         box.className = "tip";
@@ -86,7 +93,7 @@ const Plots = (() => {
       }],
       setCursor: [(plot) => {
         const { idx, left, top } = plot.cursor;
-        const hovered = left >= 0 && plot.over.matches(":hover");
+        const hovered = left >= 0 && (plot.over.matches(":hover") || document.activeElement === plot.root.parentNode);
         if (!hovered || idx === null || idx === undefined) { box.hidden = true; return; }
         const lines = [];
         plot.series.forEach((series, index) => {
@@ -243,14 +250,16 @@ const Plots = (() => {
     element.replaceChildren();
     const empty = data.length < 2 || data[0].length === 0;
     element.classList.toggle("empty", empty);
-    if (empty) { element.textContent = nothing; return; }
+    if (empty) { Reading.nothing(element); element.textContent = nothing; return; }
+    const told = options.plugins.find((one) => one.titleOf);
+    const zooms = Boolean(options.cursor.drag.x);
     const width = Math.max(220, element.clientWidth);
     const plot = new uPlot(Object.assign({
       width,
       height: heightAt(width, element),
       legend: { show: false },
       padding: [10, 22, 0, 0],
-    }, options), data, element);
+    }, options, { plugins: [...options.plugins, Reading.plugin(element, told, zooms)] }), data, element);
     live.set(element, plot);
     if (observer) observer.observe(element);
   }
@@ -273,5 +282,5 @@ const Plots = (() => {
     }
   }
 
-  return { colour, fade, axis, logAxis, linearAxis, logRange, fromZero, tooltip, phases, levels, draw, forget };
+  return { colour, shade, fade, axis, logAxis, linearAxis, logRange, fromZero, tooltip, phases, levels, draw, forget };
 })();

@@ -11,9 +11,10 @@ const Report = (() => {
 
   const visible = () => data.subjects.map((subject, index) => [subject, index])
     .filter(([subject, index]) => subject.workload === state.workload && state.subjects.has(index));
-  const ink = (index) => Plots.colour("series-" + (index % 8));
-  /* The ninth system has the colour of the first, but dashes. */
-  const dash = (index) => (index >= 8 ? [6, 3] : undefined);
+  /* A system has one colour; of several of one system the others have shades of it, and dashes. */
+  const DASHES = [undefined, [6, 3], [2, 3], [10, 3, 2, 3]];
+  const ink = (index) => Plots.shade(data.subjects[index].slot, data.subjects[index].variant);
+  const dash = (index) => DASHES[data.subjects[index].variant % DASHES.length];
 
   function chooseWorkload(index) {
     state.workload = index;
@@ -176,7 +177,7 @@ const Report = (() => {
     for (const [subject, index, trial] of panels.slice(0, CPU_PANELS_MAX)) {
       const figure = document.createElement("figure");
       figure.className = "chart";
-      figure.style.setProperty("--c", `var(--series-${index % 8})`);
+      figure.style.setProperty("--c", subject.colour);
       const title = document.createElement("h3");
       const swatch = document.createElement("i");
       swatch.className = "swatch";
@@ -288,7 +289,7 @@ const Report = (() => {
     for (const [subject, index] of mine) {
       const swatch = document.createElement("i");
       swatch.className = "swatch";
-      swatch.style.background = `var(--series-${index % 8})`;
+      swatch.style.background = subject.colour;
       controls.appendChild(chip(subject.label, state.subjects.has(index), () => toggle(state.subjects, index), swatch));
     }
     if (mine.length > 3) {
@@ -359,12 +360,10 @@ const Report = (() => {
   dark.addEventListener("change", () => { applyTheme(theme); drawAll(); });
   /* Paper is white whatever the screen is. */
   addEventListener("beforeprint", () => {
-    document.querySelectorAll("details").forEach((details) => { details.dataset.was = details.open ? "open" : ""; details.open = true; });
     document.documentElement.dataset.theme = "light";
     drawAll();
   });
   addEventListener("afterprint", () => {
-    document.querySelectorAll("details").forEach((details) => { details.open = details.dataset.was === "open"; });
     applyTheme(theme);
     drawAll();
   });

@@ -67,8 +67,10 @@ def workload(rate_msgs_s: float, partitions: int, *, size_bytes: int = 128) -> W
 class Load:
     """One load that runs on the bench. Times are seconds on its schedule's axis."""
 
-    def __init__(self, client: WorkerClient, trial: str, start_s: float, topic: str) -> None:
+    def __init__(self, client: WorkerClient, trial: str, start_s: float, topic: str, run: int) -> None:
         self.client = client
+        self.run = run
+        """The number that its messages' stamps carry."""
         self.topic = topic
         """Its first topic."""
         self.trial = trial
@@ -161,7 +163,7 @@ class Bench:
         self.disks.settle()
         started = self.client.start(status.id, START_DELAY_MS)
         start_s = started.start_ns / 1e9 if started.start_ns else time.monotonic() + START_DELAY_MS / 1000
-        return Load(self.client, status.id, start_s, names[0])
+        return Load(self.client, status.id, start_s, names[0], int(request["run"]))
 
     def _await_ready(self, trial: str) -> None:
         def missing() -> str | None:
@@ -218,6 +220,7 @@ class Bench:
 
     def _wake(self) -> None:
         """Disks without power would keep processes from ending; delays would keep them long."""
+        self.disks.release()
         self.disks.delay_syncs((), 0.0)
 
     @staticmethod

@@ -4,12 +4,14 @@ every step.
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from streamgauge.analysis.durability import judged
+from streamgauge.analysis.durability import judged, told_of
 from streamgauge.analysis.limits import limits
 from streamgauge.fleet.local import LocalFleet
 from streamgauge.model.durability import (
@@ -20,13 +22,15 @@ from streamgauge.model.durability import (
     Experiment,
     StudyAsked,
 )
+from streamgauge.model.power_cut import Place
 from streamgauge.model.result import Durability
 from streamgauge.model.system_file import SystemChoice
+from streamgauge.model.system_request import SystemRequest
 from streamgauge.runner import machine
 from streamgauge.runner.durability import cuts
 from streamgauge.runner.durability.accounting import accounts
 from streamgauge.runner.durability.bench import Bench, open_bench
-from streamgauge.runner.durability.bench import workload as bench_workload
+from streamgauge.runner.durability.cuts import CutsAsked
 from streamgauge.runner.durability.dose import dose_response
 from streamgauge.runner.interrupts import Interrupted, Interrupts
 from streamgauge.runner.manifest import new_manifest
@@ -38,6 +42,7 @@ from streamgauge.store.directory import RunDirectory
 from streamgauge.store.lab import claim, release, was_killed_here
 from streamgauge.store.ours import claim_directory, remove_claimed, remove_made
 from streamgauge.systems.base import System
+from streamgauge.vocabulary.choices import Survivors
 from streamgauge.vocabulary.exit_status import ExitStatus
 from streamgauge.vocabulary.format import plural, trimmed
 from streamgauge.vocabulary.gauge_binary import find_gauge
@@ -63,6 +68,11 @@ class DurabilityPlan:
     out: Path
     data: Path | None
     study: StudyAsked | None = None
+    survivors: Survivors | None = None
+    """Of all power cuts; None: a seeded mix."""
+    place: Place | None = None
+    only: int | None = None
+    """The number of the only cut to make."""
 
 
 class DurabilityRun:
@@ -150,7 +160,7 @@ class DurabilityRun:
             seed=plan.seed,
             experiments=list(plan.experiments),
             durability=Durability(asked=request.level),
-            conditions=_conditions(plan, request.nodes),
+            conditions=_conditions(plan, choice),
         )
         self.report.results.append(result)
         self._observer.trial_started(
@@ -194,8 +204,9 @@ class DurabilityRun:
         options = ["--metadata", METADATA]
         if self._plan.write_back is not None:
             options += ["--write-back", self._plan.write_back]
+        small = choice.system.small_segments
         return open_bench(
-            choice,
+            dataclasses.replace(choice, request=with_small_segments(choice.request, small)),
             gauge=self._gauge,
             fleet=LocalFleet(self._gauge),
             run_id=f"{self.directory.run_id}/{number}",
@@ -228,7 +239,8 @@ class DurabilityRun:
             def learn(rate_msgs_s: float) -> None:
                 result.conditions = result.conditions.model_copy(update={"rate_msgs_s": rate_msgs_s})
 
-            cuts.make_cuts(bench, plan.cuts, quick=plan.quick, keep=keep, learn=learn)
+            asked = CutsAsked(plan.cuts, plan.quick, plan.survivors, plan.place, plan.only)
+            cuts.make_cuts(bench, asked, keep=keep, learn=learn)
 
     def _sync_ms(self) -> float:
         """What a sync takes on the disk of this machine, in the median; 0 when it was not probed."""
@@ -261,7 +273,8 @@ class DurabilityRun:
             return _study_status([result.status for result in self.report.results])
         if self._manifest.status == "failed":
             return ExitStatus.FAILED
-        wrong = [result for result in self.report.results if result.finding.agrees is False]
+        findings = [result.finding for result in self.report.results]
+        wrong = [finding for finding in findings if finding.agrees is False or finding.against]
         return ExitStatus.INVALID if wrong else ExitStatus.DONE
 
     def _save(self) -> None:
@@ -281,8 +294,8 @@ def _study_status(statuses: Sequence[str]) -> ExitStatus:
     return ExitStatus.DONE if set(statuses) == {"complete"} else ExitStatus.INVALID
 
 
-def _conditions(plan: DurabilityPlan, nodes: int) -> Conditions:
-    load = bench_workload(cuts.RATE_MSGS_S, max(1, nodes))
+def _conditions(plan: DurabilityPlan, choice: SystemChoice[System]) -> Conditions:
+    load = cuts.cut_workload(cuts.RATE_MSGS_S, max(1, choice.request.nodes))
     return Conditions(
         metadata=METADATA,
         write_back=plan.write_back,
@@ -290,12 +303,27 @@ def _conditions(plan: DurabilityPlan, nodes: int) -> Conditions:
         rate_msgs_s=cuts.RATE_MSGS_S,
         message_size_bytes=load.message_size_bytes,
         partitions=load.partitions_per_topic,
+        small_segments=dict(choice.system.small_segments),
     )
+
+
+def with_small_segments(request: SystemRequest, small: Mapping[str, Any]) -> SystemRequest:
+    """The request with options under which segments are rolled within seconds; what the user has set stays."""
+    options = dict(request.options)
+    for key, value in small.items():
+        known = options.get(key)
+        if isinstance(value, Mapping) and isinstance(known, Mapping):
+            options[key] = {**value, **known}
+        else:
+            options.setdefault(key, value)
+    return dataclasses.replace(request, options=options)
 
 
 def _told(cut: Cut) -> str:
     """One line on a cut."""
-    what = f"{cut.kind} of {cut.scope} at {cut.at_s:.3f} s"
+    what = f"cut {cut.number}, {told_of(cut)}, at {cut.at_s:.3f} s"
+    if cut.refused:
+        return f"{what}: it does not come back: {' | '.join(cut.refused)}"
     if not cut.conclusive:
         return f"{what}: it tells nothing: {cut.inconclusive}"
     window = "" if cut.window_ms is None else f" over {cut.window_ms:,.0f} ms"

@@ -81,6 +81,8 @@ class RunningSystem(abc.ABC):
     """
 
     name: str
+    title: str | None = None
+    """What it is called where it is not known to be what its kind is."""
     version: str
     nodes: int
     level: Level | None
@@ -197,6 +199,8 @@ class System(abc.ABC):
     """How its clients can authenticate (`security.Mechanism`)."""
     omb_drivers: ClassVar[frozenset[str]] = frozenset()
     """Names under which the OpenMessaging Benchmark has drivers for it, in small letters ("kafka")."""
+    small_segments: ClassVar[Mapping[str, Any]] = {}
+    """Options with which a load of seconds fills and rolls its segments, ledgers or journals; none where there are no such settings."""
     omb_workers: ClassVar[str | None] = (
         "OMB's workers can be given Kafka and Pulsar by this lab, and nothing else"
     )
@@ -215,6 +219,12 @@ class System(abc.ABC):
     def encrypts(self) -> bool:
         """Whether it can be measured over TLS: started so (`SystemRequest.tls`), or attached to."""
         return self.can(Feature.TLS)
+
+    @classmethod
+    def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:  # noqa: ARG003
+        """The durability level that settings amount to which were read back and stored (`ReadBack.settings`), so that a result can be checked without the
+        system; None where they do not tell."""
+        return None
 
     @abc.abstractmethod
     def check(self, request: SystemRequest) -> None:

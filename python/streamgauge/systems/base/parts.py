@@ -24,6 +24,12 @@ class PartProcess(Protocol):
     down_on_purpose: bool
     """An experiment has killed it: that it is gone is no failure."""
 
+    log: Path
+    """Where its output goes."""
+
+    def ending(self) -> str | None:
+        """How it ended, as the rest of a sentence; None while it runs."""
+
     @property
     def pid(self) -> int:
         """The process's id."""

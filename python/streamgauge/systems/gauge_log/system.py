@@ -51,7 +51,7 @@ OPTIONS: dict[str, tuple[str, str]] = {
 
 
 FAULT = "fault"
-FAULTS = ("early-ack",)
+FAULTS = ("early-ack", "ack-at-any-sync", "ignore-failed-sync", "refuse-torn-tail", "forget-directory-sync")
 """Promises that it breaks on purpose (key `fault`), for tests of experiments that must find it out."""
 
 
@@ -97,12 +97,19 @@ class GaugeLog(System):
     page: ClassVar[str] = "docs/reference-log.md"
     obtained: ClassVar[str] = "comes with streamgauge; the default, and the yardstick for the others"
     start_time: ClassVar[StartTime] = StartTime(one_node_s=1.0, nodes_s=1.0)
+    small_segments: ClassVar[Mapping[str, Any]] = {"segment_mib": 16}
     omb_workers: ClassVar[str | None] = None  # OMB's Kafka driver speaks to it.
     mechanisms: ClassVar[frozenset[str]] = kafka_broker.MECHANISMS
     cannot: ClassVar[Mapping[Feature, str]] = {
         Feature.NODES: "it is a yardstick for one machine: one node, one copy of a message",
         Feature.NODE_LOSS: "it has one node",
     }
+
+    @classmethod
+    def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:  # noqa: ARG003
+        """See System."""
+        found = {value for key, value in settings.items() if key.endswith(f".{DURABILITY_SETTING}")}
+        return next((level for level, name in LEVELS.items() if found == {name}), None)
 
     def check(self, request: SystemRequest) -> None:
         where = f"{request.source}: " if request.source else ""

@@ -1,10 +1,11 @@
-"""One or three Kafka nodes in KRaft's combined mode, as child processes on loopback.
+"""One or three Kafka nodes, as child processes on loopback: in KRaft's combined mode, or before Kafka 3.3 with a ZooKeeper.
 
 Below the directory of a cluster:
 
     node-1/server.properties, log4j2.properties     as written for the node
     node-1/logs/{server,console,format,gc}.log      kept when the data is wiped
     node-1/data, node-1/tmp                         wiped
+    zookeeper/zookeeper.properties, logs, data      before Kafka 3.3: what the nodes stand on
     tls/keys                                        with TLS: certificates and the nodes' key, wiped
 
 Each node is `java -cp 'jars/*' kafka.Kafka server.properties`, run in its own directory, without Kafka's
@@ -19,10 +20,11 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from streamgauge.model.security import Mechanism, Security, secured
-from streamgauge.systems.base import Describe, Progress, ReadBack, TopicPlan
+from streamgauge.systems.base import Describe, Progress, ReadBack, SystemProcess, TopicPlan
 from streamgauge.systems.base.parts import Part
 from streamgauge.systems.kafka import durability, settings
 from streamgauge.systems.support import kafka_broker, processes
@@ -53,6 +55,8 @@ START_TIMEOUT_S = 180.0
 anyway.
 """
 FORMAT_TIMEOUT_S = 120.0
+ZOOKEEPER = "zookeeper"
+ZOOKEEPER_HEAP_MIB = 256
 LOGINS = "logins.conf"
 """With the password of the clients, where they must log in; beside the keys."""
 
@@ -67,6 +71,16 @@ class Launch(ClusterLaunch):
     heap_mib: int
     java: Java
     installation: Installation
+
+    @property
+    def on_zookeeper(self) -> bool:
+        """Whether the nodes stand on a ZooKeeper."""
+        return self.line < settings.KRAFT_SINCE
+
+    @property
+    def zookeeper(self) -> Path:
+        """Its directory."""
+        return self.directory / ZOOKEEPER
 
 
 @dataclass(frozen=True)
@@ -109,7 +123,10 @@ def _start_once(launch: Launch) -> RunningKafka:
     layout = _lay_out(launch)
     started: list[processes.ManagedProcess] = []
     try:
-        _format(launch, layout.cluster_id)
+        if launch.on_zookeeper:
+            started.append(_start_zookeeper(launch))
+        else:
+            _format(launch, layout.cluster_id)
         for node in launch.all_nodes():
             started.append(
                 _start_process(launch, node, f"Kafka node {node}", node_command(launch, node), "console.log")
@@ -149,12 +166,19 @@ def _lay_out(launch: Launch) -> Layout:
             (home / name).mkdir(parents=True, exist_ok=True)
         if launch.volume is not None:
             launch.volume(f"node-{node}", home / "data")
-        own = settings.node_settings(node, listeners, str(home / "data"))
+        settings_of = settings.zookeeper_settings if launch.on_zookeeper else settings.node_settings
+        own = settings_of(node, listeners, str(home / "data"))
         if certificates is not None:
             own |= settings.tls_settings(str(certificates.both), logs_in=launch.guarded)
         heading = f"Kafka {launch.version}, node {node} of {launch.nodes}, written by streamgauge"
         files[f"node-{node}/server.properties"] = settings.properties_text(own | broker_settings, heading)
         files[f"node-{node}/{logging.name}"] = logging.text
+    if launch.on_zookeeper:
+        for name in ("logs", "data", "tmp"):
+            (launch.zookeeper / name).mkdir(parents=True, exist_ok=True)
+        text = settings.zookeeper_text(controllers[0], str(launch.zookeeper / "data"))
+        files[f"{ZOOKEEPER}/{ZOOKEEPER}.properties"] = text
+        files[f"{ZOOKEEPER}/{logging.name}"] = logging.text
     for name, text in files.items():
         (launch.directory / name).write_text(text, encoding="ascii")
     if certificates is not None and certificates.login is not None:
@@ -178,12 +202,11 @@ def node_command(launch: Launch, node: int) -> list[str]:
     flags = settings.jvm_flags(launch.heap_mib, launch.options.jvm_flags)
     if launch.guarded:
         flags.append(f"-Djava.security.auth.login.config={keys_directory(launch.directory) / LOGINS}")
-    return [*_java(launch, node, flags), "kafka.Kafka", "server.properties"]
+    return [*_java(launch, launch.home(node), flags), "kafka.Kafka", "server.properties"]
 
 
-def _java(launch: Launch, node: int, flags: Sequence[str]) -> list[str]:
+def _java(launch: Launch, home: Path, flags: Sequence[str]) -> list[str]:
     """The java command up to the main class."""
-    home = launch.home(node)
     logging = settings.logging_file(launch.line)
     return [
         str(launch.java.executable),
@@ -198,9 +221,9 @@ def _java(launch: Launch, node: int, flags: Sequence[str]) -> list[str]:
 
 
 def _start_process(
-    launch: Launch, node: int, name: str, command: Sequence[str], log_name: str
+    launch: Launch, node: int, name: str, command: Sequence[str], log_name: str, home: Path | None = None
 ) -> processes.ManagedProcess:
-    home = launch.home(node)
+    home = home or launch.home(node)
     environment = {key: value for key, value in os.environ.items() if key not in JVM_ENVIRONMENT}
     return processes.start(
         name,
@@ -211,6 +234,14 @@ def _start_process(
     )
 
 
+def _start_zookeeper(launch: Launch) -> processes.ManagedProcess:
+    """Brokers wait for it by themselves, for as long as they are waited for."""
+    flags = settings.jvm_flags(ZOOKEEPER_HEAP_MIB, ())
+    main = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", f"{ZOOKEEPER}.properties"]
+    command = [*_java(launch, launch.zookeeper, flags), *main]
+    return _start_process(launch, 1, "Kafka's ZooKeeper", command, "console.log", launch.zookeeper)
+
+
 def _format(launch: Launch, cluster_id: str) -> None:
     """Formats the data directories, all nodes at once: each takes a JVM start."""
     flags = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+PerfDisableSharedMem"]
@@ -218,7 +249,7 @@ def _format(launch: Launch, cluster_id: str) -> None:
     running: list[processes.ManagedProcess] = []
     try:
         for node in launch.all_nodes():
-            command = [*_java(launch, node, flags), *tool]
+            command = [*_java(launch, launch.home(node), flags), *tool]
             running.append(
                 _start_process(launch, node, f"formatting Kafka node {node}", command, "format.log")
             )
@@ -255,7 +286,8 @@ def _wait(launch: Launch, layout: Layout, started: Sequence[processes.ManagedPro
 def _node_missing(launch: Launch, layout: Layout, node: int) -> str | None:
     """What a node still has to do, as the end of a sentence; None when it is ready."""
     log = launch.home(node) / "logs" / "server.log"
-    if not log.exists() or "Kafka Server started" not in log.read_text(errors="replace"):
+    started = "started (kafka.server.KafkaServer)" if launch.on_zookeeper else "Kafka Server started"
+    if not log.exists() or started not in log.read_text(errors="replace"):
         return "say in its log that it has started"
     return _unserved(launch, layout, node)
 
@@ -291,6 +323,23 @@ class RunningKafka(StartedCluster):
         super().__post_init__()
         self.level: Level | None = self.launch.plan.level
 
+    @property
+    def serving(self) -> Sequence[ManagedProcess]:
+        return self.started[-self.launch.nodes :]
+
+    def homes(self) -> Sequence[Path]:
+        return [*super().homes(), *([self.launch.zookeeper] if self.launch.on_zookeeper else [])]
+
+    def processes(self) -> list[SystemProcess]:
+        beneath = self.started[: -self.launch.nodes]
+        return [*super().processes(), *(SystemProcess(ZOOKEEPER, one.pid) for one in beneath)]
+
+    def stop(self) -> None:
+        self._stopped = True
+        # A node that is stopped tells its ZooKeeper so.
+        processes.stop(self.serving)
+        super().stop()
+
     def explain(self, process: ManagedProcess) -> str:
         return why_it_died(process)
 
@@ -314,10 +363,10 @@ class RunningKafka(StartedCluster):
             found = kafka_broker.describe(address, self.layout.security, topic).leader
             return None if found is None else f"node-{found}"
 
-        return processes.first_answer(self.started, ask, (kafka_broker.NotDescribed,))
+        return processes.first_answer(self.serving, ask, (kafka_broker.NotDescribed,))
 
     def parts(self) -> Sequence[Part]:
-        return [self._part(node, process) for node, process in enumerate(self.started, start=1)]
+        return [self._part(node, process) for node, process in enumerate(self.serving, start=1)]
 
     def _part(self, node: int, process: ManagedProcess) -> Part:
         def waits_for() -> str | None:

@@ -76,6 +76,19 @@ def level_of(replication_factor: int, insync_min: int, flush_messages: int, acks
     return level_with(replicated=replicated, fsynced=flush_messages == 1 and copies >= 1)
 
 
+def level_told(settings: Mapping[str, Any]) -> Level | None:
+    """The level of settings that `compare` has made; None where the topics of a workload are not alike, or one of them is not told."""
+    numbers = [
+        whole_number(settings.get(f"topic.{key}"))
+        for key in ("replication_factor", "min.insync.replicas", "flush.messages")
+    ]
+    factor, insync_min, flush = numbers
+    acks = settings.get("acks")
+    if factor is None or insync_min is None or flush is None or acks not in ("all", "leader", "none"):
+        return None
+    return level_of(factor, insync_min, flush, acks)
+
+
 def levels_for(nodes: int) -> tuple[Level, ...]:
     """The levels that a cluster of so many nodes can give."""
     return ("L1", "L2", "L3", "L4") if nodes >= 2 else ("L3", "L4")

@@ -16,8 +16,10 @@ from streamgauge.vocabulary.errors import SystemInputError
 from streamgauge.vocabulary.format import plural
 
 OPTION_KEYS = frozenset({"heap", "jvm_flags", "ports", "broker", "topic"})
-VERSION_MIN = (3, 3)
-"""KRaft is ready for production since 3.3 (KIP-833); older ones need ZooKeeper."""
+VERSION_MIN = (2, 6)
+"""The oldest that was tried."""
+KRAFT_SINCE = (3, 3)
+"""KRaft is ready for production since 3.3 (KIP-833); before it a cluster stands on ZooKeeper."""
 LOG4J2_SINCE = (4, 0)
 """Kafka 4.0 moved from log4j 1 (reload4j) to log4j 2 (KIP-653)."""
 SHARE_GROUPS_SINCE = (4, 0)
@@ -115,12 +117,11 @@ class Options:
 
 
 def parse_version(version: str, where: str) -> tuple[int, int]:
-    """Major and minor number. Raises SystemInputError for what is no version, or one that needs ZooKeeper."""
+    """Major and minor number. Raises SystemInputError for what is no version, or one that is too old."""
     line = version_numbers(version, where, "Kafka", "4.3.1")[:2]
     if line < VERSION_MIN:
         raise SystemInputError(
-            f"{where}Kafka {version} needs ZooKeeper; the lab runs Kafka in KRaft mode, from version 3.3.0 "
-            "on. "
+            f"{where}Kafka {version} is older than what the lab starts: 2.6 and later, those before 3.3 with ZooKeeper. "
             "To measure an older one, start it yourself and use --connect host:port"
         )
     return line
@@ -298,6 +299,34 @@ def node_settings(node: int, listeners: Listeners, data: str) -> dict[str, str]:
         "listener.security.protocol.map": f"{kinds},CONTROLLER:PLAINTEXT",
         "log.dirs": data,
     }
+
+
+def zookeeper_settings(node: int, listeners: Listeners, data: str) -> dict[str, str]:
+    """Settings of one node (1, 2, ...) of a cluster that stands on a ZooKeeper, at the first of the controllers' addresses."""
+    found = node_settings(node, listeners, data)
+    brokers = found["advertised.listeners"]
+    left_out = ("process.roles", "node.id", "controller.quorum.voters", "controller.listener.names")
+    return {key: value for key, value in found.items() if key not in left_out} | {
+        "broker.id": str(node),
+        "zookeeper.connect": listeners.controllers[0],
+        "listeners": brokers,
+        "listener.security.protocol.map": found["listener.security.protocol.map"].removesuffix(
+            ",CONTROLLER:PLAINTEXT"
+        ),
+    }
+
+
+def zookeeper_text(address: str, data: str) -> str:
+    """The configuration of a ZooKeeper of one node."""
+    host, _, port = address.rpartition(":")
+    settings = {
+        "dataDir": data,
+        "clientPort": port,
+        "clientPortAddress": host,
+        "admin.enableServer": "false",
+        "maxClientCnxns": "0",
+    }
+    return properties_text(settings, "ZooKeeper of a Kafka before KRaft, written by streamgauge")
 
 
 def tls_settings(key_and_certificate: str, *, logs_in: bool = False) -> dict[str, str]:

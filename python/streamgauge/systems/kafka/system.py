@@ -27,7 +27,8 @@ from streamgauge.systems.support.java import Java, find_java
 from streamgauge.systems.support.java_system import JavaSystem
 from streamgauge.systems.support.network import ON_LOOPBACK
 from streamgauge.systems.support.processes import check_free
-from streamgauge.vocabulary.errors import SystemFailure
+from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.levels import Level
 
 SCALA = "2.13"
 LOG4J = "2.25.4"
@@ -57,6 +58,7 @@ class Kafka(JavaSystem):
     protocol: ClassVar[str] = "kafka"
     default_version: ClassVar[str] = "4.3.1"
     option_keys: ClassVar[frozenset[str]] = settings.OPTION_KEYS
+    small_segments: ClassVar[Mapping[str, Any]] = {"broker": {"log.segment.bytes": "1048576"}}
     page: ClassVar[str] = "docs/systems/kafka.md"
     obtained: ClassVar[str] = "Maven artifacts; needs a JDK"
     start_time: ClassVar[StartTime] = StartTime(one_node_s=8.0, nodes_s=20.0)
@@ -64,6 +66,11 @@ class Kafka(JavaSystem):
     omb_drivers: ClassVar[frozenset[str]] = frozenset({"kafka"})
     omb_workers: ClassVar[str | None] = None
     mechanisms: ClassVar[frozenset[str]] = kafka_broker.MECHANISMS
+
+    @classmethod
+    def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:  # noqa: ARG003
+        """See System."""
+        return durability.level_told(settings)
 
     def check(self, request: SystemRequest) -> None:
         where = where_of(request)
@@ -74,7 +81,11 @@ class Kafka(JavaSystem):
             check_attached(request, ("heap", "jvm_flags", "ports", "broker"))
             return
         require_trust(request, self.untrusted(request))
-        settings.parse_version(request.version or self.default_version, where)
+        line = settings.parse_version(request.version or self.default_version, where)
+        if request.tls and line < settings.KRAFT_SINCE:
+            raise SystemInputError(
+                f"{where}Kafka {request.version} is started without TLS, as everything before 3.3: leave tls out, or use --connect"
+            )
         check_nodes(request, "Kafka")
         durability.plan(request.level, request.nodes, options, where)
         heap_mib = options.heap_for(request.nodes, psutil.virtual_memory().total)
@@ -147,6 +158,10 @@ def _listener(request: SystemRequest) -> str:
     return "in plain text (for TLS or SASL, a system file says so: docs/security.md)"
 
 
+COMPATIBLE = "Kafka-compatible server"
+"""A server that does not answer as any release of Kafka does."""
+
+
 class AttachedKafka(AttachedSystem):
     """A cluster that was running already."""
 
@@ -155,6 +170,9 @@ class AttachedKafka(AttachedSystem):
     ) -> None:
         version = f"{found.release}.x" if found.release else None
         super().__init__(Kafka, request, found.brokers, version=version, level=request.level)
+        if found.release is None:
+            # Others speak its protocol, too.
+            self.title = COMPATIBLE
         self._cluster_id = found.cluster_id
         self._plan = plan
 

@@ -43,6 +43,7 @@ from streamgauge.systems.nats.server import (
     Expectation,
     Launch,
     compare,
+    level_of,
     start_cluster,
 )
 from streamgauge.systems.support import processes, released
@@ -135,6 +136,13 @@ class Nats(System):
     cannot: ClassVar[Mapping[Feature, str]] = {}
     omb_drivers: ClassVar[frozenset[str]] = frozenset({"nats", "jetstream"})
     mechanisms: ClassVar[frozenset[str]] = frozenset({"plain", "token", "nkey"})
+
+    @classmethod
+    def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:  # noqa: ARG003
+        """See System."""
+        syncs = [value for key, value in settings.items() if key.endswith(".jetstream.sync_always")]
+        replicas = str(settings.get("topic.num_replicas", ""))
+        return level_of(int(replicas), all(syncs)) if syncs and replicas.isdigit() else None
 
     def __init__(self, cache: Cache | None = None) -> None:
         self._cache = cache

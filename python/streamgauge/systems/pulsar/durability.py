@@ -96,6 +96,19 @@ def is_synced(bookie: Mapping[str, Any]) -> bool:
     )
 
 
+def level_told(settings: Mapping[str, Any], nodes: int) -> Level | None:
+    """The level of settings that `compare` has made."""
+    quorum = str(settings.get("namespace.bookkeeperAckQuorum", ""))
+    bookies: dict[str, dict[str, Any]] = {}
+    for name, value in settings.items():
+        node, _, key = name.partition(".")
+        if node.startswith("bookie-"):
+            bookies.setdefault(node, {})[key] = value
+    if not quorum.isdigit() or not bookies or len(bookies) < nodes:
+        return None
+    return level_of(int(quorum), all(is_synced(bookie) for bookie in bookies.values()))
+
+
 def compare(
     description: Mapping[str, Any],
     bookies: Mapping[str, Mapping[str, Any]],

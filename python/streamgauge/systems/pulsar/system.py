@@ -24,7 +24,7 @@ from streamgauge.systems.base.boundary import require_trust
 from streamgauge.systems.base.options import check_attached, check_nodes, refuse_both
 from streamgauge.systems.pulsar import settings
 from streamgauge.systems.pulsar.cluster import start_cluster
-from streamgauge.systems.pulsar.durability import Expectation, compare
+from streamgauge.systems.pulsar.durability import Expectation, compare, level_told
 from streamgauge.systems.pulsar.launch import Launch
 from streamgauge.systems.support import maven, released
 from streamgauge.systems.support.cache import Installation
@@ -33,6 +33,7 @@ from streamgauge.systems.support.java_system import JavaSystem
 from streamgauge.systems.support.network import ON_LOOPBACK
 from streamgauge.systems.support.processes import check_free
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.levels import Level
 
 KEPT = ("lib", "conf", "LICENSE", "NOTICE")
 """What is kept of the distribution: the shell scripts, examples and functions' runtimes are not used."""
@@ -51,6 +52,13 @@ class Pulsar(JavaSystem):
     protocol: ClassVar[str] = "pulsar"
     default_version: ClassVar[str] = "4.0.8"
     option_keys: ClassVar[frozenset[str]] = settings.OPTION_KEYS
+    small_segments: ClassVar[Mapping[str, Any]] = {
+        "broker": {
+            "managedLedgerMaxEntriesPerLedger": "1000",
+            "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+        },
+        "bookie": {"journalMaxSizeMB": "4", "journalPreAllocSizeMB": "4"},
+    }
     page: ClassVar[str] = "docs/systems/pulsar.md"
     obtained: ClassVar[str] = "a Maven artifact with its bookies and ZooKeeper; needs a JDK"
     start_time: ClassVar[StartTime] = StartTime(one_node_s=30.0, nodes_s=60.0)
@@ -60,6 +68,11 @@ class Pulsar(JavaSystem):
     omb_drivers: ClassVar[frozenset[str]] = frozenset({"pulsar"})
     omb_workers: ClassVar[str | None] = None
     mechanisms: ClassVar[frozenset[str]] = frozenset({"token", "external"})
+
+    @classmethod
+    def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:
+        """See System."""
+        return level_told(settings, nodes)
 
     def check(self, request: SystemRequest) -> None:
         where = where_of(request)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from streamgauge.model.system_request import SystemRequest, where_of
 from streamgauge.model.untrusted import Untrusted
@@ -29,7 +29,7 @@ from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.levels import Level, level_with
 
 Queue = Literal["classic", "mirrored", "quorum", "stream"]
-QUEUES: tuple[Queue, ...] = ("classic", "mirrored", "quorum", "stream")
+QUEUES: tuple[Queue, ...] = get_args(Queue)
 ClientProtocol = Literal["amqp", "stream"]
 PROTOCOLS: tuple[ClientProtocol, ...] = ("amqp", "stream")
 MEMORY_MB = 1024
@@ -240,6 +240,16 @@ def level_of(queue: Queue, persistent: bool, wal_fsync: bool, copies: int) -> Le
     replicated = queue != "classic" and copies >= 2
     fsynced = {"quorum": wal_fsync, "stream": False}.get(queue, persistent)
     return level_with(replicated=replicated, fsynced=fsynced)
+
+
+def level_told(told: Mapping[str, Any]) -> Level | None:
+    """The level of settings that were read back and stored; None where they do not tell."""
+    queue = next((kind for kind in QUEUES if kind == told.get("topic.queue")), None)
+    copies, persistent = told.get("topic.copies"), told.get("persistent")
+    synced = [value for key, value in told.items() if key.endswith(".ra.wal_sync_method")]
+    if queue is None or not isinstance(copies, int) or not isinstance(persistent, bool):
+        return None
+    return level_of(queue, persistent, all(one in ("datasync", "sync") for one in synced), copies)
 
 
 def plan(level: Level | None, nodes: int, options: Options, where: str) -> Plan:

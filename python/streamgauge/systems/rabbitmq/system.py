@@ -26,10 +26,12 @@ from streamgauge.systems.base.boundary import require_trust
 from streamgauge.systems.base.options import check_attached, check_nodes, parse_address, refuse_both
 from streamgauge.systems.rabbitmq import settings
 from streamgauge.systems.rabbitmq.nodes import LIBRARY, Launch, start_cluster
+from streamgauge.systems.rabbitmq.settings import level_told
 from streamgauge.systems.support.memory import MIB, MemoryNeed
 from streamgauge.systems.support.processes import check_free
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
 from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.levels import Level
 
 BESIDE_MIB = 256
 """What a node needs beside the memory at which it stops publishers."""
@@ -64,6 +66,11 @@ class RabbitMq(System):
         "measured"
     )
     mechanisms: ClassVar[frozenset[str]] = frozenset({"plain", "external"})
+
+    @classmethod
+    def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:  # noqa: ARG003
+        """See System."""
+        return level_told(settings)
 
     def check(self, request: SystemRequest) -> None:
         where = where_of(request)

@@ -17,12 +17,14 @@ import socket
 import stat
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from streamgauge.model.power_cut import LostFile, Place, PowerCut, arguments
 from streamgauge.systems.base.parts import Part, kill_together
 from streamgauge.systems.support import privileges
+from streamgauge.vocabulary.choices import Survivors
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
 from streamgauge.vocabulary.gauge_binary import ready_address
 from streamgauge.vocabulary.waiting import wait_until
@@ -37,6 +39,9 @@ STOP_WITHIN_S = 20.0
 CLEAN_WITHIN_S = 20.0
 POLL_S = 0.02
 MS_PER_S = 1000.0
+NS_PER_MS = 1e6
+DEEDS_TIMED = ("created", "written", "synced", "sync_failed", "renamed", "removed")
+"""What a cut tells of a file: when it was last done."""
 
 
 def missing() -> str | None:
@@ -68,6 +73,23 @@ def missing() -> str | None:
     if os.geteuid() == 0:
         return "mounting needs the capability SYS_ADMIN, which this root does not have (start the container with --cap-add SYS_ADMIN)"
     return None
+
+
+def lost_file(part: str, found: Mapping[str, Any], cut_ns: int) -> LostFile:
+    """Of the answer to `cut` or `find`: a file that lost something, with times before the cut."""
+    before = {
+        f"{deed}_ms": (cut_ns - int(at_ns)) / NS_PER_MS
+        for deed in DEEDS_TIMED
+        if (at_ns := found.get(f"{deed}_ns")) is not None
+    }
+    return LostFile(
+        part=part,
+        path=str(found["path"]),
+        lost=found["lost"],
+        dropped_bytes=int(found["dropped_bytes"]),
+        survived_bytes=int(found["survived_bytes"]),
+        **before,
+    )
 
 
 class Disk:
@@ -122,7 +144,7 @@ class Disk:
         lines = self._log.read_text("utf-8", "replace").split("\n")
         return " ".join(line for line in lines[-4:] if line) or "it said nothing"
 
-    def ask(self, what: str, **arguments: Any) -> dict[str, Any]:
+    def ask(self, what: str, /, **arguments: Any) -> dict[str, Any]:
         """A command of its control socket and the answer to it. Raises SystemFailure."""
         request = json.dumps({"do": what, **arguments}) + "\n"
         try:
@@ -170,6 +192,8 @@ class Disks:
         self._sockets = Path(tempfile.mkdtemp(prefix="streamgauge-disks-"))
         self._disks: dict[str, Disk] = {}
         self._faults: dict[str, dict[str, Any]] = {}
+        self._cut_ns: dict[str, int] = {}
+        """When the power of each disk was cut last."""
 
     def provide(self, name: str, path: Path) -> None:
         """Mounts a disk for a part's data. Once more for the same part (a start that is tried again): a fresh one."""
@@ -184,7 +208,7 @@ class Disks:
         """The parts that have a disk."""
         return list(self._disks)
 
-    def ask(self, names: Sequence[str], what: str, **arguments: Any) -> dict[str, dict[str, Any]]:
+    def ask(self, names: Sequence[str], what: str, /, **arguments: Any) -> dict[str, dict[str, Any]]:
         """A command to several disks; the answers by part. Parts without a disk are left out."""
         return {name: self._disks[name].ask(what, **arguments) for name in names if name in self._disks}
 
@@ -215,18 +239,69 @@ class Disks:
                 rules = [{"glob": "*", **self._faults[name]}] if self._faults[name] else []
                 self._disks[name].ask("fault", rules=rules)
 
-    def cut_power(self, parts: Sequence[Part], seed: int = 0) -> int:
-        """Power fails for these parts: their processes stop at one instant, what was not synced is dropped, and the
-        processes are gone. The disks have power again then. How many bytes were dropped.
+    def cut_power(self, parts: Sequence[Part], survivors: Survivors = "none", seed: int = 0) -> PowerCut:
+        """Power fails for these parts: their processes stop at one instant, of what was not synced the survivors are left,
+        and the processes are gone. The disks have power again then.
         """
         names = [part.name for part in parts]
         # Stopped first and killed last: nothing is acknowledged between the two.
         for part in parts:
             part.pause()
-        dropped = self.ask(names, "cut", seed=seed)
+        answers = self.ask(names, "cut", **arguments(survivors, seed))
+        self._cut_ns = {name: int(answer["cut_ns"]) for name, answer in answers.items()}
         kill_together(parts)
         self.ask(names, "power-on")
-        return sum(int(answer.get("dropped_bytes", 0)) for answer in dropped.values())
+
+        def total(key: str) -> int:
+            return sum(int(answer.get(key, 0)) for answer in answers.values())
+
+        return PowerCut(
+            survivors=survivors,
+            seed=seed,
+            dropped_bytes=total("dropped_bytes"),
+            survived_bytes=total("survived_bytes"),
+            names_reverted=total("names_reverted"),
+            files=[
+                lost_file(name, found, self._cut_ns[name])
+                for name, answer in answers.items()
+                for found in answer.get("lost") or []
+            ],
+        )
+
+    def find_lost(self, names: Sequence[str], wanted: str) -> list[tuple[LostFile, int]]:
+        """Files and places in them at which these bytes (hexadecimal, ?? for any) were among what the last cut took."""
+        answers = self.ask(names, "find", hex=wanted)
+        return [
+            (lost_file(name, found, self._cut_ns.get(name, 0)), int(found["offset"]))
+            for name, answer in answers.items()
+            for found in answer["found"]
+        ]
+
+    def keep_names(self, *, strictly: bool) -> None:
+        """How names survive from now on: with their directory's sync alone, or with any (docs/powercut.md). Everything is durable then."""
+        for disk in self._disks.values():
+            _sync_mount(disk.mount)
+        self.ask(self.names, "metadata", model="strict" if strictly else "ordered")
+
+    def hold_at(self, names: Sequence[str], place: Place) -> None:
+        """These disks stand still at a place, until their power is cut."""
+        self.ask(names, "hold", glob=place.glob, at=place.deed, count=place.count)
+
+    def is_held(self, names: Sequence[str]) -> bool:
+        """Whether one of these disks stands still."""
+        held = [answer["hold"] for answer in self.ask(names, "status").values()]
+        return any(one is not None and one["held_ns"] is not None for one in held)
+
+    def release(self) -> None:
+        """No disk stands still, or will."""
+        self.ask(self.names, "release")
+
+    def syncs_failed(self, names: Sequence[str]) -> int:
+        """Syncs that failed on these disks since they were mounted."""
+        answers = self.ask(names, "accounts").values()
+        return sum(
+            int(one.get("syncs_failed", 0)) for answer in answers for one in answer["classes"].values()
+        )
 
     def failure(self) -> str | None:
         """Why there is a disk less than there should be."""

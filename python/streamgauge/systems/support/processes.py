@@ -270,6 +270,11 @@ def kill(processes: Sequence[ManagedProcess]) -> None:
             _guard.remove(process.pid)
 
 
+def let_go(process: ManagedProcess) -> None:
+    """Of a command that has ended: what it left running goes on, also when the lab ends."""
+    _guard.remove(process.pid)
+
+
 def _signal_group(process: ManagedProcess, signal_number: signal.Signals) -> None:
     """Signals the group. A reaped leader's pid stays reserved only while its group has members, so a
     stranger's group is told by its leader.

@@ -1,0 +1,142 @@
+"""A published site: all of it is there, works from a disk, tells no names, and shows the comparison that is picked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import passed_on
+import pytest
+from browser import Browser, Page, executable
+from streamgauge.analysis.machine_class import UNKNOWN, machine_class
+from streamgauge.cli.app import run as program
+
+WIDER_THAN_PAGE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+SHOWN = (
+    "[...document.querySelectorAll('#results tbody tr')].filter((row) => row.offsetParent !== null).length"
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("published")
+    forged = passed_on.unpacked(passed_on.FIXED_RATE, place / "forged")
+    text = (forged.path / "manifest.json").read_text("utf-8")
+    for path in [forged.path / "manifest.json", *forged.path.glob("trials/*/*.json")]:
+        text = path.read_text("utf-8").replace(forged.run_id, "20261124-210000-again")
+        path.write_text(text.replace('"system_version": "0.1.0"', '"system_version": "0.2.0"'), "utf-8")
+    renamed = forged.path.rename(place / "20261124-210000-again")
+    results = [str(passed_on.ARRIVALS), str(passed_on.FIXED_RATE), str(renamed)]
+    assert program(["publish", *results, "--to", str(place / "site")]) == 0
+    return place / "site"
+
+
+def test_every_link_leads_to_a_file(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
+    names = {path.relative_to(site).as_posix() for path in pages}
+    assert {"index.html", "compare.html", "workloads/arrivals.html"} < names
+    assert len([name for name in names if name.endswith("/report.html")]) == 3
+    for page in pages:
+        for address in re.findall(r'(?:href|src)="([^"#]+)', page.read_text("utf-8")):
+            if not address.startswith(("https:", "http:", "data:")):
+                assert (page.parent / unquote(address)).is_file(), (page, address)
+
+
+def test_the_index_says_each_grade_and_what_contradicts(site: Path) -> None:
+    text = (site / "index.html").read_text("utf-8")
+    assert text.count('data-grade="verified"') == 2
+    assert text.count('data-grade="contradicted"') == 1
+    assert "and the system itself said 0.1.0" in text
+    assert "short of the rules for publishing" in text
+
+
+def test_a_file_of_the_site_is_verified(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (packed,) = site.glob("runs/*-arrivals/*.zip")
+    assert program(["verify", str(packed)]) == 0
+    assert packed.read_bytes() == passed_on.ARRIVALS.read_bytes()
+    assert ": verified: " in capsys.readouterr().out
+
+
+def test_a_site_is_written_anew_and_nothing_else_is_written_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "site"
+    assert program(["publish", str(passed_on.ARRIVALS), "--to", str(place)]) == 0
+    assert program(["publish", str(passed_on.FIXED_RATE), "--to", str(place)]) == 0
+    assert len(list(place.glob("runs/*"))) == 1
+    assert program(["publish", str(passed_on.ARRIVALS), str(passed_on.ARRIVALS), "--to", str(place)]) == 2
+    assert "expected each once" in capsys.readouterr().err
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("precious", "utf-8")
+    assert program(["publish", str(passed_on.ARRIVALS), "--to", str(tmp_path / "mine")]) == 2
+    assert "expected a new or an empty directory" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    ("host", "flush_ms", "expected"),
+    [
+        ({}, None, UNKNOWN),
+        (
+            {"cores": 2, "cpu_model": "Intel(R) Xeon(R) Processor @ 2.90GHz", "memory_bytes": 25_276_502_016, "kernel": "Linux 6.1-fc-v1"},
+            0.7,
+            "2 cores, Intel Xeon, 24 GiB, flushes below 5 ms, virtual",
+        ),
+        (
+            {"cores": 64, "cpu_model": "AMD EPYC 9354P 32-Core Processor", "memory_bytes": 269_000_000_000, "kernel": "Linux 6.12.0"},
+            0.02,
+            "64 cores, AMD EPYC 9354P, 256 GiB, flushes below 0.1 ms",
+        ),
+        ({"cores": 1}, 9.0, "1 core, flushes of 5 ms and more"),
+    ],
+)  # fmt: skip
+def test_machines_have_classes(host: dict[str, object], flush_ms: float | None, expected: str) -> None:
+    probes = [] if flush_ms is None else [{"disk": {"fsync_ms": {"p50": flush_ms}}}]
+    assert machine_class(host, probes) == expected
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    with Browser() as browser:
+        yield browser.page()
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(executable() is None, reason="no Chromium: install the package chromium")
+@pytest.mark.parametrize("width", [400, 1300])
+def test_a_comparison_is_picked_by_clicking(site: Path, page: Page, width: int) -> None:
+    page.open(site / "index.html", width, 900)
+    assert page.evaluate(SHOWN) == 3
+    page.evaluate(
+        "(() => { const choice = document.querySelector('[data-filter=workload]'); choice.value = '1-topic-16-partitions-1kb'; "
+        "choice.dispatchEvent(new Event('change')); })()"
+    )
+    assert page.evaluate(SHOWN) == 2
+    assert page.evaluate("document.getElementById('count').textContent") == "2 of 3 results"
+    assert page.evaluate(WIDER_THAN_PAGE) <= 0
+    page.evaluate(
+        "[...document.querySelectorAll('#results tbody input')].filter((box) => box.offsetParent).forEach((box) => box.click())"
+    )
+    where = page.evaluate("document.getElementById('compare').getAttribute('href')")
+    assert re.fullmatch(r"compare\.html#\d+,\d+", where)
+    page.evaluate("document.getElementById('compare').click()")
+    page.evaluate("new Promise((done) => setTimeout(done, 300))")
+    assert page.evaluate("document.title").startswith("Results beside each other")
+    assert page.evaluate("document.querySelectorAll('[data-place=ratios] .forest circle').length") >= 3
+    assert "system_version" not in page.evaluate("document.body.innerText")
+    assert "0.2.0" in page.evaluate("document.querySelector('[data-place=settings] table').innerText")
+    assert "Machines of one class" in page.evaluate(
+        "document.querySelector('[data-place=machines]').innerText"
+    )
+    assert page.evaluate(WIDER_THAN_PAGE) <= 0
+    # One more, and all of them off again.
+    page.evaluate("document.querySelectorAll('#sides input:not(:checked)').forEach((box) => box.click())")
+    assert "have no workload in common" in page.evaluate(
+        "document.querySelector('[data-place=ratios]').innerText"
+    )
+    page.evaluate("document.querySelectorAll('#sides input:checked').forEach((box) => box.click())")
+    assert page.evaluate("document.querySelector('[data-place=ratios]').innerText") == "Pick two or more."
+    assert page.messages == []
+    assert [one for one in page.requests if not one.startswith(("file:", "data:"))] == []
