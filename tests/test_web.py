@@ -6,6 +6,7 @@ import base64
 import contextlib
 import http.client
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def test_what_another_origin_asks_is_refused(open_page: PageServer) -> None:
     assert ask(open_page, {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}).status == 200
 
 
-@pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+@pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
 def test_there_is_get_alone(open_page: PageServer, method: str) -> None:
     found = ask(open_page, method=method)
     assert found.status == 405
@@ -102,7 +103,8 @@ def test_the_token_comes_before_everything_else(closed_page: PageServer) -> None
     basic = base64.b64encode(f"anyone:{TOKEN}".encode()).decode()
     wrong = base64.b64encode(f"anyone:{TOKEN}x".encode()).decode()
     for shown in (f"Bearer {TOKEN}", f"bearer {TOKEN}", f"Basic {basic}"):
-        assert ask(closed_page, {"Authorization": shown, "Host": "lab.example:80"}).status == 200, shown
+        assert ask(closed_page, {"Authorization": shown, "Host": "localhost:80"}).status == 200, shown
+        assert ask(closed_page, {"Authorization": shown, "Host": "lab.example:80"}).status == 403, shown
     for shown in (
         "",
         "Bearer",
@@ -130,6 +132,34 @@ def test_a_failure_ends_its_connection_and_nothing_else(
     assert ask(open_page, path="/?" + "&".join(f"k{at}=1" for at in range(40))).status == 400
     assert ask(open_page).status == 200
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_request_has_a_deadline_however_slowly_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamgauge.web.server.REQUEST_S", 0.3)
+    server = served(Access("127.0.0.1", 0))
+    host, _, port = server.address.rpartition(":")
+    began_s = time.monotonic()
+    with socket.create_connection((host, int(port)), 10) as slow:
+        slow.settimeout(0.05)
+        ended = False
+        while not ended and time.monotonic() - began_s < 3:
+            try:
+                slow.sendall(b"G")
+                ended = slow.recv(1) == b""
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                ended = True
+    assert ended
+    assert 0.3 <= time.monotonic() - began_s < 3
+    server.stop()
+
+
+def test_a_header_that_comes_twice_is_neither_of_both(open_page: PageServer) -> None:
+    host, _, port = open_page.address.rpartition(":")
+    with socket.create_connection((host, int(port)), 10) as twice:
+        twice.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
+        assert twice.recv(12) == b"HTTP/1.1 403"
 
 
 def test_connections_are_bounded() -> None:
