@@ -20,6 +20,7 @@ from streamgauge.report import comparison_page, durability, history_page, html, 
 from streamgauge.serve.pages import Pages
 from streamgauge.serve.shelf import Shelf
 from streamgauge.store.directory import RunDirectory
+from streamgauge.web.server import Asked
 from test_durability_study import result as durability_result
 from test_pages import made, renamed
 from test_study_model import plan
@@ -80,8 +81,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for kind, text in (
         ("comparison", comparison_page.render(matched, compared)),
         ("history", history_page.render(told, "publish_ms.p99", "1-topic-16-partitions-100b")),
-        ("list", served.answer("/").body.decode()),
-        ("refused", served.answer("/nothing").body.decode()),
+        ("list", served.answer(Asked("/")).body.decode()),
+        ("refused", served.answer(Asked("/nothing")).body.decode()),
     ):
         found[kind] = base / f"{kind}.html"
         found[kind].write_text(text, encoding="utf-8")
