@@ -157,6 +157,15 @@ class Page:
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[theme])
         self.call("Page.navigate", url=place if isinstance(place, str) else place.as_uri())
+        self._await_load()
+
+    def follow(self, script: str) -> None:
+        """Runs what leads to another page, and waits until that has loaded."""
+        self._events = []
+        self.evaluate(script)
+        self._await_load()
+
+    def _await_load(self) -> None:
         while "Page.loadEventFired" not in self._events:
             self._note(self._message())
 

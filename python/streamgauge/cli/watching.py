@@ -20,6 +20,7 @@ from streamgauge.report.html import REPORT_NAME
 from streamgauge.report.study_page import TRIALS_NAME
 from streamgauge.runner import machine
 from streamgauge.runner.observer import Observer
+from streamgauge.vocabulary.waiting import wait_until
 from streamgauge.web.access import OWN_PAGE, REPORT, Access
 from streamgauge.web.server import HTML, JSON, NOT_FOUND, Answer, Asked, PageServer
 
@@ -150,9 +151,10 @@ class Watching:
 
     def _let_them_see(self) -> None:
         """Waits for those who look, and for nobody else."""
-        until_s = time.monotonic() + (LAST_LOOK_S if self._report is not None else 0.0)
-        while self._viewers.wait() and time.monotonic() < until_s:
-            time.sleep(POLL_S)
+        if self._report is not None:
+            wait_until(
+                lambda: "viewers to fetch the report" if self._viewers.wait() else None, LAST_LOOK_S, POLL_S
+            )
         wait_s = self._scrapes.next_within_s()
         if wait_s is not None:
             print(f"metrics: waiting up to {wait_s:.0f} s for the last scrape (Ctrl-C ends)", file=sys.stderr)
