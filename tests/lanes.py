@@ -28,7 +28,9 @@ LONG = ("test_long.py::*",)
 """Whole studies: `make test-long`. docs/testing.md says when they were run last, and what came out."""
 
 LAB = (
+    "test_agents.py::*agent*",
     "test_at_address.py::*",
+    "test_causes_real.py::*",
     "test_containerfile.py::*",
     "test_docs_commands.py::test_a_page*",
     "test_durability_real.py::*",

@@ -345,7 +345,11 @@ def test_rabbitmq_knows_a_client_by_its_certificate(
     monkeypatch.setattr(
         rabbitmq_settings,
         "plugins_file",
-        lambda found: plugins(found).replace("[", "[rabbitmq_auth_mechanism_ssl,", 1).replace(",]", "]"),
+        lambda found, *, has_metrics: (
+            plugins(found, has_metrics=has_metrics)
+            .replace("[", "[rabbitmq_auth_mechanism_ssl,", 1)
+            .replace(",]", "]")
+        ),
     )
     theirs = {
         "auth_mechanisms.1": "EXTERNAL",

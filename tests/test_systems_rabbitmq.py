@@ -151,7 +151,9 @@ def test_the_stream_plugin_is_there_for_its_clients_alone() -> None:
         ({"queue": "stream"}, "[rabbitmq_stream].\n"),
         ({"queue": "stream", "protocol": "amqp"}, "[].\n"),
     ):
-        assert settings.plugins_file(plan(None, 1, **options)) == plugins
+        assert settings.plugins_file(plan(None, 1, **options), has_metrics=False) == plugins
+        told = settings.plugins_file(plan(None, 1, **options), has_metrics=True)
+        assert told == plugins.replace("[", "[rabbitmq_prometheus,").replace(",]", "]")
     text = settings.configuration_file(5672, ["gauge1@localhost"], settings.Options(), 5552)
     assert "stream.listeners.tcp.1 = 127.0.0.1:5552\n" in text
     assert "stream.advertised_port = 5552\n" in text

@@ -15,6 +15,8 @@ from streamgauge.vocabulary.levels import Level
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN = "<!-- systems, as they declare themselves: tools/systems_table.py writes what follows -->"
 END = "<!-- end of systems -->"
+METRICS_BEGIN = "<!-- metrics, as the systems declare them: tools/systems_table.py writes what follows -->"
+METRICS_END = "<!-- end of metrics -->"
 
 
 def levels_of(levels: frozenset[Level]) -> str:
@@ -67,11 +69,24 @@ def features(known: Mapping[str, System]) -> list[str]:
     return [*rows, *(["", *reasons] if reasons else [])]
 
 
-def replaced(text: str, rows: list[str]) -> str:
+def metrics(known: Mapping[str, System]) -> list[str]:
+    """For the page on causes: what each system tells of itself."""
+    rows = ["| system | metric | unit | what it says of latency |", "|---|---|---|---|"]
+    for system in known.values():
+        for metric in () if system.own_metrics is None else system.own_metrics.told:
+            if metric.role != "count":
+                sign = " (a sign)" if metric.role == "sign" else ""
+                rows.append(
+                    f"| {system.title} | `{metric.name}`: {metric.title} | {metric.shown_unit} | {metric.explains}{sign} |"
+                )
+    return rows
+
+
+def replaced(text: str, rows: list[str], begin: str = BEGIN, end: str = END) -> str:
     """A page with what is between the markers replaced."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return "\n".join([before + BEGIN, "", *rows, "", END + after])
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return "\n".join([before + begin, "", *rows, "", end + after])
 
 
 def pages() -> dict[Path, str]:
@@ -81,7 +96,10 @@ def pages() -> dict[Path, str]:
         for name, system in systems().items()
         if system.__module__.startswith("streamgauge.systems.")
     }
+    causes = ROOT / "docs/causes.md"
     return {
+        causes: replaced(causes.read_text("utf-8"), metrics(known), METRICS_BEGIN, METRICS_END),
+    } | {
         path: replaced(path.read_text("utf-8"), rows)
         for path, rows in (
             (ROOT / "docs/systems/README.md", overview(known)),

@@ -39,11 +39,14 @@ mod poller;
 pub mod pulsar;
 pub mod rabbitmq;
 mod security;
+mod socket;
 #[allow(dead_code, reason = "each protocol uses what it needs of it")]
 mod stream;
 mod tls;
 mod transport;
 mod turns;
+#[doc(hidden)]
+pub mod world;
 
 pub use error::ClientError;
 pub use poller::{Interest, Poller, Ready};
@@ -341,7 +344,7 @@ pub trait LaneClient {
 
 /// Ends a lane client's `wait` from another thread.
 #[derive(Clone, Debug)]
-pub struct Waker(Arc<poller::WakeFd>);
+pub struct Waker(poller::Wake);
 
 impl Waker {
     /// Wakes the lane.

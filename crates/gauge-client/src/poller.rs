@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gauge_load::clock::monotonic_ns;
 
-use crate::Waker;
+use crate::{Waker, world};
 
 /// Events taken from the kernel per call.
 pub(crate) const EVENTS_MAX: usize = 64;
@@ -55,9 +55,113 @@ impl WakeFd {
     }
 }
 
+/// What ends a wait.
+#[derive(Clone, Debug)]
+pub(crate) enum Wake {
+    Kernel(Arc<WakeFd>),
+    World(world::PollerId),
+}
+
+impl Wake {
+    pub(crate) fn wake(&self) {
+        match self {
+            Wake::Kernel(descriptor) => descriptor.wake(),
+            Wake::World(poller) => world::wake(*poller),
+        }
+    }
+}
+
 /// A set of sockets to wait for.
 #[derive(Debug)]
-pub struct Poller {
+pub struct Poller(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Kernel(Epoll),
+    /// The thread lives in a simulated world.
+    World(world::PollerId),
+}
+
+impl Poller {
+    /// An empty set.
+    ///
+    /// # Errors
+    /// When the process may open no more descriptors.
+    pub fn new() -> io::Result<Poller> {
+        Ok(Poller(match world::poller() {
+            Some(poller) => Kind::World(poller),
+            None => Kind::Kernel(Epoll::new()?),
+        }))
+    }
+
+    /// A handle that ends `wait`.
+    pub fn waker(&self) -> Waker {
+        Waker(match &self.0 {
+            Kind::Kernel(epoll) => Wake::Kernel(Arc::clone(&epoll.wake)),
+            Kind::World(poller) => Wake::World(*poller),
+        })
+    }
+
+    /// Adds a socket. Tokens below 2^63 are the caller's.
+    ///
+    /// # Errors
+    /// The kernel's, for instance when the socket is in the set already; unsupported in a simulated world, which knows its own sockets.
+    pub fn add(&self, socket: &impl AsRawFd, token: u64, interest: Interest) -> io::Result<()> {
+        self.epoll()?
+            .control(libc::EPOLL_CTL_ADD, socket.as_raw_fd(), token, interest)
+    }
+
+    /// Changes what is told about a socket.
+    ///
+    /// # Errors
+    /// As `add`.
+    pub fn modify(&self, socket: &impl AsRawFd, token: u64, interest: Interest) -> io::Result<()> {
+        self.epoll()?
+            .control(libc::EPOLL_CTL_MOD, socket.as_raw_fd(), token, interest)
+    }
+
+    /// Removes a socket; closing it does the same.
+    ///
+    /// # Errors
+    /// As `add`.
+    pub fn remove(&self, socket: &impl AsRawFd) -> io::Result<()> {
+        self.epoll()?
+            .control(libc::EPOLL_CTL_DEL, socket.as_raw_fd(), 0, Interest::Read)
+    }
+
+    fn epoll(&self) -> io::Result<&Epoll> {
+        match &self.0 {
+            Kind::Kernel(epoll) => Ok(epoll),
+            Kind::World(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// The set in the simulated world; None: it is the kernel's.
+    pub(crate) fn world(&self) -> Option<world::PollerId> {
+        match &self.0 {
+            Kind::Kernel(_) => None,
+            Kind::World(poller) => Some(*poller),
+        }
+    }
+
+    /// Waits until a socket is ready, the waker was used, or the monotonic clock shows `until_ns` (`i64::MAX`: however long),
+    /// and replaces the contents of `ready`.
+    ///
+    /// # Errors
+    /// None in practice; an interrupted call counts as a wake-up.
+    pub fn wait(&mut self, until_ns: i64, ready: &mut Vec<Ready>) -> io::Result<()> {
+        match &mut self.0 {
+            Kind::Kernel(epoll) => epoll.wait(until_ns, ready),
+            Kind::World(poller) => {
+                ready.clear();
+                world::wait(*poller, until_ns, ready)
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Epoll {
     epoll: OwnedFd,
     wake: Arc<WakeFd>,
     timer: Option<OwnedFd>,
@@ -73,12 +177,8 @@ fn owned(descriptor: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-impl Poller {
-    /// An empty set.
-    ///
-    /// # Errors
-    /// When the process may open no more descriptors.
-    pub fn new() -> io::Result<Poller> {
+impl Epoll {
+    fn new() -> io::Result<Epoll> {
         // SAFETY: plain system calls that take no pointers.
         let (epoll, wake) = unsafe {
             (
@@ -86,7 +186,7 @@ impl Poller {
                 owned(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?,
             )
         };
-        let poller = Poller {
+        let poller = Epoll {
             epoll,
             wake: Arc::new(WakeFd(wake)),
             timer: None,
@@ -98,35 +198,6 @@ impl Poller {
             Interest::Read,
         )?;
         Ok(poller)
-    }
-
-    /// A handle that ends `wait`.
-    pub fn waker(&self) -> Waker {
-        Waker(Arc::clone(&self.wake))
-    }
-
-    /// Adds a socket. Tokens below 2^63 are the caller's.
-    ///
-    /// # Errors
-    /// The kernel's, for instance when the socket is in the set already.
-    pub fn add(&self, socket: &impl AsRawFd, token: u64, interest: Interest) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_ADD, socket.as_raw_fd(), token, interest)
-    }
-
-    /// Changes what is told about a socket.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn modify(&self, socket: &impl AsRawFd, token: u64, interest: Interest) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_MOD, socket.as_raw_fd(), token, interest)
-    }
-
-    /// Removes a socket; closing it does the same.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn remove(&self, socket: &impl AsRawFd) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_DEL, socket.as_raw_fd(), 0, Interest::Read)
     }
 
     fn control(&self, operation: i32, socket: RawFd, token: u64, interest: Interest) -> io::Result<()> {
@@ -148,12 +219,7 @@ impl Poller {
         }
     }
 
-    /// Waits until a socket is ready, the waker was used, or the monotonic clock shows `until_ns` (`i64::MAX`: however long),
-    /// and replaces the contents of `ready`.
-    ///
-    /// # Errors
-    /// None in practice; an interrupted call counts as a wake-up.
-    pub fn wait(&mut self, until_ns: i64, ready: &mut Vec<Ready>) -> io::Result<()> {
+    fn wait(&mut self, until_ns: i64, ready: &mut Vec<Ready>) -> io::Result<()> {
         ready.clear();
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
         let count = self.wait_raw(until_ns, &mut events)?;

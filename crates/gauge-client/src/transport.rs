@@ -11,14 +11,14 @@
 //! - A read that fills less than its buffer has emptied the socket and rustls: nothing stays behind of which the poller cannot tell.
 
 use std::fmt;
-use std::io::{self, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use gauge_load::clock::monotonic_ns;
-use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::names::{self, Name};
+use crate::socket::Socket;
 use crate::tls::{self, Tls};
 use crate::{Interest, Poller, Ready};
 
@@ -210,7 +210,7 @@ enum Stage {
 /// A socket, with TLS over it if that is asked for. Dropping it closes the socket, which also takes it out of the poller.
 #[derive(Debug)]
 pub(crate) struct Transport {
-    socket: TcpStream,
+    socket: Socket,
     tls: Option<Box<tls::Session>>,
     stage: Stage,
     token: u64,
@@ -235,25 +235,12 @@ impl Transport {
             let error = io::Error::new(io::ErrorKind::AddrNotAvailable, peer.trouble());
             return Err(Lost::Connect(error));
         };
-        let begin = || -> io::Result<TcpStream> {
-            let domain = Domain::for_address(address);
-            let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
-            socket.set_nonblocking(true)?;
-            socket.set_tcp_nodelay(true)?;
-            match socket.connect(&address.into()) {
-                Ok(()) => {}
-                Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
-                Err(error) => return Err(error),
-            }
-            let stream = TcpStream::from(socket);
-            poller.add(&stream, token, Interest::ReadWrite)?;
-            Ok(stream)
-        };
         let name = match &peer.place {
             Place::Address(_) => None,
             Place::Name(name, _) => Some(Arc::clone(name)),
         };
-        let socket = begin().inspect_err(|_| name.iter().for_each(Name::failed));
+        let socket =
+            Socket::connect(address, poller, token).inspect_err(|_| name.iter().for_each(Name::failed));
         Ok(Transport {
             socket: socket.map_err(Lost::Connect)?,
             tls: None,
@@ -314,14 +301,8 @@ impl Transport {
 
     fn come_about(&mut self, ready: &Ready, poller: &Poller) -> Result<bool, Lost> {
         if self.stage == Stage::Connecting {
-            if let Some(error) = self.socket.take_error().map_err(Lost::Connect)? {
-                return Err(Lost::Connect(error));
-            }
-            match self.socket.peer_addr() {
-                Ok(_) => {}
-                // A stale event of an earlier connection with the same token.
-                Err(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(false),
-                Err(error) => return Err(Lost::Connect(error)),
+            if !self.socket.is_connected().map_err(Lost::Connect)? {
+                return Ok(false);
             }
             if self.tls.is_none() {
                 self.stage = Stage::Open;
@@ -333,10 +314,14 @@ impl Transport {
     }
 
     fn shake(&mut self, may_read: bool, poller: &Poller) -> Result<bool, Lost> {
-        if let Some(tls) = &mut self.tls
-            && tls.shake(&self.socket, may_read).map_err(Lost::Connect)?
-        {
-            self.stage = Stage::Open;
+        if let Some(tls) = &mut self.tls {
+            let socket = self.socket.kernel();
+            if socket
+                .and_then(|socket| tls.shake(socket, may_read))
+                .map_err(Lost::Connect)?
+            {
+                self.stage = Stage::Open;
+            }
         }
         self.settle(poller, false)?;
         Ok(self.is_open())
@@ -347,7 +332,7 @@ impl Transport {
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match &mut self.tls {
             None => self.socket.read(into),
-            Some(tls) => tls.read(&self.socket, into),
+            Some(tls) => tls.read(self.socket.kernel()?, into),
         }
     }
 
@@ -356,7 +341,7 @@ impl Transport {
     pub fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match &mut self.tls {
             None => self.socket.write_vectored(slices),
-            Some(tls) => tls.write_vectored(&self.socket, slices),
+            Some(tls) => tls.write_vectored(self.socket.kernel()?, slices),
         }
     }
 
@@ -364,11 +349,13 @@ impl Transport {
     #[inline]
     pub fn flush(&mut self) -> Result<bool, Lost> {
         match &mut self.tls {
-            Some(tls) if self.stage == Stage::Open => match tls.flush(&self.socket) {
-                Ok(()) => Ok(false),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
-                Err(error) => Err(Lost::broken(error)),
-            },
+            Some(tls) if self.stage == Stage::Open => {
+                match self.socket.kernel().and_then(|socket| tls.flush(socket)) {
+                    Ok(()) => Ok(false),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+                    Err(error) => Err(Lost::broken(error)),
+                }
+            }
             _ => Ok(false),
         }
     }
@@ -386,8 +373,8 @@ impl Transport {
         } else {
             Interest::Read
         };
-        poller
-            .modify(&self.socket, self.token, interest)
+        self.socket
+            .watch(poller, self.token, interest)
             .map_err(Lost::broken)?;
         self.wants_write = wants_write;
         Ok(())

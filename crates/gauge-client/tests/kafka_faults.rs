@@ -638,6 +638,27 @@ fn nobody_is_at_the_end_of_a_partition_that_has_no_leader() {
     drive_until(client.as_mut(), &mut observer, |client| client.caught_up(0));
 }
 
+/// A broker that is silent may have what nobody was told of. Found by the simulated world: a drain ended with messages still in the log.
+#[test]
+fn nobody_is_at_the_end_whose_broker_is_silent() {
+    let server = Server::start(1);
+    let (mut client, mut observer) = prepared(&server, consumer_spec(1, StartAt::Latest, None));
+    drive_until(client.as_mut(), &mut observer, |client| client.caught_up(0));
+    server.state().long_poll_ms = 2_500;
+    drive_until(client.as_mut(), &mut observer, |client| !client.caught_up(0));
+    server.state().long_poll_ms = 0;
+    drive_until(client.as_mut(), &mut observer, |client| client.caught_up(0));
+}
+
+/// Found by the simulated world: such a leader was waited for without end.
+#[test]
+fn a_leader_that_is_not_among_the_brokers_is_asked_for_again() {
+    let server = Server::start(1);
+    server.state().leaders = [9, 1].into();
+    let (mut client, mut observer) = prepared(&server, consumer_spec(1, StartAt::Latest, None));
+    drive_until(client.as_mut(), &mut observer, |client| client.caught_up(0));
+}
+
 /// A broker keeps what the first fetch of a session names. A partition that comes to it while that fetch is under way has to be named by the
 /// next one, or it is never fetched.
 #[test]

@@ -21,6 +21,7 @@
 //! The counts on the left are taken at different places (emitters, acknowledgements, consumers, histograms); a sum that does
 //! not hold means that the instrument is wrong, and the trial is invalid.
 
+use crate::mutants::{self, Mutant};
 use crate::sequence_set::{RangeSet, SEQUENCE_END, SequenceSet};
 
 /// Producers are numbered from 0 below this; a stamp that claims another number is not ours.
@@ -113,7 +114,7 @@ impl Receipts {
             self.by_producer.resize_with(producer + 1, SequenceSet::new);
         }
         let fresh = self.by_producer[producer].insert(sequence);
-        if !fresh {
+        if !fresh && !mutants::is(Mutant::DuplicateNotCounted) {
             self.duplicated += 1;
         }
         let heads = &mut self.heads[slot];
@@ -123,7 +124,7 @@ impl Receipts {
         let head = &mut heads[producer];
         if sequence >= *head {
             *head = sequence + 1;
-        } else if fresh {
+        } else if fresh && !mutants::is(Mutant::ReorderingNotCounted) {
             self.reordered += 1;
         }
         fresh
@@ -332,6 +333,9 @@ fn judge_producer(book: &SentBook, received: &SequenceSet, verdict: &mut Verdict
             (_, Some(last)) if from <= last => ("middle", &mut verdict.lost_middle),
             _ => ("tail", &mut verdict.lost_tail),
         };
+        if place == "tail" && mutants::is(Mutant::TailNotLost) {
+            continue;
+        }
         let lost = until - from - unknown;
         *count += lost;
         verdict.lost += lost;

@@ -15,6 +15,7 @@ mod emitter;
 pub mod fuzzing;
 pub mod latency;
 mod ledger;
+pub mod mutants;
 mod observer;
 mod pacing;
 mod payload;

@@ -7,6 +7,7 @@ use crate::clocks::Clocks;
 use crate::emitter::Departure;
 use crate::latency::{Latency, Metric};
 use crate::ledger::BatchLedger;
+use crate::mutants::{self, Mutant};
 use crate::quiet::{self, Apart, Apartments, Board, Kind, MaybeApart, QuietCounters, Read, ReadDelay, Watch};
 use crate::stamp::{self, Checked, PROBE_PRODUCER};
 
@@ -645,18 +646,30 @@ impl Observer {
         for run in ledger.runs() {
             first_due_ns = first_due_ns.min(run.intended_ns);
             last_due_ns = last_due_ns.max(run.intended_ns);
-            let phase_of_run = self.phase_of(run.intended_ns);
+            let booked_ns = if mutants::is(Mutant::PhaseOfAck) {
+                acked_ns
+            } else {
+                run.intended_ns
+            };
+            let from_ns = if mutants::is(Mutant::OmissionCoordinated) {
+                run.sent_ns
+            } else {
+                run.intended_ns
+            };
+            let phase_of_run = self.phase_of(booked_ns);
             let latencies = self.tally.phase(phase_of_run, self.subscriptions);
             latencies
                 .publish
-                .record(acked_ns - run.intended_ns, u64::from(run.messages));
+                .record(acked_ns - from_ns, u64::from(run.messages));
             if (phase, sent_ns) != (phase_of_run, run.sent_ns) {
                 self.record_service(phase, acked_ns - sent_ns, together);
                 (phase, sent_ns, together) = (phase_of_run, run.sent_ns, 0);
             }
             together += u64::from(run.messages);
         }
-        self.record_service(phase, acked_ns - sent_ns, together);
+        if !mutants::is(Mutant::ServiceRunLost) {
+            self.record_service(phase, acked_ns - sent_ns, together);
+        }
         if messages > 0 {
             self.read(Kind::Ack, last_due_ns, acked_ns, messages);
         }
@@ -704,7 +717,9 @@ impl Observer {
     fn unacked(&mut self, ledger: &BatchLedger) {
         for run in ledger.runs() {
             let phase = self.phase_of(run.intended_ns);
-            self.tally.phase(phase, self.subscriptions).unacked_msgs += u64::from(run.messages);
+            if !mutants::is(Mutant::UnackedNotCounted) {
+                self.tally.phase(phase, self.subscriptions).unacked_msgs += u64::from(run.messages);
+            }
         }
     }
 
@@ -829,6 +844,7 @@ impl Observer {
                 receipts.corrupted += 1;
                 self.error(MISROUTED);
             }
+            Checked::Corrupted if mutants::is(Mutant::DamageNotCounted) => receipts.unexpected += 1,
             Checked::Corrupted => receipts.corrupted += 1,
             Checked::Whole(_) | Checked::Foreign => receipts.unexpected += 1,
         }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use crate::mutants::{self, Mutant};
 use crate::recovery::failure;
@@ -39,10 +40,17 @@ impl Commit {
             publish(shared, pending, own);
             return write();
         }
+        let began = Instant::now();
         write()?;
         if !shared.settings.commit_delay.is_zero() {
             std::thread::sleep(shared.settings.commit_delay);
         }
+        let took = began.elapsed();
+        shared.metrics.commit_ns.add(took.as_nanos() as u64);
+        shared
+            .metrics
+            .commit_us_squared
+            .add((took.as_micros() as u64).saturating_pow(2));
         publish(shared, pending, own);
         if shared.settings.fault == Some(Fault::AckAtAnySync) {
             return acknowledge_what_arrived(shared, own);
@@ -61,10 +69,15 @@ fn commit_locked(shared: &Shared, own: Option<u16>) -> io::Result<bool> {
 
 /// Of `Fault::AckAtAnySync`: acknowledges what arrived while a commit was written, and writes it after that.
 fn acknowledge_what_arrived(shared: &Shared, own: Option<u16>) -> io::Result<()> {
-    let mut pending = shared.broker().journal.take_pending();
-    let writes = std::mem::take(&mut pending.writes);
-    publish(shared, pending, own);
-    write_all(shared, &writes)
+    loop {
+        let mut pending = shared.broker().journal.take_pending();
+        let writes = std::mem::take(&mut pending.writes);
+        if writes.is_empty() {
+            return Ok(());
+        }
+        publish(shared, pending, own);
+        write_all(shared, &writes)?;
+    }
 }
 
 /// Moves the high watermarks, lets acknowledgements go, wakes readers.

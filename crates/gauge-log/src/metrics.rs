@@ -57,6 +57,10 @@ pub struct Metrics {
     pub written_bytes: Counter,
     /// Commits: writes of everything pending.
     pub commits: Counter,
+    /// Time that commits took, ns.
+    pub commit_ns: Counter,
+    /// Its square, commit by commit, us^2: over the time it is how long a commit takes that a message meets.
+    pub commit_us_squared: Counter,
     /// Requests answered.
     pub requests: Counter,
     /// Connections closed because of a malformed or oversized request.
@@ -193,6 +197,16 @@ impl Metrics {
                 "# TYPE gauge_log_{name} counter\n# HELP gauge_log_{name} {help}\ngauge_log_{name}_total {value}"
             );
         }
+        let _ = writeln!(
+            text,
+            "# TYPE gauge_log_commit_seconds counter\n# UNIT gauge_log_commit_seconds seconds\n# HELP gauge_log_commit_seconds Time that commits took, from the first write to the acknowledgement.\ngauge_log_commit_seconds_total {}",
+            self.commit_ns.get() as f64 / 1e9
+        );
+        let _ = writeln!(
+            text,
+            "# TYPE gauge_log_commit_seconds_squared counter\n# HELP gauge_log_commit_seconds_squared Sum of the squares of the times that commits took: over the sum of times it is how long a commit takes that a message meets.\ngauge_log_commit_seconds_squared_total {}",
+            self.commit_us_squared.get() as f64 / 1e12
+        );
         for (name, help, value) in gauges {
             let _ = writeln!(
                 text,

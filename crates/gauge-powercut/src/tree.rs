@@ -24,11 +24,14 @@ pub struct Directory {
     synced: u64,
 }
 
+/// Names that changed, and what they led to.
+type Changed = Vec<(OsString, Option<u64>)>;
+
 /// Names that had changed when a sync began: by directory, what they led to then.
 #[derive(Debug, Default)]
 pub struct Names {
     order: u64,
-    directories: Vec<(u64, Vec<(OsString, Option<u64>)>)>,
+    directories: Vec<(u64, Changed)>,
 }
 
 /// What the tree knows of a node.
@@ -260,7 +263,7 @@ impl Tree {
                 continue;
             };
             waiting.extend(entries.linked.iter().copied());
-            let changed: Vec<(OsString, Option<u64>)> = entries
+            let changed: Changed = entries
                 .before
                 .keys()
                 .map(|name| (name.clone(), entries.entries.get(name).copied()))

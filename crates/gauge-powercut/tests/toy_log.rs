@@ -190,7 +190,7 @@ fn history(fault: Fault, seed: u64) -> Verdict {
     let mut random = fastrand::Rng::with_seed(seed);
     let settings = Settings {
         state: None,
-        metadata: if seed % 2 == 0 {
+        metadata: if seed.is_multiple_of(2) {
             Metadata::Ordered
         } else {
             Metadata::Strict

@@ -224,7 +224,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     }
 }
 
-async fn info(State(app): Shared) -> Json<Value> {
+pub(crate) async fn info(State(app): Shared) -> Json<Value> {
     let hostname = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let protocols: Vec<&str> = app.protocols.iter().map(|protocol| protocol.name()).collect();
     Json(json!({

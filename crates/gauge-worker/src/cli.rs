@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use gauge_client::Protocol;
+
 use crate::access::{self, Access};
 use crate::api::App;
 use crate::server::{self, Language};
@@ -18,6 +20,25 @@ const FAILED: u8 = 3;
 /// Drives load on behalf of a lab that talks to it over HTTP (docs/worker-api.md).
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
+    #[command(flatten)]
+    listening: Listening,
+    /// Speak the worker protocol of the OpenMessaging Benchmark, so that one of its leaders can drive this worker (docs/omb-worker.md)
+    #[arg(long)]
+    omb: bool,
+    /// With --omb: allow addresses that other machines can reach. Its leaders bring neither token nor encryption: anyone who reaches the port can drive load
+    #[arg(long, requires = "omb")]
+    insecure: bool,
+    /// Make a token, a key and a certificate in this directory, print the certificate's fingerprint, and end
+    #[arg(long, value_name = "DIR", exclusive = true)]
+    make_identity: Option<PathBuf>,
+    /// For tests of the comparison of clocks: show this worker's clock ahead by so many milliseconds and gaining so many millionths
+    #[arg(long, value_name = "MS,PPM", hide = true, value_parser = skew, allow_hyphen_values = true)]
+    skew_clock: Option<(i64, i64)>,
+}
+
+/// Where requests are accepted, and from whom.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Listening {
     /// Address to accept requests on; port 0 takes a free one, which the line "ready ADDRESS:PORT" on standard output names
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: String,
@@ -33,18 +54,6 @@ pub struct Args {
     /// PEM file with the certificate's private key
     #[arg(long, value_name = "FILE", requires = "certificate")]
     key: Option<PathBuf>,
-    /// Speak the worker protocol of the OpenMessaging Benchmark, so that one of its leaders can drive this worker (docs/omb-worker.md)
-    #[arg(long)]
-    omb: bool,
-    /// With --omb: allow addresses that other machines can reach. Its leaders bring neither token nor encryption: anyone who reaches the port can drive load
-    #[arg(long, requires = "omb")]
-    insecure: bool,
-    /// Make a token, a key and a certificate in this directory, print the certificate's fingerprint, and end
-    #[arg(long, value_name = "DIR", exclusive = true)]
-    make_identity: Option<PathBuf>,
-    /// For tests of the comparison of clocks: show this worker's clock ahead by so many milliseconds and gaining so many millionths
-    #[arg(long, value_name = "MS,PPM", hide = true, value_parser = skew, allow_hyphen_values = true)]
-    skew_clock: Option<(i64, i64)>,
 }
 
 /// Milliseconds and millionths as nanoseconds and billionths.
@@ -66,54 +75,81 @@ pub fn run(args: Args) -> ExitCode {
                 println!("{fingerprint}");
                 ExitCode::SUCCESS
             }
-            Err(message) => complain(INPUT_WRONG, &message),
+            Err(message) => complain("worker", INPUT_WRONG, &message),
         };
     }
-    let language = if args.omb { Language::Omb } else { Language::Own };
-    match start(&args) {
-        Ok((listener, app, access)) => match server::serve(listener, &app, access, language) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => complain(FAILED, &format!("the API could not be served: {error}")),
-        },
-        Err((status, message)) => complain(status, &message),
-    }
-}
-
-fn complain(status: u8, message: &str) -> ExitCode {
-    eprintln!("gauge worker: {message}");
-    ExitCode::from(status)
-}
-
-fn start(args: &Args) -> Result<(TcpListener, Arc<App>, Access), (u8, String)> {
-    let input = |message: String| (INPUT_WRONG, message);
-    let access = access(args).map_err(input)?;
     if let Some((offset_ns, drift_ppb)) = args.skew_clock {
         gauge_load::clock::skew(offset_ns, drift_ppb);
     }
-    let address = address(&args.listen, access.is_guarded() || args.insecure).map_err(input)?;
-    let parent = gauge_process::watch_parent(args.parent_pid).map_err(input)?;
-    let failed = |error: std::io::Error| (FAILED, format!("the worker could not be started: {error}"));
-    let signals = gauge_process::take_signals().map_err(failed)?;
-    let listener = TcpListener::bind(address).map_err(|error| {
-        input(format!(
-            "--listen {}: {error}; expected a free port, or port 0 to have one chosen",
-            args.listen
-        ))
-    })?;
-    let bound = listener.local_addr().map_err(failed)?;
-    let app = App::new(gauge_client::protocols());
-    let stopped = Arc::clone(&app);
-    gauge_process::end_on("worker", signals, parent, move || stopped.abort_blocking()).map_err(failed)?;
-    let mut out = std::io::stdout();
-    // A parent that does not read the lines has the address from elsewhere.
-    if let Some(fingerprint) = access.fingerprint() {
-        let _ = writeln!(out, "certificate {fingerprint}");
-    }
-    let _ = writeln!(out, "ready {bound}").and_then(|()| out.flush());
-    Ok((listener, app, access))
+    let language = if args.omb { Language::Omb } else { Language::Own };
+    let door = Door {
+        name: "worker",
+        listening: &args.listening,
+        is_open: args.insecure,
+        protocols: gauge_client::protocols(),
+    };
+    door.serve(move |listener, app, access| server::serve(listener, app, access, language))
 }
 
-fn access(args: &Args) -> Result<Access, String> {
+fn complain(name: &str, status: u8, message: &str) -> ExitCode {
+    eprintln!("gauge {name}: {message}");
+    ExitCode::from(status)
+}
+
+/// A program that answers requests until it is told to end.
+pub(crate) struct Door<'a> {
+    pub name: &'static str,
+    pub listening: &'a Listening,
+    /// Whether anybody may come in from other machines.
+    pub is_open: bool,
+    pub protocols: Vec<Arc<dyn Protocol>>,
+}
+
+impl Door<'_> {
+    /// Opens it; `serve` answers until the end.
+    pub fn serve(
+        self,
+        serve: impl FnOnce(TcpListener, &Arc<App>, Access) -> std::io::Result<()>,
+    ) -> ExitCode {
+        let name = self.name;
+        match self.open() {
+            Ok((listener, app, access)) => match serve(listener, &app, access) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => complain(name, FAILED, &format!("the API could not be served: {error}")),
+            },
+            Err((status, message)) => complain(name, status, &message),
+        }
+    }
+
+    fn open(self) -> Result<(TcpListener, Arc<App>, Access), (u8, String)> {
+        let (name, listening) = (self.name, self.listening);
+        let input = |message: String| (INPUT_WRONG, message);
+        let access = access(listening).map_err(input)?;
+        let address = address(&listening.listen, access.is_guarded() || self.is_open).map_err(input)?;
+        let parent = gauge_process::watch_parent(listening.parent_pid).map_err(input)?;
+        let failed = |error: std::io::Error| (FAILED, format!("the {name} could not be started: {error}"));
+        let signals = gauge_process::take_signals().map_err(failed)?;
+        let listener = TcpListener::bind(address).map_err(|error| {
+            input(format!(
+                "--listen {}: {error}; expected a free port, or port 0 to have one chosen",
+                listening.listen
+            ))
+        })?;
+        let bound = listener.local_addr().map_err(failed)?;
+        let app = App::new(self.protocols);
+        let stopped = Arc::clone(&app);
+        gauge_process::end_on(name, signals, parent, move || stopped.abort_blocking()).map_err(failed)?;
+        let mut out = std::io::stdout();
+        // A parent that does not read the lines has the address from elsewhere.
+        if let Some(fingerprint) = access.fingerprint() {
+            let _ = writeln!(out, "certificate {fingerprint}");
+        }
+        let _ = writeln!(out, "ready {bound}").and_then(|()| out.flush());
+        Ok((listener, app, access))
+    }
+}
+
+fn access(args: &Listening) -> Result<Access, String> {
     let mut access = Access::open();
     if let Some(file) = &args.token_file {
         access = access.with_token(file)?;
@@ -137,7 +173,7 @@ fn address(listen: &str, is_guarded: bool) -> Result<SocketAddr, String> {
             Ok(*address)
         }
         _ => Err(format!(
-            "--listen {listen}: the worker drives load for whoever can reach it, so without a token and encryption it binds to loopback only; expected for instance 127.0.0.1:0, or --token-file, --certificate and --key (--make-identity DIR makes all three)"
+            "--listen {listen}: whoever reaches it can have load driven or the machine looked at, so without a token and encryption it binds to loopback only; expected for instance 127.0.0.1:0, or --token-file, --certificate and --key (--make-identity DIR makes all three)"
         )),
     }
 }

@@ -10,6 +10,7 @@ use std::sync::mpsc::SyncSender;
 
 use base64::Engine;
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 use gauge_load::quiet::{Apart, QuietCounters};
 use gauge_load::{Counters, Latency, Metric, Tally};
 use hdrhistogram::serialization::V2DeflateSerializer;
@@ -373,7 +374,7 @@ impl Collector {
                 "lanes hand over their intervals in order"
             );
             waiting_msgs += front.waiting_msgs;
-            joined_lanes += usize::from(front.first != front.last);
+            joined_lanes += usize::from(front.first != front.last && !mutants::is(Mutant::JoinNotMarked));
             if !*added {
                 *added = true;
                 let mut tally = std::mem::take(&mut front.tally);

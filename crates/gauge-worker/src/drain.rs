@@ -8,6 +8,8 @@
 
 use std::sync::atomic::Ordering;
 
+use gauge_load::mutants::{self, Mutant};
+
 use crate::link::Progress;
 use crate::plan::Plan;
 
@@ -96,7 +98,7 @@ impl Drain {
             self.moved = ended + received;
             self.moved_ns = now_ns;
         }
-        let is_acknowledged = is_sent && waiting == 0;
+        let is_acknowledged = is_sent && (waiting == 0 || mutants::is(Mutant::DrainIgnoresWaiting));
         let still_ns = now_ns - self.moved_ns;
         for (at, paused) in paused.iter().enumerate() {
             let is_still = still_ns > AT_END_QUIET_NS && !paused;
@@ -132,7 +134,7 @@ impl Drain {
             .sum();
         let is_at_end = mine().all(|lane| lane.caught_up[subscription].load(Ordering::Relaxed));
         // Behind the last message that was missing there may be some that come twice.
-        let settled = is_at_end || still_ns > SETTLED_NS;
+        let settled = is_at_end || still_ns > SETTLED_NS || mutants::is(Mutant::DrainTrustsTheCount);
         let by_count = self.has_producers && self.is_whole[subscription] && has >= ended && settled;
         by_count || (is_still && is_at_end)
     }

@@ -19,6 +19,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError};
 
 use gauge_client::{ClientError, Endpoint, LaneClient, Offer, Protocol};
 use gauge_load::clock::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
+use gauge_load::mutants::{self, Mutant};
 use gauge_load::quiet::Board;
 use gauge_load::{Counters, Emitter, Observer, Received, Tally};
 
@@ -180,7 +181,7 @@ impl Lane {
         self.show_readiness();
         while self.obey() {
             let now_ns = monotonic_ns();
-            if now_ns >= self.boundary_ns {
+            if now_ns >= self.boundary_ns && !mutants::is(Mutant::IntervalCutLate) {
                 self.cut(now_ns);
             }
             let more = match self.turn(now_ns) {
@@ -191,6 +192,9 @@ impl Lane {
                     return Err(error);
                 }
             };
+            if now_ns >= self.boundary_ns && mutants::is(Mutant::IntervalCutLate) {
+                self.cut(now_ns);
+            }
             self.observer.decide(now_ns);
             if !self.processing.is_none() {
                 self.process();

@@ -9,9 +9,11 @@
 //! - `lane`: a thread that owns a client and paces it; `link`: what it and the trial say to each other; `scheduling`: what the kernel gives it.
 //! - `probes`: a thread per CPU that notes when it was not to be had; `accounts`: what the kernel says of it; `disturbance`: both, put together
 //!   for an interval.
+//! - `simulation`: a trial without threads, for a world whose time and network are simulated (`gauge-sim`).
 //! - `processing`: consumers that take their time.
 //! - `collector`: what the lanes saw in an interval, added up, encoded, kept.
 //! - `clock_probe`: how far the clocks of other workers are ahead.
+//! - `agent`: what a broker's machine does, told to the lab; `host`: the kernel's files that it reads.
 //! - `omb`: the same by the worker protocol of the OpenMessaging Benchmark.
 //! - `cli`: the command line (signals and the parent: `gauge-process`).
 //!
@@ -20,6 +22,7 @@
 
 mod access;
 mod accounts;
+pub mod agent;
 mod api;
 mod body;
 mod books;
@@ -34,6 +37,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handle;
+mod host;
 pub mod idle;
 mod judgement;
 mod lane;
@@ -48,6 +52,8 @@ mod request;
 mod scheduling;
 mod seats;
 mod server;
+#[doc(hidden)]
+pub mod simulation;
 mod trial;
 
 pub use access::{Access, make_identity};

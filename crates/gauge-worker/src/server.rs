@@ -245,6 +245,21 @@ pub fn serve(
     access: Access,
     language: Language,
 ) -> io::Result<()> {
+    let routes = match language {
+        Language::Own => api::router(Arc::clone(app)),
+        Language::Omb => omb::router(Arc::clone(app)),
+    };
+    serve_routes(listener, app, access, language, routes)
+}
+
+/// As `serve`, with other routes.
+pub(crate) fn serve_routes(
+    listener: std::net::TcpListener,
+    app: &Arc<App>,
+    access: Access,
+    language: Language,
+    routes: Router,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -262,10 +277,7 @@ pub fn serve(
             language,
             listens,
             seats: Seats::default(),
-            routes: TowerToHyperService::new(match language {
-                Language::Own => api::router(Arc::clone(app)),
-                Language::Omb => omb::router(Arc::clone(app)),
-            }),
+            routes: TowerToHyperService::new(routes),
             closing,
         });
         let accepting = tokio::spawn(accept(listener, door, alive));

@@ -80,108 +80,140 @@ pub fn create(
     protocol: &Arc<dyn Protocol>,
     live: &LiveLanes,
 ) -> Result<Handle, ApiError> {
-    let mut cannot: Vec<String> = Vec::new();
-    for lane in &plan.lanes {
-        for sentence in protocol.check(&plan.endpoint, &lane.spec)? {
-            if !cannot.contains(&sentence) {
-                cannot.push(sentence);
-            }
-        }
-    }
-    let (events, inbox) = sync_channel(QUEUE_MAX + 8 * plan.lanes.len());
-    let prepare_until_ns = monotonic_ns() + plan.ready_timeout_ns;
-    let held: Vec<usize> = (0..plan.subscriptions.len())
-        .filter(|&at| plan.subscriptions[at].from_earliest)
-        .collect();
-    let board = plan
-        .probes
-        .then(|| Arc::new(Board::new(scheduling::cores().len(), plan.lanes.len())));
-    let mut lanes = Vec::with_capacity(plan.lanes.len());
-    let mut spares = Vec::with_capacity(plan.lanes.len());
-    for (index, lane_plan) in plan.lanes.iter().enumerate() {
-        let (commands, lane_commands) = sync_channel(COMMANDS_MAX);
-        let (spare_sender, lane_spares) = sync_channel(SPARE_TALLIES + 1);
-        for _ in 0..SPARE_TALLIES {
-            let _ = spare_sender.try_send(Tally::with_room(plan.subscriptions.len()));
-        }
-        let progress = Arc::new(Progress::new(plan.subscriptions.len()));
-        let context = LaneContext {
-            index,
-            plan: lane_plan.clone(),
-            run: plan.run,
-            subscriptions: plan.subscriptions.len(),
-            held_subscriptions: held.clone(),
-            slots: plan.slots,
-            stamped: plan.stamped,
-            measured: plan.measured.clone(),
-            interval_ns: plan.interval_ns,
-            quantum_ns: plan.quantum_ns,
-            realtime: plan.realtime && !plan.closed_loop,
-            prepare_until_ns,
-            protocol: Arc::clone(protocol),
-            endpoint: plan.endpoint.clone(),
-            commands: lane_commands,
-            spares: lane_spares,
-            events: events.clone(),
-            progress: Arc::clone(&progress),
-            board: board.clone(),
-        };
+    let Cast {
+        supervisor,
+        inbox,
+        lanes,
+        handle,
+    } = Cast::of(id, plan, protocol)?;
+    for context in lanes {
         let alive = LiveLane::new(live);
-        spawn(lane_plan.name.clone(), move || {
+        spawn(context.plan.name.clone(), move || {
             lane::run(context);
             drop(alive);
         })?;
-        spares.push(spare_sender);
-        lanes.push(Lane {
-            name: lane_plan.name.clone(),
-            role: lane_plan.role.name(),
-            commands,
-            waker: None,
-            progress,
-            end: None,
-        });
     }
-    let names = plan
-        .subscriptions
-        .iter()
-        .map(|subscription| Arc::from(subscription.name.as_str()))
-        .collect();
-    let now_ns = monotonic_ns();
-    let forgotten = Arc::new(AtomicBool::new(false));
-    let supervisor = Supervisor {
-        id: id.to_string(),
-        collector: Collector::new(plan.interval_ns, names, spares),
-        client: protocol.client_name(),
-        cannot,
-        lanes,
-        state: State::Preparing,
-        error: None,
-        start_ns: None,
-        start_unix_ns: None,
-        stop_ns: plan.stop_ns,
-        phases: plan.phases.clone(),
-        paused: vec![false; plan.subscriptions.len()],
-        created_ns: now_ns,
-        contact_ns: now_ns,
-        over_ns: None,
-        probing: false,
-        deaf: None,
-        drain: None,
-        finish_replies: Vec::new(),
-        abort_replies: Vec::new(),
-        result: None,
-        forgotten: Arc::clone(&forgotten),
-        board,
-        probes: None,
-        plan,
-    };
-    let trial = id.to_string();
     spawn(format!("trial-{id}"), move || supervisor.run(&inbox))?;
-    Ok(Handle {
-        id: trial,
-        events,
-        forgotten,
-    })
+    Ok(handle)
+}
+
+/// Who takes part in a trial, before any of them has begun: each is a thread, or all of them are one in a simulated world.
+pub(crate) struct Cast {
+    pub(crate) supervisor: Supervisor,
+    pub(crate) inbox: Receiver<Event>,
+    pub(crate) lanes: Vec<LaneContext>,
+    pub(crate) handle: Handle,
+}
+
+impl Cast {
+    /// The cast of a plan.
+    ///
+    /// # Errors
+    /// Bad requests that only the protocol can see.
+    pub(crate) fn of(id: u64, plan: Plan, protocol: &Arc<dyn Protocol>) -> Result<Cast, ApiError> {
+        let mut cannot: Vec<String> = Vec::new();
+        for lane in &plan.lanes {
+            for sentence in protocol.check(&plan.endpoint, &lane.spec)? {
+                if !cannot.contains(&sentence) {
+                    cannot.push(sentence);
+                }
+            }
+        }
+        let (events, inbox) = sync_channel(QUEUE_MAX + 8 * plan.lanes.len());
+        let prepare_until_ns = monotonic_ns() + plan.ready_timeout_ns;
+        let held: Vec<usize> = (0..plan.subscriptions.len())
+            .filter(|&at| plan.subscriptions[at].from_earliest)
+            .collect();
+        let board = plan
+            .probes
+            .then(|| Arc::new(Board::new(scheduling::cores().len(), plan.lanes.len())));
+        let mut lanes = Vec::with_capacity(plan.lanes.len());
+        let mut contexts = Vec::with_capacity(plan.lanes.len());
+        let mut spares = Vec::with_capacity(plan.lanes.len());
+        for (index, lane_plan) in plan.lanes.iter().enumerate() {
+            let (commands, lane_commands) = sync_channel(COMMANDS_MAX);
+            let (spare_sender, lane_spares) = sync_channel(SPARE_TALLIES + 1);
+            for _ in 0..SPARE_TALLIES {
+                let _ = spare_sender.try_send(Tally::with_room(plan.subscriptions.len()));
+            }
+            let progress = Arc::new(Progress::new(plan.subscriptions.len()));
+            let context = LaneContext {
+                index,
+                plan: lane_plan.clone(),
+                run: plan.run,
+                subscriptions: plan.subscriptions.len(),
+                held_subscriptions: held.clone(),
+                slots: plan.slots,
+                stamped: plan.stamped,
+                measured: plan.measured.clone(),
+                interval_ns: plan.interval_ns,
+                quantum_ns: plan.quantum_ns,
+                realtime: plan.realtime && !plan.closed_loop,
+                prepare_until_ns,
+                protocol: Arc::clone(protocol),
+                endpoint: plan.endpoint.clone(),
+                commands: lane_commands,
+                spares: lane_spares,
+                events: events.clone(),
+                progress: Arc::clone(&progress),
+                board: board.clone(),
+            };
+            contexts.push(context);
+            spares.push(spare_sender);
+            lanes.push(Lane {
+                name: lane_plan.name.clone(),
+                role: lane_plan.role.name(),
+                commands,
+                waker: None,
+                progress,
+                end: None,
+            });
+        }
+        let names = plan
+            .subscriptions
+            .iter()
+            .map(|subscription| Arc::from(subscription.name.as_str()))
+            .collect();
+        let now_ns = monotonic_ns();
+        let forgotten = Arc::new(AtomicBool::new(false));
+        let supervisor = Supervisor {
+            id: id.to_string(),
+            collector: Collector::new(plan.interval_ns, names, spares),
+            client: protocol.client_name(),
+            cannot,
+            lanes,
+            state: State::Preparing,
+            error: None,
+            start_ns: None,
+            start_unix_ns: None,
+            stop_ns: plan.stop_ns,
+            phases: plan.phases.clone(),
+            paused: vec![false; plan.subscriptions.len()],
+            created_ns: now_ns,
+            contact_ns: now_ns,
+            over_ns: None,
+            probing: false,
+            deaf: None,
+            drain: None,
+            finish_replies: Vec::new(),
+            abort_replies: Vec::new(),
+            result: None,
+            forgotten: Arc::clone(&forgotten),
+            board,
+            probes: None,
+            plan,
+        };
+        Ok(Cast {
+            supervisor,
+            inbox,
+            lanes: contexts,
+            handle: Handle {
+                id: id.to_string(),
+                events,
+                forgotten,
+            },
+        })
+    }
 }
 
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<(), ApiError> {
@@ -192,7 +224,7 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<(), ApiEr
         .map_err(|error| ApiError::internal(format!("no thread could be started: {error}")))
 }
 
-struct Supervisor {
+pub(crate) struct Supervisor {
     id: String,
     plan: Plan,
     client: &'static str,
@@ -230,30 +262,38 @@ struct Supervisor {
 
 impl Supervisor {
     fn run(mut self, inbox: &Receiver<Event>) {
-        loop {
-            let waits = self.state == State::Preparing
-                || self.drain.is_some()
-                || !self.abort_replies.is_empty()
-                || self.collector.is_waiting();
-            let turn = if waits { BUSY_TURN } else { IDLE_TURN };
-            match inbox.recv_timeout(turn) {
-                Ok(Event::Lane(lane, event)) => self.hear(lane, event),
-                Ok(Event::Ask(Ask::Forget(reply))) => {
-                    if self.state.is_over() {
-                        // Before the queue closes, so that whoever finds it closed knows why.
-                        self.forgotten.store(true, Ordering::Release);
-                        let _ = reply.send(Ok(()));
-                        return;
-                    }
-                    let _ = reply.send(Err(self.wrong_state("forgotten", "that is over")));
+        while self.turn(inbox.recv_timeout(self.rest())) {}
+    }
+
+    /// How long it waits for an event at most.
+    pub(crate) fn rest(&self) -> Duration {
+        let waits = self.state == State::Preparing
+            || self.drain.is_some()
+            || !self.abort_replies.is_empty()
+            || self.collector.is_waiting();
+        if waits { BUSY_TURN } else { IDLE_TURN }
+    }
+
+    /// Deals with an event, or with the time that has passed. False: it is over, and nobody will ask again.
+    pub(crate) fn turn(&mut self, event: Result<Event, RecvTimeoutError>) -> bool {
+        match event {
+            Ok(Event::Lane(lane, event)) => self.hear(lane, event),
+            Ok(Event::Ask(Ask::Forget(reply))) => {
+                if self.state.is_over() {
+                    // Before the queue closes, so that whoever finds it closed knows why.
+                    self.forgotten.store(true, Ordering::Release);
+                    let _ = reply.send(Ok(()));
+                    return false;
                 }
-                Ok(Event::Ask(ask)) => self.answer(ask),
-                Err(RecvTimeoutError::Timeout) => {}
-                // Lanes and API hold senders, so this is the end of the process.
-                Err(RecvTimeoutError::Disconnected) => return,
+                let _ = reply.send(Err(self.wrong_state("forgotten", "that is over")));
             }
-            self.look_around();
+            Ok(Event::Ask(ask)) => self.answer(ask),
+            Err(RecvTimeoutError::Timeout) => {}
+            // Lanes and API hold senders, so this is the end of the process.
+            Err(RecvTimeoutError::Disconnected) => return false,
         }
+        self.look_around();
+        true
     }
 
     /// What happens by itself as time goes by.

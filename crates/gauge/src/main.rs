@@ -14,6 +14,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Agent(gauge_worker::agent::Args),
     Describe(gauge_client::cli::Args),
     Idle(gauge_worker::idle::Args),
     Log(gauge_log::cli::Args),
@@ -25,6 +26,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Agent(args) => gauge_worker::agent::run(args),
         Command::Describe(args) => gauge_client::cli::run(&args),
         Command::Idle(args) => gauge_worker::idle::run(args),
         Command::Log(args) => gauge_log::cli::run(args),

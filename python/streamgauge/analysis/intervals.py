@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from streamgauge.vocabulary.phases import MEASURE
 
 Row = dict[str, Any]
 Values = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 EDGE_S = 1e-6
 """Start times are sums of durations; this much rounding is forgiven when an interval is matched with a
@@ -249,8 +250,26 @@ def series(intervals: Intervals, resources: list[Row], phase: str | None = None,
 
 
 def read_resources(directory: Path) -> list[Row]:
-    """Rows of `resources.parquet` (RESOURCE_COLUMNS); none when the file is not there."""
-    return read_rows(directory / "resources.parquet", RESOURCE_COLUMNS)
+    """Rows of `resources.parquet` (RESOURCE_COLUMNS) of the lab's machine, and of the system wherever it ran; none when the file is not
+    there."""
+    rows = read_rows(directory / "resources.parquet", RESOURCE_COLUMNS)
+    return [row for row in rows if row["host"] is None or row["scope"] in ("system", "thread")]
+
+
+def read_hosts(directory: Path) -> list[Row]:
+    """Rows of `resources.parquet` that the agents of a cluster told."""
+    rows = read_rows(directory / "resources.parquet", RESOURCE_COLUMNS)
+    return [row for row in rows if row["host"] is not None]
+
+
+def lined_up_resources(
+    rows: Sequence[Row], place: dict[int, int], length: int, more: Sequence[str]
+) -> dict[str, Values]:
+    """What one machine used, interval by interval, with more columns of its rows of scopes host and system."""
+    values = _resource_values(list(rows), place, length, np.ones(length))
+    for column in more:
+        values[column] = _sums([row for row in rows if row[column] is not None], column, place, length)
+    return values
 
 
 def total(rows: Iterable[Row], column: str) -> int:

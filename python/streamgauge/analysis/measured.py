@@ -14,6 +14,7 @@ from streamgauge.analysis.intervals import (
     Row,
     Series,
     Window,
+    read_hosts,
     read_resources,
     series,
     total,
@@ -58,6 +59,8 @@ class Measured:
     window: Window
     used: list[Row]
     """Of the resources, what lies in the window."""
+    of_hosts: list[Row]
+    """What agents told of the cluster's machines, over the whole trial."""
     counted: Counted
     headline: Headline
     latencies: Mapping[str, Latency]
@@ -78,6 +81,7 @@ class Measured:
             intervals=intervals,
             window=window,
             used=[row for row in resources if window.holds(row)],
+            of_hosts=read_hosts(directory) if raw.hosts else [],
             counted=_count(intervals, window),
             headline=headline_of(raw.untold),
             latencies={
@@ -94,6 +98,11 @@ class Measured:
         return (
             workload.model_copy(update={"rate_msgs_s": self.raw.rate_msgs_s}) if self.raw.search else workload
         )
+
+    @property
+    def system_cores(self) -> int:
+        """Of the machines that the system runs on, as far as they are known."""
+        return sum(host.cores for host in self.raw.hosts) or self.raw.cores
 
     @property
     def load_s(self) -> float:

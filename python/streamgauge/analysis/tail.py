@@ -1,41 +1,42 @@
 """What coincided with the slowest messages.
 
-The tail is what is slower than the trial's p99.9. For each kind of event (a stop of a JVM, a slow flush of the disk, steal, ...) the intervals in
-which it happened are compared with those that hold the tail: *lift* is the share of slow messages in intervals with the event, over the share of
-intervals with it. Chance is asked by shifting the two series against each other (every shift once, circularly): that leaves both as they are,
-clustering included, and only breaks what connects them. A coincidence is no cause; where several are shown together, one may be the cause of another.
+The tail is what is slower than the trial's p99.9. What happened meanwhile - stops of JVMs, slow flushes of the disk, steal, what the system told of itself -
+is held against it, interval by interval (analysis/causes.py). The largest latency is one message: no chance can be reckoned for it, but where something
+stood still for half of its time at that moment, that is named.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from streamgauge.analysis.intervals import Intervals, Series, Window, felt
+from streamgauge.analysis.causes import INTERVALS_MIN, Cause, Event, causes, unusual
+from streamgauge.analysis.intervals import Intervals, Series, Values, Window
+from streamgauge.analysis.own_metrics import OwnSeries
 from streamgauge.model.percentiles import NS_PER_MS
 from streamgauge.model.result_base import Headline
-from streamgauge.model.result_reasons import Coincidence, Tail
+from streamgauge.model.result_reasons import Coincidence, Largest, Tail
 from streamgauge.store.files import read_log
+from streamgauge.vocabulary.format import significant
 
-INTERVALS_MIN = 20
-CHANCE_MAX = 0.05
-LIFT_MIN = 1.5
-EVENT_SHARE_MAX = 0.8
-"""What happens nearly always explains nothing."""
+STOOD_STILL = "a JVM stood still (collection or other safepoint)"
 STOP_MS_MIN = 10.0
 STEAL_SHARE_MIN = 0.02
 OTHERS_SHARE_MIN = 0.10
 BUSY_SHARE_MIN = 0.95
-TIMES_USUAL = 3.0
+PRESSURE_SHARE_MIN = 0.02
+DISTURBED_S_MIN = 0.01
 FLUSH_MS_MIN = 5.0
 LATE_MS_MIN = 1.0
 
-Flags = npt.NDArray[np.bool_]
+LARGEST_SHARE_MIN = 0.5
+"""Of the largest latency, for what stood still to be named as its reason."""
+
 # [2026-11-21T10:00:00.123+0000][12.345s][info][safepoint] Safepoint "G1CollectForAllocation", ..., Total: 4821034 ns
 _SAFEPOINT = re.compile(r'^\[([^\]]+)\].*?Safepoint "([^"]+)".*Total:\s*(\d{1,18}) ns')
 
@@ -49,10 +50,14 @@ def tail(
     phase: str,
     cores: int,
     stops_ms: Mapping[int, float] | None,
+    own: Sequence[OwnSeries] = (),
+    hosts: Mapping[str, Series] | None = None,
+    host_cores: Mapping[str, int] | None = None,
     cluster_here: bool = False,
 ) -> Tail | None:
     """The tail of a metric in a phase. `lined_up`: the series of the trial, interval by interval; `stops_ms`: interval -> time for which a
-    JVM of the system stood still, None where there is none. None when there is too little to tell anything."""
+    JVM of the system stood still, None where there is none; `own`: what the system told of itself; `hosts`: what agents told of the
+    cluster's machines, by name, and `host_cores` how many cores they have. None when there is too little to tell anything."""
     whole = intervals.histogram(metric, phase)
     above_ns = whole.percentile(99.9)
     inside = lined_up.within(window)
@@ -66,22 +71,27 @@ def tail(
     weights = slow[inside]
     if weights.sum() == 0:
         return None
-    events = {
-        name: flags[inside]
-        for name, flags in _events(lined_up, cores, stops_ms, cluster_here=cluster_here).items()
-    }
-    happened = {name: flags for name, flags in events.items() if 0 < flags.mean() <= EVENT_SHARE_MAX}
-    found = [
-        one for name, flags in happened.items() if (one := _coincidence(name, flags, weights)) is not None
+    all_events = [
+        *_events(lined_up, cores, stops_ms, cluster_here=cluster_here),
+        _disturbed(intervals, place),
+        *own_events(own),
+        *(
+            event
+            for name, told in (hosts or {}).items()
+            for event in host_events(name, told, (host_cores or {}).get(name, 1))
+        ),
     ]
-    found.sort(key=lambda one: -one.lift)
+    events = [Event(one.name, one.strength[inside], one.role) for one in all_events]
+    happened = [one for one in events if (one.strength > 0).any()]
+    found = [_coincidence(one) for one in causes(weights, happened)]
     return Tail(
         metric=metric,
         above_ms=above_ns / NS_PER_MS,
         msgs=int(weights.sum()),
         intervals=int(np.count_nonzero(weights)),
         coincidences=found,
-        looked_at=sorted(happened),
+        looked_at=sorted(one.name for one in happened),
+        largest=_largest(lined_up, inside, metric, [*_standing_still(lined_up, stops_ms), *_own_times(own)]),
         explanation=_explain(found, happened),
     )
 
@@ -106,64 +116,169 @@ def stops(logs: Path, start_unix_ms: int | None, interval_s: float) -> dict[int,
     return found
 
 
+def _stopped(lined_up: Series, stops_ms: Mapping[int, float]) -> Values:
+    return np.array([stops_ms.get(int(interval), 0.0) for interval in lined_up.interval])
+
+
 def _events(
     lined_up: Series, cores: int, stops_ms: Mapping[int, float] | None, *, cluster_here: bool
-) -> dict[str, Flags]:
-    """Event -> in which intervals it happened."""
+) -> list[Event]:
+    """What happened on the machine."""
     values, seconds = lined_up.values, np.maximum(lined_up.duration_s, 1e-9)
-    flags: dict[str, Flags] = {}
+    found: list[Event] = []
     if stops_ms is not None:
-        flags["a JVM stood still (collection or other safepoint)"] = np.array(
-            [stops_ms.get(int(interval), 0.0) >= STOP_MS_MIN for interval in lined_up.interval]
-        )
+        found.append(Event(STOOD_STILL, _above(_stopped(lined_up, stops_ms), STOP_MS_MIN)))
     with np.errstate(invalid="ignore", divide="ignore"):
         flush_ms = 1e3 * values["flush_s"] / values["flushes"]
-        flags["slow flushes of the disk (fsync)"] = _unusual(flush_ms) & (flush_ms > FLUSH_MS_MIN)
-        flags["much written to the disk"] = _unusual(values["system_disk_write_bytes"])
-        flags["the disk was busy all the time"] = values["disk_busy_s"] / seconds > BUSY_SHARE_MIN
-        flags["steal"] = values["steal_s"] / (cores * seconds) > STEAL_SHARE_MIN
         others = np.nan_to_num(values["others_cpu_s"]) + np.nan_to_num(values["lab_cpu_s"])
         who = "the cluster or other programs" if cluster_here else "other programs"
-        flags[f"{who} used CPU"] = others / (cores * seconds) > OTHERS_SHARE_MIN
-        flags["all cores were busy"] = values["host_cpu_s"] / (cores * seconds) > BUSY_SHARE_MIN
-        flags["the generator was late"] = values["send_delay_ms_p99"] > LATE_MS_MIN
-    return {name: felt(found) for name, found in flags.items()}
+        found += [
+            Event("slow flushes of the disk (fsync)", unusual(flush_ms, FLUSH_MS_MIN)),
+            Event("much written to the disk", unusual(values["system_disk_write_bytes"])),
+            Event("the disk was busy all the time", _above(values["disk_busy_s"] / seconds, BUSY_SHARE_MIN)),
+            Event("steal", _above(values["steal_s"] / (cores * seconds), STEAL_SHARE_MIN)),
+            Event(f"{who} used CPU", _above(others / (cores * seconds), OTHERS_SHARE_MIN)),
+            Event(
+                "all cores were busy",
+                _above(values["host_cpu_s"] / (cores * seconds), BUSY_SHARE_MIN),
+                "sign",
+            ),
+            Event("the generator was late", _above(values["send_delay_ms_p99"], LATE_MS_MIN), "sign"),
+        ]
+    return found
 
 
-def _unusual(values: npt.NDArray[np.float64]) -> Flags:
-    known = values[~np.isnan(values)]
-    if not len(known):
-        return np.zeros(len(values), dtype=np.bool_)
-    return np.asarray(values > TIMES_USUAL * max(float(np.median(known)), 1e-12), dtype=np.bool_)
+def host_events(name: str, told: Series, cores: int) -> list[Event]:
+    """What happened on a machine of the cluster, by its agent."""
+    values, seconds = told.values, np.maximum(told.duration_s, 1e-9)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = [
+            Event(
+                "slow flushes of the disk (fsync)",
+                unusual(1e3 * values["flush_s"] / values["flushes"], FLUSH_MS_MIN),
+            ),
+            Event("the disk was busy all the time", _above(values["disk_busy_s"] / seconds, BUSY_SHARE_MIN)),
+            Event(
+                "much waited for the disk (PSI)",
+                unusual(values["pressure_io_s"] / seconds, PRESSURE_SHARE_MIN),
+            ),
+            Event(
+                "much waited for memory (PSI)",
+                unusual(values["pressure_memory_s"] / seconds, PRESSURE_SHARE_MIN),
+            ),
+            Event("steal", _above(values["steal_s"] / (cores * seconds), STEAL_SHARE_MIN)),
+            Event("a CPU was not to be had (disturbance)", _above(values["disturbed_s"], DISTURBED_S_MIN)),
+            Event(
+                "other programs used CPU",
+                unusual(values["others_cpu_s"] / (cores * seconds), OTHERS_SHARE_MIN),
+            ),
+            Event("TCP segments sent again", unusual(values["retransmits"])),
+            Event(
+                "the system waited for a CPU",
+                unusual(values["run_delay_s"] / seconds, PRESSURE_SHARE_MIN),
+                "sign",
+            ),
+            Event(
+                "all cores were busy",
+                _above(values["host_cpu_s"] / (cores * seconds), BUSY_SHARE_MIN),
+                "sign",
+            ),
+        ]
+    return [Event(f"{name}: {one.name}", one.strength, one.role) for one in found]
 
 
-def _coincidence(name: str, flags: Flags, weights: npt.NDArray[np.float64]) -> Coincidence | None:
-    """None where chance explains it."""
-    usual = float(flags.mean())
-    shares = (
-        np.array([float(weights[np.roll(flags, shift)].sum()) for shift in range(len(flags))]) / weights.sum()
-    )
-    share = float(shares[0])
-    chance = float(np.mean(shares >= share - 1e-12))
-    lift = share / usual
-    if chance > CHANCE_MAX or lift < LIFT_MIN:
+def _disturbed(intervals: Intervals, place: Mapping[int, int]) -> Event:
+    """A CPU was not to be had, as the workers' probes saw it (docs/quiet-time.md)."""
+    seen = np.zeros(len(place))
+    for row in intervals.counters():
+        at = place.get(int(row["interval"]))
+        if at is not None and row["disturbed_s"] is not None:
+            seen[at] = max(seen[at], float(row["disturbed_s"]))
+    return Event("a CPU was not to be had (disturbance)", _above(seen, DISTURBED_S_MIN))
+
+
+def own_events(own: Sequence[OwnSeries]) -> list[Event]:
+    """What each process told of itself and that was unusually high."""
+    return [
+        Event(f"{one.source}: {one.metric.title}, unusually high", unusual(one.values), one.metric.role)
+        for one in own
+    ]
+
+
+def _standing_still(lined_up: Series, stops_ms: Mapping[int, float] | None) -> list[tuple[str, Values]]:
+    return [] if stops_ms is None else [(STOOD_STILL, _stopped(lined_up, stops_ms))]
+
+
+def _own_times(own: Sequence[OwnSeries]) -> list[tuple[str, Values]]:
+    """Time that was spent in something that holds others up, above what is usual, in ms per second or per operation."""
+    return [
+        (f"{one.source}: {one.metric.title}", unusual(one.values))
+        for one in own
+        if one.metric.unit == "ms" and one.metric.kind == "counter" and one.metric.role == "cause"
+    ]
+
+
+def _largest(
+    lined_up: Series,
+    inside: npt.NDArray[np.bool_],
+    metric: Headline,
+    lasting: Sequence[tuple[str, Values]],
+) -> Largest | None:
+    """The largest latency, and what lasted for most of it."""
+    values = np.where(inside, lined_up.values[f"{metric}_ms_max"], np.nan)
+    if np.isnan(values).all():
         return None
-    return Coincidence(
+    at = int(np.nanargmax(values))
+    value_ms = float(values[at])
+    nearby = [(float(np.max(lasted[max(0, at - 1) : at + 1])), name) for name, lasted in lasting]
+    lasted_ms, name = max(nearby, default=(0.0, ""))
+    if lasted_ms < max(LARGEST_SHARE_MIN * value_ms, STOP_MS_MIN):
+        return None
+    return Largest(
+        value_ms=value_ms,
+        at_s=float(lined_up.start_s[at]),
         event=name,
-        lift=lift,
-        intervals=int(flags.sum()),
-        share=share,
-        chance=chance,
+        lasted_ms=lasted_ms,
         explanation=(
-            f"{100 * share:.0f} % of the slow messages lie in the {100 * usual:.0f} % of the intervals with it, "
-            f"{lift:.1f} times as many as by chance (p = {chance:.3f})"
+            f"the largest latency ({significant(value_ms)} ms, {lined_up.start_s[at]:g} s after the start) came with {name}: "
+            f"{significant(lasted_ms)} ms in that second or the one before"
         ),
     )
 
 
-def _explain(found: list[Coincidence], happened: Mapping[str, Flags]) -> str:
+def _above(values: Values, least: float) -> Values:
+    """Values from `least` on; the others are nothing."""
+    known = np.nan_to_num(values)
+    return np.where(known >= least, known, 0.0)
+
+
+def _coincidence(cause: Cause) -> Coincidence:
+    return Coincidence(
+        event=cause.event.name,
+        lift=cause.lift,
+        lift_low=cause.lift_low,
+        lift_high=cause.lift_high,
+        intervals=cause.intervals,
+        share=cause.share,
+        explained=cause.explained,
+        chance=cause.chance,
+        is_echo=cause.is_echo,
+        explanation=(
+            f"{100 * cause.share:.0f} % of the slow messages lie in the {100 * cause.usual:.0f} % of the intervals with it, "
+            f"{cause.lift:.1f} times as many as by chance (95 %: {cause.lift_low:.1f} to {cause.lift_high:.1f}; p = {cause.chance:.3f})"
+        ),
+    )
+
+
+def _explain(found: list[Coincidence], happened: Sequence[Event]) -> str:
     if found:
-        return "; ".join(f"{one.event}: {one.explanation}" for one in found) + "."
+        own = "; ".join(f"{one.event}: {one.explanation}" for one in found if not one.is_echo)
+        echoes = ", ".join(one.event for one in found if one.is_echo)
+        return f"{own}." + (f" What went along with it: {echoes}." if echoes else "")
     if not happened:
-        return "None of the events that are looked for happened."
-    return f"What happened ({', '.join(sorted(happened))}) did so no more often in the intervals that hold the tail than in others."
+        return "Nothing found: none of the events that are looked for happened."
+    names = ", ".join(sorted(one.name for one in happened))
+    return (
+        f"Nothing found: what happened ({names}) did so no more often in the intervals that hold the tail than in others, or too seldom to "
+        "tell."
+    )

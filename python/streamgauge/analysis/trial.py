@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streamgauge.analysis import bottleneck, patterns, steadiness, validity
+from streamgauge.analysis import bottleneck, hosts, own_metrics, patterns, steadiness, validity
 from streamgauge.analysis import limits as limits_module
 from streamgauge.analysis import tail as tail_module
 from streamgauge.analysis.acks import Acks
@@ -65,7 +65,9 @@ def analyse(context: TrialContext, directory: Path) -> TrialResult:
     shares = _shares(measured, machine, cpu, processes)
     amplification = write_amplification(processes, counted)
     busiest = bottleneck.threads(measured.used)
-    bottle = _bottleneck(measured, machine, shares, busiest, amplification)
+    told_inside = own_metrics.read(directory, raw.own_metrics_told, measured.lined_up)
+    cluster_hosts = hosts.figures(raw.hosts, [row for row in measured.of_hosts if window.holds(row)])
+    bottle = _bottleneck(measured, machine, shares, busiest, amplification, hosts.shares(cluster_hosts))
     subscriptions = _subscriptions(measured)
     caught = _caught_up(measured)
     quiet = quiet_time(
@@ -115,6 +117,8 @@ def analyse(context: TrialContext, directory: Path) -> TrialResult:
         quiet=quiet.found if quiet is not None else None,
         cpu=cpu,
         processes=processes,
+        cluster_hosts=cluster_hosts,
+        own_metrics=own_metrics.figures(told_inside, measured.lined_up.within(window)),
         limits=machine,
         share_of_limit=evidence.share_of_limit,
         shares=shares,
@@ -128,6 +132,9 @@ def analyse(context: TrialContext, directory: Path) -> TrialResult:
             phase=MEASURE,
             cores=raw.cores,
             cluster_here=raw.cluster_here,
+            own=told_inside,
+            hosts=hosts.series(measured.of_hosts, measured.lined_up),
+            host_cores={host.name: host.cores for host in raw.hosts},
             stops_ms=tail_module.stops(directory / "logs", raw.schedule_start_unix_ms, INTERVAL_S),
         ),
         threads=busiest,
@@ -193,6 +200,7 @@ def _evidence(
         nodes=raw.nodes,
         attached=raw.attached,
         cluster_here=raw.cluster_here,
+        has_agents=bool(measured.of_hosts),
         share_of_limit=limits_module.most_used(shares),
         binding=binding,
     )
@@ -201,6 +209,9 @@ def _evidence(
 def _shares(measured: Measured, machine: Limits, cpu: Cpu, processes: list[Process]) -> list[Share]:
     """How much of the machine's limits was used."""
     counted = measured.counted
+    if measured.raw.attached:
+        # What the system used it used elsewhere (analysis/hosts.py).
+        cpu = cpu.model_copy(update={"system_s": None, "system_share": None})
     return limits_module.shares(
         machine,
         cpu,
@@ -219,6 +230,7 @@ def _bottleneck(
     shares: list[Share],
     busiest: list[Thread],
     amplification: float | None,
+    host_shares: list[Share],
 ) -> Bottleneck:
     """Which limit binds, where the system was at its most."""
     raw, counted, asked = measured.raw, measured.counted, measured.asked
@@ -233,7 +245,7 @@ def _bottleneck(
     return bottleneck.bottleneck(
         at_its_most=not raw.workload.consumes_only
         and (asked.arrival == "closed" or raw.search is not None or fell_short),
-        shares=[] if raw.attached else shares,
+        shares=host_shares if raw.attached else shares,
         busiest=busiest,
         others=[
             bottleneck.fsync_limit(measured.used, machine),

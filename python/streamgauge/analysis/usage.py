@@ -18,7 +18,7 @@ def cpu_of(measured: Measured) -> Cpu:
     raw, used, counted = measured.raw, measured.used, measured.counted
     counters = measured.counters()
     workers_s = total_s(counters, "cpu_s") if told(counters, "cpu_s") else None
-    system_s = None if raw.attached else scope_cpu(used, "system")
+    system_s = scope_cpu(used, "system")
     others = [value for value in (scope_cpu(used, "others"), scope_cpu(used, "lab")) if value is not None]
     others_s = sum(others) if others else None
     hosts = [row for row in used if row["scope"] == "host" and row["steal_s"] is not None]
@@ -40,7 +40,9 @@ def cpu_of(measured: Measured) -> Cpu:
         workers_us_per_msg=us_per_msg(workers_s),
         system_us_per_msg=us_per_msg(system_s),
         workers_share=None if workers_s is None else share(workers_s) or 0.0,
-        system_share=share(system_s),
+        system_share=None
+        if system_s is None or available_s <= 0
+        else system_s / (measured.system_cores * counted.duration_s),
         others_share=share(others_s),
     )
 
@@ -57,7 +59,7 @@ def processes_of(measured: Measured) -> list[Process]:
     for row in measured.used:
         if row["scope"] == "system":
             groups[str(row["process"])].append(row)
-    available_s = measured.raw.cores * measured.counted.duration_s
+    available_s = measured.system_cores * measured.counted.duration_s
     return [
         Process(
             name=name,

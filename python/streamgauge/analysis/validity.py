@@ -90,6 +90,8 @@ class Evidence:
     share_of_limit: Share | None
     """The limit of the machine that was used most."""
     cluster_here: bool = False
+    has_agents: bool = False
+    """Whether agents told of the cluster's machines."""
     """Attached, to a cluster on this machine: what it uses counts as that of others."""
     joined_intervals: int = 0
     """Intervals of the window that hold what was seen in several."""
@@ -424,7 +426,7 @@ def _machine_warnings(evidence: Evidence) -> list[str]:
             f"{trimmed(cpu.cores / evidence.nodes, 2)} cores per broker on this {cpu.cores}-core machine: "
             "brokers and generator share CPU, and that is measured too."
         )
-    if evidence.attached:
+    if evidence.attached and not evidence.has_agents:
         warnings.append(
             "The cluster was not started by this run: its CPU, disks and network limits were not measured"
             + (

@@ -11,6 +11,7 @@ from streamgauge.cli.deferred import load
 from streamgauge.cli.impossible import impossible, started_at
 from streamgauge.cli.outputs import Asked
 from streamgauge.cli.pages import NO_PAGES, Pages
+from streamgauge.fleet.agents import read_agents
 from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.like_with_like import OWN, alike
 from streamgauge.model.overrides import Overrides
@@ -43,6 +44,10 @@ class Request:
     events: str | None
     fleet: FleetChoice = THIS_MACHINE
     gates: Asked = NO_GATES
+    system_metrics: tuple[str, ...] = ()
+    """Where a cluster that runs already tells its own metrics."""
+    agents: tuple[str, ...] = ()
+    """Agents on its machines."""
     pages: Pages = NO_PAGES
     """What is served while it runs."""
     at: str | None = None
@@ -95,10 +100,14 @@ def _read(request: Request) -> tuple[list[Workload], list[SystemChoice[System]]]
             nodes=request.nodes,
             level=None if request.durability == OWN else request.durability,
             connect=request.connect,
+            metrics=request.system_metrics,
+            agents=request.agents,
             tls=parse_tls(request.tls),
             trust=request.overrides.trust,
         )
         choices = choose_systems(request.systems, wanted, systems())
+        for choice in choices:
+            read_agents(choice.request.agents)
         if request.at is not None:
             choices = started_at(request.at, choices, insecure=request.insecure)
         elif request.insecure:

@@ -14,6 +14,7 @@ from streamgauge.model.messages import (
     ClockPort,
     ClockSamples,
     Counters,
+    HostSample,
     Info,
     IntervalsPage,
     Message,
@@ -168,6 +169,15 @@ class WorkerClient:
     def abort(self, trial: str) -> None:
         """Stops the trial at once, without an audit."""
         self._call("POST", f"/v1/trials/{trial}/abort", {})
+
+    def host(self, ports: Sequence[int], within_s: float) -> HostSample:
+        """A moment of an agent's machine, its probes at work; with the processes that listen on these ports."""
+        path = f"/v1/host?probes=true&ports={','.join(map(str, ports))}"
+        return self._read(HostSample, self._call("GET", path, timeout_s=within_s))
+
+    def probe_host(self, within_s: float) -> dict[str, Any]:
+        """What an agent's machine can do."""
+        return self._call("POST", "/v1/host/probe", {}, timeout_s=within_s)
 
     def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float | None = None

@@ -211,7 +211,7 @@ class HostsFleet(CrewFleet):
     def _reach(self, host: Host) -> Member:
         client: WorkerClient | None = None
         try:
-            client = WorkerClient(host.address, token=_token(host), encryption=_encryption(host))
+            client = WorkerClient(host.address, token=token_of(host), encryption=encryption_of(host))
             info = client.info()
             check_version(info, f"the worker {host.name} ({host.address})")
             capacity = Capacity(host.name, host.weight or float(info.cores), host.roles)
@@ -236,11 +236,13 @@ class HostsFleet(CrewFleet):
         self._leave(abort=not at_once)
 
 
-def _token(host: Host) -> str | None:
+def token_of(host: Host) -> str | None:
+    """What it must be shown. Raises NotTrusted."""
     return None if host.token_file is None else trust.read_token(host.token_file)
 
 
-def _encryption(host: Host) -> ssl.SSLContext | None:
+def encryption_of(host: Host) -> ssl.SSLContext | None:
+    """Which certificate it must show. Raises NotTrusted."""
     if host.fingerprint is not None:
         return trust.pinned(host.host, host.port, host.fingerprint)
     return None if host.ca is None else trust.authority(host.ca)

@@ -45,6 +45,103 @@ class Info(Message):
     monotonic_ns: int = 0
 
 
+class HostCpu(Message):
+    """Seconds of all cores together, since the machine started."""
+
+    idle_s: float
+    busy_s: float
+    steal_s: float
+
+
+class HostMemory(Message):
+    """Bytes."""
+
+    total_bytes: int
+    available_bytes: int
+    page_cache_bytes: int
+    dirty_bytes: int
+
+
+class HostPressure(Message):
+    """Seconds for which something waited (PSI, "some"); None where the kernel does not tell."""
+
+    cpu_s: float | None = None
+    io_s: float | None = None
+    memory_s: float | None = None
+
+
+class HostDisk(Message):
+    """Totals of a whole disk."""
+
+    name: Annotated[str, Field(max_length=64)]
+    reads: int
+    read_bytes: int
+    read_s: float
+    writes: int
+    write_bytes: int
+    write_s: float
+    flushes: int
+    flush_s: float
+    busy_s: float
+    queue_s: float
+
+
+class HostInterface(Message):
+    """Totals of a network interface."""
+
+    name: Annotated[str, Field(max_length=64)]
+    received_bytes: int
+    sent_bytes: int
+
+
+class HostThread(Message):
+    """One of a process's busiest threads."""
+
+    name: Annotated[str, Field(max_length=64)]
+    id: int
+    cpu_s: float
+
+
+class HostProcess(Message):
+    """Totals of a process that was asked for."""
+
+    name: Annotated[str, Field(max_length=64)]
+    pid: int
+    cpu_s: float
+    run_delay_s: float
+    rss_bytes: int
+    read_bytes: int | None = None
+    write_bytes: int | None = None
+    threads: Annotated[list[HostThread], Field(max_length=64)] = Field(default_factory=list)
+
+
+class HostTold(Message):
+    """What the kernel of an agent's machine counts."""
+
+    cpu: HostCpu
+    memory: HostMemory
+    pressure: HostPressure
+    disks: Annotated[list[HostDisk], Field(max_length=64)]
+    interfaces: Annotated[list[HostInterface], Field(max_length=64)]
+    tcp_retransmits: int | None = None
+    processes: Annotated[list[HostProcess], Field(max_length=64)]
+
+
+class HostDisturbance(Message):
+    """What the probes of an agent's machine saw since the sample before."""
+
+    disturbed_s: float | None = None
+
+
+class HostSample(Message):
+    """GET /v1/host of an agent."""
+
+    monotonic_ns: int
+    cores: Annotated[int, Field(ge=1, le=1 << 20)]
+    host: HostTold
+    disturbance: HostDisturbance | None = None
+
+
 class Readiness(Message):
     """How many partitions have a consumer, and how many were proven by a probe message."""
 

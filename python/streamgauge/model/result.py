@@ -24,8 +24,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from streamgauge.model.own_metric import OwnMetricFigures
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Headline, Latency, Model, UnixMs
+from streamgauge.model.result_hosts import HostFigures
 from streamgauge.model.result_machine import Cpu, Lane, Limits, Process, Share, SystemMetric, Thread
 from streamgauge.model.result_quiet import Bounded, QuietLatency, QuietTime, Word
 from streamgauge.model.result_reasons import Bottleneck, Pattern, Tail
@@ -234,6 +236,10 @@ class TrialResult(Model):
     processes: list[Process] = Field(default_factory=list)
     system_metrics: list[SystemMetric] = Field(default_factory=list)
     """What the system says of itself; empty where it has nothing of the kind."""
+    own_metrics: list[OwnMetricFigures] = Field(default_factory=list)
+    """What the system's processes told of themselves, once per second (metrics.parquet); empty where they were not asked."""
+    cluster_hosts: list[HostFigures] = Field(default_factory=list)
+    """The cluster's machines that had agents; empty without."""
     limits: Limits
     share_of_limit: Share | None = None
     """The limit that was used most."""

@@ -84,6 +84,16 @@ INTERVAL_COLUMNS: dict[str, str] = {
 }
 
 
+METRIC_COLUMNS: dict[str, str] = {
+    "interval": "int32",  # same index and axis as the intervals
+    "start_s": "float64",
+    "duration_s": "float64",
+    "at_s": "float64",  # on the schedule's axis: when it was asked, at the end of the interval
+    "source": "string",  # the process that told it ("bookie-1"), or its address
+    "metric": "string",  # name (TrialResult.own_metrics)
+    "value": "float64",  # as told: a counter is its total
+}
+
 RESOURCE_COLUMNS: dict[str, str] = {
     "interval": "int32",  # same index and axis as the intervals
     "start_s": "float64",
@@ -99,4 +109,20 @@ RESOURCE_COLUMNS: dict[str, str] = {
     "flushes": "int64",  # of its write cache: what an fsync waits for
     "flush_s": "float64",  # time that they took, summed
     "disk_busy_s": "float64",  # time with anything under way
+    # Where an agent told of a machine of the cluster (docs/causes.md); null for the lab's own. Its scopes are system, others, host, thread, and disk and
+    # interface (process: their names).
+    "host": "string",
+    "run_delay_s": "float64",  # system: time for which its threads waited for a CPU
+    "disk_queue_s": "float64",  # disk: time under way, summed over all that was
+    "disk_ops": "int64",  # disk: reads and writes
+    "disk_op_s": "float64",  # disk: time that they took, summed
+    "net_received_bytes": "int64",  # interface
+    "net_sent_bytes": "int64",
+    "pressure_cpu_s": "float64",  # host: time for which something waited (PSI)
+    "pressure_io_s": "float64",
+    "pressure_memory_s": "float64",
+    "retransmits": "int64",  # host: TCP segments sent again
+    "memory_available_bytes": "int64",  # host
+    "page_cache_bytes": "int64",  # host
+    "disturbed_s": "float64",  # host: time in which a CPU was not to be had
 }

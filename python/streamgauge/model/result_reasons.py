@@ -62,7 +62,26 @@ class Coincidence(Model):
     share: float
     """Of the slow messages, in such intervals."""
     chance: float
-    """How probable as much is when the event has nothing to do with it (the series shifted against each other)."""
+    """How probable it is that the best of all events fits as well when none has anything to do with it (the series shifted against each other)."""
+    lift_low: float | None = None
+    lift_high: float | None = None
+    """95 %, over blocks of intervals; None for results of before."""
+    explained: float | None = None
+    """Of the slow messages, above what chance would give: 1 where all of them lie in such intervals."""
+    is_echo: bool = False
+    """Whether it went along with one named before it, and explains nothing beyond that: a queue that grows, say."""
+    explanation: str
+
+
+class Largest(Model):
+    """The largest latency, where something stood still for a good part of it at that moment."""
+
+    value_ms: float
+    at_s: float
+    """Begin of the interval in which it ended, on the schedule's axis."""
+    event: str
+    lasted_ms: float
+    """What the event took above its usual, in this interval or the one before."""
     explanation: str
 
 
@@ -76,7 +95,9 @@ class Tail(Model):
     intervals: int
     """That hold any of it."""
     coincidences: list[Coincidence] = Field(default_factory=list)
-    """Only those that chance does not explain; the largest lift first."""
+    """Only those that chance does not explain; what explains most first, what went along with it last."""
     looked_at: list[str] = Field(default_factory=list)
     """All events that were looked for and that happened."""
+    largest: Largest | None = None
+    """None where nothing stood still that long, and in results of before."""
     explanation: str

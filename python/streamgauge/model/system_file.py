@@ -21,12 +21,16 @@ from streamgauge.model.security import Security
 from streamgauge.model.security_file import KEY as SECURITY
 from streamgauge.model.security_file import read_security
 from streamgauge.model.system_kind import KindOf, KindType, SystemKind, check_security
+from streamgauge.model.system_metrics import KEY as METRICS
+from streamgauge.model.system_metrics import check_metrics, parse_metrics
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.model.trust import NOBODY, Trust, untrusted
 from streamgauge.vocabulary.errors import InputError, Problem, SystemInputError, else_known, no_system
 from streamgauge.vocabulary.levels import LEVELS, Level
 
-COMMON_KEYS = frozenset({"name", "system", "version", "nodes", "durability", "connect", "tls", SECURITY})
+COMMON_KEYS = frozenset(
+    {"name", "system", "version", "nodes", "durability", "connect", "tls", METRICS, "agents", SECURITY}
+)
 WITH_TLS = "+tls"
 """What --tls adds to the name of a system that it is on for."""
 
@@ -53,6 +57,9 @@ class SystemOverrides:
     nodes: int | None = None
     level: str | None = None
     connect: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    """Where a cluster that already runs tells its own metrics."""
+    agents: tuple[str, ...] = ()
     tls: tuple[bool, ...] | None = None
     """With it, without it, or first without and then with it."""
     trust: Trust = NOBODY
@@ -162,6 +169,10 @@ def _choose(item: str, overrides: SystemOverrides, known: Mapping[str, KindType]
         nodes=_nodes(overrides.nodes, 1),
         level=level,
         connect=_addresses(overrides.connect, lambda message: Problem(f"--connect {message}")),
+        metrics=parse_metrics(
+            list(overrides.metrics), lambda message: Problem(f"--system-metrics {message}")
+        )[1],
+        agents=overrides.agents,
     )
     return _checked(item, system, request)
 
@@ -211,6 +222,18 @@ def _from_file(
         )
     except InputError as error:
         problems.extend(error.problems)
+    has_metrics = True
+    metrics: tuple[str, ...] = ()
+    try:
+        has_metrics, metrics = parse_metrics(
+            values.get(METRICS, True), lambda message: document.problem(f"metrics: {message}", (METRICS,))
+        )
+        _, given = parse_metrics(
+            list(overrides.metrics), lambda message: Problem(f"--system-metrics {message}")
+        )
+        metrics = given or metrics
+    except InputError as error:
+        problems.extend(error.problems)
     trusted = overrides.trust.covers(path)
     try:
         reached = read_security(document, trusted=trusted)
@@ -227,6 +250,9 @@ def _from_file(
         source=str(path),
         tls=tls,
         security=reached,
+        has_metrics=has_metrics,
+        metrics=metrics,
+        agents=overrides.agents or _agents(path, _as_list(values.get("agents"))),
         trusted=trusted,
     )
     problems = [] if connect else untrusted(document, system, request)
@@ -263,6 +289,7 @@ def _check_keys(document: Document, system: SystemKind) -> None:
 def _checked(name: str, system: KindType, request: SystemRequest) -> SystemChoice[KindType]:
     """Asks the module whether the request can be met; its refusal becomes an input error."""
     json.dumps(dict(request.options), default=str)
+    _refused_as_input(request, partial(check_metrics, system, request))
     _refused_as_input(request, partial(system.check, request))
     return SystemChoice(name=name, system=system, request=request)
 
@@ -301,6 +328,14 @@ def _as_list(value: Any) -> Sequence[Any]:
     if isinstance(value, str):
         return value.split(",")
     return value if isinstance(value, list) else [value]
+
+
+def _agents(file: Path, texts: Sequence[Any]) -> tuple[str, ...]:
+    """Files of hosts are looked for beside the system file."""
+    return tuple(
+        str(file.parent / str(text)) if str(text).endswith((".yaml", ".yml", ".json")) else str(text)
+        for text in texts
+    )
 
 
 def _addresses(texts: Sequence[Any], at: Any) -> tuple[str, ...]:

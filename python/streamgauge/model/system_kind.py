@@ -33,6 +33,10 @@ class SystemKind(Protocol):
     """How its clients can authenticate (`security.Mechanism`)."""
 
     @property
+    def tells_metrics(self) -> bool:
+        """Whether its own metrics can be read."""
+
+    @property
     def encrypts(self) -> bool:
         """Whether it can be measured over TLS."""
 

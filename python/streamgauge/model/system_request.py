@@ -56,6 +56,12 @@ class SystemRequest:
     """Whether clients must log in besides, with credentials that are made for the start (`tls` only)."""
     security: Security | None = None
     """How clients reach a cluster that already runs (`connect`); None: in plain text, without credentials."""
+    has_metrics: bool = True
+    """Whether the system's own metrics are to be had, where it is started (key `metrics: false` says no)."""
+    metrics: tuple[str, ...] = ()
+    """Where a cluster that already runs tells its own metrics: URLs."""
+    agents: tuple[str, ...] = ()
+    """Agents on the machines of a cluster that already runs: addresses on loopback, or files of hosts."""
     trusted: bool = False
     """Whether the user trusts whoever wrote the options (`--trust-file`): they may then run code."""
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.intervals import EDGE_S, Intervals, Row, Series, Values, read_resources, series
+from streamgauge.analysis.own_metrics import by_metric, together
+from streamgauge.analysis.own_metrics import read as own_metrics
 from streamgauge.analysis.quiet_measured import disturbance_of
 from streamgauge.model.percentiles import CURVE_STEPS_PER_DECADE, curve
 from streamgauge.model.result import TrialResult
@@ -26,6 +29,8 @@ from streamgauge.report.run import Run
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.phases import AFTER, BUILD, CATCH_UP, EXTRA_READER, MEASURE
 
+OWN = "own:"
+"""How the names of series begin that the systems told themselves."""
 LATER_PHASES = (BUILD, CATCH_UP, AFTER)
 FROM_THE_SEND = ", service time from the actual send"
 """Where publish latency is not told, the charts of it show this, and the legend says so."""
@@ -62,7 +67,41 @@ def data(run: Run) -> dict[str, Any]:
         "workloads": workloads,
         "subjects": subjects,
         "trials": trials,
+        "own": _own_charts(run, trials),
         "stepsPerDecade": CURVE_STEPS_PER_DECADE,
+    }
+
+
+def _own_charts(run: Run, trials: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """What the systems told of themselves and that was not the same all the time: a chart each, the same name of two systems apart."""
+    drawn = {name for trial in trials for name in trial["series"] if name.startswith(OWN)}
+    charts: dict[str, dict[str, str]] = {}
+    for result in run.results:
+        for metric in result.own_metrics:
+            name = _own_name(result, metric.name)
+            if name in drawn:
+                title = f"{result.system_title}: {metric.title}"
+                charts[name] = {
+                    "name": name,
+                    "title": title,
+                    "unit": metric.shown_unit,
+                    "explains": metric.explains,
+                }
+    return list(charts.values())
+
+
+def _own_name(trial: TrialResult, metric: str) -> str:
+    return f"{OWN}{trial.system}:{metric}"
+
+
+def _own_series(trial: TrialResult, directory: Path, lined_up: Series) -> dict[str, list[float | None]]:
+    """What the system told of itself, its processes put together. What never changed is no line."""
+    found = by_metric(own_metrics(directory, trial.own_metrics, lined_up))
+    series_of = {name: together(group) for name, group in found.items()}
+    return {
+        _own_name(trial, name): _rounded(values)
+        for name, values in series_of.items()
+        if len(np.unique(values[~np.isnan(values)])) > 1
     }
 
 
@@ -162,7 +201,8 @@ def _trial(run: Run, trial: TrialResult, subject: int, points: int, *, counted: 
         "away": away(everything),
         "measure": None if window is None else [window.from_s, later[-1][2] if later else window.until_s],
         "time": _rounded(lined_up.start_s + lined_up.duration_s / 2),
-        "series": over_time(lined_up, trial.headline, _load_end_s(trial)),
+        "series": over_time(lined_up, trial.headline, _load_end_s(trial))
+        | _own_series(trial, directory, lined_up),
         "publish": [rounded(value) for value in curve(intervals.histogram(trial.headline, MEASURE))],
         "end_to_end": [
             rounded(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamgauge.model.result import TrialResult
+from streamgauge.model.result_hosts import HostFigures
 from streamgauge.model.result_reasons import Pattern
 from streamgauge.vocabulary.format import capital, plural, significant
 
@@ -34,12 +35,34 @@ def sentences(trial: TrialResult) -> list[str]:
             f"Tail ({plural(trial.tail.msgs, 'message')} above {significant(trial.tail.above_ms)} ms, the {trial.tail.metric} p99.9, in "
             f"{plural(trial.tail.intervals, 'interval')}): {trial.tail.explanation}"
         )
+        if trial.tail.largest is not None:
+            found.append(f"{capital(trial.tail.largest.explanation)}.")
+    found += [host_words(host) for host in trial.cluster_hosts]
     found += [pattern_words(one) for one in trial.patterns[:PATTERNS_MAX]]
     if len(trial.patterns) > PATTERNS_MAX:
         found.append(
             f"In result.json (patterns): {plural(len(trial.patterns) - PATTERNS_MAX, 'more change')}."
         )
     return found
+
+
+def host_words(host: HostFigures) -> str:
+    """What a machine of the cluster did, in one sentence."""
+    told = [
+        f"{100 * host.cpu_share:.0f} % of {plural(host.cores, 'core')} busy (the system {100 * host.system_cpu_share:.0f} %)",
+        f"steal {100 * host.steal_share:.1f} %",
+    ]
+    if host.disturbed_share is not None:
+        told.append(f"a CPU not to be had for {100 * host.disturbed_share:.1f} % of the time")
+    if host.disks:
+        disk = max(host.disks, key=lambda one: one.busy_share)
+        flush = "" if disk.flush_ms is None else f", {significant(disk.flush_ms)} ms per flush"
+        told.append(
+            f"disk {disk.name} busy for {100 * disk.busy_share:.0f} % of the time, {disk.write_mb_s:.1f} MB/s written{flush}"
+        )
+    if host.retransmits_per_s:
+        told.append(f"{significant(host.retransmits_per_s)} TCP segments sent again per second")
+    return f"Host {host.name}: {', '.join(told)}."
 
 
 def pattern_words(pattern: Pattern) -> str:

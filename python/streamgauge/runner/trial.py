@@ -19,22 +19,26 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.analysis.trial import analyse
+from streamgauge.fleet.agents import Agent, reach, read_agents
 from streamgauge.fleet.base import Fleet, Worker
 from streamgauge.model.fault import ON_NETWORK, ON_STORAGE
 from streamgauge.model.messages import LaneStatus, TrialStatus
 from streamgauge.model.result import Durability, TrialResult
+from streamgauge.model.result_hosts import ClusterHost
 from streamgauge.model.result_machine import Lane, SystemMetric
 from streamgauge.model.result_special import Search, WarmUpResult
 from streamgauge.model.system_request import SystemRequest, is_encrypted, mechanism_of
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine
 from streamgauge.runner.acks import AckWatch
+from streamgauge.runner.agents import AgentSampler
 from streamgauge.runner.awake import Awake
 from streamgauge.runner.backlog import BacklogLeg
 from streamgauge.runner.faults import FaultLeg
 from streamgauge.runner.interrupts import Interrupted, Interrupts, OutOfTime
 from streamgauge.runner.load import Ending, EndingKind, Health, Load, QuietWait
 from streamgauge.runner.observer import Observer
+from streamgauge.runner.own_metrics import OwnMetricSampler
 from streamgauge.runner.pace import Pace
 from streamgauge.runner.phases import PhaseLog
 from streamgauge.runner.plan import TrialPlan
@@ -111,6 +115,9 @@ class TrialRunner:
         self._disks: Disks | None = None
         self._network: Namespaces | None = None
         self._sampler: ResourceSampler | None = None
+        self._own_metrics: OwnMetricSampler | None = None
+        self._agents: list[Agent] = []
+        self._agent_sampler: AgentSampler | None = None
         self._awake: Awake | None = None
         self._workload = plan.workload
         """The plan's, at the rate that was found where one was to be found."""
@@ -201,6 +208,8 @@ class TrialRunner:
         self._phases.begin(PROVISION)
         self._observer.progress("starting a load worker")
         self._worker = self._fleet.start(self._directory.logs)
+        if choice.request.agents:
+            self._reach_agents()
         if choice.request.connect:
             self._observer.progress(f"attaching to {', '.join(choice.request.connect)}")
             self._running = choice.system.attach(choice.request)
@@ -220,6 +229,18 @@ class TrialRunner:
             configuration=self._running.configuration(),
         )
         self._note_security()
+
+    def _reach_agents(self) -> None:
+        """Agents on the cluster's machines, and what those can do where that may be tried."""
+        request = self._plan.choice.request
+        self._observer.progress("reaching the agents of the cluster's machines")
+        ports = sorted({int(address.rpartition(":")[2]) for address in request.connect})
+        self._agents = reach(read_agents(request.agents), ports)
+        found = []
+        for agent in self._agents:
+            self._observer.progress(f"probing {agent.name}")
+            found.append(ClusterHost(name=agent.name, cores=agent.cores, probe=agent.probe()))
+        self._record.update(hosts=found)
 
     def _note_security(self) -> None:
         """What a reader must know of how far TLS went."""
@@ -425,6 +446,19 @@ class TrialRunner:
         delay_s = self._phases.start_s - time.monotonic()
         self._record.update(schedule_start_unix_ms=machine.unix_ms() + int(delay_s * 1000))
         self._sampler = self._sample(self._phases.start_s)
+        if self._agents:
+            self._agent_sampler = AgentSampler(
+                self._phases.start_s, INTERVAL_S, self._agents, self._directory.append_resources
+            )
+            self._agent_sampler.start()
+        sources = self._running.metric_sources()
+        if sources:
+            told = self._plan.choice.system.own_metrics
+            self._record.update(own_metrics_told=[] if told is None else list(told.told))
+            self._own_metrics = OwnMetricSampler(
+                self._phases.start_s, INTERVAL_S, sources, self._directory.append_metrics
+            )
+            self._own_metrics.start()
         if self._faults is not None:
             watch = AckWatch(worker.only, trial, self._phases.start_s)
             self._faults.start(
@@ -643,6 +677,16 @@ class TrialRunner:
             self._attempt("stop making faults", self._faults.stop)
         if self._sampler is not None:
             self._attempt("stop sampling", self._sampler.stop)
+        if self._agent_sampler is not None:
+            self._attempt("stop asking the agents", self._agent_sampler.stop)
+            for note in self._agent_sampler.gaps():
+                self._record.note(note)
+        for agent in self._agents:
+            agent.client.close()
+        if self._own_metrics is not None:
+            self._attempt("stop reading the system's metrics", self._own_metrics.stop)
+            for note in self._own_metrics.gaps():
+                self._record.note(note)
         if self._awake is not None:
             self._attempt("let the CPUs fall asleep again", self._awake.end)
         if self._load is not None:

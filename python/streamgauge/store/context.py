@@ -11,9 +11,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from streamgauge.model.messages import Moment, ProbesStatus
+from streamgauge.model.own_metric import OwnMetric
 from streamgauge.model.result import Durability, OnOff, Phase
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Model, UnixMs
+from streamgauge.model.result_hosts import ClusterHost
 from streamgauge.model.result_machine import Lane, SystemMetric
 from streamgauge.model.result_special import Fault, Search, WarmUpResult
 from streamgauge.model.result_told import Finish, ProbeOfMachine
@@ -98,6 +100,10 @@ class TrialContext(Model):
     untold: dict[str, str] = Field(default_factory=dict)
     """Figures that the workers cannot tell, and why."""
     system_metrics: list[SystemMetric] = Field(default_factory=list)
+    own_metrics_told: list[OwnMetric] = Field(default_factory=list)
+    """What the system's processes were asked for, once per second."""
+    hosts: list[ClusterHost] = Field(default_factory=list)
+    """The cluster's machines that have agents."""
     cores: Annotated[int, Field(ge=1, le=1 << 20)]
     notes: list[str] = Field(default_factory=list)
     """Become warnings."""

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -35,6 +36,7 @@ class TrialDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._writers: dict[str, LineWriter] = {}
+        self._resources = threading.Lock()
 
     @property
     def logs(self) -> Path:
@@ -53,8 +55,13 @@ class TrialDirectory:
         self._append("intervals.jsonl", intervals)
 
     def append_resources(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Keeps one sampling of resources."""
-        self._append("resources.jsonl", rows)
+        """Keeps one sampling of resources. From any thread: agents have one each."""
+        with self._resources:
+            self._append("resources.jsonl", rows)
+
+    def append_metrics(self, line: Mapping[str, Any]) -> None:
+        """Keeps what one process told of itself. One thread at a time."""
+        self._append("metrics.jsonl", [line])
 
     def append_event(self, event: Mapping[str, Any]) -> None:
         """Keeps something that happened."""

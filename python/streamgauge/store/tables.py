@@ -24,7 +24,13 @@ from streamgauge.model.messages import (
     Moment,
     Span,
 )
-from streamgauge.model.result_columns import INTERVAL_COLUMNS, METRICS, PRODUCER_METRICS, RESOURCE_COLUMNS
+from streamgauge.model.result_columns import (
+    INTERVAL_COLUMNS,
+    METRIC_COLUMNS,
+    METRICS,
+    PRODUCER_METRICS,
+    RESOURCE_COLUMNS,
+)
 from streamgauge.store.directory import TrialDirectory
 from streamgauge.store.files import read_lines
 from streamgauge.store.private import clear_logs
@@ -60,6 +66,31 @@ class ResourceLine(Message):
     flushes: int | None = None
     flush_s: float | None = None
     disk_busy_s: float | None = None
+    host: str | None = None
+    run_delay_s: float | None = None
+    disk_queue_s: float | None = None
+    disk_ops: int | None = None
+    disk_op_s: float | None = None
+    net_received_bytes: int | None = None
+    net_sent_bytes: int | None = None
+    pressure_cpu_s: float | None = None
+    pressure_io_s: float | None = None
+    pressure_memory_s: float | None = None
+    retransmits: int | None = None
+    memory_available_bytes: int | None = None
+    page_cache_bytes: int | None = None
+    disturbed_s: float | None = None
+
+
+class MetricLine(Message):
+    """What one process told of itself at the end of an interval, as it was appended."""
+
+    interval: Index
+    start_s: Moment
+    duration_s: Span
+    at_s: Moment
+    source: str
+    values: dict[str, float]
 
 
 def seal(trial: TrialDirectory) -> None:
@@ -70,6 +101,10 @@ def seal(trial: TrialDirectory) -> None:
         if lines.exists() or not table.exists():
             write(lines, table)
             lines.unlink(missing_ok=True)
+    lines = trial.path / "metrics.jsonl"
+    if lines.exists():
+        write_metrics(lines, trial.path / "metrics.parquet")
+        lines.unlink()
     clear_logs(trial.logs)
 
 
@@ -84,6 +119,16 @@ def write_resources(lines: Path, table: Path) -> int:
     """Turns `resources.jsonl` into `resources.parquet`; the number of rows."""
     rows = (line.model_dump() for line in read_lines(lines, ResourceLine))
     return _write(rows, RESOURCE_COLUMNS, table)
+
+
+def write_metrics(lines: Path, table: Path) -> int:
+    """Turns `metrics.jsonl` into `metrics.parquet`; the number of rows."""
+    rows = (
+        {**line.model_dump(exclude={"values"}), "metric": name, "value": value}
+        for line in read_lines(lines, MetricLine)
+        for name, value in line.values.items()
+    )
+    return _write(rows, METRIC_COLUMNS, table)
 
 
 def interval_rows(worker: str, interval: Interval) -> Iterator[Row]:

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use gauge_load::mutants::{self, Mutant};
+
 use super::Access;
 use super::connection::{Cargo, Connection, Lost, Request};
 use super::errors::{Code, Remedy};
@@ -472,7 +474,11 @@ impl Cluster {
             for row in rows {
                 if (0..i64::from(topic.partitions)).contains(&i64::from(row.partition)) {
                     let slot = topic.first_slot + row.partition as usize;
-                    self.leaders[slot] = row.leader;
+                    // A leader that the answer does not list among the brokers cannot be reached: whoever answers may have heard of its end
+                    // and not yet of its successor, so it is asked again as if there were none.
+                    let is_listed = metadata.brokers.iter().any(|broker| broker.id == row.leader)
+                        || mutants::is(Mutant::UnlistedLeaderTrusted);
+                    self.leaders[slot] = if is_listed { row.leader } else { NO_BROKER };
                     self.leader_epochs[slot] = row.leader_epoch;
                 }
             }

@@ -9,6 +9,7 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 
 use super::sasl::Login;
 use super::wire::{Malformed, Reader};
@@ -228,7 +229,9 @@ impl<C: Cargo> Connection<C> {
         while self.written < self.requests.len() {
             let left = self.requests[self.written].bytes - self.written_bytes;
             if bytes < left {
-                self.written_bytes += bytes;
+                if !mutants::is(Mutant::PartialWriteRepeated) {
+                    self.written_bytes += bytes;
+                }
                 return;
             }
             bytes -= left;

@@ -8,6 +8,7 @@
 
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 
 use super::cluster::{Cluster, NO_BROKER};
 use super::commit::Committer;
@@ -33,6 +34,10 @@ const PARTITION_BYTES_MIN: usize = 256 << 10;
 /// Pause after an answer with an error; doubles up to a second.
 pub(super) const FETCH_PAUSE_NS: i64 = 20_000_000;
 const FETCH_PAUSE_NS_MAX: i64 = 1_000_000_000;
+
+/// A fetch without an answer for so long is overdue: a broker answers a long poll in half of it. Shorter than the stillness that ends a drain, so that
+/// whoever is at the end then has been told of it since the last acknowledgement.
+const OVERDUE_NS: i64 = 2 * (LONG_POLL_MS as i64) * 1_000_000;
 
 /// What a request of a consumer is for.
 #[derive(Clone, Copy, Debug)]
@@ -109,9 +114,9 @@ impl Session {
     /// As it is after an answer that tells of a session; 0: of none.
     pub(super) fn answered(self, number: i32) -> Session {
         match self {
-            Session::Over => Session::Over,
+            Session::Over if !mutants::is(Mutant::SessionOverForgotten) => Session::Over,
             _ if number == 0 => Session::Over,
-            Session::Begun => Session::Known(number, 1),
+            Session::Over | Session::Begun => Session::Known(number, 1),
             Session::Known(_, i32::MAX) => Session::Known(number, 1),
             Session::Known(_, epoch) => Session::Known(number, epoch + 1),
         }
@@ -132,6 +137,8 @@ pub(super) struct Outlet {
     pub(super) turn: usize,
     /// Batches of the latest answer, and how many of them are done.
     pub(super) pieces: Vec<Piece>,
+    /// When the latest request was sent.
+    asked_ns: i64,
     pub(super) done_pieces: usize,
     pub(super) received_ns: i64,
     /// Since when the latest answer may have been there.
@@ -152,6 +159,7 @@ impl Outlet {
             changed: Vec::new(),
             turn: 0,
             pieces: Vec::new(),
+            asked_ns: i64::MIN,
             done_pieces: 0,
             received_ns: 0,
             since_ns: i64::MAX,
@@ -163,6 +171,18 @@ impl Outlet {
 
     pub(super) fn has_pieces(&self) -> bool {
         self.done_pieces < self.pieces.len()
+    }
+
+    /// Whether its broker owes an answer for so long that it may be gone, and with it what is new.
+    fn is_overdue(&self, now_ns: i64) -> bool {
+        let is_asked = self
+            .link
+            .connection
+            .as_ref()
+            .is_some_and(|connection| connection.in_flight() > 0);
+        // Whoever leads nothing any more has nothing that is new.
+        let is_awaited = is_asked && !self.members.is_empty();
+        is_awaited && now_ns - self.asked_ns > OVERDUE_NS && !mutants::is(Mutant::SilenceIsTheEnd)
     }
 
     pub(super) fn pause(&mut self, now_ns: i64) {
@@ -265,7 +285,9 @@ impl Consumer {
     }
 
     pub fn is_caught_up(&self) -> bool {
-        !self.outlets.iter().any(Outlet::has_pieces)
+        let now_ns = monotonic_ns();
+        let is_behind = |outlet: &Outlet| outlet.has_pieces() || outlet.is_overdue(now_ns);
+        !self.outlets.iter().any(is_behind)
             && self
                 .positions
                 .iter()
@@ -297,7 +319,9 @@ impl Consumer {
             if old == link {
                 continue;
             }
-            self.positions[at].end = -1;
+            if !mutants::is(Mutant::EndKept) {
+                self.positions[at].end = -1;
+            }
             if let Some(outlet) = self.outlets.get_mut(old as usize) {
                 outlet.members.retain(|member| *member != at as u32);
                 outlet.session = Session::Over;
@@ -317,8 +341,11 @@ impl Consumer {
     pub(super) fn doubt(&mut self, member: usize) {
         let position = &mut self.positions[member];
         // Where its log ends is not known either, before the leader of now has told it.
-        position.end = -1;
-        position.is_doubtful = position.epoch >= 0 && position.leader_epoch >= 0;
+        if !mutants::is(Mutant::EndKept) {
+            position.end = -1;
+        }
+        position.is_doubtful =
+            position.epoch >= 0 && position.leader_epoch >= 0 && !mutants::is(Mutant::DoubtIgnored);
         if let Some(outlet) = self.outlets.get_mut(position.link as usize) {
             outlet.session = Session::Over;
         }
@@ -404,6 +431,7 @@ impl Consumer {
             }
         };
         finish_request(&mut head, 0);
+        self.outlets[at].asked_ns = now_ns;
         let Some(connection) = &mut self.outlets[at].link.connection else {
             return Ok(());
         };

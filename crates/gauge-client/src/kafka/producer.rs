@@ -14,6 +14,7 @@
 use std::collections::VecDeque;
 
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 use gauge_load::{Departure, Emitter, Observer, SentRun, stamp};
 
 use super::batch::{Batch, Opening};
@@ -211,8 +212,7 @@ impl Producer {
 
     /// Whether everything can be sent: leaders known, connections open, identity known.
     pub fn is_ready(&self) -> bool {
-        let has_identity = matches!(self.identity, Identity::None | Identity::Known { .. });
-        has_identity
+        self.has_identity()
             && self.lots.iter().all(|lot| lot.link != NO_LINK)
             && self
                 .outlets
@@ -307,9 +307,21 @@ impl Producer {
 
     /// Whether `drive` would send something at once.
     fn can_send(&self) -> bool {
-        self.outlets
-            .iter()
-            .any(|outlet| !outlet.ready.is_empty() && self.has_window(outlet))
+        (self.has_identity() || mutants::is(Mutant::IdentitySpins))
+            && self
+                .outlets
+                .iter()
+                .any(|outlet| !outlet.ready.is_empty() && self.has_window(outlet))
+    }
+
+    /// Whether batches can be numbered, or need not be. Nothing leaves while an identity is wanted or asked for.
+    pub(super) fn has_identity(&self) -> bool {
+        matches!(self.identity, Identity::None | Identity::Known { .. })
+    }
+
+    /// Whether nothing is under way: before, an identity is not asked for.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.lots.iter().all(|lot| lot.in_flight == 0)
     }
 
     /// Whether one more request may be under way on a connection.
@@ -433,7 +445,7 @@ impl Producer {
     /// Puts a partition into its leader's list of partitions with something to send.
     pub(super) fn list(&mut self, at: usize) {
         let lot = &mut self.lots[at];
-        if lot.is_listed || lot.link == NO_LINK {
+        if (lot.is_listed && !mutants::is(Mutant::ListedTwice)) || lot.link == NO_LINK {
             return;
         }
         lot.is_listed = true;
@@ -600,7 +612,8 @@ impl Producer {
         for outlet in &self.outlets {
             deadline_ns = deadline_ns.min(outlet.link.deadline_ns());
         }
-        if self.identity == Identity::Wanted {
+        // While something is under way, its answer is what is waited for.
+        if self.identity == Identity::Wanted && (self.is_at_rest() || mutants::is(Mutant::DeadlineSpins)) {
             deadline_ns = deadline_ns.min(self.identity_after_ns);
         }
         if self.waiting_batches > 0 {

@@ -2,6 +2,7 @@
 
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 
 use super::compress::Decompressor;
 use super::consumer::{Consumer, Errand, FETCH_PAUSE_NS, Piece, Session};
@@ -209,7 +210,9 @@ impl Consumer {
     ) -> Result<(), Trouble> {
         let position = &mut self.positions[member];
         // Whoever cannot be asked may have more.
-        position.end = -1;
+        if !mutants::is(Mutant::EndKept) {
+            position.end = -1;
+        }
         let topic = &shared.spec.topics[position.topic].name;
         if code.remedy() == Remedy::Pointless {
             return Err(Trouble::Fatal(ClientError::system(format!(
@@ -278,7 +281,9 @@ impl Consumer {
                 return Err(Malformed("it tells of a partition that was not asked for").into());
             };
             // Before a doubt is settled, what was fetched may lie behind what was not.
-            if self.positions[member].link != at as u32 || self.positions[member].is_doubtful {
+            let is_elsewhere =
+                self.positions[member].link != at as u32 && !mutants::is(Mutant::OldLeaderBelieved);
+            if is_elsewhere || self.positions[member].is_doubtful {
                 continue;
             }
             let code = Code(row.code);
@@ -289,6 +294,10 @@ impl Consumer {
             }
             if row.high_watermark >= 0 {
                 self.positions[member].end = row.high_watermark;
+            }
+            if self.is_paused && mutants::is(Mutant::PausedAnswerSkipped) {
+                self.positions[member].next = Some(row.high_watermark);
+                self.positions[member].done = row.high_watermark;
             }
             if !self.is_paused {
                 let records = row.records;
@@ -337,7 +346,7 @@ impl Consumer {
                         at: records_from + from,
                         len,
                     });
-                    next = next.max(header.next_offset);
+                    next = next.max(header.next_offset + i64::from(mutants::is(Mutant::PositionOneTooFar)));
                     from += len;
                     position.epoch = header.leader_epoch;
                     position.is_out_of_range = false;

@@ -2,6 +2,7 @@
 
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 
 use super::batch::{Batch, Numbering};
 use super::cluster::NO_BROKER;
@@ -61,7 +62,7 @@ impl Producer {
             }
             lot.link = link;
             // What is under way to the old leader comes back before anything goes to the new one.
-            lot.is_retrying |= lot.in_flight > 0;
+            lot.is_retrying |= lot.in_flight > 0 && !mutants::is(Mutant::MoveDoesNotHoldBack);
             lot.is_listed = false;
             if !lot.queue.is_empty() || lot.open.is_some() {
                 self.list(at);
@@ -72,7 +73,7 @@ impl Producer {
         for (at, outlet) in self.outlets.iter_mut().enumerate() {
             outlet
                 .ready
-                .retain(|&lot| self.lots[lot as usize].link == at as u32);
+                .retain(|&lot| self.lots[lot as usize].link == at as u32 || mutants::is(Mutant::OldListKept));
         }
     }
 
@@ -100,7 +101,7 @@ impl Producer {
         observer: &mut Observer,
         now_ns: i64,
     ) -> Result<(), Lost> {
-        if !matches!(self.identity, Identity::None | Identity::Known { .. }) {
+        if !self.has_identity() {
             return Ok(());
         }
         while !self.outlets[at].ready.is_empty() && self.has_window(&self.outlets[at]) {

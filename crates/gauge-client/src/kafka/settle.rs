@@ -2,6 +2,7 @@
 //! producer, which a failure may cost.
 
 use gauge_load::Observer;
+use gauge_load::mutants::{self, Mutant};
 
 use super::batch::Batch;
 use super::cluster::Question;
@@ -30,7 +31,9 @@ impl Producer {
         let at = batch.partition as usize;
         // A batch that is there already was stored by an earlier attempt.
         if code.is_none() || code == Code::DUPLICATE_SEQUENCE_NUMBER {
-            self.lots[at].in_flight -= 1;
+            if !mutants::is(Mutant::WindowNotGivenBack) {
+                self.lots[at].in_flight -= 1;
+            }
             self.lots[at].attempts = 0;
             if self.lots[at].is_retrying && self.lots[at].in_flight == 0 {
                 self.list(at);
@@ -92,7 +95,7 @@ impl Producer {
         observer: &mut Observer,
         now_ns: i64,
     ) {
-        if !batch.is_probe {
+        if !batch.is_probe && !mutants::is(Mutant::AckDropped) {
             observer.acked(&batch.ledger, now_ns);
         }
         self.close(batch, shared);
@@ -128,7 +131,12 @@ impl Producer {
             .min(RETRY_PAUSE_NS_MAX);
         lot.retry_at_ns = now_ns + pause_ns;
         self.queued_bytes += batch.len();
-        let place = lot.queue.partition_point(|waiting| waiting.serial < batch.serial);
+        let place = if mutants::is(Mutant::RetryAtTheEnd) {
+            lot.queue.len()
+        } else {
+            lot.queue.partition_point(|waiting| waiting.serial < batch.serial)
+        };
+        batch.is_sealed &= !mutants::is(Mutant::SequenceAnew);
         lot.queue.insert(place, batch);
         // One timer per partition: the latest.
         let retry_at_ns = lot.retry_at_ns;
@@ -146,7 +154,11 @@ impl Producer {
         shared: &mut Shared,
         observer: &mut Observer,
     ) {
-        observer.failed(&batch.ledger, batch.last_error.unwrap_or(kind));
+        if mutants::is(Mutant::FailureCountsAsAck) {
+            observer.acked(&batch.ledger, gauge_load::clock::monotonic_ns());
+        } else {
+            observer.failed(&batch.ledger, batch.last_error.unwrap_or(kind));
+        }
         if batch.is_sealed && matches!(self.identity, Identity::Known { .. }) {
             self.identity = Identity::Wanted;
         }
@@ -155,10 +167,7 @@ impl Producer {
 
     /// Asks for an identity as soon as nothing is under way.
     pub(super) fn want_identity(&mut self, shared: &mut Shared, now_ns: i64) {
-        if self.identity == Identity::Wanted
-            && now_ns >= self.identity_after_ns
-            && self.lots.iter().all(|lot| lot.in_flight == 0)
-        {
+        if self.identity == Identity::Wanted && now_ns >= self.identity_after_ns && self.is_at_rest() {
             self.identity = Identity::Asked;
             shared.cluster.ask(Question::ProducerId(self.index));
         }
@@ -192,7 +201,9 @@ impl Producer {
         self.identity = Identity::Known { id, epoch };
         for at in 0..self.lots.len() {
             let lot = &mut self.lots[at];
-            lot.next_sequence = 0;
+            if !mutants::is(Mutant::SequenceNotReset) {
+                lot.next_sequence = 0;
+            }
             for batch in &mut lot.queue {
                 batch.is_sealed = false;
             }

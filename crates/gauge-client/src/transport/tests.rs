@@ -1,7 +1,7 @@
 //! Transports against a server of rustls on loopback, and against servers that are none.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 
 use rustls::crypto::ring::default_provider;

@@ -71,6 +71,22 @@ def run(
             help="Measure a cluster that runs already; it is left running.",
         ),
     ] = None,
+    system_metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--system-metrics",
+            metavar="URL[,...]",
+            help="With --connect: where the cluster's processes tell their own metrics; read once per second.",
+        ),
+    ] = None,
+    agents: Annotated[
+        str | None,
+        typer.Option(
+            "--agents",
+            metavar="FILE|HOST:PORT[,...]",
+            help="With --connect: agents (gauge agent) on the cluster's machines: a file of hosts, or addresses on loopback.",
+        ),
+    ] = None,
     at: AtOption = None,
     insecure: InsecureOption = False,
     events: EventsOption = None,

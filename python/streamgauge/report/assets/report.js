@@ -206,6 +206,32 @@ const Report = (() => {
     }
   }
 
+  /* ---- what the systems told of themselves ---- */
+
+  function drawOwn() {
+    const grid = document.getElementById("own");
+    Plots.forget(grid);
+    grid.replaceChildren();
+    const shown = data.own.filter((one) => visible().some(([subject]) => trialsOf(subject).some((trial) => trial.series[one.name])));
+    for (const id of ["own-title", "own-hint"]) document.getElementById(id).hidden = shown.length === 0;
+    for (const one of shown) {
+      const figure = document.createElement("figure");
+      figure.className = "chart";
+      const caption = document.createElement("figcaption");
+      const title = document.createElement("h3");
+      title.textContent = one.title;
+      const hint = document.createElement("p");
+      hint.className = "hint";
+      hint.textContent = `${one.unit} \u00b7 ${one.explains}`;
+      caption.append(title, hint);
+      const plot = document.createElement("div");
+      plot.className = "plot";
+      figure.append(caption, plot);
+      grid.appendChild(figure);
+      overTime(plot, [[one.name, "", {}]], plain(one.unit));
+    }
+  }
+
   /* ---- all of them ---- */
 
   const plain = (unit, log) => ({ log: Boolean(log), unit, show: (value) => `${Figures.short(value)} ${unit}` });
@@ -235,6 +261,7 @@ const Report = (() => {
         title.appendChild(told);
       }
     }
+    drawOwn();
     drawCpuPanels();
   }
 

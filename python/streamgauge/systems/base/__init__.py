@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 from streamgauge.model.feature import Feature, StartTime
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.model.untrusted import Untrusted
+from streamgauge.systems.base.own_metrics import MetricSource, OwnMetrics
 from streamgauge.systems.base.parts import Part
 from streamgauge.vocabulary.levels import Level
 
@@ -149,6 +150,10 @@ class RunningSystem(abc.ABC):
         """
         return {}
 
+    def metric_sources(self) -> Sequence[MetricSource]:
+        """The processes whose metrics (`System.own_metrics`) are read once per second. Empty where there is nothing to be had."""
+        return ()
+
     @abc.abstractmethod
     def configuration(self) -> dict[str, Any]:
         """What was configured, for the manifest: files as written, JVM flags, ports, package checksums. No
@@ -206,6 +211,9 @@ class System(abc.ABC):
     )
     """Why the OpenMessaging Benchmark's own workers cannot put load on it, None where they can (docs/omb-fleet.md)."""
 
+    own_metrics: ClassVar[OwnMetrics | None] = None
+    """What it measures of itself that explains latency, and how that is read (docs/causes.md); None: nothing that is known here."""
+
     def can(self, feature: Feature) -> bool:
         """Whether it declares nothing against a feature."""
         return feature not in self.cannot
@@ -214,6 +222,11 @@ class System(abc.ABC):
     def placed(self) -> bool:
         """Whether it starts its nodes where `SystemRequest.placement` says."""
         return self.can(Feature.PLACES)
+
+    @property
+    def tells_metrics(self) -> bool:
+        """Whether its own metrics can be read."""
+        return self.own_metrics is not None
 
     @property
     def encrypts(self) -> bool:

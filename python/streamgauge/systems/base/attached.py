@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from streamgauge.model.security import secured, told
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.base import RunningSystem, System, SystemProcess
+from streamgauge.systems.base.own_metrics import MetricSource, OwnMetrics
 from streamgauge.vocabulary.levels import Level
+
+
+def attached_sources(metrics: OwnMetrics | None, urls: Sequence[str]) -> Sequence[MetricSource]:
+    """Processes that were running already, named by their addresses."""
+    return [] if metrics is None else [metrics.source(urlsplit(url).netloc, url) for url in urls]
 
 
 class AttachedSystem(RunningSystem):
@@ -40,6 +47,7 @@ class AttachedSystem(RunningSystem):
         self._options = options or {}
         self._connect = request.connect
         self._security = request.security
+        self._own_metrics, self._metric_urls = kind.own_metrics, request.metrics
 
     @property
     def connection(self) -> dict[str, Any]:
@@ -55,6 +63,9 @@ class AttachedSystem(RunningSystem):
 
     def failure(self) -> str | None:
         return None
+
+    def metric_sources(self) -> Sequence[MetricSource]:
+        return attached_sources(self._own_metrics, self._metric_urls)
 
     def configuration(self) -> dict[str, Any]:
         return {"version": self.version, "connect": list(self._connect), "security": told(self._security)}

@@ -24,7 +24,10 @@ from streamgauge.systems.base import (
     SystemProcess,
     TopicPlan,
 )
+from streamgauge.systems.base.attached import attached_sources
+from streamgauge.systems.base.own_metrics import MetricSource, OwnMetrics
 from streamgauge.systems.base.parts import Part
+from streamgauge.systems.gauge_log.metrics import METRICS
 from streamgauge.systems.support import kafka_broker, processes
 from streamgauge.systems.support.certificates import USER, Certificates, for_nodes, forget, security_of
 from streamgauge.systems.support.network import ON_LOOPBACK
@@ -100,6 +103,7 @@ class GaugeLog(System):
     small_segments: ClassVar[Mapping[str, Any]] = {"segment_mib": 16}
     omb_workers: ClassVar[str | None] = None  # OMB's Kafka driver speaks to it.
     mechanisms: ClassVar[frozenset[str]] = kafka_broker.MECHANISMS
+    own_metrics: ClassVar[OwnMetrics | None] = METRICS
     cannot: ClassVar[Mapping[Feature, str]] = {
         Feature.NODES: "it is a yardstick for one machine: one node, one copy of a message",
         Feature.NODE_LOSS: "it has one node",
@@ -167,9 +171,15 @@ class GaugeLog(System):
         if request.volume is not None:
             request.volume(PART, data)
         # A port outside of the kernel's range of source ports: a client could take it while the log is down.
-        port = processes.free_ports(1)[0]
+        port, told_port = processes.free_ports(2)
         placement = request.placement or ON_LOOPBACK
         command = [str(gauge), "log", "--listen", f"{placement.host(1)}:{port}", "--data", str(data)]
+        # Metrics are shown to whoever asks: on loopback alone.
+        told_at = (
+            f"{processes.LOOPBACK}:{told_port}" if request.has_metrics and placement is ON_LOOPBACK else None
+        )
+        if told_at is not None:
+            command += ["--metrics", told_at]
         login: Mechanism | None = "scram-sha-256" if request.guarded else None
         certificates = for_nodes(request.tls, directory, placement, request.nodes, login)
         if certificates is not None:
@@ -202,11 +212,17 @@ class GaugeLog(System):
             raise
         address = ready_address(process.log)
         assert address is not None, "the wait above ends when there is one"
-        return RunningGaugeLog(level, (address,), data, process, certificates, security_of(certificates))
+        sources = () if told_at is None else (METRICS.source(PART, f"http://{told_at}/metrics"),)
+        return RunningGaugeLog(
+            level, (address,), data, process, certificates, security_of(certificates), sources
+        )
 
     def attach(self, request: SystemRequest) -> RunningSystem:
         self.check(request)
-        return RunningGaugeLog(request.level, request.connect, None, None, security=request.security)
+        sources = attached_sources(METRICS, request.metrics)
+        return RunningGaugeLog(
+            request.level, request.connect, None, None, security=request.security, sources=sources
+        )
 
 
 @dataclass
@@ -219,6 +235,7 @@ class RunningGaugeLog(RunningSystem):
     process: processes.ManagedProcess | None
     certificates: Certificates | None = field(default=None, repr=False)
     security: Security | None = None
+    sources: Sequence[MetricSource] = ()
     _stopped: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -238,6 +255,9 @@ class RunningGaugeLog(RunningSystem):
 
     def processes(self) -> list[SystemProcess]:
         return [] if self.process is None else [SystemProcess("gauge-log", self.process.pid)]
+
+    def metric_sources(self) -> Sequence[MetricSource]:
+        return self.sources
 
     knows_leaders = True
 

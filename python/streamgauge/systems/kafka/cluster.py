@@ -25,8 +25,9 @@ from typing import Any
 
 from streamgauge.model.security import Mechanism, Security, secured
 from streamgauge.systems.base import Describe, Progress, ReadBack, SystemProcess, TopicPlan
+from streamgauge.systems.base.own_metrics import MetricSource
 from streamgauge.systems.base.parts import Part
-from streamgauge.systems.kafka import durability, settings
+from streamgauge.systems.kafka import durability, jmx, settings
 from streamgauge.systems.support import kafka_broker, processes
 from streamgauge.systems.support.cache import Installation
 from streamgauge.systems.support.certificates import (
@@ -71,6 +72,8 @@ class Launch(ClusterLaunch):
     heap_mib: int
     java: Java
     installation: Installation
+    jmx_agent: Path | None = None
+    """What shows the nodes' own metrics; None where nobody asks, or where it could not be had."""
 
     @property
     def on_zookeeper(self) -> bool:
@@ -95,6 +98,8 @@ class Layout:
     """Relative path -> text."""
     certificates: Certificates | None = None
     """With TLS."""
+    metrics_ports: Sequence[int] = ()
+    """Where the nodes show their own metrics, each to the lab alone."""
 
     @property
     def security(self) -> Security | None:
@@ -129,7 +134,13 @@ def _start_once(launch: Launch) -> RunningKafka:
             _format(launch, layout.cluster_id)
         for node in launch.all_nodes():
             started.append(
-                _start_process(launch, node, f"Kafka node {node}", node_command(launch, node), "console.log")
+                _start_process(
+                    launch,
+                    node,
+                    f"Kafka node {node}",
+                    node_command(launch, node, layout.metrics_ports),
+                    "console.log",
+                )
             )
         _wait(launch, layout, started)
     except BaseException:
@@ -143,12 +154,13 @@ def _start_once(launch: Launch) -> RunningKafka:
 
 def _lay_out(launch: Launch) -> Layout:
     """Chooses ports and writes the nodes' directories."""
-    free = processes.free_ports(3 * launch.nodes, avoid=launch.options.ports)
+    free = processes.free_ports(4 * launch.nodes, avoid=launch.options.ports)
+    metrics_ports = [free.pop() for _ in launch.all_nodes()] if launch.jmx_agent is not None else []
     client_ports = list(launch.options.ports) or free[: launch.nodes]
     controller_ports = free[launch.nodes : 2 * launch.nodes]
     hosts = launch.placement
     is_beyond = any(hosts.host(node) != hosts.inside(node) for node in launch.all_nodes())
-    between_ports = free[2 * launch.nodes :] if launch.tls or is_beyond else []
+    between_ports = free[2 * launch.nodes : 3 * launch.nodes] if launch.tls or is_beyond else []
     login: Mechanism | None = "plain" if launch.guarded else None
     certificates = for_nodes(launch.tls, launch.directory, hosts, launch.nodes, login)
     clients = [f"{hosts.host(node)}:{port}" for node, port in enumerate(client_ports, start=1)]
@@ -173,6 +185,8 @@ def _lay_out(launch: Launch) -> Layout:
         heading = f"Kafka {launch.version}, node {node} of {launch.nodes}, written by streamgauge"
         files[f"node-{node}/server.properties"] = settings.properties_text(own | broker_settings, heading)
         files[f"node-{node}/{logging.name}"] = logging.text
+        if metrics_ports:
+            files[f"node-{node}/{jmx.CONFIGURATION}"] = jmx.configuration_text()
     if launch.on_zookeeper:
         for name in ("logs", "data", "tmp"):
             (launch.zookeeper / name).mkdir(parents=True, exist_ok=True)
@@ -183,7 +197,9 @@ def _lay_out(launch: Launch) -> Layout:
         (launch.directory / name).write_text(text, encoding="ascii")
     if certificates is not None and certificates.login is not None:
         certificates.private_file(LOGINS, settings.logins_text(USER, str(certificates.login.secret)))
-    return Layout(client_ports, controller_ports, new_cluster_id(), broker_settings, files, certificates)
+    return Layout(
+        client_ports, controller_ports, new_cluster_id(), broker_settings, files, certificates, metrics_ports
+    )
 
 
 def new_cluster_id() -> str:
@@ -197,9 +213,13 @@ def new_cluster_id() -> str:
             return text
 
 
-def node_command(launch: Launch, node: int) -> list[str]:
+def node_command(launch: Launch, node: int, metrics_ports: Sequence[int] = ()) -> list[str]:
     """The command line of a node."""
     flags = settings.jvm_flags(launch.heap_mib, launch.options.jvm_flags)
+    if launch.jmx_agent is not None and metrics_ports:
+        configuration = launch.home(node) / jmx.CONFIGURATION
+        inside = launch.placement.inside(node)
+        flags.append(jmx.flag(launch.jmx_agent, inside, metrics_ports[node - 1], configuration))
     if launch.guarded:
         flags.append(f"-Djava.security.auth.login.config={keys_directory(launch.directory) / LOGINS}")
     return [*_java(launch, launch.home(node), flags), "kafka.Kafka", "server.properties"]
@@ -365,6 +385,12 @@ class RunningKafka(StartedCluster):
 
         return processes.first_answer(self.serving, ask, (kafka_broker.NotDescribed,))
 
+    def metric_sources(self) -> Sequence[MetricSource]:
+        return [
+            jmx.METRICS.source(f"node-{node}", jmx.address(port, self.launch.placement.inside(node)))
+            for node, port in enumerate(self.layout.metrics_ports, start=1)
+        ]
+
     def parts(self) -> Sequence[Part]:
         return [self._part(node, process) for node, process in enumerate(self.serving, start=1)]
 
@@ -396,7 +422,10 @@ class RunningKafka(StartedCluster):
             "topic": launch.plan.topic_as_json(),
             "java": {"version": launch.java.version, "executable": str(launch.java.executable)},
             "heap_mib": launch.heap_mib,
-            "commands": {f"node-{node}": node_command(launch, node) for node in launch.all_nodes()},
+            "commands": {
+                f"node-{node}": node_command(launch, node, self.layout.metrics_ports)
+                for node in launch.all_nodes()
+            },
             "client_ports": list(self.layout.client_ports),
             "controller_ports": list(self.layout.controller_ports),
             "tls": self.launch.tls,

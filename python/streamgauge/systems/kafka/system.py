@@ -19,7 +19,8 @@ from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem
 from streamgauge.systems.base.attached import AttachedSystem
 from streamgauge.systems.base.boundary import require_trust
 from streamgauge.systems.base.options import check_attached, check_nodes
-from streamgauge.systems.kafka import durability, settings
+from streamgauge.systems.base.own_metrics import OwnMetrics
+from streamgauge.systems.kafka import durability, jmx, settings
 from streamgauge.systems.kafka.cluster import Launch, start_cluster
 from streamgauge.systems.support import kafka_broker, maven
 from streamgauge.systems.support.cache import Installation
@@ -66,6 +67,7 @@ class Kafka(JavaSystem):
     omb_drivers: ClassVar[frozenset[str]] = frozenset({"kafka"})
     omb_workers: ClassVar[str | None] = None
     mechanisms: ClassVar[frozenset[str]] = kafka_broker.MECHANISMS
+    own_metrics: ClassVar[OwnMetrics | None] = jmx.METRICS
 
     @classmethod
     def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:  # noqa: ARG003
@@ -129,6 +131,7 @@ class Kafka(JavaSystem):
             placement=request.placement or ON_LOOPBACK,
             tls=request.tls,
             guarded=request.guarded,
+            jmx_agent=jmx.agent(self.cache, java, progress) if request.has_metrics else None,
         )
         return start_cluster(launch, progress)
 

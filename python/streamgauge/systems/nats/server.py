@@ -22,7 +22,9 @@ import httpx
 
 from streamgauge.model.security import Auth, Mechanism, secured
 from streamgauge.systems.base import Describe, Progress, ReadBack, TopicPlan
+from streamgauge.systems.base.own_metrics import MetricSource
 from streamgauge.systems.base.parts import Part
+from streamgauge.systems.nats.metrics import METRICS
 from streamgauge.systems.support import processes
 from streamgauge.systems.support.certificates import Certificates, for_nodes, forget
 from streamgauge.systems.support.cluster import (
@@ -375,6 +377,15 @@ class RunningNats(StartedCluster):
             return found if found is None or self.nodes > 1 else f"node-{node}"
 
         return processes.first_answer(self.started, ask, (httpx.HTTPError, ValueError))
+
+    def metric_sources(self) -> Sequence[MetricSource]:
+        if not self.launch.has_metrics:
+            return ()
+        inside = self.launch.placement.inside
+        return [
+            METRICS.source(f"node-{node}", f"http://{inside(node)}:{own.monitor}")
+            for node, own in enumerate(self.ports, start=1)
+        ]
 
     def parts(self) -> Sequence[Part]:
         return [self._part(node, process) for node, process in enumerate(self.started, start=1)]

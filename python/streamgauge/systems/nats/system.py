@@ -38,6 +38,8 @@ from streamgauge.systems.base.options import (
     text,
     version_numbers,
 )
+from streamgauge.systems.base.own_metrics import OwnMetrics
+from streamgauge.systems.nats.metrics import METRICS
 from streamgauge.systems.nats.server import (
     REPLICATED_LEVELS,
     Expectation,
@@ -136,6 +138,7 @@ class Nats(System):
     cannot: ClassVar[Mapping[Feature, str]] = {}
     omb_drivers: ClassVar[frozenset[str]] = frozenset({"nats", "jetstream"})
     mechanisms: ClassVar[frozenset[str]] = frozenset({"plain", "token", "nkey"})
+    own_metrics: ClassVar[OwnMetrics | None] = METRICS
 
     @classmethod
     def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:  # noqa: ARG003
@@ -244,6 +247,7 @@ class Nats(System):
             placement=request.placement or ON_LOOPBACK,
             tls=request.tls,
             guarded=request.guarded,
+            has_metrics=request.has_metrics,
         )
         return start_cluster(launch, progress)
 

@@ -25,11 +25,13 @@ import httpx
 
 from streamgauge.model.security import Mechanism, secured
 from streamgauge.systems.base import Describe, Progress, ReadBack, SystemProcess, TopicPlan
+from streamgauge.systems.base.own_metrics import MetricSource
 from streamgauge.systems.base.parts import Part
 from streamgauge.systems.pulsar import admin, bookies, ready, settings
 from streamgauge.systems.pulsar import tls as pulsar_tls
 from streamgauge.systems.pulsar.durability import Expectation, compare
 from streamgauge.systems.pulsar.launch import Launch, Layout
+from streamgauge.systems.pulsar.metrics import METRICS
 from streamgauge.systems.support import processes
 from streamgauge.systems.support.certificates import for_nodes, forget
 from streamgauge.systems.support.cluster import StartedCluster, fresh_directory, start_in_attempts
@@ -356,6 +358,15 @@ class RunningPulsar(StartedCluster):
         expected = Expectation(self.nodes, self.level, self.launch.plan, self.layout.settings)
         found = compare(describe(topics), read, topics, expected)
         return ReadBack(found.level, found.settings, (*trouble, *found.mismatches))
+
+    def metric_sources(self) -> Sequence[MetricSource]:
+        if not self.launch.has_metrics:
+            return ()
+        found = []
+        for node, own in enumerate(self.layout.ports, start=1):
+            found.append(METRICS.source(f"bookie-{node}", f"http://{own.inside}:{own.bookie_http}/metrics"))
+            found.append(METRICS.source(f"broker-{node}", f"http://{own.host}:{own.web}/metrics/"))
+        return found
 
     def metrics(self) -> Mapping[str, float]:
         found: dict[str, float] = {}

@@ -22,10 +22,12 @@ from streamgauge.systems.base import Describe, Progress, ReadBack, RunningSystem
 from streamgauge.systems.base.attached import AttachedSystem
 from streamgauge.systems.base.boundary import require_trust
 from streamgauge.systems.base.options import check_attached, check_nodes, refuse_both
+from streamgauge.systems.base.own_metrics import OwnMetrics
 from streamgauge.systems.pulsar import settings
 from streamgauge.systems.pulsar.cluster import start_cluster
 from streamgauge.systems.pulsar.durability import Expectation, compare, level_told
 from streamgauge.systems.pulsar.launch import Launch
+from streamgauge.systems.pulsar.metrics import METRICS
 from streamgauge.systems.support import maven, released
 from streamgauge.systems.support.cache import Installation
 from streamgauge.systems.support.java import Java, find_java
@@ -68,6 +70,7 @@ class Pulsar(JavaSystem):
     omb_drivers: ClassVar[frozenset[str]] = frozenset({"pulsar"})
     omb_workers: ClassVar[str | None] = None
     mechanisms: ClassVar[frozenset[str]] = frozenset({"token", "external"})
+    own_metrics: ClassVar[OwnMetrics | None] = METRICS
 
     @classmethod
     def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:
@@ -142,6 +145,7 @@ class Pulsar(JavaSystem):
             placement=request.placement or ON_LOOPBACK,
             tls=request.tls,
             guarded=request.guarded,
+            has_metrics=request.has_metrics,
         )
         return start_cluster(launch, progress)
 

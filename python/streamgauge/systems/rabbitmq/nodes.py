@@ -30,8 +30,10 @@ from typing import Any
 
 from streamgauge.model.security import secured
 from streamgauge.systems.base import Describe, Progress, ReadBack, SystemProcess, TopicPlan
+from streamgauge.systems.base.own_metrics import MetricSource
 from streamgauge.systems.base.parts import Part
 from streamgauge.systems.rabbitmq import settings
+from streamgauge.systems.rabbitmq.metrics import METRICS
 from streamgauge.systems.support import processes
 from streamgauge.systems.support.certificates import Certificates, for_nodes, forget
 from streamgauge.systems.support.cluster import (
@@ -79,6 +81,8 @@ class Layout:
     client_ports: Sequence[int]
     stream_ports: Sequence[int]
     """Where the nodes' stream plugins listen; empty without the plugin."""
+    metrics_ports: Sequence[int]
+    """Where the nodes tell their metrics; empty where nobody asks."""
     distribution_ports: Sequence[int]
     epmd_port: int
     files: Mapping[str, str]
@@ -147,13 +151,14 @@ def _start_once(launch: Launch, progress: Progress) -> RunningRabbitMq:
 def _lay_out(launch: Launch) -> Layout:
     """Chooses ports and writes the nodes' directories."""
     has_streams = launch.plan.protocol == "stream"
-    kinds = 3 if has_streams else 2
+    kinds = 3 + has_streams
     avoid = (*launch.options.ports, *launch.options.stream_ports)
     free = iter(processes.free_ports(kinds * launch.nodes + 1, avoid=avoid))
     client_ports = list(launch.options.ports) or list(islice(free, launch.nodes))
     stream_ports: list[int] = []
     if has_streams:
         stream_ports = list(launch.options.stream_ports) or list(islice(free, launch.nodes))
+    metrics_ports = list(islice(free, launch.nodes)) if launch.has_metrics else []
     names = [node_name(node) for node in launch.all_nodes()]
     certificates = for_nodes(launch.tls, launch.directory, ON_LOOPBACK, launch.nodes)
     files = {}
@@ -164,17 +169,26 @@ def _lay_out(launch: Launch) -> Layout:
             launch.volume(f"node-{node}", launch.home(node) / "data")
         port, stream_port = client_ports[node - 1], stream_ports[node - 1] if has_streams else None
         files[f"node-{node}/rabbitmq.conf"] = settings.configuration_file(
-            port, names, launch.options, stream_port, certificates
+            port,
+            names,
+            launch.options,
+            stream_port,
+            certificates,
+            metrics_ports[node - 1] if metrics_ports else None,
         )
         files[f"node-{node}/advanced.config"] = settings.advanced_file(launch.plan)
-        files[f"node-{node}/enabled_plugins"] = settings.plugins_file(launch.plan)
+        files[f"node-{node}/enabled_plugins"] = settings.plugins_file(
+            launch.plan, has_metrics=launch.has_metrics
+        )
     for name, text in files.items():
         (launch.directory / name).write_text(text, encoding="ascii")
     home = launch.directory / "home"
     home.mkdir(exist_ok=True)
     write_secret(home / ".erlang.cookie", secrets.token_hex(20).encode(), 0o400)
     distribution_ports = list(islice(free, launch.nodes))
-    return Layout(client_ports, stream_ports, distribution_ports, next(free), files, certificates)
+    return Layout(
+        client_ports, stream_ports, metrics_ports, distribution_ports, next(free), files, certificates
+    )
 
 
 def _base_environment(launch: Launch, layout: Layout) -> dict[str, str]:
@@ -280,6 +294,12 @@ class RunningRabbitMq(StartedCluster):
     @property
     def serving(self) -> Sequence[ManagedProcess]:
         return self.started[1:]
+
+    def metric_sources(self) -> Sequence[MetricSource]:
+        return [
+            METRICS.source(f"node-{node}", f"http://{processes.LOOPBACK}:{port}/metrics")
+            for node, port in enumerate(self.layout.metrics_ports, start=1)
+        ]
 
     def explain(self, process: ManagedProcess) -> str:
         return explain(process.log)

@@ -318,6 +318,7 @@ def configuration_file(
     options: Options,
     stream_port: int | None = None,
     certificates: Certificates | None = None,
+    metrics_port: int | None = None,
 ) -> str:
     """rabbitmq.conf of a node. `stream_port`: where its stream plugin listens, if it has one. With certificates clients must
     speak TLS on both; what nodes send each other stays in plain text.
@@ -331,6 +332,13 @@ def configuration_file(
         "disk_free_limit.absolute": f"{DISK_FREE_MB}MB",
         "log.file.level": "info",
     }
+    if metrics_port is not None:
+        lines |= {
+            "prometheus.tcp.ip": LOOPBACK,
+            "prometheus.tcp.port": str(metrics_port),
+            # Its agent would add up every queue's figures all the time, for a page that nobody looks at.
+            "management_agent.disable_metrics_collector": "true",
+        }
     if certificates is not None:
         lines |= {
             "ssl_options.cacertfile": str(certificates.authority),
@@ -377,6 +385,7 @@ def advanced_file(found: Plan) -> str:
     return "[].\n"
 
 
-def plugins_file(found: Plan) -> str:
-    """enabled_plugins: only what the client needs, since a plugin costs memory and CPU."""
-    return "[rabbitmq_stream].\n" if found.protocol == "stream" else "[].\n"
+def plugins_file(found: Plan, *, has_metrics: bool) -> str:
+    """enabled_plugins: only what the client and the lab need, since a plugin costs memory and CPU."""
+    wanted = ["rabbitmq_prometheus"] * has_metrics + ["rabbitmq_stream"] * (found.protocol == "stream")
+    return f"[{','.join(wanted)}].\n"

@@ -24,7 +24,9 @@ from streamgauge.systems.base import (
 from streamgauge.systems.base.attached import AttachedSystem
 from streamgauge.systems.base.boundary import require_trust
 from streamgauge.systems.base.options import check_attached, check_nodes, parse_address, refuse_both
+from streamgauge.systems.base.own_metrics import OwnMetrics
 from streamgauge.systems.rabbitmq import settings
+from streamgauge.systems.rabbitmq.metrics import METRICS
 from streamgauge.systems.rabbitmq.nodes import LIBRARY, Launch, start_cluster
 from streamgauge.systems.rabbitmq.settings import level_told
 from streamgauge.systems.support.memory import MIB, MemoryNeed
@@ -66,6 +68,7 @@ class RabbitMq(System):
         "measured"
     )
     mechanisms: ClassVar[frozenset[str]] = frozenset({"plain", "external"})
+    own_metrics: ClassVar[OwnMetrics | None] = METRICS
 
     @classmethod
     def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:  # noqa: ARG003
@@ -150,6 +153,7 @@ class RabbitMq(System):
             directory=directory.absolute(),
             volume=request.volume,
             tls=request.tls,
+            has_metrics=request.has_metrics,
         )
         return start_cluster(launch, progress)
 

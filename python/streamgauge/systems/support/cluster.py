@@ -40,6 +40,7 @@ class ClusterLaunch:
     placement: Placement = ON_LOOPBACK
     tls: bool = False
     guarded: bool = False
+    has_metrics: bool = True
 
     def home(self, node: int) -> Path:
         """The directory of a node (1, 2, ...)."""

@@ -1,0 +1,184 @@
+//! Deliberate faults of the gauge, for the proof that the simulated world finds such (`gauge-sim`, docs/simulation.md). They are of several crates,
+//! of which this is the lowest.
+//!
+//! Without the feature `mutants`, which only the tests of gauge-sim switch on, `is` is `false` at compile time and nothing of this is in the program.
+
+/// A deliberate fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(
+    missing_docs,
+    reason = "each is described in `ALL`, for those who read the list and for who runs it"
+)]
+pub enum Mutant {
+    AckDropped,
+    FailureCountsAsAck,
+    RetryAtTheEnd,
+    ListedTwice,
+    OldListKept,
+    WindowNotGivenBack,
+    MoveDoesNotHoldBack,
+    SequenceNotReset,
+    SequenceAnew,
+    IdentitySpins,
+    DeadlineSpins,
+    UnlistedLeaderTrusted,
+    PartialWriteRepeated,
+    PositionOneTooFar,
+    PausedAnswerSkipped,
+    DoubtIgnored,
+    EndKept,
+    SilenceIsTheEnd,
+    SessionOverForgotten,
+    OldLeaderBelieved,
+    SampleLost,
+    DuplicateNotCounted,
+    ReorderingNotCounted,
+    DamageNotCounted,
+    IntervalCutLate,
+    JoinNotMarked,
+    PhaseOfAck,
+    OmissionCoordinated,
+    UnackedNotCounted,
+    ServiceRunLost,
+    DrainTrustsTheCount,
+    DrainIgnoresWaiting,
+    TailNotLost,
+}
+
+use Mutant::*;
+
+/// Every mutant with what it does wrong.
+pub const ALL: [(Mutant, &str); 33] = [
+    (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
+    (
+        FailureCountsAsAck,
+        "a batch that has failed is recorded as acknowledged",
+    ),
+    (
+        RetryAtTheEnd,
+        "a batch that is sent again goes behind those that wait",
+    ),
+    (ListedTwice, "a partition stands in its leader's list twice"),
+    (
+        OldListKept,
+        "a partition that moved stays in its old leader's list",
+    ),
+    (WindowNotGivenBack, "an acknowledged batch stays under way"),
+    (
+        MoveDoesNotHoldBack,
+        "what goes to a new leader does not wait for what is under way to the old one",
+    ),
+    (
+        SequenceNotReset,
+        "a new identity goes on with the numbers of the old one",
+    ),
+    (SequenceAnew, "a batch that is sent again gets another number"),
+    (
+        IdentitySpins,
+        "a producer that waits for its identity is offered messages without end",
+    ),
+    (
+        DeadlineSpins,
+        "a producer that wants an identity is called while something is under way",
+    ),
+    (
+        UnlistedLeaderTrusted,
+        "a leader that is not among the brokers is waited for",
+    ),
+    (PartialWriteRepeated, "what a partial write took is written again"),
+    (
+        PositionOneTooFar,
+        "the next fetch begins one offset behind the batch",
+    ),
+    (
+        PausedAnswerSkipped,
+        "an answer that comes while a subscription is paused counts as read",
+    ),
+    (
+        DoubtIgnored,
+        "a consumer reads on at a new leader without asking where the old epoch ended",
+    ),
+    (
+        EndKept,
+        "the end of a partition is believed although its leader is another",
+    ),
+    (
+        SilenceIsTheEnd,
+        "a consumer whose broker is silent counts as being at the end that it was told before",
+    ),
+    (
+        SessionOverForgotten,
+        "an answer to an old fetch makes a session look complete",
+    ),
+    (
+        OldLeaderBelieved,
+        "an answer of the old leader counts after the partition has moved",
+    ),
+    (
+        SampleLost,
+        "the last of the latencies that are entered together is lost",
+    ),
+    (
+        DuplicateNotCounted,
+        "a message that comes twice is not counted as such",
+    ),
+    (
+        ReorderingNotCounted,
+        "a message that comes after a later one is not counted as such",
+    ),
+    (DamageNotCounted, "a damaged message is counted as foreign"),
+    (
+        IntervalCutLate,
+        "an interval ends after the turn that is beyond it",
+    ),
+    (JoinNotMarked, "intervals that are told together are not marked"),
+    (
+        PhaseOfAck,
+        "a latency is booked in the phase in which the acknowledgement came",
+    ),
+    (
+        OmissionCoordinated,
+        "a publish latency begins when the message was sent",
+    ),
+    (
+        UnackedNotCounted,
+        "messages without acknowledgement are not ranked above the others",
+    ),
+    (
+        ServiceRunLost,
+        "the last messages of a batch have no service time",
+    ),
+    (
+        DrainTrustsTheCount,
+        "a drain ends with the last message that was missing, and repeats behind it are not read",
+    ),
+    (DrainIgnoresWaiting, "a drain does not wait for acknowledgements"),
+    (
+        TailNotLost,
+        "messages lost behind the last that was received are not counted",
+    ),
+];
+
+#[cfg(feature = "mutants")]
+thread_local! {
+    static ACTIVE: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Whether this thread runs with that fault.
+#[cfg(feature = "mutants")]
+pub fn is(mutant: Mutant) -> bool {
+    ACTIVE.get() == Some(mutant)
+}
+
+/// Never: the faults are not part of this build.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub const fn is(_mutant: Mutant) -> bool {
+    false
+}
+
+/// Gives this thread a fault, or takes it away.
+#[cfg(feature = "mutants")]
+pub fn activate(mutant: Option<Mutant>) {
+    ACTIVE.set(mutant);
+}

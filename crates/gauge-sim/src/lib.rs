@@ -1,0 +1,20 @@
+//! A world in which the worker's own trials run in simulated time, and are compared with what the world knows. docs/simulation.md says what it
+//! models, what it cannot show, and what it has found.
+//!
+//! - `scenario`: what a seed draws. `net`: time and wires. `kafka`: brokers. `truth`: what happened.
+//! - `witness`: the client with somebody who looks on. `trial`: a seed from its beginning to its judgement. `oracle`: the judgement.
+//! - `marks`: what a swarm must have come to. [`swarm`] runs many seeds.
+
+mod kafka;
+mod marks;
+mod net;
+mod oracle;
+mod scenario;
+pub mod swarm;
+mod trial;
+mod truth;
+mod witness;
+
+pub use marks::{Mark, Marks};
+pub use scenario::Scenario;
+pub use trial::{Report, run};

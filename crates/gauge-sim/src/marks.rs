@@ -1,0 +1,122 @@
+//! What happened in a world at least once: a swarm that never comes to one of these shows nothing about it.
+
+/// A state that a swarm must reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    missing_docs,
+    reason = "their names are what a swarm tells, and docs/simulation.md explains them"
+)]
+pub enum Mark {
+    LeaderMoved,
+    LeaderCameBack,
+    LeaderAway,
+    Truncated,
+    TruncatedBelowAck,
+    ReadAndTruncated,
+    StaleMetadata,
+    FencedEpoch,
+    UnknownEpoch,
+    NotLeader,
+    StaleLeaderStored,
+    Retry,
+    RefusedNotStored,
+    RefusedStored,
+    Throttled,
+    SilentConnection,
+    CutConnection,
+    CutWithinAnswer,
+    NodeDown,
+    NodePaused,
+    PartialWrite,
+    AnswerInPieces,
+    SessionKept,
+    SessionRebuilt,
+    SessionEpochWrong,
+    DuplicateRecognised,
+    ProducerForgotten,
+    SequenceGap,
+    ReplicationStalled,
+    AckTimedOut,
+    StoredTwice,
+    Reordered,
+    Damaged,
+    Failed,
+    Lost,
+    Paused,
+    ClosedLoop,
+    AcksNone,
+    Backpressure,
+    Joined,
+    RateChanged,
+}
+
+/// All of them.
+const ALL: [Mark; 41] = {
+    use Mark::*;
+    [
+        LeaderMoved,
+        LeaderCameBack,
+        LeaderAway,
+        Truncated,
+        TruncatedBelowAck,
+        ReadAndTruncated,
+        StaleMetadata,
+        FencedEpoch,
+        UnknownEpoch,
+        NotLeader,
+        StaleLeaderStored,
+        Retry,
+        RefusedNotStored,
+        RefusedStored,
+        Throttled,
+        SilentConnection,
+        CutConnection,
+        CutWithinAnswer,
+        NodeDown,
+        NodePaused,
+        PartialWrite,
+        AnswerInPieces,
+        SessionKept,
+        SessionRebuilt,
+        SessionEpochWrong,
+        DuplicateRecognised,
+        ProducerForgotten,
+        SequenceGap,
+        ReplicationStalled,
+        AckTimedOut,
+        StoredTwice,
+        Reordered,
+        Damaged,
+        Failed,
+        Lost,
+        Paused,
+        ClosedLoop,
+        AcksNone,
+        Backpressure,
+        Joined,
+        RateChanged,
+    ]
+};
+
+/// Which were reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks(u64);
+
+impl Marks {
+    pub(crate) fn set(&mut self, mark: Mark) {
+        self.0 |= 1 << mark as u32;
+    }
+
+    fn has(self, mark: Mark) -> bool {
+        self.0 & 1 << mark as u32 != 0
+    }
+
+    pub(crate) fn add(&mut self, other: Marks) {
+        self.0 |= other.0;
+    }
+
+    /// Those that were not.
+    pub fn missing(self) -> impl Iterator<Item = Mark> {
+        ALL.into_iter().filter(move |mark| !self.has(*mark))
+    }
+}

@@ -1,0 +1,576 @@
+//! Time and wires. A world is a queue of events; waiting for a socket is what lets time pass.
+//!
+//! Of each connection both directions are a buffer with two marks: how far the bytes have travelled, and how far they were taken. A wire has a
+//! delay, a rate, room for so many bytes that have not arrived, and pieces in which they arrive.
+
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use fastrand::Rng;
+use gauge_client::world::{Network, PollerId, SocketId};
+use gauge_client::{Interest, LaneSpec, Ready};
+use gauge_load::clock::simulated;
+
+use crate::kafka::{Cluster, Pending};
+use crate::marks::{Mark, Marks};
+use crate::scenario::Scenario;
+use crate::trial::Director;
+use crate::truth::{Message, Seen, Truth};
+
+/// Looks at the sockets between which nothing happens and nobody sleeps: whoever makes more of them runs in circles.
+const CIRCLES_MAX: u32 = 2_000;
+/// Looks at the sockets in all: a trial here needs some ten thousand.
+const LOOKS_MAX: u64 = 1_500_000;
+/// Where the first node listens; the others follow.
+pub const PORT: u16 = 9_000;
+/// Nothing takes longer in simulated time.
+const END_NS: i64 = 600_000_000_000;
+
+/// What happens at a time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Event {
+    /// A connection comes about, or is refused.
+    Connected(usize, bool),
+    /// So many bytes have come to the node.
+    Up(usize, usize),
+    /// So many bytes have come to the client.
+    Down(usize, usize),
+    /// The connection breaks.
+    Reset(usize),
+    /// A node looks at a connection again.
+    Serve(usize),
+    /// An answer that was made leaves.
+    Answer(usize),
+    /// Followers have a partition up to this offset of this epoch.
+    Replicated(usize, i32, i64),
+    /// A node learns who leads a partition: node, slot, leader (-1: nobody), epoch.
+    Learn(usize, usize, i32, i32),
+    /// A partition gets a leader after it had none.
+    Elect(usize),
+    /// A node is there again.
+    NodeUp(usize),
+    /// A fault of the scenario, by its number.
+    Fault(usize),
+    /// The supervisor has its turn, and who leads the trial after it.
+    Direct,
+}
+
+/// What an answer tells, once the client has read all of it.
+#[derive(Clone, Debug)]
+pub enum Told {
+    Nothing,
+    Acked(Vec<Message>),
+    /// Of a subscription: the batches that it brings.
+    Delivered(usize, Vec<usize>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Connecting,
+    Open,
+    Refused,
+    Broken,
+    Closed,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Socket {
+    pub node: usize,
+    pub stage: Stage,
+    poller: PollerId,
+    token: u64,
+    interest: Interest,
+    /// From the client: all bytes, how many have come, how many were looked at by the node, and by the wire (for requests without answers).
+    pub up: Vec<u8>,
+    pub up_come: usize,
+    pub up_taken: usize,
+    pub up_seen: usize,
+    up_free_ns: i64,
+    down: Vec<u8>,
+    down_come: usize,
+    down_taken: usize,
+    down_free_ns: i64,
+    /// Where answers end, counted over all bytes that were ever taken.
+    ends: VecDeque<(u64, Told)>,
+    taken_in_all: u64,
+    pushed_in_all: u64,
+    pub pending: Pending,
+    pub deaf_until_ns: i64,
+    /// Bytes of it get lost on the way.
+    pub is_silent: bool,
+}
+
+/// Everything but who leads the trial.
+pub struct World {
+    pub rng: Rng,
+    pub scenario: Rc<Scenario>,
+    events: BinaryHeap<Reverse<(i64, u64, Event)>>,
+    next_event: u64,
+    pub sockets: Vec<Socket>,
+    woken: Vec<bool>,
+    pub cluster: Cluster,
+    pub truth: Truth,
+    pub marks: Marks,
+    pub turn_ns: i64,
+    circles: u32,
+    looks: u64,
+    /// The trial cannot go on: why.
+    pub fatal: Option<String>,
+    /// Index of a consumer in the lane's spec -> its subscription.
+    consumers: Vec<usize>,
+    pub topics: Vec<(String, usize, usize)>,
+}
+
+/// The world and who leads the trial, who share the thread with the lane.
+pub struct Sim {
+    pub world: RefCell<World>,
+    pub director: RefCell<Option<Director>>,
+}
+
+impl World {
+    pub fn new(scenario: Rc<Scenario>) -> World {
+        let mut world = World {
+            rng: Rng::with_seed(scenario.seed ^ 0x5EED_0F_A11),
+            events: BinaryHeap::new(),
+            next_event: 0,
+            sockets: Vec::new(),
+            woken: Vec::new(),
+            cluster: Cluster::new(&scenario),
+            truth: Truth::default(),
+            marks: Marks::default(),
+            turn_ns: 0,
+            circles: 0,
+            looks: 0,
+            fatal: None,
+            consumers: Vec::new(),
+            topics: Vec::new(),
+            scenario,
+        };
+        let mut first_slot = 0;
+        for (name, partitions) in &world.scenario.topics {
+            world.topics.push((name.clone(), first_slot, *partitions));
+            first_slot += partitions;
+        }
+        world
+    }
+
+    /// Who reads what, by the spec of the lane.
+    pub fn learn_consumers(&mut self, spec: &LaneSpec) {
+        self.consumers = spec
+            .consumers
+            .iter()
+            .map(|consumer| consumer.subscription)
+            .collect();
+    }
+
+    pub fn now_ns(&self) -> i64 {
+        simulated::now_ns().unwrap_or(0)
+    }
+
+    pub fn at(&mut self, at_ns: i64, event: Event) {
+        self.next_event += 1;
+        self.events.push(Reverse((at_ns, self.next_event, event)));
+    }
+
+    pub fn after(&mut self, delay_ns: i64, event: Event) {
+        self.at(self.now_ns() + delay_ns, event);
+    }
+
+    /// A number between the two, both included, rather small.
+    pub fn draw(&mut self, from: i64, until: i64) -> i64 {
+        from + ((until - from) as f64 * self.rng.f64().powi(2)) as i64
+    }
+
+    /// The subscription whose consumer has this socket.
+    pub fn subscription_of(&self, socket: usize) -> Option<usize> {
+        let token = self.sockets[socket].token;
+        let consumer = (token >> 30 & ((1 << 30) - 1)) as usize;
+        (token >> 60 == 2)
+            .then(|| self.consumers.get(consumer).copied())
+            .flatten()
+    }
+
+    /// A node answers: the bytes with their length before them, cut off after `cut` bytes if the connection breaks within.
+    pub fn send(&mut self, at: usize, bytes: &[u8], told: Told, cut: Option<usize>) {
+        let now_ns = self.now_ns();
+        let (rate, delay_ns) = (self.scenario.bytes_s, self.delay_ns());
+        let pieces = self.scenario.piece_bytes;
+        let socket = &mut self.sockets[at];
+        if socket.stage != Stage::Open {
+            return;
+        }
+        let whole = bytes.len() + 4;
+        let bytes_sent = cut.map_or(whole, |cut| cut.min(whole - 1));
+        let mut framed = (bytes.len() as u32).to_be_bytes().to_vec();
+        framed.extend_from_slice(bytes);
+        socket.down.extend_from_slice(&framed[..bytes_sent]);
+        socket.pushed_in_all += bytes_sent as u64;
+        if cut.is_none() {
+            socket.ends.push_back((socket.pushed_in_all, told));
+        }
+        let is_silent = socket.is_silent;
+        let mut left = bytes_sent;
+        let mut count = 0;
+        while left > 0 {
+            count += 1;
+            let piece = if pieces == 0 || count > 40 {
+                left
+            } else {
+                self.rng.usize(1..=pieces.max(1)).min(left)
+            };
+            left -= piece;
+            let socket = &mut self.sockets[at];
+            let gone_ns = socket.down_free_ns.max(now_ns) + (piece as i64 * 1_000_000_000) / rate;
+            socket.down_free_ns = gone_ns;
+            if !is_silent {
+                self.at(gone_ns + delay_ns, Event::Down(at, piece));
+            }
+        }
+        if count > 1 {
+            self.marks.set(Mark::AnswerInPieces);
+        }
+        if cut.is_some() {
+            self.marks.set(Mark::CutWithinAnswer);
+            let broken_ns = self.sockets[at].down_free_ns + delay_ns + 1;
+            self.at(broken_ns, Event::Reset(at));
+        }
+    }
+
+    fn delay_ns(&self) -> i64 {
+        self.scenario.delay_ns
+    }
+
+    /// The connection breaks: what has not been read is lost on both sides.
+    pub fn reset(&mut self, at: usize) {
+        let socket = &mut self.sockets[at];
+        if matches!(socket.stage, Stage::Connecting | Stage::Open) {
+            socket.stage = Stage::Broken;
+            socket.pending = Pending::Nothing;
+            socket.ends.clear();
+            self.marks.set(Mark::CutConnection);
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Connected(at, is_refused) => {
+                let socket = &mut self.sockets[at];
+                if socket.stage == Stage::Connecting {
+                    socket.stage = if is_refused { Stage::Refused } else { Stage::Open };
+                }
+            }
+            Event::Up(at, bytes) => {
+                let socket = &mut self.sockets[at];
+                socket.up_come += bytes;
+                // What has come is with the node, whether or not the client still lives.
+                if matches!(socket.stage, Stage::Open | Stage::Closed) {
+                    self.serve(at);
+                }
+            }
+            Event::Down(at, bytes) => self.sockets[at].down_come += bytes,
+            Event::Reset(at) => self.reset(at),
+            Event::Serve(at) => self.serve(at),
+            Event::Answer(at) => self.answer(at),
+            Event::Replicated(slot, epoch, end) => self.replicated(slot, epoch, end),
+            Event::Learn(node, slot, leader, epoch) => self.learn(node, slot, leader, epoch),
+            Event::Elect(slot) => self.elect(slot),
+            Event::NodeUp(node) => self.node_up(node),
+            Event::Fault(number) => self.strike(number),
+            Event::Direct => {}
+        }
+        self.look_at_fetches();
+    }
+
+    fn ready(&mut self, poller: PollerId, ready: &mut Vec<Ready>) {
+        for socket in &self.sockets {
+            if socket.poller != poller {
+                continue;
+            }
+            let is_broken = matches!(socket.stage, Stage::Refused | Stage::Broken);
+            if socket.stage != Stage::Open && !is_broken {
+                continue;
+            }
+            let readable = is_broken || socket.down_come > socket.down_taken;
+            let has_room = socket.up.len() - socket.up_come < self.scenario.room_bytes;
+            let writable = socket.interest == Interest::ReadWrite && (is_broken || has_room);
+            if (readable || writable) && ready.len() < 64 {
+                ready.push(Ready {
+                    token: socket.token,
+                    readable,
+                    writable,
+                });
+            }
+        }
+    }
+}
+
+impl Sim {
+    /// The next event, if it happens before that time; the clocks are then set to it. Whether there was one.
+    fn step(&self, until_ns: i64) -> bool {
+        let mut world = self.world.borrow_mut();
+        let now_ns = world.now_ns();
+        match world.events.peek() {
+            Some(Reverse((at_ns, ..))) if *at_ns <= until_ns.max(now_ns) => {}
+            _ => return false,
+        }
+        let Some(Reverse((at_ns, _, event))) = world.events.pop() else {
+            return false;
+        };
+        simulated::advance_to(at_ns.max(now_ns));
+        if event == Event::Direct {
+            drop(world);
+            self.direct();
+        } else {
+            world.happen(event);
+        }
+        true
+    }
+
+    /// The supervisor and the director have their turn.
+    pub fn direct(&self) {
+        let director = self.director.borrow_mut().take();
+        if let Some(mut director) = director {
+            let next_ns = director.turn(self);
+            let mut world = self.world.borrow_mut();
+            world.after(next_ns, Event::Direct);
+            drop(world);
+            *self.director.borrow_mut() = Some(director);
+        }
+    }
+
+    /// Ends the trial from within the lane, which takes it for its own panic.
+    fn give_up(&self, why: String) -> ! {
+        self.world.borrow_mut().fatal.get_or_insert(why);
+        std::panic::panic_any(crate::trial::GivenUp);
+    }
+}
+
+impl Network for Sim {
+    fn poller(&self) -> PollerId {
+        let mut world = self.world.borrow_mut();
+        world.woken.push(false);
+        world.woken.len() as u64 - 1
+    }
+
+    fn connect(&self, to: SocketAddr) -> io::Result<SocketId> {
+        let mut world = self.world.borrow_mut();
+        let node = usize::from(to.port() - PORT);
+        let at = world.sockets.len();
+        let (is_down, is_silent) = (
+            !world.cluster.nodes[node].is_up,
+            world.cluster.nodes[node].silent_until_ns > world.now_ns(),
+        );
+        world.sockets.push(Socket {
+            node,
+            stage: Stage::Connecting,
+            poller: u64::MAX,
+            token: 0,
+            interest: Interest::Read,
+            up: Vec::new(),
+            up_come: 0,
+            up_taken: 0,
+            up_seen: 0,
+            up_free_ns: 0,
+            down: Vec::new(),
+            down_come: 0,
+            down_taken: 0,
+            down_free_ns: 0,
+            ends: VecDeque::new(),
+            taken_in_all: 0,
+            pushed_in_all: 0,
+            pending: Pending::Nothing,
+            deaf_until_ns: 0,
+            is_silent,
+        });
+        if !is_silent {
+            let delay_ns = 2 * world.scenario.delay_ns;
+            world.after(delay_ns, Event::Connected(at, is_down));
+        }
+        Ok(at as SocketId)
+    }
+
+    fn is_connected(&self, socket: SocketId) -> io::Result<bool> {
+        match self.world.borrow().sockets[socket as usize].stage {
+            Stage::Connecting => Ok(false),
+            Stage::Open => Ok(true),
+            Stage::Refused => Err(io::ErrorKind::ConnectionRefused.into()),
+            Stage::Broken | Stage::Closed => Err(io::ErrorKind::ConnectionReset.into()),
+        }
+    }
+
+    fn read(&self, socket: SocketId, into: &mut [u8]) -> io::Result<usize> {
+        let mut world = self.world.borrow_mut();
+        let (turn_ns, now_ns) = (world.turn_ns, world.now_ns());
+        let reading_ns = world.scenario.reading_ns;
+        let socket = &mut world.sockets[socket as usize];
+        match socket.stage {
+            Stage::Open => {}
+            Stage::Broken | Stage::Refused => return Err(io::ErrorKind::ConnectionReset.into()),
+            Stage::Connecting | Stage::Closed => return Err(io::ErrorKind::NotConnected.into()),
+        }
+        let bytes = into.len().min(socket.down_come - socket.down_taken);
+        if bytes == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let from = socket.down_taken;
+        into[..bytes].copy_from_slice(&socket.down[from..from + bytes]);
+        socket.down_taken += bytes;
+        socket.taken_in_all += bytes as u64;
+        if socket.down_taken == socket.down.len() {
+            socket.down.clear();
+            (socket.down_come, socket.down_taken) = (0, 0);
+        }
+        let mut told = Vec::new();
+        while let Some((end, _)) = socket.ends.front()
+            && *end <= socket.taken_in_all
+        {
+            told.extend(socket.ends.pop_front().map(|(_, told)| told));
+        }
+        // Whoever reads looks at the clock next.
+        let seen = Seen {
+            read_ns: now_ns + reading_ns,
+            turn_ns,
+        };
+        for told in told {
+            match told {
+                Told::Nothing => {}
+                Told::Acked(messages) => world.truth.acknowledged(&messages, seen),
+                Told::Delivered(subscription, batches) => {
+                    for batch in batches {
+                        world
+                            .truth
+                            .delivered
+                            .entry((subscription, batch))
+                            .or_default()
+                            .push(seen);
+                    }
+                }
+            }
+        }
+        world.circles = 0;
+        Ok(bytes)
+    }
+
+    fn write_vectored(&self, socket: SocketId, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut world = self.world.borrow_mut();
+        let world = &mut *world;
+        let at = socket as usize;
+        match world.sockets[at].stage {
+            Stage::Open => {}
+            Stage::Broken | Stage::Refused => return Err(io::ErrorKind::BrokenPipe.into()),
+            Stage::Connecting | Stage::Closed => return Err(io::ErrorKind::NotConnected.into()),
+        }
+        let offered: usize = slices.iter().map(|slice| slice.len()).sum();
+        let travelling = world.sockets[at].up.len() - world.sockets[at].up_come;
+        let mut bytes = offered.min(world.scenario.room_bytes.saturating_sub(travelling));
+        if bytes > 1 && world.rng.f64() < world.scenario.partial_writes {
+            bytes = world.rng.usize(1..bytes);
+        }
+        if bytes < offered {
+            world.marks.set(Mark::PartialWrite);
+        }
+        if bytes == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let (now_ns, rate, delay_ns) = (world.now_ns(), world.scenario.bytes_s, world.scenario.delay_ns);
+        let socket = &mut world.sockets[at];
+        if socket.up_taken == socket.up.len() {
+            socket.up.clear();
+            (socket.up_come, socket.up_taken, socket.up_seen) = (0, 0, 0);
+        }
+        let mut left = bytes;
+        for slice in slices {
+            let part = slice.len().min(left);
+            socket.up.extend_from_slice(&slice[..part]);
+            left -= part;
+        }
+        let gone_ns = socket.up_free_ns.max(now_ns) + (bytes as i64 * 1_000_000_000) / rate;
+        socket.up_free_ns = gone_ns;
+        let is_silent = socket.is_silent;
+        if !is_silent {
+            world.at(gone_ns + delay_ns, Event::Up(at, bytes));
+        }
+        if world.scenario.acks == 0 {
+            world.note_unanswered(at);
+        }
+        world.circles = 0;
+        Ok(bytes)
+    }
+
+    fn close(&self, socket: SocketId) {
+        let mut world = self.world.borrow_mut();
+        let socket = &mut world.sockets[socket as usize];
+        socket.stage = Stage::Closed;
+        socket.poller = u64::MAX;
+        socket.ends.clear();
+        socket.down = Vec::new();
+        socket.down_come = 0;
+        socket.down_taken = 0;
+    }
+
+    fn watch(&self, poller: PollerId, socket: SocketId, token: u64, interest: Interest) {
+        let mut world = self.world.borrow_mut();
+        let socket = &mut world.sockets[socket as usize];
+        (socket.poller, socket.token, socket.interest) = (poller, token, interest);
+    }
+
+    fn wait(&self, poller: PollerId, until_ns: i64, ready: &mut Vec<Ready>) {
+        // What is due has happened, whoever sleeps.
+        let began_ns = simulated::now_ns().unwrap_or(0);
+        while self.step(i64::MIN) {}
+        let mut has_slept = false;
+        self.world.borrow_mut().looks += 1;
+        loop {
+            let mut world = self.world.borrow_mut();
+            world.ready(poller, ready);
+            let is_woken = std::mem::take(&mut world.woken[poller as usize]);
+            let now_ns = world.now_ns();
+            if let Some(why) = world.fatal.clone() {
+                drop(world);
+                self.give_up(why);
+            }
+            if world.looks > LOOKS_MAX {
+                drop(world);
+                self.give_up(format!(
+                    "the trial does not end: the lane has looked {LOOKS_MAX} times at its sockets"
+                ));
+            }
+            if now_ns > END_NS {
+                drop(world);
+                self.give_up("the trial does not end within ten minutes".to_owned());
+            }
+            if !ready.is_empty() || is_woken || now_ns >= until_ns {
+                if has_slept || now_ns > began_ns || is_woken {
+                    world.circles = 0;
+                } else {
+                    world.circles += 1;
+                    if world.circles > CIRCLES_MAX {
+                        drop(world);
+                        self.give_up(format!("the lane runs in circles: it has looked {CIRCLES_MAX} times at its sockets, and nothing happened"));
+                    }
+                }
+                if has_slept {
+                    // A thread that slept comes late.
+                    let late_ns = world.scenario.wake_ns;
+                    let late_ns = world.draw(0, late_ns);
+                    simulated::advance_to(now_ns + late_ns);
+                }
+                return;
+            }
+            drop(world);
+            has_slept = true;
+            if !self.step(until_ns) {
+                simulated::advance_to(until_ns);
+            }
+        }
+    }
+
+    fn wake(&self, poller: PollerId) {
+        self.world.borrow_mut().woken[poller as usize] = true;
+    }
+}

@@ -1,0 +1,587 @@
+//! Is the result true? The books, the audit, every rank of every distribution and every interval, compared with what the world knows.
+//!
+//! Where the world cannot know (a batch that was read and then cut off the log may or may not have been handed over; a subscription that was
+//! paused drops what it reads and reads it again), it knows bounds, and the result must lie within. Everywhere else it must be exact: to the
+//! message, to the nanosecond in sums and extremes, to the histogram's resolution at each rank.
+
+use std::collections::{BTreeMap, HashMap};
+
+use base64::Engine;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use serde_json::Value;
+
+use crate::marks::{Mark, Marks};
+use crate::scenario::{Fault, Scenario};
+use crate::truth::{Message, Seen, Truth};
+
+/// A trial that has ended, as the world and as the gauge tell it.
+pub struct Case<'a> {
+    pub scenario: &'a Scenario,
+    pub truth: &'a Truth,
+    pub start_ns: i64,
+    pub end_ns: i64,
+    pub result: &'a Value,
+    pub intervals: &'a [Value],
+}
+
+/// Disagreements that are told of a trial.
+const TOLD_MAX: usize = 12;
+
+/// A drain ends when nothing has come for so long, long polls included.
+const LATE_NS: i64 = 2_000_000_000;
+
+/// What a number may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Bounds(i128, i128);
+
+impl Bounds {
+    fn exactly(value: usize) -> Bounds {
+        Bounds(value as i128, value as i128)
+    }
+
+    fn add(&mut self, from: i128, until: i128) {
+        self.0 += from;
+        self.1 += until;
+    }
+
+    fn is_exact(self) -> bool {
+        self.0 == self.1
+    }
+
+    fn holds(self, value: i128) -> bool {
+        (self.0..=self.1).contains(&value)
+    }
+}
+
+/// What a distribution must be: bounds of each value; and how many more values there may be.
+#[derive(Debug, Default)]
+struct Expected {
+    values: Vec<(i64, i64)>,
+    more: usize,
+}
+
+/// A distribution as it was told.
+#[derive(Debug)]
+struct Found {
+    histogram: Histogram<u64>,
+    count: u64,
+    outside: u64,
+    sum_ns: i128,
+    min_ns: i64,
+    max_ns: i64,
+}
+
+/// What a subscription must have received.
+#[derive(Debug, Default)]
+struct Received {
+    received: Bounds,
+    unique: Bounds,
+    duplicated: Bounds,
+    lost: Bounds,
+    recovered: Bounds,
+    corrupted: Bounds,
+    reordered: Option<usize>,
+    end_to_end: BTreeMap<usize, Expected>,
+}
+
+struct Told(Vec<String>);
+
+impl Told {
+    fn say(&mut self, what: impl FnOnce() -> String) {
+        if self.0.len() < TOLD_MAX {
+            self.0.push(what());
+        }
+    }
+
+    fn check(&mut self, name: &str, found: &Value, expected: Bounds) {
+        let number = found.as_i64().map(i128::from);
+        if !number.is_some_and(|number| expected.holds(number)) {
+            self.say(|| match expected.is_exact() {
+                true => format!("{name}: {found}, and it is {}", expected.0),
+                false => format!("{name}: {found}, and it is {} to {}", expected.0, expected.1),
+            });
+        }
+    }
+}
+
+/// Compares. An empty list: the result is true.
+pub fn judge(case: &Case<'_>, marks: &mut Marks) -> Vec<String> {
+    let mut told = Told(case.truth.offences.clone());
+    let taken: usize = case.truth.taken.values().map(Vec::len).sum();
+    let acked = case.truth.acked.len();
+    if case.result["drained"] != Value::Bool(true) {
+        told.say(|| "the trial did not drain, although everything was at peace".to_owned());
+    }
+    let audit = &case.result["audit"];
+    told.check("audit sent", &audit["sent"], Bounds::exactly(taken));
+    told.check("audit acked", &audit["acked"], Bounds::exactly(acked));
+    told.check("audit censored", &audit["censored"], Bounds::exactly(0));
+    let unacked = taken.saturating_sub(acked);
+    told.check("audit failed", &audit["failed"], Bounds::exactly(unacked));
+    if unacked > 0 {
+        marks.set(Mark::Failed);
+        if !may_fail(case.scenario) {
+            told.say(|| format!("{unacked} messages failed, and nothing gave a reason for it"));
+        }
+    }
+    if audit["balanced"] != Value::Bool(true) {
+        told.say(|| format!("the books do not balance: {}", audit["imbalance"]));
+    }
+    order(case, unacked, marks, &mut told);
+    let found = distributions(case, &mut told);
+    let mut expected = sent_side(case);
+    for (at, name) in case.scenario.subscriptions.iter().enumerate() {
+        let received = receive(case, at);
+        audit_of(&audit["subscriptions"][at], name, &received, marks, &mut told);
+        for (phase, values) in received.end_to_end {
+            expected.insert((phase, "end_to_end", Some(at)), values);
+        }
+    }
+    compare(case, &expected, &found, &mut told);
+    intervals(case, marks, &mut told);
+    told.0
+}
+
+fn may_fail(scenario: &Scenario) -> bool {
+    let is_final = |fault: &Fault| match fault {
+        Fault::Refuse { code, .. } => matches!(code, 10 | 87 | -1),
+        _ => false,
+    };
+    let faults = &scenario.faults;
+    faults.iter().any(|(_, fault)| is_final(fault)) || scenario.retry_for_ns < 60_000_000_000
+}
+
+fn phase_of(case: &Case<'_>, intended_ns: i64) -> usize {
+    let offset_ns = intended_ns - case.start_ns;
+    case.scenario
+        .phases_ns
+        .partition_point(|from_ns| *from_ns <= offset_ns)
+        .saturating_sub(1)
+}
+
+type Key = (usize, &'static str, Option<usize>);
+
+/// The distributions of the sending side.
+fn sent_side(case: &Case<'_>) -> BTreeMap<Key, Expected> {
+    let mut expected: BTreeMap<Key, Expected> = BTreeMap::new();
+    let truth = case.truth;
+    for ((producer, sequence), seen) in &truth.acked {
+        let (Some(intended_ns), Some(taken)) = (
+            truth.intended.get(&(*producer, *sequence)),
+            truth
+                .taken
+                .get(producer)
+                .and_then(|all| all.get(*sequence as usize)),
+        ) else {
+            continue;
+        };
+        let phase = phase_of(case, *intended_ns);
+        let publish_ns = seen.read_ns - intended_ns;
+        expected
+            .entry((phase, "publish", None))
+            .or_default()
+            .values
+            .push((publish_ns, publish_ns));
+        let service = (seen.read_ns - taken.until_ns, seen.read_ns - taken.from_ns);
+        expected
+            .entry((phase, "service", None))
+            .or_default()
+            .values
+            .push(service);
+    }
+    expected
+}
+
+/// What was stored once must be stored once, and in order, where the client can see to that.
+fn order(case: &Case<'_>, failed: usize, marks: &mut Marks, told: &mut Told) {
+    let mut copies: HashMap<(u32, u64), u32> = HashMap::new();
+    let mut heads: HashMap<(usize, u32), u64> = HashMap::new();
+    let (mut twice, mut reordered) = (0, 0);
+    for batch in case.truth.batches.iter().filter(|batch| batch.is_alive) {
+        for message in &batch.messages {
+            let count = copies.entry((message.producer, message.sequence)).or_default();
+            *count += 1;
+            if *count > 1 {
+                twice += 1;
+                continue;
+            }
+            let head = heads.entry((batch.slot, message.producer)).or_default();
+            if message.sequence < *head {
+                reordered += 1;
+            }
+            *head = (*head).max(message.sequence + 1);
+        }
+    }
+    if twice > 0 {
+        marks.set(Mark::StoredTwice);
+    }
+    if reordered > 0 {
+        marks.set(Mark::Reordered);
+    }
+    let is_whole = failed == 0 && !case.truth.has_truncated;
+    let forgets = case
+        .scenario
+        .faults
+        .iter()
+        .any(|(_, fault)| matches!(fault, Fault::Forget { .. }));
+    let once = is_whole && (case.scenario.is_calm() || (case.scenario.is_idempotent && !forgets));
+    if once && twice > 0 {
+        told.say(|| format!("{twice} messages were stored twice, which the client can avoid here"));
+    }
+    if is_whole && (once || case.scenario.in_flight == 1) && reordered > 0 {
+        told.say(|| {
+            format!("{reordered} messages were stored out of order, which the client can avoid here")
+        });
+    }
+}
+
+/// A copy of a message in the log: whether it is read for sure, and when, at the earliest and at the latest.
+#[derive(Clone, Copy, Debug)]
+struct Copy {
+    is_sure: bool,
+    from_ns: i64,
+    until_ns: i64,
+}
+
+fn receive(case: &Case<'_>, subscription: usize) -> Received {
+    let truth = case.truth;
+    let mut copies: HashMap<(u32, u64), (Message, Vec<Copy>)> = HashMap::new();
+    let mut received = Received::default();
+    let mut heads: HashMap<(usize, u32), u64> = HashMap::new();
+    let mut is_exact = true;
+    let mut reordered = 0;
+    for (number, batch) in truth.batches.iter().enumerate() {
+        let seen: &[Seen] = truth
+            .delivered
+            .get(&(subscription, number))
+            .map_or(&[], Vec::as_slice);
+        if !batch.is_alive && seen.is_empty() {
+            continue;
+        }
+        // Nobody waits for what has no acknowledgement: it may be stored when the drain has ended.
+        let is_late = case.scenario.acks == 0 && seen.is_empty() && batch.stored_ns > case.end_ns - LATE_NS;
+        let is_sure = batch.is_alive && !is_late;
+        is_exact &= is_sure;
+        let copy = Copy {
+            is_sure,
+            from_ns: seen.iter().map(|seen| seen.read_ns).min().unwrap_or(i64::MAX),
+            until_ns: seen.iter().map(|seen| seen.read_ns).max().unwrap_or(i64::MAX),
+        };
+        let least = i128::from(is_sure);
+        for (at, message) in batch.messages.iter().enumerate() {
+            received.received.add(least, 1);
+            if batch.damaged.contains(&at) {
+                received.corrupted.add(least, 1);
+                continue;
+            }
+            let all = copies
+                .entry((message.producer, message.sequence))
+                .or_insert((*message, Vec::new()));
+            all.1.push(copy);
+            let head = heads.entry((batch.slot, message.producer)).or_default();
+            if message.sequence < *head && all.1.len() == 1 {
+                reordered += 1;
+            }
+            *head = (*head).max(message.sequence + 1);
+        }
+    }
+    received.reordered = is_exact.then_some(reordered);
+    for (key, (message, all)) in &copies {
+        let sure = all.iter().filter(|copy| copy.is_sure).count() as i128;
+        let count = all.len() as i128;
+        let is_received = (i128::from(sure > 0), 1);
+        received.unique.add(is_received.0, is_received.1);
+        received.duplicated.add((sure - 1).max(0), count - 1);
+        if truth.acked.contains_key(key) {
+            received.lost.add(0, 1 - is_received.0);
+        } else {
+            received.recovered.add(is_received.0, is_received.1);
+        }
+        let phase = phase_of(case, message.intended_ns);
+        let expected = received.end_to_end.entry(phase).or_default();
+        if sure > 0 {
+            let from_ns = all.iter().map(|copy| copy.from_ns).min().unwrap_or(i64::MAX);
+            let sure_copies = all.iter().filter(|copy| copy.is_sure);
+            let until_ns = sure_copies.map(|copy| copy.until_ns).min().unwrap_or(i64::MAX);
+            expected
+                .values
+                .push((from_ns - message.intended_ns, until_ns - message.intended_ns));
+        } else {
+            expected.more += 1;
+        }
+    }
+    let never = truth
+        .acked
+        .keys()
+        .filter(|key| !copies.contains_key(*key))
+        .count() as i128;
+    received.lost.add(never, never);
+    received
+}
+
+fn audit_of(found: &Value, name: &str, expected: &Received, marks: &mut Marks, told: &mut Told) {
+    for (what, bounds) in [
+        ("received", expected.received),
+        ("unique", expected.unique),
+        ("duplicated", expected.duplicated),
+        ("lost", expected.lost),
+        ("recovered", expected.recovered),
+        ("corrupted", expected.corrupted),
+        ("unexpected", Bounds(0, 0)),
+        ("censored", Bounds(0, 0)),
+    ] {
+        told.check(&format!("{name} {what}"), &found[what], bounds);
+    }
+    if let Some(reordered) = expected.reordered {
+        told.check(
+            &format!("{name} reordered"),
+            &found["reordered"],
+            Bounds::exactly(reordered),
+        );
+    }
+    if found["balanced"] != Value::Bool(true) {
+        told.say(|| format!("{name} does not balance: {}", found["imbalance"]));
+    }
+    if found["lost"].as_u64() > Some(0) {
+        marks.set(Mark::Lost);
+    }
+}
+
+fn metric(name: &str) -> Option<&'static str> {
+    ["publish", "service", "end_to_end"]
+        .into_iter()
+        .find(|known| *known == name)
+}
+
+/// The distributions as the intervals tell them, added up.
+fn distributions(case: &Case<'_>, told: &mut Told) -> BTreeMap<Key, Found> {
+    let mut all: BTreeMap<Key, Found> = BTreeMap::new();
+    let mut deserializer = Deserializer::new();
+    let mut unacked = 0;
+    for latency in case
+        .intervals
+        .iter()
+        .filter_map(|interval| interval["latencies"].as_array())
+        .flatten()
+    {
+        unacked += latency["unacked_msgs"].as_u64().unwrap_or(0);
+        let phase = latency["phase"]
+            .as_str()
+            .and_then(|name| name.strip_prefix('p')?.parse().ok());
+        let name = latency["metric"].as_str().unwrap_or_default();
+        let subscription = latency["subscription"].as_str();
+        let subscription =
+            subscription.and_then(|name| case.scenario.subscriptions.iter().position(|own| own == name));
+        let Some((phase, metric)) = phase.zip(metric(name)) else {
+            continue;
+        };
+        let bytes = latency["histogram"].as_str().unwrap_or_default();
+        let histogram = base64::engine::general_purpose::STANDARD
+            .decode(bytes)
+            .ok()
+            .and_then(|bytes| deserializer.deserialize::<u64, _>(&mut bytes.as_slice()).ok());
+        let Some(histogram) = histogram else {
+            told.say(|| format!("a histogram of {name} cannot be read"));
+            continue;
+        };
+        let number = |key: &str| latency[key].as_i64().unwrap_or(i64::MIN);
+        let found = Found {
+            count: latency["count"].as_u64().unwrap_or(0),
+            outside: latency["overflow"].as_u64().unwrap_or(0) + latency["negative"].as_u64().unwrap_or(0),
+            sum_ns: i128::from(number("sum_ns")),
+            min_ns: number("min_ns"),
+            max_ns: number("max_ns"),
+            histogram,
+        };
+        if found.count == 0 {
+            continue;
+        }
+        match all.get_mut(&(phase, metric, subscription)) {
+            Some(sum) => {
+                if sum.histogram.add(&found.histogram).is_err() {
+                    told.say(|| format!("histograms of {name} have different bounds"));
+                }
+                sum.count += found.count;
+                sum.outside += found.outside;
+                sum.sum_ns += found.sum_ns;
+                sum.min_ns = sum.min_ns.min(found.min_ns);
+                sum.max_ns = sum.max_ns.max(found.max_ns);
+            }
+            None => {
+                all.insert((phase, metric, subscription), found);
+            }
+        }
+    }
+    let taken: usize = case.truth.taken.values().map(Vec::len).sum();
+    let expected = taken.saturating_sub(case.truth.acked.len()) as u64;
+    if unacked != expected {
+        told.say(|| {
+            format!(
+                "the intervals tell of {unacked} messages without acknowledgement, and there are {expected}"
+            )
+        });
+    }
+    all
+}
+
+fn compare(
+    case: &Case<'_>,
+    expected: &BTreeMap<Key, Expected>,
+    found: &BTreeMap<Key, Found>,
+    told: &mut Told,
+) {
+    for key in found.keys().filter(|key| !expected.contains_key(*key)) {
+        told.say(|| format!("{key:?} was told, and there is no such message"));
+    }
+    for (key, expected) in expected {
+        let (phase, metric, subscription) = *key;
+        let of = subscription.map_or(String::new(), |at| {
+            format!(" of {}", case.scenario.subscriptions[at])
+        });
+        let name = format!("{metric}{of} in phase {phase}");
+        let least = expected.values.len() as u64;
+        let Some(found) = found.get(key) else {
+            if least > 0 {
+                told.say(|| format!("{name}: nothing was told, and there are {least} values"));
+            }
+            continue;
+        };
+        if !(least..=least + expected.more as u64).contains(&found.count) {
+            told.say(|| {
+                format!(
+                    "{name}: {} values, and there are {least} to {}",
+                    found.count,
+                    least + expected.more as u64
+                )
+            });
+            continue;
+        }
+        if found.histogram.len() + found.outside != found.count || found.outside > 0 {
+            told.say(|| {
+                format!(
+                    "{name}: {} of {} values are in the histogram",
+                    found.histogram.len(),
+                    found.count
+                )
+            });
+        }
+        if expected.more == 0 {
+            ranks(&name, expected, found, told);
+        }
+    }
+}
+
+/// Every rank, the extremes and the sum.
+fn ranks(name: &str, expected: &Expected, found: &Found, told: &mut Told) {
+    let mut least: Vec<i64> = expected.values.iter().map(|(from, _)| *from).collect();
+    let mut most: Vec<i64> = expected.values.iter().map(|(_, until)| *until).collect();
+    least.sort_unstable();
+    most.sort_unstable();
+    let (Some(first), Some(last)) = (least.first().zip(most.first()), least.last().zip(most.last())) else {
+        return;
+    };
+    let sum = |values: &[i64]| values.iter().map(|value| i128::from(*value)).sum::<i128>();
+    for (what, value, bounds) in [
+        ("sum", found.sum_ns, Bounds(sum(&least), sum(&most))),
+        (
+            "minimum",
+            i128::from(found.min_ns),
+            Bounds(i128::from(*first.0), i128::from(*first.1)),
+        ),
+        (
+            "maximum",
+            i128::from(found.max_ns),
+            Bounds(i128::from(*last.0), i128::from(*last.1)),
+        ),
+    ] {
+        if !bounds.holds(value) {
+            told.say(|| {
+                format!(
+                    "{name}: the {what} is told as {value} ns, and it is {} to {}",
+                    bounds.0, bounds.1
+                )
+            });
+        }
+    }
+    let mut rank = 0;
+    for step in found.histogram.iter_recorded() {
+        let value = step.value_iterated_to();
+        let (lowest, highest) = (
+            found.histogram.lowest_equivalent(value) as i64,
+            found.histogram.highest_equivalent(value) as i64,
+        );
+        let until = rank + step.count_since_last_iteration() as usize;
+        // Bounds rise with the rank, so the first and the last of those that share a bucket tell of all.
+        for at in [rank, until - 1] {
+            if least[at] > highest || most[at] < lowest {
+                told.say(|| {
+                    format!(
+                        "{name}: rank {at} of {} is told as {lowest} to {highest} ns, and it is {} to {}",
+                        found.count, least[at], most[at]
+                    )
+                });
+                return;
+            }
+        }
+        rank = until;
+    }
+}
+
+/// Each interval has what happened in it; what is told together is marked as such.
+fn intervals(case: &Case<'_>, marks: &mut Marks, told: &mut Told) {
+    let interval_ns = case.scenario.interval_ns;
+    let count = case.intervals.len();
+    let of = |turn_ns: i64| ((turn_ns - case.start_ns).max(0) / interval_ns) as usize;
+    let mut sent = vec![0u64; count];
+    let mut acked = vec![0u64; count];
+    let place = |turn_ns: i64| of(turn_ns).min(count.saturating_sub(1));
+    for taken in case.truth.taken.values().flatten() {
+        if count > 0 {
+            sent[place(taken.turn_ns)] += 1;
+        }
+    }
+    for seen in case.truth.acked.values() {
+        if count > 0 {
+            acked[place(seen.turn_ns)] += 1;
+        }
+    }
+    for (name, expected) in [("sent_msgs", sent), ("acked_msgs", acked)] {
+        let (mut is, mut told_so_far) = (0, 0);
+        for (index, interval) in case.intervals.iter().enumerate() {
+            is += expected[index];
+            told_so_far += interval[name].as_u64().unwrap_or(0);
+            let is_joined = interval["joined_lanes"].as_u64() != Some(0);
+            if is_joined {
+                marks.set(Mark::Joined);
+            }
+            let agrees = if is_joined {
+                told_so_far >= is
+            } else {
+                told_so_far == is
+            };
+            if !agrees {
+                told.say(|| {
+                    format!("{name} up to interval {index} of {count}: {told_so_far}, and there were {is}")
+                });
+                break;
+            }
+        }
+        if told_so_far != is {
+            told.say(|| format!("{name} of all intervals: {told_so_far}, and there were {is}"));
+        }
+    }
+    if case
+        .intervals
+        .iter()
+        .any(|interval| interval["backpressured_s"].as_f64() > Some(0.0))
+    {
+        marks.set(Mark::Backpressure);
+    }
+    let starts = case.intervals.iter().enumerate();
+    for (index, interval) in starts {
+        if interval["index"].as_u64() != Some(index as u64) {
+            told.say(|| format!("interval {index} is told as {}", interval["index"]));
+        }
+    }
+}

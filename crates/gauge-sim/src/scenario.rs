@@ -1,0 +1,317 @@
+//! What a seed draws: the load, how the client is set, the wires, and what goes wrong when. Everything else follows from it.
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A partition gets another leader, which lacks so many of the batches that followers have, and all that they have not.
+    Move { slot: usize, lacks: usize },
+    /// A partition has no leader for so long.
+    Leaderless { slot: usize, for_ns: i64 },
+    /// A node is gone for so long; its partitions get other leaders.
+    Down { node: usize, for_ns: i64 },
+    /// All connections of a node break.
+    Cut { node: usize },
+    /// The next answers of a node break off within.
+    CutWithin { node: usize, answers: u32 },
+    /// Bytes from and to a node get lost for so long, without a word.
+    Silent { node: usize, for_ns: i64 },
+    /// A node does nothing for so long.
+    Pause { node: usize, for_ns: i64 },
+    /// The next batches of a partition are answered with this code; stored or not.
+    Refuse {
+        slot: usize,
+        code: i16,
+        is_stored: bool,
+        batches: u32,
+    },
+    /// A node answers, says that it throttles, and is deaf for so long; so many times.
+    Throttle { node: usize, for_ns: i64, answers: u32 },
+    /// A node does not hear of other leaders for so long.
+    Stale { node: usize, for_ns: i64 },
+    /// A partition forgets its idempotent producers.
+    Forget { slot: usize },
+    /// Followers do not follow for so long.
+    Stall { slot: usize, for_ns: i64 },
+    /// A node forgets its fetch sessions.
+    ForgetSessions { node: usize },
+    /// The next fetches of a partition are answered with this code.
+    RefuseFetch { slot: usize, code: i16, fetches: u32 },
+    /// A message is damaged in the log, and its batch has the checksum of what it is now.
+    Damage { slot: usize },
+}
+
+/// What who leads the trial does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    Rate(f64),
+    Pause(usize, bool),
+    /// The supervisor has no turn for so long.
+    Stall(i64),
+}
+
+/// A run of the world.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub(crate) seed: u64,
+    pub(crate) nodes: usize,
+    pub(crate) topics: Vec<(String, usize)>,
+    pub(crate) slots: usize,
+    pub(crate) request: Value,
+    pub(crate) interval_ns: i64,
+    pub(crate) phases_ns: Vec<i64>,
+    pub(crate) subscriptions: Vec<String>,
+    pub(crate) acks: i16,
+    pub(crate) is_idempotent: bool,
+    pub(crate) in_flight: u32,
+    pub(crate) is_closed_loop: bool,
+    pub(crate) retry_for_ns: i64,
+    /// The load lasts so long; the faults are over before.
+    pub(crate) load_ns: i64,
+    pub(crate) faults: Vec<(i64, Fault)>,
+    pub(crate) steps: Vec<(i64, Step)>,
+    /// A reading of the clock takes so long.
+    pub(crate) reading_ns: i64,
+    /// Who slept wakes so late at most.
+    pub(crate) wake_ns: i64,
+    pub(crate) delay_ns: i64,
+    pub(crate) bytes_s: i64,
+    pub(crate) room_bytes: usize,
+    pub(crate) partial_writes: f64,
+    pub(crate) piece_bytes: usize,
+    /// A node needs so long for a request at most.
+    pub(crate) service_ns: i64,
+    /// Followers are so far behind at most.
+    pub(crate) follow_ns: i64,
+    /// Until a node hears of another leader, at most.
+    pub(crate) news_ns: i64,
+    pub(crate) keeps_sessions: bool,
+    /// What a forgotten producer is told; 0: it is taken as it comes.
+    pub(crate) forgotten_code: i16,
+}
+
+const MS: i64 = 1_000_000;
+
+fn one<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
+    of[rng.usize(..of.len())]
+}
+
+impl Scenario {
+    /// Draws it.
+    pub fn of(seed: u64) -> Scenario {
+        let mut rng = Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xA5A5);
+        let rng = &mut rng;
+        let nodes = rng.usize(1..=4);
+        let topics: Vec<(String, usize)> = (0..rng.usize(1..=2))
+            .map(|at| (format!("t{at}"), one(rng, &[1, 1, 2, 3, 5, 8])))
+            .collect();
+        let slots = topics.iter().map(|(_, partitions)| partitions).sum();
+        let acks = one(rng, &[-1, -1, -1, 1, 0]);
+        let is_idempotent = acks == -1 && rng.f64() < 0.6;
+        let is_closed_loop = rng.f64() < 0.15;
+        let load_ns = one(rng, &[600, 1000, 1800]) * MS;
+        let messages = rng.u64(300..6000);
+        let rate = messages as f64 / (load_ns as f64 / 1e9);
+        let size = one(rng, &[32, 40, 100, 400, 1000]);
+        let in_flight = one(rng, &[1, 2, 5, 5, 8]);
+        let retry_for_ms = one(rng, &[300, 3_000, 120_000, 120_000]);
+        let interval_ms = one(rng, &[100, 250, 500, 1000]);
+        let subscriptions: Vec<String> = (0..one(rng, &[0, 1, 1, 1, 2, 3]))
+            .map(|at| format!("s{at}"))
+            .collect();
+        let producers = rng.u32(1..=3);
+        let phases_ns: Vec<i64> = if rng.bool() { vec![0] } else { vec![0, load_ns / 3] };
+        let bytes_s = one(rng, &[20_000_000, 100_000_000, 1_000_000_000]);
+        let arrival = match (is_closed_loop, rng.u32(0..3)) {
+            (true, _) => json!({"arrival": "closed"}),
+            (_, 0) => json!({"arrival": "uniform", "rate_msgs_s": rate}),
+            (_, 1) => json!({"arrival": "poisson", "rate_msgs_s": rate}),
+            _ => json!({"arrival": "burst", "burst_msgs": rng.u32(1..200), "rate_msgs_s": rate}),
+        };
+        let key_count = rng.u32(1..100);
+        let is_zipf = rng.bool();
+        let producer = |rng: &mut Rng, id: u32| {
+            let keys = one(
+                rng,
+                &[
+                    "none",
+                    "none",
+                    "round_robin",
+                    if is_zipf { "zipf" } else { "keyed" },
+                ],
+            );
+            let mut producer = json!({"id": id, "topic": topics[id as usize % topics.len()].0, "keys": keys});
+            if keys == "keyed" || keys == "zipf" {
+                producer["key_count"] = json!(key_count);
+            }
+            if keys == "zipf" {
+                producer["zipf_exponent"] = json!(1.1);
+            }
+            producer
+        };
+        let subscription = |rng: &mut Rng, name: &String| {
+            json!({
+                "name": name,
+                "start": if rng.f64() < 0.2 { "earliest" } else { "latest" },
+                "consumers": rng.u32(1..=3),
+                "commit_interval_ms": if rng.bool() { json!(50) } else { Value::Null },
+            })
+        };
+        let closed_bytes = if is_closed_loop { 4_000 } else { 65_536 };
+        let request = json!({
+            "run": 7, "seed": seed,
+            "system": {"protocol": "kafka", "bootstrap": [format!("10.0.0.1:{}", crate::net::PORT)]},
+            "topics": topics.iter().map(|(name, partitions)| json!({"name": name, "partitions": partitions})).collect::<Vec<_>>(),
+            "producers": (0..producers).map(|id| producer(rng, id)).collect::<Vec<_>>(),
+            "subscriptions": subscriptions.iter().map(|name| subscription(rng, name)).collect::<Vec<_>>(),
+            "schedule": arrival,
+            "phases": phases_ns.iter().enumerate().map(|(at, from)| json!({"name": format!("p{at}"), "from_s": *from as f64 / 1e9})).collect::<Vec<_>>(),
+            "batch": {
+                "bytes": one(rng, &[200, 1_000, 4_000, closed_bytes]),
+                "linger_ms": one(rng, &[0.0, 0.5, 5.0, 20.0]),
+                "in_flight": in_flight,
+                "buffer_bytes": one(rng, &[65_536, 200_000, 8_000_000]),
+            },
+            "acks": match acks { -1 => "all", 1 => "leader", _ => "none" },
+            "idempotence": is_idempotent,
+            "payload": {"size_bytes": size},
+            "lanes": {"producer": 1, "consumer": 0, "realtime": "off", "quantum_us": one(rng, &[1, 100, 1000])},
+            "interval_ms": interval_ms,
+            "lease_s": 3600.0, "ready_timeout_s": 60.0,
+            "request_timeout_ms": one(rng, &[300, 1_000, 5_000]),
+            "retry_for_ms": retry_for_ms,
+            "quiet": {"probes": false},
+        });
+        let mut scenario = Scenario {
+            seed,
+            nodes,
+            slots,
+            request,
+            interval_ns: interval_ms * MS,
+            phases_ns,
+            subscriptions,
+            acks,
+            is_idempotent,
+            in_flight,
+            is_closed_loop,
+            retry_for_ns: retry_for_ms * MS,
+            load_ns,
+            faults: Vec::new(),
+            steps: Vec::new(),
+            reading_ns: one(rng, &[25, 25, 100, 1_000]),
+            wake_ns: one(rng, &[0, 50_000, 1_000_000]),
+            delay_ns: one(rng, &[5_000, 50_000, 1_000_000]),
+            bytes_s,
+            room_bytes: one(rng, &[3_000, 100_000, 4_000_000]),
+            partial_writes: one(rng, &[0.0, 0.0, 0.3]),
+            piece_bytes: one(rng, &[0, 0, 7, 100, 5_000]),
+            service_ns: one(rng, &[20_000, 300_000, 5_000_000]),
+            follow_ns: one(rng, &[0, 100_000, 5_000_000]),
+            news_ns: one(rng, &[0, 2_000_000, 100_000_000]),
+            keeps_sessions: rng.f64() < 0.8,
+            forgotten_code: one(rng, &[0, 45, 59, 59]),
+            topics,
+        };
+        scenario.draw_faults(rng);
+        scenario.draw_steps(rng, rate);
+        scenario
+    }
+
+    fn draw_faults(&mut self, rng: &mut Rng) {
+        let count = one(rng, &[0, 1, 2, 4, 8, 12]);
+        // A world in which one thing goes wrong again and again comes farther than one in which everything does.
+        let only = rng.bool().then(|| rng.u32(0..15));
+        for _ in 0..count {
+            let at_ns = rng.i64(0..self.load_ns * 7 / 10);
+            let fault = self.fault(rng, only);
+            self.faults.push((at_ns, fault));
+        }
+        self.faults.sort_by_key(|(at_ns, _)| *at_ns);
+    }
+
+    fn fault(&self, rng: &mut Rng, only: Option<u32>) -> Fault {
+        let (slot, node) = (rng.usize(..self.slots), rng.usize(..self.nodes));
+        let for_ns = one(rng, &[1, 20, 100, 700]) * MS;
+        match only.unwrap_or_else(|| rng.u32(0..15)) {
+            0 => Fault::Move {
+                slot,
+                lacks: one(rng, &[0, 0, 1, 3]),
+            },
+            1 => Fault::Leaderless { slot, for_ns },
+            2 => Fault::Down { node, for_ns },
+            3 => Fault::Cut { node },
+            4 => Fault::CutWithin {
+                node,
+                answers: rng.u32(1..4),
+            },
+            5 => Fault::Silent { node, for_ns },
+            6 => Fault::Pause { node, for_ns },
+            7 => {
+                let (code, is_stored) = one(
+                    rng,
+                    &[
+                        (19, false),
+                        (20, true),
+                        (7, true),
+                        (6, false),
+                        (3, false),
+                        (2, false),
+                        (56, false),
+                        (10, false),
+                        (87, false),
+                        (-1, true),
+                    ],
+                );
+                Fault::Refuse {
+                    slot,
+                    code,
+                    is_stored,
+                    batches: rng.u32(1..6),
+                }
+            }
+            8 => Fault::Throttle {
+                node,
+                for_ns: for_ns.min(100 * MS),
+                answers: rng.u32(1..6),
+            },
+            9 => Fault::Stale { node, for_ns },
+            10 => Fault::Forget { slot },
+            11 => Fault::Stall { slot, for_ns },
+            12 => Fault::ForgetSessions { node },
+            13 => Fault::RefuseFetch {
+                slot,
+                code: one(rng, &[3, 6, 74, 75, 56, -1]),
+                fetches: rng.u32(1..4),
+            },
+            _ => Fault::Damage { slot },
+        }
+    }
+
+    fn draw_steps(&mut self, rng: &mut Rng, rate: f64) {
+        let at = |rng: &mut Rng, load_ns: i64| rng.i64(20 * MS..load_ns * 8 / 10);
+        if !self.is_closed_loop && rng.f64() < 0.3 {
+            self.steps
+                .push((at(rng, self.load_ns), Step::Rate(rate * one(rng, &[0.3, 2.0]))));
+        }
+        for subscription in 0..self.subscriptions.len() {
+            if rng.f64() < 0.2 {
+                let from_ns = at(rng, self.load_ns);
+                self.steps.push((from_ns, Step::Pause(subscription, true)));
+                let until_ns = (from_ns + one(rng, &[1, 30, 300]) * MS).min(self.load_ns - 1);
+                self.steps.push((until_ns, Step::Pause(subscription, false)));
+            }
+        }
+        if rng.f64() < 0.3 {
+            self.steps
+                .push((at(rng, self.load_ns), Step::Stall(self.interval_ns * 7 / 2)));
+        }
+        self.steps.sort_by_key(|(at_ns, _)| *at_ns);
+    }
+
+    /// Whether anything goes wrong that may cost or repeat messages, or change their order.
+    pub fn is_calm(&self) -> bool {
+        self.faults.is_empty()
+    }
+}

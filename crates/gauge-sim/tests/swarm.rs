@@ -1,0 +1,94 @@
+//! The swarm of the simulated world, and the mutants that it must find (docs/simulation.md).
+//!
+//! ```sh
+//! cargo test --release -p gauge-sim --test swarm every_mutant -- --ignored --nocapture
+//! ```
+
+#![allow(clippy::expect_used, reason = "a test ends when it cannot go on")]
+
+use std::time::Duration;
+
+use gauge_load::mutants::{self, ALL, Mutant};
+use gauge_sim::swarm;
+
+/// A mutant is found within so many seeds.
+const SEEDS: u64 = 1_000;
+
+/// The first seed that disagrees, and how many there were.
+fn find(mutant: Mutant) -> Option<(u64, String)> {
+    mutants::activate(Some(mutant));
+    let swarm = swarm::run(0..SEEDS, None, |report| report.disagreements.is_empty());
+    mutants::activate(None);
+    let found = swarm.failed.into_iter().next()?;
+    Some((
+        found.seed,
+        found.disagreements.into_iter().next().unwrap_or_default(),
+    ))
+}
+
+#[test]
+fn what_the_gauge_says_is_what_the_world_knows() {
+    // Bounded in time as well, for a machine with much else to do; every seed that was run has to agree.
+    let swarm = swarm::run(0..200, Some(Duration::from_secs(20)), |_| true);
+    let failed: Vec<String> = swarm
+        .failed
+        .iter()
+        .map(|report| {
+            format!(
+                "{}\n  {}",
+                report.disagreements.join("\n  "),
+                swarm::command(report.seed)
+            )
+        })
+        .collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    if swarm.seeds == 200 {
+        let missing: Vec<_> = swarm.marks.missing().collect();
+        assert!(missing.is_empty(), "the swarm never came to {missing:?}");
+    }
+}
+
+#[test]
+fn a_seed_is_the_same_each_time() {
+    for seed in [1, 7, 10] {
+        let [one, two] = [gauge_sim::run(seed), gauge_sim::run(seed)];
+        assert_eq!(
+            (one.messages, one.simulated_ns, one.marks),
+            (two.messages, two.simulated_ns, two.marks),
+            "{}",
+            swarm::command(seed)
+        );
+    }
+}
+
+#[test]
+fn some_mutants_are_found() {
+    // Those that are found at once, so that every run of the tests shows that the world can disagree.
+    for mutant in [
+        Mutant::AckDropped,
+        Mutant::OmissionCoordinated,
+        Mutant::SampleLost,
+        Mutant::PartialWriteRepeated,
+    ] {
+        assert!(
+            find(mutant).is_some(),
+            "{mutant:?} was not found within {SEEDS} seeds"
+        );
+    }
+}
+
+#[test]
+#[ignore = "minutes: every mutant until it is found"]
+fn every_mutant_is_found() {
+    let mut missed = Vec::new();
+    for (mutant, what) in ALL {
+        match find(mutant) {
+            Some((seed, how)) => println!("{mutant:?} ({what}): seed {seed}: {how}"),
+            None => {
+                println!("{mutant:?} ({what}): NOT FOUND");
+                missed.push(mutant);
+            }
+        }
+    }
+    assert!(missed.is_empty(), "not found within {SEEDS} seeds: {missed:?}");
+}

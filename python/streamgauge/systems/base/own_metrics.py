@@ -1,0 +1,38 @@
+"""What a system measures of itself, read once per second while a trial runs.
+
+A system declares a short list (`System.own_metrics`): what helps to explain latency, and nothing else. Reading is bounded in time and
+size, and whatever goes wrong is a gap in the series.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from streamgauge.model.own_metric import OwnMetric
+
+
+class NotRead(Exception):
+    """Metrics could not be read now; the message says why, without the address."""
+
+
+@dataclass(frozen=True)
+class MetricSource:
+    """One process that tells metrics."""
+
+    name: str
+    """The process ("bookie-1"), or the address of one that was running already."""
+    read: Callable[[], Mapping[str, float]]
+    """Values by the names of the declared metrics, those that are told now. Raises NotRead, within seconds at the most. Called from one
+    thread alone, which is not the one that made it."""
+
+
+class OwnMetrics(abc.ABC):
+    """The metrics that a kind of system declares, and how they are read."""
+
+    told: Sequence[OwnMetric]
+
+    @abc.abstractmethod
+    def source(self, name: str, url: str) -> MetricSource:
+        """A process whose metrics are at `url` (http or https)."""

@@ -1,0 +1,287 @@
+"""What systems tell of themselves: how it is picked, read from strangers, kept beside the intervals, and lined up with them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from streamgauge.analysis.intervals import Series
+from streamgauge.analysis.own_metrics import figures, read_metrics, series, together
+from streamgauge.model.own_metric import OwnMetric
+from streamgauge.model.system_file import SystemOverrides, choose_systems
+from streamgauge.runner.own_metrics import OwnMetricSampler
+from streamgauge.store.directory import TrialDirectory
+from streamgauge.store.tables import seal
+from streamgauge.systems.base.own_metrics import MetricSource, NotRead
+from streamgauge.systems.gauge_log.metrics import METRICS as LOG
+from streamgauge.systems.kafka.jmx import METRICS as KAFKA
+from streamgauge.systems.nats.metrics import METRICS as NATS
+from streamgauge.systems.nats.metrics import raft_lag
+from streamgauge.systems.pulsar.metrics import METRICS as PULSAR
+from streamgauge.systems.rabbitmq.metrics import METRICS as RABBITMQ
+from streamgauge.systems.registry import systems
+from streamgauge.systems.support import endpoint
+from streamgauge.vocabulary.errors import InputError
+
+Answers = dict[str, Any]
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[str, Answers]]:
+    """A server and what it answers by path: bytes, a status, or a function that is given the connection."""
+    answers: Answers = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            answer = answers.get(self.path, 404)
+            if callable(answer):
+                answer(self)
+                return
+            body = answer if isinstance(answer, bytes) else b""
+            self.send_response(200 if isinstance(answer, bytes) else answer)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", answers
+        server.shutdown()
+        thread.join()
+
+
+def test_wanted_metrics_are_picked_whatever_else_is_there() -> None:
+    text = b"""# HELP jvm_gc_collection_seconds Time
+jvm_gc_collection_seconds_sum{gc="G1 Old Generation"} 0.5
+jvm_gc_collection_seconds_sum{gc="G1 Young {Generation}, \\"x\\""} 0.25 1395066363000
+jvm_gc_collection_seconds_sum_total 77
+kafka_network_RequestMetrics_Mean{name="LocalTimeMs",request="Produce",} 2.5
+kafka_network_RequestMetrics_Count{name="LocalTimeMs",request="Produce",} 10.0
+kafka_network_RequestMetrics_Count{name="LocalTimeMs",request="Fetch",} 99
+kafka_network_RequestMetrics_Mean{name="RemoteTimeMs",request="Produce",} NaN
+kafka_network_RequestChannel_Value{name="RequestQueueSize",} 3
+kafka_network_RequestChannel_Value{name="ResponseQueueSize",} 4
+kafka_server_ReplicaManager_Value{name="UnderReplicatedPartitions"} not-a-number
+"""
+    assert KAFKA.select(text) == {
+        "gc_ms": 750.0,
+        "produce_local_ms": 25.0,
+        "produce_local_ms_count": 10.0,
+        "request_queue": 3.0,
+    }
+    assert RABBITMQ.select(
+        b"rabbitmq_raft_log_commit_index 12\nrabbitmq_raft_log_last_applied_index 5\n"
+    ) == {"raft_unapplied": 7.0}
+    assert PULSAR.select(
+        b'bookie_journal_JOURNAL_SYNC_sum{success="true"} 10.0\nbookie_journal_JOURNAL_SYNC_sum{success="false"} 2.0\n'
+    ) == {"journal_sync_ms": 12.0}
+    assert LOG.select(b"gauge_log_commit_seconds_total 1.5\n# EOF\n") == {"commit_time": 1500.0}
+    assert LOG.select(b"\xff\x00{{{") == {}
+
+
+def test_every_declared_metric_has_a_name_of_its_own_and_says_what_it_explains() -> None:
+    for system in systems().values():
+        assert system.own_metrics is not None, system.name
+        told = system.own_metrics.told
+        names = {metric.name for metric in told}
+        assert len(names) == len(told), system.name
+        assert sum(metric.role != "count" for metric in told) <= 15, system.name
+        assert {metric.per for metric in told if metric.per is not None} <= names
+        assert all(metric.unit and metric.title and metric.explains for metric in told)
+
+
+def test_nats_is_read_from_its_monitoring_port(served: tuple[str, Answers]) -> None:
+    url, answers = served
+    varz = {
+        "mem": 5e6,
+        "cpu": 12,
+        "slow_consumers": True,
+        "disk_io_wait_stats": {"waits": 3, "wait_time": 2_000_000},
+        "jetstream": {"stats": {"ha_assets": 2}},
+    }
+    lags = [{"lag": 7}, {"current": True, "lag": 9}, {"lag": "x"}, "odd"]
+    jsz = {"account_details": [{"stream_detail": [{"cluster": {"replicas": lags}}, {"cluster": 3}]}]}
+    answers["/varz"] = json.dumps(varz).encode()
+    answers["/jsz?streams=true&raft=true"] = json.dumps(jsz).encode()
+    source = NATS.source("node-1", url)
+    expected = {
+        "disk_io_waits": 3.0,
+        "disk_io_wait_ms": 2.0,
+        "memory_mb": 5.0,
+        "cpu_percent": 12.0,
+        "raft_lag_msgs": 7.0,
+    }
+    assert source.read() == expected
+    assert source.read() == expected, "the connection is used again"
+    assert raft_lag({}) is None
+    for odd in (b"[1]", b"{", b"[" * 100_000):
+        answers["/varz"] = odd
+        with pytest.raises(NotRead):
+            source.read()
+
+
+def test_strangers_cost_a_gap_and_no_more(
+    served: tuple[str, Answers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, answers = served
+    monkeypatch.setattr(endpoint, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(endpoint, "ANSWER_BYTES_MAX", 1000)
+    asked = endpoint.Endpoint(f"{url}/metrics")
+
+    def drips(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000")
+        handler.end_headers()
+        for _ in range(40):
+            try:
+                handler.wfile.write(b"x")
+            except OSError:
+                return
+            time.sleep(0.03)
+
+    for answer, reason in ((b"x" * 2000, "more than"), (302, "302"), (500, "500"), (drips, "in time")):
+        answers["/metrics"] = answer
+        began_s = time.monotonic()
+        with pytest.raises(NotRead, match=reason):
+            asked.get()
+        assert time.monotonic() - began_s < 2.0, (
+            "far above the 0.2 s, and far below the 1.2 s that it drips beside a busy machine"
+        )
+    answers["/metrics"] = b"fine"
+    assert asked.get() == b"fine"
+    with pytest.raises(NotRead):
+        endpoint.Endpoint("http://127.0.0.1:1/metrics").get()
+
+
+METRICS = (
+    OwnMetric(name="sync_ms", title="syncs", unit="ms", kind="counter", explains="x"),
+    OwnMetric(name="queue", title="queue", unit="entries", kind="gauge", explains="x", together="max"),
+)
+
+
+def test_values_are_kept_beside_the_intervals_and_what_is_missed_is_a_gap(tmp_path: Path) -> None:
+    trial = TrialDirectory(tmp_path)
+    asked: list[float] = []
+
+    def read() -> Mapping[str, float]:
+        asked.append(time.monotonic())
+        if len(asked) == 3:
+            raise NotRead("no answer in time")
+        return {"sync_ms": 10.0 * len(asked), "queue": 1e300}
+
+    def refused() -> Mapping[str, float]:
+        raise NotRead("connection refused")
+
+    start_s = time.monotonic() + 0.02
+    sources = [MetricSource("a", read), MetricSource("b", refused)]
+    sampler = OwnMetricSampler(start_s, 0.05, sources, trial.append_metrics)
+    sampler.start()
+    while len(asked) < 5:
+        time.sleep(0.01)
+    sampler.stop()
+    sampler.stop()
+    seal(trial)
+    rows = read_metrics(tmp_path)
+    assert {row["source"] for row in rows} == {"a"}
+    assert {row["metric"] for row in rows} == {"sync_ms"}, "what no table can hold is left out"
+    assert not (tmp_path / "metrics.jsonl").exists()
+    first, second = sampler.gaps()
+    assert first.startswith("the metrics of a have a gap at 1 of ")
+    assert "b have a gap" in second
+
+
+def test_counters_become_rates_where_two_readings_follow_each_other() -> None:
+    def row(interval: int, source: str, metric: str, value: float) -> dict[str, Any]:
+        return {
+            "interval": interval,
+            "at_s": interval + 1.0,
+            "source": source,
+            "metric": metric,
+            "value": value,
+        }
+
+    counted = zip(range(8), [0, 10, None, 40, 50, 5, 15, 15], strict=True)
+    rows = [row(at, "a", "sync_ms", value) for at, value in counted if value is not None]
+    rows += [row(at, source, "queue", float(at)) for at in range(4) for source in ("a", "b")]
+    rows.append(row(3, "a", "undeclared", 1.0))
+    axis = np.arange(8)
+    lined_up = Series(axis, axis.astype(float), np.ones(8), {})
+    found = series(rows, METRICS, lined_up)
+    assert [(one.metric.name, one.source) for one in found] == [
+        ("sync_ms", "a"),
+        ("queue", "a"),
+        ("queue", "b"),
+    ]
+    nan = np.nan
+    np.testing.assert_array_equal(found[0].values, [nan, 10, nan, nan, 10, nan, 10, 0])
+    np.testing.assert_array_equal(together(found[1:]), [0, 1, 2, 3, nan, nan, nan, nan])
+    told = figures(found, np.ones(8, dtype=np.bool_))
+    assert [(one.name, one.sources, one.mean, one.max) for one in told] == [
+        ("sync_ms", ["a"], 7.5, 10.0),
+        ("queue", ["a", "b"], 1.5, 3.0),
+    ]
+    assert told[0].shown_unit == "ms/s"
+
+
+def test_time_is_told_per_operation_where_operations_are_counted() -> None:
+    time_of = METRICS[0].model_copy(update={"per": "syncs"})
+    count = OwnMetric(name="syncs", title="x", unit="ops", kind="counter", explains="x", role="count")
+    values = {"sync_ms": [0.0, 60.0, 60.0, 90.0], "syncs": [0.0, 3.0, 3.0, 4.0]}
+    rows = [
+        {"interval": at, "at_s": at + 1.0, "source": "a", "metric": name, "value": value}
+        for name, told in values.items()
+        for at, value in enumerate(told)
+    ]
+    axis = np.arange(4)
+    [found] = series(rows, (time_of, count), Series(axis, axis.astype(float), np.ones(4), {}))
+    np.testing.assert_array_equal(found.values, [np.nan, 20, np.nan, 30])
+    assert found.metric.shown_unit == "ms"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("[ftp://a/metrics]", "is no URL"),
+        ("['http://user:secret@a/metrics']", "holds credentials"),
+        ("[http://a:99999/]", "is no URL"),
+        ("3", "expected at most 64 URLs"),
+        ("['http://']", "is no URL"),
+    ],
+)
+def test_where_metrics_are_is_checked_at_its_line(tmp_path: Path, value: str, message: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"system: nats\nconnect: 127.0.0.1:4222\nmetrics: {value}\n")
+    with pytest.raises(InputError, match=message) as error:
+        choose_systems(str(path), SystemOverrides(), systems())
+    assert "secret" not in str(error.value)
+    assert "mine.yaml" in str(error.value)
+
+
+def test_metrics_of_a_cluster_that_runs_are_read_where_the_file_or_the_option_says(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("system: nats\nconnect: 127.0.0.1:4222\nmetrics: [http://127.0.0.1:8222]\n")
+    [choice] = choose_systems(str(path), SystemOverrides(), systems())
+    [source] = choice.system.attach(choice.request).metric_sources()
+    assert source.name == "127.0.0.1:8222"
+    given = SystemOverrides(metrics=("http://b:1/x", "http://c:2/x"))
+    [choice] = choose_systems(str(path), given, systems())
+    assert [one.name for one in choice.system.attach(choice.request).metric_sources()] == ["b:1", "c:2"]
+    path.write_text("system: nats\nmetrics: false\n")
+    [choice] = choose_systems(str(path), SystemOverrides(), systems())
+    assert not choice.request.has_metrics
+    with pytest.raises(InputError, match="already runs"):
+        choose_systems("nats", given, systems())
