@@ -91,6 +91,8 @@ def empty_island() -> dict[str, Any]:
         "workloads": [],
         "subjects": [],
         "trials": [],
+        # What systems tell of themselves is read when the trial is over.
+        "own": [],
         "stepsPerDecade": CURVE_STEPS_PER_DECADE,
         "live": True,
     }
