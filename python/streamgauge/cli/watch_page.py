@@ -20,7 +20,7 @@ from streamgauge.analysis.cells import cells
 from streamgauge.cli import figures
 from streamgauge.cli.watch_feed import Second, SecondsObserver
 from streamgauge.model.result import TrialResult
-from streamgauge.report import charts, words
+from streamgauge.report import charts, colours, words
 from streamgauge.report.live import Curves, Point, point, so_far
 from streamgauge.runner.observer import Snapshot, TrialStart
 from streamgauge.vocabulary.phases import AFTER, BUILD, CATCH_UP, DRAIN, MEASURE
@@ -62,6 +62,8 @@ class _Subject:
     """A line of the charts: a system under a workload at a rate."""
 
     key: tuple[str, str, float | None]
+    title: str
+    """Of its system."""
     label: str
     workload: int
     level: str = "unknown"
@@ -242,9 +244,13 @@ class PageObserver(SecondsObserver):
         }
 
     def _told_subjects(self) -> list[dict[str, Any]]:
+        shades = colours.of([one.title for one in self._subjects])
         return [
             {
                 "label": one.label,
+                "slot": colour.slot,
+                "variant": colour.variant,
+                "colour": colour.css,
                 "level": one.level,
                 "workload": one.workload,
                 "trials": one.trials,
@@ -253,7 +259,7 @@ class PageObserver(SecondsObserver):
                 "cores": self._cores,
                 "foreign": False,
             }
-            for one in self._subjects
+            for one, colour in zip(self._subjects, shades, strict=True)
         ]
 
     # Small things
@@ -281,10 +287,10 @@ class PageObserver(SecondsObserver):
         if trial.workload not in self._workloads:
             self._workloads.append(trial.workload)
         others = any(one.key[:2] == key[:2] for one in self._subjects)
-        label = trial.title or trial.system
+        title = label = trial.title or trial.system
         if others:
             label += " maximum rate" if trial.rate_msgs_s is None else f" {trial.rate_msgs_s:,.10g} msg/s"
-        self._subjects.append(_Subject(key, label, self._workloads.index(trial.workload)))
+        self._subjects.append(_Subject(key, title, label, self._workloads.index(trial.workload)))
         return len(self._subjects) - 1
 
     def _place(self, phase: str) -> None:

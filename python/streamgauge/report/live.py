@@ -18,7 +18,7 @@ from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Headline
 from streamgauge.report import charts, verdict_words
 from streamgauge.report.answer import answer
-from streamgauge.report.assets_of import asset
+from streamgauge.report.assets_of import CHART_SCRIPTS, asset
 from streamgauge.report.glossary import TERMS
 from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
@@ -27,7 +27,6 @@ from streamgauge.store.plan_file import is_study, read_plan
 from streamgauge.vocabulary.histograms import Histogram, merge
 from streamgauge.vocabulary.phases import EXTRA_READER, MEASURE
 
-SCRIPTS = ("figures.js", "plots.js", "report.js", "live.js")
 _BODY = re.compile(rb"(?<=<body>)")
 STYLES = ("uPlot.min.css", "report.css", "live.css")
 
@@ -92,6 +91,8 @@ def empty_island() -> dict[str, Any]:
         "workloads": [],
         "subjects": [],
         "trials": [],
+        # What systems tell of themselves is read when the trial is over.
+        "own": [],
         "stepsPerDecade": CURVE_STEPS_PER_DECADE,
         "live": True,
     }
@@ -128,7 +129,14 @@ def page() -> str:
 def scripts() -> str:
     """All scripts of the page, in the order in which they build on each other."""
     licence = asset("uPlot.LICENSE").replace("*/", "")
-    return "\n".join([f"/* uPlot:\n{licence}\n*/", asset("uPlot.iife.min.js"), *map(asset, SCRIPTS)])
+    return "\n".join(
+        [
+            f"/* uPlot:\n{licence}\n*/",
+            asset("uPlot.iife.min.js"),
+            *map(asset, CHART_SCRIPTS),
+            asset("live.js"),
+        ]
+    )
 
 
 def styles() -> str:

@@ -162,7 +162,7 @@ const Report = (() => {
   }
 
   /* In a run that goes on a chart that is being read stands still. */
-  const isRead = (element) => Boolean(data.live) && element.matches(":hover");
+  const isRead = (element) => Boolean(data.live) && (element.closest("figure") || element).matches(":hover, :focus-within");
 
   function drawCpuPanels() {
     const grid = document.getElementById("cpu");
