@@ -659,6 +659,22 @@ fn a_leader_that_is_not_among_the_brokers_is_asked_for_again() {
     drive_until(client.as_mut(), &mut observer, |client| client.caught_up(0));
 }
 
+/// Found by the simulated world: the last message of a closed loop lay in its open batch until the time for retries was over.
+#[test]
+fn a_batch_that_was_opened_after_the_turn_began_leaves_with_the_next() {
+    let server = Server::start(1);
+    let mut spec = spec(1);
+    spec.batch.linger_ns = 0;
+    let (mut client, mut observer) = prepared(&server, spec);
+    let turn_ns = monotonic_ns() - 50 * MS_NS;
+    let mut emitter = emitter(1, PAYLOAD_BYTES);
+    client.offer(0, &mut emitter, &mut observer, monotonic_ns());
+    client.drive(&mut observer, turn_ns).unwrap();
+    drive_until(client.as_mut(), &mut observer, |client| {
+        client.waiting_msgs() == 0
+    });
+}
+
 /// A broker keeps what the first fetch of a session names. A partition that comes to it while that fetch is under way has to be named by the
 /// next one, or it is never fetched.
 #[test]

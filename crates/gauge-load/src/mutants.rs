@@ -15,6 +15,7 @@ pub enum Mutant {
     RetryAtTheEnd,
     ListedTwice,
     OldListKept,
+    LateOpeningForgotten,
     WindowNotGivenBack,
     MoveDoesNotHoldBack,
     SequenceNotReset,
@@ -29,7 +30,6 @@ pub enum Mutant {
     EndKept,
     SilenceIsTheEnd,
     SessionOverForgotten,
-    OldLeaderBelieved,
     SampleLost,
     DuplicateNotCounted,
     ReorderingNotCounted,
@@ -62,6 +62,10 @@ pub const ALL: [(Mutant, &str); 33] = [
     (
         OldListKept,
         "a partition that moved stays in its old leader's list",
+    ),
+    (
+        LateOpeningForgotten,
+        "a batch that is due at once, but was opened after the turn began, is listed for that turn alone",
     ),
     (WindowNotGivenBack, "an acknowledged batch stays under way"),
     (
@@ -109,10 +113,6 @@ pub const ALL: [(Mutant, &str); 33] = [
     (
         SessionOverForgotten,
         "an answer to an old fetch makes a session look complete",
-    ),
-    (
-        OldLeaderBelieved,
-        "an answer of the old leader counts after the partition has moved",
     ),
     (
         SampleLost,

@@ -24,7 +24,7 @@ pub struct Directory {
     synced: u64,
 }
 
-/// Names that changed, and what they led to.
+/// Changed names of a directory, and what they led to; `None`: they were not there.
 type Changed = Vec<(OsString, Option<u64>)>;
 
 /// Names that had changed when a sync began: by directory, what they led to then.

@@ -28,8 +28,8 @@ pub struct Case<'a> {
 /// Disagreements that are told of a trial.
 const TOLD_MAX: usize = 12;
 
-/// A drain ends when nothing has come for so long, long polls included.
-const LATE_NS: i64 = 2_000_000_000;
+/// Whoever waits for an answer for longer is not at the end: a second, and the time that an answer takes on its way.
+const AWAITED_NS: i64 = 1_100_000_000;
 
 /// What a number may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -259,8 +259,12 @@ fn receive(case: &Case<'_>, subscription: usize) -> Received {
         if !batch.is_alive && seen.is_empty() {
             continue;
         }
-        // Nobody waits for what has no acknowledgement: it may be stored when the drain has ended.
-        let is_late = case.scenario.acks == 0 && seen.is_empty() && batch.stored_ns > case.end_ns - LATE_NS;
+        // Nobody waits for what has no acknowledgement: it may come after the last answer that told where the end is.
+        let told_ns = truth.told_ns.get(&(subscription, batch.slot));
+        let is_late = case.scenario.acks == 0
+            && seen.is_empty()
+            && told_ns
+                .is_some_and(|told_ns| batch.visible_ns > *told_ns && *told_ns > case.end_ns - AWAITED_NS);
         let is_sure = batch.is_alive && !is_late;
         is_exact &= is_sure;
         let copy = Copy {

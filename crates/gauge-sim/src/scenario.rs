@@ -35,7 +35,7 @@ pub enum Fault {
     Forget { slot: usize },
     /// Followers do not follow for so long.
     Stall { slot: usize, for_ns: i64 },
-    /// A node forgets its fetch sessions.
+    /// A node forgets its fetch sessions, or their epochs.
     ForgetSessions { node: usize },
     /// The next fetches of a partition are answered with this code.
     RefuseFetch { slot: usize, code: i16, fetches: u32 },
@@ -303,7 +303,8 @@ impl Scenario {
                 self.steps.push((until_ns, Step::Pause(subscription, false)));
             }
         }
-        if rng.f64() < 0.3 {
+        // A closed loop in a fast world has sent a million messages before a supervisor that is away ends it.
+        if !self.is_closed_loop && rng.f64() < 0.3 {
             self.steps
                 .push((at(rng, self.load_ns), Step::Stall(self.interval_ns * 7 / 2)));
         }

@@ -89,8 +89,11 @@ impl Director {
             return Ok(i64::MAX);
         };
         let elapsed_ns = sim.world.borrow().now_ns() - start_ns;
+        let taken: usize = sim.world.borrow().truth.taken.values().map(Vec::len).sum();
+        let is_over = elapsed_ns >= self.scenario.load_ns || taken >= MESSAGES_MAX;
         while let Some((at_ns, step)) = self.scenario.steps.get(self.next_step).copied() {
-            if at_ns > elapsed_ns {
+            // What was paused goes on before the end, whenever that is.
+            if at_ns > elapsed_ns && !is_over {
                 return Ok(at_ns - elapsed_ns);
             }
             self.next_step += 1;
@@ -99,8 +102,7 @@ impl Director {
         if self.is_finishing {
             return Ok(i64::MAX);
         }
-        let taken: usize = sim.world.borrow().truth.taken.values().map(Vec::len).sum();
-        if elapsed_ns < self.scenario.load_ns && taken < MESSAGES_MAX {
+        if !is_over {
             return Ok(self.scenario.load_ns - elapsed_ns);
         }
         self.is_finishing = true;

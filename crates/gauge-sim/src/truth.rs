@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use gauge_load::stamp::{self, Checked, PROBE_PRODUCER};
 
+use crate::net::Delivery;
+
 /// A message as it was found in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
@@ -17,7 +19,8 @@ pub struct Message {
 pub struct Batch {
     pub slot: usize,
     pub messages: Vec<Message>,
-    pub stored_ns: i64,
+    /// When followers had it, so that consumers could read it.
+    pub visible_ns: i64,
     /// Which of its messages were damaged in the log.
     pub damaged: Vec<usize>,
     /// It is in the log at the end.
@@ -50,6 +53,8 @@ pub struct Truth {
     pub batches: Vec<Batch>,
     /// Per subscription and batch: the answers that were read with it.
     pub delivered: HashMap<(usize, usize), Vec<Seen>>,
+    /// Per subscription and slot: when the latest answer was made of those that were read and had all that consumers could read then.
+    pub told_ns: HashMap<(usize, usize), i64>,
     /// Whether anything stored was lost again by the system.
     pub has_truncated: bool,
     /// What the client did that no client may do.
@@ -74,11 +79,11 @@ impl Truth {
     }
 
     /// A batch was appended to a log; returns its number.
-    pub fn stored(&mut self, slot: usize, messages: Vec<Message>, stored_ns: i64) -> usize {
+    pub fn stored(&mut self, slot: usize, messages: Vec<Message>) -> usize {
         self.batches.push(Batch {
             slot,
             messages,
-            stored_ns,
+            visible_ns: i64::MAX,
             damaged: Vec::new(),
             is_alive: true,
         });
@@ -94,6 +99,18 @@ impl Truth {
                     format!("{key:?} was acknowledged twice: it was sent again after its acknowledgement")
                 });
             }
+        }
+    }
+
+    /// The client has read an answer to a fetch.
+    pub fn delivered(&mut self, delivery: Delivery, seen: Seen) {
+        let subscription = delivery.subscription;
+        for batch in delivery.batches {
+            let all = self.delivered.entry((subscription, batch)).or_default();
+            all.push(seen);
+        }
+        for slot in delivery.whole {
+            self.told_ns.insert((subscription, slot), delivery.made_ns);
         }
     }
 

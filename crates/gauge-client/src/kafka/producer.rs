@@ -423,9 +423,12 @@ impl Producer {
         lot.next_serial += 1;
         lot.open = Some(batch);
         self.waiting_batches += 1;
-        if due_ns <= now_ns || self.is_flushing {
+        let is_due = due_ns <= now_ns || self.is_flushing;
+        if is_due {
             self.list(at);
-        } else {
+        }
+        // The turn may have begun before: for it such a batch is not due yet, and the next turn has to find it.
+        if !is_due || !mutants::is(Mutant::LateOpeningForgotten) {
             self.lingering.push_back(Lingering {
                 due_ns,
                 lot: at as u32,

@@ -281,8 +281,7 @@ impl Consumer {
                 return Err(Malformed("it tells of a partition that was not asked for").into());
             };
             // Before a doubt is settled, what was fetched may lie behind what was not.
-            let is_elsewhere =
-                self.positions[member].link != at as u32 && !mutants::is(Mutant::OldLeaderBelieved);
+            let is_elsewhere = self.positions[member].link != at as u32;
             if is_elsewhere || self.positions[member].is_doubtful {
                 continue;
             }

@@ -185,7 +185,14 @@ impl World {
                 let (epoch, end) = (partition.epoch, partition.end);
                 self.after(for_ns, Event::Replicated(slot, epoch, end));
             }
-            Fault::ForgetSessions { node } => self.cluster.nodes[node].sessions.clear(),
+            Fault::ForgetSessions { node } => {
+                let sessions = &mut self.cluster.nodes[node].sessions;
+                if self.rng.bool() {
+                    sessions.clear();
+                } else {
+                    sessions.values_mut().for_each(Session::skip);
+                }
+            }
             Fault::RefuseFetch { slot, code, fetches } => {
                 self.cluster.partitions[slot].fetch_refusals = Some((code, fetches));
                 self.cluster.is_changed = true;
@@ -196,6 +203,7 @@ impl World {
 
     /// Nothing goes wrong any more: what was out of order is in order soon.
     pub fn make_peace(&mut self) {
+        self.is_at_peace = true;
         for node in 0..self.cluster.nodes.len() {
             let node = &mut self.cluster.nodes[node];
             (node.throttle, node.cuts) = (None, 0);
@@ -352,7 +360,18 @@ impl World {
             return;
         }
         if end > partition.high_watermark {
+            let before = partition.high_watermark;
             partition.high_watermark = end.min(partition.end);
+            for stored in partition
+                .log
+                .iter()
+                .rev()
+                .take_while(|stored| stored.end > before)
+            {
+                if stored.end <= partition.high_watermark {
+                    self.truth.batches[stored.number].visible_ns = now_ns;
+                }
+            }
             self.cluster.is_changed = true;
             self.look_at_acks();
         }

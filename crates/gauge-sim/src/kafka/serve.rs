@@ -337,6 +337,7 @@ impl World {
         if request.acks == 0 {
             return;
         }
+        self.carry(at, rows.values());
         let now_ns = self.now_ns();
         let mut rows: Vec<Row> = rows.into_values().collect();
         // Brokers answer in an order of their own.
@@ -354,9 +355,31 @@ impl World {
         self.look_at_ack(at);
     }
 
+    /// Of a producer's batches of a partition none goes to a node while one is under way to another: what comes later would overtake it.
+    fn carry<'a>(&mut self, at: usize, rows: impl Iterator<Item = &'a Row>) {
+        let lots: Vec<(usize, u32)> = rows
+            .filter_map(|row| Some((row.slot, row.messages.first()?.producer)))
+            .collect();
+        let node = self.sockets[at].node;
+        let is_waited_for = self.sockets[at].stage == Stage::Open;
+        let others = self
+            .sockets
+            .iter()
+            .filter(|other| is_waited_for && other.node != node && other.stage == Stage::Open);
+        let torn = others
+            .flat_map(|other| other.carried.iter().flatten())
+            .find(|lot| lots.contains(lot))
+            .copied();
+        if let Some((slot, producer)) = torn {
+            self.truth
+                .offend(|| format!("producer {producer} has batches of slot {slot} under way to two nodes"));
+        }
+        self.sockets[at].carried.push_back(lots);
+    }
+
     /// A batch has come to a node.
     fn take_batch(&mut self, at: usize, row: &mut Row, records: &[u8], acks: i16) {
-        let (node, now_ns) = (self.sockets[at].node, self.now_ns());
+        let node = self.sockets[at].node;
         let parsed = match truth::parse(records) {
             Ok(parsed) => parsed,
             Err(what) => {
@@ -374,7 +397,7 @@ impl World {
             if believes && acks != -1 {
                 // It does not know yet that others have another leader: what it takes is never theirs.
                 self.marks.set(Mark::StaleLeaderStored);
-                let number = self.truth.stored(slot, parsed.messages, now_ns);
+                let number = self.truth.stored(slot, parsed.messages);
                 self.truth.batches[number].is_alive = false;
                 self.truth.has_truncated = true;
                 row.code = Some(0);
@@ -412,8 +435,8 @@ impl World {
     }
 
     fn append(&mut self, row: &mut Row, parsed: truth::Parsed, records: &[u8]) {
-        let (slot, now_ns) = (row.slot, self.now_ns());
-        let number = self.truth.stored(slot, parsed.messages, now_ns);
+        let slot = row.slot;
+        let number = self.truth.stored(slot, parsed.messages);
         let partition = &mut self.cluster.partitions[slot];
         let mut stored = Stored {
             number,

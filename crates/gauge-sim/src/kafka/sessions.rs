@@ -8,7 +8,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use super::serve::Pending;
 use crate::marks::Mark;
-use crate::net::{Told, World};
+use crate::net::{Delivery, Told, World};
 
 /// A partition that is fetched.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,13 @@ pub struct Part {
 pub struct Session {
     epoch: i32,
     parts: BTreeMap<usize, Part>,
+}
+
+impl Session {
+    /// Its epoch is another than the client's from now on.
+    pub fn skip(&mut self) {
+        self.epoch += 1;
+    }
 }
 
 /// A fetch that waits for messages.
@@ -132,7 +139,7 @@ impl World {
         let mut has_something = false;
         let mut bytes_left = waiting.bytes_max;
         let mut rows: BTreeMap<usize, Vec<(usize, PartitionData)>> = BTreeMap::new();
-        let mut batches = Vec::new();
+        let (mut batches, mut whole) = (Vec::new(), Vec::new());
         let mut refused = Vec::new();
         for (slot, part) in &parts {
             let (topic, index) = self.place(*slot);
@@ -161,22 +168,28 @@ impl World {
             data.error_code = code;
             data.high_watermark = if code == 0 { partition.high_watermark } else { -1 };
             let mut records = Vec::new();
+            let mut is_whole = code == 0;
             if code == 0 {
-                for stored in &partition.log {
-                    if stored.end <= part.offset || stored.end > partition.high_watermark {
-                        continue;
+                let first = partition.log.partition_point(|stored| stored.end <= part.offset);
+                for stored in &partition.log[first..] {
+                    if stored.end > partition.high_watermark {
+                        break;
                     }
                     let is_first = batches.is_empty();
                     let room = bytes_left.min(part.bytes_max.saturating_sub(records.len()));
                     if !is_first && stored.bytes.len() > room {
                         // A broker cuts the last batch off where the room ends.
                         records.extend_from_slice(&stored.bytes[..room]);
+                        is_whole = false;
                         break;
                     }
                     records.extend_from_slice(&stored.bytes);
                     bytes_left = bytes_left.saturating_sub(stored.bytes.len());
                     batches.push(stored.number);
                 }
+            }
+            if is_whole {
+                whole.push(*slot);
             }
             let is_told = !waiting.is_incremental
                 || code != 0
@@ -211,8 +224,13 @@ impl World {
             .with_session_id(waiting.session)
             .with_responses(topics.collect());
         let told = match self.subscription_of(at) {
-            Some(subscription) if !batches.is_empty() => Told::Delivered(subscription, batches),
-            _ => Told::Nothing,
+            Some(subscription) => Told::Delivered(Delivery {
+                subscription,
+                batches,
+                whole,
+                made_ns: self.now_ns(),
+            }),
+            None => Told::Nothing,
         };
         Some((response, told))
     }
