@@ -33,8 +33,8 @@ FLAGS = (
     "--disable-extensions",
     "--hide-scrollbars",
     "--remote-debugging-port=0",
-    # Whatever the browser itself wants from outside fails at once; a report asks for nothing.
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    # Whatever the browser itself wants from outside fails at once; a report asks for nothing, a page that the lab serves for the lab alone.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 START_S = 30.0
 ANSWER_S = 30.0
@@ -147,14 +147,25 @@ class Page:
                 return result
             self._note(message)
 
-    def open(self, path: Path, width: int, height: int, *, dark: bool = False, scripts: bool = True) -> None:
-        """Loads a file at a window size and theme, and waits until it has loaded."""
+    def open(
+        self, place: Path | str, width: int, height: int, *, dark: bool = False, scripts: bool = True
+    ) -> None:
+        """Loads a file or an address at a window size and theme, and waits until it has loaded."""
         self.messages, self.requests, self._events = [], [], []
         self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.resize(width, height)
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[theme])
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=place if isinstance(place, str) else place.as_uri())
+        self._await_load()
+
+    def follow(self, script: str) -> None:
+        """Runs what leads to another page, and waits until that has loaded."""
+        self._events = []
+        self.evaluate(script)
+        self._await_load()
+
+    def _await_load(self) -> None:
         while "Page.loadEventFired" not in self._events:
             self._note(self._message())
 

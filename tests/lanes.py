@@ -46,6 +46,9 @@ LAB = (
     "test_kubernetes_real.py::*",
     "test_lab_real.py::*",
     "test_lab_runs.py::*",
+    "test_live_browser.py::*",
+    "test_metrics.py::test_every_query*",
+    "test_metrics.py::test_prometheus*",
     "test_omb_fleet_real.py::*",
     "test_omb_worker.py::*",
     "test_opening.py::*",
@@ -81,6 +84,9 @@ GROUPS = (
     ("opened", "test_opening_refusals.py::*"),
     ("log", "test_omb_worker.py::*"),
     ("browser", "test_report_browser.py::*"),
+    ("live", "test_live_browser.py::*"),
+    ("prometheus", "test_metrics.py::test_every_query*"),
+    ("prometheus", "test_metrics.py::test_prometheus*"),
     ("site", "test_site.py::*"),
     ("accessibility", "test_accessibility.py::*"),
     ("run", "test_lab_real.py::test_every_message_is_accounted_for"),
@@ -90,8 +96,9 @@ GROUPS = (
 )
 """Tests that share a broker, a browser or a run: one process runs them all, so that it is started once."""
 
-FIRST = ("jvm", "server", "lab")
-"""What takes long begins first, so that no long test is left over when the others are done."""
+SLOW = ("jvm", "server", "lab")
+"""What takes long begins first, so that no long test is left over when the others are done. Those that start JVMs want the CPU and the others wait for most
+of their time, so they come in turn: the CPU is neither wanted by all at once nor by nobody."""
 
 
 def name_of(nodeid: str) -> str:
@@ -111,12 +118,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark, patterns in (("quiet", QUIET), ("long", LONG), ("lab", LAB)):
             if is_any(item.nodeid, patterns):
                 item.add_marker(mark)
-    places = {mark: at for at, mark in enumerate(FIRST)}
-
-    def place(item: pytest.Item) -> int:
-        return min((places.get(mark.name, len(FIRST)) for mark in item.iter_markers()), default=len(FIRST))
-
-    items.sort(key=place)
+    kinds: dict[str, list[pytest.Item]] = {mark: [] for mark in SLOW}
+    quick: list[pytest.Item] = []
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        kinds.get(next((mark for mark in SLOW if mark in marks), ""), quick).append(item)
+    # Each kind is spread over all of the slow ones.
+    places = {item: (at + 0.5) / len(kind) for kind in kinds.values() for at, item in enumerate(kind)}
+    items[:] = [*sorted(places, key=lambda item: places[item]), *quick]
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]

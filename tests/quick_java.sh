@@ -1,15 +1,17 @@
 #!/bin/bash
 # Java as the tests start it: without its optimising compiler, and with the classes of brokers from an archive. The first of each kind that
 # is not killed makes its archive when it ends. STREAMGAUGE_TEST_JAVA is the program itself, STREAMGAUGE_TEST_CLASSES the directory of the
-# archives. Java looks whether an archive is whole and holds the same classes, and does without it otherwise.
+# archives. Java looks whether an archive is whole and holds the same classes, and does without it otherwise. It makes none
+# of what an agent may have changed.
 options=-XX:TieredStopAtLevel=1
-main= path= previous=
+main= path= previous= agent=
 for argument in "$@"; do
     case $previous in
     -cp | -classpath | --class-path) path=$argument ;;
     --add-opens | --add-exports | --add-modules) ;;
     *)
         case $argument in
+        -javaagent:*) agent=yes ;;
         -*) ;;
         *)
             main=$argument
@@ -27,7 +29,7 @@ kafka.Kafka | org.apache.pulsar.PulsarBrokerStarter | org.apache.pulsar.PulsarCl
     archive=$STREAMGAUGE_TEST_CLASSES/$main-${key%% *}
     if [ -e "$archive.jsa" ]; then
         options+=" -XX:SharedArchiveFile=$archive.jsa -Xlog:cds*=off"
-    elif ! kill -0 "$(cat "$archive.made-by" 2>/dev/null)" 2>/dev/null; then
+    elif [ -z "$agent" ] && ! kill -0 "$(cat "$archive.made-by" 2>/dev/null)" 2>/dev/null; then
         echo $$ >"$archive.made-by"
         options+=" -XX:ArchiveClassesAtExit=$archive.jsa -Xlog:cds*=off"
     fi

@@ -3,23 +3,30 @@ and a table, and can be read by keyboard."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import axe
 import pytest
+import watched_run
 from browser import Browser, Page, executable
 from run_fuzz import write_kinds
 from sample_run import KAFKA, KAFKA_SYNC, LOG, workload, write_run
 from streamgauge.analysis.compare import compare
 from streamgauge.analysis.history import histories
 from streamgauge.analysis.sides import beside, read_sides
+from streamgauge.cli.pages import Pages as LivePages
+from streamgauge.cli.watching import Watching
 from streamgauge.model.durability import DurabilityReport
 from streamgauge.report import comparison_page, durability, history_page, html, study_page
 from streamgauge.serve.pages import Pages
 from streamgauge.serve.shelf import Shelf
 from streamgauge.store.directory import RunDirectory
+from streamgauge.web.access import Access
+from streamgauge.web.server import Asked
 from test_durability_study import result as durability_result
 from test_pages import made, renamed
 from test_study_model import plan
@@ -28,8 +35,13 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(executable() is None, reason="no Chromium: install the package chromium"),
 ]
-KINDS = ("run", "curve", "study", "trials", "durability", "comparison", "history", "list", "refused")
+KINDS = ("run", "curve", "study", "trials", "durability", "comparison", "history", "list", "refused", "live")
 WIDER_THAN_PAGE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+DRAWN = """new Promise((done, fail) => {
+    const look = () => document.querySelectorAll('[data-plot] .uplot').length ? done() : setTimeout(look, 20);
+    setTimeout(() => fail(new Error('no chart was drawn within 15 s')), 15000);
+    look();
+})"""
 OPEN_ALL = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
 
 
@@ -55,13 +67,13 @@ def write_curve(directory: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A page of each kind."""
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path | str]]:
+    """A page of each kind: a file, or where it is served."""
     base = tmp_path_factory.mktemp("pages")
     runs = base / "runs"
     shapes = (LOG, KAFKA, KAFKA_SYNC, replace(LOG, title="Nobody's system", system="other", lost=3))
     write_run(runs / "mixed", shapes, workload(rate=500, seconds=6), repeats=2)
-    found = {"run": html.write(runs / "mixed"), "curve": write_curve(base / "curve")}
+    found: dict[str, Path | str] = {"run": html.write(runs / "mixed"), "curve": write_curve(base / "curve")}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(base / "state"))
         report = DurabilityReport(results=[durability_result("gauge-log-fsync", lost=3)])
@@ -80,12 +92,37 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for kind, text in (
         ("comparison", comparison_page.render(matched, compared)),
         ("history", history_page.render(told, "publish_ms.p99", "1-topic-16-partitions-100b")),
-        ("list", served.answer("/").body.decode()),
-        ("refused", served.answer("/nothing").body.decode()),
+        ("list", served.answer(Asked("/")).body.decode()),
+        ("refused", served.answer(Asked("/nothing")).body.decode()),
     ):
-        found[kind] = base / f"{kind}.html"
-        found[kind].write_text(text, encoding="utf-8")
-    return found
+        file = base / f"{kind}.html"
+        file.write_text(text, encoding="utf-8")
+        found[kind] = file
+    with live_page(runs / "mixed") as found["live"]:
+        yield found
+
+
+@contextlib.contextmanager
+def live_page(run: Path) -> Iterator[str]:
+    """Of a run in whose first trial nothing new comes for now; where it is served."""
+    errors = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(errors):
+        patch.setattr("streamgauge.cli.watching.HOLD_S", 0.5)
+        with Watching(LivePages(live=Access("127.0.0.1", 0))) as watching:
+            (observer,) = watching.observers
+            watched_run.begin(observer, run)
+            observer.phase_started("measure", 10.0)
+            for index in range(4):
+                watched_run.second(observer, index, "measure", [1_000_000, 2_000_000])
+            observer.trial_ended(RunDirectory(run).results()[0])
+            yield errors.getvalue().removeprefix("live: ").strip()
+
+
+def opened(page: Page, place: Path | str, width: int, height: int, *, dark: bool = False) -> None:
+    """A page as it is when everything is drawn."""
+    page.open(place, width, height, dark=dark)
+    if isinstance(place, str):
+        page.evaluate(DRAWN)
 
 
 @pytest.fixture(scope="module")
@@ -101,26 +138,28 @@ def script() -> str:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_axe_finds_nothing(pages: dict[str, Path], page: Page, script: str, kind: str, dark: bool) -> None:
-    page.open(pages[kind], 1280, 900, dark=dark)
+def test_axe_finds_nothing(
+    pages: dict[str, Path | str], page: Page, script: str, kind: str, dark: bool
+) -> None:
+    opened(page, pages[kind], 1280, 900, dark=dark)
     page.evaluate(OPEN_ALL)
     assert axe.violations(page, script) == []
     assert page.messages == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_off_screen_at_400_px(pages: dict[str, Path], page: Page, kind: str) -> None:
-    page.open(pages[kind], 400, 800)
+def test_nothing_is_off_screen_at_400_px(pages: dict[str, Path | str], page: Page, kind: str) -> None:
+    opened(page, pages[kind], 400, 800)
     assert page.evaluate(WIDER_THAN_PAGE) <= 0
     assert page.messages == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_phone_shows_what_matters_within_a_dozen_screens(
-    pages: dict[str, Path], page: Page, kind: str
+    pages: dict[str, Path | str], page: Page, kind: str
 ) -> None:
     """A run of four systems was 20,000 px long."""
-    page.open(pages[kind], 400, 800)
+    opened(page, pages[kind], 400, 800)
     assert page.evaluate("document.documentElement.scrollHeight") <= 10_000
     page.evaluate("(() => { location.hash = '#limits'; })()")
     page.evaluate("new Promise((done) => setTimeout(done, 50))")
@@ -129,9 +168,9 @@ def test_a_phone_shows_what_matters_within_a_dozen_screens(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_chart_has_a_name_that_says_what_it_shows(
-    pages: dict[str, Path], page: Page, kind: str
+    pages: dict[str, Path | str], page: Page, kind: str
 ) -> None:
-    page.open(pages[kind], 1280, 900)
+    opened(page, pages[kind], 1280, 900)
     names = page.evaluate(
         "[...document.querySelectorAll('svg[role=img], .plot:has(canvas)')].map((one) => one.getAttribute('aria-label') || '')"
     )
@@ -144,8 +183,8 @@ def test_every_chart_has_a_name_that_says_what_it_shows(
 KEY = "(key) => document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true, cancelable: true}))"
 
 
-def test_a_chart_is_read_zoomed_and_reset_by_keyboard(pages: dict[str, Path], page: Page) -> None:
-    page.open(pages["run"], 1280, 900)
+def test_a_chart_is_read_zoomed_and_reset_by_keyboard(pages: dict[str, Path | str], page: Page) -> None:
+    opened(page, pages["run"], 1280, 900)
     page.evaluate("document.querySelector('[data-plot=publish_time]').focus()")
     page.evaluate(f"['ArrowRight', 'ArrowRight'].forEach({KEY})")
     spoken = page.evaluate("document.querySelector('.unseen').textContent")
@@ -168,8 +207,8 @@ def test_a_chart_is_read_zoomed_and_reset_by_keyboard(pages: dict[str, Path], pa
     assert page.messages == []
 
 
-def test_a_table_stands_behind_every_chart(pages: dict[str, Path], page: Page) -> None:
-    page.open(pages["run"], 1280, 900)
+def test_a_table_stands_behind_every_chart(pages: dict[str, Path | str], page: Page) -> None:
+    opened(page, pages["run"], 1280, 900)
     page.evaluate("document.querySelectorAll('.behind').forEach((one) => { one.open = true; })")
     page.evaluate("new Promise((done) => setTimeout(done, 100))")
     charts = page.evaluate("document.querySelectorAll('.plot:has(canvas)').length")
@@ -181,8 +220,8 @@ def test_a_table_stands_behind_every_chart(pages: dict[str, Path], page: Page) -
     assert all(0 < count <= 60 for count in rows)
 
 
-def test_paper_has_everything_on_white(pages: dict[str, Path], page: Page) -> None:
-    page.open(pages["run"], 1280, 900, dark=True)
+def test_paper_has_everything_on_white(pages: dict[str, Path | str], page: Page) -> None:
+    opened(page, pages["run"], 1280, 900, dark=True)
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     assert page.evaluate("[...document.querySelectorAll('details:not(.behind)')].every((one) => one.open)")

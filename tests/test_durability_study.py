@@ -14,6 +14,7 @@ from run_fuzz import mark_killed
 from streamgauge.analysis.durability import judged
 from streamgauge.analysis.statements import answers
 from streamgauge.cli import study_durability
+from streamgauge.cli.pages import NO_PAGES
 from streamgauge.inference.experience import load_against
 from streamgauge.inference.looks import ALPHA
 from streamgauge.model.checked_study import experiment_study_names
@@ -285,6 +286,8 @@ def request(out: Path, **others: object) -> study_durability.Request:
         "plan_only": True,
         "data": None,
         "events": None,
+        "pages": NO_PAGES,
+        "is_silent": False,
     }
     return study_durability.Request(out=out, **{**asked, **others})  # type: ignore[arg-type]
 

@@ -11,7 +11,15 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from sample_run import encode
 from streamgauge.model.percentiles import Beyond, curve, latency
-from streamgauge.vocabulary.histograms import HistogramError, decode, empty, merge, merge_encoded, rank_of
+from streamgauge.vocabulary.histograms import (
+    HistogramError,
+    decode,
+    empty,
+    merge,
+    merge_encoded,
+    rank_of,
+)
+from streamgauge.vocabulary.histograms import recorded as histogram_of
 
 
 def reference(values: list[int], digits: int = 3, highest: int = 3_600_000_000_000) -> HdrHistogram:
@@ -172,3 +180,11 @@ def test_different_layouts_do_not_add_up() -> None:
     other = decode(base64.b64decode(reference([5], digits=2).encode()))
     with pytest.raises(HistogramError, match="different layouts"):
         merge([other, decode(encode(np.array([5])))])
+
+
+def test_percentiles_at_once_are_those_one_by_one() -> None:
+    values = np.random.default_rng(3).lognormal(13.0, 2.0, 4321).astype(np.int64)
+    found = histogram_of(values, np.ones(len(values), dtype=np.int64))
+    percents = [0.0, 0.01, 50.0, 90.0, 99.0, 99.9, 99.99, 100.0]
+    assert found.percentiles(percents) == [found.percentile(percent) for percent in percents]
+    assert empty().percentiles(percents) == [None] * len(percents)

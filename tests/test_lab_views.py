@@ -13,6 +13,7 @@ from streamgauge.cli.app import run as program
 from streamgauge.cli.watch import make_observer
 from streamgauge.cli.watch_live import LiveObserver, TimeLeft, sparkline
 from streamgauge.cli.watch_plain import PlainObserver
+from streamgauge.runner import time_left
 from streamgauge.runner.observer import Snapshot, TrialStart
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.lab import claim, release
@@ -100,24 +101,29 @@ def test_plain_lines_come_every_few_seconds_and_carry_no_control_characters() ->
 
 def test_the_time_that_is_left_is_that_of_the_whole_run() -> None:
     now = 0.0
-    left = TimeLeft(lambda: now)
+    loads_s = [60.0, 60.0, 60.0]
+    known, left = time_left.TimeLeft(lambda: now), TimeLeft(lambda: now)
     assert left.text == ""
 
-    def start(number: int) -> TrialStart:
-        return TrialStart(number, 3, 1, "kafka", "w", "s", load_left_s=60.0 * (4 - number), load_s=60.0)
+    def start(number: int) -> None:
+        known.trial_started(loads_s[number - 1])
+        left.told(known.left_s(loads_s[number - 1 :]))
 
-    left.trial_started(start(1))
+    start(1)
     assert left.text == "about 3m50s left of the run", "three loads of a minute, and starts as usual"
     now = 70.0
-    left.trial_ended()
-    left.trial_started(start(2))
+    known.trial_ended()
+    start(2)
     assert left.text == "about 2m20s left of the run", "starts take as long as the first has"
     now = 100.0
     assert left.text == "about 1m50s left of the run"
+    known.trial_ended()
+    start(3)
+    assert left.text == "about 1m10s left of the run", (
+        "a trial that broke off says nothing of starts below none"
+    )
     now = 700.0
     assert left.text == "the run is nearly over"
-    left.trial_started(TrialStart(1, 3, 1, "kafka", "w", "a sweep"))
-    assert left.text == "", "of a sweep nobody knows it"
 
 
 def test_quiet_shows_problems_alone(capsys: pytest.CaptureFixture[str]) -> None:

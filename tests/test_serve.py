@@ -6,7 +6,6 @@ import base64
 import http.client
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +15,13 @@ import pytest
 from sample_run import KAFKA, KAFKA_SYNC, LOG
 from streamgauge.cli.app import run as program
 from streamgauge.report import html
-from streamgauge.serve.gate import Gate
 from streamgauge.serve.pages import SIDES_MAX, Pages
-from streamgauge.serve.server import CONNECTIONS_MAX, PagesServer
 from streamgauge.serve.shelf import Shelf
+from streamgauge.web.access import Access
+from streamgauge.web.server import CONNECTIONS_MAX, Answer, Asked, PageServer
 from test_pages import made, text_of
 
+LOCAL = Access("127.0.0.1", 8642)
 FOREIGN = 'x" onclick=alert(1) <b>'
 
 
@@ -42,8 +42,12 @@ def pages(out: Path) -> Pages:
     return Pages(Shelf(out))
 
 
+def answered(pages: Pages, target: str) -> Answer:
+    return pages.answer(Asked.of(target))
+
+
 def shown(pages: Pages, target: str) -> str:
-    answer = pages.answer(target)
+    answer = answered(pages, target)
     assert answer.status == 200, answer.body
     return answer.body.decode()
 
@@ -129,19 +133,19 @@ def test_one_run_of_two_systems_is_compared_with_itself(pages: Pages) -> None:
     ],
 )
 def test_what_cannot_be_compared_is_said(pages: Pages, query: str, why: str) -> None:
-    answer = pages.answer(f"/compare?{query}")
+    answer = answered(pages, f"/compare?{query}")
     assert answer.status == 400
     assert why in text_of(answer.body.decode())
 
 
 def test_a_report_is_served_as_it_is_in_an_origin_of_its_own(pages: Pages, out: Path) -> None:
-    answer = pages.answer("/runs/first/report.html")
+    answer = answered(pages, "/runs/first/report.html")
     assert answer.body == (out / "first" / "report.html").read_bytes()
-    told = answer.headers["Content-Security-Policy"]
+    told = answer.policy
     assert told.startswith("sandbox allow-scripts;"), "no allow-same-origin: it cannot read the other runs"
     assert "default-src 'none'" in told
-    assert pages.answer("/runs/first/").headers["Location"] == "/runs/first/report.html"
-    missing = pages.answer("/runs/second/report.html")
+    assert answered(pages, "/runs/first/").location == "/runs/first/report.html"
+    missing = answered(pages, "/runs/second/report.html")
     assert missing.status == 404
     assert "streamgauge report second makes it" in missing.body.decode()
 
@@ -164,7 +168,7 @@ def test_a_report_is_served_as_it_is_in_an_origin_of_its_own(pages: Pages, out: 
     ],
 )
 def test_no_path_leads_out(pages: Pages, target: str) -> None:
-    answer = pages.answer(target)
+    answer = answered(pages, target)
     assert answer.status == 404
     assert b"not for anybody" not in answer.body
     assert b"not a report" not in answer.body
@@ -174,10 +178,10 @@ def test_a_run_with_a_link_in_it_is_not_opened(tmp_path: Path) -> None:
     made(tmp_path, "a", (LOG,))
     html.write(tmp_path / "a")
     pages = Pages(Shelf(tmp_path))
-    assert pages.answer("/runs/a/report.html").status == 200
+    assert answered(pages, "/runs/a/report.html").status == 200
     (tmp_path / "a" / "report.html").unlink()
     (tmp_path / "a" / "report.html").symlink_to("/etc/hostname")
-    assert pages.answer("/runs/a/report.html").status == 400
+    assert answered(pages, "/runs/a/report.html").status == 400
 
 
 # ---------------------------------------------------------------------- whom it answers
@@ -185,25 +189,36 @@ def test_a_run_with_a_link_in_it_is_not_opened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8642", "127.0.0.1", "localhost:1", "[::1]:8642", "127.8.8.8"])
 def test_this_machine_is_answered(host: str) -> None:
-    assert Gate(loopback=True).refusal({"host": host}) is None
+    assert LOCAL.refusal("GET", {"host": host}) is None
 
 
 @pytest.mark.parametrize(
     "host",
-    ["", "evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8642", "10.0.0.1", "[::1", "a, b"],
+    [
+        *(
+            "",
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example:8642",
+            "10.0.0.1",
+            "[::1",
+            "a, b",
+        ),
+        *("evil@127.0.0.1", "127.0.0.1/evil", "127.0.0.1, 127.0.0.1", "[localhost]"),
+    ],
 )
 def test_a_name_that_was_led_here_is_not(host: str) -> None:
-    refusal = Gate(loopback=True).refusal({"host": host})
+    refusal = LOCAL.refusal("GET", {"host": host})
     assert refusal is not None
-    assert refusal.status == 421
+    assert refusal[0] == 403
 
 
 def test_another_sites_page_may_lead_here_and_not_ask() -> None:
     asks = {"host": "localhost", "sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
-    refusal = Gate(loopback=True).refusal(asks)
+    refusal = LOCAL.refusal("GET", asks)
     assert refusal is not None
-    assert refusal.status == 403
-    assert Gate(loopback=True).refusal(asks | {"sec-fetch-mode": "navigate"}) is None
+    assert refusal[0] == 403
+    assert LOCAL.refusal("GET", asks | {"sec-fetch-mode": "navigate"}) is None
 
 
 @pytest.mark.parametrize(
@@ -219,13 +234,15 @@ def test_another_sites_page_may_lead_here_and_not_ask() -> None:
     ],
 )
 def test_beyond_loopback_a_token_is_asked_for(shown: str | None, is_answered: bool) -> None:
-    gate = Gate(loopback=False, token="s3cret")
+    gate = Access("10.0.0.7", 8642, "s3cret")
     headers = {"host": "10.0.0.7:8642"} | ({} if shown is None else {"authorization": shown})
-    refusal = gate.refusal(headers)
+    refusal = gate.refusal("GET", headers)
     assert (refusal is None) == is_answered
     if refusal is not None:
-        assert refusal.status == 401
-    assert gate.refusal(headers | {"host": "evil.example"}) is not None
+        assert refusal[0] == 401
+    assert gate.refusal("GET", headers | {"host": "evil.example"}) is not None
+    by_name = headers | {"host": f"{socket.gethostname()}:8642"}
+    assert (gate.refusal("GET", by_name) is None) == is_answered
 
 
 @pytest.mark.parametrize(
@@ -254,22 +271,20 @@ def test_a_directory_that_is_none_is_named(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.fixture(scope="module")
-def server(pages: Pages) -> Iterator[PagesServer]:
-    with PagesServer(("127.0.0.1", 0), pages, Gate(loopback=True)) as found:
-        thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        yield found
-        found.shutdown()
-        thread.join()
+def server(pages: Pages) -> Iterator[PageServer]:
+    found = PageServer("--listen", Access("127.0.0.1", 0), pages.answer)
+    found.start()
+    yield found
+    found.stop()
 
 
-def asked(server: PagesServer, method: str, target: str, **headers: str) -> http.client.HTTPResponse:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
-    connection.request(method, target, headers=headers)
+def asked(server: PageServer, method: str, target: str, **headers: str) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection(server.address, timeout=10)
+    connection.request(method, target, headers={"Connection": "close", **headers})
     return connection.getresponse()
 
 
-def test_it_speaks_http(server: PagesServer) -> None:
+def test_it_speaks_http(server: PageServer) -> None:
     answer = asked(server, "GET", "/")
     assert answer.status == 200
     assert b"first" in answer.read()
@@ -287,22 +302,23 @@ def test_it_speaks_http(server: PagesServer) -> None:
 
 
 @pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
-def test_only_get(server: PagesServer, method: str) -> None:
+def test_only_get(server: PageServer, method: str) -> None:
     answer = asked(server, method, "/")
     assert answer.status == 405
     assert answer.headers["Allow"] == "GET"
 
 
-def test_a_rebound_name_gets_nothing(server: PagesServer) -> None:
+def test_a_rebound_name_gets_nothing(server: PageServer) -> None:
     answer = asked(server, "GET", "/", Host="evil.example")
-    assert answer.status == 421
+    assert answer.status == 403
     assert b"/runs/first" not in answer.read()
     assert asked(server, "GET", "/" + "x" * 9000).status == 414
 
 
-def test_readers_who_say_nothing_are_few(server: PagesServer) -> None:
+def test_readers_who_say_nothing_are_few(server: PageServer) -> None:
     def connect() -> socket.socket:
-        return socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=10)
+        host, _, port = server.address.rpartition(":")
+        return socket.create_connection((host, int(port)), timeout=10)
 
     silent = [connect() for _ in range(CONNECTIONS_MAX)]
     with connect() as one_more:
@@ -310,7 +326,7 @@ def test_readers_who_say_nothing_are_few(server: PagesServer) -> None:
     for one in silent:
         one.close()
     # Their threads end by themselves, and leave room.
-    assert all(server.free.acquire(timeout=10) for _ in silent)
+    assert all(server.seats.acquire(timeout=10) for _ in silent)
     for _ in silent:
-        server.free.release()
+        server.seats.release()
     assert asked(server, "GET", "/").status == 200

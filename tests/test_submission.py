@@ -89,6 +89,10 @@ def test_hosts_are_told_apart_and_stay_when_asked_for() -> None:
     assert redaction.text("a1:9092 b2:9092") == "host-1:9092 host-2:9092"
     assert redaction.text("b2:9093") == "host-2:9093"
     assert Redaction(with_hosts=True).text("b2:9093 in /srv/x") == "b2:9093 in [path]/x"
+    assert (
+        Redaction(machines=["rack7"]).text("2 of 8 cores were busy on rack7 (rack77)")
+        == "2 of 8 cores were busy on host-1 (rack77)"
+    )
     told = {"sasl.password": "hunter2", "delegation.token.max": "7", "ssl.key.password": None, "n": 1}
     assert redaction.value(told) == {**told, "sasl.password": "[secret]"}
 

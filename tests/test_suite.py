@@ -105,12 +105,8 @@ def test_a_lane_that_hangs_or_breaks_has_failed_and_is_in_the_sum(
         2.0,
     )
     broken = suite.Lane("broken", (sys.executable, "-c", "raise SystemExit(101)"), 20.0)
-    rows = [took for _, took in suite.run((hang, broken), [])]
+    rows = [suite.run(lane, [])[1] for lane in (hang, broken)]
     assert [row.counts for row in rows] == [(3, 1, 0), (0, 1, 0)]
-    out = capfd.readouterr().out
-    assert "took longer than 2 s and was ended" in out
-    assert out.index("took longer") < out.index("broken: "), (
-        "what ran side by side is shown one after the other"
-    )
+    assert "took longer than 2 s and was ended" in capfd.readouterr().out
     assert [suite.Took.parse(row.line()).counts for row in rows] == [row.counts for row in rows]
     assert suite.closing(rows) == "3 passed, 2 failed, 0 skipped"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -109,8 +109,14 @@ def test_another_attempt_when_a_chosen_port_is_lost(tmp_path: Path, monkeypatch:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         taken = listener.getsockname()[1]
-        chosen = [[taken, *processes.free_ports(1)], processes.free_ports(2)]
-        monkeypatch.setattr(processes, "free_ports", lambda _count, avoid=(): chosen.pop(0))  # noqa: ARG005
+        free, first = processes.free_ports, [taken]
+
+        def first_the_taken_one(count: int, avoid: Iterable[int] = ()) -> list[int]:
+            ports = [*first, *free(count, avoid=avoid)][:count]
+            first.clear()
+            return ports
+
+        monkeypatch.setattr(processes, "free_ports", first_the_taken_one)
         said: list[str] = []
         running = Kafka().start(SystemRequest(), tmp_path / "kafka", said.append)
     try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from streamgauge.systems.kafka import jmx
 from streamgauge.systems.kafka.system import Kafka
 from streamgauge.systems.nats.system import MODULE, Nats, build
 from streamgauge.systems.pulsar.system import Pulsar
@@ -60,6 +61,7 @@ def test_the_default_archive_and_module_have_a_checksum_and_no_old_file_is_left(
     assert str(released.module(MODULE, Nats.default_version)).startswith("h1:")
     assert released.module(MODULE, "2.0.0") is None
     expected = {f"{system.name}-{system.default_version}.sha256" for system in (Kafka, Pulsar)}
+    expected.add(f"{jmx.NAME}-{jmx.VERSION}.sha256")
     present = {path.name for path in released.FOLDER.iterdir()}
     assert present == expected | {released.ARCHIVES, released.MODULES}
 

@@ -21,6 +21,7 @@ PACING = {
     "fleet/omb/clockwork.py:take_rest": "paces readings, which are counted",
     "fleet/omb/ensemble.py:is_busy": "the time between two readings",
     "fleet/omb/calls.py:start": "the delay that was asked for",
+    "cli/watch_page.py:state": "lets come together what is told together",
 }
 """The functions that may sleep, and why: they pace something, and do not wait for a condition."""
 

@@ -147,6 +147,12 @@ want_chromium() {
     wanted+=("Chromium, in which tests open the report: apt-get install chromium")
 }
 
+want_prometheus() {
+    have prometheus && return
+    packages+=(prometheus)
+    wanted+=("Prometheus, with which tests read a run's metrics: apt-get install --no-install-recommends prometheus, and systemctl disable --now prometheus")
+}
+
 # npm fetches axe-core, which looks at pages for what people cannot read (tests/browser_tools).
 want_npm() {
     have npm && return
@@ -169,7 +175,7 @@ look() {
     case $1 in
         lint) [ ${#missing[@]} -gt 0 ] || need_lint_tools ;;
         bench) want_java && want_rabbitmq ;;
-        test) want_java && want_rabbitmq && want_namespaces && want_clients && want_chromium && want_npm && want_groff ;;
+        test) want_java && want_rabbitmq && want_namespaces && want_clients && want_chromium && want_npm && want_groff && want_prometheus ;;
     esac
 }
 
@@ -203,10 +209,12 @@ esac
 look "$purpose"
 if [ ${#packages[@]} -gt 0 ] && may_install; then
     install_packages "${packages[@]}"
-    # The package brings a service, which is not wanted: streamgauge starts nodes of its own. Only a service that came just now is stopped.
-    case " ${packages[*]} " in
-        *" rabbitmq-server "*) have systemctl && systemctl disable --now rabbitmq-server >/dev/null 2>&1 || true ;;
-    esac
+    # Packages bring services, which are not wanted: streamgauge starts nodes of its own. Only a service that came just now is stopped.
+    for service in rabbitmq-server prometheus; do
+        case " ${packages[*]} " in
+            *" $service "*) have systemctl && systemctl disable --now "$service" >/dev/null 2>&1 || true ;;
+        esac
+    done
     hash -r
     look "$purpose"
 fi

@@ -1,4 +1,4 @@
-"""Runs the tests in lanes, most of them one after the other, and ends with a table of what took how long (docs/testing.md).
+"""Runs the tests in lanes, one lane after the other, and ends with a table of what took how long (docs/testing.md).
 
     tools/suite.py all|python|rust|fast|long [ARGUMENTS OF PYTEST]
     tools/suite.py table FILE       the table of what STREAMGAUGE_TOOK has gathered in a file, and the sum of its tests
@@ -9,19 +9,19 @@ With STREAMGAUGE_TOOK the last line is left to whoever gathers; the lanes add to
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-WORKERS = 2 * len(os.sched_getaffinity(0))
+CORES = len(os.sched_getaffinity(0))
+WORKERS = 3 * CORES
 """More than cores, because most tests wait: for a broker to come up, for a trial to last as long as it should."""
 NEEDS_MUCH = "jvm or server or browser or lab"
 NOT_HERE = "quiet or long or kubernetes"
@@ -43,26 +43,20 @@ class Lane:
     """After which it hangs for certain: about three times what it takes on two cores beside a busy loop."""
 
 
-CARGO = ("cargo", "test", "--release", "--locked", "--workspace")
-BUILT = Lane("Rust tests, compiled", (*CARGO, "--no-run"), 900)
-RUST = Lane("Rust tests", (*CARGO, "--no-fail-fast"), 900)
-FAST = Lane(
-    "Python, fast", (*PYTEST, "-n", str(WORKERS // 2), "-m", f"not ({NEEDS_MUCH} or {NOT_HERE})"), 300
-)
+RUST = Lane("Rust tests", ("cargo", "test", "--release", "--locked", "--workspace", "--no-fail-fast"), 900)
+FAST = Lane("Python, fast", (*PYTEST, "-n", str(CORES), "-m", f"not ({NEEDS_MUCH} or {NOT_HERE})"), 300)
 PARALLEL = Lane(
     f"Python, {WORKERS} side by side", (*PYTEST, "-n", str(WORKERS), "-m", f"not ({NOT_HERE})"), 2400
 )
 QUIET = Lane("Python, one by one", (*PYTEST, "-m", "quiet and not long"), 900)
 LONG = Lane("Python, long", (*PYTEST, "-m", "long"), 6 * 3600)
 LANES = {
-    # Rust's tests wait for most of their time, as many of Python's do.
-    "all": ((BUILT,), (PARALLEL, RUST), (QUIET,)),
-    "python": ((PARALLEL,), (QUIET,)),
-    "rust": ((RUST,),),
-    "fast": ((FAST,),),
-    "long": ((LONG,),),
+    "all": (RUST, PARALLEL, QUIET),
+    "python": (PARALLEL, QUIET),
+    "rust": (RUST,),
+    "fast": (FAST,),
+    "long": (LONG,),
 }
-"""What follows on each other, and in it what runs beside each other."""
 
 
 @dataclass
@@ -98,93 +92,54 @@ def counted(line: str) -> tuple[int, int, int] | None:
     return found.get("passed", 0), failed, found.get("skipped", 0) + found.get("ignored", 0)
 
 
-class Running:
-    """A lane that has begun. One that hangs is ended and has failed.
+def run(lane: Lane, arguments: list[str]) -> tuple[int, Took]:
+    """Runs a lane, shows what it says, and counts its tests. A lane that hangs is ended and has failed."""
+    print(f"{lane.name}: {' '.join(lane.command[lane.command[0] == sys.executable :])}", flush=True)
+    before, began_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    process = subprocess.Popen(
+        [*lane.command, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    hung = threading.Event()
 
-    Lanes beside each other are shown one after the other: `show` prints what this one has said and says until it ends.
-    """
+    def end() -> None:
+        hung.set()
+        os.killpg(process.pid, signal.SIGTERM)
+        time.sleep(20)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
 
-    def __init__(self, lane: Lane, arguments: list[str]) -> None:
-        self.lane = lane
-        self._began_s = time.monotonic()
-        self._said = tempfile.NamedTemporaryFile(prefix="tests-")  # noqa: SIM115
-        self._process = subprocess.Popen(
-            [*lane.command, *arguments], stdout=self._said, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        self._hung = False
-        self._ended = threading.Event()
-        self._status = 0
-        self._took_s = self._cpu_s = 0.0
-        threading.Thread(target=self._wait, daemon=True).start()
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def _wait(self) -> None:
-        _, status, used = os.wait4(self._process.pid, 0)
-        self._status = self._process.returncode = os.waitstatus_to_exitcode(status)
-        self._took_s = time.monotonic() - self._began_s
-        self._cpu_s = used.ru_utime + used.ru_stime
-        self._ended.set()
-
-    def _watch(self) -> None:
-        if not self._ended.wait(self.lane.limit_s):
-            self._hung = True
-            self.end(signal.SIGTERM)
-            if not self._ended.wait(20):
-                self.end(signal.SIGKILL)
-
-    def end(self, by: signal.Signals) -> None:
-        """Sends a signal to all its processes, and waits for nothing."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, by)
-
-    def wait(self) -> None:
-        """Until it has ended."""
-        self._ended.wait()
-
-    def show(self) -> tuple[int, Took]:
-        """Shows what it says, counts its tests, and returns when it has ended."""
-        lane = self.lane
-        print(f"{lane.name}: {' '.join(lane.command[lane.command[0] == sys.executable :])}", flush=True)
-        counts: tuple[int, int, int] | None = None
-        line, ended = "", False
-        with Path(self._said.name).open(encoding="utf-8", errors="replace") as said:
-            while True:
-                line += said.readline()
-                if line and (ended or line.endswith("\n")):
-                    print(line, end="", flush=True)
-                    found = counted(line)
-                    if found is not None:
-                        passed, failed, skipped = counts or (0, 0, 0)
-                        counts = (passed + found[0], failed + found[1], skipped + found[2])
-                    line = ""
-                elif ended:
-                    break
-                else:
-                    ended = self._ended.wait(0.1)
-        status = self._status
-        if self._hung:
-            print(f"{lane.name}: took longer than {lane.limit_s:.0f} s and was ended", flush=True)
-            status = status or 1
-        if status not in (0, NO_TESTS):
-            # A build that fails, or a run that is ended, has counted nothing.
-            passed, failed, skipped = counts or (0, 0, 0)
-            counts = (passed, max(failed, 1), skipped)
-        return status, Took(lane.name, self._took_s, self._cpu_s, counts)
-
-
-def run(lanes: tuple[Lane, ...], arguments: list[str]) -> list[tuple[int, Took]]:
-    """Runs lanes beside each other and shows them one after the other; the arguments are for pytest. An interruption ends them all."""
-    running = []
+    watch = threading.Timer(lane.limit_s, end)
+    watch.daemon = True
+    watch.start()
+    counts = [0, 0, 0]
+    assert process.stdout is not None
     try:
-        for lane in lanes:
-            running.append(Running(lane, arguments if lane.command[: len(PYTEST)] == PYTEST else []))
-        return [one.show() for one in running]
-    except BaseException:
-        for one in running:
-            one.end(signal.SIGINT)
-        for one in running:
-            one.wait()
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            found = counted(line)
+            if found is not None:
+                counts = [sum(both) for both in zip(counts, found, strict=True)]
+        status = process.wait()
+    except KeyboardInterrupt:
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait()
         raise
+    finally:
+        watch.cancel()
+    if hung.is_set():
+        print(f"{lane.name}: took longer than {lane.limit_s:.0f} s and was ended", flush=True)
+        status = status or 1
+    if status not in (0, NO_TESTS):
+        # A build that fails, or a run that is ended, has counted nothing.
+        counts[1] = max(counts[1], 1)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return status, Took(lane.name, time.monotonic() - began_s, cpu_s, (counts[0], counts[1], counts[2]))
 
 
 def table(rows: list[Took]) -> str:
@@ -212,10 +167,10 @@ def main(asked: str, arguments: list[str]) -> int:
     if asked not in LANES:
         print(__doc__, file=sys.stderr)
         return 2
-    groups: tuple[tuple[Lane, ...], ...] = LANES[asked]
+    lanes = LANES[asked]
     if any(argument.startswith("-m") for argument in arguments):
-        groups = ((Lane("Python", PYTEST, PARALLEL.limit_s),),)
-    done = [one for lanes in groups for one in run(lanes, arguments)]
+        lanes = (Lane("Python", PYTEST, PARALLEL.limit_s),)
+    done = [run(lane, arguments if lane is not RUST else []) for lane in lanes]
     rows = [took for _, took in done]
     print(f"\n{table(rows)}\n")
     gathered = os.environ.get("STREAMGAUGE_TOOK")

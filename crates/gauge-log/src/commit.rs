@@ -69,10 +69,15 @@ fn commit_locked(shared: &Shared, own: Option<u16>) -> io::Result<bool> {
 
 /// Of `Fault::AckAtAnySync`: acknowledges what arrived while a commit was written, and writes it after that.
 fn acknowledge_what_arrived(shared: &Shared, own: Option<u16>) -> io::Result<()> {
-    let mut pending = shared.broker().journal.take_pending();
-    let writes = std::mem::take(&mut pending.writes);
-    publish(shared, pending, own);
-    write_all(shared, &writes)
+    loop {
+        let mut pending = shared.broker().journal.take_pending();
+        let writes = std::mem::take(&mut pending.writes);
+        if writes.is_empty() {
+            return Ok(());
+        }
+        publish(shared, pending, own);
+        write_all(shared, &writes)?;
+    }
 }
 
 /// Moves the high watermarks, lets acknowledgements go, wakes readers.

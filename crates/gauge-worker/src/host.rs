@@ -280,11 +280,14 @@ fn cpu(stat: &str, ticks_per_s: f64) -> Cpu {
         .skip(1)
         .map(|text| text.parse().unwrap_or(0.0))
         .collect();
-    let of = |at: usize| ticks.get(at).copied().unwrap_or(0.0) / ticks_per_s;
+    let of = |places: &[usize]| {
+        let ticks: f64 = places.iter().filter_map(|&at| ticks.get(at)).sum();
+        ticks / ticks_per_s
+    };
     Cpu {
-        idle_s: of(3) + of(4),
-        busy_s: of(0) + of(1) + of(2) + of(5) + of(6),
-        steal_s: of(7),
+        idle_s: of(&[3, 4]),
+        busy_s: of(&[0, 1, 2, 5, 6]),
+        steal_s: of(&[7]),
     }
 }
 

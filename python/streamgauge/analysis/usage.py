@@ -18,7 +18,8 @@ def cpu_of(measured: Measured) -> Cpu:
     raw, used, counted = measured.raw, measured.used, measured.counted
     counters = measured.counters()
     workers_s = total_s(counters, "cpu_s") if told(counters, "cpu_s") else None
-    system_s = scope_cpu(used, "system")
+    # What runs elsewhere is known from agents alone.
+    system_s = None if raw.attached and not raw.hosts else scope_cpu(used, "system")
     others = [value for value in (scope_cpu(used, "others"), scope_cpu(used, "lab")) if value is not None]
     others_s = sum(others) if others else None
     hosts = [row for row in used if row["scope"] == "host" and row["steal_s"] is not None]

@@ -32,6 +32,7 @@ from streamgauge.cli.commands import (
 )
 from streamgauge.cli.commands import run as run_command
 from streamgauge.cli.deferred import load
+from streamgauge.cli.optional_value import LiveCommand
 from streamgauge.cli.unneeded import do_without
 from streamgauge.vocabulary.errors import (
     FleetFailure,
@@ -53,10 +54,10 @@ app = typer.Typer(
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run", epilog=EPILOG)(run_command.run)
-app.command("study", epilog=EPILOG)(study.study)
+app.command("run", cls=LiveCommand, epilog=EPILOG)(run_command.run)
+app.command("study", cls=LiveCommand, epilog=EPILOG)(study.study)
 app.command("studies")(study.studies)
-app.command("bench", epilog=EPILOG)(bench.bench)
+app.command("bench", cls=LiveCommand, epilog=EPILOG)(bench.bench)
 app.command("durability", epilog=EPILOG)(durability.durability)
 app.command("report")(report.report)
 app.command("compare", epilog=EPILOG)(compare.compare)

@@ -10,6 +10,7 @@ import typer
 
 from streamgauge.cli.carry_out import execute_chosen
 from streamgauge.cli.execute import Request
+from streamgauge.cli.pages import parse_pages
 from streamgauge.model.like_with_like import alike
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import read_workload
@@ -27,8 +28,18 @@ BENCH_CPU_SHARE = 0.5
 """Of the CPU that can be had: what the machine can carry, with room for what comes in bursts."""
 
 
-def bench(out: Path, data: Path | None, events: str | None, tls: str | None, quiet: bool) -> None:
+def bench(
+    out: Path,
+    data: Path | None,
+    events: str | None,
+    live: str | None,
+    metrics: str | None,
+    token_file: str | None,
+    tls: str | None,
+    quiet: bool,
+) -> None:
     """The work of commands/bench.py."""
+    pages = parse_pages(live, metrics, token_file)
     known = systems()
     able = []
     for name in BENCH_SYSTEMS:
@@ -53,6 +64,7 @@ def bench(out: Path, data: Path | None, events: str | None, tls: str | None, qui
         out=out,
         data=data,
         events=events,
+        pages=pages,
         tls=tls,
         quiet=quiet,
     )

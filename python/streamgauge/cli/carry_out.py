@@ -14,6 +14,7 @@ from streamgauge.cli.execute import Request, open_events, shown
 from streamgauge.cli.gates import Gating, finish, prepare
 from streamgauge.cli.impossible import reachable
 from streamgauge.cli.watch import make_observer
+from streamgauge.cli.watching import Watching
 from streamgauge.model.result import TrialResult
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.workload import Workload
@@ -73,23 +74,25 @@ def execute_chosen(
     for line in about:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     try:
-        observer = make_observer(sink, quiet=request.quiet)
-        try:
-            swept = any(workload.sweep for workload in workloads)
-            outcome = (SweepRun if swept else Run)(plan, observer).execute()
-        finally:
-            observer.close()
-        if len({workload.name for workload in workloads}) == 1:
-            console.print(Text(answer(outcome.results), style="bold"), soft_wrap=not console.is_terminal)
-        show_outcome(outcome.directory.path, to_stderr=to_stderr)
-        status = outcome.exit_status
-        if gating is not None:
-            for line in about:
-                console.print(line, markup=False, highlight=False, soft_wrap=True)
-            found = gating.judge(outcome.results)
-            run, base = outcome.directory.run_id, gating.baseline.run_id if gating.baseline else None
-            gated = finish(found, request.gates, console, about, run=run, baseline=base)
-            status = most_urgent((status, gated))
+        with Watching(request.pages) as watching:
+            observer = make_observer(sink, watching.observers, quiet=request.quiet)
+            try:
+                swept = any(workload.sweep for workload in workloads)
+                outcome = (SweepRun if swept else Run)(plan, observer).execute()
+            finally:
+                observer.close()
+            if len({workload.name for workload in workloads}) == 1:
+                console.print(Text(answer(outcome.results), style="bold"), soft_wrap=not console.is_terminal)
+            show_outcome(outcome.directory.path, to_stderr=to_stderr)
+            watching.reported(outcome.directory.path)
+            status = outcome.exit_status
+            if gating is not None:
+                for line in about:
+                    console.print(line, markup=False, highlight=False, soft_wrap=True)
+                found = gating.judge(outcome.results)
+                run, base = outcome.directory.run_id, gating.baseline.run_id if gating.baseline else None
+                gated = finish(found, request.gates, console, about, run=run, baseline=base)
+                status = most_urgent((status, gated))
     finally:
         if sink is not None and sink is not sys.stdout:
             sink.close()

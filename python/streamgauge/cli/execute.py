@@ -10,6 +10,7 @@ from typing import TextIO
 from streamgauge.cli.deferred import load
 from streamgauge.cli.impossible import impossible, started_at
 from streamgauge.cli.outputs import Asked
+from streamgauge.cli.pages import NO_PAGES, Pages
 from streamgauge.fleet.agents import read_agents
 from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.like_with_like import OWN, alike
@@ -47,6 +48,8 @@ class Request:
     """Where a cluster that runs already tells its own metrics."""
     agents: tuple[str, ...] = ()
     """Agents on its machines."""
+    pages: Pages = NO_PAGES
+    """What is served while it runs."""
     at: str | None = None
     """Where systems are started that are started here."""
     insecure: bool = False

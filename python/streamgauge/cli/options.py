@@ -110,6 +110,33 @@ EventsOption = Annotated[
     typer.Option("--events", metavar="FILE|-", help="Write events as JSON lines; - is standard output."),
 ]
 
+LiveOption = Annotated[
+    str | None,
+    typer.Option(
+        "--live",
+        metavar="[ADDRESS]",
+        help="Serve a page that shows the run while it goes on, at PORT or HOST:PORT, or at any free port of loopback when nothing follows (docs/live.md).",
+    ),
+]
+
+MetricsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="ADDRESS",
+        help="Serve everything per second as OpenMetrics, for Prometheus, at PORT or HOST:PORT (docs/live.md).",
+    ),
+]
+
+TokenFileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="Who shows the token in this file may read --live and --metrics; needed beyond loopback.",
+    ),
+]
+
 TrustOption = Annotated[
     list[str] | None,
     typer.Option(

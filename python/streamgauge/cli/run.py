@@ -9,6 +9,7 @@ import typer
 from streamgauge.cli.execute import Request, execute
 from streamgauge.cli.options import DEFAULT_SYSTEM, Undecided
 from streamgauge.cli.outputs import Asked, Outputs
+from streamgauge.cli.pages import parse_pages
 from streamgauge.fleet.choice import choose_fleet
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.trust import Trust
@@ -34,6 +35,9 @@ def run(
     at: str | None,
     insecure: bool,
     events: str | None,
+    live: str | None,
+    metrics: str | None,
+    token_file: str | None,
     quiet: bool,
     size: str | None,
     partitions: int | None,
@@ -93,6 +97,7 @@ def run(
         out=out,
         data=data,
         events=events,
+        pages=parse_pages(live, metrics, token_file),
         quiet=quiet,
         fleet=choose_fleet(fleet, workers, topology, on_worker_loss),
         gates=Asked(tuple(fail_if or ()), baseline, undecided, Outputs(json, markdown, junit)),

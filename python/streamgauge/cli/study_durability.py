@@ -12,7 +12,9 @@ import typer
 
 from streamgauge.cli.carry_out import show_durability
 from streamgauge.cli.execute import open_events
+from streamgauge.cli.pages import Pages
 from streamgauge.cli.watch import make_observer
+from streamgauge.cli.watching import Watching
 from streamgauge.model.checked_study import study_names
 from streamgauge.model.durability import StudyAsked
 from streamgauge.model.durability_study import (
@@ -50,6 +52,7 @@ class Request:
     out: Path
     data: Path | None
     events: str | None
+    pages: Pages
     is_silent: bool
 
 
@@ -154,15 +157,19 @@ def execute(wanted: Meant, request: Request) -> int:
         study=asked,
     )
     sink = open_events(request.events)
-    observer = make_observer(sink, quiet=request.is_silent)
     try:
-        run = DurabilityRun(plan, observer, directory=wanted.directory)
-        status = run.execute()
+        with Watching(request.pages) as watching:
+            observer = make_observer(sink, watching.observers, quiet=request.is_silent)
+            try:
+                run = DurabilityRun(plan, observer, directory=wanted.directory)
+                status = run.execute()
+            finally:
+                observer.close()
+            show_durability(run.directory, to_stderr=sink is sys.stdout)
+            watching.reported(run.directory.path)
     finally:
-        observer.close()
         if sink is not None and sink is not sys.stdout:
             sink.close()
-    show_durability(run.directory, to_stderr=sink is sys.stdout)
     return status
 
 

@@ -13,8 +13,10 @@ import typer
 from streamgauge.cli import study_durability
 from streamgauge.cli.carry_out import ended, show_outcome
 from streamgauge.cli.execute import open_events
+from streamgauge.cli.pages import parse_pages
 from streamgauge.cli.study_load import LoadOptions, fleet_of, refuse_impossible, say_load
 from streamgauge.cli.watch import make_observer
+from streamgauge.cli.watching import Watching
 from streamgauge.model.checked_study import Study, experiment_study_names, read_study, study_names
 from streamgauge.model.hooks_file import PlannedHooks, read_hooks
 from streamgauge.model.scaling import Machine
@@ -59,11 +61,15 @@ def study(
     out: Path,
     data: Path | None,
     events: str | None,
+    live: str | None,
+    metrics: str | None,
+    token_file: str | None,
     quiet: bool,
     trust_file: list[str] | None,
 ) -> None:
     """The work of commands/study.py."""
     trust = Trust.parse(trust_file)
+    pages = parse_pages(live, metrics, token_file)
     chosen = _scale(scale, quick)
     options = LoadOptions(fleet, workers, topology, on_worker_loss, at, insecure)
     of_durability = study_durability.meant(name, out, trust, resume=resume)
@@ -84,6 +90,7 @@ def study(
             out=out,
             data=data,
             events=events,
+            pages=pages,
             is_silent=quiet,
         )
         raise typer.Exit(study_durability.execute(of_durability, request))
@@ -140,23 +147,25 @@ def study(
         return
     sink = open_events(events)
     try:
-        observer = make_observer(sink, quiet=quiet)
-        try:
-            run = StudyRun(
-                plan,
-                observer,
-                command=("streamgauge", *sys.argv[1:]),
-                out=out,
-                data=data,
-                directory=directory,
-                probes=probes,
-                trusted=trust.covers(source),
-                fleet=chosen_fleet,
-            )
-            outcome = run.execute()
-        finally:
-            observer.close()
-        show_outcome(outcome.directory.path, to_stderr=sink is sys.stdout)
+        with Watching(pages) as watching:
+            observer = make_observer(sink, watching.observers, quiet=quiet)
+            try:
+                run = StudyRun(
+                    plan,
+                    observer,
+                    command=("streamgauge", *sys.argv[1:]),
+                    out=out,
+                    data=data,
+                    directory=directory,
+                    probes=probes,
+                    trusted=trust.covers(source),
+                    fleet=chosen_fleet,
+                )
+                outcome = run.execute()
+            finally:
+                observer.close()
+            show_outcome(outcome.directory.path, to_stderr=sink is sys.stdout)
+            watching.reported(outcome.directory.path)
     finally:
         if sink is not None and sink is not sys.stdout:
             sink.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TextIO
 
 from rich.console import Console
@@ -13,8 +14,9 @@ from streamgauge.cli.watch_plain import PlainObserver, ProblemsObserver
 from streamgauge.runner.observer import Observer, Observers
 
 
-def make_observer(events: TextIO | None, *, quiet: bool = False) -> Observer:
-    """`quiet`: problems alone. What people see goes to standard error, so that standard output carries results and nothing else."""
+def make_observer(events: TextIO | None, more: Sequence[Observer] = (), *, quiet: bool = False) -> Observer:
+    """`quiet`: problems alone. `more`: those who are told as well. What people see goes to standard error, so that standard output carries results and
+    nothing else."""
     console = Console(stderr=True)
     watchers: list[Observer] = []
     if quiet:
@@ -25,4 +27,4 @@ def make_observer(events: TextIO | None, *, quiet: bool = False) -> Observer:
         watchers.append(PlainObserver(sys.stderr))
     if events is not None:
         watchers.append(EventsObserver(events))
-    return Observers(watchers)
+    return Observers([*watchers, *more])

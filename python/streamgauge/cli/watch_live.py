@@ -6,7 +6,6 @@ It is drawn twice a second by a thread of rich; more would cost CPU that the tri
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections import deque
 from collections.abc import Callable
@@ -27,8 +26,6 @@ from streamgauge.vocabulary.units import format_duration
 
 REFRESH_PER_S = 2
 HISTORY = 40
-OVERHEAD_S = 15.0
-"""What a trial takes beyond its load, until one has shown it."""
 LEAST_S = 10.0
 """Nobody needs it finer."""
 BARS = "▁▂▃▄▅▆▇█"
@@ -63,7 +60,6 @@ class LiveObserver(Observer):
         place = f"  ({trial.number}/{trial.trials})" if trial.trials > 1 else ""
         self._title = f"{trial.system}  {trial.workload}{place}"
         self._subtitle = trial.summary
-        self._left.trial_started(trial)
         self._snapshot = None
         self._p99.clear()
 
@@ -83,6 +79,10 @@ class LiveObserver(Observer):
         if p99 is not None:
             self._p99.append(p99)
 
+    def remaining(self, left_s: float) -> None:
+        """See Observer."""
+        self._left.told(left_s)
+
     def note(self, text: str) -> None:
         """See Observer."""
         self._console.print(Text.assemble(("note: ", "dim"), text))
@@ -97,7 +97,6 @@ class LiveObserver(Observer):
         mark = ("✔ ", "green") if good else ("✘ ", "red")
         self._console.print(Text.assemble(mark, (self._title, "bold"), "  ", figures.verdict(result)))
         self._snapshot = None
-        self._left.trial_ended()
 
     def close(self) -> None:
         """See Observer."""
@@ -170,32 +169,22 @@ class LiveObserver(Observer):
 
 
 class TimeLeft:
-    """How long a whole run goes on: what its loads take, and for what starts and stops take what they have taken so far."""
+    """How long the whole run goes on: what was told last, less what has passed since."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._trial: TrialStart | None = None
-        self._began_s = 0.0
-        self._overheads_s: list[float] = []
+        self._until_s: float | None = None
 
-    def trial_started(self, trial: TrialStart) -> None:
-        """A trial begins."""
-        self._trial, self._began_s = trial, self._clock()
-
-    def trial_ended(self) -> None:
-        """It has ended: what it took beyond its load is known."""
-        if self._trial is not None:
-            self._overheads_s.append(max(0.0, self._clock() - self._began_s - self._trial.load_s))
+    def told(self, left_s: float) -> None:
+        """So long from now."""
+        self._until_s = self._clock() + left_s
 
     @property
     def text(self) -> str:
-        """`about 4 min left of the run`; empty where nobody knows."""
-        trial = self._trial
-        if trial is None or trial.load_left_s is None:
+        """`about 4m left of the run`; empty as long as nobody has told."""
+        if self._until_s is None:
             return ""
-        each_s = statistics.fmean(self._overheads_s) if self._overheads_s else OVERHEAD_S
-        left_s = trial.load_left_s + each_s * (trial.trials - trial.number + 1)
-        left_s -= self._clock() - self._began_s
+        left_s = self._until_s - self._clock()
         if left_s < LEAST_S:
             return "the run is nearly over"
         return f"about {format_duration(math.ceil(left_s / LEAST_S) * LEAST_S)} left of the run"

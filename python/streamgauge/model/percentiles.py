@@ -94,7 +94,10 @@ def curve(histogram: Histogram, below: int = 0) -> list[float]:
     steps = math.ceil(math.log10(total) * CURVE_STEPS_PER_DECADE - 1e-9)
     shares = [1.0 - 10.0 ** (-step / CURVE_STEPS_PER_DECADE) for step in range(steps + 1)]
     shares[-1] = 1.0
-    found = (_percentile(histogram, share * 100.0, Beyond(negative=below)) for share in shares)
+    percents = [share * 100.0 for share in shares]
+    if not below:
+        return [math.nan if value is None else value / NS_PER_MS for value in histogram.percentiles(percents)]
+    found = (_percentile(histogram, percent, Beyond(negative=below)) for percent in percents)
     return [math.nan if value is None else value / NS_PER_MS for value in found]
 
 

@@ -6,6 +6,9 @@ import base64
 import hashlib
 from importlib import resources
 
+CHART_SCRIPTS = ("folds.js", "figures.js", "reading.js", "plots.js", "report.js")
+"""What draws a page's charts from its data island, in the order in which they build on each other."""
+
 
 def asset(name: str) -> str:
     """The text of a file in report/assets."""

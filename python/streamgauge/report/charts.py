@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from streamgauge.analysis.cells import Cell
-from streamgauge.analysis.intervals import EDGE_S, Intervals, Series, Values, read_resources, series
+from streamgauge.analysis.intervals import EDGE_S, Intervals, Row, Series, Values, read_resources, series
 from streamgauge.analysis.own_metrics import by_metric, together
 from streamgauge.analysis.own_metrics import read as own_metrics
 from streamgauge.analysis.quiet_measured import disturbance_of
@@ -180,15 +180,11 @@ def _subject(
 def _trial(run: Run, trial: TrialResult, subject: int, points: int, *, counted: bool) -> dict[str, Any]:
     directory = run.directory_of(trial)
     everything = Intervals.read(directory)
-    # A subscription that reads a backlog would hide those that tail; its backlog is what the chart shows of it.
     extra = trial.workload.has_extra_reader
     intervals = everything.without(EXTRA_READER) if extra else everything
     count = len({row["interval"] for row in intervals.counters()})
-    lined_up = series(intervals, read_resources(directory), None, max(1, math.ceil(count / points)))
-    if extra:
-        behind = series(everything, [], None, max(1, math.ceil(count / points)))
-        for column in ("received_msgs", "backlog_msgs"):
-            lined_up.values[column] = behind.values[column]
+    stride = max(1, math.ceil(count / points))
+    lined_up = on_one_axis(everything, read_resources(directory), extra=extra, stride=stride)
     # Phases that follow the measured one are measured, too: they are marked instead of shaded.
     later = [
         (phase.name, phase.from_s, phase.until_s) for phase in trial.phases if phase.name in LATER_PHASES
@@ -205,7 +201,7 @@ def _trial(run: Run, trial: TrialResult, subject: int, points: int, *, counted: 
         "away": away(everything),
         "measure": None if window is None else [window.from_s, later[-1][2] if later else window.until_s],
         "time": _rounded(lined_up.start_s + lined_up.duration_s / 2),
-        "series": _series(lined_up, trial.headline, _load_end_s(trial))
+        "series": over_time(lined_up, trial.headline, _load_end_s(trial))
         | _own_series(trial, directory, lined_up),
         "publish": [rounded(value) for value in curve(intervals.histogram(trial.headline, MEASURE))],
         "end_to_end": [
@@ -215,6 +211,17 @@ def _trial(run: Run, trial: TrialResult, subject: int, points: int, *, counted: 
             )
         ],
     }
+
+
+def on_one_axis(everything: Intervals, resources: list[Row], *, extra: bool, stride: int = 1) -> Series:
+    """What the charts over time are made of. `extra`: one of the subscriptions reads a backlog (EXTRA_READER): it would hide those that tail, and its
+    backlog is what the chart shows of it."""
+    lined_up = series(everything.without(EXTRA_READER) if extra else everything, resources, None, stride)
+    if extra:
+        behind = series(everything, [], None, stride)
+        for column in ("received_msgs", "backlog_msgs"):
+            lined_up.values[column] = behind.values[column]
+    return lined_up
 
 
 def away(intervals: Intervals) -> list[list[float]]:
@@ -230,7 +237,8 @@ def _load_end_s(trial: TrialResult) -> float:
     return max((phase.until_s for phase in phases if phase.until_s is not None), default=math.inf)
 
 
-def _series(lined_up: Series, headline: Headline, load_end_s: float) -> dict[str, list[float | None]]:
+def over_time(lined_up: Series, headline: Headline, load_end_s: float) -> dict[str, list[float | None]]:
+    """Name in the data island -> a value per point; names without any value are left out."""
     values, duration = lined_up.values, lined_up.duration_s
     driven = lined_up.start_s + duration <= load_end_s + EDGE_S
     found = {

@@ -15,7 +15,7 @@ from streamgauge.analysis.cells import Cell
 from streamgauge.model.result import TrialResult
 from streamgauge.report import charts, colours, curve, encryption, evidence, quiet_words, tables, words
 from streamgauge.report.answer import answer
-from streamgauge.report.assets_of import asset, policy
+from streamgauge.report.assets_of import CHART_SCRIPTS, asset, policy
 from streamgauge.report.glossary import TERMS
 from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
@@ -43,9 +43,7 @@ def render(run: Run) -> str:
     labels = [subject["label"] for subject in data["subjects"]]
     licence = asset("uPlot.LICENSE").replace("*/", "")
     plots = f"/* uPlot:\n{licence}\n*/\n{asset('uPlot.iife.min.js')}"
-    script = "".join(
-        asset(name) for name in ("folds.js", "figures.js", "reading.js", "plots.js", "report.js")
-    )
+    script = "".join(asset(name) for name in CHART_SCRIPTS)
     return render_page(
         "run.html",
         title=title(run),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_base import Headline
@@ -53,14 +54,14 @@ class TrialStart:
     system: str
     workload: str
     summary: str
-    load_left_s: float | None = None
-    """How long the loads of this trial and of all that follow it take; None where nobody knows."""
-    load_s: float = 0.0
-    """How long its own takes."""
+    title: str = ""
+    """The system's name for people."""
+    rate_msgs_s: float | None = None
+    """What is asked for; None where it is as fast as can be, or is to be found."""
 
 
 class Observer:
-    """Every method does nothing here; a watcher overrides what it cares for. Called from the main thread."""
+    """Every method does nothing here; a watcher overrides what it cares for. Called from the main thread, but for `sampled`."""
 
     def run_started(self, directory: Path, trials: int) -> None:
         """A run begins."""
@@ -76,6 +77,16 @@ class Observer:
 
     def interval(self, snapshot: Snapshot) -> None:
         """An interval of load is over."""
+
+    def recorded(self, intervals: Sequence[Mapping[str, Any]]) -> None:
+        """All that workers tell of intervals that are over, as they gave it (docs/worker-api.md) and with the worker's name; before `interval`. Every
+        interval comes once, with all its workers."""
+
+    def sampled(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Who used CPU, memory and disk in an interval (RESOURCE_COLUMNS). From the thread that samples, about when the interval is recorded."""
+
+    def remaining(self, left_s: float) -> None:
+        """About so long all trials take that are not done, this one included."""
 
     def note(self, text: str) -> None:
         """Something worth knowing."""
@@ -123,6 +134,21 @@ class Observers(Observer):
         """See Observer."""
         for watcher in self._watchers:
             watcher.interval(snapshot)
+
+    def recorded(self, intervals: Sequence[Mapping[str, Any]]) -> None:
+        """See Observer."""
+        for watcher in self._watchers:
+            watcher.recorded(intervals)
+
+    def sampled(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """See Observer."""
+        for watcher in self._watchers:
+            watcher.sampled(rows)
+
+    def remaining(self, left_s: float) -> None:
+        """See Observer."""
+        for watcher in self._watchers:
+            watcher.remaining(left_s)
 
     def note(self, text: str) -> None:
         """See Observer."""

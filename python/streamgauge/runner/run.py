@@ -16,6 +16,7 @@ from streamgauge.runner.interrupts import Interrupted, Interrupts
 from streamgauge.runner.manifest import new_manifest
 from streamgauge.runner.observer import Observer, TrialStart
 from streamgauge.runner.plan import RunPlan, TrialPlan
+from streamgauge.runner.time_left import TimeLeft
 from streamgauge.runner.trial import TrialRunner
 from streamgauge.store.context import TrialContext
 from streamgauge.store.directory import RunDirectory, TrialDirectory
@@ -63,6 +64,7 @@ class Run:
         self._results: list[TrialResult] = []
         self._probes: list[dict[str, Any]] = []
         self._input_error = False
+        self._time_left = TimeLeft()
         self._pace_msgs_s: float | None = None
         """The rate that this machine can carry, as the first trial that was to find it has: all others have the same."""
         self._manifest = new_manifest(self._directory, plan.command, plan.seed, _distinct_workloads(plan))
@@ -94,9 +96,9 @@ class Run:
         """How many trials there are, as far as is known."""
         return len(self._plan.trials)
 
-    def _load_left_s(self, plan: TrialPlan) -> float | None:
-        """From the begin of a trial to the end of the run, without what starts and stops take."""
-        return sum(map(_load_s, self._plan.trials[plan.number - 1 :]))
+    def _left_s(self) -> float:
+        """About how long the trials take that are not done."""
+        return self._time_left.left_s([_load_s(trial) for trial in self._plan.trials[len(self._results) :]])
 
     def _probe(self, when: str) -> None:
         """Every run stores what the machine can do; without it a figure cannot be put into proportion."""
@@ -129,6 +131,8 @@ class Run:
         trial = self._directory.trial(plan.number)
         if plan.workload.pace_share is not None and self._pace_msgs_s is not None:
             plan = dataclasses.replace(plan, workload=plan.workload.at_rate(self._pace_msgs_s))
+        self._time_left.trial_started(_load_s(plan))
+        self._observer.remaining(self._left_s())
         self._observer.trial_started(
             TrialStart(
                 number=plan.number,
@@ -137,8 +141,8 @@ class Run:
                 system=plan.choice.name,
                 workload=plan.workload.name,
                 summary=plan.workload.summary(),
-                load_left_s=self._load_left_s(plan),
-                load_s=_load_s(plan),
+                title=plan.choice.system.title,
+                rate_msgs_s=plan.workload.rate_msgs_s,
             )
         )
         outside = self._outside(plan, trial)
@@ -164,6 +168,8 @@ class Run:
             self._manifest.systems = _with_system(self._manifest.systems, runner.context)
             self._save()
             self._observer.trial_ended(result)
+            self._time_left.trial_ended()
+            self._observer.remaining(self._left_s())
 
     def _outside(self, plan: TrialPlan, trial: TrialDirectory) -> Path | None:
         """Where the system's data goes when it is not to be in the run: marked, so that it can be removed should this lab be

@@ -181,6 +181,10 @@ class StudyRun(Run):
         )
         return True
 
+    def _left_s(self) -> float:
+        # What trials have really taken corrects the estimate.
+        return self._study.estimate_s(self._left()) * self._slowness()
+
     def _slowness(self) -> float:
         """Time that trials have really taken over what was estimated for them."""
         done = [one.trial for one in self._results if one.trial not in self._done]
@@ -271,10 +275,8 @@ class StudyRun(Run):
         if not left:
             return
         done = len(self._study.trials) - len(left)
-        # What trials have really taken corrects the estimate.
-        left_s = self._study.estimate_s(left) * self._slowness()
         self._observer.note(
-            f"{done} of {plural(len(self._study.trials), 'trial')} done, about {shown(left_s)} left"
+            f"{done} of {plural(len(self._study.trials), 'trial')} done, about {shown(self._left_s())} left"
         )
 
     def _end(self, interrupts: Interrupts) -> Any:

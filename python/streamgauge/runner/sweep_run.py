@@ -65,6 +65,7 @@ class SweepRun(Run):
         self._rates: dict[tuple[str, str], list[float]] = {}
         """System and workload -> rates of the first start."""
         self._budget_left_s = budget_s(plan.trials)
+        self._sweep_began_s: float | None = None
 
     def _trials(self) -> Iterator[TrialPlan]:
         for planned in self._plan.trials:
@@ -77,13 +78,18 @@ class SweepRun(Run):
         """As far as is known: a sweep has as many points as there is time for."""
         return max(self._made, len(self._plan.trials))
 
-    def _load_left_s(self, plan: TrialPlan) -> float | None:  # noqa: ARG002
-        """Of sweeps it is told as they go on (`_tell`)."""
-        return None
+    def _left_s(self) -> float:
+        """At most: the times of the sweeps, and the load of what is no sweep."""
+        spent_s = 0.0 if self._sweep_began_s is None else time.monotonic() - self._sweep_began_s
+        others = [trial.workload for trial in self._plan.trials if not trial.workload.sweep]
+        names = {workload.name for workload in others}
+        done = sum(result.workload.name in names for result in self._results)
+        loads_s = sum(workload.warmup_s + workload.duration_s for workload in others[done:])
+        return max(self._budget_left_s - spent_s, 0.0) + loads_s
 
     def _sweep(self, planned: TrialPlan) -> Iterator[TrialPlan]:
         """The trials of one start."""
-        began_s = time.monotonic()
+        began_s = self._sweep_began_s = time.monotonic()
         workload, self._block = planned.workload, self._block + 1
         point_s = sweep_point_s(workload.duration_s)
         planned_s = limit = limit_s(workload)
@@ -114,6 +120,7 @@ class SweepRun(Run):
             )
         self._keeper.end()
         self._budget_left_s -= planned_s
+        self._sweep_began_s = None
 
     def _points(self, planned: TrialPlan, maximum_msgs_s: float, key: tuple[str, str]) -> Iterator[float]:
         """Rates of the points in msg/s, each when the one before it was measured."""

@@ -432,7 +432,7 @@ class TrialRunner:
             observer=self._observer,
             phases=self._phases,
             health=Health(self._worker_problem, self._system_problem, self._disk_problem),
-            keep=lambda intervals: self._directory.append_intervals(worker.name, intervals),
+            keep=self._keep_intervals,
             learn_warm_up=self._warmed_up,
             pace=self._pace,
             quiet=QuietWait(self._measured_for, self._watched_cpus()) if self._waits_for_quiet else None,
@@ -549,8 +549,15 @@ class TrialRunner:
         sampler.start()
         return sampler
 
+    def _keep_intervals(self, intervals: list[dict[str, Any]]) -> None:
+        assert self._worker is not None
+        named = [{"worker": self._worker.name, **interval} for interval in intervals]
+        self._directory.append_intervals(named)
+        self._observer.recorded(named)
+
     def _keep_resources(self, rows: list[dict[str, Any]]) -> None:
         self._directory.append_resources(rows)
+        self._observer.sampled(rows)
         if self._pace is not None:
             self._pace.see(rows)
 

@@ -1,11 +1,9 @@
-"""What is answered: the list, a comparison, a report as it is. Nothing here knows HTTP beyond a status, a type and headers."""
+"""What is answered: the list, a comparison, a report as it is."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import quote
 
 from streamgauge.analysis.compare import compare
 from streamgauge.analysis.sides import Side, beside, side_of, sides_of
@@ -18,28 +16,15 @@ from streamgauge.serve.shelf import FILTERS, Entry, Shelf, Wanted
 from streamgauge.store.opened import read_bytes
 from streamgauge.vocabulary.errors import InputError
 from streamgauge.vocabulary.format import instant, plural
+from streamgauge.web.access import REPORT
+from streamgauge.web.server import HTML, Answer, Asked
 
-TARGET_CHARACTERS_MAX = 8192
 SIDES_MAX = 8
 SHOWN_MAX = 200
 """Runs of one page; filters find the others."""
 REPORT_BYTES_MAX = 64 << 20
 REPORTS = (REPORT_NAME, TRIALS_NAME)
 FORMS = "form-action 'self'"
-SANDBOX = (
-    "sandbox allow-scripts; default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; img-src data:; "
-    "script-src 'unsafe-inline'; frame-ancestors 'none'"
-)
-"""A report may be a stranger's, with scripts of any kind: they have an origin of their own, so that they see no other run, and no network."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What goes back."""
-
-    status: int
-    body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Pages:
@@ -49,23 +34,15 @@ class Pages:
         self._shelf = shelf
         self._comparing = threading.Lock()
 
-    def answer(self, target: str) -> Answer:
-        """To a GET of `target`, which is what stands in the request: path and query."""
-        if len(target) > TARGET_CHARACTERS_MAX:
-            return self.refused(414, f"the address is longer than {TARGET_CHARACTERS_MAX} characters")
+    def answer(self, asked: Asked) -> Answer:
+        """To a reader who may ask."""
         try:
-            asked = urlsplit(target)
-            query = parse_qs(asked.query, max_num_fields=64)
-        except ValueError:
-            return self.refused(400, "the address cannot be read")
-        path = unquote(asked.path)
-        try:
-            if path == "/":
-                return self._list(query)
-            if path == "/compare":
-                return self._compare(query.get("side", []))
-            if path.startswith("/runs/"):
-                return self._report(path.removeprefix("/runs/"))
+            if asked.path == "/":
+                return self._list(asked.query)
+            if asked.path == "/compare":
+                return self._compare(asked.every("side"))
+            if asked.path.startswith("/runs/"):
+                return self._report(asked.path.removeprefix("/runs/"))
         except InputError as error:
             return self.refused(400, str(error))
         return self.refused(404, "there is no such page")
@@ -74,9 +51,9 @@ class Pages:
         """A page that says why there is nothing to see."""
         return _page(status, render("refused.html", **_frame(f"{status}: not shown"), why=why))
 
-    def _list(self, query: Mapping[str, list[str]]) -> Answer:
+    def _list(self, query: dict[str, str]) -> Answer:
         def one(name: str) -> str:
-            return query.get(name, [""])[-1].strip()
+            return query.get(name, "").strip()
 
         entries = self._shelf.entries()
         wanted = Wanted({name: one(name) for name in FILTERS}, one("since"), one("until"), one("search"))
@@ -124,15 +101,12 @@ class Pages:
         if run is None:
             return self.refused(404, f"no run '{name}' in {self._shelf.directory}")
         if not file:
-            return Answer(302, b"", {"Location": f"/runs/{quote(name, safe='')}/{REPORT_NAME}"})
+            return Answer(b"", status=302, location=f"/runs/{quote(name, safe='')}/{REPORT_NAME}")
         if file not in REPORTS:
             return self.refused(404, "of a run its reports alone are served")
         if not (run.path / file).is_file():
             return self.refused(404, f"{name} has no {file} (yet): streamgauge report {name} makes it")
-        body = read_bytes(run.path / file, REPORT_BYTES_MAX)
-        return Answer(
-            200, body, {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": SANDBOX}
-        )
+        return Answer(read_bytes(run.path / file, REPORT_BYTES_MAX), HTML, policy=REPORT)
 
 
 def _age(side: Side) -> int:
@@ -157,11 +131,7 @@ def _policy(script: str) -> str:
 
 def _page(status: int, text: str) -> Answer:
     told = f"{_policy(page_script())}; frame-ancestors 'none'"
-    return Answer(
-        status,
-        text.encode("utf-8"),
-        {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": told},
-    )
+    return Answer(text.encode("utf-8"), HTML, status, told)
 
 
 def _row(entry: Entry) -> dict[str, object]:

@@ -50,9 +50,9 @@ class TrialDirectory:
         for value in values:
             writer.write(value)
 
-    def append_intervals(self, worker: str, intervals: Iterable[Mapping[str, Any]]) -> None:
-        """Keeps intervals as the worker gave them."""
-        self._append("intervals.jsonl", ({"worker": worker, **interval} for interval in intervals))
+    def append_intervals(self, intervals: Iterable[Mapping[str, Any]]) -> None:
+        """Keeps intervals as the worker gave them, with its name."""
+        self._append("intervals.jsonl", intervals)
 
     def append_resources(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Keeps one sampling of resources. From any thread: agents have one each."""

@@ -10,7 +10,7 @@ import getpass
 import ipaddress
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 PATH = "[path]"
@@ -39,14 +39,14 @@ _NUMBERED = re.compile(r"host-\d+")
 class Redaction:
     """Takes out of texts what a run that is passed on does not tell."""
 
-    def __init__(self, *, with_hosts: bool = False) -> None:
-        """`with_hosts`: names and addresses of machines stay."""
+    def __init__(self, *, with_hosts: bool = False, machines: Iterable[str] = ()) -> None:
+        """`with_hosts`: names and addresses of machines stay. `machines`: names that stand for themselves, without a port or a scheme that would tell them."""
         self._with_hosts = with_hosts
         self._hosts: dict[str, str] = {}
         self.counts: dict[str, int] = {}
         """What was taken out -> how often."""
         here = {socket.gethostname(), socket.gethostname().partition(".")[0]}
-        self._here = _words(here - {"localhost", ""})
+        self._here = _words((here | set(machines)) - {"localhost", ""})
         self._user = _words({_user()} - {"", "root"})
 
     def value(self, value: Any, key: str = "") -> Any:

@@ -23,7 +23,7 @@ from typing import BinaryIO
 from pydantic import Field
 
 from streamgauge.model.result_base import Model
-from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
+from streamgauge.model.result_columns import INTERVAL_COLUMNS, METRIC_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.store.directory import DURABILITY_NAME, RunDirectory
 from streamgauge.store.opened import as_model, check_tree, parse_json, read_bytes
 from streamgauge.store.parquet import read_rows
@@ -46,8 +46,12 @@ DIRECTORY_BYTES_MAX = 16 << 20
 """Of the zip's own list."""
 PIECE_BYTES = 1 << 20
 OF_RUN = ("manifest.json", PLAN_NAME, DURABILITY_NAME)
-OF_TRIAL = ("trial.json", "result.json", "events.jsonl", "intervals.parquet", "resources.parquet", "acks.csv")
-COLUMNS = {"intervals.parquet": INTERVAL_COLUMNS, "resources.parquet": RESOURCE_COLUMNS}
+COLUMNS = {
+    "intervals.parquet": INTERVAL_COLUMNS,
+    "resources.parquet": RESOURCE_COLUMNS,
+    "metrics.parquet": METRIC_COLUMNS,
+}
+OF_TRIAL = ("trial.json", "result.json", "events.jsonl", *COLUMNS, "acks.csv")
 KEY_COLUMNS = ("interval", "start_s", "duration_s")
 """Without these no row is one (store/parquet.py)."""
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
@@ -105,7 +109,7 @@ def pack(run: RunDirectory, target: Path, *, with_hosts: bool = False, with_logs
     if not _RUN_ID.fullmatch(run.run_id):
         message = f"cannot be packed: its name is to be of letters, digits, '.', '_' and '-', and is '{clean(run.run_id)}'"
         raise InputError(Problem(message, str(run.path)))
-    redaction = Redaction(with_hosts=with_hosts)
+    redaction = Redaction(with_hosts=with_hosts, machines=_machines(run))
     files = dict(sorted(_files(run, redaction, with_logs=with_logs)))
     listed = Submission(
         streamgauge_version=version(),
@@ -176,6 +180,12 @@ def is_submission(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):
         return False
+
+
+def _machines(run: RunDirectory) -> set[str]:
+    """Machines of a cluster that agents told of."""
+    contexts = (trial.read_context() for trial in run.trials())
+    return {host.name for context in contexts if context is not None for host in context.hosts}
 
 
 def _files(run: RunDirectory, redaction: Redaction, *, with_logs: bool) -> Iterator[tuple[str, bytes]]:

@@ -38,12 +38,13 @@ search.soak.steal_share search.soak.disturbed_share search.soak.failed_msgs catc
 warm_up.limit_s warm_up.lasted_s faults.resolution_s faults.unavailable_s faults.recovered_s faults.caught_up_s publish_rate_msgs_s publish_rate_mb_s
 consume_rate_msgs_s consume_rate_mb_s target_rate_msgs_s achieved_share backlog_msgs_max waiting_msgs_max failed_msgs retries audit.sent audit.acked
 audit.failed audit.received audit.lost audit.duplicated audit.reordered audit.corrupted audit.unexpected audit.unknown audit.recovered audit.censored
-quiet.seconds quiet.quiet_s quiet.disturbed_share quiet.windows quiet.longest_ms quiet.steal_s quiet.probes_cpu_share quiet.publish_rate_msgs_s.value
-quiet.publish_rate_msgs_s.at_least quiet.publish_rate_msgs_s.at_most quiet.consume_rate_msgs_s.value quiet.consume_rate_msgs_s.at_least
+quiet.seconds quiet.quiet_s quiet.disturbed_share quiet.away_share quiet.windows quiet.longest_ms quiet.steal_s quiet.probes_cpu_share
+quiet.publish_rate_msgs_s.value quiet.publish_rate_msgs_s.at_least quiet.publish_rate_msgs_s.at_most quiet.consume_rate_msgs_s.value
+quiet.consume_rate_msgs_s.at_least
 quiet.consume_rate_msgs_s.at_most cpu.cores cpu.duration_s cpu.workers_s cpu.system_s cpu.others_s cpu.steal_s cpu.workers_us_per_msg cpu.system_us_per_msg
 cpu.workers_share cpu.system_share cpu.others_share limits.disk_write_mb_s limits.disk_read_mb_s limits.fsync_ms_p50 limits.fsync_ms_p99 limits.loopback_mb_s
 limits.round_trip_us_p50 limits.memcpy_mb_s limits.crc32c_mb_s limits.wakeup_us_p99 limits.cores share_of_limit.value tail.above_ms tail.msgs tail.intervals
-write_amplification worker_rss_bytes_max end_to_end_bound_ms
+tail.largest.value_ms tail.largest.at_s tail.largest.lasted_ms write_amplification worker_rss_bytes_max end_to_end_bound_ms
 """
 RESULT_FIGURES: tuple[str, ...] = tuple(_NAMES.split())
 """All numbers in a result, in its order, but for what was asked for and verdicts. What is in lists and free mappings (subscriptions, processes) has no

@@ -153,6 +153,15 @@ class Histogram:
             return None
         return self._upper_end(int(np.searchsorted(self._cumulative, rank)))
 
+    def percentiles(self, percents: Iterable[float]) -> list[float | None]:
+        """`percentile` of each, all at once."""
+        if not self.count:
+            return [None for _ in percents]
+        ranks = [rank_of(percent, self.count) for percent in percents]
+        indices = self.indices[np.searchsorted(self._cumulative, ranks)]
+        ends = self.layout.lower_ends(indices) + self.layout.widths(indices) - 1
+        return [float(end) for end in ends]
+
     def share_above(self, value: float) -> float:
         """Share (0-1) of samples in buckets that lie entirely above `value`; 0 when empty."""
         if not self.count:

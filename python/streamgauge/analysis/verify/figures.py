@@ -28,7 +28,8 @@ def compare(stored: Mapping[str, Any], computed: TrialResult, *, same_version: b
     now = computed.model_dump(mode="json")
     trial = computed.trial
     different = list(_differences(stored, now))
-    missing = [name for name in now if name not in stored]
+    # What an earlier version did not know of, and what there is nothing of, is no difference.
+    missing = [name for name in now if name not in stored and now[name] not in (None, [], {})]
     told = [one for one in different if _first(one) in TOLD | WANTING]
     judged = [one for one in different if _first(one) in JUDGED]
     figures = [one for one in different if _first(one) not in TOLD | WANTING | JUDGED]

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from streamgauge.cli.deferred import deferred
-from streamgauge.cli.options import OUT, DataOption, EventsOption, OutOption, QuietOption, TlsOption
+from streamgauge.cli.options import (
+    OUT,
+    DataOption,
+    EventsOption,
+    LiveOption,
+    MetricsOption,
+    OutOption,
+    QuietOption,
+    TlsOption,
+    TokenFileOption,
+)
 
 
 @deferred("streamgauge.cli.bench:bench")
@@ -11,6 +21,9 @@ def bench(
     out: OutOption = OUT,
     data: DataOption = None,
     events: EventsOption = None,
+    live: LiveOption = None,
+    metrics: MetricsOption = None,
+    token_file: TokenFileOption = None,
     tls: TlsOption = None,
     quiet: QuietOption = False,
 ) -> None:

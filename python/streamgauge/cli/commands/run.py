@@ -20,7 +20,9 @@ from streamgauge.cli.options import (
     InsecureOption,
     JsonOption,
     JunitOption,
+    LiveOption,
     MarkdownOption,
+    MetricsOption,
     NodesOption,
     OnWorkerLossOption,
     OutOption,
@@ -30,6 +32,7 @@ from streamgauge.cli.options import (
     SeedOption,
     SystemOption,
     TlsOption,
+    TokenFileOption,
     TopologyOption,
     TrustOption,
     UndecidedOption,
@@ -87,6 +90,9 @@ def run(
     at: AtOption = None,
     insecure: InsecureOption = False,
     events: EventsOption = None,
+    live: LiveOption = None,
+    metrics: MetricsOption = None,
+    token_file: TokenFileOption = None,
     quiet: QuietOption = False,
     size: Annotated[
         str | None, typer.Option("--size", metavar="BYTES", help="Message size: 100, 1kB, 1KiB.")

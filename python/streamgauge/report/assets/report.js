@@ -1,13 +1,13 @@
 "use strict";
 /* The page: which systems and trials are plotted, the theme, and every chart from the data island. */
 
-(() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
+const Report = (() => {
+  let data = JSON.parse(document.getElementById("data").textContent);
   const FIGURES = { p50: "p50", p99: "p99", max: "max" };
   const SHOWN_AT_FIRST = 8;
   const CPU_PANELS_MAX = 8;
   const MEDIAN = "median", ALL = "all";
-  const state = { workload: 0, subjects: new Set(), figures: new Set(), repeats: MEDIAN };
+  const state = { workload: 0, subjects: new Set(), figures: new Set(), repeats: MEDIAN, chosen: false, known: data.subjects.length };
 
   const visible = () => data.subjects.map((subject, index) => [subject, index])
     .filter(([subject, index]) => subject.workload === state.workload && state.subjects.has(index));
@@ -161,8 +161,13 @@
     return present;
   }
 
+  /* In a run that goes on a chart that is being read stands still. */
+  const isRead = (element) => Boolean(data.live) && (element.closest("figure") || element).matches(":hover, :focus-within");
+
   function drawCpuPanels() {
     const grid = document.getElementById("cpu");
+    if (isRead(grid)) return;
+    if (data.live) grid.style.minHeight = `${grid.offsetHeight}px`;
     Plots.forget(grid);
     grid.replaceChildren();
     const panels = visible().filter(([subject]) => !subject.foreign)
@@ -245,6 +250,7 @@
   function drawAll() {
     const levels = [...new Set(visible().map(([subject]) => subject.level))].filter((level) => level !== "unknown").sort();
     for (const element of document.querySelectorAll("[data-plot]")) {
+      if (isRead(element)) continue;
       PLOTS[element.dataset.plot](element);
       const title = element.closest("figure").querySelector("h3");
       const note = title.querySelector("em");
@@ -302,7 +308,7 @@
     controls.replaceChildren();
     controls.hidden = data.subjects.length === 0;
     if (data.workloads.length > 1) {
-      const choice = select(data.workloads.map((name, index) => [String(index), name]), String(state.workload), (value) => { chooseWorkload(Number(value)); refresh(); });
+      const choice = select(data.workloads.map((name, index) => [String(index), name]), String(state.workload), (value) => { state.chosen = true; chooseWorkload(Number(value)); refresh(); });
       choice.setAttribute("aria-label", "Workload");
       controls.append(named("Workload"), choice);
     }
@@ -333,7 +339,7 @@
     if (state.repeats === MEDIAN && mine.some(([subject]) => subject.trials.length > 1)) {
       const note = document.createElement("span");
       note.className = "hint";
-      note.textContent = "Over time, each system shows its trial with the median publish p99.";
+      note.textContent = data.live ? "Over time, each system shows its latest trial." : "Over time, each system shows its trial with the median publish p99.";
       time.appendChild(note);
     }
   }
@@ -341,6 +347,19 @@
   function refresh() {
     buildControls();
     drawAll();
+  }
+
+  /* What a run that goes on has to add; `others`: there are other lines to choose from. The workload of the latest line is shown as long as no other was chosen. */
+  function show(next, others) {
+    data = next;
+    if (!others) { drawAll(); return; }
+    const known = state.known, latest = data.subjects.length - 1;
+    state.known = data.subjects.length;
+    if (known <= latest && !state.chosen && data.subjects[latest].workload !== state.workload) chooseWorkload(data.subjects[latest].workload);
+    data.subjects.forEach((subject, index) => {
+      if (index >= known && subject.workload === state.workload && state.subjects.size < SHOWN_AT_FIRST) state.subjects.add(index);
+    });
+    refresh();
   }
 
   /* ---- theme ---- */
@@ -380,4 +399,5 @@
   chooseWorkload(0);
   refresh();
   document.documentElement.dataset.ready = "yes";
+  return { show };
 })();

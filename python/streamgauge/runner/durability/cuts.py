@@ -258,14 +258,17 @@ def _cut(
 def _reach(bench: Bench, names: Sequence[str], place: Place) -> bool:
     """Waits until a disk stands still at a place; False when none comes to it in time."""
     bench.disks.hold_at(names, place)
-    deadline_s = time.monotonic() + PLACE_WITHIN_S
-    while not bench.disks.is_held(names):
+
+    def missing() -> str | None:
+        if bench.disks.is_held(names):
+            return None
         bench.check()
-        if time.monotonic() > deadline_s:
-            bench.disks.release()
-            return False
-        time.sleep(PLACE_POLL_S)
-    return True
+        return "a disk to stand still"
+
+    if wait_until(missing, PLACE_WITHIN_S, PLACE_POLL_S) is None:
+        return True
+    bench.disks.release()
+    return False
 
 
 def _stop(bench: Bench, parts: Sequence[Part]) -> None:

@@ -155,12 +155,12 @@ def _start_once(launch: Launch) -> RunningKafka:
 def _lay_out(launch: Launch) -> Layout:
     """Chooses ports and writes the nodes' directories."""
     free = processes.free_ports(4 * launch.nodes, avoid=launch.options.ports)
-    metrics_ports = [free.pop() for _ in launch.all_nodes()] if launch.jmx_agent is not None else []
     client_ports = list(launch.options.ports) or free[: launch.nodes]
     controller_ports = free[launch.nodes : 2 * launch.nodes]
     hosts = launch.placement
     is_beyond = any(hosts.host(node) != hosts.inside(node) for node in launch.all_nodes())
     between_ports = free[2 * launch.nodes : 3 * launch.nodes] if launch.tls or is_beyond else []
+    metrics_ports = free[3 * launch.nodes :] if launch.jmx_agent is not None else []
     login: Mechanism | None = "plain" if launch.guarded else None
     certificates = for_nodes(launch.tls, launch.directory, hosts, launch.nodes, login)
     clients = [f"{hosts.host(node)}:{port}" for node, port in enumerate(client_ports, start=1)]
