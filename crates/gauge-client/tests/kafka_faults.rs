@@ -697,6 +697,25 @@ fn a_partition_that_comes_while_a_session_begins_is_fetched_as_well() {
     assert_eq!(server.state().session.2.len(), 2);
 }
 
+/// What a session has to be told of a partition was to be told to its old leader, and the new one was never told: it sent the same messages for
+/// ever. Found by the simulated world.
+#[test]
+fn a_partition_that_moves_before_its_session_is_told_is_read_on() {
+    let server = filled(2, 20_000);
+    server.state().keeps_sessions = true;
+    let (mut client, mut observer) = prepared(&server, consumer_spec(2, StartAt::Earliest, None));
+    {
+        let mut state = server.state();
+        // One partition has messages and the other an error, after which nothing is fetched for a while.
+        state.fetch_error = Some((1, 6));
+        state.leaders = [2].into();
+    }
+    drive_until(client.as_mut(), &mut observer, |client| client.caught_up(0));
+    client.abandon(&mut observer);
+    let receipts = &observer.into_books().receipts[0];
+    assert_eq!((receipts.received, receipts.duplicated), (20_000, 0));
+}
+
 /// Three batches are cut off after they were read, and others are appended: as many as were cut off or more, so that the offset at
 /// which the consumer goes on is there again, or fewer. It must read all that is new.
 #[test]

@@ -30,6 +30,7 @@ pub enum Mutant {
     EndKept,
     SilenceIsTheEnd,
     SessionOverForgotten,
+    ChangeLeftBehind,
     SampleLost,
     DuplicateNotCounted,
     ReorderingNotCounted,
@@ -48,7 +49,7 @@ pub enum Mutant {
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 33] = [
+pub const ALL: [(Mutant, &str); 34] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -113,6 +114,10 @@ pub const ALL: [(Mutant, &str); 33] = [
     (
         SessionOverForgotten,
         "an answer to an old fetch makes a session look complete",
+    ),
+    (
+        ChangeLeftBehind,
+        "a partition that moves stays in its old leader's list of those that the session has to be told",
     ),
     (
         SampleLost,

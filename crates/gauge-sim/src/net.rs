@@ -312,7 +312,8 @@ impl World {
                 continue;
             }
             let readable = is_broken || socket.down_come > socket.down_taken;
-            let has_room = socket.up.len() - socket.up_come < self.scenario.room_bytes;
+            // A kernel wakes whoever waits for room when a third of it is free, not for every byte.
+            let has_room = (socket.up.len() - socket.up_come) * 3 <= self.scenario.room_bytes * 2;
             let writable = socket.interest == Interest::ReadWrite && (is_broken || has_room);
             if (readable || writable) && ready.len() < 64 {
                 ready.push(Ready {

@@ -4,7 +4,7 @@
 //! paused drops what it reads and reads it again), it knows bounds, and the result must lie within. Everywhere else it must be exact: to the
 //! message, to the nanosecond in sums and extremes, to the histogram's resolution at each rank.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use base64::Engine;
 use hdrhistogram::Histogram;
@@ -250,6 +250,14 @@ fn receive(case: &Case<'_>, subscription: usize) -> Received {
     let mut received = Received::default();
     let mut heads: HashMap<(usize, u32), u64> = HashMap::new();
     let mut is_exact = true;
+    let read: HashSet<(u32, u64)> = truth
+        .batches
+        .iter()
+        .enumerate()
+        .filter(|(number, _)| truth.delivered.contains_key(&(subscription, *number)))
+        .flat_map(|(_, batch)| &batch.messages)
+        .map(|message| (message.producer, message.sequence))
+        .collect();
     let mut reordered = 0;
     for (number, batch) in truth.batches.iter().enumerate() {
         let seen: &[Seen] = truth
@@ -259,12 +267,16 @@ fn receive(case: &Case<'_>, subscription: usize) -> Received {
         if !batch.is_alive && seen.is_empty() {
             continue;
         }
-        // Nobody waits for what has no acknowledgement: it may come after the last answer that told where the end is.
+        // Nobody waits for what has no acknowledgement, or was read before: it may come after the last answer that told where the end is.
+        let is_awaited = |message: &Message| {
+            let key = (message.producer, message.sequence);
+            case.scenario.acks != 0 && truth.acked.contains_key(&key) && !read.contains(&key)
+        };
         let told_ns = truth.told_ns.get(&(subscription, batch.slot));
-        let is_late = case.scenario.acks == 0
-            && seen.is_empty()
+        let is_late = seen.is_empty()
             && told_ns
-                .is_some_and(|told_ns| batch.visible_ns > *told_ns && *told_ns > case.end_ns - AWAITED_NS);
+                .is_some_and(|told_ns| batch.visible_ns > *told_ns && *told_ns > case.end_ns - AWAITED_NS)
+            && !batch.messages.iter().any(is_awaited);
         let is_sure = batch.is_alive && !is_late;
         is_exact &= is_sure;
         let copy = Copy {

@@ -324,6 +324,11 @@ impl Consumer {
             }
             if let Some(outlet) = self.outlets.get_mut(old as usize) {
                 outlet.members.retain(|member| *member != at as u32);
+                // Whoever stands in the list of the old one would not be put into that of the new one, whose session would keep an old offset.
+                if !mutants::is(Mutant::ChangeLeftBehind) {
+                    outlet.changed.retain(|member| *member != at as u32);
+                    self.positions[at].is_changed = false;
+                }
                 outlet.session = Session::Over;
             }
             if let Some(outlet) = self.outlets.get_mut(link as usize) {

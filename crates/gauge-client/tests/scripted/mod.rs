@@ -311,12 +311,17 @@ impl Server {
                     .with_partitions(partitions.collect())
             });
         MetadataResponse::default()
-            .with_brokers(vec![
-                MetadataResponseBroker::default()
-                    .with_node_id(1.into())
-                    .with_host(StrBytes::from_static_str("127.0.0.1"))
-                    .with_port(i32::from(self.address.port())),
-            ])
+            // Two brokers, of which both are this server.
+            .with_brokers(
+                [1, 2]
+                    .map(|id| {
+                        MetadataResponseBroker::default()
+                            .with_node_id(id.into())
+                            .with_host(StrBytes::from_static_str("127.0.0.1"))
+                            .with_port(i32::from(self.address.port()))
+                    })
+                    .into(),
+            )
             .with_controller_id(1.into())
             .with_topics(topics.collect())
     }
