@@ -72,8 +72,8 @@ pub enum Told {
 pub struct Delivery {
     pub subscription: usize,
     pub batches: Vec<usize>,
-    /// Slots of which it has all that consumers could read when it was made.
-    pub whole: Vec<usize>,
+    /// Slots of which it tells where they end.
+    pub told: Vec<usize>,
     pub made_ns: i64,
 }
 

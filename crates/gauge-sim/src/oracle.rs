@@ -31,6 +31,9 @@ const TOLD_MAX: usize = 12;
 /// Whoever waits for an answer for longer is not at the end: a second, and the time that an answer takes on its way.
 const AWAITED_NS: i64 = 1_100_000_000;
 
+/// A subscription that is paused, and one whose leader changes, reads what it has read again; nobody does so for ever.
+const READ_MAX: usize = 20;
+
 /// What a number may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Bounds(i128, i128);
@@ -129,6 +132,16 @@ pub fn judge(case: &Case<'_>, marks: &mut Marks) -> Vec<String> {
         told.say(|| format!("the books do not balance: {}", audit["imbalance"]));
     }
     order(case, unacked, marks, &mut told);
+    if let Some(((at, _), seen)) = case
+        .truth
+        .delivered
+        .iter()
+        .filter(|(_, seen)| seen.len() > READ_MAX)
+        .max_by_key(|(key, seen)| (seen.len(), **key))
+    {
+        let name = &case.scenario.subscriptions[*at];
+        told.say(|| format!("{name} has read a batch {} times", seen.len()));
+    }
     let found = distributions(case, &mut told);
     let mut expected = sent_side(case);
     for (at, name) in case.scenario.subscriptions.iter().enumerate() {

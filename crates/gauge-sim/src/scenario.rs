@@ -88,6 +88,8 @@ pub struct Scenario {
     /// Until a node hears of another leader, at most.
     pub(crate) news_ns: i64,
     pub(crate) keeps_sessions: bool,
+    /// No answer to a fetch has more, whatever it asks for (a broker's own `fetch.max.bytes`).
+    pub(crate) answer_bytes: usize,
     /// What a forgotten producer is told; 0: it is taken as it comes.
     pub(crate) forgotten_code: i16,
 }
@@ -211,11 +213,13 @@ impl Scenario {
             follow_ns: one(rng, &[0, 100_000, 5_000_000]),
             news_ns: one(rng, &[0, 2_000_000, 100_000_000]),
             keeps_sessions: rng.f64() < 0.8,
+            answer_bytes: usize::MAX,
             forgotten_code: one(rng, &[0, 45, 59, 59]),
             topics,
         };
         scenario.draw_faults(rng);
         scenario.draw_steps(rng, rate);
+        scenario.draw_the_end(&mut Rng::with_seed(seed ^ 0x001A_7E00));
         scenario
     }
 
@@ -228,14 +232,30 @@ impl Scenario {
             let fault = self.fault(rng, only);
             self.faults.push((at_ns, fault));
         }
-        // What goes wrong with the last messages is what a drain has to wait for. Drawn apart, so that the rest of a seed stays what it is.
-        let mut late = Rng::with_seed(self.seed ^ 0x001A_7E00);
-        if late.f64() < 0.15 {
+        self.faults.sort_by_key(|(at_ns, _)| *at_ns);
+    }
+
+    /// What a drain has to wait for: faults that strike with the last messages, and answers that leave much to the next ones. It has numbers of its
+    /// own, so that the rest of a seed is what it was without.
+    fn draw_the_end(&mut self, rng: &mut Rng) {
+        if rng.f64() < 0.15 {
             for (at_ns, _) in &mut self.faults {
-                *at_ns = self.load_ns * late.i64(940..1000) / 1000;
+                *at_ns = self.load_ns * rng.i64(940..1000) / 1000;
+            }
+        }
+        if rng.f64() < 0.15 {
+            for slot in 0..self.slots {
+                let last = Fault::Refuse {
+                    slot,
+                    code: 7,
+                    is_stored: true,
+                    batches: rng.u32(1..6),
+                };
+                self.faults.push((self.load_ns * rng.i64(940..1000) / 1000, last));
             }
         }
         self.faults.sort_by_key(|(at_ns, _)| *at_ns);
+        self.answer_bytes = one(rng, &[usize::MAX, usize::MAX, 4_000, 30_000]);
     }
 
     fn fault(&self, rng: &mut Rng, only: Option<u32>) -> Fault {

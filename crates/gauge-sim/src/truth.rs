@@ -53,7 +53,7 @@ pub struct Truth {
     pub batches: Vec<Batch>,
     /// Per subscription and batch: the answers that were read with it.
     pub delivered: HashMap<(usize, usize), Vec<Seen>>,
-    /// Per subscription and slot: when the latest answer was made of those that were read and had all that consumers could read then.
+    /// Per subscription and slot: when the latest answer was made of those that were read and told where the slot ends.
     pub told_ns: HashMap<(usize, usize), i64>,
     /// Whether anything stored was lost again by the system.
     pub has_truncated: bool,
@@ -109,7 +109,7 @@ impl Truth {
             let all = self.delivered.entry((subscription, batch)).or_default();
             all.push(seen);
         }
-        for slot in delivery.whole {
+        for slot in delivery.told {
             self.told_ns.insert((subscription, slot), delivery.made_ns);
         }
     }

@@ -83,7 +83,7 @@ impl World {
             deadline_ns: now_ns + i64::from(request.max_wait_ms) * 1_000_000,
             session: 0,
             is_incremental: false,
-            bytes_max: request.max_bytes as usize,
+            bytes_max: (request.max_bytes as usize).min(self.scenario.answer_bytes),
             parts: BTreeMap::new(),
         };
         let node = &mut self.cluster.nodes[node];
@@ -139,7 +139,7 @@ impl World {
         let mut has_something = false;
         let mut bytes_left = waiting.bytes_max;
         let mut rows: BTreeMap<usize, Vec<(usize, PartitionData)>> = BTreeMap::new();
-        let (mut batches, mut whole) = (Vec::new(), Vec::new());
+        let (mut batches, mut told) = (Vec::new(), Vec::new());
         let mut refused = Vec::new();
         for (slot, part) in &parts {
             let (topic, index) = self.place(*slot);
@@ -168,7 +168,6 @@ impl World {
             data.error_code = code;
             data.high_watermark = if code == 0 { partition.high_watermark } else { -1 };
             let mut records = Vec::new();
-            let mut is_whole = code == 0;
             if code == 0 {
                 let first = partition.log.partition_point(|stored| stored.end <= part.offset);
                 for stored in &partition.log[first..] {
@@ -180,7 +179,6 @@ impl World {
                     if !is_first && stored.bytes.len() > room {
                         // A broker cuts the last batch off where the room ends.
                         records.extend_from_slice(&stored.bytes[..room]);
-                        is_whole = false;
                         break;
                     }
                     records.extend_from_slice(&stored.bytes);
@@ -188,8 +186,8 @@ impl World {
                     batches.push(stored.number);
                 }
             }
-            if is_whole {
-                whole.push(*slot);
+            if code == 0 {
+                told.push(*slot);
             }
             let is_told = !waiting.is_incremental
                 || code != 0
@@ -227,7 +225,7 @@ impl World {
             Some(subscription) => Told::Delivered(Delivery {
                 subscription,
                 batches,
-                whole,
+                told,
                 made_ns: self.now_ns(),
             }),
             None => Told::Nothing,
