@@ -209,7 +209,8 @@ impl World {
             (node.throttle, node.cuts) = (None, 0);
         }
         for partition in &mut self.cluster.partitions {
-            partition.refusals = None;
+            // Refusals of what is stored run out, and the last batches are repeated.
+            partition.refusals = partition.refusals.filter(|(_, is_stored, _)| *is_stored);
             partition.fetch_refusals = None;
             partition.damages_next = false;
         }
