@@ -280,7 +280,8 @@ fn receive(case: &Case<'_>, subscription: usize) -> Received {
         if !batch.is_alive && seen.is_empty() {
             continue;
         }
-        // Nobody waits for what has no acknowledgement, or was read before: it may come after the last answer that told where the end is.
+        // Nobody waits for what has no acknowledgement, or was read before: it may come after the last answer that told where the end is,
+        // also in the same instant.
         let is_awaited = |message: &Message| {
             let key = (message.producer, message.sequence);
             case.scenario.acks != 0 && truth.acked.contains_key(&key) && !read.contains(&key)
@@ -288,7 +289,7 @@ fn receive(case: &Case<'_>, subscription: usize) -> Received {
         let told_ns = truth.told_ns.get(&(subscription, batch.slot));
         let is_late = seen.is_empty()
             && told_ns
-                .is_some_and(|told_ns| batch.visible_ns > *told_ns && *told_ns > case.end_ns - AWAITED_NS)
+                .is_some_and(|told_ns| batch.visible_ns >= *told_ns && *told_ns > case.end_ns - AWAITED_NS)
             && !batch.messages.iter().any(is_awaited);
         let is_sure = batch.is_alive && !is_late;
         is_exact &= is_sure;
