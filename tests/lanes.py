@@ -96,9 +96,8 @@ GROUPS = (
 )
 """Tests that share a broker, a browser or a run: one process runs them all, so that it is started once."""
 
-SLOW = ("jvm", "server", "lab")
-"""What takes long begins first, so that no long test is left over when the others are done. Those that start JVMs want the CPU and the others wait for most
-of their time, so they come in turn: the CPU is neither wanted by all at once nor by nobody."""
+FIRST = ("jvm", "server", "lab")
+"""What takes long begins first, so that no long test is left over when the others are done."""
 
 
 def name_of(nodeid: str) -> str:
@@ -118,14 +117,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark, patterns in (("quiet", QUIET), ("long", LONG), ("lab", LAB)):
             if is_any(item.nodeid, patterns):
                 item.add_marker(mark)
-    kinds: dict[str, list[pytest.Item]] = {mark: [] for mark in SLOW}
-    quick: list[pytest.Item] = []
-    for item in items:
-        marks = {mark.name for mark in item.iter_markers()}
-        kinds.get(next((mark for mark in SLOW if mark in marks), ""), quick).append(item)
-    # Each kind is spread over all of the slow ones.
-    places = {item: (at + 0.5) / len(kind) for kind in kinds.values() for at, item in enumerate(kind)}
-    items[:] = [*sorted(places, key=lambda item: places[item]), *quick]
+    places = {mark: at for at, mark in enumerate(FIRST)}
+
+    def place(item: pytest.Item) -> int:
+        return min((places.get(mark.name, len(FIRST)) for mark in item.iter_markers()), default=len(FIRST))
+
+    items.sort(key=place)
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]

@@ -20,8 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-CORES = len(os.sched_getaffinity(0))
-WORKERS = 3 * CORES
+WORKERS = 2 * len(os.sched_getaffinity(0))
 """More than cores, because most tests wait: for a broker to come up, for a trial to last as long as it should."""
 NEEDS_MUCH = "jvm or server or browser or lab"
 NOT_HERE = "quiet or long or kubernetes"
@@ -44,7 +43,9 @@ class Lane:
 
 
 RUST = Lane("Rust tests", ("cargo", "test", "--release", "--locked", "--workspace", "--no-fail-fast"), 900)
-FAST = Lane("Python, fast", (*PYTEST, "-n", str(CORES), "-m", f"not ({NEEDS_MUCH} or {NOT_HERE})"), 300)
+FAST = Lane(
+    "Python, fast", (*PYTEST, "-n", str(WORKERS // 2), "-m", f"not ({NEEDS_MUCH} or {NOT_HERE})"), 300
+)
 PARALLEL = Lane(
     f"Python, {WORKERS} side by side", (*PYTEST, "-n", str(WORKERS), "-m", f"not ({NOT_HERE})"), 2400
 )
