@@ -54,6 +54,9 @@ pub trait Network {
 
     /// Ends a wait.
     fn wake(&self, poller: PollerId);
+
+    /// A number that nobody else was given, for names that must be unique.
+    fn unique(&self) -> u64;
 }
 
 thread_local! {
@@ -87,6 +90,11 @@ pub(crate) fn wake(poller: PollerId) {
     if let Some(network) = network() {
         network.wake(poller);
     }
+}
+
+/// A number for a name that must be unique, if the thread lives in a world.
+pub(crate) fn unique() -> Option<u64> {
+    Some(network()?.unique())
 }
 
 /// A socket of the world. Dropping it closes it.

@@ -4,11 +4,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use gauge_sim::{Scenario, swarm};
+use gauge_sim::{REGISTRY, Registered, by_name, swarm};
 
 #[derive(Parser)]
 #[command(about = "Run the worker's trials in a simulated world and compare them with what the world knows")]
 struct Arguments {
+    /// Whose servers the world has
+    #[arg(long, value_parser = protocol, default_value = "kafka")]
+    protocol: Registered,
     /// One seed, told in full
     #[arg(long)]
     seed: Option<u64>,
@@ -28,11 +31,19 @@ fn range(text: &str) -> Result<(u64, u64), String> {
     }
 }
 
+fn protocol(name: &str) -> Result<Registered, String> {
+    by_name(name).ok_or_else(|| {
+        let known: Vec<&str> = REGISTRY.iter().map(|known| known.name).collect();
+        format!("expected a protocol that has a world: {}", known.join(", "))
+    })
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let protocol = arguments.protocol;
     if let Some(seed) = arguments.seed {
-        println!("{:#?}", Scenario::of(seed));
-        let report = gauge_sim::run(seed);
+        println!("{}", (protocol.tell)(seed));
+        let report = (protocol.run)(seed);
         println!(
             "{} messages in {:.3} s of simulated time",
             report.messages,
@@ -52,9 +63,9 @@ fn main() -> ExitCode {
         .minutes
         .map(|minutes| Duration::from_secs_f64(minutes * 60.0));
     let (from, to) = arguments.seeds;
-    let swarm = swarm::run(from..to, within, |report| {
+    let swarm = swarm::run(protocol, from..to, within, |report| {
         if let Some(first) = report.disagreements.first() {
-            println!("seed {}: {first}\n  {}", report.seed, swarm::command(report.seed));
+            println!("seed {}: {first}\n  {}", report.seed, swarm::command(report.protocol, report.seed));
         }
         true
     });
@@ -67,7 +78,7 @@ fn main() -> ExitCode {
         swarm.messages,
         swarm.simulated_ns as f64 / 1e9
     );
-    let missing: Vec<String> = swarm.marks.missing().map(|mark| format!("{mark:?}")).collect();
+    let missing: Vec<String> = swarm.marks.missing(protocol.marks).map(|mark| format!("{mark:?}")).collect();
     if !missing.is_empty() {
         println!("never came to: {}", missing.join(", "));
     }

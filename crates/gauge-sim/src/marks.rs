@@ -48,27 +48,29 @@ pub enum Mark {
     Backpressure,
     Joined,
     RateChanged,
+    NoResponders,
+    ConsumerLost,
+    ConsumerGap,
+    ConsumerRefused,
+    PullExpired,
+    DuplicateInProcess,
+    ServerError,
+    LameDuck,
+    InfoUpdated,
+    PingAnswered,
+    DeliveryDropped,
+    StaleInbox,
 }
 
-/// All of them.
-const ALL: [Mark; 41] = {
+/// Those of every protocol.
+const SHARED: &[Mark] = &{
     use Mark::*;
     [
         LeaderMoved,
-        LeaderCameBack,
         LeaderAway,
-        Truncated,
-        TruncatedBelowAck,
-        ReadAndTruncated,
-        StaleMetadata,
-        FencedEpoch,
-        UnknownEpoch,
-        NotLeader,
-        StaleLeaderStored,
         Retry,
         RefusedNotStored,
         RefusedStored,
-        Throttled,
         SilentConnection,
         CutConnection,
         CutWithinAnswer,
@@ -76,19 +78,12 @@ const ALL: [Mark; 41] = {
         NodePaused,
         PartialWrite,
         AnswerInPieces,
-        SessionKept,
-        SessionRebuilt,
-        SessionEpochWrong,
         DuplicateRecognised,
-        ProducerForgotten,
-        SequenceGap,
         ReplicationStalled,
         AckTimedOut,
         StoredTwice,
         Reordered,
-        Damaged,
         Failed,
-        Lost,
         Paused,
         ClosedLoop,
         AcksNone,
@@ -115,8 +110,9 @@ impl Marks {
         self.0 |= other.0;
     }
 
-    /// Those that were not.
-    pub fn missing(self) -> impl Iterator<Item = Mark> {
-        ALL.into_iter().filter(move |mark| !self.has(*mark))
+    /// Those of every protocol, and of one, that were not.
+    pub fn missing(self, own: &'static [Mark]) -> impl Iterator<Item = Mark> {
+        let all = SHARED.iter().chain(own).copied();
+        all.filter(move |mark| !self.has(*mark))
     }
 }

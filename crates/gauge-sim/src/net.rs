@@ -15,9 +15,9 @@ use gauge_client::world::{Network, PollerId, SocketId};
 use gauge_client::{Interest, LaneSpec, Ready};
 use gauge_load::clock::simulated;
 
-use crate::kafka::{Cluster, Pending};
 use crate::marks::{Mark, Marks};
-use crate::scenario::Scenario;
+use crate::scenario::{Plan, Scenario};
+use crate::system::System;
 use crate::trial::Director;
 use crate::truth::{Message, Seen, Truth};
 
@@ -32,7 +32,7 @@ const END_NS: i64 = 600_000_000_000;
 
 /// What happens at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Event {
+pub enum Event<E> {
     /// A connection comes about, or is refused.
     Connected(usize, bool),
     /// So many bytes have come to the node.
@@ -43,16 +43,8 @@ pub enum Event {
     Reset(usize),
     /// A node looks at a connection again.
     Serve(usize),
-    /// An answer that was made leaves.
-    Answer(usize),
-    /// Followers have a partition up to this offset of this epoch.
-    Replicated(usize, i32, i64),
-    /// A node learns who leads a partition: node, slot, leader (-1: nobody), epoch.
-    Learn(usize, usize, i32, i32),
-    /// A partition gets a leader after it had none.
-    Elect(usize),
-    /// A node is there again.
-    NodeUp(usize),
+    /// What is of the protocol alone.
+    Own(E),
     /// A fault of the scenario, by its number.
     Fault(usize),
     /// The supervisor has its turn, and who leads the trial after it.
@@ -64,6 +56,8 @@ pub enum Event {
 pub enum Told {
     Nothing,
     Acked(Vec<Message>),
+    /// The same; it may be told of a message again, and then says nothing.
+    AckedMaybeAgain(Message),
     Delivered(Delivery),
 }
 
@@ -88,17 +82,16 @@ pub enum Stage {
 
 /// A connection.
 #[derive(Debug)]
-pub struct Socket {
+pub struct Socket<S: System> {
     pub node: usize,
     pub stage: Stage,
     poller: PollerId,
     token: u64,
     interest: Interest,
-    /// From the client: all bytes, how many have come, how many were looked at by the node, and by the wire (for requests without answers).
+    /// From the client: all bytes, how many have come, and how many were looked at by the node.
     pub up: Vec<u8>,
     pub up_come: usize,
     pub up_taken: usize,
-    pub up_seen: usize,
     up_free_ns: i64,
     down: Vec<u8>,
     down_come: usize,
@@ -108,23 +101,29 @@ pub struct Socket {
     ends: VecDeque<(u64, Told)>,
     taken_in_all: u64,
     pushed_in_all: u64,
-    pub pending: Pending,
-    pub deaf_until_ns: i64,
+    /// How many bytes were looked at by the wire (for messages without acknowledgements).
+    pub up_seen: usize,
     /// Bytes of it get lost on the way.
     pub is_silent: bool,
-    /// Of each Produce request that came, until its answer is read: slots and producers.
-    pub carried: VecDeque<Vec<(usize, u32)>>,
+    /// How far what the client handed over in one piece was taken whole, so that its own buffers are empty up to there.
+    pub up_pieces: usize,
+    /// When it began.
+    pub began_ns: i64,
+    pub own: S::Socket,
 }
 
 /// Everything but who leads the trial.
-pub struct World {
+pub struct World<S: System> {
     pub rng: Rng,
     pub scenario: Rc<Scenario>,
-    events: BinaryHeap<Reverse<(i64, u64, Event)>>,
+    pub plan: Plan<S>,
+    events: BinaryHeap<Reverse<(i64, u64, Event<S::Event>)>>,
     next_event: u64,
-    pub sockets: Vec<Socket>,
+    pub sockets: Vec<Socket<S>>,
     woken: Vec<bool>,
-    pub cluster: Cluster,
+    /// Names that were given.
+    names: u64,
+    pub cluster: S,
     pub truth: Truth,
     pub marks: Marks,
     pub turn_ns: i64,
@@ -140,20 +139,22 @@ pub struct World {
 }
 
 /// The world and who leads the trial, who share the thread with the lane.
-pub struct Sim {
-    pub world: RefCell<World>,
+pub struct Sim<S: System> {
+    pub world: RefCell<World<S>>,
     pub director: RefCell<Option<Director>>,
 }
 
-impl World {
-    pub fn new(scenario: Rc<Scenario>) -> World {
+impl<S: System> World<S> {
+    pub fn new(scenario: Rc<Scenario>, plan: Plan<S>) -> World<S> {
         let mut world = World {
             rng: Rng::with_seed(scenario.seed ^ 0x5_EED0_FA11),
             events: BinaryHeap::new(),
             next_event: 0,
             sockets: Vec::new(),
             woken: Vec::new(),
-            cluster: Cluster::new(&scenario),
+            names: 0,
+            cluster: S::new(&scenario, &plan),
+            plan,
             truth: Truth::default(),
             marks: Marks::default(),
             turn_ns: 0,
@@ -186,12 +187,12 @@ impl World {
         simulated::now_ns().unwrap_or(0)
     }
 
-    pub fn at(&mut self, at_ns: i64, event: Event) {
+    pub fn at(&mut self, at_ns: i64, event: Event<S::Event>) {
         self.next_event += 1;
         self.events.push(Reverse((at_ns, self.next_event, event)));
     }
 
-    pub fn after(&mut self, delay_ns: i64, event: Event) {
+    pub fn after(&mut self, delay_ns: i64, event: Event<S::Event>) {
         self.at(self.now_ns() + delay_ns, event);
     }
 
@@ -202,14 +203,11 @@ impl World {
 
     /// The subscription whose consumer has this socket.
     pub fn subscription_of(&self, socket: usize) -> Option<usize> {
-        let token = self.sockets[socket].token;
-        let consumer = (token >> 30 & ((1 << 30) - 1)) as usize;
-        (token >> 60 == 2)
-            .then(|| self.consumers.get(consumer).copied())
-            .flatten()
+        let consumer = S::consumer_of(self.sockets[socket].token)?;
+        self.consumers.get(consumer).copied()
     }
 
-    /// A node answers: the bytes with their length before them, cut off after `cut` bytes if the connection breaks within.
+    /// A node sends bytes, cut off after `cut` bytes if the connection breaks within.
     pub fn send(&mut self, at: usize, bytes: &[u8], told: Told, cut: Option<usize>) {
         let now_ns = self.now_ns();
         let (rate, delay_ns) = (self.scenario.bytes_s, self.delay_ns());
@@ -218,11 +216,9 @@ impl World {
         if socket.stage != Stage::Open {
             return;
         }
-        let whole = bytes.len() + 4;
+        let whole = bytes.len();
         let bytes_sent = cut.map_or(whole, |cut| cut.min(whole - 1));
-        let mut framed = (bytes.len() as u32).to_be_bytes().to_vec();
-        framed.extend_from_slice(bytes);
-        socket.down.extend_from_slice(&framed[..bytes_sent]);
+        socket.down.extend_from_slice(&bytes[..bytes_sent]);
         socket.pushed_in_all += bytes_sent as u64;
         if cut.is_none() {
             socket.ends.push_back((socket.pushed_in_all, told));
@@ -259,23 +255,41 @@ impl World {
         self.scenario.delay_ns
     }
 
+    /// Nothing goes wrong any more.
+    pub fn make_peace(&mut self) {
+        self.is_at_peace = true;
+        S::make_peace(self);
+    }
+
+    /// All connections of a node break.
+    pub fn cut(&mut self, node: usize) {
+        for at in 0..self.sockets.len() {
+            if self.sockets[at].node == node {
+                self.reset(at);
+            }
+        }
+    }
+
     /// The connection breaks: what has not been read is lost on both sides.
     pub fn reset(&mut self, at: usize) {
         let socket = &mut self.sockets[at];
         if matches!(socket.stage, Stage::Connecting | Stage::Open) {
             socket.stage = Stage::Broken;
-            socket.pending = Pending::Nothing;
+            socket.own = S::Socket::default();
             socket.ends.clear();
             self.marks.set(Mark::CutConnection);
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn happen(&mut self, event: Event<S::Event>) {
         match event {
             Event::Connected(at, is_refused) => {
                 let socket = &mut self.sockets[at];
                 if socket.stage == Stage::Connecting {
                     socket.stage = if is_refused { Stage::Refused } else { Stage::Open };
+                    if !is_refused {
+                        S::opened(self, at);
+                    }
                 }
             }
             Event::Up(at, bytes) => {
@@ -283,23 +297,19 @@ impl World {
                 socket.up_come += bytes;
                 // What has come is with the node, whether or not the client still lives.
                 if matches!(socket.stage, Stage::Open | Stage::Closed) {
-                    self.serve(at);
+                    S::serve(self, at);
                 }
             }
             Event::Down(at, bytes) => self.sockets[at].down_come += bytes,
             Event::Reset(at) => self.reset(at),
-            Event::Serve(at) => self.serve(at),
-            Event::Answer(at) => self.answer(at),
-            Event::Replicated(slot, epoch, end) => self.replicated(slot, epoch, end),
-            Event::Learn(node, slot, leader, epoch) => self.learn(node, slot, leader, epoch),
-            Event::Elect(slot) => self.elect(slot),
-            Event::NodeUp(node) => self.node_up(node),
+            Event::Serve(at) => S::serve(self, at),
+            Event::Own(event) => S::happen(self, event),
             // A closed loop may end before its faults.
             Event::Fault(_) if self.is_at_peace => {}
-            Event::Fault(number) => self.strike(number),
+            Event::Fault(number) => S::strike(self, number),
             Event::Direct => {}
         }
-        self.look_at_fetches();
+        S::look(self);
     }
 
     fn ready(&mut self, poller: PollerId, ready: &mut Vec<Ready>) {
@@ -326,7 +336,7 @@ impl World {
     }
 }
 
-impl Sim {
+impl<S: System> Sim<S> {
     /// The next event, if it happens before that time; the clocks are then set to it. Whether there was one.
     fn step(&self, until_ns: i64) -> bool {
         let mut world = self.world.borrow_mut();
@@ -367,7 +377,7 @@ impl Sim {
     }
 }
 
-impl Network for Sim {
+impl<S: System> Network for Sim<S> {
     fn poller(&self) -> PollerId {
         let mut world = self.world.borrow_mut();
         world.woken.push(false);
@@ -379,9 +389,10 @@ impl Network for Sim {
         let node = usize::from(to.port() - PORT);
         let at = world.sockets.len();
         let (is_down, is_silent) = (
-            !world.cluster.nodes[node].is_up,
-            world.cluster.nodes[node].silent_until_ns > world.now_ns(),
+            !world.cluster.is_up(node),
+            world.cluster.silent_until_ns(node) > world.now_ns(),
         );
+        let began_ns = world.now_ns();
         world.sockets.push(Socket {
             node,
             stage: Stage::Connecting,
@@ -391,7 +402,6 @@ impl Network for Sim {
             up: Vec::new(),
             up_come: 0,
             up_taken: 0,
-            up_seen: 0,
             up_free_ns: 0,
             down: Vec::new(),
             down_come: 0,
@@ -400,10 +410,11 @@ impl Network for Sim {
             ends: VecDeque::new(),
             taken_in_all: 0,
             pushed_in_all: 0,
-            pending: Pending::Nothing,
-            deaf_until_ns: 0,
+            up_seen: 0,
             is_silent,
-            carried: VecDeque::new(),
+            up_pieces: 0,
+            began_ns,
+            own: S::Socket::default(),
         });
         if !is_silent {
             let delay_ns = 2 * world.scenario.delay_ns;
@@ -460,7 +471,10 @@ impl Network for Sim {
                 Told::Nothing => {}
                 Told::Acked(messages) => {
                     world.truth.acknowledged(&messages, seen);
-                    world.sockets[at].carried.pop_front();
+                    S::answered(&mut world, at);
+                }
+                Told::AckedMaybeAgain(message) => {
+                    world.truth.first_acknowledged(&[message], seen);
                 }
                 Told::Delivered(delivery) => world.truth.delivered(delivery, seen),
             }
@@ -494,13 +508,17 @@ impl Network for Sim {
         let socket = &mut world.sockets[at];
         if socket.up_taken == socket.up.len() {
             socket.up.clear();
-            (socket.up_come, socket.up_taken, socket.up_seen) = (0, 0, 0);
+            (socket.up_come, socket.up_taken) = (0, 0);
+            (socket.up_seen, socket.up_pieces) = (0, 0);
         }
         let mut left = bytes;
         for slice in slices {
             let part = slice.len().min(left);
             socket.up.extend_from_slice(&slice[..part]);
             left -= part;
+            if part == slice.len() {
+                socket.up_pieces = socket.up.len();
+            }
         }
         let gone_ns = socket.up_free_ns.max(now_ns) + (bytes as i64 * 1_000_000_000) / rate;
         socket.up_free_ns = gone_ns;
@@ -508,9 +526,7 @@ impl Network for Sim {
         if !is_silent {
             world.at(gone_ns + delay_ns, Event::Up(at, bytes));
         }
-        if world.scenario.acks == 0 {
-            world.note_unanswered(at);
-        }
+        S::wrote(world, at);
         world.circles = 0;
         Ok(bytes)
     }
@@ -585,5 +601,11 @@ impl Network for Sim {
 
     fn wake(&self, poller: PollerId) {
         self.world.borrow_mut().woken[poller as usize] = true;
+    }
+
+    fn unique(&self) -> u64 {
+        let mut world = self.world.borrow_mut();
+        world.names += 1;
+        world.names
     }
 }

@@ -12,12 +12,13 @@ use hdrhistogram::serialization::Deserializer;
 use serde_json::Value;
 
 use crate::marks::{Mark, Marks};
-use crate::scenario::{Fault, Scenario};
+use crate::scenario::{Expects, Scenario};
 use crate::truth::{Message, Seen, Truth};
 
 /// A trial that has ended, as the world and as the gauge tell it.
 pub struct Case<'a> {
     pub scenario: &'a Scenario,
+    pub expects: Expects,
     pub truth: &'a Truth,
     pub start_ns: i64,
     pub end_ns: i64,
@@ -124,7 +125,7 @@ pub fn judge(case: &Case<'_>, marks: &mut Marks) -> Vec<String> {
     told.check("audit failed", &audit["failed"], Bounds::exactly(unacked));
     if unacked > 0 {
         marks.set(Mark::Failed);
-        if !may_fail(case.scenario) {
+        if !case.expects.may_fail {
             told.say(|| format!("{unacked} messages failed, and nothing gave a reason for it"));
         }
     }
@@ -154,15 +155,6 @@ pub fn judge(case: &Case<'_>, marks: &mut Marks) -> Vec<String> {
     compare(case, &expected, &found, &mut told);
     intervals(case, marks, &mut told);
     told.0
-}
-
-fn may_fail(scenario: &Scenario) -> bool {
-    let is_final = |fault: &Fault| match fault {
-        Fault::Refuse { code, .. } => matches!(code, 10 | 87 | -1),
-        _ => false,
-    };
-    let faults = &scenario.faults;
-    faults.iter().any(|(_, fault)| is_final(fault)) || scenario.retry_for_ns < 60_000_000_000
 }
 
 fn phase_of(case: &Case<'_>, intended_ns: i64) -> usize {
@@ -233,16 +225,10 @@ fn order(case: &Case<'_>, failed: usize, marks: &mut Marks, told: &mut Told) {
         marks.set(Mark::Reordered);
     }
     let is_whole = failed == 0 && !case.truth.has_truncated;
-    let forgets = case
-        .scenario
-        .faults
-        .iter()
-        .any(|(_, fault)| matches!(fault, Fault::Forget { .. }));
-    let once = is_whole && (case.scenario.is_calm() || (case.scenario.is_idempotent && !forgets));
-    if once && twice > 0 {
+    if is_whole && case.expects.once && twice > 0 {
         told.say(|| format!("{twice} messages were stored twice, which the client can avoid here"));
     }
-    if is_whole && (once || case.scenario.in_flight == 1) && reordered > 0 {
+    if is_whole && case.expects.in_order && reordered > 0 {
         told.say(|| {
             format!("{reordered} messages were stored out of order, which the client can avoid here")
         });

@@ -3,45 +3,7 @@
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-/// What goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// A partition gets another leader, which lacks so many of the batches that followers have, and all that they have not.
-    Move { slot: usize, lacks: usize },
-    /// A partition has no leader for so long.
-    Leaderless { slot: usize, for_ns: i64 },
-    /// A node is gone for so long; its partitions get other leaders.
-    Down { node: usize, for_ns: i64 },
-    /// All connections of a node break.
-    Cut { node: usize },
-    /// The next answers of a node break off within.
-    CutWithin { node: usize, answers: u32 },
-    /// Bytes from and to a node get lost for so long, without a word.
-    Silent { node: usize, for_ns: i64 },
-    /// A node does nothing for so long.
-    Pause { node: usize, for_ns: i64 },
-    /// The next batches of a partition are answered with this code; stored or not.
-    Refuse {
-        slot: usize,
-        code: i16,
-        is_stored: bool,
-        batches: u32,
-    },
-    /// A node answers, says that it throttles, and is deaf for so long; so many times.
-    Throttle { node: usize, for_ns: i64, answers: u32 },
-    /// A node does not hear of other leaders for so long.
-    Stale { node: usize, for_ns: i64 },
-    /// A partition forgets its idempotent producers.
-    Forget { slot: usize },
-    /// Followers do not follow for so long.
-    Stall { slot: usize, for_ns: i64 },
-    /// A node forgets its fetch sessions, or their epochs.
-    ForgetSessions { node: usize },
-    /// The next fetches of a partition are answered with this code.
-    RefuseFetch { slot: usize, code: i16, fetches: u32 },
-    /// A message is damaged in the log, and its batch has the checksum of what it is now.
-    Damage { slot: usize },
-}
+use crate::system::{self, System};
 
 /// What who leads the trial does.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,7 +32,6 @@ pub struct Scenario {
     pub(crate) retry_for_ns: i64,
     /// The load lasts so long; the faults are over before.
     pub(crate) load_ns: i64,
-    pub(crate) faults: Vec<(i64, Fault)>,
     pub(crate) steps: Vec<(i64, Step)>,
     /// A reading of the clock takes so long.
     pub(crate) reading_ns: i64,
@@ -83,26 +44,35 @@ pub struct Scenario {
     pub(crate) piece_bytes: usize,
     /// A node needs so long for a request at most.
     pub(crate) service_ns: i64,
-    /// Followers are so far behind at most.
-    pub(crate) follow_ns: i64,
-    /// Until a node hears of another leader, at most.
-    pub(crate) news_ns: i64,
-    pub(crate) keeps_sessions: bool,
-    /// No answer to a fetch has more, whatever it asks for (a broker's own `fetch.max.bytes`).
-    pub(crate) answer_bytes: usize,
-    /// What a forgotten producer is told; 0: it is taken as it comes.
-    pub(crate) forgotten_code: i16,
 }
 
-const MS: i64 = 1_000_000;
+/// What is of a protocol alone: its settings, and what goes wrong when.
+#[derive(Debug)]
+pub struct Plan<S: System> {
+    pub settings: S::Settings,
+    pub faults: Vec<(i64, S::Fault)>,
+}
 
-fn one<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
+/// What the oracle may expect of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Expects {
+    /// Something gives a reason for messages without acknowledgement.
+    pub may_fail: bool,
+    /// The client can see to it that what is acknowledged is stored once.
+    pub once: bool,
+    /// The client can see to it that a producer's messages of a partition are stored in order.
+    pub in_order: bool,
+}
+
+pub const MS: i64 = 1_000_000;
+
+pub fn one<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
     of[rng.usize(..of.len())]
 }
 
 impl Scenario {
-    /// Draws it.
-    pub fn of(seed: u64) -> Scenario {
+    /// Draws it, and what is of its protocol alone.
+    pub fn of<S: System>(seed: u64) -> (Scenario, Plan<S>) {
         let mut rng = Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xA5A5);
         let rng = &mut rng;
         let nodes = rng.usize(1..=4);
@@ -164,7 +134,7 @@ impl Scenario {
         let closed_bytes = if is_closed_loop { 4_000 } else { 65_536 };
         let request = json!({
             "run": 7, "seed": seed,
-            "system": {"protocol": "kafka", "bootstrap": [format!("10.0.0.1:{}", crate::net::PORT)]},
+            "system": system::endpoint(S::NAME, nodes),
             "topics": topics.iter().map(|(name, partitions)| json!({"name": name, "partitions": partitions})).collect::<Vec<_>>(),
             "producers": (0..producers).map(|id| producer(rng, id)).collect::<Vec<_>>(),
             "subscriptions": subscriptions.iter().map(|name| subscription(rng, name)).collect::<Vec<_>>(),
@@ -200,7 +170,6 @@ impl Scenario {
             is_closed_loop,
             retry_for_ns: retry_for_ms * MS,
             load_ns,
-            faults: Vec::new(),
             steps: Vec::new(),
             reading_ns: one(rng, &[25, 25, 100, 1_000]),
             wake_ns: one(rng, &[0, 50_000, 1_000_000]),
@@ -210,110 +179,16 @@ impl Scenario {
             partial_writes: one(rng, &[0.0, 0.0, 0.3]),
             piece_bytes: one(rng, &[0, 0, 7, 100, 5_000]),
             service_ns: one(rng, &[20_000, 300_000, 5_000_000]),
-            follow_ns: one(rng, &[0, 100_000, 5_000_000]),
-            news_ns: one(rng, &[0, 2_000_000, 100_000_000]),
-            keeps_sessions: rng.f64() < 0.8,
-            answer_bytes: usize::MAX,
-            forgotten_code: one(rng, &[0, 45, 59, 59]),
             topics,
         };
-        scenario.draw_faults(rng);
+        let mut plan = Plan {
+            settings: S::settings(rng),
+            faults: Vec::new(),
+        };
+        plan.draw(&scenario, rng);
         scenario.draw_steps(rng, rate);
-        scenario.draw_the_end(&mut Rng::with_seed(seed ^ 0x001A_7E00));
-        scenario
-    }
-
-    fn draw_faults(&mut self, rng: &mut Rng) {
-        let count = one(rng, &[0, 1, 2, 4, 8, 12]);
-        // A world in which one thing goes wrong again and again comes farther than one in which everything does.
-        let only = rng.bool().then(|| rng.u32(0..15));
-        for _ in 0..count {
-            let at_ns = rng.i64(0..self.load_ns * 7 / 10);
-            let fault = self.fault(rng, only);
-            self.faults.push((at_ns, fault));
-        }
-        self.faults.sort_by_key(|(at_ns, _)| *at_ns);
-    }
-
-    /// What a drain has to wait for: faults that strike with the last messages, and answers that leave much to the next ones. It has numbers of its
-    /// own, so that the rest of a seed is what it was without.
-    fn draw_the_end(&mut self, rng: &mut Rng) {
-        if rng.f64() < 0.15 {
-            for (at_ns, _) in &mut self.faults {
-                *at_ns = self.load_ns * rng.i64(940..1000) / 1000;
-            }
-        }
-        if rng.f64() < 0.15 {
-            for slot in 0..self.slots {
-                let last = Fault::Refuse {
-                    slot,
-                    code: 7,
-                    is_stored: true,
-                    batches: rng.u32(1..6),
-                };
-                self.faults.push((self.load_ns * rng.i64(940..1000) / 1000, last));
-            }
-        }
-        self.faults.sort_by_key(|(at_ns, _)| *at_ns);
-        self.answer_bytes = one(rng, &[usize::MAX, usize::MAX, 4_000, 30_000]);
-    }
-
-    fn fault(&self, rng: &mut Rng, only: Option<u32>) -> Fault {
-        let (slot, node) = (rng.usize(..self.slots), rng.usize(..self.nodes));
-        let for_ns = one(rng, &[1, 20, 100, 700]) * MS;
-        match only.unwrap_or_else(|| rng.u32(0..15)) {
-            0 => Fault::Move {
-                slot,
-                lacks: one(rng, &[0, 0, 1, 3]),
-            },
-            1 => Fault::Leaderless { slot, for_ns },
-            2 => Fault::Down { node, for_ns },
-            3 => Fault::Cut { node },
-            4 => Fault::CutWithin {
-                node,
-                answers: rng.u32(1..4),
-            },
-            5 => Fault::Silent { node, for_ns },
-            6 => Fault::Pause { node, for_ns },
-            7 => {
-                let (code, is_stored) = one(
-                    rng,
-                    &[
-                        (19, false),
-                        (20, true),
-                        (7, true),
-                        (6, false),
-                        (3, false),
-                        (2, false),
-                        (56, false),
-                        (10, false),
-                        (87, false),
-                        (-1, true),
-                    ],
-                );
-                Fault::Refuse {
-                    slot,
-                    code,
-                    is_stored,
-                    batches: rng.u32(1..6),
-                }
-            }
-            8 => Fault::Throttle {
-                node,
-                for_ns: for_ns.min(100 * MS),
-                answers: rng.u32(1..6),
-            },
-            9 => Fault::Stale { node, for_ns },
-            10 => Fault::Forget { slot },
-            11 => Fault::Stall { slot, for_ns },
-            12 => Fault::ForgetSessions { node },
-            13 => Fault::RefuseFetch {
-                slot,
-                code: one(rng, &[3, 6, 74, 75, 56, -1]),
-                fetches: rng.u32(1..4),
-            },
-            _ => Fault::Damage { slot },
-        }
+        plan.draw_the_end(&mut scenario, &mut Rng::with_seed(seed ^ 0x001A_7E00));
+        (scenario, plan)
     }
 
     fn draw_steps(&mut self, rng: &mut Rng, rate: f64) {
@@ -337,8 +212,33 @@ impl Scenario {
         }
         self.steps.sort_by_key(|(at_ns, _)| *at_ns);
     }
+}
 
-    /// Whether anything goes wrong that may cost or repeat messages, or change their order.
+impl<S: System> Plan<S> {
+    fn draw(&mut self, scenario: &Scenario, rng: &mut Rng) {
+        let count = one(rng, &[0, 1, 2, 4, 8, 12]);
+        // A world in which one thing goes wrong again and again comes farther than one in which everything does.
+        let only = rng.bool().then(|| rng.u32(0..S::FAULT_KINDS));
+        for _ in 0..count {
+            let at_ns = rng.i64(0..scenario.load_ns * 7 / 10);
+            self.faults.push((at_ns, S::fault(scenario, rng, only)));
+        }
+        self.faults.sort_by_key(|(at_ns, _)| *at_ns);
+    }
+
+    /// What a drain has to wait for: faults that strike with the last messages, and answers that leave much to the next ones. It has numbers of its
+    /// own, so that the rest of a seed is what it was without.
+    fn draw_the_end(&mut self, scenario: &mut Scenario, rng: &mut Rng) {
+        if rng.f64() < 0.15 {
+            for (at_ns, _) in &mut self.faults {
+                *at_ns = scenario.load_ns * rng.i64(940..1000) / 1000;
+            }
+        }
+        S::draw_the_end(scenario, self, rng);
+        self.faults.sort_by_key(|(at_ns, _)| *at_ns);
+    }
+
+    /// Whether nothing goes wrong that may cost or repeat messages, or change their order.
     pub fn is_calm(&self) -> bool {
         self.faults.is_empty()
     }

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::marks::Marks;
-use crate::trial::{self, Report};
+use crate::system::Registered;
+use crate::trial::Report;
 
 /// What became of a swarm.
 #[derive(Debug, Default)]
@@ -24,19 +25,24 @@ pub struct Swarm {
 }
 
 /// How a seed is run again.
-pub fn command(seed: u64) -> String {
-    format!("cargo run --release -p gauge-sim -- --seed {seed}")
+pub fn command(protocol: &str, seed: u64) -> String {
+    format!("cargo run --release -p gauge-sim -- --protocol {protocol} --seed {seed}")
 }
 
 /// Runs seeds, until they are done, `enough` says so, or the time is over.
-pub fn run(seeds: Range<u64>, within: Option<Duration>, mut each: impl FnMut(&Report) -> bool) -> Swarm {
+pub fn run(
+    protocol: Registered,
+    seeds: Range<u64>,
+    within: Option<Duration>,
+    mut each: impl FnMut(&Report) -> bool,
+) -> Swarm {
     let began = Instant::now();
     let mut swarm = Swarm::default();
     for seed in seeds {
         if within.is_some_and(|within| began.elapsed() > within) {
             break;
         }
-        let report = trial::run(seed);
+        let report = (protocol.run)(seed);
         swarm.seeds += 1;
         swarm.messages += report.messages;
         swarm.simulated_ns += report.simulated_ns;

@@ -12,7 +12,8 @@ use serde_json::Value;
 use crate::marks::{Mark, Marks};
 use crate::net::{Event, Sim, World};
 use crate::oracle::{self, Case};
-use crate::scenario::{Scenario, Step};
+use crate::scenario::{Expects, Scenario, Step};
+use crate::system::System;
 use crate::witness;
 
 /// With this the world ends a lane from within.
@@ -42,7 +43,7 @@ pub struct Director {
 
 impl Director {
     /// Its turn; returns after how long the next one comes.
-    pub fn turn(&mut self, sim: &Sim) -> i64 {
+    pub fn turn<S: System>(&mut self, sim: &Sim<S>) -> i64 {
         let now_ns = sim.world.borrow().now_ns();
         if now_ns < self.stalled_until_ns {
             return self.stalled_until_ns - now_ns;
@@ -64,13 +65,13 @@ impl Director {
         rest_ns.min(next_ns).min(look_ns).max(1)
     }
 
-    fn fail(&mut self, sim: &Sim, error: String) {
+    fn fail<S: System>(&mut self, sim: &Sim<S>, error: String) {
         let error = format!("the trial failed: {error}");
         sim.world.borrow_mut().fatal.get_or_insert(error.clone());
         self.error.get_or_insert(error);
     }
 
-    fn lead(&mut self, sim: &Sim) -> Result<i64, String> {
+    fn lead<S: System>(&mut self, sim: &Sim<S>) -> Result<i64, String> {
         if let Some(result) = self.trial.result() {
             self.result = Some(result?);
             return Ok(i64::MAX);
@@ -81,7 +82,7 @@ impl Director {
                 let start_ns = self.trial.start(START_DELAY_NS)?;
                 self.start_ns = Some(start_ns);
                 let mut world = sim.world.borrow_mut();
-                let faults: Vec<i64> = self.scenario.faults.iter().map(|(at_ns, _)| *at_ns).collect();
+                let faults: Vec<i64> = world.plan.faults.iter().map(|(at_ns, _)| *at_ns).collect();
                 for (number, at_ns) in faults.into_iter().enumerate() {
                     world.at(start_ns + at_ns, Event::Fault(number));
                 }
@@ -111,7 +112,7 @@ impl Director {
         Ok(i64::MAX)
     }
 
-    fn take(&mut self, step: Step, sim: &Sim) -> Result<(), String> {
+    fn take<S: System>(&mut self, step: Step, sim: &Sim<S>) -> Result<(), String> {
         let mark = |mark| sim.world.borrow_mut().marks.set(mark);
         match step {
             Step::Rate(rate) => {
@@ -134,6 +135,8 @@ impl Director {
 /// What became of a seed.
 #[derive(Debug)]
 pub struct Report {
+    /// The protocol.
+    pub protocol: &'static str,
     /// The seed.
     pub seed: u64,
     /// Where the result and the world disagree; empty: nowhere.
@@ -166,24 +169,27 @@ fn keep_panics() {
 }
 
 /// Runs a seed.
-pub fn run(seed: u64) -> Report {
+pub fn run<S: System>(seed: u64) -> Report {
     keep_panics();
-    let scenario = Rc::new(Scenario::of(seed));
+    let (scenario, plan) = Scenario::of::<S>(seed);
+    let expects = S::expects(&scenario, &plan);
+    let scenario = Rc::new(scenario);
     simulated::begin(BEGIN_NS, scenario.reading_ns);
     PANIC.set(None);
     let sim = Rc::new(Sim {
-        world: RefCell::new(World::new(Rc::clone(&scenario))),
+        world: RefCell::new(World::<S>::new(Rc::clone(&scenario), plan)),
         director: RefCell::new(None),
     });
     world::set(Some(Rc::clone(&sim) as Rc<dyn world::Network>));
-    witness::tell(Some(Rc::clone(&sim)));
-    let disagreements = live(&sim, &scenario);
+    witness::tell(Some(Rc::clone(&sim) as Rc<dyn witness::Looks>));
+    let disagreements = live(&sim, &scenario, expects);
     witness::tell(None);
     world::set(None);
     let simulated_ns = simulated::now_ns().unwrap_or(BEGIN_NS) - BEGIN_NS;
     simulated::end();
     let world = sim.world.borrow();
     Report {
+        protocol: S::NAME,
         seed,
         disagreements,
         marks: world.marks,
@@ -192,8 +198,8 @@ pub fn run(seed: u64) -> Report {
     }
 }
 
-fn live(sim: &Rc<Sim>, scenario: &Rc<Scenario>) -> Vec<String> {
-    let (trial, lane) = match Trial::new(&scenario.request, &witness::protocol()) {
+fn live<S: System>(sim: &Rc<Sim<S>>, scenario: &Rc<Scenario>, expects: Expects) -> Vec<String> {
+    let (trial, lane) = match Trial::new(&scenario.request, &witness::protocol(S::client())) {
         Ok(both) => both,
         Err(error) => return vec![format!("the trial was refused: {error}")],
     };
@@ -250,6 +256,7 @@ fn live(sim: &Rc<Sim>, scenario: &Rc<Scenario>) -> Vec<String> {
     let mut marks = world.marks;
     let case = Case {
         scenario,
+        expects,
         truth: &world.truth,
         start_ns,
         end_ns: world.now_ns(),

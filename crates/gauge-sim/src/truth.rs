@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use gauge_load::stamp::{self, Checked, PROBE_PRODUCER};
-
 use crate::net::Delivery;
 
 /// A message as it was found in a batch.
@@ -102,6 +100,14 @@ impl Truth {
         }
     }
 
+    /// The client has read an answer of a system whose answers may come twice: the first counts.
+    pub fn first_acknowledged(&mut self, messages: &[Message], seen: Seen) {
+        for message in messages {
+            let key = (message.producer, message.sequence);
+            self.acked.entry(key).or_insert(seen);
+        }
+    }
+
     /// The client has read an answer to a fetch.
     pub fn delivered(&mut self, delivery: Delivery, seen: Seen) {
         let subscription = delivery.subscription;
@@ -117,99 +123,6 @@ impl Truth {
     pub fn offend(&mut self, what: impl FnOnce() -> String) {
         if self.offences.len() < 5 {
             self.offences.push(what());
-        }
-    }
-}
-
-/// What a record batch of Kafka says, and its messages. The records must not be compressed.
-#[derive(Debug)]
-pub struct Parsed {
-    pub producer_id: i64,
-    pub producer_epoch: i16,
-    pub base_sequence: i32,
-    pub records: i32,
-    pub messages: Vec<Message>,
-    /// Of each message (probes left out), where its body lies.
-    pub bodies: Vec<std::ops::Range<usize>>,
-}
-
-/// Bytes before the records.
-pub const HEADER_BYTES: usize = 61;
-
-/// Reads a batch that a client sent.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn parse(batch: &[u8]) -> Result<Parsed, String> {
-    if batch.len() < HEADER_BYTES || batch.len() != 12 + be32(batch, 8) as usize {
-        return Err(format!("a batch of {} bytes has another length", batch.len()));
-    }
-    if crc32c::crc32c(&batch[21..]) != be32(batch, 17) {
-        return Err("a batch has another checksum than its bytes".to_owned());
-    }
-    let records = be32(batch, 57).cast_signed();
-    if be32(batch, 23).cast_signed() + 1 != records || batch[22] & 7 != 0 {
-        return Err("a batch has another number of records, or is compressed".to_owned());
-    }
-    let mut parsed = Parsed {
-        producer_id: i64::from_be_bytes(batch[43..51].try_into().map_err(|_| "short")?),
-        producer_epoch: i16::from_be_bytes([batch[51], batch[52]]),
-        base_sequence: be32(batch, 53).cast_signed(),
-        records,
-        messages: Vec::with_capacity(records as usize),
-        bodies: Vec::with_capacity(records as usize),
-    };
-    let mut at = HEADER_BYTES;
-    for number in 0..records {
-        let length = varint(batch, &mut at)? as usize;
-        let end = at + length;
-        at += 1;
-        varint(batch, &mut at)?;
-        if varint(batch, &mut at)? != i64::from(number) {
-            return Err("records of a batch are not numbered through".to_owned());
-        }
-        let key_bytes = varint(batch, &mut at)?;
-        at += key_bytes.max(0) as usize;
-        let body_bytes = varint(batch, &mut at)? as usize;
-        let body = batch
-            .get(at..at + body_bytes)
-            .ok_or("a record ends beyond its batch")?;
-        match stamp::check(body) {
-            Checked::Whole(stamp) if stamp.producer == PROBE_PRODUCER => {}
-            Checked::Whole(stamp) => {
-                parsed.messages.push(Message {
-                    producer: stamp.producer,
-                    sequence: stamp.sequence,
-                    intended_ns: stamp.intended_ns,
-                });
-                parsed.bodies.push(at..at + body_bytes);
-            }
-            other => return Err(format!("a message was sent whose stamp is {other:?}")),
-        }
-        at = end;
-    }
-    if at != batch.len() {
-        return Err("the records of a batch have another length than it says".to_owned());
-    }
-    Ok(parsed)
-}
-
-fn be32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn varint(bytes: &[u8], at: &mut usize) -> Result<i64, String> {
-    let (mut value, mut shift) = (0u64, 0);
-    loop {
-        let byte = *bytes.get(*at).ok_or("a record ends too early")?;
-        *at += 1;
-        value |= u64::from(byte & 0x7F) << shift;
-        if byte & 0x80 == 0 {
-            return Ok((value >> 1).cast_signed() ^ -((value & 1).cast_signed()));
-        }
-        shift += 7;
-        if shift > 63 {
-            return Err("a number in a record does not end".to_owned());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The Kafka client with somebody who looks on: which turn of the lane it is, and when messages are taken. It changes nothing.
+//! A client with somebody who looks on: which turn of the lane it is, and when messages are taken. It changes nothing.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,39 +8,70 @@ use gauge_load::clock::simulated;
 use gauge_load::{Emitter, Observer};
 
 use crate::net::Sim;
+use crate::system::System;
 use crate::truth::Taken;
 
-/// The Kafka protocol, looked at.
-pub struct Witnessed;
+/// A protocol, looked at.
+struct Witnessed(&'static dyn Protocol);
+
+/// The world as the witness needs it.
+pub trait Looks {
+    /// Who reads what, by the spec of the lane.
+    fn learn_consumers(&self, spec: &LaneSpec);
+
+    /// When the turn began by the lane's reading, which decides to which interval it belongs. Some: a new one begins.
+    fn turn(&self, begins_ns: Option<i64>) -> i64;
+
+    /// Messages were taken.
+    fn took(&self, producer: u32, messages: u64, taken: Taken);
+}
+
+impl<S: System> Looks for Sim<S> {
+    fn learn_consumers(&self, spec: &LaneSpec) {
+        self.world.borrow_mut().learn_consumers(spec);
+    }
+
+    fn turn(&self, begins_ns: Option<i64>) -> i64 {
+        let mut world = self.world.borrow_mut();
+        if let Some(begins_ns) = begins_ns {
+            world.turn_ns = begins_ns;
+        }
+        world.turn_ns
+    }
+
+    fn took(&self, producer: u32, messages: u64, taken: Taken) {
+        self.world.borrow_mut().truth.took(producer, messages, taken);
+    }
+}
 
 thread_local! {
-    static SIM: std::cell::RefCell<Option<Rc<Sim>>> = const { std::cell::RefCell::new(None) };
+    static SIM: std::cell::RefCell<Option<Rc<dyn Looks>>> = const { std::cell::RefCell::new(None) };
 }
 
 /// From now on what this thread's clients do is told to that world.
-pub fn tell(sim: Option<Rc<Sim>>) {
+pub fn tell(sim: Option<Rc<dyn Looks>>) {
     SIM.set(sim);
 }
 
 impl Protocol for Witnessed {
     fn name(&self) -> &'static str {
-        "kafka"
+        self.0.name()
     }
 
     fn client_name(&self) -> &'static str {
-        gauge_client::kafka::Kafka.client_name()
+        self.0.client_name()
     }
 
     fn check(&self, endpoint: &Endpoint, spec: &LaneSpec) -> Result<Vec<String>, ClientError> {
-        gauge_client::kafka::Kafka.check(endpoint, spec)
+        self.0.check(endpoint, spec)
     }
 
     fn lane(&self, endpoint: &Endpoint, spec: LaneSpec) -> Result<Box<dyn LaneClient>, ClientError> {
         let sim = SIM
             .with_borrow(Clone::clone)
             .ok_or_else(|| ClientError::system("there is no world"))?;
-        sim.world.borrow_mut().learn_consumers(&spec);
-        let client = gauge_client::kafka::Kafka.lane(endpoint, spec)?;
+        sim.learn_consumers(&spec);
+        let client = self.0.lane(endpoint, spec)?;
         Ok(Box::new(Lane {
             client,
             sim,
@@ -49,30 +80,26 @@ impl Protocol for Witnessed {
     }
 
     fn admin(&self, endpoint: &Endpoint) -> Result<Box<dyn Admin>, ClientError> {
-        gauge_client::kafka::Kafka.admin(endpoint)
+        self.0.admin(endpoint)
     }
 }
 
 /// The protocol as the worker takes it.
-pub fn protocol() -> Arc<dyn Protocol> {
-    Arc::new(Witnessed)
+pub fn protocol(client: &'static dyn Protocol) -> Arc<dyn Protocol> {
+    Arc::new(Witnessed(client))
 }
 
 struct Lane {
     client: Box<dyn LaneClient>,
-    sim: Rc<Sim>,
+    sim: Rc<dyn Looks>,
     /// The lane has waited since it called last: its next call begins a turn.
     is_new_turn: bool,
 }
 
 impl Lane {
-    /// When the turn began by the lane's reading, which decides to which interval it belongs.
     fn turn(&mut self, now_ns: i64) -> i64 {
-        let mut world = self.sim.world.borrow_mut();
-        if std::mem::take(&mut self.is_new_turn) {
-            world.turn_ns = now_ns;
-        }
-        world.turn_ns
+        let is_new = std::mem::take(&mut self.is_new_turn);
+        self.sim.turn(is_new.then_some(now_ns))
     }
 }
 
@@ -111,8 +138,7 @@ impl LaneClient for Lane {
                 until_ns: until_ns.max(now_ns),
                 turn_ns,
             };
-            let mut world = self.sim.world.borrow_mut();
-            world.truth.took(emitter.producer(), messages, taken);
+            self.sim.took(emitter.producer(), messages, taken);
         }
         offer
     }

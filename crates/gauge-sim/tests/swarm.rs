@@ -8,17 +8,27 @@
 #![allow(clippy::expect_used, reason = "a test ends when it cannot go on")]
 
 use gauge_load::mutants::{self, ALL, Mutant};
-use gauge_sim::swarm;
+use gauge_sim::{REGISTRY, Registered, by_name, swarm};
 
-/// Run by every run of the tests, however long it takes: some 11 s of CPU.
+/// Run by every run of the tests, of each protocol, however long it takes.
 const SEEDS_EACH_TIME: u64 = 400;
 /// A mutant is found within so many seeds.
 const SEEDS: u64 = 1_000;
 
-/// The first seed that disagrees, and how many there were.
+/// The world of the protocol in whose client the fault is; faults of what all share are looked for with Kafka.
+fn protocol_of(mutant: Mutant) -> Registered {
+    let name = if format!("{mutant:?}").starts_with("Nats") {
+        "nats"
+    } else {
+        "kafka"
+    };
+    by_name(name).expect("it is registered")
+}
+
+/// The first seed that disagrees, and how.
 fn find(mutant: Mutant) -> Option<(u64, String)> {
     mutants::activate(Some(mutant));
-    let swarm = swarm::run(0..SEEDS, None, |report| report.disagreements.is_empty());
+    let swarm = swarm::run(protocol_of(mutant), 0..SEEDS, None, |report| report.disagreements.is_empty());
     mutants::activate(None);
     let found = swarm.failed.into_iter().next()?;
     Some((
@@ -27,9 +37,9 @@ fn find(mutant: Mutant) -> Option<(u64, String)> {
     ))
 }
 
-#[test]
-fn what_the_gauge_says_is_what_the_world_knows() {
-    let swarm = swarm::run(0..SEEDS_EACH_TIME, None, |_| true);
+fn agrees(protocol: &str) {
+    let protocol = by_name(protocol).expect("it is registered");
+    let swarm = swarm::run(protocol, 0..SEEDS_EACH_TIME, None, |_| true);
     let failed: Vec<String> = swarm
         .failed
         .iter()
@@ -37,25 +47,37 @@ fn what_the_gauge_says_is_what_the_world_knows() {
             format!(
                 "{}\n  {}",
                 report.disagreements.join("\n  "),
-                swarm::command(report.seed)
+                swarm::command(report.protocol, report.seed)
             )
         })
         .collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
-    let missing: Vec<_> = swarm.marks.missing().collect();
+    let missing: Vec<_> = swarm.marks.missing(protocol.marks).collect();
     assert!(missing.is_empty(), "the swarm never came to {missing:?}");
 }
 
 #[test]
+fn what_the_gauge_says_is_what_kafkas_world_knows() {
+    agrees("kafka");
+}
+
+#[test]
+fn what_the_gauge_says_is_what_natss_world_knows() {
+    agrees("nats");
+}
+
+#[test]
 fn a_seed_is_the_same_each_time() {
-    for seed in [1, 7, 10] {
-        let [one, two] = [gauge_sim::run(seed), gauge_sim::run(seed)];
-        assert_eq!(
-            (one.messages, one.simulated_ns, one.marks),
-            (two.messages, two.simulated_ns, two.marks),
-            "{}",
-            swarm::command(seed)
-        );
+    for protocol in REGISTRY {
+        for seed in [1, 7, 10] {
+            let [one, two] = [(protocol.run)(seed), (protocol.run)(seed)];
+            assert_eq!(
+                (one.messages, one.simulated_ns, one.marks),
+                (two.messages, two.simulated_ns, two.marks),
+                "{}",
+                swarm::command(protocol.name, seed)
+            );
+        }
     }
 }
 

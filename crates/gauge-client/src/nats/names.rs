@@ -58,10 +58,12 @@ pub(crate) fn partition_of(key: &[u8], partitions: u32) -> u32 {
 pub(crate) fn unique() -> String {
     use std::hash::{BuildHasher, Hasher};
     // The standard library's hasher is seeded by the operating system.
-    let random = std::collections::hash_map::RandomState::new()
-        .build_hasher()
-        .finish();
-    format!("{random:016x}")[..12].to_owned()
+    let random = crate::world::unique().unwrap_or_else(|| {
+        std::collections::hash_map::RandomState::new()
+            .build_hasher()
+            .finish()
+    });
+    format!("{random:016x}")[4..].to_owned()
 }
 
 #[cfg(test)]

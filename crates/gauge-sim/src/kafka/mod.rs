@@ -3,14 +3,21 @@
 //! A partition has one log, that of its leader. Followers have it up to the high watermark; a leader that is elected has what followers had,
 //! or less where a fault says so. A node that was leader and has not heard of the new one goes on to take batches that nobody will keep.
 
+mod faults;
+mod parse;
 mod serve;
 mod sessions;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use fastrand::Rng;
+use gauge_client::Protocol;
+
 use crate::marks::Mark;
-use crate::net::{Event, World};
-use crate::scenario::{Fault, Scenario};
+use crate::net::{self, World};
+use crate::scenario::{Expects, Plan, Scenario, one};
+use crate::system::System;
+pub use faults::{Fault, Settings};
 pub use serve::Pending;
 pub use sessions::Session;
 
@@ -90,8 +97,109 @@ pub struct Cluster {
     pub is_changed: bool,
 }
 
-impl Cluster {
-    pub fn new(scenario: &Scenario) -> Cluster {
+/// What happens at a time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Event {
+    /// An answer that was made leaves.
+    Answer(usize),
+    /// Followers have a partition up to this offset of this epoch.
+    Replicated(usize, i32, i64),
+    /// A node learns who leads a partition: node, slot, leader (-1: nobody), epoch.
+    Learn(usize, usize, i32, i32),
+    /// A partition gets a leader after it had none.
+    Elect(usize),
+    /// A node is there again.
+    NodeUp(usize),
+}
+
+/// What a node knows of a connection.
+#[derive(Debug, Default)]
+pub struct Socket {
+    pub pending: Pending,
+    pub deaf_until_ns: i64,
+    /// Of each Produce request that came, until its answer is read: slots and producers.
+    pub carried: VecDeque<Vec<(usize, u32)>>,
+}
+
+impl System for Cluster {
+    const NAME: &'static str = "kafka";
+    const FAULT_KINDS: u32 = faults::KINDS;
+    const MARKS: &'static [Mark] = &{
+        use Mark::*;
+        [
+            LeaderCameBack,
+            Truncated,
+            TruncatedBelowAck,
+            ReadAndTruncated,
+            StaleMetadata,
+            FencedEpoch,
+            UnknownEpoch,
+            NotLeader,
+            StaleLeaderStored,
+            Throttled,
+            SessionKept,
+            SessionRebuilt,
+            SessionEpochWrong,
+            ProducerForgotten,
+            SequenceGap,
+            Damaged,
+            Lost,
+        ]
+    };
+    type Fault = Fault;
+    type Settings = Settings;
+    type Event = Event;
+    type Socket = Socket;
+
+    fn client() -> &'static dyn Protocol {
+        &gauge_client::kafka::Kafka
+    }
+
+    fn settings(rng: &mut Rng) -> Settings {
+        Settings::draw(rng)
+    }
+
+    fn fault(scenario: &Scenario, rng: &mut Rng, only: Option<u32>) -> Fault {
+        faults::draw(scenario, rng, only)
+    }
+
+    fn draw_the_end(scenario: &mut Scenario, plan: &mut Plan<Self>, rng: &mut Rng) {
+        if rng.f64() < 0.15 {
+            for slot in 0..scenario.slots {
+                let last = Fault::Refuse {
+                    slot,
+                    code: 7,
+                    is_stored: true,
+                    batches: rng.u32(1..6),
+                };
+                let at_ns = scenario.load_ns * rng.i64(940..1000) / 1000;
+                plan.faults.push((at_ns, last));
+            }
+        }
+        plan.settings.answer_bytes = one(rng, &[usize::MAX, usize::MAX, 4_000, 30_000]);
+    }
+
+    fn expects(scenario: &Scenario, plan: &Plan<Self>) -> Expects {
+        let has = |is: fn(&Fault) -> bool| plan.faults.iter().any(|(_, fault)| is(fault));
+        let is_final = has(|fault| {
+            matches!(
+                fault,
+                Fault::Refuse {
+                    code: 10 | 87 | -1,
+                    ..
+                }
+            )
+        });
+        let forgets = has(|fault| matches!(fault, Fault::Forget { .. }));
+        let once = plan.is_calm() || (scenario.is_idempotent && !forgets);
+        Expects {
+            may_fail: is_final || scenario.retry_for_ns < 60_000_000_000,
+            once,
+            in_order: once || scenario.in_flight == 1,
+        }
+    }
+
+    fn new(scenario: &Scenario, _plan: &Plan<Self>) -> Cluster {
         let partitions: Vec<Partition> = (0..scenario.slots)
             .map(|slot| Partition {
                 leader: Some(slot % scenario.nodes),
@@ -114,12 +222,60 @@ impl Cluster {
             is_changed: false,
         }
     }
+
+    fn is_up(&self, node: usize) -> bool {
+        self.nodes[node].is_up
+    }
+
+    fn silent_until_ns(&self, node: usize) -> i64 {
+        self.nodes[node].silent_until_ns
+    }
+
+    fn consumer_of(token: u64) -> Option<usize> {
+        (token >> 60 == 2).then_some((token >> 30 & ((1 << 30) - 1)) as usize)
+    }
+
+    fn serve(world: &mut World<Self>, at: usize) {
+        world.serve(at);
+    }
+
+    fn happen(world: &mut World<Self>, event: Event) {
+        match event {
+            Event::Answer(at) => world.answer(at),
+            Event::Replicated(slot, epoch, end) => world.replicated(slot, epoch, end),
+            Event::Learn(node, slot, leader, epoch) => world.learn(node, slot, leader, epoch),
+            Event::Elect(slot) => world.elect(slot),
+            Event::NodeUp(node) => world.node_up(node),
+        }
+    }
+
+    fn look(world: &mut World<Self>) {
+        world.look_at_fetches();
+    }
+
+    fn strike(world: &mut World<Self>, number: usize) {
+        world.strike(number);
+    }
+
+    fn make_peace(world: &mut World<Self>) {
+        world.calm_down();
+    }
+
+    fn wrote(world: &mut World<Self>, at: usize) {
+        if world.scenario.acks == 0 {
+            world.note_unanswered(at);
+        }
+    }
+
+    fn answered(world: &mut World<Self>, at: usize) {
+        world.sockets[at].own.carried.pop_front();
+    }
 }
 
-impl World {
+impl World<Cluster> {
     /// A fault strikes.
     pub fn strike(&mut self, number: usize) {
-        let (_, fault) = self.scenario.faults[number];
+        let (_, fault) = self.plan.faults[number];
         let now_ns = self.now_ns();
         match fault {
             Fault::Move { slot, lacks } => {
@@ -132,7 +288,7 @@ impl World {
             Fault::Leaderless { slot, for_ns } => {
                 self.lead(slot, None, 0);
                 self.marks.set(Mark::LeaderAway);
-                self.after(for_ns, Event::Elect(slot));
+                self.after(for_ns, net::Event::Own(Event::Elect(slot)));
             }
             Fault::Down { node, for_ns } => {
                 self.marks.set(Mark::NodeDown);
@@ -143,10 +299,10 @@ impl World {
                     if self.cluster.partitions[slot].leader == Some(node) {
                         self.lead(slot, None, 0);
                         let delay_ns = self.draw(1_000_000, 200_000_000);
-                        self.after(delay_ns, Event::Elect(slot));
+                        self.after(delay_ns, net::Event::Own(Event::Elect(slot)));
                     }
                 }
-                self.after(for_ns, Event::NodeUp(node));
+                self.after(for_ns, net::Event::Own(Event::NodeUp(node)));
             }
             Fault::Cut { node } => self.cut(node),
             Fault::CutWithin { node, answers } => self.cluster.nodes[node].cuts = answers,
@@ -183,7 +339,7 @@ impl World {
                 let partition = &mut self.cluster.partitions[slot];
                 partition.stalled_until_ns = now_ns + for_ns;
                 let (epoch, end) = (partition.epoch, partition.end);
-                self.after(for_ns, Event::Replicated(slot, epoch, end));
+                self.after(for_ns, net::Event::Own(Event::Replicated(slot, epoch, end)));
             }
             Fault::ForgetSessions { node } => {
                 let sessions = &mut self.cluster.nodes[node].sessions;
@@ -202,8 +358,7 @@ impl World {
     }
 
     /// Nothing goes wrong any more: what was out of order is in order soon.
-    pub fn make_peace(&mut self) {
-        self.is_at_peace = true;
+    fn calm_down(&mut self) {
         for node in 0..self.cluster.nodes.len() {
             let node = &mut self.cluster.nodes[node];
             (node.throttle, node.cuts) = (None, 0);
@@ -221,14 +376,6 @@ impl World {
         (0..self.cluster.nodes.len())
             .filter(|node| self.cluster.nodes[*node].is_up && Some(*node) != now)
             .collect()
-    }
-
-    fn cut(&mut self, node: usize) {
-        for at in 0..self.sockets.len() {
-            if self.sockets[at].node == node {
-                self.reset(at);
-            }
-        }
     }
 
     /// Another leader, or none. It has what followers had, less so many batches.
@@ -261,13 +408,13 @@ impl World {
             partition.led_by.push(leader);
             self.cluster.nodes[leader].view[slot] = (leader as i32, epoch);
             let delay_ns = self.follow_ns();
-            self.after(delay_ns, Event::Replicated(slot, epoch, end));
+            self.after(delay_ns, net::Event::Own(Event::Replicated(slot, epoch, end)));
         }
         let told = leader.map_or(-1, |leader| leader as i32);
         for node in 0..self.cluster.nodes.len() {
             if Some(node) != leader {
-                let delay_ns = self.draw(0, self.scenario.news_ns);
-                self.after(delay_ns, Event::Learn(node, slot, told, epoch));
+                let delay_ns = self.draw(0, self.plan.settings.news_ns);
+                self.after(delay_ns, net::Event::Own(Event::Learn(node, slot, told, epoch)));
             }
         }
         self.cluster.is_changed = true;
@@ -308,7 +455,7 @@ impl World {
         let deaf_until_ns = self.cluster.nodes[node].stale_until_ns;
         if now_ns < deaf_until_ns {
             self.marks.set(Mark::StaleMetadata);
-            self.at(deaf_until_ns, Event::Learn(node, slot, leader, epoch));
+            self.at(deaf_until_ns, net::Event::Own(Event::Learn(node, slot, leader, epoch)));
             return;
         }
         let view = &mut self.cluster.nodes[node].view[slot];
@@ -325,7 +472,7 @@ impl World {
         }
         let candidates = self.candidates(slot);
         if candidates.is_empty() {
-            self.after(20_000_000, Event::Elect(slot));
+            self.after(20_000_000, net::Event::Own(Event::Elect(slot)));
         } else {
             let leader = candidates[self.rng.usize(..candidates.len())];
             self.lead(slot, Some(leader), 0);
@@ -345,7 +492,7 @@ impl World {
     }
 
     pub fn follow_ns(&mut self) -> i64 {
-        self.draw(0, self.scenario.follow_ns)
+        self.draw(0, self.plan.settings.follow_ns)
     }
 
     /// Followers have a partition up to `end`.
@@ -357,7 +504,7 @@ impl World {
         }
         if now_ns < partition.stalled_until_ns {
             let until_ns = partition.stalled_until_ns;
-            self.at(until_ns, Event::Replicated(slot, epoch, end));
+            self.at(until_ns, net::Event::Own(Event::Replicated(slot, epoch, end)));
             return;
         }
         if end > partition.high_watermark {

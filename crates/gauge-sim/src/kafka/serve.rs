@@ -26,14 +26,16 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::{Decodable, Encodable, StrBytes, decode_request_header_from_buffer};
 
 use super::sessions::Waiting;
-use super::{Stored, remember};
+use super::parse::{Parsed, parse};
+use super::{Cluster, Event, Stored, remember};
 use crate::marks::Mark;
-use crate::net::{Event, PORT, Stage, Told, World};
-use crate::truth::{self, Message, Seen};
+use crate::net::{self, PORT, Stage, Told, World};
+use crate::truth::{Message, Seen};
 
 /// What a connection waits for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub enum Pending {
+    #[default]
     Nothing,
     /// An answer that is made, and leaves soon; `true`: the next request waits until it has.
     Answer(Vec<u8>, Told),
@@ -70,7 +72,7 @@ enum Place {
     Known(i64),
 }
 
-impl World {
+impl World<Cluster> {
     /// The number of a partition among all.
     pub fn slot(&self, topic: &str, partition: i32) -> Option<usize> {
         let (_, first, partitions) = self.topics.iter().find(|(name, ..)| name == topic)?;
@@ -98,12 +100,12 @@ impl World {
             }
             let ready_ns = self.cluster.nodes[socket.node]
                 .paused_until_ns
-                .max(socket.deaf_until_ns);
+                .max(socket.own.deaf_until_ns);
             if now_ns < ready_ns {
-                self.at(ready_ns, Event::Serve(at));
+                self.at(ready_ns, net::Event::Serve(at));
                 return;
             }
-            match &self.sockets[at].pending {
+            match &self.sockets[at].own.pending {
                 Pending::Answer(..) => return,
                 Pending::Acks(_) => {
                     self.look_at_ack(at);
@@ -111,7 +113,7 @@ impl World {
                 }
                 Pending::Fetch(waiting) => {
                     if self.sockets[at].stage == Stage::Closed {
-                        self.sockets[at].pending = Pending::Nothing;
+                        self.sockets[at].own.pending = Pending::Nothing;
                         continue;
                     }
                     let waiting = waiting.clone();
@@ -170,7 +172,7 @@ impl World {
                 && let Ok(request) = ProduceRequest::decode(&mut body, header.request_api_version)
             {
                 for row in request.topic_data.iter().flat_map(|topic| &topic.partition_data) {
-                    if let Ok(parsed) = truth::parse(row.records.as_deref().unwrap_or_default()) {
+                    if let Ok(parsed) = parse(row.records.as_deref().unwrap_or_default()) {
                         self.truth.met(&parsed.messages);
                         self.truth.acknowledged(&parsed.messages, seen);
                     }
@@ -244,8 +246,8 @@ impl World {
                 let request = decoded!(kafka_protocol::messages::FetchRequest);
                 match self.begin_fetch(at, &request, correlation, version) {
                     Ok(waiting) => {
-                        self.at(waiting.deadline_ns, Event::Serve(at));
-                        self.sockets[at].pending = Pending::Fetch(waiting);
+                        self.at(waiting.deadline_ns, net::Event::Serve(at));
+                        self.sockets[at].own.pending = Pending::Fetch(waiting);
                     }
                     Err(code) => {
                         let response = FetchResponse::default().with_error_code(code);
@@ -278,14 +280,14 @@ impl World {
                 .get_or_insert_with(|| format!("the world cannot write an answer to {key:?}"));
             return;
         }
-        self.sockets[at].pending = Pending::Answer(out.to_vec(), told);
+        self.sockets[at].own.pending = Pending::Answer(out.to_vec(), told);
         let delay_ns = self.draw(1_000, self.scenario.service_ns);
-        self.after(delay_ns, Event::Answer(at));
+        self.after(delay_ns, net::Event::Own(Event::Answer(at)));
     }
 
     /// An answer leaves.
     pub fn answer(&mut self, at: usize) {
-        let Pending::Answer(bytes, told) = std::mem::replace(&mut self.sockets[at].pending, Pending::Nothing)
+        let Pending::Answer(bytes, told) = std::mem::replace(&mut self.sockets[at].own.pending, Pending::Nothing)
         else {
             return;
         };
@@ -299,10 +301,12 @@ impl World {
         };
         if let Some((for_ns, left)) = node.throttle {
             node.throttle = (left > 1).then_some((for_ns, left - 1));
-            self.sockets[at].deaf_until_ns = now_ns + for_ns;
+            self.sockets[at].own.deaf_until_ns = now_ns + for_ns;
             self.marks.set(Mark::Throttled);
         }
-        self.send(at, &bytes, told, cut);
+        let mut framed = (bytes.len() as u32).to_be_bytes().to_vec();
+        framed.extend_from_slice(&bytes);
+        self.send(at, &framed, told, cut);
         self.serve(at);
     }
 
@@ -345,13 +349,13 @@ impl World {
             rows.reverse();
         }
         let deadline_ns = now_ns + i64::from(request.timeout_ms) * 1_000_000;
-        self.sockets[at].pending = Pending::Acks(Acks {
+        self.sockets[at].own.pending = Pending::Acks(Acks {
             correlation,
             version,
             deadline_ns,
             rows,
         });
-        self.at(deadline_ns, Event::Serve(at));
+        self.at(deadline_ns, net::Event::Serve(at));
         self.look_at_ack(at);
     }
 
@@ -367,20 +371,20 @@ impl World {
             .iter()
             .filter(|other| is_waited_for && other.node != node && other.stage == Stage::Open);
         let torn = others
-            .flat_map(|other| other.carried.iter().flatten())
+            .flat_map(|other| other.own.carried.iter().flatten())
             .find(|lot| lots.contains(lot))
             .copied();
         if let Some((slot, producer)) = torn {
             self.truth
                 .offend(|| format!("producer {producer} has batches of slot {slot} under way to two nodes"));
         }
-        self.sockets[at].carried.push_back(lots);
+        self.sockets[at].own.carried.push_back(lots);
     }
 
     /// A batch has come to a node.
     fn take_batch(&mut self, at: usize, row: &mut Row, records: &[u8], acks: i16) {
         let node = self.sockets[at].node;
-        let parsed = match truth::parse(records) {
+        let parsed = match parse(records) {
             Ok(parsed) => parsed,
             Err(what) => {
                 self.truth.offend(|| what);
@@ -434,7 +438,7 @@ impl World {
         }
     }
 
-    fn append(&mut self, row: &mut Row, parsed: truth::Parsed, records: &[u8]) {
+    fn append(&mut self, row: &mut Row, parsed: Parsed, records: &[u8]) {
         let slot = row.slot;
         let number = self.truth.stored(slot, parsed.messages);
         let partition = &mut self.cluster.partitions[slot];
@@ -467,10 +471,10 @@ impl World {
         remember(&mut partition.producers, &stored);
         partition.log.push(stored);
         let delay_ns = self.follow_ns();
-        self.after(delay_ns, Event::Replicated(slot, row.epoch, row.end));
+        self.after(delay_ns, net::Event::Own(Event::Replicated(slot, row.epoch, row.end)));
     }
 
-    fn check_producer(&mut self, slot: usize, parsed: &truth::Parsed) -> Result<Place, i16> {
+    fn check_producer(&mut self, slot: usize, parsed: &Parsed) -> Result<Place, i16> {
         if parsed.producer_id < 0 {
             return Ok(Place::Next);
         }
@@ -481,11 +485,11 @@ impl World {
             if first == 0 {
                 return Ok(Place::Next);
             }
-            if self.scenario.forgotten_code == 0 {
+            if self.plan.settings.forgotten_code == 0 {
                 return Ok(Place::Next);
             }
             self.marks.set(Mark::ProducerForgotten);
-            return Err(self.scenario.forgotten_code);
+            return Err(self.plan.settings.forgotten_code);
         };
         if parsed.producer_epoch < known.epoch {
             return Err(47);
@@ -511,7 +515,7 @@ impl World {
     /// Followers have come farther: requests that wait for that may have their answers.
     pub fn look_at_acks(&mut self) {
         for at in 0..self.sockets.len() {
-            if matches!(self.sockets[at].pending, Pending::Acks(_)) {
+            if matches!(self.sockets[at].own.pending, Pending::Acks(_)) {
                 self.look_at_ack(at);
             }
         }
@@ -520,7 +524,7 @@ impl World {
     fn look_at_ack(&mut self, at: usize) {
         let now_ns = self.now_ns();
         let node = self.sockets[at].node;
-        let Pending::Acks(mut acks) = std::mem::replace(&mut self.sockets[at].pending, Pending::Nothing)
+        let Pending::Acks(mut acks) = std::mem::replace(&mut self.sockets[at].own.pending, Pending::Nothing)
         else {
             return;
         };
@@ -539,7 +543,7 @@ impl World {
             }
         }
         if acks.rows.iter().any(|row| row.code.is_none()) {
-            self.sockets[at].pending = Pending::Acks(acks);
+            self.sockets[at].own.pending = Pending::Acks(acks);
             return;
         }
         let mut topics: BTreeMap<TopicName, Vec<PartitionProduceResponse>> = BTreeMap::new();

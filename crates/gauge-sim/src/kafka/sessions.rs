@@ -6,6 +6,7 @@ use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, Partition
 use kafka_protocol::messages::{FetchRequest, FetchResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
 
+use super::Cluster;
 use super::serve::Pending;
 use crate::marks::Mark;
 use crate::net::{Delivery, Told, World};
@@ -49,7 +50,7 @@ pub struct Waiting {
 const SESSION_UNKNOWN: i16 = 70;
 const SESSION_EPOCH_WRONG: i16 = 71;
 
-impl World {
+impl World<Cluster> {
     /// A fetch has come: what it waits for, or the code with which it is refused.
     pub fn begin_fetch(
         &mut self,
@@ -83,13 +84,13 @@ impl World {
             deadline_ns: now_ns + i64::from(request.max_wait_ms) * 1_000_000,
             session: 0,
             is_incremental: false,
-            bytes_max: (request.max_bytes as usize).min(self.scenario.answer_bytes),
+            bytes_max: (request.max_bytes as usize).min(self.plan.settings.answer_bytes),
             parts: BTreeMap::new(),
         };
         let node = &mut self.cluster.nodes[node];
         if request.session_epoch <= 0 {
             node.sessions.remove(&request.session_id);
-            if request.session_epoch == 0 && self.scenario.keeps_sessions {
+            if request.session_epoch == 0 && self.plan.settings.keeps_sessions {
                 if node.next_session > 1 {
                     self.marks.set(Mark::SessionRebuilt);
                 }
@@ -239,7 +240,7 @@ impl World {
             return;
         }
         for at in 0..self.sockets.len() {
-            if matches!(self.sockets[at].pending, Pending::Fetch(_)) {
+            if matches!(self.sockets[at].own.pending, Pending::Fetch(_)) {
                 self.serve(at);
             }
         }

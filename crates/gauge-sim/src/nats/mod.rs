@@ -1,0 +1,506 @@
+//! NATS servers with JetStream: nodes, streams, who leads them, consumers, and what goes wrong with all of it.
+//!
+//! A topic is a stream, a partition is one of its subjects. What is published is proposed by the stream's leader, and stored and acknowledged once
+//! followers have it, in the order in which it came; a leader that goes takes the answers with it, and what of the proposals is kept is drawn.
+//! Messages between servers and clients are not kept: who does not listen to a subject at that moment does not get them.
+
+mod consumers;
+mod faults;
+mod parse;
+mod serve;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use fastrand::Rng;
+use gauge_client::Protocol;
+use serde_json::json;
+
+use crate::marks::Mark;
+use crate::net::{self, Stage, Told, World};
+use crate::scenario::{Expects, Plan, Scenario};
+use crate::system::System;
+use crate::truth::{Message, Seen};
+pub use consumers::Consumer;
+pub use faults::{Fault, Loss, Refusal, Settings};
+use parse::Operation;
+
+/// A message in a stream.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// Its number among those that the world knows; None: a probe.
+    pub number: Option<usize>,
+    pub slot: usize,
+    pub subject: String,
+    pub headers: Vec<u8>,
+    pub body: Vec<u8>,
+}
+
+/// A message that followers do not have yet.
+#[derive(Clone, Debug)]
+pub struct Proposal {
+    pub message: Option<Message>,
+    pub stored: Stored,
+    pub id: Option<String>,
+    /// Where its acknowledgement goes; None: it is not asked for, or gets lost.
+    pub reply: Option<String>,
+    /// It is stored, and the answer says this.
+    pub refusal: Option<Refusal>,
+    pub socket: usize,
+}
+
+/// A stream.
+#[derive(Debug, Default)]
+pub struct Stream {
+    pub name: String,
+    pub prefix: String,
+    pub first_slot: usize,
+    pub partitions: usize,
+    pub leader: Option<usize>,
+    /// Counts its leaders: what was begun under an old one is over.
+    pub term: u64,
+    pub log: Vec<Stored>,
+    pub proposals: VecDeque<Proposal>,
+    /// Ids of what is stored: where.
+    pub ids: HashMap<String, usize>,
+    pub ids_in_process: HashSet<String>,
+    pub stalled_until_ns: i64,
+    /// The latest proposal is committed at this time, at the earliest.
+    pub committed_ns: i64,
+    /// (answer, stored, how many more)
+    pub refusals: Option<(Refusal, bool, u32)>,
+    pub consumer_refusals: Option<(Refusal, u32)>,
+    pub damages_next: bool,
+    led_by: Vec<usize>,
+}
+
+/// A node.
+#[derive(Debug, Default)]
+pub struct Node {
+    pub is_up: bool,
+    pub paused_until_ns: i64,
+    pub silent_until_ns: i64,
+    pub cuts: u32,
+}
+
+/// The nodes and what they keep.
+#[derive(Debug)]
+pub struct Cluster {
+    pub nodes: Vec<Node>,
+    pub streams: Vec<Stream>,
+    pub consumers: Vec<Consumer>,
+}
+
+/// What happens at a time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Event {
+    /// Followers have the oldest proposal of a stream, made under this term.
+    Committed(usize, u64),
+    /// A stream gets a leader after it had none.
+    Elect(usize),
+    /// A node is there again.
+    NodeUp(usize),
+    /// A node that has told so closes its connections.
+    Close(usize),
+    /// A pull of a consumer is over.
+    PullOver(usize, u64),
+    /// So many PINGs of a connection must have been answered.
+    Answered(usize, u32),
+}
+
+/// What a node knows of a connection.
+#[derive(Debug, Default)]
+pub struct Socket {
+    pub is_greeted: bool,
+    /// Subject and number.
+    pub subscriptions: Vec<(String, u64)>,
+    /// What waits because the node does nothing.
+    pub held: VecDeque<(Vec<u8>, Told)>,
+    pub pings: u32,
+    pub pongs: u32,
+}
+
+impl System for Cluster {
+    const NAME: &'static str = "nats";
+    const FAULT_KINDS: u32 = faults::KINDS;
+    const MARKS: &'static [Mark] = &{
+        use Mark::*;
+        [
+            NoResponders,
+            ConsumerLost,
+            ConsumerGap,
+            ConsumerRefused,
+            PullExpired,
+            DuplicateInProcess,
+            ServerError,
+            LameDuck,
+            InfoUpdated,
+            PingAnswered,
+            DeliveryDropped,
+            StaleInbox,
+            LeaderCameBack,
+            Damaged,
+        ]
+    };
+    type Fault = Fault;
+    type Settings = Settings;
+    type Event = Event;
+    type Socket = Socket;
+
+    fn client() -> &'static dyn Protocol {
+        &gauge_client::nats::Nats
+    }
+
+    fn settings(rng: &mut Rng) -> Settings {
+        Settings::draw(rng)
+    }
+
+    fn fault(scenario: &Scenario, rng: &mut Rng, only: Option<u32>) -> Fault {
+        faults::draw(scenario, rng, only)
+    }
+
+    fn draw_the_end(scenario: &mut Scenario, plan: &mut Plan<Self>, rng: &mut Rng) {
+        if rng.f64() < 0.15 {
+            for slot in 0..scenario.slots {
+                let last = Fault::Refuse {
+                    slot,
+                    refusal: Refusal::Silence,
+                    is_stored: true,
+                    messages: rng.u32(1..6),
+                };
+                let at_ns = scenario.load_ns * rng.i64(940..1000) / 1000;
+                plan.faults.push((at_ns, last));
+            }
+        }
+        if rng.f64() < 0.15 {
+            let loss = if rng.bool() { Loss::Dropped } else { Loss::MovedSilently };
+            let at_ns = scenario.load_ns * rng.i64(940..1000) / 1000;
+            plan.faults.push((at_ns, Fault::LoseConsumers { slot: 0, loss }));
+        }
+        // Who has given a message up does not care for its answer any more; so that the world knows which were given up, answers then come on the
+        // connection of their question or not at all.
+        plan.settings.answers_wander = scenario.retry_for_ns >= 60_000_000_000;
+        scenario.request["system"]["options"] = json!({
+            "ack_policy": plan.settings.ack_policy,
+            "window_msgs": plan.settings.window_msgs,
+        });
+    }
+
+    fn expects(scenario: &Scenario, plan: &Plan<Self>) -> Expects {
+        // One stream keeps the order in which messages come to it. What is refused, and what was under way on a connection that is lost, comes again
+        // behind what came after it.
+        Expects {
+            may_fail: scenario.retry_for_ns < 60_000_000_000,
+            once: plan.is_calm() || scenario.is_idempotent,
+            in_order: plan.is_calm(),
+        }
+    }
+
+    fn new(scenario: &Scenario, _plan: &Plan<Self>) -> Cluster {
+        let mut first_slot = 0;
+        let mut streams = Vec::new();
+        for (number, (name, partitions)) in scenario.topics.iter().enumerate() {
+            streams.push(Stream {
+                name: name.clone(),
+                prefix: format!("{name}."),
+                first_slot,
+                partitions: *partitions,
+                leader: Some(number % scenario.nodes),
+                led_by: vec![number % scenario.nodes],
+                ..Stream::default()
+            });
+            first_slot += partitions;
+        }
+        let node = |_| Node {
+            is_up: true,
+            ..Node::default()
+        };
+        Cluster {
+            nodes: (0..scenario.nodes).map(node).collect(),
+            streams,
+            consumers: Vec::new(),
+        }
+    }
+
+    fn is_up(&self, node: usize) -> bool {
+        self.nodes[node].is_up
+    }
+
+    fn silent_until_ns(&self, node: usize) -> i64 {
+        self.nodes[node].silent_until_ns
+    }
+
+    fn consumer_of(token: u64) -> Option<usize> {
+        (token & 1 == 1).then_some((token as u32 >> 1) as usize)
+    }
+
+    fn opened(world: &mut World<Self>, at: usize) {
+        world.introduce(at, false);
+    }
+
+    fn serve(world: &mut World<Self>, at: usize) {
+        world.serve(at);
+    }
+
+    fn happen(world: &mut World<Self>, event: Event) {
+        match event {
+            Event::Committed(stream, term) => world.committed(stream, term),
+            Event::Elect(stream) => world.elect(stream),
+            Event::NodeUp(node) => world.cluster.nodes[node].is_up = true,
+            Event::Close(node) => world.close_all(node),
+            Event::PullOver(consumer, pull) => world.pull_over(consumer, pull),
+            Event::Answered(at, pings) => {
+                let socket = &world.sockets[at];
+                let is_there = socket.stage == Stage::Open && !socket.is_silent;
+                if is_there && socket.own.pongs < pings {
+                    world
+                        .truth
+                        .offend(|| "a PING was not answered within two seconds".to_owned());
+                }
+            }
+        }
+    }
+
+    fn strike(world: &mut World<Self>, number: usize) {
+        world.strike(number);
+    }
+
+    fn make_peace(world: &mut World<Self>) {
+        for node in &mut world.cluster.nodes {
+            node.cuts = 0;
+        }
+        for stream in &mut world.cluster.streams {
+            stream.refusals = stream.refusals.filter(|(_, is_stored, _)| *is_stored);
+            stream.consumer_refusals = None;
+            stream.damages_next = false;
+        }
+        for consumer in &mut world.cluster.consumers {
+            consumer.drops = 0;
+        }
+    }
+
+    fn wrote(world: &mut World<Self>, at: usize) {
+        if world.scenario.acks == 0 {
+            world.note_written(at);
+        }
+    }
+}
+
+impl World<Cluster> {
+    /// The stream of a slot.
+    pub fn stream_of(&self, slot: usize) -> usize {
+        let streams = &self.cluster.streams;
+        streams
+            .iter()
+            .rposition(|stream| stream.first_slot <= slot)
+            .unwrap_or(0)
+    }
+
+    /// Without acknowledgements, messages have come to their end when the piece with them is written whole.
+    fn note_written(&mut self, at: usize) {
+        let seen = Seen {
+            read_ns: self.now_ns() + self.scenario.reading_ns,
+            turn_ns: self.turn_ns,
+        };
+        loop {
+            let socket = &self.sockets[at];
+            let written = &socket.up[socket.up_seen..socket.up_pieces.max(socket.up_seen)];
+            let Ok(Some((operation, length))) = parse::operation(written) else {
+                return;
+            };
+            let message = match operation {
+                Operation::Publish { subject, body, .. } if !subject.starts_with('$') => {
+                    parse::message(body).ok().flatten()
+                }
+                _ => None,
+            };
+            self.sockets[at].up_seen += length;
+            if let Some(message) = message {
+                self.truth.met(&[message]);
+                self.truth.acknowledged(&[message], seen);
+            }
+        }
+    }
+
+    fn strike(&mut self, number: usize) {
+        let (_, fault) = self.plan.faults[number];
+        let now_ns = self.now_ns();
+        match fault {
+            Fault::Move { slot, keeps } => {
+                let stream = self.stream_of(slot);
+                let others = self.candidates(stream);
+                let Some(&leader) = others.get(self.rng.usize(..others.len().max(1))) else {
+                    return;
+                };
+                self.lead(stream, Some(leader), keeps);
+            }
+            Fault::Leaderless { slot, for_ns } => {
+                let stream = self.stream_of(slot);
+                let keeps = self.rng.usize(..10);
+                self.lead(stream, None, keeps);
+                self.after(for_ns, net::Event::Own(Event::Elect(stream)));
+            }
+            Fault::Down { node, for_ns } => {
+                self.marks.set(Mark::NodeDown);
+                self.close_all(node);
+                self.cluster.nodes[node].is_up = false;
+                for stream in 0..self.cluster.streams.len() {
+                    if self.cluster.streams[stream].leader == Some(node) {
+                        let keeps = self.rng.usize(..10);
+                        self.lead(stream, None, keeps);
+                        let delay_ns = self.draw(1_000_000, 200_000_000);
+                        self.after(delay_ns, net::Event::Own(Event::Elect(stream)));
+                    }
+                }
+                self.after(for_ns, net::Event::Own(Event::NodeUp(node)));
+            }
+            Fault::Cut { node } => self.cut(node),
+            Fault::CutWithin { node, writes } => self.cluster.nodes[node].cuts = writes,
+            Fault::Silent { node, for_ns } => {
+                self.marks.set(Mark::SilentConnection);
+                self.cluster.nodes[node].silent_until_ns = now_ns + for_ns;
+                for socket in self.sockets.iter_mut().filter(|socket| socket.node == node) {
+                    socket.is_silent = true;
+                }
+            }
+            Fault::Pause { node, for_ns } => {
+                self.marks.set(Mark::NodePaused);
+                self.cluster.nodes[node].paused_until_ns = now_ns + for_ns;
+                for at in 0..self.sockets.len() {
+                    if self.sockets[at].node == node {
+                        self.after(for_ns, net::Event::Serve(at));
+                    }
+                }
+            }
+            Fault::Refuse {
+                slot,
+                refusal,
+                is_stored,
+                messages,
+            } => {
+                let stream = self.stream_of(slot);
+                self.cluster.streams[stream].refusals = Some((refusal, is_stored, messages));
+            }
+            Fault::Stall { slot, for_ns } => {
+                self.marks.set(Mark::ReplicationStalled);
+                let stream = self.stream_of(slot);
+                self.cluster.streams[stream].stalled_until_ns = now_ns + for_ns;
+            }
+            Fault::RefuseConsumer {
+                slot,
+                refusal,
+                requests,
+            } => {
+                let stream = self.stream_of(slot);
+                self.cluster.streams[stream].consumer_refusals = Some((refusal, requests));
+            }
+            Fault::LoseConsumers { slot, loss } => {
+                let stream = self.stream_of(slot);
+                self.lose_consumers(stream, loss);
+            }
+            Fault::Error { node, which } => {
+                self.marks.set(Mark::ServerError);
+                let words = format!("-ERR '{}'\r\n", faults::WORDS[which]);
+                self.tell_all(node, words.as_bytes());
+                // They are read before the connection ends, or not.
+                let delay_ns = self.scenario.delay_ns * self.rng.i64(0..3);
+                self.after(delay_ns, net::Event::Own(Event::Close(node)));
+            }
+            Fault::LameDuck { node, for_ns } => {
+                self.marks.set(Mark::LameDuck);
+                self.introduce_all(node, true);
+                self.after(for_ns, net::Event::Own(Event::Close(node)));
+            }
+            Fault::News { node } => {
+                self.marks.set(Mark::InfoUpdated);
+                self.introduce_all(node, false);
+            }
+            Fault::Ping { node } => {
+                for at in 0..self.sockets.len() {
+                    let socket = &mut self.sockets[at];
+                    if socket.node == node && socket.stage == Stage::Open && socket.own.is_greeted {
+                        socket.own.pings += 1;
+                        let pings = socket.own.pings;
+                        self.say(at, b"PING\r\n".to_vec(), Told::Nothing);
+                        let until_ns = self.cluster.nodes[node].paused_until_ns.max(now_ns);
+                        let event = net::Event::Own(Event::Answered(at, pings));
+                        self.at(until_ns + 2_000_000_000, event);
+                    }
+                }
+            }
+            Fault::Damage { slot } => {
+                let stream = self.stream_of(slot);
+                self.cluster.streams[stream].damages_next = true;
+            }
+        }
+    }
+
+    fn tell_all(&mut self, node: usize, words: &[u8]) {
+        for at in 0..self.sockets.len() {
+            if self.sockets[at].node == node && self.sockets[at].own.is_greeted {
+                self.say(at, words.to_vec(), Told::Nothing);
+            }
+        }
+    }
+
+    fn introduce_all(&mut self, node: usize, is_lame: bool) {
+        for at in 0..self.sockets.len() {
+            if self.sockets[at].node == node && self.sockets[at].own.is_greeted {
+                self.introduce(at, is_lame);
+            }
+        }
+    }
+
+    fn close_all(&mut self, node: usize) {
+        self.cut(node);
+    }
+
+    fn candidates(&self, stream: usize) -> Vec<usize> {
+        let now = self.cluster.streams[stream].leader;
+        (0..self.cluster.nodes.len())
+            .filter(|node| self.cluster.nodes[*node].is_up && Some(*node) != now)
+            .collect()
+    }
+
+    /// Another leader, or none. Of what was proposed it keeps the first messages; their answers are lost with the old leader.
+    fn lead(&mut self, stream: usize, leader: Option<usize>, keeps: usize) {
+        let own = &mut self.cluster.streams[stream];
+        own.term += 1;
+        own.leader = leader;
+        let proposals = std::mem::take(&mut own.proposals);
+        own.ids_in_process.clear();
+        if proposals.len() > keeps {
+            self.marks.set(Mark::AckTimedOut);
+        }
+        for mut proposal in proposals.into_iter().take(keeps) {
+            proposal.reply = None;
+            self.store(stream, proposal);
+        }
+        match leader {
+            Some(leader) => {
+                self.marks.set(Mark::LeaderMoved);
+                let own = &mut self.cluster.streams[stream];
+                if own.led_by.contains(&leader) {
+                    self.marks.set(Mark::LeaderCameBack);
+                }
+                own.led_by.push(leader);
+            }
+            None => self.marks.set(Mark::LeaderAway),
+        }
+        let loss = [Loss::Moved, Loss::MovedUncounted, Loss::MovedSilently][self.rng.usize(..3)];
+        self.lose_consumers(stream, loss);
+    }
+
+    /// A stream without a leader gets one.
+    fn elect(&mut self, stream: usize) {
+        if self.cluster.streams[stream].leader.is_some() {
+            return;
+        }
+        let candidates = self.candidates(stream);
+        if candidates.is_empty() {
+            self.after(20_000_000, net::Event::Own(Event::Elect(stream)));
+        } else {
+            let leader = candidates[self.rng.usize(..candidates.len())];
+            self.lead(stream, Some(leader), 0);
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! A node at its connections, and what becomes of a publication.
+
+use serde_json::json;
+
+use super::parse::{self, Operation};
+use super::{Cluster, Event, Proposal, Refusal, Stored};
+use crate::marks::Mark;
+use crate::net::{self, PORT, Stage, Told, World};
+
+/// Whether a subscription's subject, whose last token may be `*`, takes this subject.
+fn takes(subscription: &str, subject: &str) -> bool {
+    match subscription.strip_suffix('*') {
+        Some(prefix) => subject
+            .strip_prefix(prefix)
+            .is_some_and(|rest| !rest.is_empty() && !rest.contains('.')),
+        None => subscription == subject,
+    }
+}
+
+impl World<Cluster> {
+    /// The node says who it is, and whom clients may try besides.
+    pub fn introduce(&mut self, at: usize, is_lame: bool) {
+        let node = self.sockets[at].node;
+        let urls: Vec<String> = (0..self.cluster.nodes.len())
+            .filter(|node| self.cluster.nodes[*node].is_up)
+            .map(|node| format!("10.0.0.{}:{}", node + 1, PORT as usize + node))
+            .collect();
+        let mut info = json!({
+            "server_id": format!("N{node}"), "server_name": format!("n{node}"), "version": "2.11.0", "proto": 1, "headers": true,
+            "max_payload": 1_048_576, "jetstream": true, "connect_urls": urls,
+        });
+        if is_lame {
+            info["ldm"] = json!(true);
+        }
+        self.say(at, format!("INFO {info} \r\n").into_bytes(), Told::Nothing);
+    }
+
+    /// Bytes for a client: they leave when the node does anything.
+    pub fn say(&mut self, at: usize, bytes: Vec<u8>, told: Told) {
+        if self.sockets[at].stage != Stage::Open {
+            return;
+        }
+        let now_ns = self.now_ns();
+        let node = &mut self.cluster.nodes[self.sockets[at].node];
+        if now_ns < node.paused_until_ns {
+            let until_ns = node.paused_until_ns;
+            self.sockets[at].own.held.push_back((bytes, told));
+            self.at(until_ns, net::Event::Serve(at));
+            return;
+        }
+        let is_greeted = self.sockets[at].own.is_greeted;
+        let cut = if node.cuts > 0 && is_greeted {
+            node.cuts -= 1;
+            Some(self.rng.usize(..bytes.len()))
+        } else {
+            None
+        };
+        self.send(at, &bytes, told, cut);
+        if cut.is_some() {
+            // What would follow never comes.
+            self.sockets[at].own.subscriptions.clear();
+        }
+    }
+
+    /// The node looks at a connection.
+    pub fn serve(&mut self, at: usize) {
+        let now_ns = self.now_ns();
+        loop {
+            let socket = &self.sockets[at];
+            if !matches!(socket.stage, Stage::Open | Stage::Closed) {
+                return;
+            }
+            let ready_ns = self.cluster.nodes[socket.node].paused_until_ns;
+            if now_ns < ready_ns {
+                self.at(ready_ns, net::Event::Serve(at));
+                return;
+            }
+            if let Some((bytes, told)) = self.sockets[at].own.held.pop_front() {
+                self.say(at, bytes, told);
+                continue;
+            }
+            let come = self.sockets[at].up[self.sockets[at].up_taken..self.sockets[at].up_come].to_vec();
+            let mut used = 0;
+            loop {
+                match parse::operation(&come[used..]) {
+                    Ok(Some((operation, length))) => {
+                        used += length;
+                        self.handle(at, &operation);
+                    }
+                    Ok(None) => break,
+                    Err(what) => {
+                        self.truth.offend(|| what);
+                        return;
+                    }
+                }
+            }
+            // A connection that broke meanwhile has no bytes any more that anybody would take.
+            self.sockets[at].up_taken += used;
+            return;
+        }
+    }
+
+    fn handle(&mut self, at: usize, operation: &Operation<'_>) {
+        match *operation {
+            Operation::Connect => self.sockets[at].own.is_greeted = true,
+            Operation::Ping => self.say(at, b"PONG\r\n".to_vec(), Told::Nothing),
+            Operation::Pong => {
+                self.marks.set(Mark::PingAnswered);
+                self.sockets[at].own.pongs += 1;
+            }
+            Operation::Subscribe { subject, sid } => {
+                let subscriptions = &mut self.sockets[at].own.subscriptions;
+                subscriptions.push((subject.to_owned(), sid));
+            }
+            Operation::Unsubscribe(sid) => {
+                let subscriptions = &mut self.sockets[at].own.subscriptions;
+                subscriptions.retain(|(_, own)| *own != sid);
+            }
+            Operation::Publish {
+                subject,
+                reply,
+                headers,
+                body,
+            } => {
+                if let Some(rest) = subject.strip_prefix("$JS.API.") {
+                    self.ask(at, rest, reply, body);
+                } else if let Some(rest) = subject.strip_prefix("$JS.ACK.") {
+                    self.acked(rest);
+                } else {
+                    self.publish(at, subject, reply, headers, body);
+                }
+            }
+        }
+    }
+
+    /// A message goes to whoever listens to its subject at this moment.
+    pub fn deliver(
+        &mut self,
+        subject: &str,
+        reply: &str,
+        headers: &[u8],
+        body: &[u8],
+        told: impl FnMut(&World<Cluster>, usize) -> Told,
+    ) {
+        self.deliver_renamed(subject, subject, reply, headers, body, told);
+    }
+
+    /// The same; it comes through the subscription to `inbox`, and says that its subject is another.
+    pub fn deliver_renamed(
+        &mut self,
+        inbox: &str,
+        subject: &str,
+        reply: &str,
+        headers: &[u8],
+        body: &[u8],
+        mut told: impl FnMut(&World<Cluster>, usize) -> Told,
+    ) {
+        for at in 0..self.sockets.len() {
+            let socket = &self.sockets[at];
+            let is_there = socket.stage == Stage::Open && self.cluster.nodes[socket.node].is_up;
+            let sid = socket
+                .own
+                .subscriptions
+                .iter()
+                .find(|(own, _)| is_there && takes(own, inbox))
+                .map(|(_, sid)| *sid);
+            let Some(sid) = sid else { continue };
+            let reply = if reply.is_empty() {
+                String::new()
+            } else {
+                format!("{reply} ")
+            };
+            let mut bytes = if headers.is_empty() {
+                format!("MSG {subject} {sid} {reply}{}\r\n", body.len())
+            } else {
+                let total = headers.len() + body.len();
+                format!("HMSG {subject} {sid} {reply}{} {total}\r\n", headers.len())
+            }
+            .into_bytes();
+            bytes.extend_from_slice(headers);
+            bytes.extend_from_slice(body);
+            bytes.extend_from_slice(b"\r\n");
+            let told = told(self, at);
+            self.say(at, bytes, told);
+        }
+    }
+
+    /// An answer without a message: nobody listens to what was asked.
+    pub fn no_responders(&mut self, reply: &str) {
+        self.marks.set(Mark::NoResponders);
+        self.deliver(reply, "", b"NATS/1.0 503\r\n\r\n", b"", |_, _| Told::Nothing);
+    }
+
+    fn publish(&mut self, at: usize, subject: &str, reply: &str, headers: &[u8], body: &[u8]) {
+        let found = self.cluster.streams.iter().enumerate().find_map(|(number, stream)| {
+            let partition: usize = subject.strip_prefix(stream.prefix.as_str())?.parse().ok()?;
+            (partition < stream.partitions).then_some((number, stream.first_slot + partition))
+        });
+        let Some((stream, slot)) = found else {
+            self.truth
+                .offend(|| format!("no stream collects the subject {subject}"));
+            return;
+        };
+        let message = match parse::message(body) {
+            Ok(message) => message,
+            Err(what) => {
+                self.truth.offend(|| what);
+                return;
+            }
+        };
+        if let Some(message) = message {
+            self.truth.met(&[message]);
+            let seen = self.truth.acked.get(&(message.producer, message.sequence));
+            if seen.is_some_and(|seen| seen.read_ns < self.sockets[at].began_ns) && !reply.is_empty() {
+                let key = (message.producer, message.sequence);
+                self.truth
+                    .offend(|| format!("{key:?} was sent again after its acknowledgement"));
+            }
+        }
+        let reply = (!reply.is_empty()).then(|| reply.to_owned());
+        if self.cluster.streams[stream].leader.is_none() {
+            if let Some(reply) = reply {
+                self.marks.set(Mark::Retry);
+                self.no_responders(&reply);
+            }
+            return;
+        }
+        let own = &mut self.cluster.streams[stream];
+        let mut refused = None;
+        if let Some((refusal, is_stored, left)) = own.refusals {
+            own.refusals = (left > 1).then_some((refusal, is_stored, left - 1));
+            self.marks.set(if is_stored {
+                Mark::RefusedStored
+            } else {
+                Mark::RefusedNotStored
+            });
+            if !is_stored {
+                if let Some(reply) = reply {
+                    self.refuse(&reply, refusal);
+                }
+                return;
+            }
+            refused = Some(refusal);
+        }
+        let id = parse::header(headers, "Nats-Msg-Id").map(str::to_owned);
+        if let Some(id) = &id {
+            if let Some(sequence) = own.ids.get(id).copied() {
+                self.marks.set(Mark::DuplicateRecognised);
+                if let Some(reply) = reply {
+                    self.acknowledge(stream, &reply, sequence, true, message, at);
+                }
+                return;
+            }
+            if !own.ids_in_process.insert(id.clone()) {
+                self.marks.set(Mark::DuplicateInProcess);
+                if let Some(reply) = reply {
+                    self.refuse(&reply, Refusal::Error(10_158));
+                }
+                return;
+            }
+        }
+        let now_ns = self.now_ns();
+        let delay_ns = self.draw(1_000, self.scenario.service_ns.min(300_000))
+            + self.draw(0, self.plan.settings.follow_ns);
+        let own = &mut self.cluster.streams[stream];
+        own.committed_ns = own.committed_ns.max(now_ns + delay_ns);
+        own.proposals.push_back(Proposal {
+            message,
+            stored: Stored {
+                number: None,
+                slot,
+                subject: subject.to_owned(),
+                headers: headers.to_vec(),
+                body: body.to_vec(),
+            },
+            id,
+            reply,
+            refusal: refused,
+            socket: at,
+        });
+        let (at_ns, term) = (own.committed_ns, own.term);
+        self.at(at_ns, net::Event::Own(Event::Committed(stream, term)));
+    }
+
+    /// Followers have the oldest proposal.
+    pub fn committed(&mut self, stream: usize, term: u64) {
+        let now_ns = self.now_ns();
+        let own = &self.cluster.streams[stream];
+        let Some(leader) = own.leader.filter(|_| own.term == term) else {
+            return;
+        };
+        let ready_ns = own
+            .stalled_until_ns
+            .max(self.cluster.nodes[leader].paused_until_ns);
+        if now_ns < ready_ns {
+            self.at(ready_ns, net::Event::Own(Event::Committed(stream, term)));
+            return;
+        }
+        if let Some(proposal) = self.cluster.streams[stream].proposals.pop_front() {
+            self.store(stream, proposal);
+        }
+    }
+
+    /// A message is in the stream, and is acknowledged.
+    pub fn store(&mut self, stream: usize, mut proposal: Proposal) {
+        let now_ns = self.now_ns();
+        if let Some(message) = proposal.message {
+            let number = self.truth.stored(proposal.stored.slot, vec![message]);
+            self.truth.batches[number].visible_ns = now_ns;
+            proposal.stored.number = Some(number);
+            let own = &mut self.cluster.streams[stream];
+            if own.damages_next {
+                own.damages_next = false;
+                // The sequence: the message says that it is another, and only its own checksum tells.
+                proposal.stored.body[16] ^= 0x40;
+                self.truth.batches[number].damaged.push(0);
+                self.marks.set(Mark::Damaged);
+            }
+        }
+        let own = &mut self.cluster.streams[stream];
+        own.log.push(proposal.stored);
+        let sequence = own.log.len();
+        if let Some(id) = proposal.id {
+            own.ids_in_process.remove(&id);
+            own.ids.insert(id, sequence);
+        }
+        self.appended(stream);
+        let Some(reply) = proposal.reply else { return };
+        match proposal.refusal {
+            None => self.acknowledge(stream, &reply, sequence, false, proposal.message, proposal.socket),
+            Some(refusal) => self.refuse(&reply, refusal),
+        }
+    }
+
+    fn acknowledge(
+        &mut self,
+        stream: usize,
+        reply: &str,
+        sequence: usize,
+        is_duplicate: bool,
+        message: Option<crate::truth::Message>,
+        asked: usize,
+    ) {
+        let name = &self.cluster.streams[stream].name;
+        let body = if is_duplicate {
+            format!("{{\"stream\":\"{name}\",\"seq\":{sequence},\"duplicate\": true}}")
+        } else {
+            format!("{{\"stream\":\"{name}\",\"seq\":{sequence}}}")
+        };
+        if !self.plan.settings.answers_wander && self.sockets[asked].stage != Stage::Open {
+            return;
+        }
+        let mut wanders = false;
+        self.deliver(reply, "", b"", body.as_bytes(), |_, at| {
+            wanders |= at != asked;
+            message.map_or(Told::Nothing, Told::AckedMaybeAgain)
+        });
+        if wanders {
+            self.marks.set(Mark::StaleInbox);
+        }
+    }
+
+    /// A publication is not acknowledged.
+    pub fn refuse(&mut self, reply: &str, refusal: Refusal) {
+        self.marks.set(Mark::Retry);
+        match refusal {
+            Refusal::NoResponders => self.no_responders(reply),
+            Refusal::Error(number) => {
+                let body = json!({"error": {"code": 500, "err_code": number, "description": "refused"}, "stream": "", "seq": 0});
+                self.deliver(reply, "", b"", body.to_string().as_bytes(), |_, _| Told::Nothing);
+            }
+            Refusal::Silence => self.marks.set(Mark::AckTimedOut),
+        }
+    }
+}
