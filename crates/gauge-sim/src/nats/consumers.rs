@@ -58,10 +58,10 @@ impl World<Cluster> {
     }
 
     /// A request to JetStream.
-    pub fn ask(&mut self, at: usize, rest: &str, reply: &str, body: &[u8]) {
+    pub fn ask(&mut self, rest: &str, reply: &str, body: &[u8]) {
         let words: Vec<&str> = rest.split('.').collect();
         match words.as_slice() {
-            ["CONSUMER", "CREATE", stream, name] => self.create(at, stream, name, reply, body),
+            ["CONSUMER", "CREATE", stream, name] => self.create(stream, name, reply, body),
             ["CONSUMER", "DELETE", stream, name] => {
                 if let Some(number) = self.find(stream, name) {
                     self.cluster.consumers[number].is_gone = true;
@@ -76,7 +76,7 @@ impl World<Cluster> {
         }
     }
 
-    fn create(&mut self, _at: usize, stream: &str, name: &str, reply: &str, body: &[u8]) {
+    fn create(&mut self, stream: &str, name: &str, reply: &str, body: &[u8]) {
         let Some(number) = self
             .cluster
             .streams
@@ -267,19 +267,23 @@ impl World<Cluster> {
 
     /// Delivers what there is to whoever asked for it.
     fn feed(&mut self, number: usize) {
+        let now_ns = self.now_ns();
         loop {
             let consumer = &mut self.cluster.consumers[number];
             let stream = &self.cluster.streams[consumer.stream];
             if consumer.is_gone || consumer.is_full() || stream.leader.is_none() {
                 return;
             }
-            let Some(pull) = consumer.pulls.front_mut() else {
+            if consumer.pulls.is_empty() {
                 return;
-            };
+            }
             let found = (consumer.next..stream.log.len())
                 .find(|at| consumer.slots.contains(&stream.log[*at].slot));
             let Some(at) = found else {
                 consumer.next = stream.log.len();
+                return;
+            };
+            let Some(pull) = consumer.pulls.front_mut() else {
                 return;
             };
             let reply = pull.reply.clone();
@@ -299,7 +303,7 @@ impl World<Cluster> {
                 consumer.name,
                 at + 1,
                 consumer.delivered,
-                self.now_ns(),
+                now_ns,
                 consumer.pending
             );
             let stored = stream.log[at].clone();
@@ -309,10 +313,10 @@ impl World<Cluster> {
                 self.marks.set(Mark::DeliveryDropped);
                 continue;
             }
-            let (slots, made_ns) = (consumer.slots.clone(), self.now_ns());
+            let slots = consumer.slots.clone();
             let batches: Vec<usize> = stored.number.into_iter().collect();
             // The subject is the message's own; the subscription is the one of who asked.
-            self.deliver_as(&reply, &stored, &ack, &batches, &slots, made_ns);
+            self.deliver_as(&reply, &stored, &ack, &batches, &slots, now_ns);
         }
     }
 
@@ -343,7 +347,7 @@ impl World<Cluster> {
             if consumer.stream != stream || consumer.is_gone {
                 continue;
             }
-            let pulls = match loss {
+            let pulls: Vec<Pull> = match loss {
                 Loss::Dropped => Vec::new(),
                 _ => std::mem::take(&mut consumer.pulls).into_iter().collect(),
             };

@@ -41,13 +41,20 @@ impl World<Cluster> {
             return;
         }
         let now_ns = self.now_ns();
-        let node = &mut self.cluster.nodes[self.sockets[at].node];
-        if now_ns < node.paused_until_ns {
-            let until_ns = node.paused_until_ns;
+        let until_ns = self.cluster.nodes[self.sockets[at].node].paused_until_ns;
+        if now_ns < until_ns || !self.sockets[at].own.held.is_empty() {
             self.sockets[at].own.held.push_back((bytes, told));
-            self.at(until_ns, net::Event::Serve(at));
+            self.at(until_ns.max(now_ns), net::Event::Serve(at));
             return;
         }
+        self.leave(at, &bytes, told);
+    }
+
+    fn leave(&mut self, at: usize, bytes: &[u8], told: Told) {
+        if self.sockets[at].stage != Stage::Open {
+            return;
+        }
+        let node = &mut self.cluster.nodes[self.sockets[at].node];
         let is_greeted = self.sockets[at].own.is_greeted;
         let cut = if node.cuts > 0 && is_greeted {
             node.cuts -= 1;
@@ -55,10 +62,10 @@ impl World<Cluster> {
         } else {
             None
         };
-        self.send(at, &bytes, told, cut);
+        self.send(at, bytes, told, cut);
         if cut.is_some() {
             // What would follow never comes.
-            self.sockets[at].own.subscriptions.clear();
+            self.sockets[at].own = super::Socket::default();
         }
     }
 
@@ -76,7 +83,7 @@ impl World<Cluster> {
                 return;
             }
             if let Some((bytes, told)) = self.sockets[at].own.held.pop_front() {
-                self.say(at, bytes, told);
+                self.leave(at, &bytes, told);
                 continue;
             }
             let come = self.sockets[at].up[self.sockets[at].up_taken..self.sockets[at].up_come].to_vec();
@@ -123,7 +130,7 @@ impl World<Cluster> {
                 body,
             } => {
                 if let Some(rest) = subject.strip_prefix("$JS.API.") {
-                    self.ask(at, rest, reply, body);
+                    self.ask(rest, reply, body);
                 } else if let Some(rest) = subject.strip_prefix("$JS.ACK.") {
                     self.acked(rest);
                 } else {
@@ -180,7 +187,7 @@ impl World<Cluster> {
             bytes.extend_from_slice(headers);
             bytes.extend_from_slice(body);
             bytes.extend_from_slice(b"\r\n");
-            let told = told(self, at);
+            let told = told(&*self, at);
             self.say(at, bytes, told);
         }
     }
