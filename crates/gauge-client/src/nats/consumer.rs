@@ -35,6 +35,8 @@ const PULL_NS: i64 = 1_000_000_000;
 const PULL_AGAIN_NS: i64 = 750_000_000;
 /// A pull is answered with messages or its end; silence for longer than this means that the server has forgotten it.
 const SILENCE_NS: i64 = 2_500_000_000;
+/// A consumer of which nothing was heard for longer than a pull lasts is not known to be at the end.
+const OVERDUE_NS: i64 = 1_100_000_000;
 /// How long a request may take.
 const REQUEST_NS: i64 = 5_000_000_000;
 /// Pause before a request that failed is made again.
@@ -86,6 +88,8 @@ struct Feed {
     /// Messages that were asked for and have not come.
     wanted: usize,
     pulled_ns: i64,
+    /// When the first pull left after which nothing was heard.
+    asked_ns: i64,
     heard_ns: i64,
     /// Messages that the server still has for this consumer, as far as it was told.
     pending: Option<u64>,
@@ -96,6 +100,11 @@ struct Feed {
 impl Feed {
     fn consumer(&self) -> String {
         format!("{}-{}", self.name, self.generation)
+    }
+
+    /// A pull has ended, and the server has not said so: what it told before may not be all any more.
+    fn is_overdue(&self, now_ns: i64) -> bool {
+        self.wanted > 0 && now_ns >= self.heard_ns.max(self.asked_ns) + OVERDUE_NS
     }
 
     /// The server's consumer must be made anew.
@@ -162,6 +171,14 @@ impl Consumer {
         self.connection.ensure(shared, now_ns)?;
         if self.connection.is_ready() && (now_ns >= self.look_ns || !self.was_ready) {
             self.was_ready = true;
+            // A connection that breaks without a word never answers: asking again on it helps nobody.
+            if self
+                .feeds
+                .iter()
+                .any(|feed| matches!(feed.state, State::Asked(until_ns) if now_ns >= until_ns))
+            {
+                return Err(Lost::Timeout);
+            }
             self.look(observer, now_ns);
         }
         self.write(shared)
@@ -173,7 +190,6 @@ impl Consumer {
         for at in 0..self.feeds.len() {
             match self.feeds[at].state {
                 State::Wanted(at_ns) if now_ns >= at_ns => self.ask(at, now_ns),
-                State::Asked(until_ns) if now_ns >= until_ns => self.ask(at, now_ns),
                 State::Active => self.keep_fed(at, observer, now_ns),
                 State::Wanted(_) | State::Asked(_) => {}
             }
@@ -222,6 +238,9 @@ impl Consumer {
             .max(1);
         feed.wanted += messages;
         feed.pulled_ns = now_ns;
+        if feed.heard_ns >= feed.asked_ns {
+            feed.asked_ns = now_ns;
+        }
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", feed.topic, feed.consumer());
         let reply = format!("{}.m.{at}.{}", self.inbox, feed.generation);
         let request = format!("{{\"batch\":{messages},\"expires\":{PULL_NS}}}");
@@ -383,11 +402,11 @@ impl Sink for Consumer {
     }
 
     fn is_caught_up(&self) -> bool {
+        let now_ns = monotonic_ns();
         !self.has_more
-            && self
-                .feeds
-                .iter()
-                .all(|feed| feed.state == State::Active && feed.pending == Some(0))
+            && self.feeds.iter().all(|feed| {
+                feed.state == State::Active && feed.pending == Some(0) && !feed.is_overdue(now_ns)
+            })
     }
 
     fn flush(&mut self) {
@@ -476,6 +495,7 @@ fn feeds(spec: &ConsumerSpec, lane: &LaneSpec) -> Vec<Feed> {
                 delivered: 0,
                 wanted: 0,
                 pulled_ns: 0,
+                asked_ns: 0,
                 heard_ns: 0,
                 pending: None,
                 last_reply: Vec::new(),
@@ -598,6 +618,12 @@ impl Intake<'_> {
             (404 | 408, left) => {
                 // The server waited for messages and there were none.
                 if left.is_some_and(|left| left > 0) {
+                    // It told of more before, which a waiting pull would have had: a delivery was lost on its way.
+                    if feed.pending.is_some_and(|pending| pending > 0) {
+                        observer.error(GAP);
+                        feed.restart(now_ns);
+                        return;
+                    }
                     feed.pending = Some(0);
                 }
                 let left = left.map_or(feed.wanted, |left| left as usize);

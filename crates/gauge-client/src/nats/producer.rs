@@ -392,6 +392,8 @@ impl Producer {
                 chunk: chunk.first_number,
             });
             self.window.chunks.push_back(chunk);
+            // A closed loop has room as soon as nothing waits.
+            self.has_room |= shared.spec.closed_loop;
             observer.request();
         }
         self.write(shared, observer)
@@ -603,7 +605,7 @@ impl Source for Producer {
             }
             let payload_bytes = emitter.next_payload_bytes();
             if !self.has_room_for(payload_bytes, shared) {
-                if shared.spec.closed_loop && self.has_window() {
+                if shared.spec.closed_loop && self.has_window() && now_ns >= self.hold_until_ns {
                     return Offer::More;
                 }
                 self.has_room = false;
