@@ -65,7 +65,11 @@ fn main() -> ExitCode {
     let (from, to) = arguments.seeds;
     let swarm = swarm::run(protocol, from..to, within, |report| {
         if let Some(first) = report.disagreements.first() {
-            println!("seed {}: {first}\n  {}", report.seed, swarm::command(report.protocol, report.seed));
+            println!(
+                "seed {}: {first}\n  {}",
+                report.seed,
+                swarm::command(report.protocol, report.seed)
+            );
         }
         true
     });
@@ -78,7 +82,11 @@ fn main() -> ExitCode {
         swarm.messages,
         swarm.simulated_ns as f64 / 1e9
     );
-    let missing: Vec<String> = swarm.marks.missing(protocol.marks).map(|mark| format!("{mark:?}")).collect();
+    let missing: Vec<String> = swarm
+        .marks
+        .missing(protocol.marks)
+        .map(|mark| format!("{mark:?}"))
+        .collect();
     if !missing.is_empty() {
         println!("never came to: {}", missing.join(", "));
     }

@@ -505,8 +505,10 @@ impl<S: System> Network for Sim<S> {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let (now_ns, rate, delay_ns) = (world.now_ns(), world.scenario.bytes_s, world.scenario.delay_ns);
+        // A node may have taken the first messages of a piece that is not written whole yet.
+        let must_be_seen = world.scenario.acks == 0;
         let socket = &mut world.sockets[at];
-        if socket.up_taken == socket.up.len() {
+        if socket.up_taken == socket.up.len() && (!must_be_seen || socket.up_seen == socket.up.len()) {
             socket.up.clear();
             (socket.up_come, socket.up_taken) = (0, 0);
             (socket.up_seen, socket.up_pieces) = (0, 0);

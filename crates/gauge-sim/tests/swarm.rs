@@ -28,7 +28,9 @@ fn protocol_of(mutant: Mutant) -> Registered {
 /// The first seed that disagrees, and how.
 fn find(mutant: Mutant) -> Option<(u64, String)> {
     mutants::activate(Some(mutant));
-    let swarm = swarm::run(protocol_of(mutant), 0..SEEDS, None, |report| report.disagreements.is_empty());
+    let swarm = swarm::run(protocol_of(mutant), 0..SEEDS, None, |report| {
+        report.disagreements.is_empty()
+    });
     mutants::activate(None);
     let found = swarm.failed.into_iter().next()?;
     Some((

@@ -198,7 +198,7 @@ impl Consumer {
                 State::Wanted(at_ns) => at_ns,
                 State::Asked(until_ns) => until_ns,
                 State::Active if feed.wanted > 0 => {
-                    let silence_ns = feed.heard_ns.max(feed.pulled_ns) + SILENCE_NS;
+                    let silence_ns = feed.heard_ns.max(feed.asked_ns) + SILENCE_NS;
                     if self.is_paused {
                         silence_ns
                     } else {
@@ -213,7 +213,7 @@ impl Consumer {
 
     fn keep_fed(&mut self, at: usize, observer: &mut Observer, now_ns: i64) {
         let feed = &mut self.feeds[at];
-        if feed.wanted > 0 && now_ns >= feed.heard_ns.max(feed.pulled_ns) + SILENCE_NS {
+        if feed.wanted > 0 && now_ns >= feed.heard_ns.max(feed.asked_ns) + SILENCE_NS {
             observer.error(SILENT);
             feed.restart(now_ns);
             self.ask(at, now_ns);

@@ -76,60 +76,59 @@ impl Settings {
 
 /// Draws one: its kind, or that one.
 pub fn draw(scenario: &Scenario, rng: &mut Rng, only: Option<u32>) -> Fault {
-        let (slot, node) = (rng.usize(..scenario.slots), rng.usize(..scenario.nodes));
-        let for_ns = one(rng, &[1, 20, 100, 700]) * MS;
-        match only.unwrap_or_else(|| rng.u32(0..KINDS)) {
-            0 => Fault::Move {
+    let (slot, node) = (rng.usize(..scenario.slots), rng.usize(..scenario.nodes));
+    let for_ns = one(rng, &[1, 20, 100, 700]) * MS;
+    match only.unwrap_or_else(|| rng.u32(0..KINDS)) {
+        0 => Fault::Move {
+            slot,
+            lacks: one(rng, &[0, 0, 1, 3]),
+        },
+        1 => Fault::Leaderless { slot, for_ns },
+        2 => Fault::Down { node, for_ns },
+        3 => Fault::Cut { node },
+        4 => Fault::CutWithin {
+            node,
+            answers: rng.u32(1..4),
+        },
+        5 => Fault::Silent { node, for_ns },
+        6 => Fault::Pause { node, for_ns },
+        7 => {
+            let (code, is_stored) = one(
+                rng,
+                &[
+                    (19, false),
+                    (20, true),
+                    (7, true),
+                    (6, false),
+                    (3, false),
+                    (2, false),
+                    (56, false),
+                    (10, false),
+                    (87, false),
+                    (-1, true),
+                ],
+            );
+            Fault::Refuse {
                 slot,
-                lacks: one(rng, &[0, 0, 1, 3]),
-            },
-            1 => Fault::Leaderless { slot, for_ns },
-            2 => Fault::Down { node, for_ns },
-            3 => Fault::Cut { node },
-            4 => Fault::CutWithin {
-                node,
-                answers: rng.u32(1..4),
-            },
-            5 => Fault::Silent { node, for_ns },
-            6 => Fault::Pause { node, for_ns },
-            7 => {
-                let (code, is_stored) = one(
-                    rng,
-                    &[
-                        (19, false),
-                        (20, true),
-                        (7, true),
-                        (6, false),
-                        (3, false),
-                        (2, false),
-                        (56, false),
-                        (10, false),
-                        (87, false),
-                        (-1, true),
-                    ],
-                );
-                Fault::Refuse {
-                    slot,
-                    code,
-                    is_stored,
-                    batches: rng.u32(1..6),
-                }
+                code,
+                is_stored,
+                batches: rng.u32(1..6),
             }
-            8 => Fault::Throttle {
-                node,
-                for_ns: for_ns.min(100 * MS),
-                answers: rng.u32(1..6),
-            },
-            9 => Fault::Stale { node, for_ns },
-            10 => Fault::Forget { slot },
-            11 => Fault::Stall { slot, for_ns },
-            12 => Fault::ForgetSessions { node },
-            13 => Fault::RefuseFetch {
-                slot,
-                code: one(rng, &[3, 6, 74, 75, 56, -1]),
-                fetches: rng.u32(1..4),
-            },
-            _ => Fault::Damage { slot },
         }
+        8 => Fault::Throttle {
+            node,
+            for_ns: for_ns.min(100 * MS),
+            answers: rng.u32(1..6),
+        },
+        9 => Fault::Stale { node, for_ns },
+        10 => Fault::Forget { slot },
+        11 => Fault::Stall { slot, for_ns },
+        12 => Fault::ForgetSessions { node },
+        13 => Fault::RefuseFetch {
+            slot,
+            code: one(rng, &[3, 6, 74, 75, 56, -1]),
+            fetches: rng.u32(1..4),
+        },
+        _ => Fault::Damage { slot },
     }
-
+}

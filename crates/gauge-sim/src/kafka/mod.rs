@@ -455,7 +455,10 @@ impl World<Cluster> {
         let deaf_until_ns = self.cluster.nodes[node].stale_until_ns;
         if now_ns < deaf_until_ns {
             self.marks.set(Mark::StaleMetadata);
-            self.at(deaf_until_ns, net::Event::Own(Event::Learn(node, slot, leader, epoch)));
+            self.at(
+                deaf_until_ns,
+                net::Event::Own(Event::Learn(node, slot, leader, epoch)),
+            );
             return;
         }
         let view = &mut self.cluster.nodes[node].view[slot];

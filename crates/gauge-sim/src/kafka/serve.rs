@@ -25,8 +25,8 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::{Decodable, Encodable, StrBytes, decode_request_header_from_buffer};
 
-use super::sessions::Waiting;
 use super::parse::{Parsed, parse};
+use super::sessions::Waiting;
 use super::{Cluster, Event, Stored, remember};
 use crate::marks::Mark;
 use crate::net::{self, PORT, Stage, Told, World};
@@ -287,7 +287,8 @@ impl World<Cluster> {
 
     /// An answer leaves.
     pub fn answer(&mut self, at: usize) {
-        let Pending::Answer(bytes, told) = std::mem::replace(&mut self.sockets[at].own.pending, Pending::Nothing)
+        let Pending::Answer(bytes, told) =
+            std::mem::replace(&mut self.sockets[at].own.pending, Pending::Nothing)
         else {
             return;
         };
@@ -471,7 +472,10 @@ impl World<Cluster> {
         remember(&mut partition.producers, &stored);
         partition.log.push(stored);
         let delay_ns = self.follow_ns();
-        self.after(delay_ns, net::Event::Own(Event::Replicated(slot, row.epoch, row.end)));
+        self.after(
+            delay_ns,
+            net::Event::Own(Event::Replicated(slot, row.epoch, row.end)),
+        );
     }
 
     fn check_producer(&mut self, slot: usize, parsed: &Parsed) -> Result<Place, i16> {

@@ -77,12 +77,7 @@ impl World<Cluster> {
     }
 
     fn create(&mut self, stream: &str, name: &str, reply: &str, body: &[u8]) {
-        let Some(number) = self
-            .cluster
-            .streams
-            .iter()
-            .position(|known| known.name == stream)
-        else {
+        let Some(number) = self.cluster.streams.iter().position(|known| known.name == stream) else {
             self.truth.offend(|| format!("there is no stream {stream}"));
             return;
         };
@@ -277,8 +272,8 @@ impl World<Cluster> {
             if consumer.pulls.is_empty() {
                 return;
             }
-            let found = (consumer.next..stream.log.len())
-                .find(|at| consumer.slots.contains(&stream.log[*at].slot));
+            let found =
+                (consumer.next..stream.log.len()).find(|at| consumer.slots.contains(&stream.log[*at].slot));
             let Some(at) = found else {
                 consumer.next = stream.log.len();
                 return;

@@ -172,7 +172,11 @@ impl System for Cluster {
             }
         }
         if rng.f64() < 0.15 {
-            let loss = if rng.bool() { Loss::Dropped } else { Loss::MovedSilently };
+            let loss = if rng.bool() {
+                Loss::Dropped
+            } else {
+                Loss::MovedSilently
+            };
             let at_ns = scenario.load_ns * rng.i64(940..1000) / 1000;
             plan.faults.push((at_ns, Fault::LoseConsumers { slot: 0, loss }));
         }

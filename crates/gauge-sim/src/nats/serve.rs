@@ -199,10 +199,15 @@ impl World<Cluster> {
     }
 
     fn publish(&mut self, at: usize, subject: &str, reply: &str, headers: &[u8], body: &[u8]) {
-        let found = self.cluster.streams.iter().enumerate().find_map(|(number, stream)| {
-            let partition: usize = subject.strip_prefix(stream.prefix.as_str())?.parse().ok()?;
-            (partition < stream.partitions).then_some((number, stream.first_slot + partition))
-        });
+        let found = self
+            .cluster
+            .streams
+            .iter()
+            .enumerate()
+            .find_map(|(number, stream)| {
+                let partition: usize = subject.strip_prefix(stream.prefix.as_str())?.parse().ok()?;
+                (partition < stream.partitions).then_some((number, stream.first_slot + partition))
+            });
         let Some((stream, slot)) = found else {
             self.truth
                 .offend(|| format!("no stream collects the subject {subject}"));
