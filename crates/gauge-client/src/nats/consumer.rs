@@ -88,7 +88,7 @@ struct Feed {
     /// Messages that were asked for and have not come.
     wanted: usize,
     pulled_ns: i64,
-    /// When the first pull left after which nothing was heard.
+    /// When a pull left while no other was under way.
     asked_ns: i64,
     heard_ns: i64,
     /// Messages that the server still has for this consumer, as far as it was told.
@@ -236,11 +236,11 @@ impl Consumer {
             .saturating_sub(feed.wanted)
             .max(self.pull_msgs / 2)
             .max(1);
-        feed.wanted += messages;
-        feed.pulled_ns = now_ns;
-        if feed.heard_ns >= feed.asked_ns {
+        if feed.wanted == 0 {
             feed.asked_ns = now_ns;
         }
+        feed.wanted += messages;
+        feed.pulled_ns = now_ns;
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", feed.topic, feed.consumer());
         let reply = format!("{}.m.{at}.{}", self.inbox, feed.generation);
         let request = format!("{{\"batch\":{messages},\"expires\":{PULL_NS}}}");
