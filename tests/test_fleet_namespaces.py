@@ -140,9 +140,6 @@ def measure(gauge: Path, directory: Path, hosts: Path, log: str, topology: str) 
         str(hosts),
         "--topology",
         topology,
-        # So many messages, and no more for a disturbed machine's sake.
-        "--quiet-limit",
-        "1",
     )
     process = lab(gauge, directory, "run", "shared.yaml", *arguments, stderr=subprocess.STDOUT)
     out, _ = process.communicate(timeout=100)
