@@ -30,7 +30,7 @@ from streamgauge.systems.base import RunningSystem, System
 from streamgauge.systems.base.parts import Part
 from streamgauge.systems.support.powercut import Disks, open_disks
 from streamgauge.vocabulary.errors import SystemFailure, WorkerLost, WorkerRefused
-from streamgauge.vocabulary.phases import EXTRA_READER
+from streamgauge.vocabulary.phases import EXTRA_READER, INTERVAL_S
 from streamgauge.vocabulary.waiting import wait_until
 
 BASE_WORKLOAD = "1-topic-16-partitions-100b"
@@ -137,8 +137,9 @@ class Bench:
             return None
         return self.running.leader(load.topic)
 
-    def begin(self, load: Workload) -> Load:
-        """Makes topics, waits until producers and the reader are ready, settles the disks and starts a load."""
+    def begin(self, load: Workload, *, interval_s: float = INTERVAL_S) -> Load:
+        """Makes topics, waits until producers and the reader are ready, settles the disks and starts a load. `interval_s`: of its figures,
+        0.1 at least; a phase that is begun while it runs begins with an interval."""
         self.loads += 1
         names = topic_names(load, self.run_id, 1, self.loads)
         plan = self.running.topic_plan()
@@ -157,6 +158,7 @@ class Bench:
             seed=self.seed + self.loads,
             probe=self.loads,
         )
+        request["interval_ms"] = round(1000 * interval_s)
         status = self.client.create_trial(request)
         self._await_ready(status.id)
         self.client.pause(status.id, EXTRA_READER)
