@@ -50,6 +50,17 @@ def run_pytest(directory: Path, test: str, *arguments: str, **environment: str) 
     return done.returncode, done.stdout
 
 
+def test_kinds_of_tests_come_in_turn_and_the_quick_ones_last() -> None:
+    kinds = {
+        "quick": [["quick"]],
+        "waits": [["wait 1"], ["wait 2"], ["wait 3"], ["wait 4"]],
+        "jvm": [["start", "same start"], ["other start"]],
+    }
+    waits_first = ["wait 1", "start", "same start", "wait 2", "wait 3", "other start", "wait 4", "quick"]
+    assert lanes.in_turn(kinds) == waits_first
+    assert lanes.in_turn({"quick": [["quick"]]}) == ["quick"]
+
+
 @pytest.mark.parametrize("processes", ["0", "2"])
 @pytest.mark.parametrize("test", [SKIPPED, MODULE], ids=["test", "module"])
 def test_a_skip_that_is_not_in_the_list_fails_a_run_of_ci(tmp_path: Path, test: str, processes: str) -> None:
