@@ -39,13 +39,24 @@ def run_pytest(directory: Path, test: str, *arguments: str, **environment: str) 
     (directory / "test_two.py").write_text(GREEN)
     (directory / "pytest.ini").write_text("[pytest]\n")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments, str(directory)],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "xdist.plugin",
+            "-p",
+            "no:cacheprovider",
+            *arguments,
+            str(directory),
+        ],
         capture_output=True,
         text=True,
         cwd=directory,
         timeout=100,
         check=False,
-        env={**os.environ, "CI": "false", **environment},
+        # Without the other plugins, which each of its processes would load.
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "CI": "false", **environment},
     )
     return done.returncode, done.stdout
 
@@ -78,7 +89,8 @@ def test_what_is_green_or_not_in_ci_fails_nothing(tmp_path: Path) -> None:
 
 def test_every_name_in_the_tables_is_that_of_a_test() -> None:
     """A test that is renamed would else run beside others, or in no group, without a word."""
-    for pattern in (*lanes.QUIET, *lanes.LONG, *lanes.LAB, *(pattern for _, pattern in lanes.GROUPS)):
+    groups = (pattern for _, pattern in lanes.GROUPS)
+    for pattern in (*lanes.QUIET, *lanes.LONG, *lanes.LAB, *lanes.COMPUTES, *lanes.LONGEST, *groups):
         file, _, test = pattern.partition("::")
         files = list(TESTS.glob(file))
         assert files, pattern
