@@ -67,7 +67,9 @@ def workload(rate_msgs_s: float, partitions: int, *, size_bytes: int = 128) -> W
 class Load:
     """One load that runs on the bench. Times are seconds on its schedule's axis."""
 
-    def __init__(self, client: WorkerClient, trial: str, start_s: float, topic: str, run: int) -> None:
+    def __init__(
+        self, client: WorkerClient, trial: str, start_s: float, topic: str, run: int, watched: bool
+    ) -> None:
         self.client = client
         self.run = run
         """The number that its messages' stamps carry."""
@@ -76,7 +78,9 @@ class Load:
         self.trial = trial
         self.start_s = start_s
         self.watch = AckWatch(client, trial, start_s)
-        self.watch.start()
+        """Has seen nothing of a load that is not watched."""
+        if watched:
+            self.watch.start()
 
     @property
     def now_s(self) -> float:
@@ -137,9 +141,10 @@ class Bench:
             return None
         return self.running.leader(load.topic)
 
-    def begin(self, load: Workload, *, interval_s: float = INTERVAL_S) -> Load:
+    def begin(self, load: Workload, *, interval_s: float = INTERVAL_S, watched: bool = True) -> Load:
         """Makes topics, waits until producers and the reader are ready, settles the disks and starts a load. `interval_s`: of its figures,
-        0.1 at least; a phase that is begun while it runs begins with an interval."""
+        0.1 at least; a phase that is begun while it runs begins with an interval. `watched`: whether acknowledgements are counted fifty times a
+        second, which only a load that is interrupted needs."""
         self.loads += 1
         names = topic_names(load, self.run_id, 1, self.loads)
         plan = self.running.topic_plan()
@@ -165,7 +170,7 @@ class Bench:
         self.disks.settle()
         started = self.client.start(status.id, START_DELAY_MS)
         start_s = started.start_ns / 1e9 if started.start_ns else time.monotonic() + START_DELAY_MS / 1000
-        return Load(self.client, status.id, start_s, names[0], int(request["run"]))
+        return Load(self.client, status.id, start_s, names[0], int(request["run"]), watched)
 
     def _await_ready(self, trial: str) -> None:
         def missing() -> str | None:

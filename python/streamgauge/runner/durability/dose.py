@@ -70,7 +70,7 @@ def _rounds(
     bench: Bench, plans: Sequence[tuple[list[str], float]], rounds: int
 ) -> tuple[list[list[Histogram]], str | None]:
     """Publish latencies per round and dose, and who led the load's partition before and after."""
-    load = bench.begin(workload(RATE_MSGS_S, 1), interval_s=INTERVAL_S)
+    load = bench.begin(workload(RATE_MSGS_S, 1), interval_s=INTERVAL_S, watched=False)
     try:
         bench.wait(LEAD_S)
         leader = bench.leader(load) if len(bench.nodes()) > 1 else None
