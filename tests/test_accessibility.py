@@ -13,6 +13,7 @@ import axe
 import pytest
 import watched_run
 from browser import Browser, Page, executable
+from glued import glued
 from run_fuzz import write_kinds
 from sample_run import KAFKA, KAFKA_SYNC, LOG, workload, write_run
 from streamgauge.analysis.compare import compare
@@ -145,6 +146,13 @@ def test_axe_finds_nothing(
     page.evaluate(OPEN_ALL)
     assert axe.violations(page, script) == []
     assert page.messages == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "live"])
+def test_words_are_kept_apart_by_more_than_style(pages: dict[str, Path | str], kind: str) -> None:
+    place = pages[kind]
+    assert isinstance(place, Path)
+    assert glued(place.read_text("utf-8")) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
