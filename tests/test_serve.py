@@ -18,7 +18,7 @@ from streamgauge.report import html
 from streamgauge.serve.pages import SIDES_MAX, Pages
 from streamgauge.serve.shelf import Shelf
 from streamgauge.web.access import Access
-from streamgauge.web.server import CONNECTIONS_MAX, Answer, Asked, PageServer
+from streamgauge.web.server import Answer, Asked, PageServer
 from test_pages import made, text_of
 
 LOCAL = Access("127.0.0.1", 8642)
@@ -313,20 +313,3 @@ def test_a_rebound_name_gets_nothing(server: PageServer) -> None:
     assert answer.status == 403
     assert b"/runs/first" not in answer.read()
     assert asked(server, "GET", "/" + "x" * 9000).status == 414
-
-
-def test_readers_who_say_nothing_are_few(server: PageServer) -> None:
-    def connect() -> socket.socket:
-        host, _, port = server.address.rpartition(":")
-        return socket.create_connection((host, int(port)), timeout=10)
-
-    silent = [connect() for _ in range(CONNECTIONS_MAX)]
-    with connect() as one_more:
-        assert one_more.recv(1) == b"", "closed at once: there is no room for it"
-    for one in silent:
-        one.close()
-    # Their threads end by themselves, and leave room.
-    assert all(server.seats.acquire(timeout=10) for _ in silent)
-    for _ in silent:
-        server.seats.release()
-    assert asked(server, "GET", "/").status == 200
