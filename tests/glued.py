@@ -24,7 +24,7 @@ class _Reader(HTMLParser):
         self._is_border = False
         self._unread = 0
 
-    def handle_starttag(self, tag: str, attrs: object) -> None:
+    def handle_starttag(self, tag: str, _attrs: object) -> None:
         self._unread += tag in UNREAD
         self._pass(tag)
 

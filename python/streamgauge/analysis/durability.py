@@ -204,7 +204,9 @@ def judged(result: DurabilityResult) -> DurabilityResult:
     told = finding(result.durability.declared, result.nodes, response, result.accounts, found)
     told = told.model_copy(update={"against": against(result.durability.declared, result.cuts)})
     durability = result.durability.model_copy(update={"measured": told.measured})
-    return result.model_copy(update={"response": response, "summaries": found, "finding": told, "durability": durability})
+    return result.model_copy(
+        update={"response": response, "summaries": found, "finding": told, "durability": durability}
+    )
 
 
 def finding(
