@@ -112,13 +112,58 @@ def test_what_is_ticked_is_compared_by_the_same_page_as_in_the_terminal(
     asked = ["compare", "first:kafka", "second", "third", "--out", str(out), "--html", str(file)]
     assert program(asked) == 0
     capsys.readouterr()
-    linked = page.replace(" its report", "")
+    linked = page.replace(" its report , over time", "")
     assert linked == text_of(file.read_text("utf-8"))
     assert "2 systems or more" not in page
 
 
 def test_one_run_of_two_systems_is_compared_with_itself(pages: Pages) -> None:
     assert "Apache Kafka 4.3.1 against Reference log 0.1.0" in text_of(shown(pages, "/compare?side=first"))
+
+
+def test_a_workload_leads_to_the_page_of_its_history(
+    pages: Pages, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "1-topic-16-partitions-100b"
+    assert f'<a href="/history?workload={name}">{name}</a>' in shown(pages, "/")
+    assert f'href="/history?workload={name}"' in shown(pages, "/compare?side=first")
+    page = shown(pages, f"/history?workload={name}&figure=publish_rate_msgs_s")
+    assert "form-action 'self'" in page
+    for run in ("first", "second", "third"):
+        assert f'<a href="/runs/{run}/report.html">{run}</a>' in page
+        assert f'name="side" value="{run}"' in page
+    assert f'href="/?workload={name}"' in page
+    file = out / "history.html"
+    asked = ["history", name, "--figure", "publish_rate_msgs_s", "--out", str(out), "--html", str(file)]
+    assert program(asked) == 0
+    capsys.readouterr()
+    alone = file.read_text("utf-8")
+    assert "<form" not in alone
+    assert "<input" not in alone
+    sentences = text_of(alone)
+    for part in (
+        "Publish rate of",
+        "valid runs: at least 6 are needed",
+        "Filled: the median over a run's trials",
+    ):
+        assert part in sentences
+        assert part in text_of(page)
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("", "no workload is named"),
+        ("workload=nothing", "nothing"),
+        ("workload=1-topic-16-partitions-100b&figure=publish_ms.p98", "no figure 'publish_ms.p98'"),
+        ("workload=%3Cscript%3E", "<script>"),
+    ],
+)
+def test_a_history_that_is_not_there_is_said(pages: Pages, query: str, why: str) -> None:
+    answer = answered(pages, f"/history?{query}")
+    assert answer.status == 400
+    assert b"<script>alert" not in answer.body
+    assert why in text_of(answer.body.decode())
 
 
 @pytest.mark.parametrize(
