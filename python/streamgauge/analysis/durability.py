@@ -420,7 +420,13 @@ def told_of(cut: Cut) -> str:
 
 def _again(replay: Cut | None) -> str:
     """What the same cut did once more. Chance that is the system's own, and the machine's, is not repeated with its seed."""
-    return "" if replay is None else f" Replayed with its seed it lost {plural(replay.lost, 'message')}."
+    if replay is None:
+        return ""
+    if replay.refused:
+        return " Replayed with its seed it did not come back."
+    if replay.inconclusive is not None:
+        return f" Replayed with its seed it told nothing: {replay.inconclusive}."
+    return f" Replayed with its seed it lost {plural(replay.lost, 'message')}."
 
 
 def _where(cut: Cut) -> str:
