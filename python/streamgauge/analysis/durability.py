@@ -126,12 +126,15 @@ def conclude(response: DoseResponse, count: int) -> DoseResponse:
     by_stop = {frozenset(one.nodes): one.waits for one in response.stops}
     disks = needed(by_disk, count) if by_disk else None
     copies = needed(by_stop, count) if by_stop else (1 if count == 1 else None)
+    return worded(response.model_copy(update={"disks": disks, "copies": copies}), count, leader(by_disk))
+
+
+def worded(response: DoseResponse, count: int, own: str | None = None) -> DoseResponse:
+    """With words for its numbers where it has none yet. `own`: the node whose disk alone is waited for, if there is one."""
     return response.model_copy(
         update={
-            "disks": disks,
-            "disks_told": _disks_told(disks, count, leader(by_disk)),
-            "copies": copies,
-            "copies_told": _copies_told(copies, count),
+            "disks_told": response.disks_told or _disks_told(response.disks, count, own),
+            "copies_told": response.copies_told or _copies_told(response.copies, count),
         }
     )
 
@@ -217,10 +220,13 @@ def is_strict(cut: Cut) -> bool:
 def judged(result: DurabilityResult) -> DurabilityResult:
     """The result with its summaries and its finding."""
     found = summaries(result.cuts)
-    told = finding(result.durability.declared, result.nodes, result.response, result.accounts, found)
+    response = None if result.response is None else worded(result.response, result.nodes)
+    told = finding(result.durability.declared, result.nodes, response, result.accounts, found)
     told = told.model_copy(update={"against": against(result.durability.declared, result.cuts)})
     durability = result.durability.model_copy(update={"measured": told.measured})
-    return result.model_copy(update={"summaries": found, "finding": told, "durability": durability})
+    return result.model_copy(
+        update={"response": response, "summaries": found, "finding": told, "durability": durability}
+    )
 
 
 def finding(
