@@ -171,7 +171,8 @@ def test_a_leader_that_syncs_alone_is_told_from_a_quorum() -> None:
         ],
     )
     told = conclude(response, 3)
-    led = finding("L1", 3, told.model_copy(update={"leader": "node-2"}), [], [])
+    doses = [Dose(parts=[], delay_ms=0, publish_ms_p10=1.0)]
+    led = finding("L1", 3, told.model_copy(update={"leader": "node-2", "doses": doses}), [], [])
     assert (
         "node-2 led: with the syncs of the leader alone slowed the publish p10 grew by 1.00 ms per ms, with those of the "
         "followers alone (node-1, node-3) by 0.00." in led.sentences

@@ -345,7 +345,7 @@ def _leader_told(response: DoseResponse) -> list[str]:
     if alone is None or followers is None:
         return []
     return [
-        f"{response.leader} led: with the syncs of the leader alone slowed the publish p10 grew by {alone.slope:.2f} ms per ms, "
+        f"{response.leader} led: with the syncs of the leader alone slowed the publish {response.percentile} grew by {alone.slope:.2f} ms per ms, "
         f"with those of the followers alone ({', '.join(followers.nodes)}) by {followers.slope:.2f}."
     ]
 

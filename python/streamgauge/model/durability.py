@@ -79,6 +79,11 @@ class DoseResponse(Model):
     """How many nodes have a message when it is acknowledged, at least; None when it was not found out."""
     copies_told: str = ""
 
+    @property
+    def percentile(self) -> str:
+        """That of the publish latencies which the slopes are of. Results of before there were rounds have slopes of the p50."""
+        return "p10" if any(dose.publish_ms_p10 is not None for dose in self.doses) else "p50"
+
 
 class Account(Model):
     """What reached one part's disk while a steady load was acknowledged."""

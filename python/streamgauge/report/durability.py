@@ -227,7 +227,7 @@ def _grids(result: DurabilityResult) -> list[Grid]:
     }
     return [
         Grid.of("Doses: every sync takes longer on some disks", response.doses, doses),
-        Grid.of("Response: ms of publish p10 per ms of delay", response.slopes, slopes),
+        Grid.of(f"Response: ms of publish {response.percentile} per ms of delay", response.slopes, slopes),
         Grid.of("Nodes stopped for a moment (SIGSTOP)", response.stops, stops),
         *grids,
     ]
