@@ -109,6 +109,7 @@ fn index(shared: &Shared, buffer: &mut AlignedBuffer, extent: ChunkExtent, count
                     partition: header.partition,
                     at: (at + entry::HEADER_BYTES) as u32,
                     bytes: payload.len() as u32,
+                    timestamp_ms_max: batch.timestamp_ms_max,
                 });
             }
             Step::Entry(..) => {}

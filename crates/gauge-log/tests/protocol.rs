@@ -397,8 +397,9 @@ fn batches_are_stored_and_fetched_in_every_version() {
             .map(|partition| (partition.error_code, partition.timestamp, partition.offset))
             .collect();
         let last = expected.len() as i64;
-        // Behind the newest record there is none, and the one with the largest timestamp is not known.
-        let times = [(0, 0, 0), (0, NOW_MS, 0), (0, -1, -1), (42, -1, -1)];
+        // Behind the newest record there is none. All have the same timestamp, and the first of them is the newest.
+        let newest = if version >= 7 { (0, NOW_MS, 0) } else { (35, -1, -1) };
+        let times = [(0, NOW_MS, 0), (0, NOW_MS, 0), (0, -1, -1), newest];
         assert_eq!(answers, [&[(0, -1, last), (0, -1, 0)][..], &times].concat());
     }
     for version in versions::<OffsetForLeaderEpochRequest>() {

@@ -23,6 +23,8 @@ pub struct BatchPlace {
     pub at: u32,
     /// Bytes of the batch.
     pub bytes: u32,
+    /// Largest record timestamp, ms, as the batch's header has it.
+    pub timestamp_ms_max: i64,
 }
 
 impl BatchPlace {
@@ -118,6 +120,7 @@ mod tests {
             partition,
             at: 0,
             bytes: 1,
+            timestamp_ms_max: 0,
         };
         let directory = Directory::new(vec![
             place(2, 0),

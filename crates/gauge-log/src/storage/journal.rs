@@ -209,6 +209,7 @@ impl Journal {
             partition,
             at: at as u32,
             bytes: batch.len() as u32,
+            timestamp_ms_max: header.timestamp_ms_max,
         });
         self.previous.push(previous);
         *last = LastPlace {
