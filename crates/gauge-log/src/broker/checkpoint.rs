@@ -173,7 +173,10 @@ pub fn encode_index(broker: &Broker, from: u64, to: u64) -> Vec<u8> {
             for mark in marks {
                 out.i64(mark.first_offset);
                 out.i64(mark.chunk as i64);
-                out.i64(mark.timestamp_ms_max);
+                out.i64(match mutants::is(Mutant::IndexForgetsTimes) {
+                    true => 0,
+                    false => mark.timestamp_ms_max,
+                });
             }
         }
     }

@@ -108,7 +108,9 @@ impl Marks {
 
     /// The largest timestamp of the marks before that one; the smallest possible for the first.
     pub fn newest_before(&self, index: usize) -> i64 {
-        index.checked_sub(1).map_or(i64::MIN, |last| self.0[last].rising_ms)
+        index
+            .checked_sub(1)
+            .map_or(i64::MIN, |last| self.0[last].rising_ms)
     }
 
     /// The first mark that may have a record of this time or a later one.
@@ -167,7 +169,11 @@ mod tests {
                         marks.lower(index, next(10) as i64);
                     }
                     3 => drop(marks.raise_last(0, next(12) as i64)),
-                    _ => marks.push(1000, marks.last().map_or(0, |mark| mark.chunk + 4096), next(12) as i64),
+                    _ => marks.push(
+                        1000,
+                        marks.last().map_or(0, |mark| mark.chunk + 4096),
+                        next(12) as i64,
+                    ),
                 }
                 agree(&marks);
             }

@@ -79,7 +79,7 @@ impl Search {
     pub fn look(&mut self, candidate: &Candidate, work: &mut usize) -> Option<(i64, i64)> {
         let (at, bytes) = (candidate.place.at as usize, candidate.place.bytes as usize);
         // SAFETY: only batches below the high watermark are candidates; they do not change any more, and the chunk is held.
-        let bytes = unsafe { candidate.chunk.buffer().bytes(at, at + bytes) };
+        let bytes = unsafe { candidate.chunk.bytes(at, at + bytes) };
         let found = batch::find_time(
             bytes,
             candidate.threshold_ms,

@@ -120,9 +120,7 @@ impl Partition {
 
     /// The start of the first remembered chunk behind `chunk_start`; others may lie between when `thinned`.
     pub fn chunk_after(&self, chunk_start: u64) -> Option<u64> {
-        let behind = self
-            .chunk_marks
-            .partition_point(|mark| mark.chunk <= chunk_start);
+        let behind = self.chunk_marks.partition_point(|mark| mark.chunk <= chunk_start);
         self.chunk_marks.get(behind).map(|mark| mark.chunk)
     }
 

@@ -315,7 +315,7 @@ pub fn read(
             };
             let (at, end) = (extent.at as usize, (extent.at + extent.bytes) as usize);
             // SAFETY: the log handed this range out, and nothing is written there again.
-            let bytes = unsafe { chunk.buffer().bytes(at, end) };
+            let bytes = unsafe { chunk.bytes(at, end) };
             let header = gauge_log::batch::header(bytes);
             let payload = &bytes[gauge_log::batch::HEADER_BYTES..];
             if !gauge_log::batch::crc_matches(bytes) {
