@@ -20,7 +20,9 @@ import ansible_support
 import pytest
 from ansible_support import ANSIBLE
 from lab_support import lab, result
+from ruamel.yaml import YAML
 from streamgauge.systems.kafka.system import Kafka
+from streamgauge.systems.pulsar.system import Pulsar
 from streamgauge.vocabulary.gauge_binary import find_gauge
 
 HOST = "one inside=127.0.0.1 node=1 ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}"
@@ -241,7 +243,8 @@ def test_disks_are_formatted_once_and_mounted(playbook: Path, tmp_path: Path) ->
         )  # fmt: skip
         assert found.returncode == 0, found.stdout + found.stderr
         changed = [int(count) for count in re.findall(r"changed=(\d+)", found.stdout)]
-        assert changed[0] > 0 and changed[1] == 0, found.stdout
+        assert changed[0] > 0, found.stdout
+        assert changed[1] == 0, found.stdout
         for disk in disks:
             assert re.search(rf"^{root}{disk['mount']} ext4 \S*noatime", found.stdout, re.M), found.stdout
         assert (root / "etc" / "fstab").read_text("utf-8").count("ext4 defaults,noatime,nofail") == 2
@@ -284,3 +287,9 @@ def test_pulsar_and_rabbitmq_are_put_there_once_and_serve(site: Site, tmp_path: 
         serves(tmp_path, "pulsar", f"127.0.0.1:{port}")
     assert list(site.root.glob("mnt/data-1/journal/0/current/*.txn"))
     assert list(site.root.glob("mnt/data-2/ledgers/0/current/*"))
+
+
+def test_each_study_of_ansible_has_machines_in_terraform_and_the_other_way_round() -> None:
+    text = (ANSIBLE.parent / "terraform" / "studies" / "main.tf").read_text("utf-8")
+    machines = set(re.findall(r'^ +"([a-z]+-\d{4})" += \{ brokers', text, re.M))
+    assert machines == {YAML(typ="safe").load(study)["study"] for study in STUDIES}
