@@ -262,7 +262,6 @@ def test_each_study_has_disks_for_every_role_of_its_systems() -> None:
 
 
 @pytest.mark.jvm
-@pytest.mark.long
 def test_pulsar_and_rabbitmq_are_put_there_once_and_serve(site: Site, tmp_path: Path) -> None:
     system = Pulsar()
     system.install(None, lambda _line: None)
