@@ -105,7 +105,7 @@ def study(
         typer.Option(
             "--probe-hosts",
             metavar="FILE|HOST:PORT",
-            help="Agents (gauge agent --probe-dir DIR) whose disks are probed first, kept with the run: a file of hosts, or an address on loopback; repeatable.",
+            help="Agents (gauge agent --probe-dir DIR) whose disks are probed first, kept with the run: a file of hosts, or a loopback address; repeatable.",
         ),
     ] = None,
     probe_bytes: Annotated[
