@@ -26,7 +26,7 @@ def install(cache: Path) -> Path:
     program = place / "bin" / "ansible-playbook"
     if not (place / "whole").exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True, timeout=INSTALL_S)
-        pip = [
+        pip: list[str | Path] = [
             place / "bin" / "python",
             "-m",
             "pip",
@@ -81,7 +81,7 @@ def archive(of: Mapping[str, Path], name: str, into: Path) -> dict[str, str]:
         }
 
 
-def command_of(unit: Path) -> list[str]:
-    """What systemd would start."""
-    (line,) = [line for line in unit.read_text("utf-8").splitlines() if line.startswith("ExecStart=")]
-    return shlex.split(line.removeprefix("ExecStart="))
+def command_of(unit: Path) -> tuple[list[str], Path]:
+    """What systemd would start, and where."""
+    settings = dict(line.split("=", 1) for line in unit.read_text("utf-8").splitlines() if "=" in line)
+    return shlex.split(settings["ExecStart"]), Path(settings.get("WorkingDirectory", "/"))

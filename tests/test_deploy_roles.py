@@ -69,9 +69,8 @@ class Site:
         """What the unit of that name starts."""
         unit = self.root / f"etc/systemd/system/{service}.service"
         log = (self.root.parent / f"{service}.out").open("wb")
-        return subprocess.Popen(
-            ansible_support.command_of(unit), stdout=log, stderr=subprocess.STDOUT, cwd=self.root
-        )
+        command, directory = ansible_support.command_of(unit)
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=directory)
 
 
 def free_ports(count: int) -> list[int]:
@@ -85,14 +84,14 @@ def free_ports(count: int) -> list[int]:
 
 @pytest.fixture
 def site(tmp_path: Path, playbook: Path) -> Site:
-    """A machine that is broker, load machine and ZooKeeper at once."""
+    """A machine that is broker and load machine at once."""
     names = ("kafka_port", "kafka_controller_port", "zookeeper_port", "pulsar_port", "pulsar_web_port",
              "pulsar_bookie_port", "pulsar_bookie_http_port", "worker_port", "agent_port", "rabbitmq_port", "rabbitmq_epmd_port",
              "rabbitmq_between_port")  # fmt: skip
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     root = tmp_path / "root"
     (root / "etc").mkdir(parents=True)
-    (tmp_path / "inventory.ini").write_text(f"[brokers]\n{HOST}\n[zookeeper]\none\n[load]\none\n", "utf-8")
+    (tmp_path / "inventory.ini").write_text(f"[brokers]\n{HOST}\n[load]\none\n", "utf-8")
     java = shutil.which("java", path=f"{_java_home()}/bin") or "java"
     variables = {
         **ports,
@@ -274,6 +273,8 @@ def test_pulsar_and_rabbitmq_are_put_there_once_and_serve(site: Site, tmp_path: 
         systems=["rabbitmq", "pulsar"], running="pulsar", pulsar_url=packed["url"], pulsar_checksum=packed["checksum"],
         pulsar_heap="256m", pulsar_direct="256m", rabbitmq_cookie="0123456789abcdef0123", rabbitmq_password="not told",
     )  # fmt: skip
+    with (tmp_path / "inventory.ini").open("a", encoding="utf-8") as inventory:
+        inventory.write("[zookeeper]\none\n")
     put_there_once(site)
     port, ports = site.ports["pulsar_port"], site.ports
     with started(
