@@ -24,7 +24,7 @@ import pytest
 from streamgauge.vocabulary.histograms import Histogram, merge, merge_encoded
 
 RATE = 5_000
-DURATION_S = 12
+DURATION_S = 6
 STALL_S = 1.0
 # Latencies at which the shares of late messages are compared with the schedule.
 ABOVE_MS = (100, 500, 900)

@@ -191,6 +191,11 @@ def test_a_loss_names_file_and_operations() -> None:
     )
     (replayed,) = against("L3", [cut(1, lost=1), cut(1, replay_of=1)])
     assert "Replayed with its seed it lost 0 messages." in replayed
+    (silent,) = against("L3", [cut(1, lost=1), cut(1, replay_of=1, failure="waited 180 s", balanced=False)])
+    assert (
+        "Replayed with its seed it told nothing: it did not come back, and its log does not say why: waited 180 s."
+        in silent
+    )
     (summary,) = summaries([cut(1, lost=1), cut(1, replay_of=1)])
     assert summary.cuts == 1
     nameless = LostFile(
