@@ -323,7 +323,12 @@ fn several_disks_are_probed_with_as_much_as_was_asked_for() {
     let disks = report["disks"].as_array().unwrap();
     assert_eq!(disks.len(), 2);
     assert_eq!(report["disk"], disks[0]);
-    assert!(disks[1]["dir"].as_str().unwrap().ends_with(two.0.file_name().unwrap().to_str().unwrap()));
+    assert!(
+        disks[1]["dir"]
+            .as_str()
+            .unwrap()
+            .ends_with(two.0.file_name().unwrap().to_str().unwrap())
+    );
     for disk in disks {
         assert_eq!(disk["written_bytes"], 4_194_304);
         assert!(disk["write_mb_s"].as_f64().unwrap() > 0.0);
@@ -336,5 +341,9 @@ fn more_than_half_of_what_is_free_is_refused() {
     let directory = Directory::new("too-much");
     let output = probe(&directory.0, &["--bytes", "17592186044416"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("ask for fewer with --bytes"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("ask for fewer with --bytes"),
+        "{}",
+        stderr(&output)
+    );
 }
