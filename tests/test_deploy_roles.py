@@ -124,20 +124,10 @@ def put_there_once(site: Site) -> None:
     assert site.apply() == {"localhost": 0, "one": 0}
 
 
-def serves(directory: Path, system: str, address: str) -> None:
-    """A short trial over the network, with its books balanced."""
-    arguments = [
-        "--system",
-        system,
-        "--connect",
-        address,
-        "--rate",
-        "200",
-        "--warmup",
-        "1s",
-        "--duration",
-        "2s",
-    ]
+def serves(directory: Path, **system: Any) -> None:
+    """A short trial over the network of a system as a system file has it, with its books balanced."""
+    (directory / "system.json").write_text(json.dumps(system), encoding="utf-8")
+    arguments = ["--system", "system.json", "--rate", "200", "--warmup", "1s", "--duration", "2s"]
     process = lab(find_gauge(), directory, "run", "1-topic-16-partitions-1kb", *arguments)
     try:
         told, errors = process.communicate(timeout=RUN_S)
@@ -201,7 +191,7 @@ def test_kafka_is_put_there_once_and_serves(site: Site, tmp_path: Path) -> None:
     put_there_once(site)
     port = site.ports["kafka_port"]
     with started(site, ("kafka", listens(port))):
-        serves(tmp_path, "kafka", f"127.0.0.1:{port}")
+        serves(tmp_path, system="kafka", connect=[f"127.0.0.1:{port}"])
     for disk in ("data-1", "data-2"):
         assert (site.root / "mnt" / disk / "kafka" / "meta.properties").exists()
     read = [path for path in site.root.glob("mnt/*/kafka/*") if path.is_dir()]
@@ -284,7 +274,13 @@ def test_pulsar_and_rabbitmq_are_put_there_once_and_serve(site: Site, tmp_path: 
         ("bookkeeper", listens(ports["pulsar_bookie_port"])),
         ("pulsar-broker", listens(ports["pulsar_web_port"])),
     ):
-        serves(tmp_path, "pulsar", f"127.0.0.1:{port}")
+        serves(
+            tmp_path,
+            system="pulsar",
+            connect=[f"127.0.0.1:{port}"],
+            admin=f"127.0.0.1:{ports['pulsar_web_port']}",
+            client={"namespace": "public/default"},
+        )
     assert list(site.root.glob("mnt/data-1/journal/0/current/*.txn"))
     assert list(site.root.glob("mnt/data-2/ledgers/0/current/*"))
 
