@@ -26,7 +26,7 @@ QUIET = (
 """Their figures would be those of the neighbours, or they replace what the neighbours use (maturin puts target/release/gauge there anew): one at a
 time, with nothing beside them."""
 
-LONG = ("test_long.py::*",)
+LONG = ("test_long.py::*", "test_deploy_roles.py::test_pulsar*")
 """Whole studies: `make test-long`. docs/testing.md says when they were run last, and what came out."""
 
 LAB = (
@@ -37,6 +37,8 @@ LAB = (
     "test_causes_real.py::*",
     "test_containerfile.py::*",
     "test_docs_commands.py::test_a_page*",
+    "test_deploy_roles.py::test_a_playbook*",
+    "test_deploy_roles.py::test_disks*",
     "test_durability_real.py::*",
     "test_fleet_real.py::*",
     "test_gates_real.py::*",
@@ -61,6 +63,7 @@ LAB = (
     "test_opening.py::*",
     "test_opening_refusals.py::*",
     "test_packaging.py::*",
+    "test_probe_hosts.py::test_a_size*",
     "test_quiet.py::test_bounds_hold*",
     "test_quiet.py::test_intervals*",
     "test_quiet.py::test_the_interval*",
@@ -79,6 +82,7 @@ LAB = (
 """They start programs of ours, each for seconds, or compute for as long: not in `make test-fast`."""
 
 GROUPS = (
+    ("ansible", "test_deploy_roles.py::*"),
     ("pulsar", "test_interop_pulsar.py::*"),
     *(
         (f"conformance of {name}", f"test_conformance.py::{name}::*")
