@@ -199,7 +199,10 @@ def test_a_time_is_found_where_it_begins(tmp_path: Path, real_gauge: Path, compr
             assert found == {0: due(asked_ms, first), 1: due(asked_ms, 0)}, asked_ms
         consumer.close()
         admin = AdminClient({"bootstrap.servers": address})
-        newest = {TopicPartition("times", partition): OffsetSpec.max_timestamp() for partition in (0, 1)}
+        newest = {
+            TopicPartition("times", partition): OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+            for partition in (0, 1)
+        }
         for one, future in admin.list_offsets(newest).items():
             rest = times[first if one.partition == 0 else 0 :]
             found_newest = future.result()
