@@ -166,6 +166,7 @@ def test_a_statement_about_waiting_follows_the_response_of_every_cell() -> None:
 
 def test_what_slow_syncs_add_is_told_of_one_node_and_of_all() -> None:
     _, why = verdict(FLUSHES, result("kafka-flush-1"), result("kafka-flush-1-3", disks=3))
+    # Results of before there were rounds have no p10, and slopes of the p50.
     assert "(1.00 ms of publish p50 per ms that every sync takes longer)" in why
     assert "grows by 3.00 to 3.00 ms when it is one node's, by 3.00 ms when it is all nodes')" in why
 
