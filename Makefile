@@ -2,7 +2,7 @@
 # make test     all tests that a change must pass, Rust's and Python's (docs/testing.md)
 # make test-fast  those that start nothing, for the loop while writing: about a minute
 # make test-long  experiments and variants that take long; not part of make test
-# make lint     formatting, lints, types and the layers of the lab
+# make lint     formatting, lints, types and the layers of the lab (lint-rust, lint-python: one half of it)
 # make format   format the sources
 # make build    set up .venv with both programs, streamgauge and gauge, and nothing else
 # make fuzz     feed every parser of what others send or write with inputs that find their way by coverage, a few seconds each (fuzz/README.md)
@@ -39,7 +39,7 @@ export PIP_USER := 0
 RUST_SOURCES := Cargo.toml Cargo.lock .cargo/config.toml $(shell find crates)
 PACKAGE_SOURCES := pyproject.toml README.md $(shell find streamgauge.data)
 
-.PHONY: help bench build test test-rust test-python test-fast test-long test-kubernetes chart fuzz lock audit sbom lint format clean new-system machine-build machine-lint machine-bench machine-test
+.PHONY: help bench build test test-rust test-python test-fast test-long test-kubernetes chart fuzz lock audit sbom lint lint-rust lint-python format clean new-system machine-build machine-lint machine-bench machine-test
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -84,10 +84,15 @@ sbom: $(VENV)/.made
 	@mkdir -p dist
 	$(BIN)/python tools/sbom.py > dist/streamgauge.cdx.json
 
-# Nothing of ours is built for it: clippy and mypy need dependencies alone.
-lint: machine-lint $(VENV)/.dependencies $(VENV)/.tools
+# Nothing of ours is built for it: clippy and mypy need dependencies alone. Both halves at once: pip and mypy want one core, and cargo leaves one for much of its time.
+lint: machine-lint machine-build
+	@tools/together "$(MAKE) lint-python" "$(MAKE) lint-rust"
+
+lint-rust: machine-lint
 	@tools/timed "cargo fmt" cargo fmt --all --check
 	@tools/timed "cargo clippy" cargo clippy --locked --release --workspace --all-targets -- -D warnings
+
+lint-python: machine-lint $(VENV)/.dependencies $(VENV)/.tools
 	@tools/timed "ruff format" $(BIN)/ruff format --check .
 	@tools/timed "ruff check" $(BIN)/ruff check .
 	@tools/timed "mypy" $(BIN)/mypy

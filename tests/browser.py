@@ -193,6 +193,13 @@ class Page:
         answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
         path.write_bytes(base64.b64decode(answer["data"]))
 
+    def picture(self, kind: str, width: int, height: int) -> bytes:
+        """The head of the page, as `png` or `webp`."""
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        quality = {"quality": 80} if kind == "webp" else {}
+        answer = self.call("Page.captureScreenshot", format=kind, clip=clip, **quality)
+        return base64.b64decode(answer["data"])
+
     def _note(self, message: dict[str, Any]) -> None:
         method, parameters = str(message.get("method", "")), message.get("params", {})
         self._events.append(method)

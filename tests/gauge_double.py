@@ -3,7 +3,8 @@ docs/worker-api.md has it, over real HTTP, as a real process.
 
 It sends no messages. Its figures are made up from the schedule and from whether the system double's port
 answers, second by second, so that a broker that is killed or stopped shows as it would: acknowledgements
-cease, messages wait, and are censored at the end. The books always balance. What it must not be used for:
+cease, messages wait, and are censored at the end. The books always balance, and histograms hold the messages
+that the counters count (tests/test_gauge_double.py). What it must not be used for:
 figures.
 """
 
@@ -18,6 +19,7 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,36 @@ PROBE = {
 
 LIMIT_MSGS_S = float(os.environ.get("DOUBLE_LIMIT_MSGS_S", "1e9"))
 """What the broker that is made up takes."""
+
+
+LANES_CPU_S = {"producer": 0.03, "consumer": 0.02}
+"""What each lane uses in an interval."""
+
+
+class Queue:
+    """Messages in the order in which they came, counted by phase."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._parts: deque[list[Any]] = deque()
+
+    def put(self, phase: str, count: int) -> None:
+        self.total += count
+        if count:
+            self._parts.append([phase, count])
+
+    def take(self, most: int) -> dict[str, int]:
+        """Takes so many at most, the oldest first: phase -> count."""
+        taken: dict[str, int] = {}
+        while self._parts and most > 0:
+            part = self._parts[0]
+            count = min(most, part[1])
+            taken[part[0]] = taken.get(part[0], 0) + count
+            part[1] -= count
+            most, self.total = most - count, self.total - count
+            if part[1] == 0:
+                self._parts.popleft()
+        return taken
 
 
 class Refusal(Exception):
@@ -67,9 +99,10 @@ class Trial:
         self.intervals: list[dict[str, Any]] = []
         self.start_ns: int | None = None
         self.touched_s = time.monotonic()
-        self.sent = self.acked = self.waiting = 0
-        # Messages behind, per subscription, and which of them do not fetch.
-        self.behind = {one["name"]: 0 for one in request["subscriptions"]}
+        self.sent = self.acked = 0
+        # Messages by the phase in which they were due, oldest first: those without an acknowledgement, and those that a subscription has not read.
+        self.unacked = Queue()
+        self.unread = {one["name"]: Queue() for one in request["subscriptions"]}
         self.paused: set[str] = set()
         self.stopped_s: float | None = None
         self.answer: dict[str, Any] | None = None
@@ -79,6 +112,14 @@ class Trial:
     @property
     def partitions(self) -> int:
         return sum(int(topic["partitions"]) for topic in self.request["topics"])
+
+    @property
+    def waiting(self) -> int:
+        return self.unacked.total
+
+    @property
+    def behind(self) -> dict[str, int]:
+        return {name: queue.total for name, queue in self.unread.items()}
 
     @property
     def step_s(self) -> float:
@@ -118,28 +159,27 @@ class Trial:
         start_s = index * self.step_s
         due = int(rate * max(0.0, min(self.step_s, stop_s - start_s)))
         up = alive(self.request["system"])
-        acked = min(due + self.waiting, int(LIMIT_MSGS_S * self.step_s)) if up else 0
-        self.waiting += due - acked
+        begun = [phase["name"] for phase in self.request["phases"] if phase["from_s"] <= start_s]
         self.sent += due
+        self.unacked.put(begun[-1], due)
+        acks = self.unacked.take(int(LIMIT_MSGS_S * self.step_s) if up else 0)
+        acked = sum(acks.values())
         self.acked += acked
         size = int(self.request["payload"].get("size_bytes", 100))
+        latencies = [
+            entry(phase, metric, None, count, ns)
+            for phase, count in acks.items()
+            for metric, ns in (("publish", 1_000_000), ("service", 900_000), ("send_delay", 90_000))
+        ]
         received = {}
-        for one in self.behind:
-            there = self.behind[one] + acked
+        for name, queue in self.unread.items():
+            for phase, count in acks.items():
+                queue.put(phase, count)
             # A reader is ten times as fast as the schedule.
-            received[one] = 0 if one in self.paused else min(there, 10 * due + acked)
-            self.behind[one] = there - received[one]
-        begun = [phase["name"] for phase in self.request["phases"] if phase["from_s"] <= start_s]
-        names = [subscription["name"] for subscription in self.request["subscriptions"]]
-        latencies = []
-        if acked:
-            for metric, ns, name in [
-                ("publish", 1_000_000, None),
-                ("service", 900_000, None),
-                ("send_delay", 90_000, None),
-                *(("end_to_end", 1_400_000, name) for name in names),
-            ]:
-                latencies.append(entry(begun[-1], metric, name, acked, ns))
+            read = queue.take(0 if name in self.paused else 10 * int(rate * self.step_s) + acked)
+            received[name] = sum(read.values())
+            latencies += [entry(phase, "end_to_end", name, count, 1_400_000) for phase, count in read.items()]
+        waiting, behind = self.waiting, self.behind
         self.intervals.append(
             {
                 "index": index,
@@ -152,7 +192,7 @@ class Trial:
                 "failed_msgs": 0,
                 "retries": 0,
                 "errors": {} if up else {"CONNECTION": 1},
-                "waiting_msgs": self.waiting,
+                "waiting_msgs": waiting,
                 "requests": 100,
                 "batches": 100,
                 "subscriptions": [
@@ -161,12 +201,12 @@ class Trial:
                         "received_msgs": received[name],
                         "received_bytes": received[name] * size,
                         "fetches": 90,
-                        "backlog_msgs": self.behind[name],
+                        "backlog_msgs": behind[name],
                     }
-                    for name in names
+                    for name in behind
                 ],
-                "cpu_s": 0.05,
-                "lanes_cpu_s": [0.03, 0.02],
+                "cpu_s": sum(LANES_CPU_S.values()),
+                "lanes_cpu_s": list(LANES_CPU_S.values()),
                 "rss_bytes": 40_000_000,
                 "backpressured_s": 0.0,
                 "latencies": latencies,
@@ -185,14 +225,9 @@ class Trial:
 
     def counters(self) -> dict[str, Any]:
         with self.lock:
-            names = list(self.behind)
             counted = [
-                {
-                    "name": name,
-                    "received_msgs": self.acked - self.behind[name],
-                    "backlog_msgs": self.behind[name],
-                }
-                for name in names
+                {"name": name, "received_msgs": self.acked - behind, "backlog_msgs": behind}
+                for name, behind in self.behind.items()
             ]
             return {"sent_msgs": self.sent, "acked_msgs": self.acked, "subscriptions": counted}
 
@@ -209,10 +244,14 @@ class Trial:
         while time.monotonic() - began_s < drain_s:
             with self.lock:
                 over = len(self.intervals) >= self.stopped_s
-            if over and self.waiting == 0:
+                # Who does not fetch is not waited for.
+                left = self.waiting + sum(
+                    behind for name, behind in self.behind.items() if name not in self.paused
+                )
+            if over and left == 0:
                 break
-            if self.waiting != seen:
-                seen, quiet_since_s = self.waiting, time.monotonic()
+            if left != seen:
+                seen, quiet_since_s = left, time.monotonic()
             elif over and time.monotonic() - quiet_since_s > quiet_s:
                 break
             time.sleep(0.05)
@@ -227,7 +266,6 @@ class Trial:
             "reordered": 0,
         }
         books |= {"corrupted": 0, "unexpected": 0, "unknown": self.waiting, "recovered": 0}
-        books |= {"received": self.acked, "unique": self.acked, "censored": self.waiting}
         self.answer = {
             "state": "finished",
             "totals": {"sent_msgs": self.sent, "acked_msgs": self.acked},
@@ -242,8 +280,17 @@ class Trial:
                 "failed": 0,
                 "censored": self.waiting,
                 "subscriptions": [
-                    {"name": one["name"], **books, "balanced": True, "imbalance": None, "examples": []}
-                    for one in self.request["subscriptions"]
+                    {
+                        "name": name,
+                        **books,
+                        "received": self.acked - behind,
+                        "unique": self.acked - behind,
+                        "censored": behind,
+                        "balanced": True,
+                        "imbalance": None,
+                        "examples": [],
+                    }
+                    for name, behind in self.behind.items()
                 ],
                 "balanced": True,
                 "imbalance": None,
@@ -256,7 +303,11 @@ class Trial:
 
     @property
     def lanes(self) -> list[dict[str, Any]]:
-        return [{"name": "producer-0", "role": "producer", "scheduling": "normal", "cpu_s": 0.1}]
+        count = len(self.intervals)
+        return [
+            {"name": f"{role}-0", "role": role, "scheduling": "normal", "cpu_s": count * cpu_s}
+            for role, cpu_s in LANES_CPU_S.items()
+        ]
 
     def status(self) -> dict[str, Any]:
         ready = self.partitions if self.state != "preparing" else 0
@@ -276,10 +327,12 @@ class Trial:
 
 
 def entry(phase: str, metric: str, subscription: str | None, count: int, ns: int) -> dict[str, Any]:
+    """A hundredth of the messages takes three times as long."""
+    slow = count // 100
     histogram = HdrHistogram(1, 3_600_000_000_000, 3)
-    histogram.record_value(ns, count - count // 100)
-    if count // 100:
-        histogram.record_value(ns * 3, count // 100)
+    histogram.record_value(ns, count - slow)
+    if slow:
+        histogram.record_value(ns * 3, slow)
     return {
         "phase": phase,
         "metric": metric,
@@ -287,11 +340,11 @@ def entry(phase: str, metric: str, subscription: str | None, count: int, ns: int
         "count": count,
         "overflow": 0,
         "negative": 0,
-        "sum_ns": ns * count,
+        "sum_ns": ns * (count + 2 * slow),
         "min_ns": ns,
-        "max_ns": ns * 3,
+        "max_ns": ns * 3 if slow else ns,
         "p50_ns": ns,
-        "p99_ns": ns * 2,
+        "p99_ns": ns,
         "histogram": histogram.encode().decode(),
     }
 

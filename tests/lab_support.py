@@ -16,9 +16,19 @@ MAIN = "from streamgauge.cli.app import main; main()"
 
 
 def lab(
-    gauge: Path, directory: Path, *arguments: str, stderr: int = subprocess.PIPE
+    gauge: Path,
+    directory: Path,
+    *arguments: str,
+    stderr: int = subprocess.PIPE,
+    waits_for_quiet: bool = False,
 ) -> subprocess.Popen[str]:
-    """`streamgauge ARGUMENTS` in a directory. `stderr`: STDOUT puts both outputs into one."""
+    """`streamgauge ARGUMENTS` in a directory. `stderr`: STDOUT puts both outputs into one.
+
+    A run lasts as long as it says, also beside other tests. With `waits_for_quiet` it goes on as it does for a user: up to three times as
+    long, until enough of it was quiet.
+    """
+    if arguments[0] == "run" and not waits_for_quiet:
+        arguments = (*arguments, "--quiet-limit", "1")
     path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
         [sys.executable, "-c", MAIN, *arguments],

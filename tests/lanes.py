@@ -6,7 +6,9 @@ lab and are fast.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 import pytest
 from xdist.remote import Producer
@@ -19,20 +21,24 @@ QUIET = (
     "test_gates_real.py::test_the_same_again*",
     "test_lab_real.py::test_the_search_brackets_the_limit_of_a_throttled_log",
     "test_omb_worker.py::test_a_leaders_run_from_start_to_end*",
-    "test_packaging.py::test_the_wheel_holds_*",
+    "test_packaging.py::test_the_wheel_*",
 )
 """Their figures would be those of the neighbours, or they replace what the neighbours use (maturin puts target/release/gauge there anew): one at a
 time, with nothing beside them."""
 
-LONG = ("test_long.py::*",)
+LONG = ("test_long.py::*", "test_deploy_roles.py::test_pulsar*")
 """Whole studies: `make test-long`. docs/testing.md says when they were run last, and what came out."""
 
 LAB = (
     "test_agents.py::*agent*",
     "test_at_address.py::*",
+    "test_boundary.py::test_a_run_that_is_resumed*",
+    "test_boundary.py::test_a_study_file_is_code*",
     "test_causes_real.py::*",
     "test_containerfile.py::*",
     "test_docs_commands.py::test_a_page*",
+    "test_deploy_roles.py::test_a_playbook*",
+    "test_deploy_roles.py::test_disks*",
     "test_durability_real.py::*",
     "test_fleet_real.py::*",
     "test_gates_real.py::*",
@@ -44,6 +50,9 @@ LAB = (
     "test_inference.py::test_what_is_true*",
     "test_kubernetes_objects.py::test_a_worker_that_is_stopped*",
     "test_kubernetes_real.py::*",
+    "test_lab_features.py::test_a_backlog*",
+    "test_lab_features.py::test_sizes_skewed*",
+    "test_lab_features.py::test_topics_that_exist*",
     "test_lab_real.py::*",
     "test_lab_runs.py::*",
     "test_live_browser.py::*",
@@ -54,6 +63,7 @@ LAB = (
     "test_opening.py::*",
     "test_opening_refusals.py::*",
     "test_packaging.py::*",
+    "test_probe_hosts.py::test_a_size*",
     "test_quiet.py::test_bounds_hold*",
     "test_quiet.py::test_intervals*",
     "test_quiet.py::test_the_interval*",
@@ -72,6 +82,7 @@ LAB = (
 """They start programs of ours, each for seconds, or compute for as long: not in `make test-fast`."""
 
 GROUPS = (
+    ("ansible", "test_deploy_roles.py::*"),
     ("pulsar", "test_interop_pulsar.py::*"),
     *(
         (f"conformance of {name}", f"test_conformance.py::{name}::*")
@@ -96,8 +107,30 @@ GROUPS = (
 )
 """Tests that share a broker, a browser or a run: one process runs them all, so that it is started once."""
 
-FIRST = ("jvm", "server", "lab")
-"""What takes long begins first, so that no long test is left over when the others are done."""
+COMPUTES = (
+    "test_inference.py::*",
+    "test_opening.py::*",
+    "test_packaging.py::*",
+    "test_quiet.py::*",
+    "test_statistics.py::*",
+)
+"""Of those that take long, they want a core all the time, as JVMs do while they start; the others wait for most of theirs."""
+
+
+LONGEST = (
+    "test_study_run.py::*",
+    "test_security_real.py::test_pulsar*",
+    "test_quiet_real.py::*",
+    "test_docs_commands.py::test_a_page*",
+    "test_systems_kafka.py::*",
+    "test_lab_runs.py::test_a_sweep*",
+    "test_lab_runs.py::test_the_search*",
+    "test_fleet_real.py::test_a_worker_that_answers*",
+)
+"""They come first of their kind, so that none of them is left over when the others are done."""
+
+
+Test = TypeVar("Test")
 
 
 def name_of(nodeid: str) -> str:
@@ -111,18 +144,54 @@ def is_any(nodeid: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name_of(nodeid), pattern) for pattern in patterns)
 
 
+def scope_of(nodeid: str) -> str:
+    """What one process runs in one go: a group, or the test alone."""
+    return next((group for group, pattern in GROUPS if is_any(nodeid, (pattern,))), nodeid)
+
+
+def kind_of(items: list[pytest.Item]) -> str:
+    """What the tests of a scope want of the machine."""
+    marks = {mark.name for item in items for mark in item.iter_markers()}
+    if "jvm" in marks:
+        return "jvm"
+    if not marks & {"server", "lab"}:
+        return "quick"
+    return "computes" if is_any(items[0].nodeid, COMPUTES) else "waits"
+
+
+def in_turn(kinds: Mapping[str, Sequence[list[Test]]]) -> list[Test]:
+    """Each kind is spread over all that take long, so that the cores are neither wanted by all at once nor by nobody. What is quick fills them
+    at the end, when a long test may be left over."""
+    places = [
+        ((at + 0.5) / len(scopes), kind, at)
+        for kind, scopes in kinds.items()
+        if kind != "quick"
+        for at in range(len(scopes))
+    ]
+    slow = (item for _, kind, at in sorted(places) for item in kinds[kind][at])
+    return [*slow, *(item for scope in kinds.get("quick", ()) for item in scope)]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks and orders the tests."""
+    scopes: dict[str, list[pytest.Item]] = {}
     for item in items:
         for mark, patterns in (("quiet", QUIET), ("long", LONG), ("lab", LAB)):
             if is_any(item.nodeid, patterns):
                 item.add_marker(mark)
-    places = {mark: at for at, mark in enumerate(FIRST)}
-
-    def place(item: pytest.Item) -> int:
-        return min((places.get(mark.name, len(FIRST)) for mark in item.iter_markers()), default=len(FIRST))
-
-    items.sort(key=place)
+        # Those of the other lanes are left out later, and must not make this one's order.
+        lane = next((mark for mark in ("quiet", "long", "kubernetes") if item.get_closest_marker(mark)), "")
+        scopes.setdefault(f"{lane} {scope_of(item.nodeid)}", []).append(item)
+    kinds: dict[str, list[list[pytest.Item]]] = {}
+    others: list[pytest.Item] = []
+    for name, scope in scopes.items():
+        if name.startswith(" "):
+            kinds.setdefault(kind_of(scope), []).append(scope)
+        else:
+            others += scope
+    for scopes_of_kind in kinds.values():
+        scopes_of_kind.sort(key=lambda scope: not is_any(scope[0].nodeid, LONGEST))
+    items[:] = in_turn(kinds) + others
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
@@ -130,7 +199,7 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     1386.)"""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((group for group, pattern in GROUPS if is_any(nodeid, (pattern,))), nodeid)
+        return scope_of(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)

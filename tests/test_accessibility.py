@@ -13,6 +13,7 @@ import axe
 import pytest
 import watched_run
 from browser import Browser, Page, executable
+from glued import glued
 from run_fuzz import write_kinds
 from sample_run import KAFKA, KAFKA_SYNC, LOG, workload, write_run
 from streamgauge.analysis.compare import compare
@@ -35,7 +36,19 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(executable() is None, reason="no Chromium: install the package chromium"),
 ]
-KINDS = ("run", "curve", "study", "trials", "durability", "comparison", "history", "list", "refused", "live")
+KINDS = (
+    "run",
+    "curve",
+    "study",
+    "trials",
+    "durability",
+    "comparison",
+    "history",
+    "over time",
+    "list",
+    "refused",
+    "live",
+)
 WIDER_THAN_PAGE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 DRAWN = """new Promise((done, fail) => {
     const look = () => document.querySelectorAll('[data-plot] .uplot').length ? done() : setTimeout(look, 20);
@@ -92,10 +105,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path |
     for kind, text in (
         ("comparison", comparison_page.render(matched, compared)),
         ("history", history_page.render(told, "publish_ms.p99", "1-topic-16-partitions-100b")),
+        ("over time", served.answer(Asked.of("/history?workload=1-topic-16-partitions-100b")).body.decode()),
         ("list", served.answer(Asked("/")).body.decode()),
         ("refused", served.answer(Asked("/nothing")).body.decode()),
     ):
-        file = base / f"{kind}.html"
+        file = base / f"{kind.replace(' ', '-')}.html"
         file.write_text(text, encoding="utf-8")
         found[kind] = file
     with live_page(runs / "mixed") as found["live"]:
@@ -145,6 +159,13 @@ def test_axe_finds_nothing(
     page.evaluate(OPEN_ALL)
     assert axe.violations(page, script) == []
     assert page.messages == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "live"])
+def test_words_are_kept_apart_by_more_than_style(pages: dict[str, Path | str], kind: str) -> None:
+    place = pages[kind]
+    assert isinstance(place, Path)
+    assert glued(place.read_text("utf-8")) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

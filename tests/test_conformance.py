@@ -11,6 +11,7 @@ import httpx
 import pytest
 from streamgauge.conformance.suite import Conformance
 from streamgauge.systems.base import RunningSystem
+from streamgauge.systems.pulsar.metrics import METRICS
 from streamgauge.systems.registry import systems
 
 pytestmark = pytest.mark.timeout(600)
@@ -43,10 +44,14 @@ class TestPulsar(Conformance):
 
     def further_checks(self, running: RunningSystem) -> None:
         assert {process.name for process in running.processes()} == {"zookeeper", "bookie-1", "broker-1"}
-        before = running.metrics()
+        bookie, broker = running.metric_sources()
+        assert (bookie.name, broker.name) == ("bookie-1", "broker-1")
+        before = bookie.read()
         self.bench.gauge.load_new_topic(running)
-        name = "bookie-1.journal_sync_count"
-        assert running.metrics()[name] > before[name]
+        after = bookie.read()
+        assert {one.name for one in METRICS.told if one.name.startswith("journal_")} <= set(after)
+        for name in ("journal_sync_ms_count", "journal_add_ms_count"):
+            assert after[name] > before[name]
 
     def strangers_are_refused(self, connection: Mapping[str, Any]) -> None:
         trust = ssl.create_default_context(cadata=connection["security"]["tls"]["ca_pem"])

@@ -35,7 +35,7 @@ def inventory() -> dict[str, dict[str, Any]]:
     parser.read(ANSIBLE / "inventory.example.ini")
     groups: dict[str, list[str]] = {}
     hosts: dict[str, dict[str, Any]] = {}
-    for group in ("brokers", "load"):
+    for group in ("brokers", "zookeeper", "load"):
         groups[group] = []
         for line in parser[group]:
             name, *pairs = line.split()
@@ -45,9 +45,9 @@ def inventory() -> dict[str, dict[str, Any]]:
     return {"groups": groups, "hosts": hosts}
 
 
-def rendered(name: str, **variables: Any) -> str:
+def rendered(template: Path, **variables: Any) -> str:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(ANSIBLE / "templates"),
+        loader=jinja2.FileSystemLoader(template.parent),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         autoescape=False,
@@ -55,38 +55,65 @@ def rendered(name: str, **variables: Any) -> str:
     environment.filters["extract"] = lambda item, container, key: container[item][key]
     environment.filters["regex_replace"] = lambda text, _pattern, added: text + added
     found = inventory()
-    return environment.get_template(name).render(groups=found["groups"], hostvars=found["hosts"], **variables)
+    told = {"groups": found["groups"], "hostvars": found["hosts"], "streamgauge_root": "", **variables}
+    return environment.get_template(template.name).render(told)
 
 
-def test_every_template_and_file_of_the_playbook_is_there() -> None:
-    plays = YAML(typ="safe").load(ANSIBLE / "site.yaml")
-    assert [play["hosts"] for play in plays] == ["brokers", "load", "localhost"]
-    for play in plays:
-        handlers = {handler["name"] for handler in play.get("handlers", [])}
-        for task in play["tasks"]:
-            assert task.get("notify", next(iter(handlers), None)) in (handlers or {None})
-            template = task.get("ansible.builtin.template")
-            if template:
-                assert (ANSIBLE / "templates" / template["src"]).is_file()
-            copied = task.get("ansible.builtin.copy", {}).get("src", "")
-            if copied.startswith(".."):
-                assert (ANSIBLE / copied).is_file()
+def read(path: Path) -> Any:
+    return YAML(typ="safe").load(path)
+
+
+def tasks_of(role: Path) -> list[dict[str, Any]]:
+    return [task for path in sorted((role / "tasks").glob("*.yaml")) for task in read(path)]
+
+
+@pytest.mark.parametrize("role", sorted((ANSIBLE / "roles").iterdir()), ids=lambda role: role.name)
+def test_every_template_and_handler_of_a_role_is_there(role: Path) -> None:
+    handlers = role / "handlers" / "main.yaml"
+    known = {handler["name"] for handler in read(handlers)} if handlers.exists() else set()
+    used = set()
+    for task in tasks_of(role):
+        if notified := task.get("notify"):
+            assert any(re.fullmatch(re.sub(r"{{.*?}}", ".*", notified), name) for name in known), notified
+        if template := task.get("ansible.builtin.template"):
+            pattern = re.sub(r"{{.*?}}", "*", template["src"])
+            found = {path.name for path in (role / "templates").glob(pattern)}
+            assert found, template["src"]
+            used |= found
+    templates = {path.name for path in (role / "templates").glob("*")}
+    assert used == templates
+
+
+def test_what_the_roles_copy_from_elsewhere_is_there() -> None:
+    for program in ("worker", "agent"):
+        assert (ROOT / "deploy" / "systemd" / f"streamgauge-{program}.service").is_file()
+    named = (ANSIBLE / "roles" / "load" / "tasks" / "main.yaml").read_text("utf-8")
+    assert "../systemd/streamgauge-{{ load_program }}.service" in named
 
 
 def test_nothing_is_unpacked_that_was_not_checked() -> None:
-    """An archive that is fetched has a checksum in the playbook, and what is unpacked is that file."""
-    plays = YAML(typ="safe").load(ANSIBLE / "site.yaml")
-    fetched = set()
-    for play in plays:
-        for task in play["tasks"]:
-            if get := task.get("ansible.builtin.get_url"):
-                found = re.fullmatch(r"sha512:\{\{ (\w+) \}\}", get["checksum"])
-                assert found is not None
-                assert re.fullmatch(r"[0-9a-f]{128}", play["vars"][found.group(1)])
-                fetched.add(get["dest"])
-            if unpacked := task.get("ansible.builtin.unarchive"):
-                assert unpacked["src"] in fetched, f"{task['name']}: {unpacked['src']} was not checked"
-    assert fetched
+    """What is unpacked is the file that was fetched with a checksum, and each system has one in its role."""
+    tasks = tasks_of(ANSIBLE / "roles" / "archive")
+    (get,) = [task["ansible.builtin.get_url"] for task in tasks if "ansible.builtin.get_url" in task]
+    (unpacked,) = [task["ansible.builtin.unarchive"] for task in tasks if "ansible.builtin.unarchive" in task]
+    assert get["checksum"] == "{{ archive_checksum }}"
+    assert unpacked["src"] == get["dest"]
+    kafka = read(ANSIBLE / "roles" / "kafka" / "defaults" / "main.yaml")
+    assert re.fullmatch(r"[0-9a-f]{128}", kafka["kafka_sha512"])
+    pulsar = read(ANSIBLE / "roles" / "pulsar" / "defaults" / "main.yaml")
+    checked = (ROOT / "python/streamgauge/systems/support/checksums/archives.sha256").read_text().split()
+    assert checked == [
+        pulsar["pulsar_sha256"],
+        f"pulsar-server-distribution-{pulsar['pulsar_version']}-bin.tar.gz",
+    ]
+    for role in (ANSIBLE / "roles").iterdir():
+        if role.name != "archive":
+            assert all("ansible.builtin.unarchive" not in task for task in tasks_of(role))
+
+
+def test_bookies_begin_as_the_lab_starts_them() -> None:
+    pulsar = read(ANSIBLE / "roles" / "pulsar" / "defaults" / "main.yaml")
+    assert pulsar["pulsar_bookie"] == JOURNALS["sync"]
 
 
 def test_what_the_playbook_leaves_is_kept_out_of_git_and_of_images() -> None:
@@ -107,7 +134,8 @@ def test_what_the_playbook_leaves_is_kept_out_of_git_and_of_images() -> None:
 def test_the_hosts_file_that_it_writes_is_one_for_the_lab(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("x" * 32)
     (tmp_path / "token").chmod(0o600)
-    text = rendered("hosts.yaml.j2")
+    item, ports = {"group": "load", "port": 7400}, {"kafka": 9092}
+    text = rendered(ANSIBLE / "templates" / "hosts.yaml.j2", item=item, running="kafka", ports=ports)
     (tmp_path / "hosts.yaml").write_text(text)
     hosts = read_hosts(tmp_path / "hosts.yaml")
     assert [host.name for host in hosts.hosts] == ["load-1", "load-2", "load-3", "load-4"]
@@ -116,12 +144,31 @@ def test_the_hosts_file_that_it_writes_is_one_for_the_lab(tmp_path: Path) -> Non
     assert "--connect 10.0.0.11:9092,10.0.0.12:9092,10.0.0.13:9092" in text
 
 
+def brokers_settings(**told: Any) -> dict[str, str]:
+    role = ANSIBLE / "roles" / "kafka"
+    given = {
+        key: value for key, value in read(role / "defaults" / "main.yaml").items() if "{{" not in str(value)
+    }
+    disks = {"kafka_disks": ["/mnt/a", "/mnt/b"], "kafka_copies": 3, "kafka_copies_in_sync": 2}
+    text = rendered(
+        role / "templates" / "server.properties.j2", **(given | disks | told), node="2", inside="10.0.0.12"
+    )
+    return dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
+
+
 def test_a_brokers_settings_name_all_of_them() -> None:
-    text = rendered("server.properties.j2", node="2", inside="10.0.0.12", kafka_data=["/mnt/a", "/mnt/b"])
-    settings = dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
+    settings = brokers_settings()
     assert settings["controller.quorum.voters"] == "1@10.0.0.11:9093,2@10.0.0.12:9093,3@10.0.0.13:9093"
     assert settings["log.dirs"] == "/mnt/a/kafka,/mnt/b/kafka"
     assert settings["advertised.listeners"] == "PLAINTEXT://10.0.0.12:9092"
+
+
+def test_a_broker_of_the_studies_time_has_zookeeper_in_place_of_controllers() -> None:
+    settings = brokers_settings(kafka_mode="zookeeper")
+    assert settings["zookeeper.connect"] == "10.0.0.31:2181,10.0.0.32:2181,10.0.0.33:2181/kafka"
+    assert settings["broker.id"] == "2"
+    assert settings["log.dirs"] == "/mnt/a/kafka,/mnt/b/kafka"
+    assert not any("controller" in key or key.startswith("process") for key in settings)
 
 
 def test_the_hooks_go_through_all_variants_of_a_study(

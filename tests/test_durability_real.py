@@ -119,7 +119,14 @@ def test_synced_messages_survive_power_cuts_and_the_slope_is_one(gauge: Path, tm
     assert status == 0
     assert (result["finding"]["declared"], result["finding"]["measured"]) == ("L3", "L3")
     (slope,) = result["response"]["slopes"]
-    assert slope["slope"] == pytest.approx(1.0, abs=0.25)
+    if max(slope["slopes"]) - min(slope["slopes"]) <= 0.4:
+        assert slope["slope"] == pytest.approx(1.0, abs=0.25)
+        assert slope["waits"]
+    else:
+        # Neighbours have come or gone: rounds that differ never make it look as if nothing was waited for, and what they leave open is said.
+        assert slope["waits"] is not False
+        unclear = any("was not told by the doses" in one for one in result["finding"]["sentences"])
+        assert unclear == (slope["waits"] is None), result["finding"]
     power = next(one for one in result["summaries"] if one["kind"] == "power cut")
     assert (power["conclusive"], power["with_loss"], power["lost"]) == (4, 0, 0)
     assert mounts(tmp_path) == []

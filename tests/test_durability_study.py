@@ -104,7 +104,6 @@ def result(name: str, disks: int = 1, lost: int = 0, **others: object) -> Durabi
             disks=disks,
             disks_told="waits for its disk" if disks else "waits for no disk",
             copies=2 if count == 3 else 1,
-            copies_told="",
         ),
         cuts=cuts,
     )
@@ -167,8 +166,21 @@ def test_a_statement_about_waiting_follows_the_response_of_every_cell() -> None:
 
 def test_what_slow_syncs_add_is_told_of_one_node_and_of_all() -> None:
     _, why = verdict(FLUSHES, result("kafka-flush-1"), result("kafka-flush-1-3", disks=3))
+    # Results of before there were rounds have no p10, and slopes of the p50.
     assert "(1.00 ms of publish p50 per ms that every sync takes longer)" in why
     assert "grows by 3.00 to 3.00 ms when it is one node's, by 3.00 ms when it is all nodes')" in why
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("gauge-log-fsync", "there is one copy"), ("kafka-flush-1-3", "waits for 2 of 3 copies")],
+)
+def test_what_a_response_has_no_words_for_is_worded_by_its_numbers(name: str, told: str) -> None:
+    found = result(name)
+    assert found.finding is not None
+    assert found.finding.sentences[0] == f"An acknowledgement waits for its disk; {told}."
+    assert found.response is not None
+    assert found.response.copies_told == told
 
 
 def test_that_every_message_is_synced_needs_syncs_that_are_waited_for() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -228,6 +229,21 @@ def test_sql_over_all_runs(runs: Path) -> None:
         ask("select publish_ms_p98 from trials", runs)
     with pytest.raises(InputError, match="no runs in"):
         ask("select 1", runs / "nothing")
+
+
+def test_tables_of_before_a_column_are_read_still(runs: Path, tmp_path: Path) -> None:
+    from pyarrow import parquet
+    from streamgauge import frames
+
+    name = "20260921-141320-sample"
+    shutil.copytree(runs / name, tmp_path / name)
+    sql = "select count(*), count(lanes_cpu_s) from intervals"
+    for file in (tmp_path / name).glob("trials/*/intervals.parquet"):
+        parquet.write_table(parquet.read_table(file).drop_columns(["lanes_cpu_s"]), file)
+    (found,) = ask(sql, tmp_path).rows
+    assert found[0] > 0
+    assert found[1] == 0
+    assert frames.load(tmp_path / name).intervals["lanes_cpu_s"].isna().all()
 
 
 def test_runs_as_frames(runs: Path) -> None:

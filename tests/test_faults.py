@@ -171,9 +171,10 @@ def test_a_leader_that_syncs_alone_is_told_from_a_quorum() -> None:
         ],
     )
     told = conclude(response, 3)
-    led = finding("L1", 3, told.model_copy(update={"leader": "node-2"}), [], [])
+    doses = [Dose(parts=[], delay_ms=0, publish_ms_p10=1.0)]
+    led = finding("L1", 3, told.model_copy(update={"leader": "node-2", "doses": doses}), [], [])
     assert (
-        "node-2 led: with the syncs of the leader alone slowed the publish p50 grew by 1.00 ms per ms, with those of the "
+        "node-2 led: with the syncs of the leader alone slowed the publish p10 grew by 1.00 ms per ms, with those of the "
         "followers alone (node-1, node-3) by 0.00." in led.sentences
     )
     assert told.disks == 1
@@ -181,14 +182,51 @@ def test_a_leader_that_syncs_alone_is_told_from_a_quorum() -> None:
     assert told.copies == 3
 
 
-def test_slopes_are_of_the_median_on_the_dose() -> None:
-    doses = [Dose(parts=[], delay_ms=0, publish_ms_p50=1.0)]
-    doses += [
-        Dose(parts=["node-1"], delay_ms=delay, publish_ms_p50=1.0 + delay) for delay in (5.0, 10.0, 20.0)
+def doses_of(without_ms: float, *with_ms: tuple[float, float | None]) -> list[Dose]:
+    """A round's: latencies without delay, then delays with their latencies, ms; all messages take the same."""
+    given = [([], 0.0, without_ms), *((["node-1"], delay_ms, latency_ms) for delay_ms, latency_ms in with_ms)]
+    return [
+        Dose(
+            parts=parts,
+            delay_ms=delay_ms,
+            publish_ms_p10=latency_ms,
+            publish_ms_p50=latency_ms,
+            acked_msgs=0 if latency_ms is None else 10,
+        )
+        for parts, delay_ms, latency_ms in given
     ]
-    (slope,) = slopes(doses, {("node-1",): ["node-1"]})
+
+
+def test_slopes_are_of_the_lowest_decile_on_the_dose() -> None:
+    rounds = [doses_of(base, *((delay, base + delay) for delay in (5.0, 10.0, 20.0))) for base in (1.0, 8.0)]
+    for dose in rounds[1]:
+        dose.publish_ms_p50 = 40.0  # A neighbour makes most messages late, and the first ones no earlier.
+    (slope,) = slopes(rounds, {("node-1",): ["node-1"]})
     assert slope.slope == pytest.approx(1.0)
+    assert slope.slopes == pytest.approx([1.0, 1.0])
     assert slope.waits
+
+
+@pytest.mark.parametrize(
+    ("rounds", "slope_is", "waits"),
+    [
+        # A neighbour that comes in one round, or goes in one.
+        ([(2.0, 23.0), (2.0, 41.0), (2.0, 22.0)], 1.05, True),
+        ([(2.0, 23.0), (27.0, 28.0), (2.0, 22.0)], 1.0, None),
+        ([(2.0, 24.0), (2.0, 3.0), (2.0, 3.0)], 0.05, False),
+        ([(2.0, 24.0), (2.0, 30.0), (20.0, 21.0)], 1.1, None),
+        # Without messages at the delay a round says nothing.
+        ([(2.0, 23.0), (2.0, None)], 1.05, True),
+    ],
+)
+def test_rounds_that_contradict_each_other_tell_nothing(
+    rounds: list[tuple[float, float | None]], slope_is: float, waits: bool | None
+) -> None:
+    (slope,) = slopes(
+        [doses_of(without_ms, (20.0, with_ms)) for without_ms, with_ms in rounds], {("node-1",): ["node-1"]}
+    )
+    assert slope.slope == pytest.approx(slope_is)
+    assert slope.waits is waits
 
 
 @pytest.mark.parametrize(
@@ -196,11 +234,7 @@ def test_slopes_are_of_the_median_on_the_dose() -> None:
     [(2.0, 23.0, True), (4.4, 4.3, False), (42.0, 7.0, False), (31.6, 28.4, None)],
 )
 def test_doses_tell_only_where_latencies_can(without_ms: float, with_ms: float, waits: bool | None) -> None:
-    doses = [
-        Dose(parts=[], delay_ms=0, publish_ms_p50=without_ms),
-        Dose(parts=["node-1"], delay_ms=20.0, publish_ms_p50=with_ms),
-    ]
-    (slope,) = slopes(doses, {("node-1",): ["node-1"]})
+    (slope,) = slopes([doses_of(without_ms, (20.0, with_ms))], {("node-1",): ["node-1"]})
     assert slope.waits is waits
     response = conclude(DoseResponse(slopes=[slope]), 1)
     assert response.disks == {True: 1, False: 0, None: None}[waits]

@@ -29,7 +29,7 @@ subscriptionsPerTopic: 1
 consumerPerSubscription: 4
 rate: 4000
 warmup: 2s
-duration: 6s
+duration: 3s
 """
 
 
@@ -140,9 +140,6 @@ def measure(gauge: Path, directory: Path, hosts: Path, log: str, topology: str) 
         str(hosts),
         "--topology",
         topology,
-        # So many messages, and no more for a disturbed machine's sake.
-        "--quiet-limit",
-        "1",
     )
     process = lab(gauge, directory, "run", "shared.yaml", *arguments, stderr=subprocess.STDOUT)
     out, _ = process.communicate(timeout=100)
@@ -160,7 +157,7 @@ def test_four_hosts_measure_the_same_in_every_topology(
         found[topology], clocks = measure(gauge, tmp_path, hosts, log, topology)
         audit = found[topology]["audit"]
         assert audit["clean"], audit
-        assert all(one["unique"] == audit["sent"] == 32_000 for one in audit["subscriptions"]), audit
+        assert all(one["unique"] == audit["sent"] == 20_000 for one in audit["subscriptions"]), audit
         if topology == "swarm":
             assert len(audit["subscriptions"]) == HOSTS
             assert found[topology]["end_to_end_bound_ms"] is None, (

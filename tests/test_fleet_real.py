@@ -42,8 +42,6 @@ def lab(directory: Path, *arguments: str, workload: str = WORKLOAD) -> subproces
         directory,
         "run",
         "shared.yaml",
-        "--quiet-limit",
-        "1",
         *arguments,
         stderr=subprocess.STDOUT,
     )

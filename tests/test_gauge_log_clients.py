@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import subprocess
 import time
@@ -17,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigEntry,
     ConfigResource,
     NewTopic,
+    OffsetSpec,
 )
 from streamgauge.systems.kafka.system import Kafka
 from streamgauge.systems.support.java import find_java
@@ -171,6 +173,71 @@ def test_records_of_a_new_topic_are_its_own_after_an_old_one_was_deleted(
     with started() as address:
         assert values(address, "new") == expected
         assert len(values(address, "keep")) == (1 + 18 + 168) * 10
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_a_time_is_found_where_it_begins(tmp_path: Path, real_gauge: Path, compression: str) -> None:
+    """Also in what is not in memory any more, after a restart, and behind deleted records."""
+    begin_ms = 1_700_000_000_000
+    # Some come late, and one is ahead of all others; another partition lies between them.
+    times = [begin_ms + 1000 * number - 5_500 * (number % 7 == 3) for number in range(400)]
+    times[150] = begin_ms + 10_000_000
+    asked = [0, *(times[number] + by for number in range(0, 400, 23) for by in (-1, 0, 1)), times[150] + 1]
+
+    def started() -> AbstractContextManager[str]:
+        return running_log(real_gauge, tmp_path / "data", "--segment-mib", "16", "--memory", "96")
+
+    def due(asked_ms: int, first: int) -> int:
+        offsets = range(first, len(times))
+        return next((offset for offset in offsets if times[offset] >= asked_ms), -1)
+
+    def check(address: str, first: int) -> None:
+        consumer = Consumer({"bootstrap.servers": address, "group.id": "times"})
+        for asked_ms in asked:
+            wanted = [TopicPartition("times", partition, asked_ms) for partition in (0, 1)]
+            found = {one.partition: one.offset for one in consumer.offsets_for_times(wanted, timeout=30)}
+            assert found == {0: due(asked_ms, first), 1: due(asked_ms, 0)}, asked_ms
+        consumer.close()
+        admin = AdminClient({"bootstrap.servers": address})
+        newest = {
+            TopicPartition("times", partition): OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+            for partition in (0, 1)
+        }
+        for one, future in admin.list_offsets(newest).items():
+            rest = times[first if one.partition == 0 else 0 :]
+            found_newest = future.result()
+            assert found_newest.timestamp == max(rest)
+            assert found_newest.offset == times.index(max(rest))
+
+    with started() as address:
+        admin = create(address, "times", 2)
+        # One record to a batch: of compressed batches only the first and the largest time are known.
+        producer = Producer(
+            {
+                "bootstrap.servers": address,
+                "compression.type": compression,
+                "batch.num.messages": 1 if compression != "none" else 10_000,
+            }
+        )
+        for number, time_ms in enumerate(times):
+            for partition in (0, 1):
+                producer.produce("times", random_bytes(number), partition=partition, timestamp=time_ms)
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        check(address, 0)
+    with started() as address:
+        check(address, 0)
+        admin = AdminClient({"bootstrap.servers": address})
+        for future in admin.delete_records([TopicPartition("times", 0, 151)]).values():
+            future.result()
+        check(address, 151)
+    with started() as address:
+        check(address, 151)
+
+
+def random_bytes(seed: int) -> bytes:
+    """100,000 bytes that cannot be compressed."""
+    return random.Random(seed).randbytes(100_000)
 
 
 def test_settings_read_back_say_what_is_done(address: str) -> None:

@@ -10,7 +10,7 @@ from lab_support import lab, result
 from streamgauge.runner.awake import Awake
 from streamgauge.vocabulary.gauge_binary import find_gauge
 
-LOAD = ("--rate", "2000", "--duration", "3s", "--warmup", "1s", "--quiet-limit", "1")
+LOAD = ("--rate", "2000", "--duration", "3s", "--warmup", "1s")
 
 
 @pytest.mark.server

@@ -42,14 +42,15 @@ def interval(index: int) -> dict[str, Any]:
         "index": index,
         "start_s": float(index),
         "duration_s": 1.0,
-        "sent_msgs": 100,
+        "sent_msgs": 1000,
         "errors": {"TIMED_OUT": 2},
-        "subscriptions": [{"name": "s-0", "received_msgs": 90, "backlog_msgs": 10}],
+        "lanes_cpu_s": [0.25, 0.5],
+        "subscriptions": [{"name": "s-0", "received_msgs": 900, "backlog_msgs": 100}],
         "latencies": [
-            entry("warm-up", "publish", None, 40, 1_000_000),
-            entry("measure", "publish", None, 60, 2_000_000),
-            {**entry("measure", "send_delay", None, 60, 50_000), "overflow": 1},
-            entry("measure", "end_to_end", "s-0", 90, 3_000_000),
+            entry("warm-up", "publish", None, 400, 1_000_000),
+            entry("measure", "publish", None, 600, 2_000_000),
+            {**entry("measure", "send_delay", None, 600, 50_000), "overflow": 1},
+            entry("measure", "end_to_end", "s-0", 900, 3_000_000),
         ],
         "a_field_of_a_newer_worker": 1,
     }
@@ -76,8 +77,10 @@ def test_intervals_become_rows_by_role_phase_and_subscription(tmp_path: Path) ->
         ("consumer", "measure", "s-0"),
     ]
     worker, counters, _, measured, received = first
-    assert (worker["sent_msgs"], json.loads(worker["errors"])) == (100, {"TIMED_OUT": 2})
-    assert (counters["received_msgs"], counters["backlog_msgs"]) == (90, 10)
+    assert (worker["sent_msgs"], json.loads(worker["errors"])) == (1000, {"TIMED_OUT": 2})
+    assert json.loads(worker["lanes_cpu_s"]) == [0.25, 0.5]
+    assert counters["lanes_cpu_s"] is None
+    assert (counters["received_msgs"], counters["backlog_msgs"]) == (900, 100)
     assert (measured["overflow"], measured["min_ns"], measured["max_ns"]) == (1, 2_000_000, 6_000_000)
     assert measured["end_to_end"] is None
     assert received["publish"] is None
@@ -91,7 +94,7 @@ def test_histograms_survive_the_way_to_parquet(tmp_path: Path) -> None:
     write_intervals(tmp_path / "i.jsonl", tmp_path / "i.parquet")
     rows = parquet.read_table(tmp_path / "i.parquet").to_pylist()
     found = HdrHistogram.decode(base64.b64encode(rows[3]["publish"]))
-    assert found.get_total_count() == 60
+    assert found.get_total_count() == 600
 
 
 def test_a_trial_without_intervals_gives_empty_tables(tmp_path: Path) -> None:

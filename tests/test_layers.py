@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
 import tomllib
@@ -46,6 +47,7 @@ def imported(node: ast.AST) -> Iterator[str]:
                 yield inner if inner in MODULES else module
 
 
+@functools.cache
 def tree(module: str) -> ast.Module:
     return ast.parse(MODULES[module].read_text(encoding="utf-8"))
 

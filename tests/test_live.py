@@ -7,6 +7,7 @@ import http.client
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -315,3 +316,25 @@ def test_one_token_is_for_both(tmp_path: Path) -> None:
     pages = parse_pages("0.0.0.0:0", "10.0.0.1:81", str(file))
     assert pages.live is not None
     assert pages.metrics == dataclasses.replace(pages.live, host="10.0.0.1", port=81)
+
+
+def test_more_viewers_than_there_are_connections_are_all_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamgauge.cli.watching.HOLD_S", 2.0)
+    monkeypatch.setattr("streamgauge.cli.watching.CROWDED_HOLD_S", 0.2)
+    with Watching(Pages(live=Access("127.0.0.1", 0))) as watching:
+        (server,) = watching._servers
+
+        def follow(viewer: int) -> list[int]:
+            """Nothing is new: each question is held."""
+            connection = http.client.HTTPConnection(server.address, timeout=60)
+            found, since = [], 0
+            for _ in range(3):
+                connection.request("GET", f"/state?since={since}&viewer={viewer}")
+                answer = connection.getresponse()
+                found.append(answer.status)
+                since = json.loads(answer.read())["version"]
+            connection.close()
+            return found
+
+        with ThreadPoolExecutor(24) as viewers:
+            assert list(viewers.map(follow, range(24))) == [[200, 200, 200]] * 24

@@ -67,8 +67,6 @@ def started(directory: Path, seconds: int) -> tuple[subprocess.Popen[str], str]:
         f"{seconds}s",
         "--warmup",
         "1s",
-        "--quiet-limit",
-        "1",
     )
     process = lab(find_gauge(), directory, *arguments)
     return process, link(process)

@@ -229,7 +229,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Promethe
     server = Prometheus(directory, f"127.0.0.1:{port}")
     try:
         assert wait_until(server.ready, READY_WITHIN_S) is None
-        arguments = f"run --metrics {port} --rate 2k --duration {SECONDS}s --warmup 1s --quiet-limit 1"
+        arguments = f"run --metrics {port} --rate 2k --duration {SECONDS}s --warmup 1s"
         process = lab(find_gauge(), directory, *arguments.split())
         _, errors = process.communicate(timeout=120)
         assert process.returncode in (0, 1), errors

@@ -1,4 +1,4 @@
-"""What is shipped: the contents of the wheel and of the source distribution, and the two commands."""
+"""What is shipped: the contents of the wheel and of the source distribution, the two commands, and that they work where nothing else is."""
 
 import importlib.metadata
 import os
@@ -9,10 +9,14 @@ import sys
 import sysconfig
 import tarfile
 import tomllib
+import venv
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -53,9 +57,15 @@ def assert_no_junk(names: set[str]) -> None:
         )
 
 
-def test_the_wheel_holds_the_package_and_both_commands_and_nothing_else(tmp_path: Path) -> None:
-    build("build", "--release", "--quiet", "--out", tmp_path)
-    (wheel,) = tmp_path.glob("*.whl")
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("wheel")
+    build("build", "--release", "--quiet", "--out", place)
+    (found,) = place.glob("*.whl")
+    return found
+
+
+def test_the_wheel_holds_the_package_and_both_commands_and_nothing_else(wheel: Path, tmp_path: Path) -> None:
     assert wheel.stat().st_size < PACKAGED_BYTES_MAX
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
@@ -94,6 +104,91 @@ def names_found_in(wheel: Path, directory: Path) -> list[str]:
         check=True,
     )
     return done.stdout.split()
+
+
+def declared(name: str) -> dict[str, importlib.metadata.Distribution]:
+    """What a distribution says that it needs, without its extras, and what that needs in turn: by canonical names."""
+    found: dict[str, importlib.metadata.Distribution] = {}
+    left = [(name, "")]
+    while left:
+        wanted, extra = left.pop()
+        key = canonicalize_name(wanted)
+        if (here := found.get(key)) is None:
+            here = found[key] = importlib.metadata.distribution(wanted)
+        elif not extra:
+            continue
+        for line in here.requires or ():
+            need = Requirement(line)
+            if need.marker is None or need.marker.evaluate({"extra": extra}):
+                left += [(need.name, one) for one in ("", *need.extras)]
+    del found[canonicalize_name(name)]
+    return found
+
+
+def lend(needed: Iterable[importlib.metadata.Distribution], to: Path) -> None:
+    """Links to what was installed here with these distributions, and to nothing else of this environment."""
+    to.mkdir()
+    for one in needed:
+        place = Path(str(one.locate_file("")))
+        for top in {path.parts[0] for path in one.files or () if path.parts[0] not in ("..", "__pycache__")}:
+            if not (to / top).exists() and not top.endswith(".pth"):
+                (to / top).symlink_to(place / top)
+
+
+def test_the_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
+    """Nothing of the tree, and of packages those alone that it declares: an import of another one would fail. They are lent by this environment, so that no
+    index is asked."""
+    own = tmp_path / "env"
+    venv.create(own, with_pip=False)
+    python = own / "bin" / "python"
+    run(
+        *(
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            python,
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+        ),
+        *("--no-index", "--no-deps", wheel),
+    )
+    lent = tmp_path / "lent"
+    lend(declared("streamgauge").values(), lent)
+    packages = sysconfig.get_path("purelib", vars={"base": str(own), "platbase": str(own)})
+    (Path(packages) / "lent.pth").write_text(f"{lent}\n", encoding="utf-8")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
+    environment = kept | {
+        "HOME": str(tmp_path),
+        "PATH": f"{own / 'bin'}:/usr/bin:/bin",
+        "COLUMNS": "200",
+    }
+
+    def say(*command: str | Path) -> str:
+        done = subprocess.run(
+            command, cwd=elsewhere, env=environment, capture_output=True, text=True, check=False, timeout=300
+        )
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        return done.stdout
+
+    assert say("streamgauge", "--version").split()[:2] == ["streamgauge", VERSION]
+    assert say("gauge", "--version").split() == ["gauge", VERSION]
+    assert "compare" in say("streamgauge", "--help")
+    listed = say("streamgauge", "systems", "list")
+    for name in PYPROJECT["project"]["entry-points"]["streamgauge.systems"]:
+        assert re.search(rf"^{name}\b", listed, re.MULTILINE), listed
+    assert f"{own}/bin/gauge" in listed.replace("\n", "")
+    assert (own / "share/man/man1/streamgauge-run.1").is_file()
+    where = say(python, "-c", "import streamgauge, sys; print(streamgauge.__file__, *sys.path)")
+    assert str(ROOT) not in where
+    load = ("--rate", "500", "--duration", "1s", "--warmup", "0s", "--system", "gauge-log")
+    said = say("streamgauge", "run", "1-topic-16-partitions-1kb", *load)
+    assert "Every message is accounted for." in said
+    (report,) = elsewhere.glob("runs/2*/report.html")
+    assert report.stat().st_size > 10_000
 
 
 def test_the_sdist_holds_what_a_build_needs_and_nothing_else(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import islice
+from itertools import count, islice
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,7 @@ from streamgauge.model.power_cut import (
     read_survivors,
 )
 from streamgauge.model.system_request import SystemRequest
+from streamgauge.runner.durability import cuts
 from streamgauge.runner.durability.cuts import CutsAsked, planned
 from streamgauge.runner.durability.run import with_small_segments
 from streamgauge.runner.faults import DRAWN, FaultLeg
@@ -118,6 +120,13 @@ def test_what_the_user_set_of_segments_stays() -> None:
         ("exited with status 1", ["FATAL bind: address already in use"], None),
         ("exited with status 1", ["ERROR could not recover: Cannot allocate memory"], None),
         ("was killed by SIGKILL", ["INFO recovering segment 3"], None),
+        (
+            None,
+            ["[WRN] Filestore [_meta_] Recovering stream state from index errored: prior state file"],
+            None,
+        ),
+        (None, ['[WRN] Healthcheck failed: "JetStream is still recovering meta layer"'], None),
+        (None, ["WARN index 7 is corrupt, it could not be used and is rebuilt from its segment"], None),
     ],
 )
 def test_only_its_own_words_or_end_count_against_a_system(
@@ -131,6 +140,28 @@ def test_only_its_own_words_or_end_count_against_a_system(
 def test_lines_that_say_the_same_are_quoted_once() -> None:
     lines = [f"12:00:{second} ERROR stream 'a' could not be recovered" for second in range(9)]
     assert refused([Silence("node-1", None, lines)]) == [f"node-1: {lines[0]}"]
+
+
+@pytest.mark.parametrize(
+    ("passes_at", "told"), [(3, []), (None, ["node-1: ERROR stream 'a' could not be recovered"])]
+)
+def test_a_check_that_passes_late_is_no_complaint(
+    passes_at: int | None, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "log").write_text(
+        "ERROR old: data is corrupt\nERROR stream 'a' could not be recovered\n", "utf-8"
+    )
+    asked = count(1)
+
+    def waits_for() -> str | None:
+        return None if next(asked) == passes_at else "its check to pass"
+
+    part: Any = SimpleNamespace(
+        name="node-1", waits_for=waits_for, process=SimpleNamespace(log=tmp_path / "log")
+    )
+    bench: Any = SimpleNamespace(check=lambda: None)
+    monkeypatch.setattr(cuts, "CLEARS_S", 0.5)
+    assert cuts._complaints(bench, [part], {"node-1": 27}) == told
 
 
 def cut(number: int, survivors: Survivors = "none", **others: Any) -> Cut:
@@ -192,7 +223,10 @@ def test_a_loss_names_file_and_operations() -> None:
     (replayed,) = against("L3", [cut(1, lost=1), cut(1, replay_of=1)])
     assert "Replayed with its seed it lost 0 messages." in replayed
     (silent,) = against("L3", [cut(1, lost=1), cut(1, replay_of=1, failure="waited 180 s", balanced=False)])
-    assert "Replayed with its seed it told nothing: it did not come back, and its log does not say why: waited 180 s." in silent
+    assert (
+        "Replayed with its seed it told nothing: it did not come back, and its log does not say why: waited 180 s."
+        in silent
+    )
     (summary,) = summaries([cut(1, lost=1), cut(1, replay_of=1)])
     assert summary.cuts == 1
     nameless = LostFile(

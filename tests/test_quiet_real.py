@@ -23,7 +23,7 @@ LOAD = ("run", "--rate", "5000", "--warmup", "2s")
 
 def ended(gauge: Path, directory: Path, *arguments: str) -> tuple[dict[str, Any], str]:
     """The result of a run that its trials did not fail, and what was printed."""
-    process = lab_support.lab(gauge, directory, *arguments, stderr=subprocess.STDOUT)
+    process = lab_support.lab(gauge, directory, *arguments, stderr=subprocess.STDOUT, waits_for_quiet=True)
     out, _ = process.communicate(timeout=150)
     assert process.returncode == 0, out
     return lab_support.result(directory), out
@@ -57,7 +57,8 @@ def test_what_a_thief_takes_is_not_in_the_figures(gauge: Path, tmp_path: Path) -
 @pytest.mark.quiet
 def test_a_system_that_stands_still_is_not_disturbed(gauge: Path, tmp_path: Path) -> None:
     """A SIGSTOP of 300 ms is the system's own: it stays in the tail of quiet time."""
-    process = lab_support.lab(gauge, tmp_path, *LOAD, "--duration", "8s", "--events", "events.jsonl")
+    asked = (*LOAD, "--duration", "8s", "--events", "events.jsonl")
+    process = lab_support.lab(gauge, tmp_path, *asked, waits_for_quiet=True)
     events = tmp_path / "events.jsonl"
     deadline_s = time.monotonic() + 60
     while not (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -149,3 +151,19 @@ def test_tables_and_text_are_there_without_scripts(report: Path, page: Page) -> 
     assert count(".controls:not([hidden])") == 0
     size = page.call("Page.getLayoutMetrics")["cssContentSize"]
     assert size["width"] <= 390
+
+
+def test_a_picture_of_its_head_is_small(report: Path, tmp_path: Path) -> None:
+    """The one in the README is made so."""
+    tool = [sys.executable, str(Path(__file__).parent.parent / "tools" / "picture.py")]
+    picture = tmp_path / "report.webp"
+    done = subprocess.run([*tool, report, picture], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    drawn = picture.read_bytes()
+    assert (drawn[:4], drawn[8:12]) == (b"RIFF", b"WEBP")
+    assert 10_000 < len(drawn) <= 200_000
+    refused = subprocess.run(
+        [*tool, report, tmp_path / "report.gif"], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert refused.returncode == 1
+    assert "expected a name that ends in .webp or .png" in refused.stderr

@@ -48,7 +48,7 @@ from streamgauge.systems.support.certificates import Certificates, make_certific
 
 pytestmark = pytest.mark.timeout(400)
 SECRET = "tr0ub4dor-and-three"
-SMALL = ("--rate", "2000", "--duration", "3s", "--warmup", "1s", "--size", "100", "--partitions", "4")
+SMALL = ("--rate", "2000", "--duration", "2s", "--warmup", "1s", "--size", "100", "--partitions", "4")
 needs_rabbitmq = pytest.mark.skipif(installed_version() is None, reason="rabbitmq-server is not installed")
 
 

@@ -18,7 +18,7 @@ from streamgauge.report import html
 from streamgauge.serve.pages import SIDES_MAX, Pages
 from streamgauge.serve.shelf import Shelf
 from streamgauge.web.access import Access
-from streamgauge.web.server import CONNECTIONS_MAX, Answer, Asked, PageServer
+from streamgauge.web.server import Answer, Asked, PageServer
 from test_pages import made, text_of
 
 LOCAL = Access("127.0.0.1", 8642)
@@ -112,13 +112,58 @@ def test_what_is_ticked_is_compared_by_the_same_page_as_in_the_terminal(
     asked = ["compare", "first:kafka", "second", "third", "--out", str(out), "--html", str(file)]
     assert program(asked) == 0
     capsys.readouterr()
-    linked = page.replace(" its report", "")
+    linked = page.replace(" its report , over time", "")
     assert linked == text_of(file.read_text("utf-8"))
     assert "2 systems or more" not in page
 
 
 def test_one_run_of_two_systems_is_compared_with_itself(pages: Pages) -> None:
     assert "Apache Kafka 4.3.1 against Reference log 0.1.0" in text_of(shown(pages, "/compare?side=first"))
+
+
+def test_a_workload_leads_to_the_page_of_its_history(
+    pages: Pages, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "1-topic-16-partitions-100b"
+    assert f'<a href="/history?workload={name}">{name}</a>' in shown(pages, "/")
+    assert f'href="/history?workload={name}"' in shown(pages, "/compare?side=first")
+    page = shown(pages, f"/history?workload={name}&figure=publish_rate_msgs_s")
+    assert "form-action 'self'" in page
+    for run in ("first", "second", "third"):
+        assert f'<a href="/runs/{run}/report.html">{run}</a>' in page
+        assert f'name="side" value="{run}"' in page
+    assert f'href="/?workload={name}"' in page
+    file = out / "history.html"
+    asked = ["history", name, "--figure", "publish_rate_msgs_s", "--out", str(out), "--html", str(file)]
+    assert program(asked) == 0
+    capsys.readouterr()
+    alone = file.read_text("utf-8")
+    assert "<form" not in alone
+    assert "<input" not in alone
+    sentences = text_of(alone)
+    for part in (
+        "Publish rate of",
+        "valid runs: at least 6 are needed",
+        "Filled: the median over a run's trials",
+    ):
+        assert part in sentences
+        assert part in text_of(page)
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("", "no workload is named"),
+        ("workload=nothing", "nothing"),
+        ("workload=1-topic-16-partitions-100b&figure=publish_ms.p98", "no figure 'publish_ms.p98'"),
+        ("workload=%3Cscript%3E", "<script>"),
+    ],
+)
+def test_a_history_that_is_not_there_is_said(pages: Pages, query: str, why: str) -> None:
+    answer = answered(pages, f"/history?{query}")
+    assert answer.status == 400
+    assert b"<script>alert" not in answer.body
+    assert why in text_of(answer.body.decode())
 
 
 @pytest.mark.parametrize(
@@ -313,20 +358,3 @@ def test_a_rebound_name_gets_nothing(server: PageServer) -> None:
     assert answer.status == 403
     assert b"/runs/first" not in answer.read()
     assert asked(server, "GET", "/" + "x" * 9000).status == 414
-
-
-def test_readers_who_say_nothing_are_few(server: PageServer) -> None:
-    def connect() -> socket.socket:
-        host, _, port = server.address.rpartition(":")
-        return socket.create_connection((host, int(port)), timeout=10)
-
-    silent = [connect() for _ in range(CONNECTIONS_MAX)]
-    with connect() as one_more:
-        assert one_more.recv(1) == b"", "closed at once: there is no room for it"
-    for one in silent:
-        one.close()
-    # Their threads end by themselves, and leave room.
-    assert all(server.seats.acquire(timeout=10) for _ in silent)
-    for _ in silent:
-        server.seats.release()
-    assert asked(server, "GET", "/").status == 200

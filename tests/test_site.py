@@ -10,6 +10,7 @@ from urllib.parse import unquote
 import passed_on
 import pytest
 from browser import Browser, Page, executable
+from glued import glued
 from streamgauge.analysis.machine_class import UNKNOWN, machine_class
 from streamgauge.cli.app import run as program
 
@@ -42,6 +43,11 @@ def test_every_link_leads_to_a_file(site: Path) -> None:
         for address in re.findall(r'(?:href|src)="([^"#]+)', page.read_text("utf-8")):
             if not address.startswith(("https:", "http:", "data:")):
                 assert (page.parent / unquote(address)).is_file(), (page, address)
+
+
+def test_words_are_kept_apart_by_more_than_style(site: Path) -> None:
+    for name in ("index.html", "compare.html", "workloads/arrivals.html"):
+        assert glued((site / name).read_text("utf-8")) == [], name
 
 
 def test_the_index_says_each_grade_and_what_contradicts(site: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 from streamgauge.inference.checks import bounds
 from streamgauge.model.checked_study import Study, parse_study, read_study
 from streamgauge.model.scaling import Machine
@@ -231,10 +232,23 @@ def test_kafka_has_the_replication_threads_of_the_study_at_full_scale(name: str)
     assert all(not cell.options for cell in plan(name, "quick").cells if cell.kind == "kafka")
 
 
+def deployed(path: str) -> dict[str, Any]:
+    """A file of deploy/ansible."""
+    found = YAML(typ="safe").load(Path(__file__).parent.parent / "deploy" / "ansible" / path)
+    return dict(found)
+
+
 def test_brokers_that_are_deployed_replicate_as_in_the_studies() -> None:
-    template = Path(__file__).parent.parent / "deploy" / "ansible" / "templates" / "server.properties.j2"
-    lines = template.read_text("utf-8").splitlines()
-    assert {f"{key}={value}" for key, value in TUNED.items()} <= set(lines)
+    assert deployed("roles/kafka/defaults/main.yaml")["kafka_settings"] == TUNED
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"), [(CONFLUENT, "latency-pulsar-sync"), (NATIVE_2020, "pulsar-l1-100")]
+)
+def test_pulsar_that_is_deployed_has_the_memory_of_the_study_at_full_scale(name: str, cell: str) -> None:
+    told, memory = deployed(f"studies/{name}.yaml"), plan(name).cell(cell).options["memory"]
+    assert {memory["bookie"], memory["broker"]} == {told["pulsar_heap"]}
+    assert {memory["bookie_direct"], memory["broker_direct"]} == {told["pulsar_direct"]}
 
 
 def test_pulsars_memory_is_that_of_the_studies_at_full_scale() -> None:

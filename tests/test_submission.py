@@ -249,6 +249,28 @@ def test_names_of_machines_in_tables_are_replaced_and_the_figures_stay(tmp_path:
     assert verify(opened.run, told_level, opened.wrong).grade == "verified"
 
 
+def test_names_of_machines_whose_disks_were_probed_are_replaced(tmp_path: Path) -> None:
+    run = passed_on.unpacked(passed_on.FIXED_RATE, tmp_path / "one")
+    figures = dict.fromkeys(("write_mb_s", "read_mb_s", "fsync_ms_p50", "fsync_ms_p99"), 1.0)
+    figures |= dict.fromkeys(("fsync_ms_p99_9", "fsync_ms_max"), 1.0)
+    probed = {
+        **figures,
+        "host": "rack7",
+        "dir": "/mnt/rack7/data-1/probe",
+        "written_bytes": 1,
+        "is_direct": True,
+    }
+    manifest = json.loads((run.path / "manifest.json").read_text("utf-8"))
+    manifest["disks"] = [{**probed, "fsyncs": 1, "started_unix_ms": 1}]
+    (run.path / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+    pack(run, tmp_path / "1.zip")
+    opened = unpack(tmp_path / "1.zip", tmp_path / "u").run
+    (disk,) = opened.read_manifest().disks
+    assert disk.host == "host-1"
+    assert "rack7" not in (opened.path / "manifest.json").read_text("utf-8")
+    assert disk.write_mb_s == 1.0
+
+
 def test_what_is_no_run_is_not_packed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, content in (
         ("manifest.json", b"{"),

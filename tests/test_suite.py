@@ -39,15 +39,37 @@ def run_pytest(directory: Path, test: str, *arguments: str, **environment: str) 
     (directory / "test_two.py").write_text(GREEN)
     (directory / "pytest.ini").write_text("[pytest]\n")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments, str(directory)],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "xdist.plugin",
+            "-p",
+            "no:cacheprovider",
+            *arguments,
+            str(directory),
+        ],
         capture_output=True,
         text=True,
         cwd=directory,
         timeout=100,
         check=False,
-        env={**os.environ, "CI": "false", **environment},
+        # Without the other plugins, which each of its processes would load.
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "CI": "false", **environment},
     )
     return done.returncode, done.stdout
+
+
+def test_kinds_of_tests_come_in_turn_and_the_quick_ones_last() -> None:
+    kinds = {
+        "quick": [["quick"]],
+        "waits": [["wait 1"], ["wait 2"], ["wait 3"], ["wait 4"]],
+        "jvm": [["start", "same start"], ["other start"]],
+    }
+    waits_first = ["wait 1", "start", "same start", "wait 2", "wait 3", "other start", "wait 4", "quick"]
+    assert lanes.in_turn(kinds) == waits_first
+    assert lanes.in_turn({"quick": [["quick"]]}) == ["quick"]
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])
@@ -67,7 +89,8 @@ def test_what_is_green_or_not_in_ci_fails_nothing(tmp_path: Path) -> None:
 
 def test_every_name_in_the_tables_is_that_of_a_test() -> None:
     """A test that is renamed would else run beside others, or in no group, without a word."""
-    for pattern in (*lanes.QUIET, *lanes.LONG, *lanes.LAB, *(pattern for _, pattern in lanes.GROUPS)):
+    groups = (pattern for _, pattern in lanes.GROUPS)
+    for pattern in (*lanes.QUIET, *lanes.LONG, *lanes.LAB, *lanes.COMPUTES, *lanes.LONGEST, *groups):
         file, _, test = pattern.partition("::")
         files = list(TESTS.glob(file))
         assert files, pattern

@@ -13,7 +13,6 @@ import pytest
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.pulsar import cluster as pulsar_cluster
 from streamgauge.systems.pulsar import settings
-from streamgauge.systems.pulsar.bookies import select
 from streamgauge.systems.pulsar.durability import Expectation, compare
 from streamgauge.systems.pulsar.system import Pulsar, artifact, unpack
 from streamgauge.systems.support import processes
@@ -202,30 +201,6 @@ def test_an_attached_cluster_tells_its_quorums_and_no_level() -> None:
     found = compare(description, {}, ["t"], Expectation(1, None, None, {}))
     assert (found.level, found.mismatches) == (None, ())
     assert found.settings["namespace.bookkeeperAckQuorum"] == "2"
-
-
-def test_bookies_metrics_are_read_from_prometheus_text() -> None:
-    found = select(
-        "# TYPE bookie_journal_JOURNAL_SYNC summary\n"
-        'bookie_journal_JOURNAL_SYNC{success="true",quantile="0.99", journalIndex="0"} 4.5\n'
-        'bookie_journal_JOURNAL_SYNC{success="true",quantile="0.99", journalIndex="1"} 3.5\n'
-        'bookie_journal_JOURNAL_SYNC{success="true",quantile="0.75", journalIndex="0"} 1.0\n'
-        'bookie_journal_JOURNAL_SYNC_count{success="true", journalIndex="0"} 10\n'
-        'bookie_journal_JOURNAL_SYNC_count{success="true", journalIndex="1"} 5\n'
-        'bookie_journal_JOURNAL_SYNC_sum{success="true", journalIndex="0"} 30.0\n'
-        'bookie_journal_JOURNAL_SYNC_count{success="false", journalIndex="0"} 0\n'
-        'bookie_journal_JOURNAL_SYNC{success="false",quantile="1.0", journalIndex="0"} -Infinity\n'
-        'bookie_journal_JOURNAL_QUEUE_SIZE{journalIndex="0"} 7\n'
-        'bookie_flush{success="true",quantile="1.0"} NaN\n'
-        'bookie_flush_size{success="true",quantile="1.0"} 12\n'
-        "nonsense\n"
-    )
-    assert found == {
-        "journal_sync_ms_p99": 4.5,
-        "journal_sync_count": 15.0,
-        "journal_sync_ms_sum": 30.0,
-        "journal_queue_entries": 7.0,
-    }
 
 
 # ---------------------------------------------------------------------- processes

@@ -177,7 +177,18 @@ def test_a_short_trial_is_valid_and_its_audit_clean(
     system = tmp_path / "rabbit.yaml"
     system.write_text(json.dumps({"name": "rabbit", "system": "rabbitmq"} | options), encoding="utf-8")
     command = [*LAB, "run", "1-topic-16-partitions-100b", "--system", str(system), "--durability", level]
-    command += ["--rate", "2000", "--duration", "3s", "--warmup", "1s", "--out", str(tmp_path)]
+    command += [
+        "--rate",
+        "2000",
+        "--duration",
+        "3s",
+        "--warmup",
+        "1s",
+        "--quiet-limit",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     results = list(tmp_path.rglob("result.json"))
     assert results, done.stdout + done.stderr

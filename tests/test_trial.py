@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -235,6 +236,41 @@ def test_a_busy_lane_is_a_warning(small: SampleTrial) -> None:
     result = small.result(lanes=[lane])
     assert result.validity.valid
     assert any("Lane producer-0" in warning for warning in result.validity.warnings)
+
+
+def test_a_lane_is_as_busy_as_it_was_while_the_system_was_measured(tmp_path: Path) -> None:
+    raw = fresh(tmp_path)
+    until = SMALL.warmup_s + SMALL.duration_s
+
+    def change(row: dict[str, Any]) -> None:
+        if row["role"] == "worker":
+            row["lanes_cpu_s"] = json.dumps([0.1, 0.95 if SMALL.warmup_s <= row["start_s"] < until else 0.0])
+
+    rewrite(raw.directory, change)
+    rows = rows_of(raw.directory)
+    # A drain that lasts as long as the load did would halve the share, and a warm-up without load lowers it.
+    last = max(int(row["interval"]) for row in rows)
+    idle = [row for row in rows if row["role"] == "worker" and row["interval"] == last]
+    for index in range(last + 1, 2 * last):
+        rows += [{**row, "interval": index, "start_s": float(index), "lanes_cpu_s": "[0, 0]"} for row in idle]
+    write_table(raw.directory / "intervals.parquet", rows, INTERVAL_COLUMNS)
+    warnings = raw.result().validity.warnings
+    assert [text for text in warnings if text.startswith("Lane ")] == [
+        "Lane consumer-0 of worker worker-1 was busy 95 % of the time: the generator may be the limit; try more lanes or more workers."
+    ]
+    found = raw.result().bottleneck
+    assert found is not None
+    (told,) = [one for one in found.limits if one.name == "generator"]
+    assert told.share == pytest.approx(0.95)
+    assert "its thread consumer-0 was busy for 95 % of the time" in told.evidence
+
+
+@pytest.mark.parametrize("text", ["{}", '["a"]', "[", "7"])
+def test_a_column_of_lanes_that_nobody_wrote_is_refused(tmp_path: Path, text: str) -> None:
+    raw = fresh(tmp_path)
+    rewrite(raw.directory, lambda row: row.update(lanes_cpu_s=text) if row["role"] == "worker" else None)
+    with pytest.raises(ValueError, match="lanes_cpu_s"):
+        raw.result()
 
 
 def test_a_lost_worker_invalidates(small: SampleTrial) -> None:

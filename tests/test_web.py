@@ -6,14 +6,17 @@ import base64
 import contextlib
 import http.client
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.waiting import wait_until
 from streamgauge.web.access import OWN_PAGE, Access, parse_access
-from streamgauge.web.server import CONNECTIONS_MAX, HTML, Answer, Asked, PageServer
+from streamgauge.web.server import CONNECTIONS_MAX, HTML, WAITING_MAX, Answer, Asked, PageServer
 
 TOKEN = "a-token-that-is-long-enough"
 
@@ -162,19 +165,95 @@ def test_a_header_that_comes_twice_is_neither_of_both(open_page: PageServer) -> 
         assert twice.recv(12) == b"HTTP/1.1 403"
 
 
-def test_connections_are_bounded() -> None:
-    server = served(Access("127.0.0.1", 0))
+def connected(server: PageServer) -> socket.socket:
     host, _, port = server.address.rpartition(":")
-    held = [socket.create_connection((host, int(port))) for _ in range(CONNECTIONS_MAX)]
-    for one in held:
-        one.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert one.recv(12) == b"HTTP/1.1 200"
-    extra = socket.create_connection((host, int(port)))
-    extra.settimeout(10)
-    with extra, contextlib.suppress(ConnectionResetError):
-        assert extra.recv(1) == b""
-    for one in held:
-        one.close()
+    return socket.create_connection((host, int(port)), 10)
+
+
+def status(connection: socket.socket) -> bytes:
+    connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return connection.recv(12)
+
+
+def test_who_has_an_answer_makes_room_for_who_has_none() -> None:
+    server = served(Access("127.0.0.1", 0))
+    with contextlib.ExitStack() as kept:
+        for _ in range(2 * CONNECTIONS_MAX):
+            assert status(kept.enter_context(connected(server))) == b"HTTP/1.1 200"
+    server.stop()
+
+
+def test_who_says_nothing_makes_room() -> None:
+    server = served(Access("127.0.0.1", 0))
+    with contextlib.ExitStack() as kept:
+        for _ in range(CONNECTIONS_MAX + WAITING_MAX - 1):
+            kept.enter_context(connected(server))
+        assert status(kept.enter_context(connected(server))) == b"HTTP/1.1 200"
+    server.stop()
+
+
+def test_who_finds_no_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamgauge.web.server.WAIT_S", 0.2)
+    goes_on = threading.Event()
+
+    def hold(asked: Asked) -> Answer:
+        goes_on.wait(60)
+        return answer(asked)
+
+    server = PageServer("--live", Access("127.0.0.1", 0, TOKEN), hold)
+    server.start()
+    shown = {"Authorization": f"Bearer {TOKEN}"}
+    with ThreadPoolExecutor(CONNECTIONS_MAX) as readers:
+        held = [readers.submit(ask, server, shown) for _ in range(CONNECTIONS_MAX)]
+        wait_until(lambda: None if server.seats.free == 0 else "every seat is taken", 30, 0.02)
+        one_more = ask(server, shown)
+        assert one_more.status == 503
+        assert one_more.body.startswith(b"there is room for 16 readers at a time")  # type: ignore[attr-defined]
+        assert one_more.headers["Retry-After"]
+        assert ask(server).status == 401, "who may not read is told nothing of those who may"
+        goes_on.set()
+        assert {one.result().status for one in held} == {200}
+    assert ask(server, shown).status == 200
+    server.stop()
+
+
+def test_more_than_can_wait_are_closed() -> None:
+    goes_on = threading.Event()
+
+    def hold(asked: Asked) -> Answer:
+        goes_on.wait(60)
+        return answer(asked)
+
+    server = PageServer("--live", Access("127.0.0.1", 0), hold)
+    server.start()
+    with contextlib.ExitStack() as kept:
+        for _ in range(CONNECTIONS_MAX + WAITING_MAX):
+            kept.enter_context(connected(server)).sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        extra = kept.enter_context(connected(server))
+        with contextlib.suppress(ConnectionResetError):
+            assert extra.recv(1) == b""
+        goes_on.set()
+    server.stop()
+
+
+def test_many_readers_who_keep_their_connections_take_turns() -> None:
+    server = served(Access("127.0.0.1", 0))
+
+    def follow(_: int) -> int:
+        """As a browser does: on the same connection while it is kept, and on a new one when it is not."""
+        found, connection = 0, http.client.HTTPConnection(server.address, timeout=30)
+        for _ in range(20):
+            connection.request("GET", "/")
+            had = connection.getresponse()
+            had.read()
+            found += had.status == 200
+            if had.will_close:
+                connection.close()
+        connection.close()
+        return found
+
+    with ThreadPoolExecutor(24) as readers:
+        assert list(readers.map(follow, range(24))) == [20] * 24
     server.stop()
 
 

@@ -20,8 +20,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-WORKERS = 2 * len(os.sched_getaffinity(0))
-"""More than cores, because most tests wait: for a broker to come up, for a trial to last as long as it should."""
+CORES = len(os.sched_getaffinity(0))
+WORKERS = 3 * CORES
+"""More than cores, because most tests wait: for a broker to come up, for a trial to last as long as it should. Those that compute come in turn with
+them (tests/lanes.py)."""
 NEEDS_MUCH = "jvm or server or browser or lab"
 NOT_HERE = "quiet or long or kubernetes"
 PYTEST = (sys.executable, "-m", "pytest")
@@ -43,9 +45,7 @@ class Lane:
 
 
 RUST = Lane("Rust tests", ("cargo", "test", "--release", "--locked", "--workspace", "--no-fail-fast"), 900)
-FAST = Lane(
-    "Python, fast", (*PYTEST, "-n", str(WORKERS // 2), "-m", f"not ({NEEDS_MUCH} or {NOT_HERE})"), 300
-)
+FAST = Lane("Python, fast", (*PYTEST, "-n", str(CORES), "-m", f"not ({NEEDS_MUCH} or {NOT_HERE})"), 300)
 PARALLEL = Lane(
     f"Python, {WORKERS} side by side", (*PYTEST, "-n", str(WORKERS), "-m", f"not ({NOT_HERE})"), 2400
 )

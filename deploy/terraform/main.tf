@@ -1,8 +1,8 @@
-# Seven machines in one placement group, as the published studies had them: three brokers (i3en.2xlarge: 8 vCPUs, 64 GiB, two
-# local NVMe disks) and four load machines. Not applied by us: no account. What it costs is yours to look up before `apply`.
+# The machines of a published study in one placement group. Not applied by us: no account. What it costs is yours to look up before `apply`.
 #
-#   terraform init && terraform apply -var key_name=my-key -var my_address=203.0.113.4/32
+#   terraform init && terraform apply -var study=streamnative-2020 -var key_name=my-key -var my_address=203.0.113.4/32
 #   terraform output -raw inventory > ../ansible/inventory.ini
+#   cd ../ansible && ansible-playbook -i inventory.ini -e @studies/streamnative-2020.yaml -e gauge=/path/to/gauge site.yaml
 
 terraform {
   required_version = ">= 1.5"
@@ -29,14 +29,15 @@ variable "my_address" {
   description = "Who may log in, as a CIDR block: nobody else reaches these machines from outside."
 }
 
-variable "broker_type" {
-  type    = string
-  default = "i3en.2xlarge"
+variable "study" {
+  type        = string
+  default     = "streamnative-2020"
+  description = "Whose machines: kesque-2019, confluent-2020, streamnative-2020 or streamnative-2022."
 }
 
-variable "load_type" {
-  type    = string
-  default = "c5n.2xlarge" # of the studies, one named its load machines: m5n.8xlarge (StreamNative 2022)
+module "machines" {
+  source = "./studies"
+  study  = var.study
 }
 
 provider "aws" {
@@ -90,34 +91,26 @@ resource "aws_placement_group" "bench" {
   strategy = "cluster"
 }
 
-resource "aws_instance" "broker" {
-  count                  = 3
-  ami                    = data.aws_ami.debian.id
-  instance_type          = var.broker_type
-  key_name               = var.key_name
-  placement_group        = aws_placement_group.bench.id
+# One resource for all machines; the lab runs on the first load machine, beside its worker: it only waits while load runs.
+resource "aws_instance" "machine" {
+  for_each      = module.machines.all
+  ami           = data.aws_ami.debian.id
+  instance_type = each.value.type
+  key_name      = var.key_name
+  # Burstable types are in no cluster placement group.
+  placement_group        = startswith(each.value.type, "t") ? null : aws_placement_group.bench.id
   vpc_security_group_ids = [aws_security_group.bench.id]
-  tags                   = { Name = "streamgauge-broker-${count.index + 1}" }
-}
-
-# The lab runs on the first of them, beside its worker: it only waits while load runs.
-resource "aws_instance" "load" {
-  count                  = 4
-  ami                    = data.aws_ami.debian.id
-  instance_type          = var.load_type
-  key_name               = var.key_name
-  placement_group        = aws_placement_group.bench.id
-  vpc_security_group_ids = [aws_security_group.bench.id]
-  tags                   = { Name = "streamgauge-load-${count.index + 1}" }
+  tags                   = { Name = "streamgauge-${each.key}" }
 }
 
 output "inventory" {
   description = "For Ansible: logged in to from outside, measured inside."
   value = join("\n", concat(
-    ["[brokers]"],
-    [for i, one in aws_instance.broker : "broker-${i + 1} ansible_host=${one.public_ip} inside=${one.private_ip} node=${i + 1}"],
-    ["", "[load]"],
-    [for i, one in aws_instance.load : "load-${i + 1} ansible_host=${one.public_ip} inside=${one.private_ip}"],
-    ["", "[all:vars]", "ansible_user=admin", ""],
+    flatten([for group in ["brokers", "zookeeper", "load"] : concat(
+      ["[${group}]"],
+      [for name, one in module.machines.all : "${name} ansible_host=${aws_instance.machine[name].public_ip} inside=${aws_instance.machine[name].private_ip} node=${one.node}" if one.group == group],
+      [""],
+    )]),
+    ["[all:vars]", "ansible_user=admin", ""],
   ))
 }

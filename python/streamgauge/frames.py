@@ -12,7 +12,7 @@ from typing import Any
 
 from streamgauge.analysis.intervals import Intervals, read_resources, series
 from streamgauge.model.result import Manifest, TrialResult
-from streamgauge.model.result_columns import INTERVAL_COLUMNS, METRICS, RESOURCE_COLUMNS
+from streamgauge.model.result_columns import INTERVAL_COLUMNS, LATER_COLUMNS, METRICS, RESOURCE_COLUMNS
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.parquet import is_table
 from streamgauge.store.query import trial_rows
@@ -91,6 +91,10 @@ class LoadedRun:
                 if not is_table(file, columns):
                     raise InputError(f"{file}: is no table of this version of streamgauge")
                 table = parquet.read_table(file)
+                for later in LATER_COLUMNS & columns.keys() - set(table.column_names):
+                    table = table.append_column(
+                        later, pyarrow.nulls(len(table), pyarrow.type_for_alias(columns[later]))
+                    )
                 tables.append(
                     table.add_column(0, "trial", pyarrow.array([number] * len(table), pyarrow.int32()))
                 )

@@ -120,7 +120,7 @@ fn write_all(shared: &Shared, writes: &[PendingWrite]) -> io::Result<()> {
 fn write_out(shared: &Shared, write: &PendingWrite) -> io::Result<()> {
     if write.to > write.from {
         // SAFETY: the journal handed this range out, and it appends only behind it.
-        let bytes = unsafe { write.chunk.buffer().bytes(write.from, write.to) };
+        let bytes = unsafe { write.chunk.bytes(write.from, write.to) };
         write
             .segment
             .write(bytes, write.chunk.start + write.from as u64)

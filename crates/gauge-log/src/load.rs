@@ -13,8 +13,8 @@ use serde_json::json;
 use crate::batch;
 use crate::recovery::report_damage;
 use crate::shared::{Shared, lock};
-use crate::storage::buffer::{AlignedBuffer, BLOCK_BYTES};
-use crate::storage::chunk::{BatchPlace, Chunk, Directory};
+use crate::storage::buffer::BLOCK_BYTES;
+use crate::storage::chunk::{BatchPlace, Chunk, Directory, Memory};
 use crate::storage::entry::{self, Kind, Step};
 use crate::storage::journal::ChunkExtent;
 
@@ -63,14 +63,21 @@ pub fn load(shared: &Shared, start: u64) -> Result<(), String> {
     let Some((extent, segment)) = shared.broker().journal.locate(start) else {
         return Ok(());
     };
-    let mut buffer = loop {
-        match shared.cache.take_buffer(true) {
-            Some(buffer) => break buffer,
+    let slot = loop {
+        match shared.cache.take_slot(true) {
+            Some(slot) => break slot,
             None if shared.is_stopping() => return Ok(()),
             None => std::thread::sleep(MEMORY_WAIT),
         }
     };
     let length = (extent.end - extent.start) as usize;
+    if let Some(mapping) = segment.map(start, length) {
+        let directory = index(shared, mapping.bytes(), extent);
+        shared.metrics.loaded_bytes.add(length as u64);
+        insert(shared, start, Memory::Mapped(mapping), directory);
+        return Ok(());
+    }
+    let mut buffer = slot.into_buffer(shared.cache.chunk_bytes());
     let read = segment.read(
         &mut buffer.all_mut()[..length.next_multiple_of(BLOCK_BYTES)],
         start,
@@ -83,20 +90,24 @@ pub fn load(shared: &Shared, start: u64) -> Result<(), String> {
         }
     };
     shared.metrics.loaded_bytes.add(count as u64);
-    let directory = index(shared, &mut buffer, extent, count);
-    let chunk = Chunk::new(start, buffer, true);
-    chunk.directory.set(directory).expect("a new chunk has none");
-    chunk.clean.store(true, Ordering::Release);
-    shared.cache.insert(Arc::new(chunk));
+    let directory = index(shared, &buffer.all_mut()[..count], extent);
+    insert(shared, start, Memory::Own(buffer), directory);
     Ok(())
 }
 
+fn insert(shared: &Shared, start: u64, memory: Memory, directory: Directory) {
+    let chunk = Chunk::new(start, memory, true);
+    chunk.directory.set(directory).expect("a new chunk has none");
+    chunk.clean.store(true, Ordering::Release);
+    shared.cache.insert(Arc::new(chunk));
+}
+
 /// Checks every entry of a chunk and lists the batches that are whole; the others are left out and so never served.
-fn index(shared: &Shared, buffer: &mut AlignedBuffer, extent: ChunkExtent, count: usize) -> Directory {
+fn index(shared: &Shared, bytes: &[u8], extent: ChunkExtent) -> Directory {
     let mut places = Vec::new();
     let mut end = 0;
     let mut damaged = Vec::new();
-    entry::walk(&buffer.all_mut()[..count], extent.start, |step| {
+    entry::walk(bytes, extent.start, |step| {
         if let Step::Entry(at, _, payload) = &step {
             end = at + entry::footprint(payload.len());
         }
@@ -109,6 +120,7 @@ fn index(shared: &Shared, buffer: &mut AlignedBuffer, extent: ChunkExtent, count
                     partition: header.partition,
                     at: (at + entry::HEADER_BYTES) as u32,
                     bytes: payload.len() as u32,
+                    timestamp_ms_max: batch.timestamp_ms_max,
                 });
             }
             Step::Entry(..) => {}

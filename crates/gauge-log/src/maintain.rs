@@ -163,8 +163,8 @@ pub fn expire_topics(shared: &Shared, now_ms: i64) {
                 continue;
             };
             let marks = &partition.chunk_marks;
-            let keep_from = marks.iter().find(|&&(_, start)| !is_old(start));
-            let keep_from = keep_from.map_or(u64::MAX, |&(_, start)| start);
+            let keep_from = marks.iter().find(|mark| !is_old(mark.chunk));
+            let keep_from = keep_from.map_or(u64::MAX, |mark| mark.chunk);
             let start = partition.start_behind(keep_from);
             starts.extend(
                 start
@@ -231,7 +231,7 @@ impl Deletion {
             .is_some_and(|limit| journal.end() - segment.base > limit.max(shared.settings.segment_bytes));
         let is_dead = || {
             let first_alive =
-                |(_, partition): (u32, &Partition)| partition.chunk_marks.first().map(|&(_, start)| start);
+                |(_, partition): (u32, &Partition)| partition.chunk_marks.first().map(|mark| mark.chunk);
             let mut alive = broker.topics.partitions().filter_map(first_alive);
             alive.all(|start| start >= next_base)
         };

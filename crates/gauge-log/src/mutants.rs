@@ -18,6 +18,7 @@ pub enum Mutant {
     StateForgetsLogStarts,
     StateForgetsProducers,
     IndexOneChunkShort,
+    IndexForgetsTimes,
     PartitionIdsReused,
     ProducerIdsReused,
     ZeroesArePadding,
@@ -45,7 +46,7 @@ pub enum Mutant {
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 31] = [
+pub const ALL: [(Mutant, &str); 32] = [
     (
         DataDirectoryNotSynced,
         "the data directory's own name is not made durable",
@@ -79,6 +80,10 @@ pub const ALL: [(Mutant, &str); 31] = [
         "a state does not hold idempotent producers",
     ),
     (IndexOneChunkShort, "an index lacks the last chunk's marks"),
+    (
+        IndexForgetsTimes,
+        "an index does not say up to which time chunks go",
+    ),
     (
         PartitionIdsReused,
         "ids of deleted partitions are given out again after a restart",

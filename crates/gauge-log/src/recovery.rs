@@ -156,6 +156,10 @@ pub fn recover(
         }
         partition.high_watermark = partition.next_offset;
         partition.start_at(partition.deleted_before.min(partition.next_offset));
+        if partition.thinned {
+            // Which times the chunks have that no mark is left of, no index says.
+            partition.chunk_marks.forget_times();
+        }
     }
     recovery.topics.recount();
     Ok(Recovered {
@@ -337,7 +341,9 @@ impl Recovery<'_> {
             partition.thinned |= thinned;
             let added: isize = marks
                 .into_iter()
-                .map(|(offset, start)| partition.note_chunk(offset, start, marks_max))
+                .map(|mark| {
+                    partition.note_chunk(mark.first_offset, mark.chunk, mark.timestamp_ms_max, marks_max)
+                })
                 .sum();
             self.topics.add_marks(added);
         }

@@ -397,8 +397,13 @@ fn batches_are_stored_and_fetched_in_every_version() {
             .map(|partition| (partition.error_code, partition.timestamp, partition.offset))
             .collect();
         let last = expected.len() as i64;
-        // Behind the newest record there is none, and the one with the largest timestamp is not known.
-        let times = [(0, 0, 0), (0, NOW_MS, 0), (0, -1, -1), (42, -1, -1)];
+        // Behind the newest record there is none. All have the same timestamp, and the first of them is the newest.
+        let newest = if version >= 7 {
+            (0, NOW_MS, 0)
+        } else {
+            (35, -1, -1)
+        };
+        let times = [(0, NOW_MS, 0), (0, NOW_MS, 0), (0, -1, -1), newest];
         assert_eq!(answers, [&[(0, -1, last), (0, -1, 0)][..], &times].concat());
     }
     for version in versions::<OffsetForLeaderEpochRequest>() {
@@ -428,6 +433,55 @@ fn batches_are_stored_and_fetched_in_every_version() {
         1
     );
     stop(running);
+}
+
+#[test]
+fn what_is_not_in_memory_is_read_and_its_times_are_found() {
+    for durability in [Durability::Fsync, Durability::Async] {
+        let directory = Directory::new("data");
+        // Six chunks of 64 KiB, half of them for reading what is not in memory.
+        let settings = || {
+            let mut settings = settings(&directory.0, durability);
+            (settings.chunk_bytes, settings.memory_bytes) = (64 << 10, 640 << 10);
+            settings
+        };
+        let running = serve(settings());
+        let mut client = Client::connect(running.address);
+        client.create_topic("t", 1);
+        let value = |number: i64| Bytes::from(vec![number as u8; 10_000]);
+        // Each third one comes late.
+        let time = |number: i64| NOW_MS + 10 * number - 45 * i64::from(number % 3 == 0);
+        for number in 0..200 {
+            let (error, offset) = client.produce("t", 0, batch_at(&[value(number)], None, time(number)));
+            assert_eq!((error, offset), (0, number));
+        }
+        stop(running);
+        let running = serve(settings());
+        let mut client = Client::connect(running.address);
+        let read = client.read_all("t", 0, 0);
+        assert!(
+            read.into_iter()
+                .eq((0..200).map(|number| (number, value(number))))
+        );
+        let asked: Vec<i64> = (0..200)
+            .step_by(7)
+            .flat_map(|number| [time(number), time(number) + 1])
+            .collect();
+        let partitions = asked
+            .iter()
+            .map(|&asked| ListOffsetsPartition::default().with_timestamp(asked));
+        let topic = ListOffsetsTopic::default()
+            .with_name(topic_name("t"))
+            .with_partitions(partitions.collect());
+        let response = client.call(&ListOffsetsRequest::default().with_topics(vec![topic]), 7);
+        let found = response.topics[0].partitions.iter();
+        for (found, asked) in found.zip(asked) {
+            let due = (0..200).find(|&number| time(number) >= asked);
+            let due = due.map_or((-1, -1), |number| (time(number), number));
+            assert_eq!((found.timestamp, found.offset), due, "time {asked}");
+        }
+        stop(running);
+    }
 }
 
 #[test]

@@ -14,9 +14,12 @@ pub struct Args {
     /// Take about 3 s instead of about 15 s
     #[arg(long)]
     short: bool,
-    /// Where the disk is probed; the file written there is removed in every case
+    /// Where the disk is probed; the files written there are removed in every case. Several are allowed, one after the other: a directory for each disk
     #[arg(long, value_name = "DIR", default_value = ".")]
-    dir: PathBuf,
+    dir: Vec<PathBuf>,
+    /// Write so many bytes to each disk, however long that takes, as `dd` would (such as 68719476736, 64 GiB); half of what is free must hold them
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1 << 20..=1 << 44))]
+    bytes: Option<u64>,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -39,7 +42,7 @@ fn measure_and_print(args: &Args) -> Result<(), ProbeError> {
     scratch::remove_on_signals()
         .map_err(|error| ProbeError::from_machine("install its signal handlers", &error))?;
     let length = if args.short { Length::Short } else { Length::Full };
-    let report = probe(length, &args.dir, &mut |step| {
+    let report = probe(length, &args.dir, args.bytes, &mut |step| {
         let _ = writeln!(io::stderr(), "probing: {step}");
     })?;
     let text = if args.json {

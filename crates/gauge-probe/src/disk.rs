@@ -79,8 +79,9 @@ pub struct Target {
     free_bytes: u64,
 }
 
-/// Looks at the directory before anything is measured, so that a mistake is told at once. What is odd about it goes to `notes`.
-pub fn inspect(directory: &Path, notes: &mut Vec<String>) -> Result<Target, ProbeError> {
+/// Looks at the directory before anything is measured, so that a mistake is told at once. What is odd about it goes to `notes`. `bytes`: what was
+/// asked to be written there, of which half of the free space must hold all.
+pub fn inspect(directory: &Path, bytes: Option<u64>, notes: &mut Vec<String>) -> Result<Target, ProbeError> {
     let shown = directory.display();
     let absolute = directory
         .canonicalize()
@@ -100,6 +101,13 @@ pub fn inspect(directory: &Path, notes: &mut Vec<String>) -> Result<Target, Prob
             "{shown} is full: {} MB are free and the disk probe needs {} MB; free some or name another directory with --dir",
             free_bytes / 1_000_000,
             FREE_BYTES_MIN / 1_000_000
+        )));
+    }
+    if let Some(bytes) = bytes.filter(|bytes| *bytes > free_bytes / 2) {
+        return Err(ProbeError::Input(format!(
+            "{shown} has {} MB free, and {} MB are to be written, twice of which must be free: ask for fewer with --bytes, or name another directory with --dir",
+            free_bytes / 1_000_000,
+            bytes / 1_000_000
         )));
     }
     notes.extend(oddity(&absolute, status.f_type));
@@ -171,6 +179,7 @@ pub fn measure(
         dir: target.directory.to_string_lossy().into_owned(),
         o_direct: file.is_direct(),
         write_mb_s: written.mb_s,
+        written_bytes: written.bytes,
         read_mb_s,
         fsync_ms,
         fsync_per_s,

@@ -1,6 +1,6 @@
 //! The whole probe, step by step.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::disk::{self, Bounds};
@@ -63,16 +63,38 @@ impl Length {
     }
 }
 
-/// Probes this machine, with the disk under `directory`. `progress` is told each step before it begins.
+/// Probes this machine, with the disk under each of `directories`, one after the other; `bytes` is what is written to each of them in sequence, whatever
+/// `length` says. `progress` is told each step before it begins.
 ///
-/// Errors: `ProbeError::Input` when the directory is missing, not writable or full; `ProbeError::Machine` when the disk or the network fails.
-pub fn probe(length: Length, directory: &Path, progress: &mut dyn FnMut(&str)) -> Result<Report, ProbeError> {
+/// Errors: `ProbeError::Input` when there is no directory, or one is missing, not writable or full; `ProbeError::Machine` when a disk or the network fails.
+pub fn probe(
+    length: Length,
+    directories: &[PathBuf],
+    bytes: Option<u64>,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Report, ProbeError> {
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let plan = length.plan();
+    let mut plan = length.plan();
+    if let Some(bytes) = bytes {
+        plan.disk.file_bytes = bytes;
+        plan.disk.write = Duration::MAX;
+    }
     let mut notes = Vec::new();
-    let target = disk::inspect(directory, &mut notes)?;
+    // All of them before any is measured: a mistake in the last is told at once.
+    let targets = directories
+        .iter()
+        .map(|directory| disk::inspect(directory, bytes, &mut notes))
+        .collect::<Result<Vec<_>, _>>()?;
     let host = host::describe(&mut notes);
-    let disk = disk::measure(&target, plan.disk, &mut notes, progress)?;
+    let mut disks = Vec::with_capacity(targets.len());
+    for target in &targets {
+        disks.push(disk::measure(target, plan.disk, &mut notes, progress)?);
+    }
+    let Some(disk) = disks.first().cloned() else {
+        return Err(ProbeError::Input(
+            "no directory to probe; name one with --dir".to_owned(),
+        ));
+    };
     let network = network::measure(plan.bandwidth, plan.round_trip, plan.round_trips_max, progress)?;
     progress("copy and checksum rate of one core");
     let cpu = cpu::measure(plan.cpu)?;
@@ -84,6 +106,7 @@ pub fn probe(length: Length, directory: &Path, progress: &mut dyn FnMut(&str)) -
         started_unix_ms: u64::try_from(started.as_millis()).unwrap_or(u64::MAX),
         host,
         disk,
+        disks,
         network,
         cpu,
         wakeup_us,

@@ -18,8 +18,10 @@ pub struct Report {
     pub started_unix_ms: u64,
     /// The machine.
     pub host: Host,
-    /// The file system that was probed.
+    /// The file system that was probed; the first one where there are several.
     pub disk: Disk,
+    /// All of them, in the order in which they were named.
+    pub disks: Vec<Disk>,
     /// Loopback TCP.
     pub network: Network,
     /// One core.
@@ -56,6 +58,8 @@ pub struct Disk {
     pub o_direct: bool,
     /// Sequential write of 1 MiB blocks, one after the other, with the final flush of the device counted in.
     pub write_mb_s: f64,
+    /// How much that was.
+    pub written_bytes: u64,
     /// Sequential read of the same blocks.
     pub read_mb_s: f64,
     /// 4 KiB appended and fdatasynced, one after the other: write and flush together.

@@ -2,21 +2,13 @@
 
 use std::fmt::Write;
 
-use crate::report::Report;
+use crate::report::{Disk, Report};
 
 /// Lays the figures out in lines, one figure or distribution each.
 pub fn render(report: &Report) -> String {
-    let mut lines = vec![
-        heading(report),
-        String::new(),
-        line("disk", "directory", report.disk.dir.clone()),
-        line(
-            "",
-            "sequential write",
-            rate(report.disk.write_mb_s) + cache(report),
-        ),
-        line("", "sequential read", rate(report.disk.read_mb_s) + cache(report)),
-        line("", "4 KiB append + fdatasync", fsync(report)),
+    let mut lines = vec![heading(report), String::new()];
+    lines.extend(report.disks.iter().flat_map(disk));
+    lines.extend([
         line(
             "network",
             "loopback bandwidth",
@@ -25,7 +17,7 @@ pub fn render(report: &Report) -> String {
         line("", "loopback round trip, 100 B", round_trip(report)),
         line("one core", "memory copy", rate(report.cpu.memcpy_mb_s)),
         line("", "CRC-32C", rate(report.cpu.crc32c_mb_s)),
-    ];
+    ]);
     lines.extend(wakeups(report));
     lines.push(line(
         "clock",
@@ -42,6 +34,15 @@ pub fn render(report: &Report) -> String {
         lines.extend(report.notes.iter().map(|note| format!("note: {note}")));
     }
     lines.join("\n") + "\n"
+}
+
+fn disk(disk: &Disk) -> [String; 4] {
+    [
+        line("disk", "directory", disk.dir.clone()),
+        line("", "sequential write", rate(disk.write_mb_s) + cache(disk)),
+        line("", "sequential read", rate(disk.read_mb_s) + cache(disk)),
+        line("", "4 KiB append + fdatasync", fsync(disk)),
+    ]
 }
 
 fn heading(report: &Report) -> String {
@@ -64,8 +65,8 @@ fn rate(mb_s: f64) -> String {
     format!("{:>9} MB/s", thousands(mb_s))
 }
 
-fn cache(report: &Report) -> &'static str {
-    if report.disk.o_direct {
+fn cache(disk: &Disk) -> &'static str {
+    if disk.o_direct {
         "   1 MiB blocks, O_DIRECT"
     } else {
         "   1 MiB blocks, through the page cache"
@@ -81,8 +82,8 @@ fn distribution(values: &[(&str, f64)], unit: &str, decimals: usize) -> String {
         + unit
 }
 
-fn fsync(report: &Report) -> String {
-    let fsync = &report.disk.fsync_ms;
+fn fsync(disk: &Disk) -> String {
+    let fsync = &disk.fsync_ms;
     let values = [
         ("p50", fsync.p50),
         ("p90", fsync.p90),
@@ -92,7 +93,7 @@ fn fsync(report: &Report) -> String {
     ];
     format!(
         "{:>9} /s  {}",
-        thousands(report.disk.fsync_per_s),
+        thousands(disk.fsync_per_s),
         distribution(&values, "ms", 3)
     )
 }

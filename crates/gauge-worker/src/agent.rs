@@ -17,7 +17,7 @@ use gauge_load::quiet::Board;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::{self, App};
+use crate::api::{self, App, Body};
 use crate::cli;
 use crate::disturbance::DisturbanceOut;
 use crate::error::ApiError;
@@ -33,8 +33,9 @@ const FIND_EVERY: Duration = Duration::from_secs(10);
 /// The probes end when nobody has asked for so long.
 const PROBES_LEASE: Duration = Duration::from_secs(10);
 const LEASE_LOOK: Duration = Duration::from_secs(1);
-/// Longest answer of a probe of the machine, and its time.
+/// A probe of the machine takes no longer for each disk, besides what was asked to be written at no less than the rate below.
 const PROBE_WITHIN: Duration = Duration::from_secs(60);
+const SLOWEST_BYTES_PER_S: u64 = 20_000_000;
 
 /// Tells a lab what this machine and its broker do (docs/causes.md): CPU, run queues, memory, disks, network.
 #[derive(Clone, Debug, clap::Args)]
@@ -44,14 +45,22 @@ pub struct Args {
     /// Name of a process that is told (as in /proc/PID/comm); several are allowed. Processes that listen on the broker's ports are told without
     #[arg(long, value_name = "NAME")]
     process: Vec<String>,
-    /// A directory on the broker's disk: the lab may have the machine probed there, for some seconds and 1 GB at most
+    /// A directory on a disk of the broker: the lab may have the machine probed there, for some seconds and 1 GB at most unless --probe-bytes allows more. Several
+    /// are allowed, one for each disk
     #[arg(long, value_name = "DIR")]
-    probe_dir: Option<PathBuf>,
+    probe_dir: Vec<PathBuf>,
+    /// How many bytes the lab may have written to each disk in a probe (such as 68719476736, 64 GiB); they are removed afterwards
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
+    probe_bytes: u64,
 }
 
 /// Runs the agent until it is told to end.
 pub fn run(args: Args) -> ExitCode {
-    let agent = Arc::new(Agent::new(args.process.into_iter().collect(), args.probe_dir));
+    let agent = Arc::new(Agent::new(
+        args.process.into_iter().collect(),
+        args.probe_dir,
+        args.probe_bytes,
+    ));
     let lease = Arc::clone(&agent);
     let door = cli::Door {
         name: "agent",
@@ -88,18 +97,20 @@ struct Found {
 struct Agent {
     host: Host,
     names: BTreeSet<String>,
-    probe_dir: Option<PathBuf>,
+    probe_dirs: Vec<PathBuf>,
+    probe_bytes: u64,
     found: Mutex<Option<Found>>,
     watching: Mutex<Option<Watching>>,
     probing: tokio::sync::Mutex<()>,
 }
 
 impl Agent {
-    fn new(names: BTreeSet<String>, probe_dir: Option<PathBuf>) -> Agent {
+    fn new(names: BTreeSet<String>, probe_dirs: Vec<PathBuf>, probe_bytes: u64) -> Agent {
         Agent {
             host: Host::default(),
             names,
-            probe_dir,
+            probe_dirs,
+            probe_bytes,
             found: Mutex::new(None),
             watching: Mutex::new(None),
             probing: tokio::sync::Mutex::new(()),
@@ -227,29 +238,61 @@ async fn sample(
     })))
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProbeAsked {
+    /// What is to be written to each disk in sequence; some seconds' worth without.
+    #[serde(default)]
+    bytes: Option<u64>,
+}
+
 /// Has the machine probed, by this very program.
-async fn probe(State(agent): State<Arc<Agent>>) -> Result<Json<Value>, ApiError> {
-    let Some(directory) = agent.probe_dir.clone() else {
+async fn probe(
+    State(agent): State<Arc<Agent>>,
+    Body(asked): Body<ProbeAsked>,
+) -> Result<Json<Value>, ApiError> {
+    if agent.probe_dirs.is_empty() {
         return Err(ApiError::conflict(
             "this agent was started without --probe-dir: nothing may be written here",
         ));
-    };
+    }
+    if let Some(bytes) = asked.bytes.filter(|bytes| *bytes > agent.probe_bytes) {
+        return Err(ApiError::field(
+            "bytes",
+            format!(
+                "{bytes}: this agent lets {} be written to a disk; start it with a larger --probe-bytes",
+                agent.probe_bytes
+            ),
+        ));
+    }
+    let within = PROBE_WITHIN * u32::try_from(agent.probe_dirs.len()).unwrap_or(u32::MAX)
+        + asked.bytes.map_or(Duration::ZERO, |bytes| {
+            Duration::from_secs(bytes / SLOWEST_BYTES_PER_S)
+                * u32::try_from(agent.probe_dirs.len()).unwrap_or(u32::MAX)
+        });
+    let directories = agent.probe_dirs.clone();
     let Ok(_alone) = agent.probing.try_lock() else {
         return Err(ApiError::conflict("a probe is running already: try again"));
     };
     let failed = |why: String| ApiError::internal(format!("the machine could not be probed: {why}"));
     let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
     let run = tokio::task::spawn_blocking(move || {
-        let mut child = std::process::Command::new(program)
-            .args(["probe", "--short", "--json", "--dir"])
-            .arg(directory)
+        let mut command = std::process::Command::new(program);
+        command.args(["probe", "--short", "--json"]);
+        for directory in &directories {
+            command.arg("--dir").arg(directory);
+        }
+        if let Some(bytes) = asked.bytes {
+            command.args(["--bytes", &bytes.to_string()]);
+        }
+        let mut child = command
             .stdin(std::process::Stdio::null())
             .stdout(std::process::Stdio::piped())
             .stderr(std::process::Stdio::null())
             .spawn()?;
         let began = Instant::now();
         while child.try_wait()?.is_none() {
-            if began.elapsed() > PROBE_WITHIN {
+            if began.elapsed() > within {
                 child.kill()?;
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -279,7 +322,7 @@ mod tests {
 
     #[test]
     fn processes_are_looked_for_again_only_after_a_while() {
-        let agent = Agent::new(BTreeSet::new(), None);
+        let agent = Agent::new(BTreeSet::new(), Vec::new(), 0);
         assert!(agent.pids(BTreeSet::from([1])).is_empty());
         agent.found.lock().unwrap().as_mut().unwrap().pids.insert(7);
         assert!(agent.pids(BTreeSet::from([1])).contains(&7));

@@ -210,7 +210,7 @@ async fn guard(request: Request, next: Next) -> Response {
 }
 
 /// A body, read as docs/worker-api.md has it.
-struct Body<T>(T);
+pub(crate) struct Body<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = ApiError;

@@ -117,6 +117,7 @@ fn json_holds_every_figure_and_nothing_is_left_behind() {
         "clock",
         "cpu",
         "disk",
+        "disks",
         "host",
         "network",
         "notes",
@@ -310,4 +311,39 @@ fn an_unknown_option_is_an_input_error() {
     let output = Command::new(GAUGE).args(["probe", "--fast"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("--fast"), "{}", stderr(&output));
+}
+
+#[test]
+fn several_disks_are_probed_with_as_much_as_was_asked_for() {
+    let (one, two) = (Directory::new("disk-1"), Directory::new("disk-2"));
+    let second = two.0.to_str().unwrap();
+    let output = probe(&one.0, &["--dir", second, "--bytes", "4194304", "--json"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let disks = report["disks"].as_array().unwrap();
+    assert_eq!(disks.len(), 2);
+    assert_eq!(report["disk"], disks[0]);
+    assert!(
+        disks[1]["dir"]
+            .as_str()
+            .unwrap()
+            .ends_with(two.0.file_name().unwrap().to_str().unwrap())
+    );
+    for disk in disks {
+        assert_eq!(disk["written_bytes"], 4_194_304);
+        assert!(disk["write_mb_s"].as_f64().unwrap() > 0.0);
+    }
+    assert!(one.entries().is_empty() && two.entries().is_empty());
+}
+
+#[test]
+fn more_than_half_of_what_is_free_is_refused() {
+    let directory = Directory::new("too-much");
+    let output = probe(&directory.0, &["--bytes", "17592186044416"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr(&output).contains("ask for fewer with --bytes"),
+        "{}",
+        stderr(&output)
+    );
 }

@@ -10,10 +10,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from streamgauge.analysis.intervals import Row, total, total_s
+from streamgauge.analysis.lanes import LaneUse
 from streamgauge.analysis.limits import BINDING, NEAR_LIMIT_SHARE
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Latency
-from streamgauge.model.result_machine import Lane, Limits, Share, Thread
+from streamgauge.model.result_machine import Limits, Share, Thread
 from streamgauge.model.result_reasons import Bottleneck, Limit
 from streamgauge.vocabulary.format import capital, trimmed
 
@@ -89,12 +90,12 @@ def window_limit(
     return Limit(name="client_window", share=held_share, evidence=held)
 
 
-def lane_limit(lanes: Sequence[Lane], load_s: float) -> Limit | None:
-    """The busiest thread of the generator."""
-    if not lanes or load_s <= 0:
+def lane_limit(lanes: Sequence[LaneUse]) -> Limit | None:
+    """The busiest thread of the generator, in the measured window."""
+    busiest = max(lanes, key=lambda lane: lane.busy_share, default=None)
+    if busiest is None:
         return None
-    busiest = max(lanes, key=lambda lane: lane.cpu_s)
-    share = min(1.0, busiest.cpu_s / load_s)
+    share = busiest.busy_share
     return Limit(
         name="generator",
         share=share,

@@ -9,10 +9,8 @@ alone, while others of the same size do not.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
-
-import numpy as np
 
 from streamgauge.model.durability import (
     Account,
@@ -47,34 +45,56 @@ def node_sets(nodes: Sequence[str]) -> list[tuple[str, ...]]:
     return [chosen for size in range(1, len(nodes) + 1) for chosen in combinations(nodes, size)]
 
 
-def slopes(doses: Iterable[Dose], parts_of_nodes: Mapping[tuple[str, ...], Sequence[str]]) -> list[Slope]:
-    """Least squares of p50 on the delay, per set of nodes; the load without delay belongs to all of them."""
-    known = [dose for dose in doses if dose.publish_ms_p50 is not None]
+def slopes(
+    rounds: Sequence[Sequence[Dose]], parts_of_nodes: Mapping[tuple[str, ...], Sequence[str]]
+) -> list[Slope]:
+    """Per set of nodes the median of the rounds' slopes, each by least squares of p10 on the delay; the load without delay belongs to all
+    sets. A round counts for a set that had messages at two delays at least.
+    """
     found = []
     for nodes, parts in parts_of_nodes.items():
-        points = [
-            (dose.delay_ms, dose.publish_ms_p50)
-            for dose in known
-            if not dose.parts or sorted(dose.parts) == sorted(parts)
+        told = [
+            given
+            for given in (_given(doses, parts) for doses in rounds)
+            if len({one.delay_ms for one in given}) > 1
         ]
-        if len({delay for delay, _ in points}) < 2:
+        if not told:
             continue
-        delays = np.array([delay for delay, _ in points])
-        latencies = np.array([latency for _, latency in points], dtype=np.float64)
-        slope = float(np.polyfit(delays, latencies, 1)[0])
-        found.append(Slope(nodes=list(nodes), parts=list(parts), slope=slope, waits=_waits(slope, points)))
+        each = [_slope(given) for given in told]
+        found.append(
+            Slope(
+                nodes=list(nodes),
+                parts=list(parts),
+                slope=statistics.median(each),
+                slopes=each,
+                waits=_waits(each, told),
+            )
+        )
     return found
 
 
-def _waits(slope: float, points: Sequence[tuple[float, float | None]]) -> bool | None:
-    """Whether an acknowledgement waits for syncs that were slowed: its latency follows the delay. It does not when half of
+def _given(doses: Sequence[Dose], parts: Sequence[str]) -> list[Dose]:
+    """Those that these parts were given, and had messages."""
+    return [
+        dose for dose in doses if dose.acked_msgs and (not dose.parts or sorted(dose.parts) == sorted(parts))
+    ]
+
+
+def _slope(doses: Sequence[Dose]) -> float:
+    delays = [dose.delay_ms for dose in doses]
+    return statistics.linear_regression(delays, [dose.publish_ms_p10 or 0.0 for dose in doses]).slope
+
+
+def _waits(each: Sequence[float], rounds: Sequence[Sequence[Dose]]) -> bool | None:
+    """Whether an acknowledgement waits for syncs that were slowed: its latency follows the delay, in every round. It does not when half of
     the messages were acknowledged in less time than the longest delay, which no message that waits can be. Where neither
     is so, something else took longer than the syncs.
     """
-    if slope >= WAITS_SLOPE_MIN:
+    if min(each) >= WAITS_SLOPE_MIN:
         return True
-    delay_ms, latency_ms = max(points, key=lambda point: point[0])
-    return False if latency_ms is not None and latency_ms < delay_ms else None
+    longest = [max(doses, key=lambda dose: dose.delay_ms) for doses in rounds]
+    latency_ms = statistics.median(dose.publish_ms_p50 or 0.0 for dose in longest)
+    return False if latency_ms < longest[0].delay_ms else None
 
 
 def needed(blocks: Mapping[Nodes, bool], count: int) -> int | None:
@@ -106,12 +126,15 @@ def conclude(response: DoseResponse, count: int) -> DoseResponse:
     by_stop = {frozenset(one.nodes): one.waits for one in response.stops}
     disks = needed(by_disk, count) if by_disk else None
     copies = needed(by_stop, count) if by_stop else (1 if count == 1 else None)
+    return worded(response.model_copy(update={"disks": disks, "copies": copies}), count, leader(by_disk))
+
+
+def worded(response: DoseResponse, count: int, own: str | None = None) -> DoseResponse:
+    """With words for its numbers where it has none yet. `own`: the node whose disk alone is waited for, if there is one."""
     return response.model_copy(
         update={
-            "disks": disks,
-            "disks_told": _disks_told(disks, count, leader(by_disk)),
-            "copies": copies,
-            "copies_told": _copies_told(copies, count),
+            "disks_told": response.disks_told or _disks_told(response.disks, count, own),
+            "copies_told": response.copies_told or _copies_told(response.copies, count),
         }
     )
 
@@ -197,10 +220,13 @@ def is_strict(cut: Cut) -> bool:
 def judged(result: DurabilityResult) -> DurabilityResult:
     """The result with its summaries and its finding."""
     found = summaries(result.cuts)
-    told = finding(result.durability.declared, result.nodes, result.response, result.accounts, found)
+    response = None if result.response is None else worded(result.response, result.nodes)
+    told = finding(result.durability.declared, result.nodes, response, result.accounts, found)
     told = told.model_copy(update={"against": against(result.durability.declared, result.cuts)})
     durability = result.durability.model_copy(update={"measured": told.measured})
-    return result.model_copy(update={"summaries": found, "finding": told, "durability": durability})
+    return result.model_copy(
+        update={"response": response, "summaries": found, "finding": told, "durability": durability}
+    )
 
 
 def finding(
@@ -302,7 +328,7 @@ def _unsteady_told(response: DoseResponse) -> list[str]:
         return []
     return [
         f"Whether it waits for the disks of {' or of '.join(unclear)} was not told by the doses: latencies were longer than the "
-        "delay and did not follow it, as on a machine that is busy with something else."
+        "delay and did not follow it in every round, as on a machine that is busy with something else."
     ]
 
 
@@ -319,7 +345,7 @@ def _leader_told(response: DoseResponse) -> list[str]:
     if alone is None or followers is None:
         return []
     return [
-        f"{response.leader} led: with the syncs of the leader alone slowed the publish p50 grew by {alone.slope:.2f} ms per ms, "
+        f"{response.leader} led: with the syncs of the leader alone slowed the publish {response.percentile} grew by {alone.slope:.2f} ms per ms, "
         f"with those of the followers alone ({', '.join(followers.nodes)}) by {followers.slope:.2f}."
     ]
 

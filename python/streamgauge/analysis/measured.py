@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from streamgauge.analysis.books import unread_of
@@ -20,6 +21,7 @@ from streamgauge.analysis.intervals import (
     total,
     total_s,
 )
+from streamgauge.analysis.lanes import LaneUse, lane_use
 from streamgauge.analysis.untold import told
 from streamgauge.model.percentiles import latency
 from streamgauge.model.result import headline as headline_of
@@ -104,11 +106,12 @@ class Measured:
         """Of the machines that the system runs on, as far as they are known."""
         return sum(host.cores for host in self.raw.hosts) or self.raw.cores
 
-    @property
-    def load_s(self) -> float:
-        """When the load ended, on the schedule's axis."""
-        ends = [float(row["start_s"]) + float(row["duration_s"]) for row in self.intervals.counters()]
-        return max(ends, default=self.raw.measure_until_s)
+    @cached_property
+    def lane_use(self) -> list[LaneUse]:
+        """How busy each thread of the generator was in the window."""
+        rows = self.intervals.counters()
+        ends = [float(row["start_s"]) + float(row["duration_s"]) for row in rows]
+        return lane_use(self.raw.lanes, rows, self.window, max(ends, default=self.raw.measure_until_s))
 
     @property
     def producers(self) -> int:

@@ -144,9 +144,9 @@ def _growth(response: DoseResponse, nodes: int) -> str:
     if whole is None:
         return ""
     if nodes == 1 or not alone:
-        return f" ({whole:.2f} ms of publish p50 per ms that every sync takes longer)"
+        return f" ({whole:.2f} ms of publish {response.percentile} per ms that every sync takes longer)"
     return (
-        f" (per ms that syncs take longer, publish p50 grows by {alone[0]:.2f} to {alone[-1]:.2f} ms when it is "
+        f" (per ms that syncs take longer, publish {response.percentile} grows by {alone[0]:.2f} to {alone[-1]:.2f} ms when it is "
         f"one node's, by {whole:.2f} ms when it is all nodes')"
     )
 

@@ -190,7 +190,7 @@ def _evidence(
         errors=errors_of(whole),
         worker_cpu_shares=worker_shares(measured),
         lanes=raw.lanes,
-        load_s=measured.load_s,
+        lane_use=measured.lane_use,
         audit=audit,
         audit_expected=raw.finish is not None,
         books=disagreements(intervals, audit, measured.headline) if has_books else [],
@@ -250,7 +250,7 @@ def _bottleneck(
         others=[
             bottleneck.fsync_limit(measured.used, machine),
             window_limit,
-            bottleneck.lane_limit(raw.lanes, measured.load_s),
+            bottleneck.lane_limit(measured.lane_use),
         ],
         write_amplification=amplification,
     )

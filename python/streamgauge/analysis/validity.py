@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from streamgauge.analysis.lanes import LaneUse
 from streamgauge.analysis.lateness import Lateness, allowed_ms, hidden_ms
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
 from streamgauge.analysis.quiet_check import Attraction, Kind
@@ -76,8 +77,8 @@ class Evidence:
     worker_cpu_shares: dict[str, float]
     """Worker -> share of its cores in the window."""
     lanes: list[Lane]
-    load_s: float
-    """How long the lanes drove load (warm-up and measurement), for their busy share."""
+    lane_use: list[LaneUse]
+    """How busy each lane was in the window."""
     audit: Audit
     audit_expected: bool
     books: list[str]
@@ -440,12 +441,10 @@ def _machine_warnings(evidence: Evidence) -> list[str]:
             f"What was seen in {plural(evidence.joined_intervals, 'interval')} is told together with that of others, in the first of them: the worker could "
             "not hand over in time. Figures of the whole phase are not touched by it, those over time are."
         )
-    for lane in evidence.lanes:
-        busy = lane.cpu_s / evidence.load_s if evidence.load_s > 0 else 0.0
-        if busy > LANE_BUSY_SHARE_MAX:
+    for lane in evidence.lane_use:
+        if lane.busy_share > LANE_BUSY_SHARE_MAX:
             warnings.append(
-                f"Lane {lane.name} of worker {lane.worker} was busy {100 * min(busy, 1.0):.0f} % of "
-                "the time: "
+                f"Lane {lane.name} of worker {lane.worker} was busy {100 * lane.busy_share:.0f} % of the time: "
                 "the generator may be the limit; try more lanes or more workers."
             )
     target = target_msgs(evidence.workload, evidence.window_s)

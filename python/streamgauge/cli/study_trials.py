@@ -17,8 +17,10 @@ from streamgauge.cli.pages import parse_pages
 from streamgauge.cli.study_load import LoadOptions, fleet_of, refuse_impossible, say_load
 from streamgauge.cli.watch import make_observer
 from streamgauge.cli.watching import Watching
+from streamgauge.fleet.agents import read_agents
 from streamgauge.model.checked_study import Study, experiment_study_names, read_study, study_names
 from streamgauge.model.hooks_file import PlannedHooks, read_hooks
+from streamgauge.model.result_hosts import ProbedDisk
 from streamgauge.model.scaling import Machine
 from streamgauge.model.study_plan import StudyPlan
 from streamgauge.model.study_planning import Wishes, plan_study
@@ -26,16 +28,17 @@ from streamgauge.model.study_trust import refuse_untrusted_plan, refuse_untruste
 from streamgauge.model.study_versions import CURRENT, PUBLISHED, both_of, parse_versions, with_versions
 from streamgauge.model.trust import Trust
 from streamgauge.runner import machine
+from streamgauge.runner.agents import probe_disks
 from streamgauge.runner.study_run import StudyRun, numbers_finished, shown, with_unverified
 from streamgauge.store.directory import RunDirectory, list_runs
 from streamgauge.store.lab import is_running
 from streamgauge.store.plan_file import PLAN_NAME, check_ours, is_study, read_plan
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.choices import SCALES
-from streamgauge.vocabulary.errors import InputError, nearest, no_system
+from streamgauge.vocabulary.errors import FleetFailure, InputError, nearest, no_system
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.gauge_binary import find_gauge
-from streamgauge.vocabulary.units import parse_duration
+from streamgauge.vocabulary.units import parse_duration, parse_size
 
 
 def study(
@@ -55,6 +58,8 @@ def study(
     on_worker_loss: str,
     at: str | None,
     insecure: bool,
+    probe_hosts: list[str] | None,
+    probe_bytes: str | None,
     hooks: Path | None,
     versions: str | None,
     plan_only: bool,
@@ -75,7 +80,12 @@ def study(
     of_durability = study_durability.meant(name, out, trust, resume=resume)
     if of_durability is not None:
         study_durability.refuse(scale=chosen, duration=duration, budget=budget, connect=connect)
-        for option in [*options.given, *(["hooks"] if hooks else []), *(["versions"] if versions else [])]:
+        for option in [
+            *options.given,
+            *(["hooks"] if hooks else []),
+            *(["probe-hosts"] if probe_hosts else []),
+            *(["versions"] if versions else []),
+        ]:
             raise InputError(
                 f"--{option}: power cuts are made on this machine, with one worker; leave it out"
             )
@@ -145,6 +155,7 @@ def study(
         _say_plan(found, plan)
     if plan_only:
         return
+    disks = _disks(probe_hosts, probe_bytes)
     sink = open_events(events)
     try:
         with Watching(pages) as watching:
@@ -160,6 +171,7 @@ def study(
                     probes=probes,
                     trusted=trust.covers(source),
                     fleet=chosen_fleet,
+                    disks=disks,
                 )
                 outcome = run.execute()
             finally:
@@ -179,6 +191,26 @@ def _refuse_with_resume(**given: Any) -> None:
             raise InputError(
                 f"--{option} belongs to the plan of a study, which was made when it was started; leave it out with --resume"
             )
+
+
+def _disks(hosts: list[str] | None, text: str | None) -> list[ProbedDisk]:
+    """Those of the machines that are to be probed. Raises InputError, FleetFailure."""
+    if not hosts:
+        if text is not None:
+            raise InputError("--probe-bytes: of which machines? name their agents with --probe-hosts")
+        return []
+    size = None
+    if text is not None:
+        try:
+            size = parse_size(text)
+        except ValueError as error:
+            raise InputError(f"--probe-bytes {text}: {error}") from None
+        if size < 1 << 20:
+            raise InputError(f"--probe-bytes {text}: expected a size of 1MiB or more, such as 64GiB")
+    try:
+        return probe_disks(read_agents(hosts), size, lambda line: typer.echo(line, err=True))
+    except FleetFailure as error:
+        raise InputError(f"--probe-hosts: {error}") from None
 
 
 def _found(name: str | None) -> Study:

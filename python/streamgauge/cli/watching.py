@@ -26,6 +26,8 @@ from streamgauge.web.server import HTML, JSON, NOT_FOUND, Answer, Asked, PageSer
 
 HOLD_S = 10.0
 """So long a viewer's question waits for something new."""
+CROWDED_HOLD_S = 1.0
+"""The same where many look: who holds a connection keeps it from others."""
 VIEWER_GONE_S = HOLD_S + 5.0
 """A viewer who has not asked for so long is not waited for."""
 LAST_LOOK_S = 10.0
@@ -128,7 +130,8 @@ class Watching:
         assert self._page is not None
         since = asked.query.get("since", "")
         self._viewers.asks(asked.query.get("viewer", ""))
-        found = self._page.state(int(since) if since.isascii() and since.isdigit() else 0, HOLD_S)
+        hold_s = CROWDED_HOLD_S if asked.is_crowded else HOLD_S
+        found = self._page.state(int(since) if since.isascii() and since.isdigit() else 0, hold_s)
         return Answer(found, JSON)
 
     def _answer_report(self, asked: Asked) -> Answer:

@@ -15,10 +15,14 @@ from streamgauge.fleet.client import WorkerClient
 from streamgauge.fleet.hosts import Host, ahead_ns, encryption_of, is_loopback, read_hosts, token_of
 from streamgauge.fleet.local import check_version
 from streamgauge.model.messages import HostSample
+from streamgauge.model.result_hosts import ProbedDisk
 from streamgauge.vocabulary.errors import FleetFailure, InputError, WorkerLost, WorkerRefused
 
 SAMPLE_WITHIN_S = 0.8
 PROBE_WITHIN_S = 60.0
+PROBE_DISKS_MAX = 16
+SLOWEST_BYTES_PER_S = 20e6
+"""As the agent has it: a disk that is slower than that is given up."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,36 @@ class Agent:
             return self.client.probe_host(PROBE_WITHIN_S)
         except (WorkerLost, WorkerRefused):
             return None
+
+    def probe_disks(self, write_bytes: int | None) -> list[ProbedDisk]:
+        """Each of its disks. Raises FleetFailure when it may not be tried, or fails."""
+        # How many there are the agent knows.
+        within_s = PROBE_DISKS_MAX * (PROBE_WITHIN_S + (write_bytes or 0) / SLOWEST_BYTES_PER_S)
+        try:
+            found = self.client.probe_host(within_s, write_bytes)
+            return [
+                ProbedDisk(
+                    host=self.name,
+                    dir=str(disk["dir"]),
+                    write_mb_s=disk["write_mb_s"],
+                    written_bytes=disk["written_bytes"],
+                    read_mb_s=disk["read_mb_s"],
+                    is_direct=disk["o_direct"],
+                    fsync_ms_p50=disk["fsync_ms"]["p50"],
+                    fsync_ms_p99=disk["fsync_ms"]["p99"],
+                    fsync_ms_p99_9=disk["fsync_ms"]["p99_9"],
+                    fsync_ms_max=disk["fsync_ms"]["max"],
+                    fsyncs=disk["fsync_ms"]["count"],
+                    started_unix_ms=found["started_unix_ms"],
+                )
+                for disk in found["disks"]
+            ]
+        except (WorkerLost, WorkerRefused) as error:
+            raise FleetFailure(f"agent {self.name}: its disks could not be probed: {error}") from None
+        except (KeyError, TypeError, ValueError) as error:
+            raise FleetFailure(
+                f"agent {self.name}: its probe has no figures that can be read: {error}"
+            ) from None
 
 
 def read_agents(texts: Sequence[str]) -> list[Host]:

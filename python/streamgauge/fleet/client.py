@@ -175,9 +175,10 @@ class WorkerClient:
         path = f"/v1/host?probes=true&ports={','.join(map(str, ports))}"
         return self._read(HostSample, self._call("GET", path, timeout_s=within_s))
 
-    def probe_host(self, within_s: float) -> dict[str, Any]:
-        """What an agent's machine can do."""
-        return self._call("POST", "/v1/host/probe", {}, timeout_s=within_s)
+    def probe_host(self, within_s: float, write_bytes: int | None = None) -> dict[str, Any]:
+        """What an agent's machine can do; `write_bytes`: how much is written to each of its disks, some seconds' worth without."""
+        asked = {} if write_bytes is None else {"bytes": write_bytes}
+        return self._call("POST", "/v1/host/probe", asked, timeout_s=within_s)
 
     def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float | None = None

@@ -28,25 +28,29 @@ READ_EARLY_SHARE_MAX = 0.1
 
 
 class Dose(Model):
-    """Publish latency while every sync on some disks took longer."""
+    """Publish latency while every sync on some disks took longer, of all rounds together."""
 
     parts: list[str]
     """The disks that were slowed; none for the load that the others are compared with."""
     delay_ms: float
+    publish_ms_p10: float | None = None
     publish_ms_p50: float | None = None
     publish_ms_p99: float | None = None
     acked_msgs: int = 0
 
 
 class Slope(Model):
-    """How the publish p50 follows the delay of the syncs on some disks."""
+    """How the publish p10 follows the delay of the syncs on some disks: what else a machine does makes messages later and none earlier, so that
+    the earliest show best what they waited for."""
 
     nodes: list[str]
     parts: list[str]
     slope: float
-    """ms of publish p50 per ms of delay: about 1 when an acknowledgement waits for one such sync, 0 when for none."""
+    """ms of publish p10 per ms of delay: about 1 when an acknowledgement waits for one such sync, 0 when for none. The median of the rounds."""
+    slopes: list[float] = Field(default_factory=list)
+    """That of each round, which are alike unless something else takes the machine's time."""
     waits: bool | None
-    """None when it does not tell: latencies were longer than the delay, and did not follow it."""
+    """None when it does not tell: latencies were longer than the delay, and did not follow it in each round."""
 
 
 class Stop(Model):
@@ -74,6 +78,11 @@ class DoseResponse(Model):
     copies: int | None = None
     """How many nodes have a message when it is acknowledged, at least; None when it was not found out."""
     copies_told: str = ""
+
+    @property
+    def percentile(self) -> str:
+        """That of the publish latencies which the slopes are of. Results of before there were rounds have slopes of the p50."""
+        return "p10" if any(dose.publish_ms_p10 is not None for dose in self.doses) else "p50"
 
 
 class Account(Model):

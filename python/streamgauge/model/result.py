@@ -27,7 +27,7 @@ from pydantic import Field
 from streamgauge.model.own_metric import OwnMetricFigures
 from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Headline, Latency, Model, UnixMs
-from streamgauge.model.result_hosts import HostFigures
+from streamgauge.model.result_hosts import HostFigures, ProbedDisk
 from streamgauge.model.result_machine import Cpu, Lane, Limits, Process, Share, SystemMetric, Thread
 from streamgauge.model.result_quiet import Bounded, QuietLatency, QuietTime, Word
 from streamgauge.model.result_reasons import Bottleneck, Pattern, Tail
@@ -339,6 +339,8 @@ class Manifest(Model):
     probes: list[ProbeOfMachine] = Field(default_factory=list)
     """`gauge probe --short --json` before and after, each with `when`: "before" | "after"; of a study also "after round 2", and each with the number of its
     `next_trial`."""
+    disks: list[ProbedDisk] = Field(default_factory=list)
+    """Every disk of every machine that was asked for, before the load (`study --probe-hosts`)."""
     trials: list[str] = Field(default_factory=list)
     """Relative paths of the trials' directories, in the order in which they ran."""
     notes: list[str] = Field(default_factory=list)

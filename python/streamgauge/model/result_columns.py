@@ -27,6 +27,7 @@ INTERVAL_COLUMNS: dict[str, str] = {
     "requests": "int64",
     "batches": "int64",
     "cpu_s": "float64",  # of the worker's process
+    "lanes_cpu_s": "string",  # JSON list: of each lane, in the order of the result's lanes of this worker
     "rss_bytes": "int64",
     "joined_lanes": "int64",  # lanes whose part of the interval is told together with that of others
     "backpressured_s": "float64",
@@ -83,6 +84,8 @@ INTERVAL_COLUMNS: dict[str, str] = {
     "quiet_received_msgs": "int64",
 }
 
+LATER_COLUMNS = frozenset({"lanes_cpu_s"})
+"""Those that tables of earlier runs do not have: null there."""
 
 METRIC_COLUMNS: dict[str, str] = {
     "interval": "int32",  # same index and axis as the intervals

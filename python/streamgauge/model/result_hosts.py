@@ -19,6 +19,27 @@ class ClusterHost(Model):
     probe: ProbeOfMachine | None = None
 
 
+class ProbedDisk(Model):
+    """What a disk of a machine can do, as its agent found it."""
+
+    host: str
+    dir: str
+    write_mb_s: Annotated[float, Field(ge=0)]
+    """One block of 1 MiB after the other, with the flush of the device at the end."""
+    written_bytes: Annotated[int, Field(ge=0)]
+    """How much that was."""
+    read_mb_s: Annotated[float, Field(ge=0)]
+    is_direct: bool
+    """Whether past the page cache."""
+    fsync_ms_p50: float
+    """Of 4 KiB that are appended and fdatasynced, as the following ones."""
+    fsync_ms_p99: float
+    fsync_ms_p99_9: float
+    fsync_ms_max: float
+    fsyncs: Annotated[int, Field(ge=0)]
+    started_unix_ms: int
+
+
 class DiskFigures(Model):
     """A whole disk in the measured phase."""
 

@@ -80,11 +80,10 @@ class Lane(Model):
 
 
 class SystemMetric(Model):
-    """A figure that a system counts or measures itself, such as the latency of a bookie's journal. It says what happened inside, and
-    nothing of the latencies and rates in this result comes from it."""
+    """A figure that a bookie told of itself, in runs of before such figures were read every second (`OwnMetric`)."""
 
     name: str
-    """Process and metric, with its unit: "bookie-1.journal_sync_ms_p99"."""
+    """Bookie and metric, with its unit: "bookie-1.journal_sync_ms_p99"."""
     before: float | None = None
     """When the load began."""
     after: float

@@ -20,11 +20,11 @@ def page_script() -> str:
     return asset("folds.js") + asset("study.js")
 
 
-def policy(*scripts: str) -> str:
+def policy(*scripts: str, forms: str = "'none'") -> str:
     """A content security policy for a page that loads nothing and runs these scripts, word for word, and no other: one that came
-    into the page with the text of a run has another hash."""
+    into the page with the text of a run has another hash. `forms`: where its forms may lead."""
     hashes = "".join(f" 'sha256-{_hash(script)}'" for script in scripts) or " 'none'"
-    return f"default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; img-src data:; script-src{hashes}"
+    return f"default-src 'none'; base-uri 'none'; form-action {forms}; style-src 'unsafe-inline'; img-src data:; script-src{hashes}"
 
 
 def _hash(script: str) -> str:

@@ -132,6 +132,7 @@ def _cell(cell: Cell, colour: str) -> dict[str, Any]:
         "audit": words.cell_audit(cell),
         "disturbed": percent(share(cell), 1) if watched else "nothing watched",
         "run": first.run_id,
+        "name_of_workload": cell.workload_name,
     }
 
 

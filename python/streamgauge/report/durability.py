@@ -208,13 +208,15 @@ def _grids(result: DurabilityResult) -> list[Grid]:
     doses: dict[str, Callable[[Dose], str]] = {
         "slowed": lambda dose: ", ".join(dose.parts) or "none",
         "delay ms": lambda dose: significant(dose.delay_ms),
-        "publish p50 ms": lambda dose: significant(dose.publish_ms_p50),
+        "publish p10 ms": lambda dose: significant(dose.publish_ms_p10),
+        "p50": lambda dose: significant(dose.publish_ms_p50),
         "p99": lambda dose: significant(dose.publish_ms_p99),
         "messages": lambda dose: count(dose.acked_msgs),
     }
     slopes: dict[str, Callable[[Slope], str]] = {
         "nodes": lambda one: _nodes(response, one.nodes),
         "slope": lambda one: f"{one.slope:.2f}",
+        "of each round": lambda one: ", ".join(f"{slope:.2f}" for slope in one.slopes),
         "waits": lambda one: WAITS[one.waits],
     }
     stops: dict[str, Callable[[Stop], str]] = {
@@ -225,7 +227,7 @@ def _grids(result: DurabilityResult) -> list[Grid]:
     }
     return [
         Grid.of("Doses: every sync takes longer on some disks", response.doses, doses),
-        Grid.of("Response: ms of publish p50 per ms of delay", response.slopes, slopes),
+        Grid.of(f"Response: ms of publish {response.percentile} per ms of delay", response.slopes, slopes),
         Grid.of("Nodes stopped for a moment (SIGSTOP)", response.stops, stops),
         *grids,
     ]

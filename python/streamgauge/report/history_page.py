@@ -14,7 +14,7 @@ from streamgauge.report.assets_of import page_script, policy
 from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
 from streamgauge.report.svg import Axis, Frame, y_axis
-from streamgauge.vocabulary.figures import higher_is_better, title_of, unit_of
+from streamgauge.vocabulary.figures import RESULT_FIGURES, higher_is_better, title_of, unit_of
 from streamgauge.vocabulary.format import instant, plural, significant
 
 FRAME = Frame(width=620, height=300, left=58, right=606, top=18, bottom=246)
@@ -52,15 +52,18 @@ class Drawn:
     frame: Frame = FRAME
 
 
-def render(found: Sequence[History], figure: str, workload: str) -> str:
-    """The page as text."""
+def render(found: Sequence[History], figure: str, workload: str, home: str = "") -> str:
+    """The page as text. `home`: where runs are listed, for a page that is served."""
     script = page_script()
     unit = unit_of(figure)
     return render_page(
         "history.html",
         title=f"{title_of(figure).capitalize()} of {workload}",
-        policy=inline(policy(script)),
+        policy=inline(policy(script, forms="'self'" if home else "'none'")),
+        home=home,
+        workload=workload,
         figure=figure,
+        figures=RESULT_FIGURES if home else (),
         unit=unit,
         hint="higher is better" if higher_is_better(figure) else "lower is better",
         histories=[

@@ -78,6 +78,7 @@ def render(run: Run) -> str:
         slips=written.slips,
         drifts=outcome.drifts,
         manifest=outcome.manifest,
+        disks=outcome.manifest.disks,
         trials=TRIALS_NAME,
         script=inline(script),
     )

@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from streamgauge.fleet.agents import Agent
+from streamgauge.fleet.agents import Agent, reach
+from streamgauge.fleet.hosts import Host
 from streamgauge.model.messages import HostProcess, HostSample
+from streamgauge.model.result_hosts import ProbedDisk
 from streamgauge.vocabulary.background import Background
 from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 from streamgauge.vocabulary.format import plural
@@ -21,6 +23,23 @@ Sink = Callable[[list[dict[str, Any]]], None]
 THREADS_EVERY = 5
 """As for the lab's own machine (runner/resources.py)."""
 BUSIEST = 3
+
+
+def probe_disks(
+    hosts: Sequence[Host], write_bytes: int | None, progress: Callable[[str], None]
+) -> list[ProbedDisk]:
+    """Every disk of every machine, one machine after the other: what they share is not to be measured twice at once. `write_bytes`: as much is written to
+    each, and some seconds' worth without. Raises FleetFailure."""
+    agents = reach(hosts, ())
+    try:
+        found = []
+        for agent in agents:
+            progress(f"probing the disks of {agent.name}")
+            found += agent.probe_disks(write_bytes)
+        return found
+    finally:
+        for agent in agents:
+            agent.client.close()
 
 
 class AgentSampler:

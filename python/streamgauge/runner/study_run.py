@@ -18,6 +18,7 @@ from streamgauge.analysis.study_outcome import read_outcome
 from streamgauge.analysis.study_rounds import claims_helped, next_round
 from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.result import Manifest, TrialResult
+from streamgauge.model.result_hosts import ProbedDisk
 from streamgauge.model.study_order import with_round
 from streamgauge.model.study_plan import PlannedCell, PlannedLoad, PlannedTrial, StudyPlan, workload_of
 from streamgauge.model.study_rates import lowered
@@ -74,8 +75,10 @@ class StudyRun(Run):
         probes: Sequence[Mapping[str, Any]] = (),
         trusted: bool = False,
         fleet: FleetChoice = THIS_MACHINE,
+        disks: Sequence[ProbedDisk] = (),
     ) -> None:
-        """`directory`: that of a study which is resumed. `probes`: those made before the plan was. `trusted`: whether the
+        """`disks`: of the machines, probed before.
+        `directory`: that of a study which is resumed. `probes`: those made before the plan was. `trusted`: whether the
         systems' options may run code; no plan can say that of itself. `fleet`: that of the plan's `load`.
         """
         self._study = plan
@@ -105,6 +108,7 @@ class StudyRun(Run):
             self._go_on(directory.read_manifest())
         self._probes += [{**probe, NEXT_TRIAL: self._following()} for probe in probes]
         self._probed = bool(probes)
+        self._manifest.disks += disks
 
     def _go_on(self, manifest: Manifest) -> None:
         """Takes over what the run has measured already."""

@@ -25,7 +25,7 @@ from streamgauge.model.fault import ON_NETWORK, ON_STORAGE
 from streamgauge.model.messages import LaneStatus, TrialStatus
 from streamgauge.model.result import Durability, TrialResult
 from streamgauge.model.result_hosts import ClusterHost
-from streamgauge.model.result_machine import Lane, SystemMetric
+from streamgauge.model.result_machine import Lane
 from streamgauge.model.result_special import Search, WarmUpResult
 from streamgauge.model.system_request import SystemRequest, is_encrypted, mechanism_of
 from streamgauge.model.workload import Workload
@@ -440,7 +440,6 @@ class TrialRunner:
         leg = self._backlog_leg(self._load)
         if leg is not None:
             leg.pause_early()
-        before = self._running.metrics()
         self._load.start(same_clock=worker.pid is not None or worker.lab_clock)
         assert self._phases.start_s is not None
         delay_s = self._phases.start_s - time.monotonic()
@@ -473,11 +472,6 @@ class TrialRunner:
         if leg is not None and ending.kind == "done":
             ending = leg.run() or ending
         self._keep_losses()
-        after = self._running.metrics()
-        metrics = [
-            SystemMetric(name=name, before=before.get(name), after=after[name]) for name in sorted(after)
-        ]
-        self._record.update(system_metrics=metrics)
         if ending.kind != "done":
             self._ended_by(ending)
         if ending.kind != "worker":

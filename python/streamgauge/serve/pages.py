@@ -1,4 +1,4 @@
-"""What is answered: the list, a comparison, a report as it is."""
+"""What is answered: the list, a comparison, a history, a report as it is."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import threading
 from urllib.parse import quote
 
 from streamgauge.analysis.compare import compare
+from streamgauge.analysis.history import histories
 from streamgauge.analysis.sides import Side, beside, side_of, sides_of
-from streamgauge.report import comparison_page
+from streamgauge.report import comparison_page, history_page
 from streamgauge.report.assets_of import page_script, policy
 from streamgauge.report.html import REPORT_NAME
 from streamgauge.report.pages import inline, render
@@ -15,6 +16,7 @@ from streamgauge.report.study_page import TRIALS_NAME
 from streamgauge.serve.shelf import FILTERS, Entry, Shelf, Wanted
 from streamgauge.store.opened import read_bytes
 from streamgauge.vocabulary.errors import InputError
+from streamgauge.vocabulary.figures import DEFAULT_FIGURE, check_figure
 from streamgauge.vocabulary.format import instant, plural
 from streamgauge.web.access import REPORT
 from streamgauge.web.server import HTML, Answer, Asked
@@ -24,7 +26,6 @@ SHOWN_MAX = 200
 """Runs of one page; filters find the others."""
 REPORT_BYTES_MAX = 64 << 20
 REPORTS = (REPORT_NAME, TRIALS_NAME)
-FORMS = "form-action 'self'"
 
 
 class Pages:
@@ -32,7 +33,7 @@ class Pages:
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
-        self._comparing = threading.Lock()
+        self._computing = threading.Lock()
 
     def answer(self, asked: Asked) -> Answer:
         """To a reader who may ask."""
@@ -41,6 +42,8 @@ class Pages:
                 return self._list(asked.query)
             if asked.path == "/compare":
                 return self._compare(asked.every("side"))
+            if asked.path == "/history":
+                return self._history(asked.query)
             if asked.path.startswith("/runs/"):
                 return self._report(asked.path.removeprefix("/runs/"))
         except InputError as error:
@@ -89,11 +92,22 @@ class Pages:
             if not sides[-1].cells:
                 raise InputError(f"{name} measured no system '{system}'")
         # One at a time: it computes, and whoever clicks twice must not take every core.
-        with self._comparing:
+        with self._computing:
             found = sides_of(sorted(sides, key=_age))
             matched = [beside(found[0], other) for other in found[1:]]
             compared = [compare(*pair) for one in matched for pair in one.pairs]
             return _page(200, comparison_page.render(matched, compared, home="/"))
+
+    def _history(self, query: dict[str, str]) -> Answer:
+        workload = query.get("workload", "").strip()
+        if not workload:
+            raise InputError(
+                "no workload is named: expected /history?workload=NAME, as the list of runs links to"
+            )
+        figure = check_figure(query.get("figure", "").strip() or DEFAULT_FIGURE)
+        with self._computing:
+            found = histories(self._shelf.directory, workload, figure)
+            return _page(200, history_page.render(found, figure, workload, home="/"))
 
     def _report(self, rest: str) -> Answer:
         name, _, file = rest.partition("/")
@@ -126,7 +140,7 @@ def _frame(title: str) -> dict[str, object]:
 
 
 def _policy(script: str) -> str:
-    return policy(script).replace("form-action 'none'", FORMS)
+    return policy(script, forms="'self'")
 
 
 def _page(status: int, text: str) -> Answer:

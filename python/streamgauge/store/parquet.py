@@ -11,6 +11,7 @@ import pyarrow
 import pyarrow.parquet
 
 from streamgauge.model.messages import INDEX_MAX, SECONDS_MAX
+from streamgauge.model.result_columns import LATER_COLUMNS
 from streamgauge.vocabulary.errors import InputError, Problem
 from streamgauge.vocabulary.files import clean, open_plain
 
@@ -59,10 +60,11 @@ def read_rows(path: Path, columns: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def is_table(path: Path, columns: Mapping[str, str]) -> bool:
-    """Whether a file has the columns of such a table, all of them, which its footer tells."""
+    """Whether a file has the columns of such a table, all but those that came later (LATER_COLUMNS), which its footer tells."""
     try:
         with open_plain(path) as source:
-            return set(_check(pyarrow.parquet.ParquetFile(source), columns)) == set(columns)
+            present = _check(pyarrow.parquet.ParquetFile(source), columns)
+            return set(columns) - set(present) <= LATER_COLUMNS
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError, InputError):
         return False
 

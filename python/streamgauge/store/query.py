@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamgauge.model.result import TrialResult
-from streamgauge.model.result_columns import INTERVAL_COLUMNS, RESOURCE_COLUMNS
+from streamgauge.model.result_columns import INTERVAL_COLUMNS, LATER_COLUMNS, RESOURCE_COLUMNS
 from streamgauge.store.directory import RunDirectory, list_runs
 from streamgauge.store.flat import flat
 from streamgauge.store.parquet import is_table
@@ -174,12 +174,17 @@ def _view(
         listed = ", ".join(f'"{column}" {_TYPES[kind]}' for column, kind in columns.items())
         connection.execute(f"create table {name} (run_id varchar, trial integer, {listed})")
         return
+    # Where no file has a column that came later, it is null all the same.
+    later = ", ".join(
+        f'null::{_TYPES[kind]} as "{column}"' for column, kind in columns.items() if column in LATER_COLUMNS
+    )
+    nothing = f" union all by name select {later} where false" if later else ""
     quoted = ", ".join(_quoted(file) for file in files)
     # .../RUN/trials/NNN/intervals.parquet
     connection.execute(
         f"create view {name} as select parse_path(filename)[-4] as run_id, "
         f"parse_path(filename)[-2]::integer as trial, * exclude (filename) "
-        f"from read_parquet([{quoted}], filename = true, union_by_name = true)"
+        f"from read_parquet([{quoted}], filename = true, union_by_name = true){nothing}"
     )
 
 

@@ -183,9 +183,11 @@ def is_submission(path: Path) -> bool:
 
 
 def _machines(run: RunDirectory) -> set[str]:
-    """Machines of a cluster that agents told of."""
+    """Machines that agents told of: those of a cluster, and those whose disks were probed."""
     contexts = (trial.read_context() for trial in run.trials())
-    return {host.name for context in contexts if context is not None for host in context.hosts}
+    whole = (run.path / "manifest.json").is_file()
+    probed = {disk.host for disk in run.read_manifest().disks} if whole else set()
+    return probed | {host.name for context in contexts if context is not None for host in context.hosts}
 
 
 def _files(run: RunDirectory, redaction: Redaction, *, with_logs: bool) -> Iterator[tuple[str, bytes]]:

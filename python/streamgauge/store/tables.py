@@ -140,9 +140,11 @@ def interval_rows(worker: str, interval: Interval) -> Iterator[Row]:
         "start_s": interval.start_s,
         "duration_s": interval.duration_s,
     }
-    left = {"worker", "index", "start_s", "duration_s", "subscriptions", "latencies", "lanes_cpu_s"}
+    left = {"worker", "index", "start_s", "duration_s", "subscriptions", "latencies"}
     counters = interval.model_dump(exclude={*left, "disturbance"})
     counters["errors"] = json.dumps(counters["errors"])
+    lanes = [round(cpu_s, 6) for cpu_s in interval.lanes_cpu_s]
+    counters["lanes_cpu_s"] = json.dumps(lanes) if lanes else None
     yield {**key, "role": "worker", **counters, **_disturbance(interval.disturbance)}
     quiet = interval.disturbance.quiet_received_msgs if interval.disturbance else None
     for subscription, quiet_msgs in zip_longest(interval.subscriptions, quiet or ()):

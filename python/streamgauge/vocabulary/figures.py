@@ -50,6 +50,9 @@ RESULT_FIGURES: tuple[str, ...] = tuple(_NAMES.split())
 """All numbers in a result, in its order, but for what was asked for and verdicts. What is in lists and free mappings (subscriptions, processes) has no
 name of its own."""
 
+DEFAULT_FIGURE = "publish_ms.p99"
+"""Of a history, unless another one is asked for."""
+
 HIGHER_IS_BETTER = ("publish_rate_", "consume_rate_", "achieved_share", "search.low", "search.high")
 
 UNITS = {

@@ -14,8 +14,14 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from streamgauge.vocabulary.errors import InputError
 from streamgauge.web.access import NOTHING, Access, security_headers
+from streamgauge.web.seats import Seats
 
 CONNECTIONS_MAX = 16
+"""Served at a time."""
+WAITING_MAX = 32
+"""Connections that wait for a seat, or are told that there is none. Those beyond are closed."""
+WAIT_S = 5.0
+"""A connection waits so long for a seat."""
 REQUEST_S = 10.0
 """A request that has not arrived by then is not waited for, nor is a reader who has not taken the answer."""
 TARGET_CHARACTERS_MAX = 8192
@@ -36,9 +42,11 @@ class Asked:
     """Decoded."""
     fields: tuple[tuple[str, str], ...] = ()
     """Of the query, in their order."""
+    is_crowded: bool = False
+    """Others wait for a connection, or will soon: an answer that waits for something new should not wait for long."""
 
     @classmethod
-    def of(cls, target: str) -> Asked:
+    def of(cls, target: str, *, is_crowded: bool = False) -> Asked:
         """What stands in the request: path and query. Raises Unreadable."""
         if len(target) > TARGET_CHARACTERS_MAX:
             raise Unreadable(414, f"the address is longer than {TARGET_CHARACTERS_MAX} characters")
@@ -49,7 +57,7 @@ class Asked:
             raise Unreadable(
                 400, f"the address cannot be read, or asks for more than {QUERY_FIELDS_MAX} things at once"
             ) from None
-        return cls(unquote(parts.path), tuple(fields))
+        return cls(unquote(parts.path), tuple(fields), is_crowded)
 
     @property
     def query(self) -> dict[str, str]:
@@ -84,6 +92,10 @@ class Answer:
 
 
 NOT_FOUND = Answer(b"there is no such page\n", status=404)
+FULL = Answer(
+    f"there is room for {CONNECTIONS_MAX} readers at a time, and none for you now: try again in some seconds\n".encode(),
+    status=503,
+)
 
 
 class PageServer:
@@ -135,13 +147,14 @@ class PageServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
-    request_queue_size = CONNECTIONS_MAX
+    request_queue_size = CONNECTIONS_MAX + WAITING_MAX
 
     def __init__(self, access: Access, answer: Callable[[Asked], Answer]) -> None:
         self.address_family = socket.AF_INET6 if access.family_is_6 else socket.AF_INET
         self.access = access
         self.answer = answer
-        self.seats = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self.seats = Seats(CONNECTIONS_MAX)
+        self._room = threading.BoundedSemaphore(CONNECTIONS_MAX + WAITING_MAX)
         super().__init__((access.host, access.port), _Handler)
 
     def server_bind(self) -> None:
@@ -152,7 +165,7 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = self.access.host, self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self.seats.acquire(blocking=False):
+        if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
@@ -161,7 +174,16 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.seats.release()
+            self._room.release()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        if not self.seats.take(request, WAIT_S):
+            _NoSeat(request, client_address, self)
+            return
+        try:
+            _Handler(request, client_address, self)
+        finally:
+            self.seats.leave(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A reader that goes away is no news."""
@@ -193,6 +215,9 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: _Server
+    has_seat = True
+    request_s: float | None = None
+    """Instead of REQUEST_S."""
 
     def version_string(self) -> str:
         return "streamgauge"
@@ -207,10 +232,19 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile = io.BufferedReader(self._patience)
 
     def handle_one_request(self) -> None:
-        self._patience.until_s = time.monotonic() + REQUEST_S
+        self._patience.until_s = time.monotonic() + (self.request_s or REQUEST_S)
         super().handle_one_request()
 
     def _respond(self) -> None:
+        if self.has_seat:
+            self.server.seats.is_answered(self.connection)
+            self._respond_now()
+            self.server.seats.is_silent(self.connection)
+        else:
+            self.close_connection = True
+            self._respond_now()
+
+    def _respond_now(self) -> None:
         refused = self.server.access.refusal(self.command, self._headers)
         if refused is not None:
             # What else came with the request is not read.
@@ -220,11 +254,14 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
             self.close_connection = True
         try:
-            asked = Asked.of(self.path)
+            asked = Asked.of(self.path, is_crowded=self.server.seats.is_crowded)
         except Unreadable as error:
             self._send(Answer(f"{error}\n".encode(), status=error.status))
             return
-        self._send(self.server.answer(asked))
+        self._send(self._answer(asked))
+
+    def _answer(self, _asked: Asked) -> Answer:
+        return self.server.answer(_asked)
 
     @property
     def _headers(self) -> dict[str, str]:
@@ -236,6 +273,8 @@ class _Handler(BaseHTTPRequestHandler):
         return found
 
     def _send(self, answer: Answer) -> None:
+        if self.server.seats.is_wanted:
+            self.close_connection = True
         self.send_response(answer.status)
         headers = {
             "Content-Type": answer.kind,
@@ -248,6 +287,8 @@ class _Handler(BaseHTTPRequestHandler):
             headers["WWW-Authenticate"] = 'Basic realm="streamgauge", charset="UTF-8"'
         if answer.status == 405:
             headers["Allow"] = "GET"
+        if answer.status == 503:
+            headers["Retry-After"] = f"{WAIT_S:.0f}"
         if self.close_connection:
             headers["Connection"] = "close"
         for name, value in headers.items():
@@ -255,6 +296,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(answer.body)
+
+
+class _NoSeat(_Handler):
+    """For whom there was no room: it is told."""
+
+    has_seat = False
+    request_s = 1.0
+
+    def _answer(self, _asked: Asked) -> Answer:
+        return FULL
 
 
 for _method in METHODS:

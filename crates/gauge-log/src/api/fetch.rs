@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::ErrorCode;
-use super::{Api, Outcome, Request, begin, finish};
+use super::{Api, Outcome, Reading, Request, begin, finish};
 use crate::broker::sessions::resolve;
 use crate::broker::topics::{ConnectionId, name_is_legal};
 use crate::broker::{Broker, EXTENTS_MAX, EXTENTS_SHORT, Extent, Limits};
@@ -106,7 +106,7 @@ pub fn fetch(mut request: Request<'_>) -> Read<Outcome> {
     let session = told.apply(&mut broker, request.connection);
     drop(broker);
     let is_incremental = session_epoch > 0;
-    Ok(Outcome::Fetch(Box::new(FetchRequest {
+    Ok(Outcome::Read(Reading::Fetch(Box::new(FetchRequest {
         api: request.api,
         version,
         correlation_id: request.correlation_id,
@@ -123,7 +123,7 @@ pub fn fetch(mut request: Request<'_>) -> Read<Outcome> {
                 .map(|(name, wanted)| (name.to_owned(), wanted))
                 .collect(),
         },
-    })))
+    }))))
 }
 
 /// What a fetch says about its session.

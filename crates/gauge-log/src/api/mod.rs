@@ -14,8 +14,12 @@ pub mod produce;
 pub mod sasl;
 pub mod topics;
 
+use std::time::Duration;
+
 use crate::access::exchange::Exchange;
+use crate::broker::Broker;
 use crate::broker::topics::ConnectionId;
+use crate::net::output::Response;
 use crate::shared::Shared;
 use crate::wire::{Malformed, Read, Reader, Writer};
 use error::ErrorCode;
@@ -36,8 +40,8 @@ pub enum Outcome {
         /// Bytes of the batches.
         bytes: usize,
     },
-    /// A fetch, which may have to wait for data.
-    Fetch(Box<fetch::FetchRequest>),
+    /// Something is read, which may have to wait for data or for the disk.
+    Read(Reading),
     /// The group coordinator answers, now or later.
     Group,
     /// Its response, now: the client has logged in.
@@ -46,6 +50,49 @@ pub enum Outcome {
     Refused(Option<Vec<u8>>),
     /// There is no memory for its data until earlier data is written: handle it again later.
     NoMemory,
+}
+
+/// A request that reads, and may have to wait.
+#[derive(Debug)]
+pub enum Reading {
+    /// Batches.
+    Fetch(Box<fetch::FetchRequest>),
+    /// Where times begin.
+    Times(Box<offsets::TimeRequest>),
+}
+
+impl Reading {
+    /// Bytes of memory that the request holds while it waits.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Fetch(request) => request.memory_bytes(),
+            Self::Times(request) => request.memory_bytes(),
+        }
+    }
+
+    /// How long the client is willing to wait for data; not how long the disk may take.
+    pub fn wait_max(&self) -> Duration {
+        match self {
+            Self::Fetch(request) => request.wait_max(),
+            Self::Times(_) => Duration::ZERO,
+        }
+    }
+
+    /// The response, if there can be one now or (`expired`) no time is left to wait for data; otherwise the connection is woken when it is worth another look.
+    pub fn answer(&mut self, shared: &Shared, connection: ConnectionId, expired: bool) -> Option<Response> {
+        match self {
+            Self::Fetch(request) => request.answer(shared, connection, expired),
+            Self::Times(request) => request.answer(shared, connection).map(Response::plain),
+        }
+    }
+
+    /// The connection waits no longer.
+    pub fn forget_waiter(&self, broker: &mut Broker, connection: ConnectionId) {
+        match self {
+            Self::Fetch(request) => request.forget_waiter(broker, connection),
+            Self::Times(_) => {}
+        }
+    }
 }
 
 /// An API: its key, the versions that are understood, and the first version with flexible encoding (KIP-482).
@@ -70,12 +117,11 @@ const fn api(key: i16, min: i16, max: i16, flexible: i16) -> Api {
     }
 }
 
-/// Everything that is understood once a client may ask. Topic ids in Produce (13) and Fetch (13) are left out: names say the same, and every client falls back. The record with the
-/// largest timestamp (ListOffsets 7) is not known without decoding records.
+/// Everything that is understood once a client may ask. Topic ids in Produce (13) and Fetch (13) are left out: names say the same, and every client falls back.
 pub const APIS: [Api; 28] = [
     api(0, 3, 12, 9),        // Produce
     api(1, 4, 12, 12),       // Fetch
-    api(2, 1, 6, 6),         // ListOffsets
+    api(2, 1, 7, 6),         // ListOffsets
     api(3, 0, 12, 9),        // Metadata
     api(8, 2, 8, 8),         // OffsetCommit
     api(9, 1, 8, 6),         // OffsetFetch

@@ -3,20 +3,48 @@
 use std::collections::BTreeMap;
 
 use super::error::ErrorCode;
-use super::{Outcome, Request, finish};
+use super::{Api, Outcome, Reading, Request, begin, finish};
 use crate::broker::Broker;
 use crate::broker::change::Change;
+use crate::broker::times::{Search, Step, Wanted};
+use crate::broker::topics::ConnectionId;
+use crate::shared::{Shared, lock};
 use crate::wire::Read;
 
 /// Asks for the offset behind the last record.
 const LATEST: i64 = -1;
 /// Asks for the first offset.
 const EARLIEST: i64 = -2;
+/// Asks for the first record with the largest timestamp (KIP-734).
+const NEWEST: i64 = -3;
+/// The first version in which that may be asked for.
+const NEWEST_FROM_VERSION: i16 = 7;
+/// Batches, chunks and records that are looked at in one go.
+const WORK_PER_TURN: usize = 20_000;
+
+/// (timestamp in ms, offset) for one partition, -1 for what there is not.
+type Answer = Result<(i64, i64), ErrorCode>;
+
+/// What is asked of one partition.
+#[derive(Debug)]
+enum Asked {
+    Answered(Answer),
+    Open(Search),
+}
+
+/// A request with times that have to be looked for, which may take reading from disk.
+#[derive(Debug)]
+pub struct TimeRequest {
+    api: Api,
+    version: i16,
+    correlation_id: i32,
+    topics: Vec<(String, Vec<(i32, Asked)>)>,
+    /// Topic and partition that are looked at.
+    at: (usize, usize),
+    memory_bytes: usize,
+}
 
 /// Says where partitions begin and end, and where a time begins in them.
-///
-/// A time is looked up by chunks of the journal, without decoding records: the offset returned is that of the first record in the first chunk that may hold the time, so
-/// that reading from there misses nothing and may begin earlier than asked.
 pub fn list_offsets(mut request: Request<'_>) -> Read<Outcome> {
     let version = request.version;
     let body = &mut request.body;
@@ -26,78 +54,139 @@ pub fn list_offsets(mut request: Request<'_>) -> Read<Outcome> {
     }
     let topic_count = body.array(4)?;
     let broker = request.shared.broker();
-    let mut answers = Vec::with_capacity(topic_count);
+    let mut topics = Vec::with_capacity(topic_count);
+    let mut is_open = false;
     for _ in 0..topic_count {
         let name = body.string()?;
-        let mut partitions = Vec::new();
-        for _ in 0..body.array(12)? {
+        let count = body.array(12)?;
+        let mut partitions = Vec::with_capacity(count);
+        for _ in 0..count {
             let index = body.i32()?;
             if version >= 4 {
                 body.i32()?;
             }
             let timestamp = body.i64()?;
             body.tags()?;
-            partitions.push((index, look_up(&broker, name, index, timestamp)));
+            let asked = ask(&broker, name, (index, timestamp), version);
+            is_open |= matches!(asked, Asked::Open(_));
+            partitions.push((index, asked));
         }
         body.tags()?;
-        answers.push((name, partitions));
+        topics.push((name.to_owned(), partitions));
     }
     drop(broker);
-    let mut out = request.respond();
-    if version >= 2 {
-        out.i32(0);
+    let part_bytes = |(name, partitions): &(String, Vec<_>)| {
+        size_of::<(String, Vec<(i32, Asked)>)>()
+            + name.capacity()
+            + partitions.capacity() * size_of::<(i32, Asked)>()
+    };
+    let request = TimeRequest {
+        api: request.api,
+        version,
+        correlation_id: request.correlation_id,
+        memory_bytes: topics.iter().map(part_bytes).sum(),
+        topics,
+        at: (0, 0),
+    };
+    Ok(match is_open {
+        true => Outcome::Read(Reading::Times(Box::new(request))),
+        false => Outcome::Answer(request.respond()),
+    })
+}
+
+fn ask(broker: &Broker, topic: &str, (index, timestamp): (i32, i64), version: i16) -> Asked {
+    let id = broker.topics.partition_id(topic, index);
+    let found = id.and_then(|id| Some((id, broker.topics.partition(id)?)));
+    let Some((id, partition)) = found else {
+        return Asked::Answered(Err(ErrorCode::UnknownTopicOrPartition));
+    };
+    match timestamp {
+        LATEST => Asked::Answered(Ok((-1, partition.high_watermark))),
+        EARLIEST => Asked::Answered(Ok((-1, partition.log_start))),
+        NEWEST if version >= NEWEST_FROM_VERSION => Asked::Open(Search::new(id, Wanted::Newest)),
+        0.. => Asked::Open(Search::new(id, Wanted::From(timestamp))),
+        _ => Asked::Answered(Err(ErrorCode::UnsupportedVersion)),
     }
-    out.array(answers.len());
-    for (name, partitions) in answers {
-        out.string(name);
-        out.array(partitions.len());
-        for (index, answer) in partitions {
-            let (timestamp, offset) = answer.unwrap_or((-1, -1));
-            out.i32(index);
-            out.i16(answer.err().unwrap_or(ErrorCode::None) as i16);
-            out.i64(timestamp);
-            out.i64(offset);
-            if version >= 4 {
-                out.i32(if offset >= 0 { 0 } else { -1 });
+}
+
+impl TimeRequest {
+    /// Bytes of memory that the request holds while it waits.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    /// The response, if it could be completed; otherwise the connection is woken when there is something to go on with.
+    pub fn answer(&mut self, shared: &Shared, connection: ConnectionId) -> Option<Vec<u8>> {
+        let mut work = WORK_PER_TURN;
+        while let Some((_, partitions)) = self.topics.get_mut(self.at.0) {
+            let Some((_, asked)) = partitions.get_mut(self.at.1) else {
+                self.at = (self.at.0 + 1, 0);
+                continue;
+            };
+            if let Asked::Open(search) = asked {
+                *asked = Asked::Answered(go_on(search, shared, connection, &mut work)?);
+            }
+            self.at.1 += 1;
+        }
+        Some(self.respond())
+    }
+
+    fn respond(&self) -> Vec<u8> {
+        let version = self.version;
+        let mut out = begin(self.api, version, self.correlation_id);
+        if version >= 2 {
+            out.i32(0);
+        }
+        out.array(self.topics.len());
+        for (name, partitions) in &self.topics {
+            out.string(name);
+            out.array(partitions.len());
+            for (index, asked) in partitions {
+                let answer = match asked {
+                    Asked::Answered(answer) => *answer,
+                    Asked::Open(_) => Err(ErrorCode::UnknownServerError),
+                };
+                let (timestamp, offset) = answer.unwrap_or((-1, -1));
+                out.i32(*index);
+                out.i16(answer.err().unwrap_or(ErrorCode::None) as i16);
+                out.i64(timestamp);
+                out.i64(offset);
+                if version >= 4 {
+                    out.i32(if offset >= 0 { 0 } else { -1 });
+                }
+                out.tags();
             }
             out.tags();
         }
         out.tags();
+        finish(out, 0)
     }
-    out.tags();
-    Ok(Outcome::Answer(finish(out, 0)))
 }
 
-/// (timestamp, offset) for one partition.
-fn look_up(broker: &Broker, topic: &str, index: i32, timestamp: i64) -> Result<(i64, i64), ErrorCode> {
-    let id = broker
-        .topics
-        .partition_id(topic, index)
-        .ok_or(ErrorCode::UnknownTopicOrPartition)?;
-    let partition = broker
-        .topics
-        .partition(id)
-        .ok_or(ErrorCode::UnknownTopicOrPartition)?;
-    if timestamp == LATEST {
-        return Ok((-1, partition.high_watermark));
-    }
-    if timestamp == EARLIEST {
-        return Ok((-1, partition.log_start));
-    }
-    let is_empty = partition.high_watermark == partition.log_start;
-    if timestamp < 0 {
-        return Err(ErrorCode::InvalidRequest);
-    }
-    let found = partition
-        .chunk_marks
-        .iter()
-        .find(|&&(_, start)| broker.journal.newest_timestamp_of(start) >= timestamp);
-    match found {
-        Some(&(offset, _)) if !is_empty => Ok((
-            timestamp,
-            offset.clamp(partition.log_start, partition.high_watermark),
-        )),
-        _ => Ok((-1, -1)),
+/// Leads a search to its end; None when it has to go on later.
+fn go_on(search: &mut Search, shared: &Shared, connection: ConnectionId, work: &mut usize) -> Option<Answer> {
+    loop {
+        let step = shared.broker().search(search, work);
+        match step {
+            Step::Batch(candidate) => {
+                if let Some(record) = search.look(&candidate, work) {
+                    return Some(Ok(record));
+                }
+            }
+            Step::Nothing => return Some(Ok((-1, -1))),
+            Step::Gone => return Some(Err(ErrorCode::UnknownTopicOrPartition)),
+            Step::Load(chunk) if lock(&shared.loads).failed.contains_key(&chunk) => {
+                return Some(Err(ErrorCode::KafkaStorageError));
+            }
+            Step::Load(chunk) => {
+                shared.request_load(chunk, Some(connection));
+                return None;
+            }
+            Step::Later => {
+                shared.wake(&[connection], None);
+                return None;
+            }
+        }
     }
 }
 

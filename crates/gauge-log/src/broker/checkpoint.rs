@@ -7,6 +7,7 @@ use std::io;
 
 use super::Broker;
 use super::change::{Change, CommittedOffset};
+use super::marks::Mark;
 use crate::mutants::{self, Mutant};
 use crate::storage::buffer::BLOCK_BYTES;
 use crate::storage::disk::{Access, Disk};
@@ -17,7 +18,7 @@ use crate::wire::{Malformed, Read, Reader, Writer};
 /// The extension of a file that is being written and has not got its name yet.
 pub const UNFINISHED_EXTENSION: &str = "unfinished";
 const STATE_MAGIC: &[u8; 8] = b"SGLSTAT2";
-const INDEX_MAGIC: &[u8; 8] = b"SGLINDX2";
+const INDEX_MAGIC: &[u8; 8] = b"SGLINDX3";
 /// The first bytes of a state that an earlier version wrote.
 pub const STATE_MAGIC_OF_FORMAT_1: &[u8; 8] = b"SGLSTAT1";
 /// Offsets per change when a group's offsets are written to a state.
@@ -134,15 +135,15 @@ pub fn decode_state(bytes: &[u8]) -> Read<State> {
     })
 }
 
-/// Partition, whether marks are missing, and the marks: (first offset in a chunk, start of that chunk).
-pub type PartitionMarks = (u32, bool, Vec<(i64, u64)>);
+/// Partition, whether marks are missing, and the marks.
+pub type PartitionMarks = (u32, bool, Vec<Mark>);
 
 /// What an index says about one segment.
 #[derive(Debug, Default)]
 pub struct Index {
     /// Its chunks.
     pub chunks: Vec<ChunkExtent>,
-    /// For each partition: whether marks are missing, and (first offset in a chunk, that chunk's start).
+    /// What each partition has in them.
     pub marks: Vec<PartitionMarks>,
 }
 
@@ -159,8 +160,8 @@ pub fn encode_index(broker: &Broker, from: u64, to: u64) -> Vec<u8> {
     }
     for (id, partition) in broker.topics.partitions() {
         let all = &partition.chunk_marks;
-        let first = all.partition_point(|&(_, start)| start < from);
-        let mut behind = all.partition_point(|&(_, start)| start < to);
+        let first = all.partition_point(|mark| mark.chunk < from);
+        let mut behind = all.partition_point(|mark| mark.chunk < to);
         if mutants::is(Mutant::IndexOneChunkShort) {
             behind = behind.saturating_sub(1).max(first);
         }
@@ -169,9 +170,13 @@ pub fn encode_index(broker: &Broker, from: u64, to: u64) -> Vec<u8> {
             out.i32(id as i32);
             out.bool(partition.thinned);
             out.array(marks.len());
-            for &(offset, start) in marks {
-                out.i64(offset);
-                out.i64(start as i64);
+            for mark in marks {
+                out.i64(mark.first_offset);
+                out.i64(mark.chunk as i64);
+                out.i64(match mutants::is(Mutant::IndexForgetsTimes) {
+                    true => 0,
+                    false => mark.timestamp_ms_max,
+                });
             }
         }
     }
@@ -198,9 +203,9 @@ pub fn decode_index(bytes: &[u8]) -> Read<Index> {
     while reader.remaining() > 0 {
         let partition = reader.i32()? as u32;
         let thinned = reader.bool()?;
-        let count = reader.array(16)?;
+        let count = reader.array(24)?;
         let marks = (0..count)
-            .map(|_| Ok((reader.i64()?, reader.i64()? as u64)))
+            .map(|_| Ok(Mark::new(reader.i64()?, reader.i64()? as u64, reader.i64()?)))
             .collect::<Read<Vec<_>>>()?;
         index.marks.push((partition, thinned, marks));
     }

@@ -3,8 +3,10 @@
 pub mod change;
 pub mod checkpoint;
 pub mod groups;
+pub mod marks;
 pub mod producers;
 pub mod sessions;
+pub mod times;
 pub mod topics;
 
 use std::collections::BTreeMap;
@@ -128,7 +130,7 @@ impl Broker {
         let chunk = self
             .journal
             .append_batch(partition_id, batch, header, base_offset, &mut partition.last);
-        let marks = partition.note_chunk(base_offset, chunk, marks_max);
+        let marks = partition.note_chunk(base_offset, chunk, header.timestamp_ms_max, marks_max);
         partition.next_offset = base_offset + header.offset_count;
         let known = partition
             .producers

@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
+use super::marks::{Mark, Marks};
 use super::producers::Producers;
 use crate::mutants::{self, Mutant};
 use crate::storage::journal::LastPlace;
 
 /// Partitions of the whole log at most.
 pub const PARTITIONS_MAX: usize = 100_000;
-/// Chunks remembered over all partitions, about (16 bytes each). Beyond that, a partition that has more than its share forgets every second one, and its readers walk
+/// Chunks remembered over all partitions, about (32 bytes each). Beyond that, a partition that has more than its share forgets every second one, and its readers walk
 /// from the last remembered chunk on.
-const CHUNK_MARKS_MAX: usize = 2 << 20;
+const CHUNK_MARKS_MAX: usize = 1 << 20;
 /// Readers of one partition whose way is remembered while marks are missing.
 const CURSORS_MAX: usize = 8;
 /// Idempotent producers remembered over all partitions, about (300 bytes each). Beyond that, each partition has its share.
@@ -56,8 +57,8 @@ pub struct Partition {
     pub high_watermark: i64,
     /// Where the last batch lies in the active chunk.
     pub last: LastPlace,
-    /// (offset of the first record in a chunk, start of that chunk), ascending; thinned out when it grows long.
-    pub chunk_marks: Vec<(i64, u64)>,
+    /// The chunks that hold its records; thinned out when there are many.
+    pub chunk_marks: Marks,
     /// Whether marks were forgotten, so that chunks between two marks may hold records too.
     pub thinned: bool,
     /// While `thinned`: (offset, chunk) pairs of recent readers; records from the offset on lie in that chunk or behind it.
@@ -71,26 +72,24 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// Notes that the chunk that begins at `chunk_start` holds records from `first_offset` on (called for every batch; only the first of a chunk counts).
+    /// Notes that the chunk that begins at `chunk_start` holds records from `first_offset` on (called for every batch; only the first of a chunk counts), of this time at most, ms.
     /// Returns by how much the number of marks has changed.
-    pub fn note_chunk(&mut self, first_offset: i64, chunk_start: u64, marks_max: usize) -> isize {
-        if self
-            .chunk_marks
-            .last()
-            .is_some_and(|&(_, last)| last >= chunk_start)
-        {
+    pub fn note_chunk(
+        &mut self,
+        first_offset: i64,
+        chunk_start: u64,
+        timestamp_ms_max: i64,
+        marks_max: usize,
+    ) -> isize {
+        if self.chunk_marks.raise_last(chunk_start, timestamp_ms_max) {
             return 0;
         }
         let before = self.chunk_marks.len();
         if before >= marks_max {
             self.thinned = true;
-            let mut index = 0;
-            self.chunk_marks.retain(|_| {
-                index += 1;
-                index % 2 == 1
-            });
+            self.chunk_marks.thin();
         }
-        self.chunk_marks.push((first_offset, chunk_start));
+        self.chunk_marks.push(first_offset, chunk_start, timestamp_ms_max);
         self.chunk_marks.len() as isize - before as isize
     }
 
@@ -111,32 +110,29 @@ impl Partition {
 
     /// The start of the last remembered chunk whose records begin at or before `offset`; the first one for an earlier offset; None when nothing is stored.
     pub fn chunk_for(&self, offset: i64) -> Option<u64> {
-        let behind = self.chunk_marks.partition_point(|&(first, _)| first <= offset);
-        let mark = self
+        let behind = self
             .chunk_marks
-            .get(behind.saturating_sub(1))
-            .map(|&(_, start)| start)?;
+            .partition_point(|mark| mark.first_offset <= offset);
+        let mark = self.chunk_marks.get(behind.saturating_sub(1))?.chunk;
         let cursors = self.cursors.iter().filter(|&&(from, _)| from <= offset);
         cursors.map(|&(_, start)| start).chain([mark]).max()
     }
 
     /// The start of the first remembered chunk behind `chunk_start`; others may lie between when `thinned`.
     pub fn chunk_after(&self, chunk_start: u64) -> Option<u64> {
-        let behind = self
-            .chunk_marks
-            .partition_point(|&(_, start)| start <= chunk_start);
-        self.chunk_marks.get(behind).map(|&(_, start)| start)
+        let behind = self.chunk_marks.partition_point(|mark| mark.chunk <= chunk_start);
+        self.chunk_marks.get(behind).map(|mark| mark.chunk)
     }
 
     /// The first offset that is left once everything before journal position `journal_start` is gone; None when nothing of the partition lies there.
     pub fn start_behind(&self, journal_start: u64) -> Option<i64> {
         let gone = self
             .chunk_marks
-            .partition_point(|&(_, start)| start < journal_start);
+            .partition_point(|mark| mark.chunk < journal_start);
         let first = self
             .chunk_marks
             .get(gone)
-            .map_or(self.next_offset, |&(offset, _)| offset);
+            .map_or(self.next_offset, |mark| mark.first_offset);
         (gone > 0).then(|| first.max(self.deleted_before))
     }
 
@@ -144,8 +140,8 @@ impl Partition {
     pub fn forget_before(&mut self, journal_start: u64) -> isize {
         let gone = self
             .chunk_marks
-            .partition_point(|&(_, start)| start < journal_start);
-        self.chunk_marks.drain(..gone);
+            .partition_point(|mark| mark.chunk < journal_start);
+        self.chunk_marks.forget_first(gone);
         self.cursors.retain(|&(_, start)| start >= journal_start);
         -(gone as isize)
     }
@@ -158,9 +154,9 @@ impl Partition {
         }
         let behind = self
             .chunk_marks
-            .partition_point(|&(first, _)| first <= self.log_start);
+            .partition_point(|mark| mark.first_offset <= self.log_start);
         match self.chunk_marks.get(behind.saturating_sub(1)) {
-            Some(&(_, start)) => self.forget_before(start),
+            Some(&Mark { chunk, .. }) => self.forget_before(chunk),
             None => 0,
         }
     }
@@ -388,7 +384,7 @@ mod tests {
     fn chunk_marks_stay_bounded_and_lead_at_or_before_an_offset() {
         let mut partition = Partition::default();
         for chunk in 0..100_000u64 {
-            partition.note_chunk(chunk as i64 * 10, chunk * 4096, 1000);
+            partition.note_chunk(chunk as i64 * 10, chunk * 4096, 0, 1000);
         }
         assert!(partition.chunk_marks.len() <= 1000 && partition.thinned);
         for offset in [0, 5, 12_345, 999_999] {
@@ -403,13 +399,14 @@ mod tests {
             next_offset: 30,
             ..Default::default()
         };
-        partition.note_chunk(0, 0, 16);
-        partition.note_chunk(10, 4096, 16);
+        partition.note_chunk(0, 0, 0, 16);
+        partition.note_chunk(10, 4096, 0, 16);
         assert_eq!(partition.start_behind(0), None);
         assert_eq!(partition.start_behind(4096), Some(10));
         assert_eq!(partition.start_behind(8192), Some(30));
         assert_eq!(partition.start_at(15), -1);
-        assert_eq!(partition.chunk_marks, [(10, 4096)]);
+        assert_eq!(partition.chunk_marks.len(), 1);
+        assert_eq!(partition.chunk_marks[0].chunk, 4096);
         assert_eq!(partition.start_at(5), 0);
         assert_eq!(partition.log_start, 15);
         assert_eq!(partition.start_at(30), -1);
@@ -440,7 +437,7 @@ mod tests {
     fn a_reader_is_led_back_to_where_it_was_while_marks_are_missing() {
         let mut partition = Partition::default();
         for chunk in 0..100u64 {
-            partition.note_chunk(chunk as i64 * 10, chunk * 4096, 16);
+            partition.note_chunk(chunk as i64 * 10, chunk * 4096, 0, 16);
         }
         assert!(partition.thinned);
         partition.note_cursor(335, 33 * 4096);

@@ -7,17 +7,17 @@ use std::time::Instant;
 use super::output::Response;
 use super::transport::Transport;
 use crate::access::exchange::Exchange;
-use crate::api::fetch::FetchRequest;
+use crate::api::Reading;
 use crate::settings::FRAME_BYTES_MAX;
 
 /// What the last request waits for. Later requests of the connection wait with it, as in Kafka.
 #[derive(Debug)]
 pub enum Parked {
-    /// A fetch that waits for data.
-    Fetch {
+    /// Something that is read waits for data or for the disk.
+    Read {
         /// The request.
-        request: Box<FetchRequest>,
-        /// When it is answered in any case.
+        request: Reading,
+        /// When it waits for data no longer.
         deadline: Instant,
     },
     /// A join or a sync, answered by the group coordinator.

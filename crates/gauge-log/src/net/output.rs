@@ -200,7 +200,7 @@ impl Gathered {
                         (extent.at + extent.bytes) as usize,
                     );
                     // SAFETY: only batches below the high watermark are handed out; they do not change any more, and the chunk is held until they are sent.
-                    let bytes: *const [u8] = unsafe { chunk.buffer().bytes(from, to) };
+                    let bytes: *const [u8] = unsafe { chunk.bytes(from, to) };
                     // SAFETY: `self.chunks` keeps the memory alive as long as the vector that points to it.
                     self.push(unsafe { &*bytes });
                     batch_sent = 0;

@@ -268,7 +268,7 @@ impl Recovery<'_> {
         let Some(partition) = self.topics.partition_mut(header.partition) else {
             return;
         };
-        let marks = partition.note_chunk(batch.base_offset, chunk, marks_max);
+        let marks = partition.note_chunk(batch.base_offset, chunk, batch.timestamp_ms_max, marks_max);
         let mut known = 0;
         if is_new {
             let skipped = batch.base_offset.saturating_sub(partition.next_offset).max(0);

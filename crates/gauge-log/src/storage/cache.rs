@@ -1,6 +1,6 @@
-//! The chunks that are in memory, within a fixed number of buffers.
+//! The chunks that are in memory, within a fixed number of slots.
 //!
-//! The journal takes buffers for new chunks, the reader of the past takes buffers for chunks that it reads; when none is free the chunk
+//! The journal takes slots for new chunks, the reader of the past for chunks that it reads. A slot has a buffer, or a piece of the page cache takes its place. When none is free the chunk
 //! that was not used for longest is dropped, those read from disk first while they take more than half of the memory.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::buffer::AlignedBuffer;
-use super::chunk::Chunk;
+use super::chunk::{Chunk, Memory};
+
+/// Room for one chunk, with what the chunk before had. It goes into a chunk, one way or the other, or back as a buffer.
+#[derive(Debug)]
+pub struct Slot(Option<Memory>);
+
+impl Slot {
+    /// With a buffer.
+    pub fn into_buffer(self, chunk_bytes: usize) -> AlignedBuffer {
+        match self.0 {
+            Some(Memory::Own(buffer)) => buffer,
+            Some(Memory::Mapped(_)) | None => AlignedBuffer::new(chunk_bytes),
+        }
+    }
+}
 
 /// The chunks in memory.
 #[derive(Debug)]
@@ -22,19 +36,19 @@ pub struct ChunkCache {
 struct Inner {
     chunks: BTreeMap<u64, Arc<Chunk>>,
     free: Vec<AlignedBuffer>,
-    buffers_max: usize,
-    buffers_allocated: usize,
+    slots_max: usize,
+    slots_taken: usize,
     from_disk: usize,
 }
 
 impl ChunkCache {
-    /// A cache of at most `buffers_max` chunks of `chunk_bytes`.
-    pub fn new(buffers_max: usize, chunk_bytes: usize) -> Self {
+    /// A cache of at most `slots_max` chunks of `chunk_bytes`.
+    pub fn new(slots_max: usize, chunk_bytes: usize) -> Self {
         let inner = Inner {
             chunks: BTreeMap::new(),
             free: Vec::new(),
-            buffers_max,
-            buffers_allocated: 0,
+            slots_max,
+            slots_taken: 0,
             from_disk: 0,
         };
         Self {
@@ -67,26 +81,30 @@ impl ChunkCache {
         self.lock().chunks.contains_key(&start)
     }
 
-    /// A free buffer, dropping a clean chunk when there is none; None when every buffer holds something that is not on disk yet, or is being sent.
-    /// A reader of the past (`for_disk`) leaves at least half of the buffers to the journal.
-    pub fn take_buffer(&self, for_disk: bool) -> Option<AlignedBuffer> {
+    /// A free slot, dropping a clean chunk when there is none; None when every slot holds something that is not on disk yet, or is being sent.
+    /// A reader of the past (`for_disk`) leaves at least half of the slots to the journal.
+    pub fn take_slot(&self, for_disk: bool) -> Option<Slot> {
         let mut inner = self.lock();
-        let disk_share_taken = inner.from_disk * 2 >= inner.buffers_max;
+        let disk_share_taken = inner.from_disk * 2 >= inner.slots_max;
         if for_disk && disk_share_taken {
             return inner.evict(|chunk| chunk.from_disk);
         }
         if let Some(buffer) = inner.free.pop() {
-            return Some(buffer);
+            return Some(Slot(Some(Memory::Own(buffer))));
         }
-        if inner.buffers_allocated < inner.buffers_max {
-            inner.buffers_allocated += 1;
-            drop(inner);
-            return Some(AlignedBuffer::new(self.chunk_bytes));
+        if inner.slots_taken < inner.slots_max {
+            inner.slots_taken += 1;
+            return Some(Slot(None));
         }
-        if disk_share_taken && let Some(buffer) = inner.evict(|chunk| chunk.from_disk) {
-            return Some(buffer);
+        if disk_share_taken && let Some(slot) = inner.evict(|chunk| chunk.from_disk) {
+            return Some(slot);
         }
         inner.evict(|_| true)
+    }
+
+    /// A free slot with a buffer.
+    pub fn take_buffer(&self, for_disk: bool) -> Option<AlignedBuffer> {
+        Some(self.take_slot(for_disk)?.into_buffer(self.chunk_bytes))
     }
 
     /// Gives a buffer back.
@@ -105,15 +123,15 @@ impl ChunkCache {
         assert!(before.is_none(), "a chunk is in memory at most once");
     }
 
-    /// Bytes of memory that the cache has taken so far.
+    /// Bytes of memory that the cache has taken so far, what it has mapped included.
     pub fn memory_bytes(&self) -> usize {
-        self.lock().buffers_allocated * self.chunk_bytes
+        self.lock().slots_taken * self.chunk_bytes
     }
 }
 
 impl Inner {
-    /// Drops the least recently used clean chunk that `may_go` allows and that nobody is sending from; returns its buffer.
-    fn evict(&mut self, may_go: impl Fn(&Chunk) -> bool) -> Option<AlignedBuffer> {
+    /// Drops the least recently used clean chunk that `may_go` allows and that nobody is sending from; returns its slot.
+    fn evict(&mut self, may_go: impl Fn(&Chunk) -> bool) -> Option<Slot> {
         let start = self
             .chunks
             .values()
@@ -124,7 +142,8 @@ impl Inner {
         self.from_disk -= usize::from(chunk.from_disk);
         // The map held the only reference, and nobody can have taken another while the lock is held.
         let chunk = Arc::into_inner(chunk).expect("the only reference");
-        Some(chunk.into_buffer())
+        // What it had mapped goes when nobody is kept by the lock.
+        Some(Slot(Some(chunk.into_memory())))
     }
 }
 
@@ -134,7 +153,8 @@ mod tests {
     use crate::storage::chunk::CHUNK_BYTES;
 
     fn chunk(cache: &ChunkCache, start: u64, from_disk: bool) -> Option<Arc<Chunk>> {
-        let chunk = Arc::new(Chunk::new(start, cache.take_buffer(from_disk)?, from_disk));
+        let memory = Memory::Own(cache.take_buffer(from_disk)?);
+        let chunk = Arc::new(Chunk::new(start, memory, from_disk));
         cache.insert(Arc::clone(&chunk));
         Some(chunk)
     }

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::buffer::AlignedBuffer;
+use super::mapping::Mapping;
 
 /// Bytes of a chunk's buffer, unless a test wants smaller ones: also the piece in which the past is read from disk.
 pub const CHUNK_BYTES: usize = 4 << 20;
@@ -23,6 +24,8 @@ pub struct BatchPlace {
     pub at: u32,
     /// Bytes of the batch.
     pub bytes: u32,
+    /// Largest record timestamp, ms, as the batch's header has it.
+    pub timestamp_ms_max: i64,
 }
 
 impl BatchPlace {
@@ -61,12 +64,21 @@ impl Directory {
     }
 }
 
+/// Where a chunk's bytes are.
+#[derive(Debug)]
+pub enum Memory {
+    /// In memory of the log's own.
+    Own(AlignedBuffer),
+    /// In the page cache.
+    Mapped(Mapping),
+}
+
 /// A piece of the journal in memory.
 #[derive(Debug)]
 pub struct Chunk {
     /// Where the chunk begins in the journal; also its identity.
     pub start: u64,
-    buffer: AlignedBuffer,
+    memory: Memory,
     /// Set when the chunk is complete: sealed by the journal, or read from disk and checked.
     pub directory: OnceLock<Directory>,
     /// Whether everything in the chunk is in its file, so that the memory may be used for something else.
@@ -79,10 +91,10 @@ pub struct Chunk {
 
 impl Chunk {
     /// An empty chunk that begins at journal position `start`.
-    pub fn new(start: u64, buffer: AlignedBuffer, from_disk: bool) -> Self {
+    pub fn new(start: u64, memory: Memory, from_disk: bool) -> Self {
         Self {
             start,
-            buffer,
+            memory,
             directory: OnceLock::new(),
             clean: AtomicBool::new(from_disk),
             last_use: AtomicU64::new(0),
@@ -90,14 +102,29 @@ impl Chunk {
         }
     }
 
-    /// The buffer, when nobody else uses the chunk any more.
-    pub fn into_buffer(self) -> AlignedBuffer {
-        self.buffer
+    /// The memory, when nobody else uses the chunk any more.
+    pub fn into_memory(self) -> Memory {
+        self.memory
     }
 
-    /// The buffer itself; see its contracts.
+    /// The buffer that the journal fills; see its contracts.
     pub fn buffer(&self) -> &AlignedBuffer {
-        &self.buffer
+        match &self.memory {
+            Memory::Own(buffer) => buffer,
+            Memory::Mapped(_) => unreachable!("the journal's own chunks are in memory of its own"),
+        }
+    }
+
+    /// The bytes `from..to`.
+    ///
+    /// # Safety
+    /// As for `AlignedBuffer::bytes`.
+    pub unsafe fn bytes(&self, from: usize, to: usize) -> &[u8] {
+        match &self.memory {
+            // SAFETY: the caller's promise.
+            Memory::Own(buffer) => unsafe { buffer.bytes(from, to) },
+            Memory::Mapped(mapping) => &mapping.bytes()[from..to],
+        }
     }
 
     /// Whether the chunk may be dropped from memory.
@@ -118,6 +145,7 @@ mod tests {
             partition,
             at: 0,
             bytes: 1,
+            timestamp_ms_max: 0,
         };
         let directory = Directory::new(vec![
             place(2, 0),

@@ -9,6 +9,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::mapping::Mapping;
+
 /// How writes to a file reach the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
@@ -52,6 +54,8 @@ pub trait DiskFile: std::fmt::Debug + Send + Sync {
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
     /// Reads at byte `at`; returns how many bytes there were, fewer than asked for only before the end.
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize>;
+    /// Bytes `at..at + bytes`, which nobody writes to any more, without a copy; None where they have to be read.
+    fn map(&self, at: u64, bytes: usize) -> Option<Mapping>;
     /// Bytes in the file, those set aside included.
     fn bytes(&self) -> io::Result<u64>;
     /// Cuts the file off or extends it with zeroes.
@@ -117,6 +121,7 @@ impl Disk for Directory {
         Ok(Box::new(PlainFile {
             file,
             is_direct,
+            is_cached: access == Access::Cached,
             syncs_writes,
         }))
     }
@@ -156,6 +161,7 @@ impl Disk for Directory {
 struct PlainFile {
     file: File,
     is_direct: bool,
+    is_cached: bool,
     /// Whether each write is followed by a sync, where the file system cannot do both at once.
     syncs_writes: bool,
 }
@@ -182,6 +188,14 @@ impl DiskFile for PlainFile {
             }
         }
         Ok(filled)
+    }
+
+    fn map(&self, at: u64, bytes: usize) -> Option<Mapping> {
+        // What goes past the page cache on its way in is not there.
+        match self.is_cached {
+            true => Mapping::of(&self.file, at, bytes),
+            false => None,
+        }
     }
 
     fn bytes(&self) -> io::Result<u64> {

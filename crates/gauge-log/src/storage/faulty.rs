@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::disk::{Access, Disk, DiskFile};
+use super::mapping::Mapping;
 use crate::settings::Fault;
 
 /// A disk as one uses it who makes this fault.
@@ -93,6 +94,10 @@ impl DiskFile for Optimist {
 
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize> {
         self.0.read_at(bytes, at)
+    }
+
+    fn map(&self, at: u64, bytes: usize) -> Option<Mapping> {
+        self.0.map(at, bytes)
     }
 
     fn bytes(&self) -> io::Result<u64> {

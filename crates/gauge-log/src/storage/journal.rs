@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::buffer::{AlignedBuffer, BLOCK_BYTES};
 use super::cache::ChunkCache;
-use super::chunk::{BatchPlace, CHUNK_BYTES, CHUNK_ENTRIES_MAX, Chunk, Directory};
+use super::chunk::{BatchPlace, CHUNK_BYTES, CHUNK_ENTRIES_MAX, Chunk, Directory, Memory};
 use super::entry::{self, Counts, Kind};
 use super::segment::{Durability, Segment};
 use crate::mutants::{self, Mutant};
@@ -130,7 +130,7 @@ impl Journal {
         segments: VecDeque<Arc<Segment>>,
     ) -> Self {
         let buffer = cache.take_buffer(false).expect("a new cache has room");
-        let active = Arc::new(Chunk::new(tail.start, buffer, false));
+        let active = Arc::new(Chunk::new(tail.start, Memory::Own(buffer), false));
         cache.insert(Arc::clone(&active));
         let active_segment = Arc::clone(segments.back().expect("at least one segment"));
         Self {
@@ -209,6 +209,7 @@ impl Journal {
             partition,
             at: at as u32,
             bytes: batch.len() as u32,
+            timestamp_ms_max: header.timestamp_ms_max,
         });
         self.previous.push(previous);
         *last = LastPlace {
@@ -313,7 +314,7 @@ impl Journal {
         });
         self.roll_if_due(end);
         let buffer = self.spares.pop().expect("`reserve` was called");
-        self.active = Arc::new(Chunk::new(end, buffer, false));
+        self.active = Arc::new(Chunk::new(end, Memory::Own(buffer), false));
         self.cache.insert(Arc::clone(&self.active));
         self.length = 0;
         self.taken = 0;

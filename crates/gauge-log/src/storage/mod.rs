@@ -7,4 +7,5 @@ pub mod disk;
 pub mod entry;
 pub mod faulty;
 pub mod journal;
+pub mod mapping;
 pub mod segment;

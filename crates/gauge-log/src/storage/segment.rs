@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::buffer::{AlignedBuffer, BLOCK_BYTES};
 use super::disk::{Access, Disk, DiskFile};
+use super::mapping::Mapping;
 use crate::mutants::{self, Mutant};
 
 /// The extension of a file that waits to become the next segment.
@@ -243,6 +244,11 @@ impl Segment {
         self.file.start_write_back(from, to);
         self.written_back.store(to, Ordering::Relaxed);
         true
+    }
+
+    /// Bytes from journal position `position` on, which belong to a complete chunk, without a copy; None where they have to be read.
+    pub fn map(&self, position: u64, bytes: usize) -> Option<Mapping> {
+        self.file.map(position - self.base, bytes)
     }
 
     /// Fills `bytes` from journal position `position`; returns how many bytes there were before the end of the file. In `fsync` mode the position,

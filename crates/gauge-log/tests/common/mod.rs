@@ -232,6 +232,11 @@ pub const NOW_MS: i64 = 1_700_000_000_000;
 
 /// A batch with one record per value, from an idempotent producer if one is given as (id, first sequence number).
 pub fn batch(values: &[Bytes], producer: Option<(i64, i32)>) -> Bytes {
+    batch_at(values, producer, NOW_MS)
+}
+
+/// The same with another time, ms.
+pub fn batch_at(values: &[Bytes], producer: Option<(i64, i32)>, timestamp_ms: i64) -> Bytes {
     let records: Vec<Record> = values
         .iter()
         .enumerate()
@@ -245,7 +250,7 @@ pub fn batch(values: &[Bytes], producer: Option<(i64, i32)>) -> Bytes {
             offset: index as i64,
             // The encoder puts records into one batch only while their sequence numbers follow.
             sequence: producer.map_or(-1, |(_, first)| first) + index as i32,
-            timestamp: NOW_MS,
+            timestamp: timestamp_ms,
             key: None,
             value: Some(value.clone()),
             headers: Default::default(),

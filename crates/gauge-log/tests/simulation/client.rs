@@ -1,8 +1,9 @@
 //! Requests as a client sends them, without a connection: frames in, frames out.
 
-use gauge_log::api::{self, Outcome};
+use gauge_log::api::{self, Outcome, Reading};
 use gauge_log::broker::topics::ConnectionId;
-use gauge_log::shared::Shared;
+use gauge_log::load;
+use gauge_log::shared::{Shared, lock};
 use gauge_log::wire::{Reader, Writer};
 
 const CONNECTION: ConnectionId = ConnectionId { thread: 0, number: 1 };
@@ -24,6 +25,8 @@ impl Batch<'_> {
         let epoch = if self.producer.is_some() { 0i16 } else { -1 };
         batch[8..12].copy_from_slice(&length.to_be_bytes());
         batch[16] = 2;
+        // The payload is not made of records; of compressed ones nobody looks at more than the header.
+        batch[22] = 4;
         batch[23..27].copy_from_slice(&(self.records - 1).to_be_bytes());
         batch[27..35].copy_from_slice(&self.timestamp_ms.to_be_bytes());
         batch[35..43].copy_from_slice(&self.timestamp_ms.to_be_bytes());
@@ -272,6 +275,60 @@ pub fn producer_id(shared: &Shared) -> Result<Answer, Full> {
         reader.i32()?;
         Ok((reader.i16()?, reader.i64()?))
     })
+}
+
+/// Looks for a time, -3 for the newest record: (timestamp, offset). The error is why a chunk could not be read.
+pub fn find_time(
+    shared: &Shared,
+    topic: &str,
+    partition: i32,
+    timestamp_ms: i64,
+) -> Result<(i64, i64), String> {
+    let mut out = Writer::new(true);
+    out.i16(2);
+    out.i16(7);
+    out.i32(7);
+    // The client's name has its length in two bytes, here as well.
+    out.i16(-1);
+    out.tags();
+    out.i32(-1);
+    out.i8(0);
+    out.array(1);
+    out.string(topic);
+    out.array(1);
+    out.i32(partition);
+    out.i32(-1);
+    out.i64(timestamp_ms);
+    out.tags();
+    out.tags();
+    out.tags();
+    let outcome = api::handle(shared, CONNECTION, &out.into_bytes()).expect("the request is well formed");
+    let Outcome::Read(Reading::Times(mut request)) = outcome else {
+        panic!("an unexpected outcome: {outcome:?}");
+    };
+    let response = loop {
+        if let Some(response) = request.answer(shared, CONNECTION) {
+            break response;
+        }
+        while let Some(chunk) = { lock(&shared.loads).queue.pop_front() } {
+            lock(&shared.loads).waiting.remove(&chunk);
+            load::load(shared, chunk)?;
+        }
+    };
+    let mut reader = Reader::new(&response[8..], true);
+    let mut read = || {
+        reader.tags()?;
+        reader.i32()?;
+        reader.array(1)?;
+        reader.string()?;
+        reader.array(1)?;
+        reader.i32()?;
+        Ok::<_, gauge_log::wire::Malformed>((reader.i16()?, reader.i64()?, reader.i64()?))
+    };
+    match read().expect("the response is well formed") {
+        (0, timestamp_ms, offset) => Ok((timestamp_ms, offset)),
+        (error, ..) => Err(format!("error {error}")),
+    }
 }
 
 /// Timestamp -2: where the partition begins; -1: where it ends.

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use gauge_log::storage::buffer::BLOCK_BYTES;
 use gauge_log::storage::disk::{Access, Disk, DiskFile};
+use gauge_log::storage::mapping::Mapping;
 use gauge_powercut::accounts::Accounts;
 use gauge_powercut::disk::{Change, Disk as Powercut, Make, Metadata, Settings};
 use gauge_powercut::node::Kind;
@@ -347,6 +348,10 @@ impl DiskFile for SimulatedFile {
         self.check(bytes.as_ptr(), bytes.len(), at)?;
         self.simulated
             .whole(|| self.simulated.disk.read(self.handle, bytes, at))
+    }
+
+    fn map(&self, _at: u64, _bytes: usize) -> Option<Mapping> {
+        None
     }
 
     fn bytes(&self) -> io::Result<u64> {

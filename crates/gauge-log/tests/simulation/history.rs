@@ -378,6 +378,11 @@ impl History {
         let tail = self.shared().committed.load(Ordering::Relaxed);
         self.boundaries.insert(tail);
         self.has_lost_power = false;
+        for _ in 0..3 {
+            if let Some((name, index)) = self.choose_partition() {
+                self.find_time(&name, index)?;
+            }
+        }
         self.resend_some()
     }
 
@@ -594,7 +599,8 @@ impl History {
         let batch = Batch {
             records,
             producer,
-            timestamp_ms: self.clock_ms,
+            // Time goes backwards now and then.
+            timestamp_ms: self.clock_ms - self.rng.i64(0..2_000) * i64::from(self.rng.u32(..4) == 0),
             payload: &payload,
         };
         let from = self.shared().broker().journal.end();
@@ -613,6 +619,7 @@ impl History {
             records: i64::from(records),
             number,
             producer,
+            timestamp_ms: batch.timestamp_ms,
             range: (from, to),
         };
         self.issue(
@@ -857,6 +864,41 @@ impl History {
             return wrong(format!("{name}-{index} began at {before}, and now: {answer:?}"));
         }
         self.starts_seen.insert(place, answer.number);
+        self.find_time(&name, index)
+    }
+
+    /// Looks for a time of some record, for one near it, or for the newest record.
+    fn find_time(&mut self, name: &str, index: usize) -> Step {
+        let place = (self.now.topics[name].id, index);
+        let Some(partition) = self.promised.partition(&place).cloned() else {
+            return Ok(());
+        };
+        let known = partition.batches.len();
+        let wanted = match self.rng.u32(..4) {
+            0 => -3,
+            _ if known == 0 => self.clock_ms,
+            _ => partition.batches[self.rng.usize(..known)].timestamp_ms + self.rng.i64(-1..2),
+        };
+        let start = {
+            let broker = self.shared().broker();
+            let internal = broker.topics.partition_id(name, index as i32);
+            let partition = internal.and_then(|internal| broker.topics.partition(internal));
+            partition.map_or(0, |partition| partition.log_start)
+        };
+        let due = partition.find_time(start, partition.next, wanted);
+        let found = match client::find_time(self.shared(), name, index as i32, wanted) {
+            Err(_) if self.disk.was_planned() => return Err(Stop::Died),
+            found => found.map_err(Stop::Wrong)?,
+        };
+        if found != due {
+            return wrong(format!(
+                "time {wanted} in {name}-{index}, which begins at {start}: (timestamp, offset) {due:?} is right, and {found:?} is answered"
+            ));
+        }
+        self.marks.note(match found {
+            (-1, -1) => "no such time",
+            _ => "time found",
+        });
         Ok(())
     }
 

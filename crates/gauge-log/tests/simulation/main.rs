@@ -122,7 +122,7 @@ fn histories_wanted() -> u64 {
 }
 
 /// What must happen at least once: a swarm that never gets there proves nothing.
-const MUST_HAPPEN: [&str; 14] = [
+const MUST_HAPPEN: [&str; 15] = [
     "a hundred producers",
     "appended during a commit",
     "batch sent again",
@@ -133,6 +133,7 @@ const MUST_HAPPEN: [&str; 14] = [
     "recovery broken off",
     "segment begun",
     "segment deleted",
+    "time found",
     "state written",
     "torn tail cut",
     "damage survived",

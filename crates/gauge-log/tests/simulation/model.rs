@@ -17,6 +17,7 @@ pub struct Stored {
     pub records: i64,
     pub number: u64,
     pub producer: Option<(i64, i32)>,
+    pub timestamp_ms: i64,
     /// Where its entry lies in the journal, padding included.
     pub range: (u64, u64),
 }
@@ -217,6 +218,28 @@ impl Partition {
         left.map(|batch| (batch.base, batch.records, batch.number))
     }
 
+    /// (timestamp, offset) of the first record from `start` to `end` that is not older, -3: of the first of the newest.
+    pub fn find_time(&self, start: i64, end: i64, timestamp_ms: i64) -> (i64, i64) {
+        let behind = |batch: &&Stored| batch.base + batch.records;
+        let batches = self.batches.iter();
+        let there: Vec<&Stored> = batches
+            .filter(|batch| behind(batch) > start && behind(batch) <= end)
+            .collect();
+        let newest = there.iter().map(|batch| batch.timestamp_ms).max();
+        let wanted = match timestamp_ms {
+            -3 => newest.unwrap_or(i64::MAX),
+            _ => timestamp_ms,
+        };
+        match there.iter().find(|batch| batch.timestamp_ms >= wanted) {
+            // What the log does for compressed records.
+            Some(batch) if timestamp_ms == -3 && batch.base < start => {
+                (batch.timestamp_ms, batch.base + batch.records - 1)
+            }
+            Some(batch) => (batch.timestamp_ms, batch.base.max(start)),
+            None => (-1, -1),
+        }
+    }
+
     fn compare(&self, seen: &SeenPartition) -> Result<(), String> {
         if seen.end != self.next {
             return Err(format!("it ends at {} and should at {}", seen.end, self.next));
@@ -292,7 +315,7 @@ pub fn read(
             };
             let (at, end) = (extent.at as usize, (extent.at + extent.bytes) as usize);
             // SAFETY: the log handed this range out, and nothing is written there again.
-            let bytes = unsafe { chunk.buffer().bytes(at, end) };
+            let bytes = unsafe { chunk.bytes(at, end) };
             let header = gauge_log::batch::header(bytes);
             let payload = &bytes[gauge_log::batch::HEADER_BYTES..];
             if !gauge_log::batch::crc_matches(bytes) {

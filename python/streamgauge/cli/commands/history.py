@@ -10,7 +10,7 @@ import typer
 from streamgauge.cli import complete
 from streamgauge.cli.deferred import deferred
 from streamgauge.cli.options import OUT, HtmlOption, JsonOption, JunitOption, MarkdownOption
-from streamgauge.vocabulary.figures import RESULT_FIGURES
+from streamgauge.vocabulary.figures import DEFAULT_FIGURE, RESULT_FIGURES
 
 
 @deferred("streamgauge.cli.history:history")
@@ -29,7 +29,7 @@ def history(
             autocompletion=complete.words(*RESULT_FIGURES),
             help="Which figure, by its name in result.json or in queries.",
         ),
-    ] = "publish_ms.p99",
+    ] = DEFAULT_FIGURE,
     system: Annotated[
         str | None,
         typer.Option(

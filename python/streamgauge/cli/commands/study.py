@@ -100,6 +100,22 @@ def study(
     on_worker_loss: OnWorkerLossOption = "end",
     at: AtOption = None,
     insecure: InsecureOption = False,
+    probe_hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--probe-hosts",
+            metavar="FILE|HOST:PORT",
+            help="Agents (gauge agent --probe-dir DIR) whose disks are probed first, kept with the run: a file of hosts, or a loopback address; repeatable.",
+        ),
+    ] = None,
+    probe_bytes: Annotated[
+        str | None,
+        typer.Option(
+            "--probe-bytes",
+            metavar="SIZE",
+            help="How much is written to each of their disks, such as 64GiB, as dd would; it is removed afterwards [default: half a second's worth].",
+        ),
+    ] = None,
     hooks: Annotated[
         Path | None,
         typer.Option(

@@ -159,6 +159,7 @@
 
   async function ask() {
     const answer = await fetch(`/state?since=${since}&viewer=${viewer}`, { cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) });
+    if (answer.status === 503) return null; // No room now: the lab is there.
     if (!answer.ok) throw new Error(String(answer.status));
     return answer.json();
   }
@@ -173,6 +174,7 @@
         await pause(AGAIN_MS);
         continue;
       }
+      if (answer === null) { await pause(AGAIN_MS); continue; }
       /* Another lab at the same address, or one that knows less than we do. */
       if (lab !== null && (answer.lab !== lab || answer.since !== since)) { location.reload(); return; }
       lab = answer.lab;

@@ -31,7 +31,7 @@ def accounts(bench: Bench, *, quick: bool, sync_delay_ms: float) -> tuple[list[A
     account for each part that keeps data, and the latencies of the load.
     """
     asked = workload(RATE_MSGS_S, max(1, len(bench.nodes())))
-    load = bench.begin(asked)
+    load = bench.begin(asked, watched=False)
     names = bench.disks.names
     try:
         bench.observer.progress("accounting for what reaches the disks")

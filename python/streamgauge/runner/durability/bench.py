@@ -30,7 +30,7 @@ from streamgauge.systems.base import RunningSystem, System
 from streamgauge.systems.base.parts import Part
 from streamgauge.systems.support.powercut import Disks, open_disks
 from streamgauge.vocabulary.errors import SystemFailure, WorkerLost, WorkerRefused
-from streamgauge.vocabulary.phases import EXTRA_READER
+from streamgauge.vocabulary.phases import EXTRA_READER, INTERVAL_S
 from streamgauge.vocabulary.waiting import wait_until
 
 BASE_WORKLOAD = "1-topic-16-partitions-100b"
@@ -67,7 +67,9 @@ def workload(rate_msgs_s: float, partitions: int, *, size_bytes: int = 128) -> W
 class Load:
     """One load that runs on the bench. Times are seconds on its schedule's axis."""
 
-    def __init__(self, client: WorkerClient, trial: str, start_s: float, topic: str, run: int) -> None:
+    def __init__(
+        self, client: WorkerClient, trial: str, start_s: float, topic: str, run: int, watched: bool
+    ) -> None:
         self.client = client
         self.run = run
         """The number that its messages' stamps carry."""
@@ -76,7 +78,9 @@ class Load:
         self.trial = trial
         self.start_s = start_s
         self.watch = AckWatch(client, trial, start_s)
-        self.watch.start()
+        """Has seen nothing of a load that is not watched."""
+        if watched:
+            self.watch.start()
 
     @property
     def now_s(self) -> float:
@@ -137,8 +141,10 @@ class Bench:
             return None
         return self.running.leader(load.topic)
 
-    def begin(self, load: Workload) -> Load:
-        """Makes topics, waits until producers and the reader are ready, settles the disks and starts a load."""
+    def begin(self, load: Workload, *, interval_s: float = INTERVAL_S, watched: bool = True) -> Load:
+        """Makes topics, waits until producers and the reader are ready, settles the disks and starts a load. `interval_s`: of its figures,
+        0.1 at least; a phase that is begun while it runs begins with an interval. `watched`: whether acknowledgements are counted fifty times a
+        second, which only a load that is interrupted needs."""
         self.loads += 1
         names = topic_names(load, self.run_id, 1, self.loads)
         plan = self.running.topic_plan()
@@ -157,13 +163,14 @@ class Bench:
             seed=self.seed + self.loads,
             probe=self.loads,
         )
+        request["interval_ms"] = round(1000 * interval_s)
         status = self.client.create_trial(request)
         self._await_ready(status.id)
         self.client.pause(status.id, EXTRA_READER)
         self.disks.settle()
         started = self.client.start(status.id, START_DELAY_MS)
         start_s = started.start_ns / 1e9 if started.start_ns else time.monotonic() + START_DELAY_MS / 1000
-        return Load(self.client, status.id, start_s, names[0], int(request["run"]))
+        return Load(self.client, status.id, start_s, names[0], int(request["run"]), watched)
 
     def _await_ready(self, trial: str) -> None:
         def missing() -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,8 @@ STOPPED_S = 2.0
 SERVES_WITHIN_S = 180.0
 COMPLAINS_S = 15.0
 """A system whose own check does not pass for so long, and which acknowledges, is taken to serve."""
+CLEARS_S = 60.0
+"""When everything has been read, its own check has so long to pass after all: it may have had much to recover, on a machine that is busy."""
 ACKS_WITHIN_S = 90.0
 AFTER_S = 0.7
 """Load that follows the recovery."""
@@ -211,6 +213,7 @@ def _cut(
     names = [part.name for part in parts]
     written_before, failed_before = bench.disks.written_bytes(names), bench.disks.syncs_failed(names)
     churn = Churn(bench)
+    logged: dict[str, int] = {}
     try:
         bench.disks.delay_syncs(bench.disks.names, SYNC_DELAY_S)
         churn.start()
@@ -235,7 +238,8 @@ def _cut(
             cut.written_bytes = bench.disks.written_bytes(names) - written_before
             cut.syncs_failed = bench.disks.syncs_failed(names) - failed_before
             bench.disks.delay_syncs((), 0.0)
-            _bring_up(bench, load, cut, parts)
+            logged = {part.name: _bytes_of(part.process.log) for part in parts}
+            _bring_up(bench, load, cut, parts, logged)
         if cut.failure is None:
             cut.serving_s = load.now_s
             cut.acks_back_s = _acks_again(bench, load, cut.serving_s)
@@ -249,6 +253,7 @@ def _cut(
             churn.clean()
             _audit(cut, load.finish(), rate_msgs_s)
             _find_lost(bench, cut, load.run)
+            cut.complaints = _complaints(bench, [part for part in parts if part.name in logged], logged)
         return cut
     finally:
         churn.stop()
@@ -295,9 +300,10 @@ def _take_down(bench: Bench, one: Planned, cut: Cut, parts: Sequence[Part]) -> N
     cut.dropped_bytes = cut.power.dropped_bytes
 
 
-def _bring_up(bench: Bench, load: Load, cut: Cut, parts: Sequence[Part]) -> None:
-    """Starts the parts again, each kind when the one before it serves. Enters why not, and with which words, when they do not."""
-    begins = {part.name: _bytes_of(part.process.log) for part in parts}
+def _bring_up(bench: Bench, load: Load, cut: Cut, parts: Sequence[Part], logged: Mapping[str, int]) -> None:
+    """Starts the parts again, each kind when the one before it serves. Enters why not, and with which words behind `logged` bytes of their
+    logs, when they do not.
+    """
     try:
         for stage in parts_of.stages(parts):
             for part in stage:
@@ -307,19 +313,29 @@ def _bring_up(bench: Bench, load: Load, cut: Cut, parts: Sequence[Part]) -> None
                 break
     except SystemFailure as failure:
         cut.failure = str(failure)
-    if cut.failure is None:
-        complaining = [part for part in parts if part.waits_for() is not None]
-        cut.complaints = refused(
-            [Silence(part.name, None, _lines(part.process.log, begins[part.name])) for part in complaining]
-        )
-    else:
+    if cut.failure is not None:
         silent = [part for part in parts if part.process.ending() is not None or part.waits_for() is not None]
         cut.refused = refused(
             [
-                Silence(part.name, part.process.ending(), _lines(part.process.log, begins[part.name]))
+                Silence(part.name, part.process.ending(), _lines(part.process.log, logged[part.name]))
                 for part in silent
             ]
         )
+
+
+def _complaints(bench: Bench, parts: Sequence[Part], logged: Mapping[str, int]) -> list[str]:
+    """What those say behind `logged` bytes of their logs who acknowledge and whose own check does not pass, though they have had their time."""
+    waiting = list(parts)
+
+    def missing() -> str | None:
+        bench.check()
+        waiting[:] = [part for part in waiting if part.waits_for() is not None]
+        return waiting[0].name if waiting else None
+
+    wait_until(missing, CLEARS_S, POLL_S)
+    return refused(
+        [Silence(part.name, None, _lines(part.process.log, logged[part.name])) for part in waiting]
+    )
 
 
 def _bytes_of(log: Path) -> int:

@@ -1,7 +1,9 @@
 """Dose and response: whose disks, and whose copies, does an acknowledgement wait for?
 
 One load at a low rate runs all the time, so that leaders stay where they are. While it runs, the syncs of one set of
-nodes after the other are slowed, each dose in a phase of its own. Then sets of nodes are stopped for a moment.
+nodes after the other are slowed, each dose in a phase of its own. All doses are given in each of several rounds, no dose
+among them, every other round backwards: what the machine does besides, and how warm the system is, meets all doses alike,
+and where rounds contradict each other a dose has told nothing. Then sets of nodes are stopped for a moment.
 """
 
 from __future__ import annotations
@@ -22,10 +24,14 @@ from streamgauge.vocabulary.histograms import Histogram, decode, merge
 RATE_MSGS_S = 10.0
 """Low enough that syncs of the highest dose do not overlap, even of a system that makes several for each message: an
 acknowledgement waits for its own alone."""
-DOSES_MS = (0.0, 5.0, 10.0, 20.0)
-QUICK_DOSES_MS = (0.0, 20.0)
-PHASE_S = 4.0
-QUICK_PHASE_S = 3.0
+DOSES_MS = (5.0, 10.0, 20.0)
+QUICK_DOSES_MS = (20.0,)
+ROUNDS = 4
+QUICK_ROUNDS = 3
+BLOCK_S = 1.0
+"""Of a dose in a round."""
+INTERVAL_S = 0.25
+"""Phases begin with an interval, and between two doses one is left out."""
 LEAD_S = 5.0
 """A system that has just been started is slow at first, and the doses are compared with what comes first."""
 STOP_S = 1.5
@@ -36,13 +42,19 @@ STOP_RATE_MSGS_S = 100.0
 def dose_response(bench: Bench, *, quick: bool) -> DoseResponse:
     """Both halves of the experiment."""
     sets = {nodes: _stateful(bench, nodes) for nodes in node_sets(list(bench.nodes()))}
-    doses, leader = _doses(
-        bench, sets, QUICK_DOSES_MS if quick else DOSES_MS, QUICK_PHASE_S if quick else PHASE_S
-    )
+    plans: list[tuple[list[str], float]] = [([], 0.0)]
+    for parts in sets.values():
+        names = [part.name for part in parts]
+        plans += [(names, delay_ms) for delay_ms in (QUICK_DOSES_MS if quick else DOSES_MS)]
+    rounds, leader = _rounds(bench, plans, QUICK_ROUNDS if quick else ROUNDS)
+    found = [[_dose(plan, block) for plan, block in zip(plans, blocks, strict=True)] for blocks in rounds]
     response = DoseResponse(
         leader=leader,
-        doses=doses,
-        slopes=slopes(doses, {nodes: [part.name for part in parts] for nodes, parts in sets.items()}),
+        doses=[
+            _dose(plan, merge(block for block in blocks if block.count))
+            for plan, blocks in zip(plans, zip(*rounds, strict=True), strict=True)
+        ],
+        slopes=slopes(found, {nodes: [part.name for part in parts] for nodes, parts in sets.items()}),
     )
     if len(bench.nodes()) > 1:
         response.stops = _stops(bench, sets)
@@ -54,30 +66,24 @@ def _stateful(bench: Bench, nodes: Sequence[str]) -> list[Part]:
     return [part for node in nodes for part in bench.nodes()[node] if part.data]
 
 
-def _doses(
-    bench: Bench, sets: dict[tuple[str, ...], list[Part]], delays_ms: Sequence[float], phase_s: float
-) -> tuple[list[Dose], str | None]:
-    """The doses, and who led the load's partition before and after."""
-    load = bench.begin(workload(RATE_MSGS_S, 1))
+def _rounds(
+    bench: Bench, plans: Sequence[tuple[list[str], float]], rounds: int
+) -> tuple[list[list[Histogram]], str | None]:
+    """Publish latencies per round and dose, and who led the load's partition before and after."""
+    load = bench.begin(workload(RATE_MSGS_S, 1), interval_s=INTERVAL_S, watched=False)
     try:
         bench.wait(LEAD_S)
         leader = bench.leader(load) if len(bench.nodes()) > 1 else None
-        plans: list[tuple[list[str], float]] = [([], 0.0)]
-        for parts in sets.values():
-            plans += [([part.name for part in parts], delay_ms) for delay_ms in delays_ms if delay_ms]
-        phases: dict[str, tuple[list[str], float]] = {}
-        for number, (names, delay_ms) in enumerate(plans):
-            bench.observer.progress(
-                f"dose {number + 1} of {len(plans)}: syncs of {', '.join(names) or 'nothing'} take {delay_ms:g} ms longer"
-            )
-            bench.disks.delay_syncs(names, delay_ms / 1000)
-            name = f"dose-{number}"
-            begins_s = load.client.begin_phase(load.trial, name)
-            phases[name] = (names, delay_ms)
-            bench.wait(begins_s + phase_s - load.now_s)
-        load.client.begin_phase(load.trial, "after")
+        for number in range(rounds):
+            order = range(len(plans)) if number % 2 == 0 else reversed(range(len(plans)))
+            for done, at in enumerate(order):
+                names, delay_ms = plans[at]
+                bench.observer.progress(
+                    f"round {number + 1} of {rounds}, dose {done + 1} of {len(plans)}: syncs of {', '.join(names) or 'nothing'} "
+                    f"take {delay_ms:g} ms longer"
+                )
+                _give(bench, load, names, delay_ms, _phase(number, at))
         bench.disks.delay_syncs((), 0.0)
-        bench.wait(1.2)
         if leader is not None and bench.leader(load) != leader:
             leader = None  # It moved: some doses are of the one, some of the other.
         load.finish()
@@ -85,21 +91,39 @@ def _doses(
     finally:
         load.close()
         bench.disks.delay_syncs((), 0.0)
-    doses = [_dose(names, delay_ms, latencies.get(phase)) for phase, (names, delay_ms) in phases.items()]
-    return doses, leader
+    found = [
+        [latencies.get(_phase(number, at), merge(())) for at in range(len(plans))] for number in range(rounds)
+    ]
+    return found, leader
 
 
-def _dose(names: list[str], delay_ms: float, found: Histogram | None) -> Dose:
+def _phase(number: int, at: int) -> str:
+    return f"round-{number}-dose-{at}"
+
+
+def _give(bench: Bench, load: Load, names: Sequence[str], delay_ms: float, phase: str) -> None:
+    """One dose: the delay is there before its phase begins, and until it has ended."""
+    bench.disks.delay_syncs(names, delay_ms / 1000)
+    begins_s = load.client.begin_phase(load.trial, phase)
+    # A phase has to be asked for before it begins.
+    bench.wait(begins_s + BLOCK_S - INTERVAL_S - load.now_s)
+    ended_s = load.client.begin_phase(load.trial, f"after-{phase}")
+    bench.wait(ended_s - load.now_s)
+
+
+def _dose(plan: tuple[list[str], float], found: Histogram) -> Dose:
     def ms(percent: float) -> float | None:
-        value = found.percentile(percent) if found is not None else None
+        value = found.percentile(percent)
         return None if value is None else value / NS_PER_MS
 
+    names, delay_ms = plan
     return Dose(
         parts=names,
         delay_ms=delay_ms,
+        publish_ms_p10=ms(10.0),
         publish_ms_p50=ms(50.0),
         publish_ms_p99=ms(99.0),
-        acked_msgs=found.count if found is not None else 0,
+        acked_msgs=found.count,
     )
 
 

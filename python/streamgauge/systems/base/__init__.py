@@ -144,12 +144,6 @@ class RunningSystem(abc.ABC):
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
         """Reads settings back from the live system and compares them with what was asked."""
 
-    def metrics(self) -> Mapping[str, float]:
-        """What the system counts and measures of itself at this moment, by names that say their unit
-        ("bookie-1.journal_sync_ms_p99"). Empty where there is nothing to be had; never raises.
-        """
-        return {}
-
     def metric_sources(self) -> Sequence[MetricSource]:
         """The processes whose metrics (`System.own_metrics`) are read once per second. Empty where there is nothing to be had."""
         return ()

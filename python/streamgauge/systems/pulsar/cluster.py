@@ -368,13 +368,6 @@ class RunningPulsar(StartedCluster):
             found.append(METRICS.source(f"broker-{node}", f"http://{own.host}:{own.web}/metrics/"))
         return found
 
-    def metrics(self) -> Mapping[str, float]:
-        found: dict[str, float] = {}
-        for node, own in enumerate(self.layout.ports, start=1):
-            for name, value in bookies.metrics(own.bookie_http, own.inside).items():
-                found[f"bookie-{node}.{name}"] = value
-        return found
-
     def configuration(self) -> dict[str, Any]:
         launch = self.launch
         hidden = {key: value for key, value in launch.options.client.items() if key != "token"}

@@ -61,6 +61,24 @@ METRICS = PrometheusMetrics(
             ("bookie_journal_JOURNAL_QUEUE_SIZE",),
         ),
         *_time(
+            "journal_add_ms",
+            "time from an entry's arrival at the journal to its acknowledgement",
+            "queue, write and sync together",
+            "bookie_journal_JOURNAL_ADD_ENTRY",
+            "sign",
+        ),
+        Pick(
+            OwnMetric(
+                name="journal_sync_queue",
+                title="writes of the journal that wait for a sync",
+                unit="writes",
+                kind="gauge",
+                explains="syncs are slower than what is written",
+                role="sign",
+            ),
+            ("bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE",),
+        ),
+        *_time(
             "add_blocked_ms",
             "time that an add was blocked",
             "too many are under way in the bookie",

@@ -398,8 +398,6 @@ def bookie_settings(
         "httpServerHost": ports.inside,
         "httpServerPort": str(ports.bookie_http),
         "prometheusStatsHttpEnable": "false",
-        # Quantiles are those of the last whole stretch of this length; a minute is longer than most trials.
-        "prometheusStatsLatencyRolloverSeconds": "10",
         # The distribution leaves caches to a quarter of the direct memory each; these leave room for Netty.
         "dbStorage_writeCacheMaxSizeMb": str(max(16, direct_mib // 4)),
         "dbStorage_readAheadCacheMaxSizeMb": str(max(16, direct_mib // 8)),

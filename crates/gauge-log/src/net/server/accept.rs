@@ -111,7 +111,7 @@ impl Server<'_> {
             sessions.end(topics, id);
         }
         match connection.parked {
-            Some(Parked::Fetch { request, deadline }) => {
+            Some(Parked::Read { request, deadline }) => {
                 self.deadlines.remove(&(deadline, number));
                 let bytes = request.memory_bytes();
                 self.shared.parked_bytes.fetch_sub(bytes, Ordering::Relaxed);

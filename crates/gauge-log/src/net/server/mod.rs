@@ -16,8 +16,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::api::fetch::FetchRequest;
-use crate::api::{self, Outcome};
+use crate::api::{self, Outcome, Reading};
 use crate::broker::topics::ConnectionId;
 use crate::commit;
 use crate::net::connection::{Connection, Parked};
@@ -219,7 +218,7 @@ impl<'a> Server<'a> {
         if std::mem::take(&mut connection.loading) {
             self.enqueue(number);
         }
-        self.try_fetch(number, false);
+        self.try_read(number, false);
     }
 
     fn expire(&mut self, now: Instant) {
@@ -235,7 +234,7 @@ impl<'a> Server<'a> {
                 connection.parked = None;
                 self.enqueue(number);
             } else {
-                self.try_fetch(number, true);
+                self.try_read(number, true);
             }
         }
         self.send_away(now);
@@ -363,7 +362,7 @@ impl<'a> Server<'a> {
                 }
                 self.limit(number, bytes);
             }
-            Ok(Outcome::Fetch(request)) => self.park_fetch(number, request),
+            Ok(Outcome::Read(request)) => self.park_read(number, request),
             Ok(Outcome::Group) => {
                 if let Some(connection) = self.connections.get_mut(&number) {
                     connection.parked = Some(Parked::Group);
@@ -399,19 +398,19 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Answers a fetch, now or when there is something to answer; now in any case if fetches that wait take too much memory.
-    fn park_fetch(&mut self, number: u64, request: Box<FetchRequest>) {
+    /// Answers what reads, now or when there is something to answer; now in any case if requests that wait take too much memory.
+    fn park_read(&mut self, number: u64, request: Reading) {
         let Some(connection) = self.connections.get_mut(&number) else {
             return;
         };
         let bytes = request.memory_bytes();
         let deadline = Instant::now() + request.wait_max();
-        connection.parked = Some(Parked::Fetch { request, deadline });
+        connection.parked = Some(Parked::Read { request, deadline });
         self.deadlines.insert((deadline, number), ());
         let others = self.shared.parked_bytes.fetch_add(bytes, Ordering::Relaxed);
         let is_short = bytes > PARKED_FREE_BYTES && others + bytes > self.shared.settings.parked_bytes_max();
-        self.try_fetch(number, is_short);
-        let waits = |connection: &Connection| matches!(connection.parked, Some(Parked::Fetch { .. }));
+        self.try_read(number, is_short);
+        let waits = |connection: &Connection| matches!(connection.parked, Some(Parked::Read { .. }));
         if is_short && self.connections.get(&number).is_some_and(waits) {
             // For the disk, which may take long.
             self.shared.metrics.evicted.add(1);
@@ -419,13 +418,13 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Answers a parked fetch if it can be answered (or must be).
-    fn try_fetch(&mut self, number: u64, expired: bool) {
+    /// Answers a parked reading request if it can be answered (or must be).
+    fn try_read(&mut self, number: u64, expired: bool) {
         let id = self.id(number);
         let Some(connection) = self.connections.get_mut(&number) else {
             return;
         };
-        let Some(Parked::Fetch { request, deadline }) = &connection.parked else {
+        let Some(Parked::Read { request, deadline }) = &mut connection.parked else {
             return;
         };
         let Some(response) = request.answer(self.shared, id, expired) else {
