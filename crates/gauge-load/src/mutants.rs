@@ -44,12 +44,22 @@ pub enum Mutant {
     DrainTrustsTheCount,
     DrainIgnoresWaiting,
     TailNotLost,
+    NatsAckDropped,
+    NatsRefusalCountsAsAck,
+    NatsRetryAtTheEnd,
+    NatsLateAckIgnored,
+    NatsGapsSentAgain,
+    NatsFullLoopSpins,
+    NatsPositionOneTooFar,
+    NatsGapNotSeen,
+    NatsSilenceIsTheEnd,
+    NatsPullsPutOffSilence,
 }
 
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 34] = [
+pub const ALL: [(Mutant, &str); 44] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -161,6 +171,46 @@ pub const ALL: [(Mutant, &str); 34] = [
     (
         TailNotLost,
         "messages lost behind the last that was received are not counted",
+    ),
+    (
+        NatsAckDropped,
+        "NATS: a message that the server stored is ended and recorded nowhere",
+    ),
+    (
+        NatsRefusalCountsAsAck,
+        "NATS: a refused message is recorded as stored",
+    ),
+    (
+        NatsRetryAtTheEnd,
+        "NATS: a chunk that is sent again goes behind those that wait",
+    ),
+    (
+        NatsLateAckIgnored,
+        "NATS: an acknowledgement of a chunk that waits to be sent again is not believed",
+    ),
+    (
+        NatsGapsSentAgain,
+        "NATS: messages of a chunk that were acknowledged while it waited leave with it",
+    ),
+    (
+        NatsFullLoopSpins,
+        "NATS: a closed loop without room asks again although nothing can leave",
+    ),
+    (
+        NatsPositionOneTooFar,
+        "NATS: a consumer made anew begins one message too late",
+    ),
+    (
+        NatsGapNotSeen,
+        "NATS: a delivery that was lost on its way is not missed",
+    ),
+    (
+        NatsSilenceIsTheEnd,
+        "NATS: a consumer whose server is silent counts as being at the end",
+    ),
+    (
+        NatsPullsPutOffSilence,
+        "NATS: asking again puts off the time after which silence counts",
     ),
 ];
 

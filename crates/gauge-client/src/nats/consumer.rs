@@ -15,6 +15,7 @@
 
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 use serde_json::{Value, json};
 
 use super::answer::error_words;
@@ -104,7 +105,9 @@ impl Feed {
 
     /// A pull has ended, and the server has not said so: what it told before may not be all any more.
     fn is_overdue(&self, now_ns: i64) -> bool {
-        self.wanted > 0 && now_ns >= self.heard_ns.max(self.asked_ns) + OVERDUE_NS
+        self.wanted > 0
+            && now_ns >= self.heard_ns.max(self.asked_ns) + OVERDUE_NS
+            && !mutants::is(Mutant::NatsSilenceIsTheEnd)
     }
 
     /// The server's consumer must be made anew.
@@ -236,7 +239,7 @@ impl Consumer {
             .saturating_sub(feed.wanted)
             .max(self.pull_msgs / 2)
             .max(1);
-        if feed.wanted == 0 {
+        if feed.wanted == 0 || mutants::is(Mutant::NatsPullsPutOffSilence) {
             feed.asked_ns = now_ns;
         }
         feed.wanted += messages;
@@ -521,7 +524,8 @@ fn request(feed: &Feed, start: StartAt, ack_policy: AckPolicy, pull_msgs: usize)
     match (feed.position, start) {
         (Some(position), _) => {
             config["deliver_policy"] = json!("by_start_sequence");
-            config["opt_start_seq"] = json!(position + 1);
+            config["opt_start_seq"] =
+                json!(position + 1 + u64::from(mutants::is(Mutant::NatsPositionOneTooFar)));
         }
         (None, StartAt::Latest) => config["deliver_policy"] = json!("new"),
         (None, StartAt::Earliest) => config["deliver_policy"] = json!("all"),
@@ -574,7 +578,7 @@ impl Intake<'_> {
             observer.error(kind::MALFORMED_ANSWER);
             return;
         };
-        if delivery.consumer_sequence != feed.delivered + 1 {
+        if delivery.consumer_sequence != feed.delivered + 1 && !mutants::is(Mutant::NatsGapNotSeen) {
             observer.error(GAP);
             feed.restart(now_ns);
             self.look = true;

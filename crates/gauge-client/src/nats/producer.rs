@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 use gauge_load::{BatchLedger, Departure, Emitter, Observer, stamp};
 
 use super::answer::{self, Answer};
@@ -53,43 +54,34 @@ struct Window {
     trouble: Option<String>,
 }
 
-impl Window {
-    fn chunk_of(&mut self, number: u64) -> Option<&mut Box<Chunk>> {
-        // Answers come in the order of publication, so it is nearly always the first.
-        let behind = self.chunks.partition_point(|chunk| chunk.first_number <= number);
-        self.chunks.get_mut(behind.checked_sub(1)?)
-    }
+/// The chunk, of some in their order, that holds the message with this number.
+#[inline]
+fn chunk_of(chunks: &mut VecDeque<Box<Chunk>>, number: u64) -> Option<&mut Box<Chunk>> {
+    // Answers come in the order of publication, so it is nearly always the first.
+    let behind = chunks.partition_point(|chunk| chunk.first_number <= number);
+    let chunk = chunks.get_mut(behind.checked_sub(1)?)?;
+    (number - chunk.first_number < chunk.entries.len() as u64).then_some(chunk)
+}
 
+impl Window {
     #[inline]
-    fn answer(&mut self, message: &Message<'_>) {
+    fn answer(&mut self, message: &Message<'_>, queue: &mut VecDeque<Box<Chunk>>) {
         let digits = message.subject.get(self.reply_prefix_bytes..).unwrap_or_default();
         let Some(number) = wire::decimal(digits) else {
             return;
         };
         match answer::read(message) {
-            Answer::Stored => {
-                let Some(chunk) = self.chunk_of(number) else {
-                    return;
-                };
-                let (entry, is_probe) = (chunk.acknowledge(number), chunk.is_probe);
-                match entry {
-                    Some(_) if is_probe => self.probes += 1,
-                    Some(entry) => {
-                        let payload_bytes = entry.payload_bytes as usize;
-                        self.acked
-                            .push(entry.sequence, entry.intended_ns, entry.sent_ns, payload_bytes);
-                    }
-                    None => {}
-                }
+            Answer::Stored => self.stored(number, queue),
+            Answer::Refused { .. } if mutants::is(Mutant::NatsRefusalCountsAsAck) => {
+                self.stored(number, queue);
             }
             Answer::Refused {
                 kind,
                 words,
                 is_fatal,
             } => {
-                self.has_refusals |= self
-                    .chunk_of(number)
-                    .is_some_and(|chunk| chunk.refuse(number, kind));
+                self.has_refusals |=
+                    chunk_of(&mut self.chunks, number).is_some_and(|chunk| chunk.refuse(number, kind));
                 if is_fatal {
                     self.fatal = Some(words);
                 } else {
@@ -99,13 +91,41 @@ impl Window {
         }
     }
 
+    /// A message is in the stream.
+    #[inline]
+    fn stored(&mut self, number: u64, queue: &mut VecDeque<Box<Chunk>>) {
+        let chunk = match chunk_of(&mut self.chunks, number) {
+            Some(chunk) => chunk,
+            // An acknowledgement that was under way when a connection was lost may come on the next one.
+            None => match chunk_of(queue, number) {
+                Some(_) if mutants::is(Mutant::NatsLateAckIgnored) => return,
+                Some(chunk) => {
+                    chunk.has_gaps = !mutants::is(Mutant::NatsGapsSentAgain);
+                    chunk
+                }
+                None => return,
+            },
+        };
+        let (entry, is_probe) = (chunk.acknowledge(number), chunk.is_probe);
+        match entry {
+            Some(_) if is_probe => self.probes += 1,
+            Some(_) if mutants::is(Mutant::NatsAckDropped) => {}
+            Some(entry) => {
+                let payload_bytes = entry.payload_bytes as usize;
+                self.acked
+                    .push(entry.sequence, entry.intended_ns, entry.sent_ns, payload_bytes);
+            }
+            None => {}
+        }
+    }
+
     fn unanswered(&self) -> bool {
         self.chunks.iter().any(|chunk| chunk.unanswered > 0)
     }
 
     /// Takes the bytes of a chunk back from the connection.
     fn give_back(&mut self, piece: Piece) {
-        if let Some(chunk) = self.chunk_of(piece.chunk) {
+        if let Some(chunk) = chunk_of(&mut self.chunks, piece.chunk) {
             chunk.bytes = piece.bytes;
         }
     }
@@ -383,6 +403,17 @@ impl Producer {
             let Some(mut chunk) = self.queue.pop_front() else {
                 break;
             };
+            if chunk.left == 0 {
+                if !chunk.is_probe {
+                    observer.batch();
+                }
+                self.has_room = true;
+                self.chunks.end(chunk, shared);
+                continue;
+            }
+            if chunk.has_gaps {
+                chunk.compact();
+            }
             chunk.depart();
             if self.window.chunks.is_empty() {
                 self.progress_ns = now_ns;
@@ -442,10 +473,10 @@ impl Producer {
         let mut more = ready.readable;
         while more {
             let mut read_ns = 0;
-            let window = &mut self.window;
+            let (window, queue) = (&mut self.window, &mut self.queue);
             let outcome = self.connection.read(shared, |message, now_ns| {
                 read_ns = now_ns;
-                window.answer(message);
+                window.answer(message, queue);
             });
             if read_ns > 0 {
                 self.progress_ns = read_ns;
@@ -503,7 +534,10 @@ impl Producer {
                     observer.retried(kind);
                 }
                 chunk.compact();
-                self.queue.push_front(chunk);
+                match mutants::is(Mutant::NatsRetryAtTheEnd) {
+                    true => self.queue.push_back(chunk),
+                    false => self.queue.push_front(chunk),
+                }
             }
         }
         self.has_room = true;
@@ -549,7 +583,7 @@ impl Producer {
     /// Gives up on what has waited for longer than it may be retried.
     fn expire(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) {
         let oldest_ns = now_ns.saturating_sub(shared.spec.retry_for_ns);
-        let is_old = |chunk: &Chunk| !chunk.is_probe && chunk.first_sent_ns <= oldest_ns;
+        let is_old = |chunk: &Chunk| !chunk.is_probe && chunk.left > 0 && chunk.first_sent_ns <= oldest_ns;
         while let Some(at) = self.queue.iter().position(|chunk| is_old(chunk)) {
             if let Some(chunk) = self.queue.remove(at) {
                 let kind = chunk.last_error.unwrap_or(kind::RETRY_TIME_OVER);
@@ -605,7 +639,9 @@ impl Source for Producer {
             }
             let payload_bytes = emitter.next_payload_bytes();
             if !self.has_room_for(payload_bytes, shared) {
-                if shared.spec.closed_loop && self.has_window() && now_ns >= self.hold_until_ns {
+                let leaves =
+                    !self.queue.is_empty() || self.is_due(now_ns) || mutants::is(Mutant::NatsFullLoopSpins);
+                if shared.spec.closed_loop && leaves && self.has_window() && now_ns >= self.hold_until_ns {
                     return Offer::More;
                 }
                 self.has_room = false;

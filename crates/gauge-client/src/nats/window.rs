@@ -48,6 +48,8 @@ pub(crate) struct Chunk {
     pub due_ns: i64,
     /// When its first message was handed over.
     pub first_sent_ns: i64,
+    /// Messages were acknowledged while it waited, and their bytes are still in it.
+    pub has_gaps: bool,
     /// Readiness probes: in no book, and sent until they arrive.
     pub is_probe: bool,
     /// Bytes by which it counts against the lane's limit.
@@ -81,6 +83,7 @@ impl Chunk {
         self.left = 0;
         self.due_ns = due_ns;
         self.first_sent_ns = now_ns;
+        self.has_gaps = false;
         self.is_probe = false;
         self.charged_bytes = 0;
         self.last_error = None;
@@ -224,6 +227,7 @@ impl Chunk {
         }
         self.bytes.truncate(kept);
         self.len = kept;
+        self.has_gaps = false;
     }
 
     /// Enters the messages that are left into a ledger, and ends them.
