@@ -112,12 +112,15 @@ pub struct Socket<S: System> {
     pub own: S::Socket,
 }
 
+/// What is to happen: (when, in which order among those of one moment, what).
+type Due<E> = Reverse<(i64, u64, Event<E>)>;
+
 /// Everything but who leads the trial.
 pub struct World<S: System> {
     pub rng: Rng,
     pub scenario: Rc<Scenario>,
     pub plan: Plan<S>,
-    events: BinaryHeap<Reverse<(i64, u64, Event<S::Event>)>>,
+    events: BinaryHeap<Due<S::Event>>,
     next_event: u64,
     pub sockets: Vec<Socket<S>>,
     woken: Vec<bool>,

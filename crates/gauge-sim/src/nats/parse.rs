@@ -42,7 +42,7 @@ pub fn operation(bytes: &[u8]) -> Result<Option<(Operation<'_>, usize)>, String>
         ("PING", []) => Operation::Ping,
         ("PONG", []) => Operation::Pong,
         ("SUB", [subject, sid]) => Operation::Subscribe {
-            subject: *subject,
+            subject,
             sid: number(sid)? as u64,
         },
         ("UNSUB", [sid]) => Operation::Unsubscribe(number(sid)? as u64),
