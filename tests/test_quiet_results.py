@@ -16,6 +16,7 @@ from streamgauge.model.result_base import Latency
 from streamgauge.model.result_quiet import Bounded, QuietLatency, QuietTime, Word
 from streamgauge.report import words
 from streamgauge.report.answer import answer
+from streamgauge.report.comparison import bounds, markdown
 from streamgauge.vocabulary.figures import figure
 
 
@@ -150,6 +151,17 @@ def test_comparisons_say_what_bounds_allow(sample: TrialResult) -> None:
     assert found.verdict == "publish_ms.p99 at least 2.61 times as high"
     near = cells([told(sample, "bounds only", Bounded(at_least=1.0, at_most=9.0), system="nats")])[0]
     assert compare(base, near, ("publish_ms.p99",)).verdict == "the bounds allow either side to be higher"
+
+
+def test_a_bound_beside_a_figure_that_nobody_watched_is_not_passed_over(sample: TrialResult) -> None:
+    """Of trials that other workers drove there is no quiet time, and so no interval."""
+    seen = sample.model_copy(update={"quiet": None})
+    base, other = cells([seen, told(sample, "disturbed", Bounded(at_least=6.0), system="pulsar")])
+    found = compare(base, other, ("publish_ms.p99",))
+    assert found.figures == ()
+    said = "publish_ms.p99: no difference shown: the bounds allow either side to be higher"
+    assert any(line.startswith(said) for line in bounds(found))
+    assert said.partition(": ")[2] in markdown(found)
 
 
 def test_the_first_line_says_what_is_known(sample: TrialResult) -> None:

@@ -12,7 +12,7 @@ from streamgauge.analysis.quiet_limits import Z
 from streamgauge.analysis.quiet_measured import told_of
 from streamgauge.inference.experience import spread_of
 from streamgauge.model.result import TrialResult
-from streamgauge.vocabulary.figures import STANDING
+from streamgauge.vocabulary.figures import STANDING, figure
 
 SPREAD_MAX = 0.6
 """A trial that knows less of itself than a factor of 3 either way is too short to say how little."""
@@ -36,11 +36,19 @@ def told(cell: Cell, name: str) -> Told | None:
 
 
 def bounds_beside(base: Cell, other: Cell, name: str) -> Beside | None:
-    """`other` against `base` where a side has no figure, but both have bounds; else None."""
-    a, b = told(base, name), told(other, name)
+    """`other` against `base` where a side has no figure, but both have bounds, or one has a figure; else None."""
+    a, b = (told(side, name) or _unwatched(side, name) for side in (base, other))
     if a is None or b is None or (a.value is not None and b.value is not None):
         return None
     return beside(a, b, share(base), share(other))
+
+
+def _unwatched(cell: Cell, name: str) -> Told | None:
+    """A figure of trials of which nothing else is known: how well, nobody can say."""
+    values = [value for trial in cell.valid if (value := figure(trial, name)) is not None]
+    return (
+        Told(statistics.median(values), 0.0, None) if values and name.partition(".")[0] in STANDING else None
+    )
 
 
 def prior_spread(name: str, *sides: Cell) -> float:

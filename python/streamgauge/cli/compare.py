@@ -89,5 +89,5 @@ def print_comparison(found: Comparison, console: Console) -> None:
         for one in found.figures:
             for line in comparison.lines(one):
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
-    for note in comparison.warnings(found):
-        console.print(f"warning: {note}", markup=False, highlight=False, soft_wrap=True)
+    for line in (*comparison.bounds(found), *(f"warning: {note}" for note in comparison.warnings(found))):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

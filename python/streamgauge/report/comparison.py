@@ -53,6 +53,11 @@ def verdict(found: Comparison) -> str:
     return f"{capital(found.verdict)} (by {counts[0]} and {plural(counts[1], 'valid trial')}{basis})."
 
 
+def bounds(found: Comparison) -> list[str]:
+    """What may be said of figures that a side has bounds of, a sentence each."""
+    return [f"{name}: {one.sentence}" for name, one in found.bounded]
+
+
 def warnings(found: Comparison) -> list[str]:
     """What a reader has to know before the figures are believed, a sentence each."""
     base, other = found.base, found.other
@@ -104,7 +109,7 @@ def as_json(found: Comparison) -> dict[str, Any]:
 def markdown(found: Comparison) -> str:
     """A heading, a table, the verdict and the warnings."""
     rows = [[f"`{one.figure}`", *map(cell_text, row(one)[1:])] for one in found.figures]
-    notes = [cell_text(f"warning: {note}") for note in warnings(found)]
+    notes = [cell_text(note) for note in (*bounds(found), *(f"warning: {note}" for note in warnings(found)))]
     return "\n\n".join(
         [f"### {cell_text(heading(found))}", cell_text(verdict(found)), markdown_table(TITLES, rows), *notes]
     )
