@@ -120,13 +120,17 @@ class Profiles:
         if reason is not None:
             self._note(f"{_names([name for name, _, _ in native])} could not be profiled: {reason}")
             return
+        begun = []
         for number, (name, role, pid) in enumerate(native):
             try:
                 recording = PerfRecording(pid, self._period_ms, self._scratch / f"{number}.perf")
             except OSError as error:
                 self._note(f"{name} could not be profiled: {error}")
                 continue
+            begun.append(recording)
             self._recorded.append(Recorded(name, role, recording, is_wall_clock=False))
+        for recording in begun:
+            recording.await_begin()
 
     def _start_jvm(self, process: SystemProcess) -> None:
         try:

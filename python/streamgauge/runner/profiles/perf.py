@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -22,7 +23,9 @@ STACK_BYTES = 8192
 """Copied of each stack. What lies deeper is not seen."""
 FILE_BYTES_MAX = 256 << 20
 FULL_SHARE = 0.95
+BEGINS_WITHIN_S = 15.0
 END_WITHIN_S = 15.0
+POLL_S = 0.02
 TRIED_WITHIN_S = 20.0
 READ_WITHIN_S = 300.0
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
@@ -87,6 +90,14 @@ class PerfRecording:
         self._log = file.with_suffix(".log")
         program = shutil.which("perf") or "perf"
         self._process = start_child([*_command(program, period_ms, file), "--pid", str(pid)], self._log)
+
+    def await_begin(self) -> None:
+        """Waits until it samples: threads that a process makes between its being looked at and that are missed. It writes first when it does."""
+        until_s = time.monotonic() + BEGINS_WITHIN_S
+        while self._process.poll() is None and time.monotonic() < until_s:
+            if self._file.is_file() and self._file.stat().st_size > 0:
+                return
+            time.sleep(POLL_S)
 
     def stop(self) -> str | None:
         """Ends it; why there is nothing, if so. Idempotent."""
