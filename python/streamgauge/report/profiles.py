@@ -132,6 +132,8 @@ def _graph(sampled: Sampled, profile: Profile, slow: Any) -> Graph:
             "names": names,
             # Name, depth, samples in the slowest seconds, samples in the others.
             "nodes": [[number[node.name], node.depth, node.slowest, node.rest] for node in nodes],
+            # What stands out in the slowest seconds beyond chance.
+            "more": [one.function for one in profile.stands_out],
             "slowest": there,
             "rest": len(sampled.stack) - there,
         },

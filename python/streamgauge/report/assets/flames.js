@@ -6,7 +6,7 @@
   const island = document.getElementById("flames");
   if (!island) return;
   const graphs = JSON.parse(island.textContent);
-  const NARROWEST = 0.0015, LINE_PX = 21, MORE_TIMES = 1.5, MORE_SHARE = 0.02;
+  const NARROWEST = 0.0015, LINE_PX = 21;
   const KEYS = "Arrow keys walk along the calls, Enter zooms, Escape shows everything.";
 
   /* Names of one package have one tone, so that what belongs together is seen as such. */
@@ -18,6 +18,7 @@
     return sum % 6;
   }
   const short = (name) => {
+    if (!/[.:]/.test(name) || / \[kernel\]$/.test(name)) return name.replace(/\.(?:isra|part|constprop)\.\d+/g, "");
     const parts = name.replace(/<.*>/, "").split(/[.:]+/).filter(Boolean);
     return parts.length > 1 ? parts.slice(-2).join(".") : name;
   };
@@ -54,8 +55,9 @@
     const { boxes, whole } = laidOut(graph, of);
     const name = of === "all" ? "measured phase" : "slowest seconds";
     const largest = boxes.filter((box) => box.depth > 0 && box.inner.length === 0).reduce((best, box) => (!best || box.share > best.share ? box : best), null);
-    const area = document.createElement("div"), line = document.createElement("p"), reset = document.createElement("button");
+    const area = document.createElement("div"), high = document.createElement("div"), line = document.createElement("p"), reset = document.createElement("button");
     area.className = "calls";
+    high.className = "drawn";
     area.setAttribute("role", "group");
     area.setAttribute("aria-label", `Flame graph of ${graph.title}, ${name}: ${whole} samples.${largest ? ` The largest innermost function is ${told(largest, "all")}.` : ""} ${KEYS}`);
     line.className = "hint called";
@@ -64,6 +66,7 @@
     reset.className = "chip reset";
     reset.textContent = "Show everything";
     reset.hidden = true;
+    area.appendChild(high);
     place.replaceChildren(area, line, reset);
     if (boxes.length === 0) {
       line.textContent = "No samples.";
@@ -97,7 +100,7 @@
     }
 
     function show() {
-      area.replaceChildren();
+      high.replaceChildren();
       let deepest = 0;
       const left = zoomed ? zoomed.from : 0, width = widthOf();
       for (const box of boxes) {
@@ -111,7 +114,7 @@
         made.tabIndex = -1;
         made.className = `call tone-${tone(box.name)}`;
         if (isCaller && box !== zoomed) made.classList.add("caller");
-        if (of === "slowest" && box.rest !== null && box.share >= MORE_TIMES * box.rest && box.share - box.rest >= MORE_SHARE) made.classList.add("more");
+        if (of === "slowest" && graph.more.includes(box.name)) made.classList.add("more");
         made.style.left = `${isCaller ? 0 : 100 * (box.from - left) / width}%`;
         made.style.width = `${100 * share}%`;
         made.style.top = `${box.depth * LINE_PX}px`;
@@ -122,9 +125,9 @@
         made.addEventListener("mouseenter", () => say(box));
         box.element = made;
         deepest = Math.max(deepest, box.depth);
-        area.appendChild(made);
+        high.appendChild(made);
       }
-      area.style.height = `${(deepest + 1) * LINE_PX + 2}px`;
+      high.style.height = `${(deepest + 1) * LINE_PX + 2}px`;
       if (!current.element) current = zoomed || roots[0];
       current.element.tabIndex = 0;
     }

@@ -19,9 +19,9 @@ NAME_CHARACTERS_MAX = 200
 UNKNOWN = "[unknown]"
 
 _GENERATED = re.compile(
-    r"(\$\$Lambda|LambdaForm\$[A-Za-z]+|\$Proxy|GeneratedConstructorAccessor|GeneratedMethodAccessor)[$/.+]?(?:0x)?[0-9a-fA-F]*(?:[/+.](?:0x)?[0-9a-fA-F]+)?$"
+    r"(\$\$Lambda|LambdaForm\$[A-Za-z]+|\$Proxy|Generated(?:Constructor|Method|SerializationConstructor)Accessor)\d*(?:[$/.+](?:0x)?[0-9a-fA-F]+)*$"
 )
-_HIDDEN = re.compile(r"[/+]0x[0-9a-fA-F]+$")
+_HIDDEN = re.compile(r"(?:[/+](?:0x)?[0-9a-fA-F]{6,})+$")
 _HASH = re.compile(r"::h[0-9a-f]{16}$")
 _OFFSET = re.compile(r"(?:\+0x[0-9a-f]+|@@?[A-Z][A-Za-z]*_[0-9.]+)$")
 """Where in the function, or which version of it a library has."""
