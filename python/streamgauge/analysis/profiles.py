@@ -1,10 +1,10 @@
 """Where the processes of a trial spent their time, in its measured phase and in the slowest seconds of it (profile.parquet).
 
-The slowest seconds are those that hold most of the tail, which is what is slower than the trial's p99.9, as for what coincided with it (analysis/tail.py). What a
-process did more often in them is told of its functions: the share of the samples in which a function is on the stack, there and in the rest of the phase.
-Chance is asked as in analysis/causes.py: the slow seconds are shifted against the samples, circularly, which leaves both as they are and breaks what connects them;
-as many functions are looked at, each is held against the best of all of them for every shift (max-T). A function and those that called it are found
-together: the innermost of them that tells as much is named, and the others are not.
+The slowest seconds are those that hold most of the tail, which is what is slower than the trial's p99.9, as for what coincided with it (analysis/tail.py).
+What a process did more often in them is told of its functions: the share of the samples in which a function is on the stack, there and in the rest of the
+phase. Chance is asked as in analysis/causes.py: the slow seconds are shifted against the samples, circularly, which leaves both as they are and breaks what
+connects them; as many functions are looked at, each is held against the best of all of them for every shift (max-T). A function and those that called it are
+found together: the innermost of them that tells as much is named, and the others are not.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ def read(directory: Path, lined_up: Series, window: Window) -> list[Sampled]:
         if told not in known:
             characters += len(told[1])
             if characters > CHARACTERS_MAX:
-                raise InputError(Problem("holds more stacks than any trial", clean(str(directory / PROFILE_NAME))))
+                raise InputError(
+                    Problem("holds more stacks than any trial", clean(str(directory / PROFILE_NAME)))
+                )
         stack.append(known.setdefault(told, len(known)))
         when.append(at)
     return [
@@ -124,7 +126,9 @@ def _order(key: tuple[str, str, str]) -> tuple[bool, str, bool]:
     return role != "system", process, state == "native"
 
 
-def slowest(intervals: Intervals, lined_up: Series, window: Window, metric: Headline) -> tuple[float | None, Flags]:
+def slowest(
+    intervals: Intervals, lined_up: Series, window: Window, metric: Headline
+) -> tuple[float | None, Flags]:
     """p99.9 of the metric in ms, and which intervals of the measured phase hold most of what is slower, the tenth of them that does."""
     inside = lined_up.within(window)
     above_ns, slow = slow_msgs(intervals, lined_up, metric, MEASURE)
@@ -175,19 +179,32 @@ def stands_out(sampled: Sampled, slow: Flags) -> tuple[list[StandsOut], str]:
     """The functions that are on the stack more often in the slow intervals than in the others, beyond chance; where there are none, why, as a sentence."""
     length, there = len(slow), int(slow[sampled.at].sum())
     if length < INTERVALS_MIN:
-        return [], f"Whether anything stands out cannot be told: {plural(length, 'second')} were measured, and chance needs {INTERVALS_MIN}."
+        return (
+            [],
+            f"Whether anything stands out cannot be told: {plural(length, 'second')} were measured, and chance needs {INTERVALS_MIN}.",
+        )
     if len(sampled.stack) < SAMPLES_MIN or not there or there == len(sampled.stack):
-        return [], f"Whether anything stands out cannot be told: there are {plural(len(sampled.stack), 'sample')}, {there} of them in the slowest seconds."
+        return (
+            [],
+            f"Whether anything stands out cannot be told: there are {plural(len(sampled.stack), 'sample')}, {there} of them in the slowest seconds.",
+        )
     names, members = _functions(sampled)
-    counts = np.array([np.bincount(sampled.at[member[sampled.stack]], minlength=length) for member in members], dtype=np.float64)
-    differences = _differences(counts.reshape(len(names), length), np.bincount(sampled.at, minlength=length), slow)
+    counts = np.array(
+        [np.bincount(sampled.at[member[sampled.stack]], minlength=length) for member in members],
+        dtype=np.float64,
+    )
+    differences = _differences(
+        counts.reshape(len(names), length), np.bincount(sampled.at, minlength=length), slow
+    )
     chances = _chances(differences)
     slowest_share, rest_share = _shares(counts, sampled, slow)
     more = slowest_share - rest_share
     likely = [
         at
         for at in range(len(names))
-        if chances[at] <= CHANCE_MAX and more[at] >= MORE_SHARE_MIN and slowest_share[at] >= LIFT_MIN * rest_share[at]
+        if chances[at] <= CHANCE_MAX
+        and more[at] >= MORE_SHARE_MIN
+        and slowest_share[at] >= LIFT_MIN * rest_share[at]
     ]
     weights = sampled.weights(slow)
     found = [
@@ -200,7 +217,10 @@ def stands_out(sampled: Sampled, slow: Flags) -> tuple[list[StandsOut], str]:
         )
         for at in _innermost(likely, more, members, weights)
     ]
-    return found, "Nothing stands out: no function is seen more often in the slowest seconds than chance would have it."
+    return (
+        found,
+        "Nothing stands out: no function is seen more often in the slowest seconds than chance would have it.",
+    )
 
 
 def _told(name: str, slowest_share: float, rest_share: float, chance: float) -> str:
@@ -221,7 +241,9 @@ def _functions(sampled: Sampled) -> tuple[list[str], list[Flags]]:
             samples[name] = samples.get(name, 0) + int(weights[at])
             on.setdefault(name, []).append(at)
     least = max(FUNCTION_SAMPLES_MIN, FUNCTION_SHARE_MIN * len(sampled.stack))
-    names = sorted((name for name, seen in samples.items() if seen >= least), key=lambda name: (-samples[name], name))
+    names = sorted(
+        (name for name, seen in samples.items() if seen >= least), key=lambda name: (-samples[name], name)
+    )
     members = []
     for name in names[:FUNCTIONS_MAX]:
         member = np.zeros(len(sampled.stacks), dtype=np.bool_)
@@ -265,7 +287,9 @@ def _chances(differences: Values) -> list[float]:
     return [float((1 + np.count_nonzero(best >= own - 1e-9)) / (1 + len(far))) for own in scores[:, 0]]
 
 
-def _innermost(likely: Sequence[int], more: Values, members: Sequence[Flags], weights: Indices) -> Iterator[int]:
+def _innermost(
+    likely: Sequence[int], more: Values, members: Sequence[Flags], weights: Indices
+) -> Iterator[int]:
     """Of the functions that are found together, because one calls the other, the rarest that tells as much."""
     seen = {at: int(weights[members[at]].sum()) for at in likely}
     left = sorted(likely, key=lambda at: -more[at])
@@ -275,7 +299,8 @@ def _innermost(likely: Sequence[int], more: Values, members: Sequence[Flags], we
         together = [
             at
             for at in left
-            if int(weights[members[at] & members[first]].sum()) >= SAME_SHARE * max(1, min(seen[at], seen[first]))
+            if int(weights[members[at] & members[first]].sum())
+            >= SAME_SHARE * max(1, min(seen[at], seen[first]))
         ]
         yield min((at for at in together if more[at] >= TELLS_AS_MUCH * more[first]), key=lambda at: seen[at])
         told += 1
@@ -344,18 +369,26 @@ def tree(sampled: Sampled, slow: Flags, nodes_max: int) -> list[Node]:
             above = sums[key]
             nodes[above - 1][0] += int(there[at])
             nodes[above - 1][1] += int(rest[at])
-    seen = sorted((max(one[0] / max(1, there.sum()), sum(one) / max(1, len(sampled.stack))) for one in nodes), reverse=True)
+    seen = sorted(
+        (max(one[0] / max(1, there.sum()), sum(one) / max(1, len(sampled.stack))) for one in nodes),
+        reverse=True,
+    )
     least = max(SEEN_SHARE_MIN, seen[nodes_max] if len(seen) > nodes_max else 0.0)
     told: list[Node] = []
     waiting = [(number, 0) for number in sorted(below[0], key=lambda number: sum(nodes[number - 1]))]
     while waiting:
         number, depth = waiting.pop()
         slowest_samples, rest_samples = nodes[number - 1]
-        share = max(slowest_samples / max(1, there.sum()), (slowest_samples + rest_samples) / max(1, len(sampled.stack)))
+        share = max(
+            slowest_samples / max(1, there.sum()),
+            (slowest_samples + rest_samples) / max(1, len(sampled.stack)),
+        )
         if share < least or len(told) >= nodes_max:
             continue
         told.append(Node(names[number - 1], depth, slowest_samples, rest_samples))
-        waiting += [(inner, depth + 1) for inner in sorted(below[number], key=lambda inner: sum(nodes[inner - 1]))]
+        waiting += [
+            (inner, depth + 1) for inner in sorted(below[number], key=lambda inner: sum(nodes[inner - 1]))
+        ]
     return told
 
 

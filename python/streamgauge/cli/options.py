@@ -56,7 +56,7 @@ ProfileOption = Annotated[
     bool,
     typer.Option(
         "--profile",
-        help="Sample where system and generator spend their time, for flame graphs in the report; never compared silently with trials that were not (docs/causes.md).",
+        help="Sample where system and generator spend their time, for flame graphs in the report; the result says so (docs/causes.md).",
     ),
 ]
 

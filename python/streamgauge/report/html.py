@@ -13,7 +13,17 @@ from typing import Any
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.model.result import TrialResult
-from streamgauge.report import charts, colours, curve, encryption, evidence, profiles, quiet_words, tables, words
+from streamgauge.report import (
+    charts,
+    colours,
+    curve,
+    encryption,
+    evidence,
+    profiles,
+    quiet_words,
+    tables,
+    words,
+)
 from streamgauge.report.answer import answer
 from streamgauge.report.assets_of import CHART_SCRIPTS, asset, policy
 from streamgauge.report.glossary import TERMS

@@ -33,7 +33,7 @@ STATES = {
 HOW = {
     "cpu": "Each sample is {period} of CPU time, in the program or in the kernel for it (perf).",
     "java": "Each sample is a thread that ran Java code when it was looked at, every {period} (Flight Recorder).",
-    "native": "Each sample is a thread that was in native code when one was looked at, every {period}, whether it worked there or waited, as for the network or the disk (Flight Recorder).",
+    "native": "Each sample is a thread in native code when one was looked at, every {period}, at work or waiting, as for the network (Flight Recorder).",
 }
 
 
@@ -108,7 +108,9 @@ def _graphs(run: Run, trial: TrialResult) -> Iterator[Graph]:
     _, slow = profiles.slowest(intervals, lined_up, window, trial.profiled.metric)
     told = {(one.process, one.role, one.state): one for one in trial.profiled.profiles}
     for sampled in profiles.read(directory, lined_up, window):
-        profile = told.get((sampled.process, "worker" if sampled.role == "worker" else "system", sampled.state))
+        profile = told.get(
+            (sampled.process, "worker" if sampled.role == "worker" else "system", sampled.state)
+        )
         if profile is not None:
             yield _graph(sampled, profile, slow)
 

@@ -202,8 +202,7 @@ class TrialRunner:
             )
         self._settle()
         self._search()
-        if self._workload.profile:
-            self._begin_profiles()
+        self._begin_profiles()
         self._make_topics()
         return self._start_consumers()
 
@@ -298,20 +297,20 @@ class TrialRunner:
             )
 
     def _begin_profiles(self) -> None:
-        """From before the warm-up on: a JVM's recorder has work to do when it begins, which is no part of what is measured."""
+        """Before the warm-up: a JVM's recorder has work to do when it begins, which is no part of what is measured."""
+        if not self._workload.profile:
+            return
         assert self._running is not None
         assert self._worker is not None
         self._observer.progress("beginning to profile")
-        load_s = quiet_stop_s(self._workload) if waits_for_quiet(self._workload) else stop_s(self._workload)
-        self._profiles = Profiles(self._made(self._directory.logs), self._data, load_s, self._record.note)
+        logs, load_s = self._made(self._directory.logs), quiet_stop_s(self._workload)
+        self._profiles = Profiles(logs, self._data, load_s, self._record.note)
         self._profiles.start(self._running.processes(), self._worker.processes)
 
-    def _keep_profiles(self) -> None:
-        if self._profiles is None or self._phases.start_s is None or self.context.schedule_start_unix_ms is None:
-            return
-        self._observer.progress("reading the profiles")
-        rows = self._profiles.rows(self._phases.start_s, self.context.schedule_start_unix_ms)
-        write_profile(rows, self._directory.path / PROFILE_NAME)
+    def _keep_profiles(self, profiles: Profiles) -> None:
+        start_s, start_unix_ms = self._phases.start_s, self.context.schedule_start_unix_ms
+        if start_s is not None and start_unix_ms is not None:
+            write_profile(profiles.rows(start_s, start_unix_ms), self._directory.path / PROFILE_NAME)
 
     def _search(self) -> None:
         """Finds the rate, where it is to be found. Its probes are no part of the measured trial."""
@@ -720,7 +719,9 @@ class TrialRunner:
             )
         elif running is None:
             self._attempt("keep the system's logs", lambda: rescue_logs(self._data, self._directory.logs))
-        self._attempt("keep the profiles", self._keep_profiles)
+        if self._profiles is not None:
+            kept_profiles = self._profiles
+            self._attempt("keep the profiles", lambda: self._keep_profiles(kept_profiles))
         self._phases.begin(WIPE)
         if self._disks is not None:
             self._attempt("unmount the system's disks", self._disks.stop)

@@ -74,7 +74,9 @@ class JfrRecording:
         with contextlib.suppress(NotAttached):
             # Only before the first recording of a JVM; deep stacks lose their outermost frames otherwise.
             attach.command(pid, f"JFR.configure stackdepth={STACK_DEPTH}")
-        attach.command(pid, f'JFR.start name={NAME} settings="{settings}" maxsize={RECORDING_BYTES_MAX >> 20}m disk=true')
+        attach.command(
+            pid, f'JFR.start name={NAME} settings="{settings}" maxsize={RECORDING_BYTES_MAX >> 20}m disk=true'
+        )
 
     def stop(self) -> str | None:
         """See Recording."""

@@ -46,7 +46,15 @@ def read_samples(path: Path) -> Iterator[Sample]:
         try:
             chunk = _Chunk(content, begin)
             yield from chunk.samples()
-        except (IndexError, struct.error, KeyError, UnicodeDecodeError, RecursionError, TypeError, OverflowError) as error:
+        except (
+            IndexError,
+            struct.error,
+            KeyError,
+            UnicodeDecodeError,
+            RecursionError,
+            TypeError,
+            OverflowError,
+        ) as error:
             raise DamagedRecording(f"the chunk at byte {begin} is damaged ({type(error).__name__})") from None
         begin += chunk.size
 
@@ -129,7 +137,9 @@ class _Chunk:
         if len(content) - begin < _HEADER.size:
             raise DamagedRecording("it ends within a chunk")
         header = _HEADER.unpack_from(content, begin)
-        magic, major, _, self.size, constants, metadata, epoch_ns, _, self._start_ticks, ticks_s, features = header
+        magic, major, _, self.size, constants, metadata, epoch_ns, _, self._start_ticks, ticks_s, features = (
+            header
+        )
         if magic != b"FLR\0" or major != 2:
             raise DamagedRecording("it is no recording of a kind that is known (version 2)")
         if not features & 1 or not ticks_s:
@@ -184,7 +194,9 @@ class _Chunk:
             mine = self._types[int(told["id"])] = _Type(told["name"])
         elif name == "field" and within is not None:
             is_array = int(told.get("dimension", "0")) > 0
-            within.fields.append(_Field(told["name"], int(told["class"]), told.get("constantPool") == "true", is_array))
+            within.fields.append(
+                _Field(told["name"], int(told["class"]), told.get("constantPool") == "true", is_array)
+            )
         for _ in range(cursor.count()):
             self._element(cursor, texts, mine, depth + 1)
 
@@ -192,7 +204,9 @@ class _Chunk:
         """What reads a value of a type."""
         found = self._readers.get(type_id)
         if found is None:
-            found = self._readers[type_id] = self._primitive(self._types[type_id].name) or self._composite(type_id, depth)
+            found = self._readers[type_id] = self._primitive(self._types[type_id].name) or self._composite(
+                type_id, depth
+            )
         return found
 
     @staticmethod

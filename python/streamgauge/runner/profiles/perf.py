@@ -29,9 +29,7 @@ POLL_S = 0.02
 TRIED_WITHIN_S = 20.0
 READ_WITHIN_S = 300.0
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
-HOW = (
-    "grant it with `sysctl kernel.perf_event_paranoid=2`, or in a container with `--cap-add PERFMON` and a seccomp profile that allows perf_event_open"
-)
+HOW = "grant it with `sysctl kernel.perf_event_paranoid=2`, or in a container with `--cap-add PERFMON` and a seccomp profile that allows perf_event_open"
 
 _HEADER = re.compile(r"^(.*?)\s+(\d+)\s+(\d+\.\d+):\s*$")
 _FRAME = re.compile(r"^\s+[0-9a-f]+ (.*) \((.*)\)$")
@@ -54,7 +52,10 @@ def why_not() -> str | None:
         return f"perf does not work here: {error}"
     if tried.returncode == 0:
         return None
-    said = next((line.strip() for line in tried.stderr.splitlines() if line.strip() and not line.startswith("Error")), "")
+    said = next(
+        (line.strip() for line in tried.stderr.splitlines() if line.strip() and not line.startswith("Error")),
+        "",
+    )
     return f"perf is not permitted to sample (kernel.perf_event_paranoid is {_paranoid()}; it says: {said[:200]}); {HOW}"
 
 
@@ -120,9 +121,22 @@ class PerfRecording:
     def samples(self) -> Iterator[Sample]:
         """What it has seen, `at_s` on CLOCK_MONOTONIC. Raises OSError, SubprocessError."""
         program = shutil.which("perf") or "perf"
-        command = [program, "script", "--input", str(self._file), "--no-inline", "--fields", "comm,tid,time,ip,sym,dso"]
+        command = [
+            program,
+            "script",
+            "--input",
+            str(self._file),
+            "--no-inline",
+            "--fields",
+            "comm,tid,time,ip,sym,dso",
+        ]
         with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
         ) as reader:
             assert reader.stdout is not None
             yield from read_script(reader.stdout)
