@@ -232,17 +232,21 @@ def _told(name: str, slowest_share: float, rest_share: float, chance: float) -> 
 
 
 def _functions(sampled: Sampled) -> tuple[list[str], list[Flags]]:
-    """The functions that are seen often enough for anything to be told of them, the most frequent ones, and on which stacks each is."""
+    """The functions that are seen often enough for anything to be told of them, and on which stacks each is: the most frequent ones, and of those that are as
+    frequent the outermost first."""
     weights = np.bincount(sampled.stack, minlength=len(sampled.stacks))
     samples: dict[str, int] = {}
     on: dict[str, list[int]] = {}
+    depths: dict[str, int] = {}
     for at, stack in enumerate(sampled.stacks):
-        for name in dict.fromkeys(stack[1:]):
+        for depth, name in enumerate(dict.fromkeys(stack[1:])):
+            depths[name] = max(depth, depths.get(name, 0))
             samples[name] = samples.get(name, 0) + int(weights[at])
             on.setdefault(name, []).append(at)
     least = max(FUNCTION_SAMPLES_MIN, FUNCTION_SHARE_MIN * len(sampled.stack))
     names = sorted(
-        (name for name, seen in samples.items() if seen >= least), key=lambda name: (-samples[name], name)
+        (name for name, seen in samples.items() if seen >= least),
+        key=lambda name: (-samples[name], depths[name], name),
     )
     members = []
     for name in names[:FUNCTIONS_MAX]:
@@ -302,7 +306,8 @@ def _innermost(
             if int(weights[members[at] & members[first]].sum())
             >= SAME_SHARE * max(1, min(seen[at], seen[first]))
         ]
-        yield min((at for at in together if more[at] >= TELLS_AS_MUCH * more[first]), key=lambda at: seen[at])
+        tell = (at for at in together if more[at] >= TELLS_AS_MUCH * more[first])
+        yield min(tell, key=lambda at: (seen[at], -at))
         told += 1
         left = [at for at in left if at not in together]
 

@@ -46,14 +46,16 @@ def read_samples(path: Path) -> Iterator[Sample]:
         try:
             chunk = _Chunk(content, begin)
             yield from chunk.samples()
+        except DamagedRecording:
+            raise
         except (
             IndexError,
-            struct.error,
             KeyError,
-            UnicodeDecodeError,
-            RecursionError,
             TypeError,
+            ValueError,
             OverflowError,
+            RecursionError,
+            struct.error,
         ) as error:
             raise DamagedRecording(f"the chunk at byte {begin} is damaged ({type(error).__name__})") from None
         begin += chunk.size
