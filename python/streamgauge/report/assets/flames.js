@@ -61,7 +61,6 @@
     area.setAttribute("role", "group");
     area.setAttribute("aria-label", `Flame graph of ${graph.title}, ${name}: ${whole} samples.${largest ? ` The largest innermost function is ${told(largest, "all")}.` : ""} ${KEYS}`);
     line.className = "hint called";
-    line.setAttribute("aria-live", "polite");
     reset.type = "button";
     reset.className = "chip reset";
     reset.textContent = "Show everything";
@@ -85,6 +84,7 @@
       current = box;
       box.element.tabIndex = 0;
       box.element.focus();
+      say(box);
     }
 
     function zoom(box) {

@@ -30,6 +30,8 @@ RECORDING_BYTES_MAX = 64 << 20
 """Of a JVM; the oldest goes first, and the measured phase comes last."""
 STACK_DEPTH = 256
 NAME = "streamgauge"
+STARTED = "Started recording"
+"""What a JVM says then."""
 SETTINGS = """<?xml version="1.0" encoding="UTF-8"?>
 <configuration version="2.0" label="streamgauge" description="where threads are, and nothing of the machine" provider="streamgauge">
   <event name="jdk.ExecutionSample"><setting name="enabled">true</setting><setting name="period">{period} ms</setting></event>
@@ -74,18 +76,23 @@ class JfrRecording:
         with contextlib.suppress(NotAttached):
             # Only before the first recording of a JVM; deep stacks lose their outermost frames otherwise.
             attach.command(pid, f"JFR.configure stackdepth={STACK_DEPTH}")
-        attach.command(
+        said = attach.command(
             pid, f'JFR.start name={NAME} settings="{settings}" maxsize={RECORDING_BYTES_MAX >> 20}m disk=true'
         )
+        if STARTED not in said:
+            # What goes wrong within the recorder is no failure of the command.
+            raise NotAttached(f"its Flight Recorder did not start; it says: {' '.join(said.split())[:300]}")
 
     def stop(self) -> str | None:
         """See Recording."""
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            attach.command(self._pid, f'JFR.stop name={NAME} filename="{self._file}"')
+            said = attach.command(self._pid, f'JFR.stop name={NAME} filename="{self._file}"')
         except (NotAttached, OSError) as error:
             return str(error)
-        return None if self._file.is_file() else "its JVM has written no recording"
+        if self._file.is_file():
+            return None
+        return f"its JVM has written no recording; it says: {' '.join(said.split())[:200]}"
 
     def samples(self) -> Iterator[Sample]:
         """See Recording. Raises DamagedRecording, OSError."""
@@ -103,7 +110,8 @@ class Profiles:
     def __init__(self, logs: Path, scratch: Path, load_s: float, note: Note) -> None:
         """`logs`: where recordings of JVMs are kept; `scratch`: a directory that goes with the trial's data."""
         self._logs, self._note = logs / "profiles", note
-        self._scratch = Path(tempfile.mkdtemp(prefix="profiles-", dir=scratch))
+        # The JVM runs in a directory of its own.
+        self._scratch = Path(tempfile.mkdtemp(prefix="profiles-", dir=scratch)).resolve()
         self._period_ms = period_ms(load_s)
         self._recorded: list[Recorded] = []
 
