@@ -19,10 +19,21 @@ from typing import Any
 from streamgauge.runner.profiles.stacks import Sample, State, folded, java_name
 
 FILE_BYTES_MAX = 256 << 20
+CHUNK_BYTES_MAX = 64 << 20
+"""A JVM begins the next one at 12 MB."""
 DEPTH_MAX = 32
 """Of types within types, and of the elements that describe them."""
 STATES: dict[str, State] = {"jdk.ExecutionSample": "java", "jdk.NativeMethodSample": "native"}
-PRIMITIVES = ("boolean", "byte", "char", "short", "int", "long", "float", "double", "java.lang.String")
+KEPT: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(STATES, ("startTime", "sampledThread", "stackTrace")),
+    "jdk.types.StackTrace": ("truncated", "frames"),
+    "jdk.types.StackFrame": ("method",),
+    "jdk.types.Method": ("type", "name"),
+    "java.lang.Class": ("name",),
+    "jdk.types.Symbol": ("string",),
+    "java.lang.Thread": ("javaName", "osName"),
+}
+"""What is wanted of a value: of a type with one field here it stands for the value. All others are read over."""
 TRUNCATED = "[deeper than was recorded]"
 
 _HEADER = struct.Struct(">4sHHQQQQQQQI")
@@ -148,6 +159,8 @@ class _Chunk:
             raise DamagedRecording("its numbers are written in a way that is not known")
         if not _HEADER.size <= self.size <= len(content) - begin:
             raise DamagedRecording("it ends within a chunk")
+        if self.size > CHUNK_BYTES_MAX:
+            raise DamagedRecording(f"a chunk is larger than {CHUNK_BYTES_MAX >> 20} MiB")
         self._content = content[begin : begin + self.size]
         self._epoch_s, self._tick_s = epoch_ns / 1e9, 1.0 / ticks_s
         self._types: dict[int, _Type] = {}
@@ -223,14 +236,29 @@ class _Chunk:
         return _Cursor.text if name == "java.lang.String" else None
 
     def _composite(self, type_id: int, depth: int = 0) -> Read:
-        """What reads the fields of a type, as a dictionary."""
+        """What reads the fields of a type (KEPT)."""
         if depth > DEPTH_MAX:
             raise DamagedRecording("its types hold each other")
+        one = self._types[type_id]
         readers: list[tuple[str, Read]] = []
-        for one in self._types[type_id].fields:
-            read = _Cursor.long if one.is_constant else self._reader(one.type_id, depth + 1)
-            readers.append((one.name, _array(read) if one.is_array else read))
-        return lambda cursor: {name: read(cursor) for name, read in readers}
+        for field_ in one.fields:
+            read = _Cursor.long if field_.is_constant else self._reader(field_.type_id, depth + 1)
+            readers.append((field_.name, _array(read) if field_.is_array else read))
+        kept = KEPT.get(one.name, ())
+
+        def read_fields(cursor: _Cursor) -> Any:
+            begin = cursor.at
+            found: dict[str, Any] = {}
+            for name, read in readers:
+                value = read(cursor)
+                if name in kept:
+                    found[name] = value
+            if cursor.at == begin:
+                # What takes no room could be there as often as a file likes to claim.
+                raise DamagedRecording(f"a value of {one.name[:80]} without a byte")
+            return found[kept[0]] if len(kept) == 1 else found
+
+        return read_fields
 
     # Constants
 
@@ -286,7 +314,7 @@ class _Chunk:
 
     def _symbol(self, number: int) -> str:
         symbol = self._pool("jdk.types.Symbol").get(number)
-        return self._text(symbol["string"]) if symbol else ""
+        return self._text(symbol)
 
     def _thread(self, number: int) -> str:
         thread = self._pool("java.lang.Thread").get(number) or {}
@@ -299,7 +327,7 @@ class _Chunk:
             if method is None:
                 return "[unknown]"
             owner = self._pool("java.lang.Class").get(method["type"])
-            name = java_name(self._symbol(owner["name"]) if owner else "?", self._symbol(method["name"]))
+            name = java_name("?" if owner is None else self._symbol(owner), self._symbol(method["name"]))
             self._names[number] = name
         return name
 
@@ -309,7 +337,7 @@ class _Chunk:
             trace = self._pool("jdk.types.StackTrace").get(number)
             if trace is None:
                 return ""
-            names = [self._method(frame["method"]) for frame in reversed(trace["frames"])]
+            names = [self._method(method) for method in reversed(trace["frames"])]
             if trace["truncated"]:
                 names.insert(0, TRUNCATED)
             stack = self._stacks[number] = folded(names)
