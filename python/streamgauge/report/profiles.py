@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from streamgauge.analysis import profiles
 from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.intervals import Intervals, Window, read_resources, series
@@ -16,6 +18,7 @@ from streamgauge.analysis.profiles import Function, Sampled
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_profile import Profile
 from streamgauge.report.details import Grid
+from streamgauge.report.explain import STATES
 from streamgauge.report.run import Run
 from streamgauge.vocabulary.format import percent, plural, seconds
 from streamgauge.vocabulary.phases import MEASURE
@@ -25,11 +28,6 @@ NODES_MAX = 1200
 FUNCTIONS_MAX = 40
 GRAPHS_MAX = 24
 """Of a page; the others are named."""
-STATES = {
-    "cpu": "CPU time",
-    "java": "running Java code",
-    "native": "in native code, at work or waiting",
-}
 HOW = {
     "cpu": "Each sample is {period} of CPU time, in the program or in the kernel for it (perf).",
     "java": "Each sample is a thread that ran Java code when it was looked at, every {period} (Flight Recorder).",
@@ -105,7 +103,7 @@ def _graphs(run: Run, trial: TrialResult) -> Iterator[Graph]:
     if measured is None or measured.until_s is None:
         return
     window = Window(measured.from_s, measured.until_s)
-    _, slow = profiles.slowest(intervals, lined_up, window, trial.profiled.metric)
+    slow = np.isin(lined_up.start_s[lined_up.within(window)], trial.profiled.slowest_s)
     told = {(one.process, one.role, one.state): one for one in trial.profiled.profiles}
     for sampled in profiles.read(directory, lined_up, window):
         profile = told.get(
