@@ -22,7 +22,14 @@ from streamgauge.report import html
 from streamgauge.report.run import read_run
 from streamgauge.runner import profiles as made
 from streamgauge.runner.profiles import jfr, perf
-from streamgauge.runner.profiles.stacks import folded, java_name, native_name, thread_group, without_scaffold
+from streamgauge.runner.profiles.stacks import (
+    MADE_AT_RUN_TIME,
+    folded,
+    java_name,
+    native_name,
+    thread_group,
+    without_scaffold,
+)
 from streamgauge.store.directory import PROFILE_NAME
 from streamgauge.store.tables import write_profile
 from streamgauge.systems.base import SystemProcess
@@ -135,6 +142,10 @@ def test_native_names() -> None:
     assert native_name("do_syscall_64", "[kernel.kallsyms]") == "do_syscall_64 [kernel]"
     assert native_name("[unknown]", "/usr/lib/libcrypto.so.3") == "[libcrypto.so.3]"
     assert native_name("[unknown]", "[unknown]") == "[unknown]"
+    assert native_name("[unknown]", "/tmp/perf-4711.map") == MADE_AT_RUN_TIME
+    assert native_name("[unknown]", "//anon") == MADE_AT_RUN_TIME
+    made_twice = ["[unknown]", MADE_AT_RUN_TIME, MADE_AT_RUN_TIME, "write", "write"]
+    assert without_scaffold(made_twice) == [MADE_AT_RUN_TIME, "write", "write"]
     assert without_scaffold(["clone3", "start_thread", "[unknown]"]) == ["[unknown]"]
     assert folded(["a;b"] * 400).count(";") == 255
     assert (
@@ -161,7 +172,9 @@ def test_a_jvm_that_is_gone_is_a_remark(tmp_path: Path, monkeypatch: pytest.Monk
     found = made.Profiles(tmp_path / "logs", tmp_path, 30.0, notes.append)
     found.start([SystemProcess("node-1", 4_194_305)], {"worker-0": 4_194_306})
     found.stop()
-    assert any("the JVM of node-1 could not be profiled: it cannot be reached" in note for note in notes)
+    assert any(
+        "the Java code of node-1 could not be profiled: it cannot be reached" in note for note in notes
+    )
 
 
 def test_a_long_trial_is_sampled_less_often() -> None:

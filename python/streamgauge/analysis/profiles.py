@@ -48,6 +48,7 @@ SAME_SHARE = 0.5
 """Of the samples of the rarer of two functions: they are on one stack, and are one finding."""
 FOUND_MAX = 5
 PROCESSES_MAX = 200
+STATES = ("cpu", "java", "native")
 SEEN_SHARE_MIN = 0.002
 """Of the samples: narrower than two pixels of a wide window."""
 
@@ -120,10 +121,10 @@ def read(directory: Path, lined_up: Series, window: Window) -> list[Sampled]:
     ]
 
 
-def _order(key: tuple[str, str, str]) -> tuple[bool, str, bool]:
-    """The system before the generator; what ran before what was in native code."""
+def _order(key: tuple[str, str, str]) -> tuple[bool, str, int, str]:
+    """The system before the generator; CPU time before what ran, and that before what was in native code."""
     process, role, state = key
-    return role != "system", process, state == "native"
+    return role != "system", process, STATES.index(state) if state in STATES else len(STATES), state
 
 
 def slowest(

@@ -26,6 +26,8 @@ from streamgauge.vocabulary.phases import MEASURE
 NODES_MAX = 1200
 """Of a graph."""
 FUNCTIONS_MAX = 40
+MADE_AT_RUN_TIME = "[code made at run time]"
+"""As samples of it are kept (model/result_columns.py)."""
 GRAPHS_MAX = 24
 """Of a page; the others are named."""
 HOW = {
@@ -118,6 +120,8 @@ def _graph(sampled: Sampled, profile: Profile, slow: Any) -> Graph:
     title = f"{sampled.process} ({who}): {STATES.get(sampled.state, sampled.state)}"
     period = seconds(sampled.period_s) if sampled.period_s >= 1 else f"{1e3 * sampled.period_s:g} ms"
     how = HOW.get(sampled.state, "").format(period=period)
+    if any(MADE_AT_RUN_TIME in stack for stack in sampled.stacks):
+        how += " What a process has compiled for itself has no names here, and who called it is not seen."
     nodes = profiles.tree(sampled, slow, NODES_MAX)
     names = list(dict.fromkeys(node.name for node in nodes))
     number = {name: at for at, name in enumerate(names)}

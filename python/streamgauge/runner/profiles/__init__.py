@@ -1,4 +1,6 @@
-"""Where the processes of a trial spend their time (`profile: true`): JVMs by their Flight Recorder, everything else by `perf`.
+"""Where the processes of a trial spend their time (`profile: true`): CPU time of all of them by `perf`, and Java code of JVMs by their Flight Recorder.
+
+`perf` sees all of a JVM's CPU time (the kernel, its compiler and collector) and no names of Java functions; the recorder sees those, and no CPU time.
 
 What is sampled is kept with its moment, on the schedule's axis, so that the measured phase and its slowest seconds can be told apart afterwards
 (analysis/profiles.py). Nothing here fails a trial: what cannot be had is a remark.
@@ -77,7 +79,9 @@ class JfrRecording:
             # Only before the first recording of a JVM; deep stacks lose their outermost frames otherwise.
             attach.command(pid, f"JFR.configure stackdepth={STACK_DEPTH}")
         said = attach.command(
-            pid, f'JFR.start name={NAME} settings="{settings}" maxsize={RECORDING_BYTES_MAX >> 20}m disk=true'
+            pid,
+            # Nobody reads it while it goes on: writing all constants every second would cost the JVM more than the samples do.
+            f'JFR.start name={NAME} settings="{settings}" maxsize={RECORDING_BYTES_MAX >> 20}m disk=true flush-interval=0s',
         )
         if STARTED not in said:
             # What goes wrong within the recorder is no failure of the command.
@@ -117,12 +121,10 @@ class Profiles:
 
     def start(self, system: Sequence[SystemProcess], workers: Mapping[str, int]) -> None:
         """Begins with all processes that can be profiled; a remark for those that cannot."""
-        native: list[tuple[str, Role, int]] = []
+        native: list[tuple[str, Role, int]] = [(one.name, "system", one.pid) for one in system]
         for process in system:
             if attach.is_jvm(process.pid):
                 self._start_jvm(process)
-            else:
-                native.append((process.name, "system", process.pid))
         native += [(name, "worker", pid) for name, pid in workers.items()]
         if not workers:
             self._note("the generator was not profiled: its workers run on other machines")
@@ -147,7 +149,7 @@ class Profiles:
             file = (self._logs / f"{process.name}.jfr").resolve()
             recording = JfrRecording(process.pid, self._period_ms, file, self._scratch)
         except (NotAttached, OSError) as error:
-            self._note(f"the JVM of {process.name} could not be profiled: {error}")
+            self._note(f"the Java code of {process.name} could not be profiled: {error}")
             return
         self._recorded.append(Recorded(process.name, "system", recording, is_wall_clock=True))
 

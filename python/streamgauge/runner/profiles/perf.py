@@ -53,7 +53,7 @@ def why_not() -> str | None:
     if tried.returncode == 0:
         return None
     said = next(
-        (line.strip() for line in tried.stderr.splitlines() if line.strip() and not line.startswith("Error")),
+        (line.strip() for line in tried.stderr.splitlines() if line.strip() and line.strip() != "Error:"),
         "",
     )
     return f"perf is not permitted to sample (kernel.perf_event_paranoid is {_paranoid()}; it says: {said[:200]}); {HOW}"

@@ -17,6 +17,8 @@ State = Literal["cpu", "java", "native"]
 FRAMES_MAX = 256
 NAME_CHARACTERS_MAX = 200
 UNKNOWN = "[unknown]"
+MADE_AT_RUN_TIME = "[code made at run time]"
+"""What a JVM or another program has compiled for itself: it is in no file that could tell its names."""
 
 _GENERATED = re.compile(
     r"(\$\$Lambda|LambdaForm\$[A-Za-z]+|\$Proxy|Generated(?:Constructor|Method|SerializationConstructor)Accessor)\d*(?:[$/.+](?:0x)?[0-9a-fA-F]+)*$"
@@ -25,6 +27,7 @@ _HIDDEN = re.compile(r"(?:[/+](?:0x)?[0-9a-fA-F]{6,})+$")
 _HASH = re.compile(r"::h[0-9a-f]{16}$")
 _OFFSET = re.compile(r"(?:\+0x[0-9a-f]+|@@?[A-Z][A-Za-z]*_[0-9.]+)$")
 """Where in the function, or which version of it a library has."""
+_OF_NO_FILE = re.compile(r"^(?:perf-\d+\.map|//anon|anon_inode:.*|memfd:.*)$")
 _DIGITS = re.compile(r"\d+")
 _SCAFFOLD = re.compile(
     r"^(?:\[unknown\]|clone3?|__clone|start_thread|__libc_start_main\S*|__libc_start_call_main|_start|main"
@@ -58,17 +61,24 @@ def native_name(symbol: str, module: str) -> str:
     if module.startswith("[kernel") or module.endswith(".ko"):
         return f"{name} [kernel]"
     if name in ("", UNKNOWN):
-        short = module.rpartition("/")[2]
+        short = module if module == "//anon" else module.rpartition("/")[2]
+        if _OF_NO_FILE.match(short):
+            return MADE_AT_RUN_TIME
         return UNKNOWN if short in ("", UNKNOWN) else f"[{short}]"
     return name
 
 
 def without_scaffold(frames: list[str]) -> list[str]:
-    """Frames from the outermost on without what every thread begins with."""
+    """Frames from the outermost on without what every thread begins with, and code without a name once where it calls itself."""
     begin = 0
     while begin < len(frames) - 1 and _SCAFFOLD.match(frames[begin]):
         begin += 1
-    return frames[begin:]
+    left = frames[begin:]
+    return [
+        name
+        for at, name in enumerate(left)
+        if at == 0 or name != left[at - 1] or name not in (MADE_AT_RUN_TIME, UNKNOWN)
+    ]
 
 
 def folded(frames: Iterable[str]) -> str:
