@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from lab_support import lab
+from streamgauge.cli.app import run as program
 from streamgauge.vocabulary.gauge_binary import find_gauge
 
 STUDY = """
@@ -128,6 +129,7 @@ def test_a_study_is_killed_resumed_reported_and_given_more_time(tmp_path: Path) 
         for one in more.values()
         if (one["validity"] or {}).get("valid") and str(one["repeat"]) not in void
     }
+    assert program(["verify", str(run)]) in (0, 5)
     told = "Undecided: " if {"log-1", "log-4"} <= believed else "Not shown: Four partitions cost less"
     assert told in " ".join(stdout.split())
 
