@@ -165,6 +165,10 @@ def test_a_trial_in_which_the_generator_was_late_is_repeated_once(tmp_path: Path
     assert sorted(trials(run)) == [1, 2]
     assert len(list((run / "repeated").iterdir())) == 1
     assert "trial 2 (log-1) was repeated" in (run / "report.html").read_text("utf-8")
+    # In a site the trial that warmed the system up is not counted, either.
+    assert program(["publish", str(run.resolve()), "--to", str(tmp_path / "site")]) == 0
+    assert [path.name for path in (tmp_path / "site/workloads").iterdir()] == ["log-1.html"]
+    assert "warming-up" not in (tmp_path / "site/index.html").read_text("utf-8")
 
 
 def test_what_cannot_be_resumed_is_said(tmp_path: Path) -> None:
