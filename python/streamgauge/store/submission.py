@@ -24,7 +24,12 @@ from pydantic import Field
 
 from streamgauge.model.checked_study import study_directory
 from streamgauge.model.result_base import Model
-from streamgauge.model.result_columns import INTERVAL_COLUMNS, METRIC_COLUMNS, RESOURCE_COLUMNS
+from streamgauge.model.result_columns import (
+    INTERVAL_COLUMNS,
+    METRIC_COLUMNS,
+    PROFILE_COLUMNS,
+    RESOURCE_COLUMNS,
+)
 from streamgauge.store.directory import DURABILITY_NAME, RunDirectory
 from streamgauge.store.opened import as_model, check_tree, parse_json, read_bytes
 from streamgauge.store.parquet import read_rows
@@ -51,6 +56,7 @@ COLUMNS = {
     "intervals.parquet": INTERVAL_COLUMNS,
     "resources.parquet": RESOURCE_COLUMNS,
     "metrics.parquet": METRIC_COLUMNS,
+    "profile.parquet": PROFILE_COLUMNS,
 }
 OF_TRIAL = ("trial.json", "result.json", "events.jsonl", *COLUMNS, "acks.csv")
 KEY_COLUMNS = ("interval", "start_s", "duration_s")
