@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,7 +71,7 @@ def test_several_processes_write_the_same_site(tmp_path: Path, monkeypatch: pyte
     results = [str(passed_on.ARRIVALS), str(passed_on.FIXED_RATE)]
     assert program(["publish", *results, "--to", str(tmp_path / "one")]) == 0
     monkeypatch.setattr(publish, "RESULTS_PER_PROCESS", 1)
-    monkeypatch.setattr(publish.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     assert program(["publish", *results, "--to", str(tmp_path / "two")]) == 0
 
     def files(place: Path) -> dict[str, bytes]:
