@@ -236,3 +236,14 @@ def test_words_of_runs(sample: TrialResult) -> None:
     assert words.headline(cells([bounded])[0]).endswith(
         "between 6.00 and 30.0 ms, more cannot be told on a machine that was disturbed so much."
     )
+
+
+def test_the_middle_of_latencies_is_not_that_of_the_trials_that_happen_to_have_one(
+    sample: TrialResult,
+) -> None:
+    quiet = told(sample, "valid", FIGURE)
+    disturbed = told(sample, "disturbed", FIGURE).model_copy(update={"repeat": 2})
+    (cell,) = cells([quiet, disturbed])
+    assert cell.middle(lambda trial: trial.standing_ms("publish_ms").max) is not None
+    assert cell.middle_of_all(lambda trial: trial.standing_ms("publish_ms").max) is None
+    assert cell.middle_of_all(lambda trial: trial.standing_ms("publish_ms").p99) is not None

@@ -100,6 +100,12 @@ class Cell:
             return None
         return Middle(statistics.median(found), min(found), max(found), len(found), median_interval(found))
 
+    def middle_of_all(self, figure: Callable[[TrialResult], float | None]) -> Middle | None:
+        """The same, and None as well where a counted trial has none: the middle of the others may be that of the luckier ones. (A maximum of quiet time is not
+        known where some of the time was not quiet, and would stand below percentiles that are.)"""
+        found = self.middle(figure)
+        return found if found is not None and found.trials == len(self.counted) else None
+
     def median(self, figure: Callable[[TrialResult], float | None]) -> float | None:
         """The median alone."""
         middle = self.middle(figure)

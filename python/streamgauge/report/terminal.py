@@ -203,7 +203,8 @@ def _latencies(cell: Cell) -> list[str]:
 
 def _latency(cell: Cell, metric: str, name: str) -> str:
     """The median, or what it is at least."""
-    value = cell.median(lambda result: getattr(result.standing_ms(metric), name))
+    middle = cell.middle_of_all(lambda result: getattr(result.standing_ms(metric), name))
+    value = None if middle is None else middle.median
     bounds = quiet_words.bounds_text(*quiet_words.bounds_ms(cell, metric, name)) if value is None else ""
     return bounds or milliseconds(value)
 
