@@ -45,6 +45,17 @@ const ASK_NS: i64 = 200_000_000;
 /// Consumers that this process has made: their names differ, over all lanes and workers of a host.
 static CONSUMERS: AtomicU32 = AtomicU32::new(0);
 
+fn consumer_name(run: u32) -> String {
+    match crate::world::unique() {
+        Some(number) => format!("streamgauge-{run:08x}-{number:08x}"),
+        None => format!(
+            "streamgauge-{run:08x}-{}-{}",
+            std::process::id(),
+            CONSUMERS.fetch_add(1, Ordering::Relaxed)
+        ),
+    }
+}
+
 /// A partition.
 #[derive(Debug)]
 struct Position {
@@ -105,12 +116,7 @@ impl Consumer {
         Consumer {
             subscription: consumer.subscription,
             subscription_name: consumer.name.clone(),
-            consumer_name: format!(
-                "streamgauge-{:08x}-{}-{}",
-                spec.run,
-                std::process::id(),
-                CONSUMERS.fetch_add(1, Ordering::Relaxed)
-            ),
+            consumer_name: consumer_name(spec.run),
             kind: options.subscription_type,
             start: consumer.start,
             routes: Routes::new(names.into_iter(), token, INPUT, options.auth.clone(), index),
