@@ -311,7 +311,7 @@ impl<S: System> World<S> {
             socket.stage = Stage::Broken;
             socket.ends.clear();
             self.marks.set(Mark::CutConnection);
-            S::over(self, at);
+            S::over(self, at, true);
             self.forget(at);
         }
     }
@@ -589,7 +589,7 @@ impl<S: System> Network for Sim<S> {
         let mut world = self.world.borrow_mut();
         let at = socket as usize;
         if world.sockets[at].stage == Stage::Open {
-            S::over(&mut world, at);
+            S::over(&mut world, at, false);
         }
         let socket = &mut world.sockets[at];
         socket.stage = Stage::Closed;

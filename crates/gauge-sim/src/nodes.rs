@@ -237,6 +237,7 @@ impl<S: System> World<S> {
         self.send(at, bytes, told, cut);
         if cut.is_some() {
             // What would follow never comes.
+            S::over(self, at, true);
             self.forget(at);
         }
     }

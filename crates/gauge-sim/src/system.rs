@@ -89,8 +89,8 @@ pub trait System: Sized + Debug + 'static {
     /// A connection has come about.
     fn opened(_world: &mut World<Self>, _at: usize) {}
 
-    /// A connection is over for the client, who has closed it or to whom it broke.
-    fn over(_world: &mut World<Self>, _at: usize) {}
+    /// A connection is over: it is broken, or the client has closed it.
+    fn over(_world: &mut World<Self>, _at: usize, _is_broken: bool) {}
 
     /// A node looks at a connection.
     fn serve(world: &mut World<Self>, at: usize);

@@ -342,6 +342,7 @@ impl World<Cluster> {
         let topic = &mut self.cluster.topics[slot];
         if topic.lost_acks.next().is_some() {
             self.marks.set(Mark::AcksLost);
+            self.close_consumers(slot);
             return;
         }
         let numbers: Option<Vec<usize>> = entries.iter().map(|id| topic.index.get(id).copied()).collect();
@@ -401,7 +402,8 @@ impl World<Cluster> {
             until => topic.log[until - 1].id,
         };
         let mut body = Body::default().entry(1, last).number(2, request);
-        if self.plan.settings.tells_mark_delete {
+        // Consumers of which each reads a part know the end by that alone.
+        if self.plan.settings.tells_mark_delete || self.plan.settings.kind != "exclusive" {
             body = body.entry(3, acked);
         }
         let bytes = parse::frame(kind::LAST_MESSAGE_ID_RESPONSE, body, b"");

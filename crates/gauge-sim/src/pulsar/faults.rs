@@ -50,7 +50,7 @@ pub enum Fault {
     RefuseOpening { slot: usize, answer: Answer, times: u32 },
     /// The next lookups are answered so.
     RefuseLookup { slot: usize, answer: Answer, times: u32 },
-    /// The next acknowledgements of consumers get lost.
+    /// The next acknowledgements of consumers get lost, because the consumers are disconnected before they are looked at.
     LoseAcks { slot: usize, times: u32 },
     /// The next questions for the end of a topic are answered so.
     RefuseEnd { slot: usize, answer: Answer, times: u32 },

@@ -287,12 +287,12 @@ impl System for Cluster {
         }
     }
 
-    fn over(world: &mut World<Self>, at: usize) {
-        let socket = &world.sockets[at];
-        if socket.stage == Stage::Broken {
+    fn over(world: &mut World<Self>, at: usize, is_broken: bool) {
+        if is_broken {
             world.gone(at);
             return;
         }
+        let socket = &world.sockets[at];
         // Its end comes behind what it has sent; one that is silent is missed after a while.
         let delay_ns = match socket.is_silent {
             true => world.plan.settings.liveness_ns,
@@ -343,7 +343,6 @@ impl System for Cluster {
             topic.refusals.keep(|(_, is_stored)| is_stored);
             topic.openings = Few::default();
             topic.lookups = Few::default();
-            topic.ends = Few::default();
             topic.lost_acks = Few::default();
             topic.damages = Few::default();
         }
@@ -455,7 +454,6 @@ impl World<Cluster> {
             Fault::Throttle { node, for_ns } => {
                 self.marks.set(Mark::Throttled);
                 self.cluster.throttled_until_ns[node] = now_ns + for_ns;
-                self.serve_later(node, for_ns);
             }
             Fault::CloseConsumers { slot } => self.close_consumers(slot),
         }
@@ -550,7 +548,7 @@ impl World<Cluster> {
         }
     }
 
-    fn close_consumers(&mut self, slot: usize) {
+    pub fn close_consumers(&mut self, slot: usize) {
         for at in 0..self.sockets.len() {
             let own = &mut self.sockets[at].own;
             let of: Vec<u64> = own

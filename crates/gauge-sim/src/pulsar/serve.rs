@@ -23,6 +23,7 @@ impl World<Cluster> {
         loop {
             let throttled_until_ns = self.cluster.throttled_until_ns[node];
             if self.now_ns() < throttled_until_ns && !self.sockets[at].own.producers.is_empty() {
+                self.at(throttled_until_ns, net::Event::Serve(at));
                 return;
             }
             let socket = &self.sockets[at];
