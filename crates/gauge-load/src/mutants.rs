@@ -65,6 +65,7 @@ pub enum Mutant {
     PulsarPermitsOfDamageLost,
     PulsarDamageComesAgain,
     PulsarRedeliveredIsNew,
+    PulsarRedeliveredNotAcked,
     PulsarPositionOneTooFar,
     PulsarEndKept,
     PulsarSilenceIsTheEnd,
@@ -73,7 +74,7 @@ pub enum Mutant {
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 58] = [
+pub const ALL: [(Mutant, &str); 59] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -269,6 +270,10 @@ pub const ALL: [(Mutant, &str); 58] = [
     (
         PulsarRedeliveredIsNew,
         "Pulsar: what is delivered again after a reconnection is handed over again",
+    ),
+    (
+        PulsarRedeliveredNotAcked,
+        "Pulsar: what is delivered again and dropped is not acknowledged again",
     ),
     (
         PulsarPositionOneTooFar,

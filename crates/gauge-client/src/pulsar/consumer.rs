@@ -455,6 +455,10 @@ impl Consumer {
         let position = &self.positions[at];
         // What cannot be read either was counted when it came first.
         if self.kind.is_cumulative() && id <= position.last && !mutants::is(Mutant::PulsarRedeliveredIsNew) {
+            // The broker does not know that it was handed over, and others wait for that.
+            if !mutants::is(Mutant::PulsarRedeliveredNotAcked) {
+                self.remember(at, position.last, received_ns);
+            }
             return Ok(message::counted(payload));
         }
         let entry = message::read(payload)?;

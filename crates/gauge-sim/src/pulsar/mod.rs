@@ -150,6 +150,8 @@ pub struct Socket {
     pub has_failed: bool,
     /// Producers of which the client has read that they are closed, and which it has not opened again.
     pub closed: HashSet<u64>,
+    /// The client has closed it, or is not there any more.
+    pub has_ended: bool,
     pub pings: u32,
     pub pongs: u32,
 }
@@ -321,7 +323,11 @@ impl System for Cluster {
                     *view = (owner, term);
                 }
             }
-            Event::Gone(at) => world.gone(at),
+            Event::Gone(at) => {
+                // What came before is looked at first.
+                world.sockets[at].own.has_ended = true;
+                world.serve(at);
+            }
             Event::Answered(at, pings) => {
                 let socket = &world.sockets[at];
                 let is_there = socket.stage == Stage::Open && !socket.is_silent;
@@ -578,7 +584,7 @@ impl World<Cluster> {
     }
 
     /// A broker has noticed that a connection is over.
-    fn gone(&mut self, at: usize) {
+    pub fn gone(&mut self, at: usize) {
         let consumers: Vec<u64> = self.sockets[at].own.consumers.keys().copied().collect();
         for id in consumers {
             self.leave_cursor(at, id);

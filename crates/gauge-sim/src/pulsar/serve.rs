@@ -33,7 +33,12 @@ impl World<Cluster> {
                     self.sockets[at].up_taken += length;
                     self.handle(at, command);
                 }
-                Ok(None) => return,
+                Ok(None) => {
+                    if self.sockets[at].own.has_ended {
+                        self.gone(at);
+                    }
+                    return;
+                }
                 Err(what) => {
                     self.truth.offend(|| what);
                     return;
