@@ -229,8 +229,7 @@ impl<S: System> Plan<S> {
         let only = rng.bool().then(|| rng.u32(0..S::FAULT_KINDS));
         for _ in 0..count {
             let at_ns = rng.i64(0..scenario.load_ns * 7 / 10);
-            self.faults
-                .push((at_ns, nodes::draw::<S>(scenario, rng, only)));
+            self.faults.push((at_ns, nodes::draw::<S>(scenario, rng, only)));
         }
         self.faults.sort_by_key(|(at_ns, _)| *at_ns);
     }

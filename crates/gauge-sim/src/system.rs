@@ -140,7 +140,11 @@ const fn registered<S: System>() -> Registered {
 }
 
 /// Every protocol that has a world.
-pub const REGISTRY: &[Registered] = &[registered::<kafka::Cluster>(), registered::<nats::Cluster>(), registered::<pulsar::Cluster>()];
+pub const REGISTRY: &[Registered] = &[
+    registered::<kafka::Cluster>(),
+    registered::<nats::Cluster>(),
+    registered::<pulsar::Cluster>(),
+];
 
 fn tell<S: System>(seed: u64) -> String {
     let (scenario, plan) = Scenario::of::<S>(seed);

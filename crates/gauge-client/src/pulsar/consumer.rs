@@ -423,14 +423,10 @@ impl Consumer {
                     self.pass(at, id);
                 }
                 let (kind, command) = match broken {
-                    Broken::Checksum => (
-                        error::CHECKSUM_MISMATCH,
-                        commands::ack_corrupted(consumer, id),
-                    ),
-                    Broken::Malformed(_) => (
-                        error::UNREADABLE_BATCH,
-                        commands::ack_individual(consumer, &[id]),
-                    ),
+                    Broken::Checksum => (error::CHECKSUM_MISMATCH, commands::ack_corrupted(consumer, id)),
+                    Broken::Malformed(_) => {
+                        (error::UNREADABLE_BATCH, commands::ack_individual(consumer, &[id]))
+                    }
                 };
                 observer.error(kind);
                 session.push(command);
@@ -566,7 +562,8 @@ impl Position {
 
     /// The broker has said a moment ago that there is no more.
     fn is_at_end(&self, now_ns: i64) -> bool {
-        let is_told = now_ns.saturating_sub(self.end_asked_ns) < OVERDUE_NS || mutants::is(Mutant::PulsarSilenceIsTheEnd);
+        let is_told = now_ns.saturating_sub(self.end_asked_ns) < OVERDUE_NS
+            || mutants::is(Mutant::PulsarSilenceIsTheEnd);
         let read = self.last.max(self.mark_delete);
         is_told && self.end.is_some_and(|end| end <= read)
     }

@@ -400,7 +400,9 @@ impl Producer {
     /// A batch that waits to be sent again is done with; returns it, if there is one with this number.
     pub(super) fn take_waiting(&mut self, at: usize, sequence: u64) -> Option<Box<Batch>> {
         let waiting = &mut self.partitions[at].waiting;
-        let place = waiting.binary_search_by_key(&sequence, |batch| batch.sequence).ok()?;
+        let place = waiting
+            .binary_search_by_key(&sequence, |batch| batch.sequence)
+            .ok()?;
         let batch = waiting.remove(place)?;
         self.queued_bytes = self.queued_bytes.saturating_sub(batch.held_bytes);
         Some(batch)

@@ -410,8 +410,7 @@ impl World<Cluster> {
         }
         match leader {
             Some(leader) => {
-                self.marks
-                    .led(&mut self.cluster.streams[stream].led_by, leader);
+                self.marks.led(&mut self.cluster.streams[stream].led_by, leader);
             }
             None => self.marks.set(Mark::LeaderAway),
         }

@@ -253,9 +253,7 @@ impl World<Cluster> {
         let Some(leader) = own.leader.filter(|_| own.term == term) else {
             return;
         };
-        let ready_ns = own
-            .stalled_until_ns
-            .max(self.nodes[leader].paused_until_ns);
+        let ready_ns = own.stalled_until_ns.max(self.nodes[leader].paused_until_ns);
         if now_ns < ready_ns {
             self.at(ready_ns, net::Event::Own(Event::Committed(stream, term)));
             return;

@@ -135,9 +135,7 @@ impl World<Cluster> {
             self.fail(at, asked.request, error::CONSUMER_BUSY, later_ns);
             return;
         }
-        cursor
-            .consumers
-            .push((asked.name.to_owned(), at, asked.consumer));
+        cursor.consumers.push((asked.name.to_owned(), at, asked.consumer));
         cursor.consumers.sort();
         let consumer = Consumer {
             slot,

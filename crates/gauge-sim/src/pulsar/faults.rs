@@ -55,11 +55,7 @@ pub enum Fault {
     /// The next questions for the end of a topic are answered so.
     RefuseEnd { slot: usize, answer: Answer, times: u32 },
     /// The next entries are damaged.
-    Damage {
-        slot: usize,
-        damage: Damage,
-        times: u32,
-    },
+    Damage { slot: usize, damage: Damage, times: u32 },
     /// A broker asks whether its clients are there.
     Ping { node: usize },
     /// A broker reads nothing from producers for so long (publish throttling).

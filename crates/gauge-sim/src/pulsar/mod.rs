@@ -224,15 +224,7 @@ impl System for Cluster {
 
     fn expects(scenario: &Scenario, plan: &Plan<Self>) -> Expects {
         // What is refused comes again behind what came after it, unless what came after it is refused as well.
-        let overtakes = plan.has(|fault| {
-            matches!(
-                fault,
-                Fault::Refuse {
-                    is_stored: false,
-                    ..
-                }
-            )
-        });
+        let overtakes = plan.has(|fault| matches!(fault, Fault::Refuse { is_stored: false, .. }));
         Expects {
             may_fail: scenario.retry_for_ns < 60_000_000_000,
             once: plan.is_calm() || plan.settings.deduplicates,
@@ -450,8 +442,9 @@ impl World<Cluster> {
                         socket.own.pings += 1;
                         let pings = socket.own.pings;
                         self.say(at, parse::frame(kind::PING, Body::default(), b""), Told::Nothing);
-                        let busy_ns =
-                            self.nodes[node].paused_until_ns.max(self.cluster.throttled_until_ns[node]);
+                        let busy_ns = self.nodes[node]
+                            .paused_until_ns
+                            .max(self.cluster.throttled_until_ns[node]);
                         let event = net::Event::Own(Event::Answered(at, pings));
                         self.at(busy_ns.max(now_ns) + 2_000_000_000, event);
                     }

@@ -48,6 +48,10 @@ impl World<Cluster> {
     }
 
     fn handle(&mut self, at: usize, command: Command<'_>) {
+        // What comes over a connection that is broken says nothing any more.
+        if !self.sockets[at].is_greeted && command != Command::Connect {
+            return;
+        }
         let plain = |kind| parse::frame(kind, Body::default(), b"");
         match command {
             Command::Connect => {
@@ -112,10 +116,7 @@ impl World<Cluster> {
     pub fn answer(&mut self, at: usize, kind: u64, body: Body, later_ns: i64) {
         let delay_ns = self.draw(1_000, self.scenario.service_ns) + later_ns;
         let bytes = parse::frame(kind, body, b"");
-        self.after(
-            delay_ns,
-            net::Event::Own(Event::Say(at, bytes, Vec::new(), 0)),
-        );
+        self.after(delay_ns, net::Event::Own(Event::Say(at, bytes, Vec::new(), 0)));
     }
 
     /// A request is answered with an error.
@@ -293,8 +294,16 @@ impl World<Cluster> {
             return;
         }
         let topic = &mut self.cluster.topics[slot];
-        if deduplicates && topic.pushed.get(&producer.name).is_some_and(|last| sequence <= *last) {
-            let is_stored = topic.persisted.get(&producer.name).is_some_and(|last| sequence <= *last);
+        if deduplicates
+            && topic
+                .pushed
+                .get(&producer.name)
+                .is_some_and(|last| sequence <= *last)
+        {
+            let is_stored = topic
+                .persisted
+                .get(&producer.name)
+                .is_some_and(|last| sequence <= *last);
             if is_stored {
                 self.marks.set(Mark::DuplicateRecognised);
                 self.receipt(at, slot, id, sequence, (-1, -1), parsed.messages);
@@ -319,9 +328,7 @@ impl World<Cluster> {
         let delay_ns = self.draw(1_000, self.scenario.service_ns.min(300_000))
             + self.draw(0, self.plan.settings.follow_ns);
         let topic = &mut self.cluster.topics[slot];
-        topic
-            .pushed
-            .insert(producer.name.clone(), sequence + count - 1);
+        topic.pushed.insert(producer.name.clone(), sequence + count - 1);
         topic.committed_ns = topic.committed_ns.max(now_ns + delay_ns);
         topic.proposals.push_back(Proposal {
             payload: payload.to_vec(),
@@ -356,9 +363,7 @@ impl World<Cluster> {
         let Some(owner) = topic.owner.filter(|_| topic.term == term) else {
             return;
         };
-        let ready_ns = topic
-            .stalled_until_ns
-            .max(self.nodes[owner].paused_until_ns);
+        let ready_ns = topic.stalled_until_ns.max(self.nodes[owner].paused_until_ns);
         if now_ns < ready_ns {
             self.at(ready_ns, net::Event::Own(Event::Committed(slot, term)));
             return;
