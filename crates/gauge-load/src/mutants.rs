@@ -58,8 +58,6 @@ pub enum Mutant {
     PulsarErrorCountsAsAck,
     PulsarRetryAtTheEnd,
     PulsarLateReceiptIgnored,
-    PulsarReceiptOfItsLink,
-    PulsarOpensOverQueue,
     PulsarRedirectsKept,
     PulsarPermitsKept,
     PulsarPermitsOfDamageLost,
@@ -74,7 +72,7 @@ pub enum Mutant {
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 59] = [
+pub const ALL: [(Mutant, &str); 57] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -242,14 +240,6 @@ pub const ALL: [(Mutant, &str); 59] = [
     (
         PulsarLateReceiptIgnored,
         "Pulsar: a receipt of a batch that waits to be sent again is not believed",
-    ),
-    (
-        PulsarReceiptOfItsLink,
-        "Pulsar: a receipt makes room on the connection on which it comes, and not on the one on which the batch is",
-    ),
-    (
-        PulsarOpensOverQueue,
-        "Pulsar: a producer is opened again while batches for the old one wait in a connection's queue",
     ),
     (
         PulsarRedirectsKept,

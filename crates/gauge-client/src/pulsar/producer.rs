@@ -453,7 +453,7 @@ impl Producer {
         self.routes.drive(shared, now_ns, |at, topic, request| {
             let partition = &mut partitions[at];
             // What the connection still holds would overtake what is sent again.
-            if partition.in_stream > 0 && !mutants::is(Mutant::PulsarOpensOverQueue) {
+            if partition.in_stream > 0 {
                 return None;
             }
             partition.epoch += 1;

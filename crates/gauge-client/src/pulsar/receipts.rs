@@ -242,11 +242,8 @@ impl Producer {
         let batch = match first {
             Some(first) if first == sequence => {
                 // It may be an answer to when it was sent first, which comes from the broker of then.
-                let over = match mutants::is(Mutant::PulsarReceiptOfItsLink) {
-                    true => Some(link),
-                    false => self.routes.open_link(at),
-                };
-                self.arrived(over.unwrap_or(link), now_ns);
+                let over = self.routes.open_link(at).unwrap_or(link);
+                self.arrived(over, now_ns);
                 self.partitions[at].flying.pop_front()
             }
             // A producer that was closed has answers under way: the broker has stored what waits to be sent again.

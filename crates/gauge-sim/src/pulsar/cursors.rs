@@ -380,7 +380,7 @@ impl World<Cluster> {
                 self.marks.set(Mark::EndRefused);
                 match answer {
                     Answer::Late(for_ns) => for_ns,
-                    Answer::Silence => return,
+                    Answer::Silence | Answer::Elsewhere => return,
                     Answer::Error(error) => {
                         self.fail(at, request, error, 0);
                         return;

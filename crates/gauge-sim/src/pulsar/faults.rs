@@ -17,6 +17,8 @@ pub enum Answer {
     Silence,
     /// As it should be, after so long.
     Late(i64),
+    /// With another broker, which is to be asked (brokers that do not agree who leads them).
+    Elsewhere,
 }
 
 /// How an entry is damaged.
@@ -186,9 +188,11 @@ pub fn draw(kind: u32, place: Place, rng: &mut Rng) -> Fault {
                     Answer::Error(14),
                     Answer::Late(for_ns),
                     Answer::Silence,
+                    Answer::Elsewhere,
+                    Answer::Elsewhere,
                 ],
             ),
-            times,
+            times: one(rng, &[times, times, 40]),
         },
         12 => Fault::LoseAcks { slot, times },
         13 => Fault::RefuseEnd {

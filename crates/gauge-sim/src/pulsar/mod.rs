@@ -430,6 +430,7 @@ impl World<Cluster> {
             }
             Fault::RefuseLookup { slot, answer, times } => {
                 topics[slot].lookups = Few::of(answer, times);
+                topics[slot].is_claimed &= !self.plan.settings.redirects;
                 self.close_all(slot);
             }
             Fault::LoseAcks { slot, times } => topics[slot].lost_acks = Few::of((), times),

@@ -146,6 +146,10 @@ impl World<Cluster> {
                 return;
             }
             Some(Answer::Error(error)) => Found::Failed(error),
+            Some(Answer::Elsewhere) => {
+                let other = (self.sockets[at].node + 1) % self.nodes.len();
+                Found::Redirect(other, false)
+            }
             Some(Answer::Late(for_ns)) => {
                 later_ns = for_ns;
                 self.find(at, slot, is_authoritative)
@@ -221,7 +225,7 @@ impl World<Cluster> {
                 match answer {
                     Answer::Late(for_ns) => return Some(for_ns),
                     Answer::Error(error) => self.fail(at, request, error, 0),
-                    Answer::Silence => {}
+                    Answer::Silence | Answer::Elsewhere => {}
                 }
                 None
             }
