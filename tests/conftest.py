@@ -9,17 +9,26 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import costs
 import pytest
+import quiet
+from costs import pytest_runtest_makereport as pytest_runtest_makereport
+from costs import pytest_runtest_setup as pytest_runtest_setup
 from lanes import pytest_collection_modifyitems as pytest_collection_modifyitems
 from lanes import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from quiet import Witness, note_disturbance
-from quiet import pytest_terminal_summary as pytest_terminal_summary
 from skips import pytest_configure as pytest_configure
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.base import RunningSystem
 from streamgauge.systems.rabbitmq.system import RabbitMq
 from streamgauge.vocabulary.errors import FleetFailure
 from streamgauge.vocabulary.gauge_binary import find_gauge
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What a run has to say beyond its tests."""
+    quiet.tell(terminalreporter)
+    costs.tell(terminalreporter)
 
 
 @pytest.fixture(scope="session")

@@ -64,6 +64,7 @@ LAB = (
     "test_opening_refusals.py::*",
     "test_packaging.py::*",
     "test_probe_hosts.py::test_a_size*",
+    "test_profiles_real.py::*",
     "test_quiet.py::test_bounds_hold*",
     "test_quiet.py::test_intervals*",
     "test_quiet.py::test_the_interval*",

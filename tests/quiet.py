@@ -78,7 +78,7 @@ def note_disturbance(request: pytest.FixtureRequest, found: str) -> None:
     request.node.user_properties.append(("disturbance", found))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def tell(terminalreporter: pytest.TerminalReporter) -> None:
     """Names the tests that met a disturbed machine and asserted less for it."""
     for report in terminalreporter.getreports("passed"):
         for name, found in getattr(report, "user_properties", ()):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import sample_run
+from sample_profile import add_profile
 from streamgauge.model.durability import DurabilityReport
 from streamgauge.model.study_plan import StudyPlan
 from streamgauge.store.directory import RunDirectory
@@ -44,6 +45,7 @@ def write_kinds(base: Path, plan: StudyPlan, durability: DurabilityReport) -> di
     shutil.copytree(made["complete"], made["durability"])
     shutil.rmtree(made["durability"] / "trials")
     RunDirectory(made["durability"]).write_durability(durability)
+    add_profile(made["complete"], sample_run.KAFKA, asked, 2)
     (made["imported"] / "foreign").mkdir(parents=True)
     (made["imported"] / "foreign" / "omb.json").write_text(json.dumps(omb_result()), encoding="utf-8")
     return made

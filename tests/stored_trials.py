@@ -25,7 +25,7 @@ LEFT_OUT = (
 )
 """Keys of a result that are not compared."""
 
-SINCE: Mapping[str, Any] = {"own_metrics": [], "cluster_hosts": []}
+SINCE: Mapping[str, Any] = {"own_metrics": [], "cluster_hosts": [], "profiled": None}
 """Keys of a result that came after trials were kept -> their value in those."""
 
 DIGITS = 12

@@ -15,6 +15,7 @@ import watched_run
 from browser import Browser, Page, executable
 from glued import glued
 from run_fuzz import write_kinds
+from sample_profile import add_profile
 from sample_run import KAFKA, KAFKA_SYNC, LOG, workload, write_run
 from streamgauge.analysis.compare import compare
 from streamgauge.analysis.history import histories
@@ -39,6 +40,7 @@ pytestmark = [
 KINDS = (
     "run",
     "curve",
+    "profiled",
     "study",
     "trials",
     "durability",
@@ -79,6 +81,14 @@ def write_curve(directory: Path) -> Path:
     return html.write(directory)
 
 
+def write_profiled(directory: Path) -> Path:
+    """A run of which one of two systems was profiled."""
+    asked = workload(rate=200, seconds=33)
+    write_run(directory, (KAFKA, LOG), asked)
+    add_profile(directory, KAFKA, asked)
+    return html.write(directory)
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path | str]]:
     """A page of each kind: a file, or where it is served."""
@@ -87,6 +97,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path |
     shapes = (LOG, KAFKA, KAFKA_SYNC, replace(LOG, title="Nobody's system", system="other", lost=3))
     write_run(runs / "mixed", shapes, workload(rate=500, seconds=6), repeats=2)
     found: dict[str, Path | str] = {"run": html.write(runs / "mixed"), "curve": write_curve(base / "curve")}
+    found["profiled"] = write_profiled(base / "profiled")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(base / "state"))
         report = DurabilityReport(results=[durability_result("gauge-log-fsync", lost=3)])
@@ -239,6 +250,53 @@ def test_a_table_stands_behind_every_chart(pages: dict[str, Path | str], page: P
     )
     assert len(rows) == charts
     assert all(0 < count <= 60 for count in rows)
+
+
+def test_a_flame_graph_is_walked_zoomed_and_reset_by_keyboard(
+    pages: dict[str, Path | str], page: Page
+) -> None:
+    opened(page, pages["profiled"], 400, 800)
+    page.evaluate(OPEN_ALL)
+    page.evaluate("new Promise((done) => setTimeout(done, 100))")
+    names = page.evaluate(
+        "[...document.querySelectorAll('.calls')].map((one) => one.getAttribute('aria-label'))"
+    )
+    assert len(names) == 6, (
+        "of a JVM in Java and in native code, and of the generator: all of it, and the slowest seconds"
+    )
+    assert names[0].startswith(
+        "Flame graph of node-1 (system): running Java code, measured phase: 990 samples. "
+    )
+    assert all("Arrow keys walk along the calls" in name for name in names)
+    assert page.evaluate("document.querySelectorAll('.flames .behind table').length") == 3, (
+        "a table for each process"
+    )
+    assert page.evaluate(f"{GRAPH}.querySelectorAll('.call[tabindex=\"0\"]').length") == 1, (
+        "one stop for the tab key"
+    )
+    page.evaluate(f"{GRAPH}.querySelector('.call[tabindex=\"0\"]').focus()")
+    page.evaluate(f"Array(4).fill('ArrowDown').forEach({KEY})")
+    assert page.evaluate(LABEL).startswith("kafka.log.UnifiedLog.append: ")
+    page.evaluate(f"['ArrowRight'].forEach({KEY})")
+    assert page.evaluate(LABEL).startswith("kafka.server.ReplicaManager.fetchMessages: ")
+    assert page.evaluate(f"{GRAPH}.querySelector('.called').textContent") == page.evaluate(LABEL), "said"
+    width = "document.activeElement.getBoundingClientRect().width"
+    before = page.evaluate(width)
+    reset = f"{GRAPH}.querySelector('.reset')"
+    assert page.evaluate(f"{reset}.checkVisibility()") is False
+    page.evaluate("document.activeElement.click()")
+    assert page.evaluate(width) > 1.5 * before
+    assert page.evaluate(f"{reset}.checkVisibility()") is True
+    page.evaluate(f"['Escape'].forEach({KEY})")
+    assert page.evaluate(f"{reset}.checkVisibility()") is False
+    assert page.evaluate(LABEL).startswith("data-plane-kafka-request-handler-N: 100.0 %")
+    assert page.evaluate("document.querySelectorAll('.call.more').length") >= 1, "what stands out is outlined"
+    assert page.evaluate(WIDER_THAN_PAGE) <= 0
+    assert page.messages == []
+
+
+GRAPH = "document.querySelector('.flame')"
+LABEL = "document.activeElement.getAttribute('aria-label')"
 
 
 def test_paper_has_everything_on_white(pages: dict[str, Path | str], page: Page) -> None:

@@ -191,6 +191,25 @@ def test_the_first_line_says_what_is_known(sample: TrialResult) -> None:
     assert several in answer([fast, failed, late, late.model_copy(update={"repeat": 2})])
 
 
+def test_the_first_line_names_an_overload_and_not_all_that_follows_from_it(sample: TrialResult) -> None:
+    def overloaded(*more: str) -> TrialResult:
+        found = told(sample, "invalid", FIGURE)
+        reasons = [
+            "9 messages fell due and never left.",
+            "Achieved 48.0 % of the target rate; at least 99 % is needed.",
+            *more,
+        ]
+        validity = found.validity.model_copy(update={"reasons": reasons})
+        return found.model_copy(update={"validity": validity, "achieved_share": 0.48})
+
+    said = "Kafka gives no figure: it did not keep up. Of 50,000 msg/s 48.0 % were acknowledged"
+    assert answer([overloaded()]).startswith(said)
+    assert "never left" not in answer([overloaded()])
+    ours = "All of the rate would take 130 % of a CPU for thread producer-0: the generator's limit, whatever the machine did."
+    assert ours in answer([overloaded(ours)])
+    assert "did not keep up" not in answer([overloaded(ours)])
+
+
 def test_the_first_line_asks_for_as_many_repeats_as_would_tell(sample: TrialResult) -> None:
     def side(system: str, values: list[float]) -> list[TrialResult]:
         known = [Bounded(value=value, at_least=0.98 * value, at_most=1.02 * value) for value in values]

@@ -179,10 +179,43 @@ def test_a_search_whose_time_is_over_ends_with_the_bracket_that_it_has() -> None
     assert found.next(31.0) == (20_000, 8), "there is no bracket yet"
     found.add(probe(20_000, passed=False, achieved=0.6))
     assert found.next(29.0) is not None
-    assert found.next(31.0) is None
+    assert found.next(31.0) == (10_000, 16), "what is measured afterwards has to hold"
+    found.add(probe(10_000, passed=True))
+    assert found.next(51.0) is None
     outcome = found.outcome()
     assert (outcome.low_msgs_s, outcome.high_msgs_s, outcome.bound) == (10_000, 20_000, "system")
     assert "when the search's time of 30s was over" in outcome.explanation
+
+
+def test_a_lower_edge_is_held_for_longer_before_a_search_ends_whose_time_is_over() -> None:
+    """What is measured afterwards is measured there: where it does not hold, the trial is lost."""
+    asked = ASKED.model_copy(update={"within_s": 30.0, "probe_s": 2.0})
+    found, elapsed_s = Hunt(asked, soak_s=6.0), 0.0
+    seconds_of: dict[float, float] = {}
+    while (wanted := found.next(elapsed_s)) is not None:
+        rate, seconds = wanted
+        # For two seconds 160k, for six 100k.
+        takes = 160_000.0 if seconds < 6 else 100_000.0
+        found.add(probe(rate, passed=rate <= takes, achieved=min(takes / rate, 1.0)))
+        seconds_of[rate] = max(seconds, seconds_of.get(rate, 0.0))
+        elapsed_s += seconds + 4
+    low = found.outcome().low_msgs_s
+    assert low is not None
+    assert 60_000 <= low <= 100_000
+    assert seconds_of[low] >= 6
+    assert elapsed_s <= 60
+    assert "when the search's time of 30s was over" in found.outcome().explanation
+
+
+def test_a_search_that_never_holds_ends_all_the_same() -> None:
+    asked = ASKED.model_copy(update={"within_s": 10.0, "probe_s": 2.0})
+    found, elapsed_s = Hunt(asked, soak_s=6.0), 0.0
+    while (wanted := found.next(elapsed_s)) is not None:
+        rate, seconds = wanted
+        found.add(probe(rate, passed=rate <= 160_000.0 and seconds < 6, achieved=0.95))
+        elapsed_s += seconds + 4
+        assert elapsed_s < 400
+    assert found.outcome().low_msgs_s is None
 
 
 def test_a_lower_edge_that_does_not_hold_is_given_up() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from browser import Browser, Page, executable
 from glued import glued
 from streamgauge.analysis.machine_class import UNKNOWN, machine_class
+from streamgauge.cli import publish
 from streamgauge.cli.app import run as program
 
 WIDER_THAN_PAGE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -63,6 +65,29 @@ def test_a_file_of_the_site_is_verified(site: Path, capsys: pytest.CaptureFixtur
     assert program(["verify", str(packed)]) == 0
     assert packed.read_bytes() == passed_on.ARRIVALS.read_bytes()
     assert ": verified: " in capsys.readouterr().out
+
+
+def test_several_processes_write_the_same_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = [str(passed_on.ARRIVALS), str(passed_on.FIXED_RATE)]
+    assert program(["publish", *results, "--to", str(tmp_path / "one")]) == 0
+    monkeypatch.setattr(publish, "RESULTS_PER_PROCESS", 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    assert program(["publish", *results, "--to", str(tmp_path / "two")]) == 0
+
+    def files(place: Path) -> dict[str, bytes]:
+        return {
+            str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()
+        }
+
+    one, two = files(tmp_path / "one"), files(tmp_path / "two")
+    assert {"index.html", "compare.html"} < set(one)
+    assert two == one
+    # What is wrong with one of them is told as ever.
+    (tmp_path / "bad.streamgauge.zip").write_bytes(b"PK")
+    assert (
+        program(["publish", *results, str(tmp_path / "bad.streamgauge.zip"), "--to", str(tmp_path / "three")])
+        == 2
+    )
 
 
 def test_a_site_is_written_anew_and_nothing_else_is_written_over(

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from lab_support import lab
+from streamgauge.cli.app import run as program
 from streamgauge.vocabulary.gauge_binary import find_gauge
 
 STUDY = """
@@ -128,6 +129,7 @@ def test_a_study_is_killed_resumed_reported_and_given_more_time(tmp_path: Path) 
         for one in more.values()
         if (one["validity"] or {}).get("valid") and str(one["repeat"]) not in void
     }
+    assert program(["verify", str(run)]) in (0, 5)
     told = "Undecided: " if {"log-1", "log-4"} <= believed else "Not shown: Four partitions cost less"
     assert told in " ".join(stdout.split())
 
@@ -163,6 +165,10 @@ def test_a_trial_in_which_the_generator_was_late_is_repeated_once(tmp_path: Path
     assert sorted(trials(run)) == [1, 2]
     assert len(list((run / "repeated").iterdir())) == 1
     assert "trial 2 (log-1) was repeated" in (run / "report.html").read_text("utf-8")
+    # In a site the trial that warmed the system up is not counted, either.
+    assert program(["publish", str(run.resolve()), "--to", str(tmp_path / "site")]) == 0
+    assert [path.name for path in (tmp_path / "site/workloads").iterdir()] == ["log-1.html"]
+    assert "warming-up" not in (tmp_path / "site/index.html").read_text("utf-8")
 
 
 def test_what_cannot_be_resumed_is_said(tmp_path: Path) -> None:

@@ -85,6 +85,8 @@ def test_texts_lose_what_they_say_of_the_place(text: str, expected: str) -> None
 
 
 def test_hosts_are_told_apart_and_stay_when_asked_for() -> None:
+    redaction = Redaction(links=["https://www.example.org/a/study"])
+    assert redaction.text("link: https://www.example.org/a/study") == "link: https://www.example.org/a/study"
     redaction = Redaction()
     assert redaction.text("a1:9092 b2:9092") == "host-1:9092 host-2:9092"
     assert redaction.text("b2:9093") == "host-2:9093"

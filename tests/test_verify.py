@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import passed_on
+import pyarrow.parquet as pq
 import pytest
 import stored_trials
 from lab_support import lab
@@ -51,6 +53,27 @@ def test_what_was_changed_is_noticed(name: str, tmp_path: Path) -> None:
     assert found.grade == "contradicted"
     assert forgery.noticed_by <= broken(found), broken(found)
     assert "digests" not in broken(found)
+
+
+def test_a_bench_whose_rate_was_found_is_consistent(tmp_path: Path) -> None:
+    """What its command asked for is not what it went on with, and nobody knows when it was changed."""
+    run = passed_on.unpacked(passed_on.FIXED_RATE, tmp_path)
+
+    def as_bench(manifest: dict[str, Any]) -> None:
+        manifest["command"] = ["streamgauge", "bench"]
+        manifest["workloads"][0]["rate_msgs_s"] *= 2
+
+    passed_on.edit(run.path / "manifest.json", as_bench)
+    found = verify(run, told_level)
+    assert broken(found) == set()
+    assert found.outcome("schedule") == "unknown"
+    assert found.grade == "consistent"
+
+    def faster(context: dict[str, Any]) -> None:
+        context["rate_msgs_s"] *= 2
+
+    passed_on.edit(passed_on.trial(run) / "trial.json", faster)
+    assert "schedule" in broken(verify(run, told_level)), "the measured phase is still counted"
 
 
 def test_a_file_of_another_version_is_not_called_verified(tmp_path: Path) -> None:
@@ -135,3 +158,27 @@ def test_a_real_run_is_verified(gauge: Path, tmp_path: Path) -> None:
     assert [one for one in found.findings if one.outcome != "holds"] == []
     shutil.rmtree(tmp_path / "runs")
     assert [path.name for path in tmp_path.iterdir()] == ["one.zip"]
+
+
+def test_a_real_overload_is_verified(gauge: Path, tmp_path: Path) -> None:
+    """What waits for room is a part of publish latency, too."""
+    (tmp_path / "slow.yaml").write_text("system: gauge-log\nlimit_mb_s: 2\n", encoding="utf-8")
+    arguments = (
+        "run",
+        "1-topic-1-partition-1kb",
+        "--system",
+        "slow.yaml",
+        "--rate",
+        "20k",
+        "--duration",
+        "3s",
+        "--warmup",
+        "3s",
+    )
+    with lab(gauge, tmp_path, *arguments) as process:
+        said = process.communicate(timeout=120)
+    assert process.returncode == 1, said
+    run = (tmp_path / "runs" / "latest").resolve()
+    held_s = pq.read_table(run / "trials/001/intervals.parquet").column("backpressured_s").drop_null()
+    assert sum(held_s.to_pylist()) > 1, "it was not held back"
+    assert broken(checked(run)) == set()

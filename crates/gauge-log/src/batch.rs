@@ -7,6 +7,8 @@
 pub const HEADER_BYTES: usize = 61;
 /// Where the bytes begin that a batch's own CRC covers (its attributes).
 const CRC_FROM: usize = 21;
+/// Bytes of the smallest record: its length, attributes, deltas of time and offset, lengths of key and value, and its count of headers, a byte each.
+const RECORD_BYTES_MIN: i64 = 7;
 /// Attribute bits: how the records are compressed, 0 for not at all.
 const COMPRESSION: i16 = 0x07;
 /// Attribute bit: the largest timestamp is every record's.
@@ -25,6 +27,8 @@ pub enum Rejected {
     Invalid(&'static str),
     /// An old message format (UNSUPPORTED_FOR_MESSAGE_FORMAT).
     OldFormat,
+    /// Its timestamps claim to be those of the log's own clock (INVALID_TIMESTAMP).
+    LogAppendTime,
 }
 
 /// What a log needs to know of a batch.
@@ -100,12 +104,22 @@ pub fn check(records: &[u8]) -> Result<Header, Rejected> {
             "transactional and control batches are not supported",
         ));
     }
+    if attributes & LOG_APPEND_TIME != 0 {
+        return Err(Rejected::LogAppendTime);
+    }
     let header = header(records);
     let record_count = i64::from(i32::from_be_bytes(field(records, 57)));
     if record_count < 1 || record_count != header.offset_count {
         return Err(Rejected::Invalid(
             "the record count does not match the last offset delta",
         ));
+    }
+    let bytes_per_record = match attributes & COMPRESSION {
+        0 => RECORD_BYTES_MIN,
+        _ => 0,
+    };
+    if record_count * bytes_per_record > (records.len() - HEADER_BYTES) as i64 {
+        return Err(Rejected::Invalid("so many records have no room in the batch"));
     }
     Ok(header)
 }
@@ -221,6 +235,34 @@ mod tests {
             damaged[at] ^= 0x40;
             assert!(check(&damaged).is_err(), "byte {at} flipped unnoticed");
         }
+    }
+
+    #[test]
+    fn what_a_producer_may_not_say_is_refused() {
+        let changed = |at: usize, value: u8| {
+            let mut batch = for_test(3, 40, (-1, -1, -1));
+            batch[at] = value;
+            let crc = gauge_load::crc::crc32c(&batch[CRC_FROM..]);
+            batch[17..21].copy_from_slice(&crc.to_be_bytes());
+            check(&batch)
+        };
+        assert!(changed(22, 0).is_ok());
+        assert_eq!(changed(22, 0x08), Err(Rejected::LogAppendTime));
+        assert!(matches!(changed(22, 0x10), Err(Rejected::Invalid(_))));
+        assert!(matches!(changed(22, 0x20), Err(Rejected::Invalid(_))));
+    }
+
+    #[test]
+    fn more_records_than_there_are_bytes_for_are_refused() {
+        assert!(check(&for_test(4, 28, (-1, -1, -1))).is_ok());
+        assert!(matches!(
+            check(&for_test(5, 28, (-1, -1, -1))),
+            Err(Rejected::Invalid(_))
+        ));
+        assert!(matches!(
+            check(&for_test(i32::MAX, 28, (-1, -1, -1))),
+            Err(Rejected::Invalid(_))
+        ));
     }
 
     #[test]

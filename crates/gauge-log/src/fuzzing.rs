@@ -163,7 +163,7 @@ fn request_seeds() -> Vec<Vec<u8>> {
         }
     }
     // Produce, version 3: no transaction, all acks, a second; one topic, one partition, one batch.
-    let records = batch::for_test(2, 8, (-1, -1, -1));
+    let records = batch::for_test(2, 16, (-1, -1, -1));
     let mut produce = vec![
         0, 0, 0, 3, 0, 0, 0, 2, 0, 1, b'c', 255, 255, 255, 255, 0, 0, 3, 232,
     ];
@@ -228,7 +228,7 @@ fn batches(input: &[u8]) {
 
 fn batch_seeds() -> Vec<Vec<u8>> {
     vec![
-        batch::for_test(1, 4, (-1, -1, -1)),
+        batch::for_test(1, 8, (-1, -1, -1)),
         batch::for_test(3, 40, (-1, -1, -1)),
     ]
 }

@@ -15,6 +15,7 @@ from typing import Any
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.model.result_asked import WorkloadResult
+from streamgauge.model.workload import EXTRA
 
 Traits = Mapping[str, Any]
 """Trait -> value. One that is not there is not known (of a cell that has not run yet) and differs from nothing."""
@@ -52,6 +53,8 @@ def traits_of(cell: Cell) -> Traits:
 def asked_traits(workload: WorkloadResult) -> dict[str, Any]:
     """What was asked of the generator; `workload` is its name."""
     asked = workload.asked
+    # Told only where it is not as usual; by its own name all the same.
+    asked |= {**EXTRA, **asked.pop("extra")}
     return {
         "workload": asked.pop("name"),
         **{f"{ASKED}{key}": value for key, value in sorted(asked.items())},

@@ -193,6 +193,8 @@ class Hunt:
         self._asked = asked
         self._soak_s = max(2 * asked.probe_s, soak_s or 0.0)
         self._is_long = False
+        self._is_over = False
+        """Whether its time is over: what is left is to hold the lower edge for longer."""
         self._guess: float | None = None
         """Where long probes begin."""
         self._passed: list[float] = []
@@ -216,9 +218,11 @@ class Hunt:
         seconds = self._soak_s if self._is_long else self._asked.probe_s
         low, high = self.low, self._high
         within_s = self._asked.within_s
-        if within_s is not None and elapsed_s >= within_s and low is not None and high is not None:
-            self._ended_early = True
-            return None
+        self._is_over = within_s is not None and elapsed_s >= within_s and high is not None
+        if self._is_over and low is not None:
+            self._ended_early = self._confirmed == low
+            # What does not hold for as long as is measured afterwards would cost the whole trial.
+            return None if self._ended_early else (low, self._soak_s)
         if self._again is not None:
             return self._again, self._soak_s if self._again == low else seconds
         if low is None:
@@ -249,7 +253,7 @@ class Hunt:
                 self._confirmed = rate
             self._passed.append(rate)
             return
-        if self._failures_in_a_row() < self._tries(probe):
+        if self._failures_in_a_row() < (1 if self._is_over else self._tries(probe)):
             self._again = rate
             return
         # Higher rates are out of reach, whoever failed; what lies below is still bisected, so that the rate that is
@@ -260,7 +264,7 @@ class Hunt:
             self._system.append(rate)
         self._high = rate
         self._passed = [one for one in self._passed if one < rate]
-        if confirming and not self._is_long and not probe.by_generator:
+        if confirming and not self._is_long and (self._is_over or not probe.by_generator):
             self._is_long, self._passed = True, []
             self._guess = round_rate(GUESS_SHARE * probe.achieved_share * rate)
 

@@ -58,16 +58,11 @@ def tail(
     """The tail of a metric in a phase. `lined_up`: the series of the trial, interval by interval; `stops_ms`: interval -> time for which a
     JVM of the system stood still, None where there is none; `own`: what the system told of itself; `hosts`: what agents told of the
     cluster's machines, by name, and `host_cores` how many cores they have. None when there is too little to tell anything."""
-    whole = intervals.histogram(metric, phase)
-    above_ns = whole.percentile(99.9)
     inside = lined_up.within(window)
+    above_ns, slow = slow_msgs(intervals, lined_up, metric, phase)
     if above_ns is None or int(inside.sum()) < INTERVALS_MIN:
         return None
-    slow = np.zeros(len(lined_up))
     place = {int(interval): at for at, interval in enumerate(lined_up.interval)}
-    for interval, histogram in intervals.histograms_by_interval(metric, phase).items():
-        if interval in place:
-            slow[place[interval]] = round(histogram.share_above(above_ns) * histogram.count)
     weights = slow[inside]
     if weights.sum() == 0:
         return None
@@ -94,6 +89,21 @@ def tail(
         largest=_largest(lined_up, inside, metric, [*_standing_still(lined_up, stops_ms), *_own_times(own)]),
         explanation=_explain(found, happened),
     )
+
+
+def slow_msgs(
+    intervals: Intervals, lined_up: Series, metric: Headline, phase: str
+) -> tuple[float | None, Values]:
+    """p99.9 of a metric in a phase, in ns (None without a message), and how many messages of each interval are slower."""
+    above_ns = intervals.histogram(metric, phase).percentile(99.9)
+    slow = np.zeros(len(lined_up))
+    if above_ns is None:
+        return None, slow
+    place = {int(interval): at for at, interval in enumerate(lined_up.interval)}
+    for interval, histogram in intervals.histograms_by_interval(metric, phase).items():
+        if interval in place:
+            slow[place[interval]] = round(histogram.share_above(above_ns) * histogram.count)
+    return above_ns, slow
 
 
 def stops(logs: Path, start_unix_ms: int | None, interval_s: float) -> dict[int, float] | None:

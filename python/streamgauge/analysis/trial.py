@@ -23,6 +23,7 @@ from streamgauge.analysis.intervals import total
 from streamgauge.analysis.lateness import lateness
 from streamgauge.analysis.measured import Measured, errors_of
 from streamgauge.analysis.notes import clock_notes, clocks, fatal, late_in
+from streamgauge.analysis.profiles import profiled
 from streamgauge.analysis.quiet_measured import Quiet, quiet_time
 from streamgauge.analysis.shortage import target_msgs
 from streamgauge.analysis.soak import soaked
@@ -137,6 +138,7 @@ def analyse(context: TrialContext, directory: Path) -> TrialResult:
             host_cores={host.name: host.cores for host in raw.hosts},
             stops_ms=tail_module.stops(directory / "logs", raw.schedule_start_unix_ms, INTERVAL_S),
         ),
+        profiled=profiled(directory, intervals, measured.lined_up, window, measured.headline),
         threads=busiest,
         write_amplification=amplification,
         worker_rss_bytes_max=told_max(intervals.counters(), "rss_bytes"),

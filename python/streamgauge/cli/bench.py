@@ -36,6 +36,7 @@ def bench(
     metrics: str | None,
     token_file: str | None,
     tls: str | None,
+    profile: bool,
     quiet: bool,
 ) -> None:
     """The work of commands/bench.py."""
@@ -51,7 +52,7 @@ def bench(
     if not able:
         print("nothing was measured: no system can run on this machine as it is", file=sys.stderr)
         raise typer.Exit(ExitStatus.FAILED)
-    overrides = Overrides.of(rate=BENCH_RATE, duration="30s", warmup=BENCH_WARM_UP)
+    overrides = Overrides.of(rate=BENCH_RATE, duration="30s", warmup=BENCH_WARM_UP, profile=profile)
     request = Request(
         workloads=(BENCH_WORKLOAD,),
         systems=",".join(able),

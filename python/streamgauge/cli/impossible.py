@@ -27,6 +27,7 @@ def impossible(
         *_backlogs_of_swarms(fleet, workloads),
         *_of_omb(fleet, workloads, choices),
         *_awake_elsewhere(fleet, workloads, choices),
+        *_profiles_of_others(workloads, choices),
     ]
 
 
@@ -41,6 +42,19 @@ def _awake_elsewhere(
         )
         for workload in workloads
         if workload.idle == "poll" and elsewhere
+    ]
+
+
+def _profiles_of_others(workloads: list[Workload], choices: list[SystemChoice[System]]) -> list[Problem]:
+    """Where nothing is started there is no system that could be profiled."""
+    profiled = [workload.name for workload in workloads if workload.profile]
+    return [
+        Problem(
+            f"{choice.name}: a cluster that already runs (connect) cannot be profiled ({', '.join(profiled)}): of all that takes part only the "
+            "generator is the lab's, and its profile alone says nothing of the system; expected a system that the lab starts, or no --profile"
+        )
+        for choice in choices
+        if profiled and choice.request.connect
     ]
 
 

@@ -52,6 +52,14 @@ QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Show nothing of how it goes: problems and results alone.")
 ]
 
+ProfileOption = Annotated[
+    bool,
+    typer.Option(
+        "--profile",
+        help="Sample where system and generator spend their time, for flame graphs in the report; the result says so (docs/causes.md).",
+    ),
+]
+
 TlsOption = Annotated[
     str | None,
     typer.Option(

@@ -47,6 +47,7 @@ def run(
     backlog: str | None,
     fault: list[str] | None,
     idle: str | None,
+    profile: bool,
     quiet_limit: float,
     allow_unstamped: bool,
     fleet: str | None,
@@ -77,6 +78,7 @@ def run(
         backlog=backlog,
         fault=fault,
         idle=idle,
+        profile=profile,
         allow_unstamped=allow_unstamped,
     )
     request = Request(

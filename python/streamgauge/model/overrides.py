@@ -30,6 +30,7 @@ KEYS: dict[str, Key] = {
     "--backlog": Key(("backlog", "size"), (("backlog", "traffic"), ("consumerBacklogSizeGB",))),
     "--fault": Key(("faults",)),
     "--idle": Key(("idle",)),
+    "--profile": Key(("profile",)),
     "--allow-unstamped": Key(("allow_unstamped",)),
 }
 """An option is a value of the file that stands elsewhere: it is read, checked and refused as that."""

@@ -138,6 +138,7 @@ def _resolved(
         compression=written.compression,
         idempotence=written.idempotence,
         idle=written.idle,
+        profile=written.profile,
         payload_random_ratio=written.randomBytesRatio if written.useRandomizedPayloads else 0.0,
         payload_pool=max(written.randomizedPayloadPoolSize or 64, 1),
         payload_file=_payload_file(written, document, path, trust, refuse),

@@ -29,6 +29,7 @@ from streamgauge.model.result_asked import WorkloadResult
 from streamgauge.model.result_base import Headline, Latency, Model, UnixMs
 from streamgauge.model.result_hosts import HostFigures, ProbedDisk
 from streamgauge.model.result_machine import Cpu, Lane, Limits, Process, Share, SystemMetric, Thread
+from streamgauge.model.result_profile import Profiled
 from streamgauge.model.result_quiet import Bounded, QuietLatency, QuietTime, Word
 from streamgauge.model.result_reasons import Bottleneck, Pattern, Tail
 from streamgauge.model.result_special import CatchUp, Faults, Search, WarmUpResult
@@ -250,6 +251,8 @@ class TrialResult(Model):
     """Which limit binds; None for results of before this was looked at."""
     tail: Tail | None = None
     """What coincided with the slowest messages; None where nothing could be told."""
+    profiled: Profiled | None = None
+    """Where the processes spent their time; None where they were not profiled."""
     threads: list[Thread] = Field(default_factory=list)
     """The system's busiest threads; empty where they were not seen."""
     write_amplification: float | None = None

@@ -97,6 +97,17 @@ METRIC_COLUMNS: dict[str, str] = {
     "value": "float64",  # as told: a counter is its total
 }
 
+PROFILE_COLUMNS: dict[str, str] = {
+    "interval": "int32",  # same index and axis as the intervals
+    "start_s": "float64",  # on the schedule's axis: when the thread was seen
+    "duration_s": "float64",  # what it stands for: CPU time (state cpu), or time between two looks
+    "process": "string",  # as in resources
+    "role": "string",  # system | worker
+    "state": "string",  # cpu: CPU time, by perf | java: a JVM's thread that ran | native: one in native code, at work there or waiting
+    "thread": "string",  # its name, N for numbers
+    "stack": "string",  # functions from the outermost to the innermost, separated by semicolons
+}
+
 RESOURCE_COLUMNS: dict[str, str] = {
     "interval": "int32",  # same index and axis as the intervals
     "start_s": "float64",

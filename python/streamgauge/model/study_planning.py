@@ -292,7 +292,8 @@ def _trial_s(workload: Workload) -> float:
     if workload.search is not None:
         around_s = PROBE_AROUND_S + PER_PARTITION_S * partitions
         probes_s = PROBES * (EXTENDED_SHARE * workload.search.probe_s + around_s)
-        total_s += min(probes_s, workload.search.within_s or probes_s)
+        held_s = max(2 * workload.search.probe_s, workload.duration_s) + around_s
+        total_s += min(probes_s, (workload.search.within_s or probes_s) + held_s)
     if workload.backlog is not None:
         rate = workload.rate_msgs_s or 1.0
         readers = workload.subscriptions_per_topic if workload.backlog.reader == "same" else 1

@@ -64,6 +64,8 @@ class Workload:
     lanes: Mapping[str, Any]
     idle: Idle = "halt"
     """What this machine's CPUs do that have nothing to do."""
+    profile: bool = False
+    """Whether it is sampled where the processes spend their time."""
     quiet_limit: float = QUIET_LIMIT
     """So many times as long as asked for the measured phase may last, until as much of it was quiet as was asked for."""
     pace_share: float | None = None
@@ -178,6 +180,7 @@ EXTRA: Mapping[str, Any] = {
     "warmup": None,
     "idempotence": False,
     "idle": "halt",
+    "profile": False,
     "zipf_exponent": None,
     "processing_ms_per_msg": 0.0,
     "processing_ms_per_fetch": 0.0,

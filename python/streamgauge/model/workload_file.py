@@ -245,6 +245,7 @@ class WorkloadFile(FileModel):
     faults: FaultsField = ()
     lanes: LanesFile = LanesFile()
     idle: Idle = "halt"
+    profile: bool = False
     drain: DurationField = 30.0
     allow_unstamped: bool = False
 

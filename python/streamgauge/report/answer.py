@@ -141,7 +141,20 @@ def _reason(trial: TrialResult) -> str:
     if trial.status == "failed":
         return trial.failure or "it failed."
     reasons = trial.validity.reasons or [trial.validity.conclusion]
-    return " ".join(reasons) if any(reasons) else "nothing was measured."
+    return _overload(trial, reasons) or " ".join(reasons) if any(reasons) else "nothing was measured."
+
+
+def _overload(trial: TrialResult, reasons: Sequence[str]) -> str:
+    """Of a rate that was not reached, and not for the generator's sake, that alone: what else is wrong follows from it, and stands below. Empty otherwise."""
+    rate_msgs_s, achieved = trial.workload.rate_msgs_s, trial.achieved_share
+    missed = any(one.startswith("Achieved ") for one in reasons)
+    ours = any("generator was late" in one or "the generator's limit" in one for one in reasons)
+    if not missed or ours or rate_msgs_s is None or achieved is None:
+        return ""
+    return (
+        f"it did not keep up. Of {rate(rate_msgs_s)} msg/s {percent(achieved, 1)} were acknowledged, so that latencies would be those of a queue that grows "
+        "(--rate sustainable finds what it takes)."
+    )
 
 
 def _sky(results: Sequence[TrialResult], *, has_figures: bool | None) -> str:

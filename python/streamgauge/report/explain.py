@@ -17,11 +17,13 @@ SERIES = {
     "service_ms_max": ("largest service time", "ms"),
 }
 LIMIT_TITLES = {"fsync": "disk flushes (fsync)", "thread": "busiest thread", "client_window": "client window"}
+STATES = {"cpu": "CPU time", "java": "running Java code", "native": "in native code, at work or waiting"}
+"""Of a profile."""
 PATTERNS_MAX = 6
 
 
 def sentences(trial: TrialResult) -> list[str]:
-    """What binds, then the other limits that no bar shows, the tail, and what comes and goes."""
+    """What binds, then the other limits that no bar shows, the tail, what stands out in profiles, and what comes and goes."""
     found: list[str] = []
     if trial.bottleneck is not None:
         found.append(trial.bottleneck.explanation)
@@ -37,6 +39,12 @@ def sentences(trial: TrialResult) -> list[str]:
         )
         if trial.tail.largest is not None:
             found.append(f"{capital(trial.tail.largest.explanation)}.")
+    if trial.profiled is not None:
+        found += [
+            f"{capital(one.process)}, {STATES.get(one.state, one.state)}: {' '.join(told.explanation for told in one.stands_out)}"
+            for one in trial.profiled.profiles
+            if one.stands_out
+        ]
     found += [host_words(host) for host in trial.cluster_hosts]
     found += [pattern_words(one) for one in trial.patterns[:PATTERNS_MAX]]
     if len(trial.patterns) > PATTERNS_MAX:

@@ -13,7 +13,17 @@ from typing import Any
 
 from streamgauge.analysis.cells import Cell
 from streamgauge.model.result import TrialResult
-from streamgauge.report import charts, colours, curve, encryption, evidence, quiet_words, tables, words
+from streamgauge.report import (
+    charts,
+    colours,
+    curve,
+    encryption,
+    evidence,
+    profiles,
+    quiet_words,
+    tables,
+    words,
+)
 from streamgauge.report.answer import answer
 from streamgauge.report.assets_of import CHART_SCRIPTS, asset, policy
 from streamgauge.report.glossary import TERMS
@@ -44,22 +54,26 @@ def render(run: Run) -> str:
     licence = asset("uPlot.LICENSE").replace("*/", "")
     plots = f"/* uPlot:\n{licence}\n*/\n{asset('uPlot.iife.min.js')}"
     script = "".join(asset(name) for name in CHART_SCRIPTS)
+    profiled = profiles.figures(run, labels)
+    flames = asset("flames.js") if profiled else ""
     return render_page(
         "run.html",
         title=title(run),
-        policy=inline(policy(plots, script)),
+        policy=inline(policy(plots, script, *([flames] if flames else []))),
         masthead=masthead(run),
         hero=hero(run, labels),
         curve=curve.figures(run.curves),
         summary=tables.summary(run, labels),
         encryption=list(encryption.grids(run.cells)),
+        profiles=profiled,
+        flames=inline(charts.island(profiles.island(profiled))),
         limits=evidence.limits(run, labels),
         trials=evidence.trials(run),
         settings=evidence.settings(run),
         terms=TERMS,
         manifest=run.manifest,
         data=inline(charts.island(data)),
-        scripts=[inline(plots), inline(script)],
+        scripts=[inline(one) for one in (plots, script, flames) if one],
     )
 
 

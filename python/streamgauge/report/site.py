@@ -11,6 +11,8 @@ All pairs are compared ahead, by the engine of `streamgauge compare`, and drawn 
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
 import re
 from collections.abc import Iterator, Sequence
@@ -60,6 +62,20 @@ class Published:
     file: str
     """Name of the packed file."""
 
+    @functools.cached_property
+    def counted(self) -> Run:
+        """The run without what only heated a start of a system."""
+        if not is_study(self.directory.path):
+            return self.run
+        heating = {cell.cell for cell in study_page.outcome_of(self.run).plan.cells if cell.heats}
+        kept = [
+            (result, directory)
+            for result, directory in zip(self.run.results, self.run.directories, strict=True)
+            if result.workload.name not in heating
+        ]
+        results, directories = tuple(one for one, _ in kept), tuple(one for _, one in kept)
+        return dataclasses.replace(self.run, results=results, directories=directories)
+
     @property
     def place(self) -> str:
         """Of its directory, from the site's top."""
@@ -90,7 +106,7 @@ def pages(found: Sequence[Published]) -> Iterator[tuple[str, str]]:
     """Path from the site's top and text of every page."""
     found = sorted(found, key=lambda one: (one.manifest.started_unix_ms, one.manifest.run_id))
     sides = _sides(found)
-    workloads = sorted({cell.first.workload.name for one in found for cell in one.run.cells})
+    workloads = sorted({cell.first.workload.name for one in found for cell in one.counted.cells})
     studies = _studies(found)
     yield "index.html", _index(found, sides, workloads, sorted(studies))
     yield "compare.html", _compare(sides)
@@ -130,7 +146,7 @@ class _Side:
 def _sides(found: Sequence[Published]) -> list[_Side]:
     sides = []
     for one in found:
-        complete = cells([result for result in one.run.results if result.status == "complete"])
+        complete = cells([result for result in one.counted.results if result.status == "complete"])
         for system in dict.fromkeys(cell.first.system for cell in complete):
             mine = tuple(cell for cell in complete if cell.first.system == system)
             sides.append((one, Side(one.manifest.run_id, one.manifest.run_id, one.manifest, mine)))
@@ -141,7 +157,7 @@ def _index(
     found: Sequence[Published], sides: Sequence[_Side], workloads: Sequence[str], studies: Sequence[str]
 ) -> str:
     script = asset("study.js") + asset("site.js")
-    rows = [_row(one, cell, sides) for one in reversed(found) for cell in one.run.cells]
+    rows = [_row(one, cell, sides) for one in reversed(found) for cell in one.counted.cells]
     return render_page(
         "site.html",
         title="Results",

@@ -227,7 +227,10 @@ class Load:
                 self._follow_pace()
             except (WorkerLost, WorkerRefused) as error:
                 return Ending("worker", str(error))
-            self.say("steady" if steady else self._warm_up_seen.explanation)
+            if steady:
+                self.say("steady")
+            elif self._warm_up_seen.explanation:
+                self.say(f"not steady yet: {self._warm_up_seen.explanation}")
         try:
             from_s = self.client.begin_phase(self.trial, MEASURE)
             self.warmed_up = WarmUpResult(

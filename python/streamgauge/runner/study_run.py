@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgauge.analysis.drift import NEXT_TRIAL, next_trial
+from streamgauge.analysis.study_again import after
 from streamgauge.analysis.study_outcome import read_outcome
 from streamgauge.analysis.study_rounds import claims_helped, next_round
 from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
@@ -21,7 +22,6 @@ from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.result_hosts import ProbedDisk
 from streamgauge.model.study_order import with_round
 from streamgauge.model.study_plan import PlannedCell, PlannedLoad, PlannedTrial, StudyPlan, workload_of
-from streamgauge.model.study_rates import lowered
 from streamgauge.model.system_file import SystemChoice
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.model.workload import Workload
@@ -47,6 +47,8 @@ from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.units import format_duration, round_rate
 
 SEARCH_BEGINS_SHARE = 0.6
+AGAIN_SHARE = 0.1
+"""Of a budget, for trials that are made again."""
 
 
 def finished(result: TrialResult) -> bool:
@@ -104,6 +106,8 @@ class StudyRun(Run):
         self._began_s = time.monotonic()
         self._spent_s = plan.estimate_s(sorted(self._done))
         """Before this lab went on with the study, as estimated."""
+        self._again_s = 0.0
+        """Spent on trials that were made again."""
         if resumed:
             self._go_on(directory.read_manifest())
         self._probes += [{**probe, NEXT_TRIAL: self._following()} for probe in probes]
@@ -202,15 +206,27 @@ class StudyRun(Run):
         cell = self._study.cell(trial.cell)
         plan = dataclasses.replace(plan, workload=self._searched_before(plan.workload))
         self._attempt(plan, cell, trial, interrupts)
-        found = self._results[-1]
-        slower = None if found.status != "complete" or cell.heats else self._slower(cell, found)
-        if interrupts.requested:
-            return
-        if slower is not None or (found.validity.disturbed and not cell.heats):
-            # Whatever it has measured: a trial that the generator has spoiled says nothing of the system.
+        tries, same_again = 1, 0
+        while not interrupts.requested:
+            found = self._results[-1]
+            following, again = after(
+                self._study, found, self._results[:-1], tries=tries, same_again=same_again
+            )
+            slower = following is not self._study
+            if slower:
+                self._slow_down(following)
+                plan = self._trial_plan(trial)
+            if not again or not (slower or self._has_time_for(cell)):
+                break
+            # Whatever it has measured: a trial that cannot be used says nothing of the system.
             with interrupts.shielded():
                 self._take_back(found)
-            self._attempt(slower or plan, cell, trial, interrupts)
+            tries, same_again = tries + 1, 0 if slower else same_again + 1
+            began_s = time.monotonic()
+            self._attempt(plan, cell, trial, interrupts)
+            self._again_s += time.monotonic() - began_s
+        if interrupts.requested:
+            return
         self._say_remaining()
         if self._ends_round(trial) and not interrupts.requested:
             with interrupts.raising():
@@ -220,15 +236,29 @@ class StudyRun(Run):
         following = self._study.trials[trial.number : trial.number + 1]
         return not following or following[0].round != trial.round
 
-    def _slower(self, cell: PlannedCell, found: TrialResult) -> TrialPlan | None:
-        """The trial once more, after its rate has turned out to be more than the system takes here; None where it has not."""
-        plan = lowered(self._study, cell.cell, found.achieved_share)
-        if plan is None or found.validity.valid or found.validity.disturbed:
-            return None
+    def _slow_down(self, plan: StudyPlan) -> None:
+        """Goes on with lower rates."""
+        changed = [
+            one
+            for one, earlier in zip(plan.cells, self._study.cells, strict=True)
+            if not one.heats and one.workload["rate"] != earlier.workload["rate"]
+        ]
         self._study = plan
         write_plan(self._directory, plan)
-        self._observer.note(f"{cell.cell}: {plan.cell(cell.cell).scaled[-1]}")
-        return self._trial_plan(plan.trials[found.trial - 1])
+        for one in changed:
+            self._observer.note(f"{one.cell}: {one.scaled[-1]}")
+
+    def _has_time_for(self, cell: PlannedCell) -> bool:
+        """Whether there is time for one more try of a cell. A study without a budget takes as long as it takes. Of one with a budget a tenth is for such
+        tries, whatever the planned rounds take: a trial costs less than the round that it would spoil."""
+        budget_s = self._study.budget_s
+        if budget_s is None:
+            return True
+        wanted_s = cell.trial_s * self._slowness()
+        if self._again_s + wanted_s <= AGAIN_SHARE * budget_s:
+            return True
+        spent_s = self._spent_s + time.monotonic() - self._began_s
+        return spent_s + self._left_s() + wanted_s <= budget_s
 
     def _searched_before(self, workload: Workload) -> Workload:
         """A later repeat's search begins below what the cell's last one found, so that its time goes into a narrow bracket

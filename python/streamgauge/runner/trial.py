@@ -42,6 +42,7 @@ from streamgauge.runner.own_metrics import OwnMetricSampler
 from streamgauge.runner.pace import Pace
 from streamgauge.runner.phases import PhaseLog
 from streamgauge.runner.plan import TrialPlan
+from streamgauge.runner.profiles import Profiles
 from streamgauge.runner.record import TrialRecord
 from streamgauge.runner.request import quiet_stop_s, ready_within_s, stop_s, waits_for_quiet
 from streamgauge.runner.resources import IDLE, ResourceSampler, Watched
@@ -49,9 +50,9 @@ from streamgauge.runner.search import Bench, search
 from streamgauge.runner.settle import SETTLE_WITHIN_S, settle
 from streamgauge.runner.topics import Topics, check_room
 from streamgauge.store.context import TrialContext
-from streamgauge.store.directory import ACKS_NAME, TrialDirectory
+from streamgauge.store.directory import ACKS_NAME, PROFILE_NAME, TrialDirectory
 from streamgauge.store.measured import measured_level
-from streamgauge.store.tables import seal
+from streamgauge.store.tables import seal, write_profile
 from streamgauge.systems.base import RunningSystem
 from streamgauge.systems.support.network import Namespaces, is_here, open_network
 from streamgauge.systems.support.powercut import Disks, open_disks
@@ -119,6 +120,7 @@ class TrialRunner:
         self._agents: list[Agent] = []
         self._agent_sampler: AgentSampler | None = None
         self._awake: Awake | None = None
+        self._profiles: Profiles | None = None
         self._workload = plan.workload
         """The plan's, at the rate that was found where one was to be found."""
         self._waits_for_quiet = False
@@ -200,6 +202,7 @@ class TrialRunner:
             )
         self._settle()
         self._search()
+        self._begin_profiles()
         self._make_topics()
         return self._start_consumers()
 
@@ -292,6 +295,22 @@ class TrialRunner:
             self._record.note(
                 f"the system was still busy with itself {SETTLE_WITHIN_S:g} s after it had started"
             )
+
+    def _begin_profiles(self) -> None:
+        """Before the warm-up: a JVM's recorder has work to do when it begins, which is no part of what is measured."""
+        if not self._workload.profile:
+            return
+        assert self._running is not None
+        assert self._worker is not None
+        self._observer.progress("beginning to profile")
+        logs, load_s = self._made(self._directory.logs), quiet_stop_s(self._workload)
+        self._profiles = Profiles(logs, self._data, load_s, self._record.note)
+        self._profiles.start(self._running.processes(), self._worker.processes)
+
+    def _keep_profiles(self, profiles: Profiles) -> None:
+        start_s, start_unix_ms = self._phases.start_s, self.context.schedule_start_unix_ms
+        if start_s is not None and start_unix_ms is not None:
+            write_profile(profiles.rows(start_s, start_unix_ms), self._directory.path / PROFILE_NAME)
 
     def _search(self) -> None:
         """Finds the rate, where it is to be found. Its probes are no part of the measured trial."""
@@ -681,6 +700,8 @@ class TrialRunner:
             self._attempt("stop reading the system's metrics", self._own_metrics.stop)
             for note in self._own_metrics.gaps():
                 self._record.note(note)
+        if self._profiles is not None:
+            self._attempt("stop profiling", self._profiles.stop)
         if self._awake is not None:
             self._attempt("let the CPUs fall asleep again", self._awake.end)
         if self._load is not None:
@@ -698,6 +719,9 @@ class TrialRunner:
             )
         elif running is None:
             self._attempt("keep the system's logs", lambda: rescue_logs(self._data, self._directory.logs))
+        if self._profiles is not None:
+            kept_profiles = self._profiles
+            self._attempt("keep the profiles", lambda: self._keep_profiles(kept_profiles))
         self._phases.begin(WIPE)
         if self._disks is not None:
             self._attempt("unmount the system's disks", self._disks.stop)

@@ -24,6 +24,8 @@ from streamgauge.vocabulary.files import clean
 
 ACKS_NAME = "acks.csv"
 """When acknowledgements came, in trials with faults (analysis/acks.py)."""
+PROFILE_NAME = "profile.parquet"
+"""Where threads were, in trials that were profiled (PROFILE_COLUMNS)."""
 DURABILITY_NAME = "durability.json"
 LATEST = "latest"
 TRIALS_MAX = 5000

@@ -33,23 +33,24 @@ _TYPES = {
 _SECONDS = ("start_s", "duration_s")
 
 
-def read_rows(path: Path, columns: Mapping[str, str]) -> list[dict[str, Any]]:
+def read_rows(path: Path, columns: Mapping[str, str], bytes_max: int = BYTES_MAX) -> list[dict[str, Any]]:
     """The rows of a table, with all of these columns: null where the file has none of the name. A file that is not there has no
-    rows. Raises InputError for anything that the lab would not have written."""
+    rows. `bytes_max`: of all columns, unpacked. Raises InputError for anything that the lab would not have written."""
     if not path.exists():
         return []
     file = clean(str(path))
     rows: list[dict[str, Any]] = []
+    texts: dict[str, str] = {}
     with open_plain(path) as source:
         try:
             table = pyarrow.parquet.ParquetFile(source)
-            present = _check(table, columns)
+            present = _check(table, columns, bytes_max)
             held = 0
             for batch in table.iter_batches(BATCH_ROWS, columns=present):
                 held += batch.nbytes
-                if batch.nbytes > BATCH_BYTES_MAX or held > BYTES_MAX or len(rows) > ROWS_MAX:
+                if batch.nbytes > BATCH_BYTES_MAX or held > bytes_max or len(rows) > ROWS_MAX:
                     raise ValueError("it holds more than any trial")
-                rows.extend(_checked(row) for row in batch.to_pylist())
+                rows.extend(_checked(row, texts) for row in batch.to_pylist())
         except (pyarrow.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
             said = clean(str(error).splitlines()[0])[:300] if str(error) else type(error).__name__
             raise InputError(Problem(f"is no table of a trial: {said}", file)) from None
@@ -69,11 +70,11 @@ def is_table(path: Path, columns: Mapping[str, str]) -> bool:
         return False
 
 
-def _check(table: Any, columns: Mapping[str, str]) -> list[str]:
+def _check(table: Any, columns: Mapping[str, str], bytes_max: int = BYTES_MAX) -> list[str]:
     """The columns that are there. Raises ValueError."""
     metadata = table.metadata
     size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-    if not 0 <= metadata.num_rows <= ROWS_MAX or not 0 <= size <= BYTES_MAX:
+    if not 0 <= metadata.num_rows <= ROWS_MAX or not 0 <= size <= bytes_max:
         raise ValueError(f"it tells of {metadata.num_rows} rows of {size} bytes, which no trial has")
     schema = table.schema_arrow
     if len(set(schema.names)) != len(schema.names):
@@ -86,8 +87,8 @@ def _check(table: Any, columns: Mapping[str, str]) -> list[str]:
     return present
 
 
-def _checked(row: dict[str, Any]) -> dict[str, Any]:
-    """A row whose numbers can be reckoned with. Raises ValueError."""
+def _checked(row: dict[str, Any], texts: dict[str, str]) -> dict[str, Any]:
+    """A row whose numbers can be reckoned with. `texts`: those met so far, as they are told; each is held once. Raises ValueError."""
     interval = row.get("interval")
     if interval is None or not 0 <= interval <= INDEX_MAX:
         raise ValueError(f"interval {interval} cannot be")
@@ -98,9 +99,12 @@ def _checked(row: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"duration_s {row['duration_s']} of interval {interval} cannot be")
     for name, value in row.items():
         if isinstance(value, str):
-            if len(value) > TEXT_CHARACTERS_MAX:
-                raise ValueError(f"{name} of interval {interval} is too long")
-            row[name] = clean(value)
+            told = texts.get(value)
+            if told is None:
+                if len(value) > TEXT_CHARACTERS_MAX:
+                    raise ValueError(f"{name} of interval {interval} is too long")
+                told = texts[value] = clean(value)
+            row[name] = told
         elif (isinstance(value, float) and not (math.isfinite(value) and abs(value) < COUNT_MAX)) or (
             isinstance(value, int) and abs(value) > COUNT_MAX
         ):

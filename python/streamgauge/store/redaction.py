@@ -39,9 +39,13 @@ _NUMBERED = re.compile(r"host-\d+")
 class Redaction:
     """Takes out of texts what a run that is passed on does not tell."""
 
-    def __init__(self, *, with_hosts: bool = False, machines: Iterable[str] = ()) -> None:
-        """`with_hosts`: names and addresses of machines stay. `machines`: names that stand for themselves, without a port or a scheme that would tell them."""
+    def __init__(
+        self, *, with_hosts: bool = False, machines: Iterable[str] = (), links: Iterable[str] = ()
+    ) -> None:
+        """`with_hosts`: names and addresses of machines stay. `machines`: names that stand for themselves, without a port or a scheme that would tell them.
+        `links`: addresses of what was published, which are nobody's machines and stay."""
         self._with_hosts = with_hosts
+        self._published = {found[1] for link in links for found in _OF_URL.finditer(link)}
         self._hosts: dict[str, str] = {}
         self.counts: dict[str, int] = {}
         """What was taken out -> how often."""
@@ -85,7 +89,12 @@ class Redaction:
         return found[0] if address.is_loopback or address.is_unspecified else self._host(found[0])
 
     def _host(self, name: str) -> str:
-        if name.lower() in _NOT_HOSTS or _NUMBERED.fullmatch(name) or _is_here(name):
+        if (
+            name in self._published
+            or name.lower() in _NOT_HOSTS
+            or _NUMBERED.fullmatch(name)
+            or _is_here(name)
+        ):
             return name
         if name not in self._hosts:
             self._hosts[name] = f"host-{len(self._hosts) + 1}"

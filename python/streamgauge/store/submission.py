@@ -22,8 +22,14 @@ from typing import BinaryIO
 
 from pydantic import Field
 
+from streamgauge.model.checked_study import study_directory
 from streamgauge.model.result_base import Model
-from streamgauge.model.result_columns import INTERVAL_COLUMNS, METRIC_COLUMNS, RESOURCE_COLUMNS
+from streamgauge.model.result_columns import (
+    INTERVAL_COLUMNS,
+    METRIC_COLUMNS,
+    PROFILE_COLUMNS,
+    RESOURCE_COLUMNS,
+)
 from streamgauge.store.directory import DURABILITY_NAME, RunDirectory
 from streamgauge.store.opened import as_model, check_tree, parse_json, read_bytes
 from streamgauge.store.parquet import read_rows
@@ -50,10 +56,12 @@ COLUMNS = {
     "intervals.parquet": INTERVAL_COLUMNS,
     "resources.parquet": RESOURCE_COLUMNS,
     "metrics.parquet": METRIC_COLUMNS,
+    "profile.parquet": PROFILE_COLUMNS,
 }
 OF_TRIAL = ("trial.json", "result.json", "events.jsonl", *COLUMNS, "acks.csv")
 KEY_COLUMNS = ("interval", "start_s", "duration_s")
 """Without these no row is one (store/parquet.py)."""
+_LINK = re.compile(r"^\s*link:\s*(https://\S+)", re.MULTILINE)
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 _NAME = re.compile(
     rf"(?:{'|'.join(map(re.escape, (LIST_NAME, *OF_RUN)))}|trials/[0-9]{{3,6}}/(?:{'|'.join(map(re.escape, OF_TRIAL))}|logs/(?:{_PART}/){{0,4}}{_PART}))"
@@ -109,7 +117,7 @@ def pack(run: RunDirectory, target: Path, *, with_hosts: bool = False, with_logs
     if not _RUN_ID.fullmatch(run.run_id):
         message = f"cannot be packed: its name is to be of letters, digits, '.', '_' and '-', and is '{clean(run.run_id)}'"
         raise InputError(Problem(message, str(run.path)))
-    redaction = Redaction(with_hosts=with_hosts, machines=_machines(run))
+    redaction = Redaction(with_hosts=with_hosts, machines=_machines(run), links=_published_links())
     files = dict(sorted(_files(run, redaction, with_logs=with_logs)))
     listed = Submission(
         streamgauge_version=version(),
@@ -180,6 +188,12 @@ def is_submission(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):
         return False
+
+
+def _published_links() -> list[str]:
+    """Of the studies that ship."""
+    texts = (path.read_text("utf-8") for path in study_directory().rglob("*.yaml"))
+    return [found[1] for text in texts for found in _LINK.finditer(text)]
 
 
 def _machines(run: RunDirectory) -> set[str]:

@@ -29,6 +29,7 @@ from streamgauge.model.result_columns import (
     METRIC_COLUMNS,
     METRICS,
     PRODUCER_METRICS,
+    PROFILE_COLUMNS,
     RESOURCE_COLUMNS,
 )
 from streamgauge.store.directory import TrialDirectory
@@ -129,6 +130,11 @@ def write_metrics(lines: Path, table: Path) -> int:
         for name, value in line.values.items()
     )
     return _write(rows, METRIC_COLUMNS, table)
+
+
+def write_profile(rows: Iterable[Row], table: Path) -> int:
+    """Writes `profile.parquet`, in which a row is a thread seen at a moment; the number of rows."""
+    return _write(rows, PROFILE_COLUMNS, table)
 
 
 def interval_rows(worker: str, interval: Interval) -> Iterator[Row]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import struct
+import threading
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -40,6 +41,11 @@ PAYLOAD_BYTES_MAX = COUNTS_LEN_MAX
 """Inflated: a byte per bucket of the largest layout, and more than a worker's 33,000 buckets can need."""
 COUNT_MAX = 1 << 40
 """Samples in one histogram: what a thousand histograms of a trial hold together stays within 64 bits."""
+
+KEPT_BUCKETS_MAX = 1 << 21
+"""Of the histograms that are kept, 24 bytes each."""
+KEPT_OVERHEAD = 32
+"""In buckets: what a histogram takes beside them."""
 
 Whole = npt.NDArray[np.int64]
 
@@ -187,11 +193,44 @@ def rank_of(percent: float, total: int) -> int:
     return max(1, math.ceil(exact - max(1e-9, exact * 1e-12)))
 
 
+class _Kept:
+    """The histograms that were read last: each of a trial is wanted several times. Bounded by what they take, whoever wrote them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[bytes, Histogram] = {}
+        self._buckets = 0
+
+    def get(self, payload: bytes) -> Histogram | None:
+        return self._held.get(payload)
+
+    def put(self, payload: bytes, found: Histogram) -> None:
+        with self._lock:
+            if payload in self._held or len(found.indices) > KEPT_BUCKETS_MAX // 100:
+                return
+            self._held[payload] = found
+            self._buckets += len(found.indices) + KEPT_OVERHEAD
+            while self._buckets > KEPT_BUCKETS_MAX:
+                oldest = next(iter(self._held))
+                self._buckets -= len(self._held.pop(oldest).indices) + KEPT_OVERHEAD
+
+
+_kept = _Kept()
+
+
 def decode(payload: bytes) -> Histogram:
     """Reads one HdrHistogram V2 compressed payload (raw bytes, not base64).
 
     Raises HistogramError for anything else, with what was found.
     """
+    found = _kept.get(payload)
+    if found is None:
+        found = _decode(payload)
+        _kept.put(payload, found)
+    return found
+
+
+def _decode(payload: bytes) -> Histogram:
     if len(payload) < 8:
         raise HistogramError(f"a histogram has at least 8 bytes, this payload has {len(payload)}")
     cookie, compressed_length = struct.unpack_from(">ii", payload)

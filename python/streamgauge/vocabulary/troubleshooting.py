@@ -86,6 +86,10 @@ REMARKS = (
     Topic("fewer-cores-than-brokers", r"cores? per broker on this"),
     Topic("a-cluster-that-already-runs", r"^The cluster was not started by this run"),
     Topic("a-lane-was-busy", r"^Lane \S+ of worker"),
+    Topic(
+        "a-process-was-not-profiled",
+        r"could not be profiled: |^the generator was not profiled|^the profile of \S+ ",
+    ),
     Topic("the-bottleneck-is-unexplained", r"the bottleneck is unexplained"),
     Topic("the-audit-is-off", r"^The audit is off|^Topics were read that existed before"),
     Topic("the-clocks-of-hosts", r"^End-to-end latencies between hosts|^The comparison of clocks"),

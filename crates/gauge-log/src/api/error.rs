@@ -20,6 +20,7 @@ pub enum ErrorCode {
     UnknownMemberId = 25,
     InvalidSessionTimeout = 26,
     RebalanceInProgress = 27,
+    InvalidTimestamp = 32,
     UnsupportedSaslMechanism = 33,
     IllegalSaslState = 34,
     UnsupportedVersion = 35,

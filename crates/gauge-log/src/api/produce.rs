@@ -3,7 +3,7 @@
 use super::error::ErrorCode;
 use super::{Outcome, Request, finish};
 use crate::batch::{self, Header, Rejected};
-use crate::storage::journal::PAYLOAD_BYTES_MAX;
+use crate::storage::journal::{PAYLOAD_BYTES_MAX, Room};
 use crate::wire::Read;
 
 /// The records for one partition.
@@ -24,6 +24,10 @@ fn check(records: &[u8]) -> Result<Header, (ErrorCode, &'static str)> {
     batch::check(records).map_err(|rejected| match rejected {
         Rejected::Corrupt(reason) => (ErrorCode::CorruptMessage, reason),
         Rejected::Invalid(reason) => (ErrorCode::InvalidRecord, reason),
+        Rejected::LogAppendTime => (
+            ErrorCode::InvalidTimestamp,
+            "a producer may not say that its timestamps are the log's (LogAppendTime)",
+        ),
         Rejected::OldFormat => (
             ErrorCode::UnsupportedForMessageFormat,
             "only record batch format 2 is stored",
@@ -31,7 +35,7 @@ fn check(records: &[u8]) -> Result<Header, (ErrorCode, &'static str)> {
     })
 }
 
-/// Stores batches. The CRC of every batch is checked before the lock is taken.
+/// Stores batches. The CRC of every batch is checked before the lock is taken, and large batches are copied behind it.
 pub fn produce(mut request: Request<'_>) -> Read<Outcome> {
     let body = &mut request.body;
     let transactional = body.nullable_string()?.is_some();
@@ -78,6 +82,7 @@ fn store(request: &Request<'_>, topics: &[(&str, usize)], parts: &[Part<'_>], ac
     let mut out = request.respond();
     out.array(topics.len());
     let mut records = 0;
+    let mut rooms: Vec<(Room, &[u8])> = Vec::new();
     let mut broker = request.shared.broker();
     if count > 0 && broker.journal.reserve(bytes, count).is_err() {
         return Ok(Outcome::NoMemory);
@@ -91,9 +96,10 @@ fn store(request: &Request<'_>, topics: &[(&str, usize)], parts: &[Part<'_>], ac
                 let partition = broker.topics.partition_id(name, part.index);
                 let partition =
                     partition.ok_or((ErrorCode::UnknownTopicOrPartition, "no such topic or partition"))?;
-                let base_offset = broker
+                let (base_offset, room) = broker
                     .append(partition, part.records, &header)
                     .map_err(|error| (error, "the batch's sequence number does not follow"))?;
+                rooms.extend(room.map(|room| (room, part.records)));
                 records += header.offset_count;
                 let log_start = broker
                     .topics
@@ -107,6 +113,9 @@ fn store(request: &Request<'_>, topics: &[(&str, usize)], parts: &[Part<'_>], ac
     }
     let position = broker.journal.end();
     drop(broker);
+    for (room, records) in rooms {
+        room.fill(records);
+    }
     out.i32(0);
     out.tags();
     let metrics = &request.shared.metrics;

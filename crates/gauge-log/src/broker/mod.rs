@@ -23,7 +23,7 @@ use crate::batch::Header;
 use crate::mutants::{self, Mutant};
 use crate::storage::cache::ChunkCache;
 use crate::storage::chunk::BatchPlace;
-use crate::storage::journal::{Full, Journal, Pending};
+use crate::storage::journal::{Full, Journal, Pending, Room};
 use crate::wire::{Malformed, Read};
 
 /// Batches of one response at most, which bounds what a connection that does not read can hold.
@@ -113,8 +113,13 @@ impl Broker {
         }
     }
 
-    /// Stores a checked batch; `Journal::reserve` was called for it. Returns the base offset it has.
-    pub fn append(&mut self, partition_id: u32, batch: &[u8], header: &Header) -> Result<i64, ErrorCode> {
+    /// Stores a checked batch; `Journal::reserve` was called for it. Returns the base offset it has, and for a large one the room that it is to be copied to.
+    pub fn append(
+        &mut self,
+        partition_id: u32,
+        batch: &[u8],
+        header: &Header,
+    ) -> Result<(i64, Option<Room>), ErrorCode> {
         let (marks_max, producers_max) = (self.topics.chunk_marks_max(), self.topics.producers_max());
         let partition = self
             .topics
@@ -122,14 +127,14 @@ impl Broker {
             .ok_or(ErrorCode::UnknownTopicOrPartition)?;
         match partition.producers.judge(header) {
             Verdict::New => {}
-            Verdict::Duplicate(base_offset) => return Ok(base_offset),
+            Verdict::Duplicate(base_offset) => return Ok((base_offset, None)),
             Verdict::OutOfOrder => return Err(ErrorCode::OutOfOrderSequenceNumber),
             Verdict::Fenced => return Err(ErrorCode::InvalidProducerEpoch),
         }
         let base_offset = partition.next_offset;
-        let chunk = self
-            .journal
-            .append_batch(partition_id, batch, header, base_offset, &mut partition.last);
+        let (chunk, room) =
+            self.journal
+                .append_batch(partition_id, batch, header, base_offset, &mut partition.last);
         let marks = partition.note_chunk(base_offset, chunk, header.timestamp_ms_max, marks_max);
         partition.next_offset = base_offset + header.offset_count;
         let known = partition
@@ -140,7 +145,7 @@ impl Broker {
         }
         self.topics.add_marks(marks);
         self.topics.add_producers(known);
-        Ok(base_offset)
+        Ok((base_offset, room))
     }
 
     /// Makes room for `count` changes with names and settings of `bytes` in all, which are then made with `change_reserved`: a request is handled as a whole, or later (`Full`).

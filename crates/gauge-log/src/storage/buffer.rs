@@ -48,7 +48,8 @@ impl AlignedBuffer {
     ///
     /// # Safety
     /// No other thread may write to, or hold a slice of, `at..at + bytes.len()`. In the log this holds because only the
-    /// holder of the journal's lock writes, always at or above the chunk's length, and slices are only taken below a length that was published under that lock.
+    /// holder of the journal's lock writes, always at or above the chunk's length, or whoever was given a `Room` of their own there; and slices are only taken below a length
+    /// that was published under that lock, when every room below it is filled.
     pub unsafe fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.capacity_bytes);
         // SAFETY: the range lies inside the allocation (asserted) and nobody else uses it (the caller's promise).

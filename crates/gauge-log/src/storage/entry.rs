@@ -135,9 +135,9 @@ fn crc(kind: Kind, header: &[u8], payload: &[u8]) -> u32 {
     gauge_load::crc::crc32c_append(gauge_load::crc::crc32c(&header[8..HEADER_BYTES]), guarded)
 }
 
-/// The header's bytes for `payload` (a record batch must already have its base offset).
+/// The header's bytes for `payload`; of a record batch, which must already have its base offset, its own header is enough.
 pub fn encode(header: &Header, payload: &[u8]) -> [u8; HEADER_BYTES] {
-    debug_assert_eq!(header.payload_bytes as usize, payload.len());
+    debug_assert!(header.payload_bytes as usize == payload.len() || header.kind == Kind::Batch);
     let mut bytes = [0u8; HEADER_BYTES];
     bytes[0..4].copy_from_slice(&MAGIC);
     bytes[8..16].copy_from_slice(&header.position.to_le_bytes());

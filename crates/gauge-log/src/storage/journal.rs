@@ -1,10 +1,11 @@
 //! The end of the journal: appending, sealing chunks, and handing out what is to be written.
 //!
-//! Everything here happens under the broker's lock and touches memory only; files are written by `commit`.
+//! Everything here touches memory only; files are written by `commit`. All of it happens under the broker's lock, but for the bytes of large batches: their owner copies
+//! them into the `Room` that was made for them, beside other producers, and a commit waits for those who do.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::buffer::{AlignedBuffer, BLOCK_BYTES};
 use super::cache::ChunkCache;
@@ -19,6 +20,9 @@ pub const PAYLOAD_BYTES_MAX: usize = payload_bytes_max(CHUNK_BYTES);
 const fn payload_bytes_max(chunk_bytes: usize) -> usize {
     chunk_bytes / 2 - 2 * BLOCK_BYTES
 }
+
+/// A batch of so many bytes or fewer is copied under the broker's lock: that takes less than giving its room away.
+const COPIED_AT_ONCE_BYTES: usize = 8 << 10;
 
 /// Where a chunk lies in the journal.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +57,40 @@ pub struct PendingWrite {
     pub segment: Arc<Segment>,
     /// Whether the chunk is complete with this write.
     pub completes: bool,
+}
+
+/// Room in the journal for the bytes of a batch behind its header. Whoever was given it fills it, and needs no lock for that.
+#[derive(Debug)]
+#[must_use = "a commit waits until it is filled"]
+pub struct Room {
+    chunk: Arc<Chunk>,
+    /// Where the batch begins in the chunk.
+    at: usize,
+    batch_bytes: usize,
+    /// Rooms that are not filled yet, of the whole journal.
+    unfilled: Arc<AtomicUsize>,
+    filled: bool,
+}
+
+impl Room {
+    /// Copies what the room was made for.
+    pub fn fill(mut self, batch: &[u8]) {
+        assert_eq!(batch.len(), self.batch_bytes, "the batch that the room is for");
+        let from = crate::batch::HEADER_BYTES;
+        // SAFETY: nobody else has this range. It lies below the journal's length, so that nothing is appended there; and nothing of it is
+        // read before a commit has taken it, which waits until there is no unfilled room.
+        unsafe { self.chunk.buffer().write(self.at + from, &batch[from..]) };
+        self.filled = true;
+        // Whoever sees the count fall sees the bytes.
+        self.unfilled.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // While a panic unwinds this ends the process: a commit would wait without end, or write what nobody sent.
+        assert!(self.filled, "room in the journal was given up");
+    }
 }
 
 /// Everything that one commit writes and then publishes.
@@ -104,6 +142,8 @@ pub struct Journal {
     durable: u64,
     last_end: u64,
     counts: Counts,
+    /// Rooms that are not filled yet. It rises under the broker's lock alone.
+    unfilled: Arc<AtomicUsize>,
     next_segment: Option<Segment>,
     /// Complete chunks, oldest first.
     pub chunks: VecDeque<ChunkExtent>,
@@ -152,6 +192,7 @@ impl Journal {
             durable: tail.last_end,
             last_end: tail.last_end,
             counts: tail.counts,
+            unfilled: Arc::default(),
             next_segment: None,
             chunks,
             segments,
@@ -192,7 +233,7 @@ impl Journal {
     }
 
     /// Appends a record batch whose base offset becomes `base_offset`; `reserve` was called for it. `last` is the partition's last place and is updated.
-    /// Returns the start of the chunk that the batch is in.
+    /// Returns the start of the chunk that the batch is in, and for a large batch the room that its bytes are to be copied to.
     pub fn append_batch(
         &mut self,
         partition: u32,
@@ -200,8 +241,18 @@ impl Journal {
         header: &crate::batch::Header,
         base_offset: i64,
         last: &mut LastPlace,
-    ) -> u64 {
+    ) -> (u64, Option<Room>) {
         let at = self.append(Kind::Batch, partition, batch, Some(base_offset));
+        let room = (batch.len() > COPIED_AT_ONCE_BYTES).then(|| {
+            self.unfilled.fetch_add(1, Ordering::Relaxed);
+            Room {
+                chunk: Arc::clone(&self.active),
+                at,
+                batch_bytes: batch.len(),
+                unfilled: Arc::clone(&self.unfilled),
+                filled: false,
+            }
+        });
         let previous = self.index_of(last).map_or(0, |index| index + 1);
         self.places.push(BatchPlace {
             base_offset,
@@ -219,7 +270,7 @@ impl Journal {
         self.timestamp_ms_max = self.timestamp_ms_max.max(header.timestamp_ms_max);
         self.published
             .push((partition, base_offset + header.offset_count));
-        self.active.start
+        (self.active.start, room)
     }
 
     /// Appends a change of state; `reserve` was called for it. Returns the position that must be durable before the change is acknowledged.
@@ -228,7 +279,8 @@ impl Journal {
         self.end()
     }
 
-    /// Copies one payload behind an entry header, sealing the active chunk when it does not fit; returns where the payload lies in the active chunk.
+    /// Puts one payload behind an entry header, sealing the active chunk when it does not fit; returns where the payload lies in the active chunk. Of a
+    /// batch that gets a `Room` only the header is copied.
     fn append(&mut self, kind: Kind, partition: u32, payload: &[u8], base_offset: Option<i64>) -> usize {
         let chunk_bytes = self.cache.chunk_bytes();
         assert!(payload.len() <= payload_bytes_max(chunk_bytes));
@@ -239,8 +291,12 @@ impl Journal {
         let at = self.length + entry::HEADER_BYTES;
         let position = self.end();
         let buffer = self.active.buffer();
+        let now = match base_offset {
+            Some(_) if payload.len() > COPIED_AT_ONCE_BYTES => &payload[..crate::batch::HEADER_BYTES],
+            _ => payload,
+        };
         // SAFETY: the journal's lock is held, and everything from `length` on is still unpublished.
-        unsafe { buffer.write(at, payload) };
+        unsafe { buffer.write(at, now) };
         if let Some(base_offset) = base_offset {
             let mut head = [0u8; crate::batch::HEADER_BYTES];
             head.copy_from_slice(&payload[..crate::batch::HEADER_BYTES]);
@@ -263,8 +319,8 @@ impl Journal {
             gap_bytes: (position - self.last_end) as u16,
             counts: self.counts,
         };
-        // SAFETY: the payload was just written, under the same lock, and nobody writes there again.
-        let placed = unsafe { buffer.bytes(at, at + payload.len()) };
+        // SAFETY: this was just written, under the same lock, and nobody writes there again.
+        let placed = unsafe { buffer.bytes(at, at + now.len()) };
         let encoded = entry::encode(&header, placed);
         // SAFETY: as for the payload.
         unsafe {
@@ -365,6 +421,10 @@ impl Journal {
 
     /// Takes everything that was appended since the last call.
     pub fn take_pending(&mut self) -> Pending {
+        // Nobody gets room meanwhile, and who fills it needs no lock: this is as long as a copy takes.
+        while self.unfilled.load(Ordering::Acquire) > 0 {
+            std::thread::yield_now();
+        }
         let mut writes = std::mem::take(&mut self.sealed);
         if self.length > self.taken {
             if self.durability == Durability::Fsync && !mutants::is(Mutant::CommitNotPadded) {
@@ -453,5 +513,72 @@ impl Journal {
             .partition_point(|segment| segment.base <= start)
             .checked_sub(1)?;
         Some((self.chunks[index], Arc::clone(&self.segments[segment])))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::batch;
+    use crate::storage::disk::{Directory as Files, Disk};
+
+    fn journal(name: &str) -> Journal {
+        let path = std::env::temp_dir().join(format!("gauge-log-journal-{}-{name}", std::process::id()));
+        let disk: Arc<dyn Disk> = Arc::new(Files(path.clone()));
+        disk.make().unwrap();
+        let segment = Segment::open(&disk, 0, Durability::Async).unwrap();
+        // An open file needs no name.
+        std::fs::remove_dir_all(path).unwrap();
+        Journal::new(
+            Arc::new(ChunkCache::new(4, CHUNK_BYTES)),
+            Durability::Async,
+            1 << 30,
+            Tail::default(),
+            VecDeque::new(),
+            VecDeque::from([Arc::new(segment)]),
+        )
+    }
+
+    fn append(journal: &mut Journal, batch: &[u8]) -> Option<Room> {
+        journal.reserve(batch.len(), 1).unwrap();
+        let header = batch::header(batch);
+        journal
+            .append_batch(3, batch, &header, 70, &mut LastPlace::default())
+            .1
+    }
+
+    #[test]
+    fn a_commit_waits_for_who_copies_and_then_has_the_whole_batch() {
+        let mut journal = journal("waits");
+        let (large, small) = (
+            batch::for_test(1, COPIED_AT_ONCE_BYTES, (-1, -1, -1)),
+            batch::for_test(1, 100, (-1, -1, -1)),
+        );
+        let room = append(&mut journal, &large).expect("room for a large batch");
+        assert!(append(&mut journal, &small).is_none());
+        let (taken, told) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let journal = &mut journal;
+            scope.spawn(move || taken.send(journal.take_pending()).unwrap());
+            assert!(
+                told.recv_timeout(Duration::from_millis(100)).is_err(),
+                "it did not wait"
+            );
+            room.fill(&large);
+            let pending = told.recv().unwrap();
+            let [write] = &pending.writes[..] else {
+                panic!("one write: {pending:?}")
+            };
+            // SAFETY: the commit has taken this range.
+            let bytes = unsafe { write.chunk.bytes(write.from, write.to) };
+            let (first, payload) = entry::decode(bytes, 0).expect("a whole batch");
+            assert_eq!(batch::header(payload).base_offset, 70);
+            assert_eq!(payload[8..], large[8..]);
+            let next = entry::footprint(first.payload_bytes as usize);
+            assert!(entry::decode(&bytes[next..], next as u64).is_some());
+        });
     }
 }

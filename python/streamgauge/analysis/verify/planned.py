@@ -42,6 +42,11 @@ MADE_BY = ("run", "bench")
 """Commands whose trials are all workloads on all systems, round by round."""
 
 
+def paced(manifest: Manifest) -> bool:
+    """Whether the rates of its trials were found while they warmed up: those of bench are, unless the command says one."""
+    return manifest.command[1:2] == ["bench"] and "--rate" not in options(manifest.command)
+
+
 def plan(
     manifest: Manifest,
     contexts: Sequence[TrialContext],
@@ -90,8 +95,15 @@ def _of_study(contexts: Sequence[TrialContext], study: StudyPlan, *, ended: bool
         if context is None:
             if ended:
                 yield f"trial {planned.number} ({planned.cell}) was planned and is not there"
-        elif (context.system, context.repeat) != (study.cell(planned.cell).kind, planned.repeat):
-            yield f"trial {planned.number} is of {context.system}, repeat {context.repeat}: another one was planned"
+        elif (context.workload.name, context.system, context.repeat) != (
+            planned.cell,
+            study.cell(planned.cell).system,
+            planned.repeat,
+        ):
+            yield (
+                f"trial {planned.number} is of {context.workload.name} on {context.system}, repeat {context.repeat}: "
+                f"{planned.cell} on {study.cell(planned.cell).system}, repeat {planned.repeat} was planned"
+            )
     for number in there:
         yield f"trial {number} was not planned"
 
@@ -116,9 +128,13 @@ def _of_run(manifest: Manifest, contexts: Sequence[TrialContext], *, ended: bool
         if missing:
             system, *_, workload = json.loads(text)
             yield f"of {workload['name']} on {system} repeat {joined(missing[:10])} is not there"
-    known = {_as_asked(one) for one in manifest.workloads}
+    is_paced = paced(manifest)
+    known = {_as_asked(one, paced=is_paced) for one in manifest.workloads}
     for context in contexts:
-        if known and _as_asked(context.workload.model_dump(mode="json")) not in known:
+        told = _as_asked(
+            context.workload.model_dump(mode="json"), paced=is_paced, warmed_up=context.warm_up is not None
+        )
+        if known and told not in known:
             yield f"the workload of trial {context.trial} is none of those that the manifest tells"
 
 
@@ -130,13 +146,13 @@ def _names(kind: str, of_manifest: Sequence[Mapping[str, Any]], of_trials: Seque
         yield f"the manifest does not know the {kind} '{name}'"
 
 
-def _as_asked(workload: Mapping[str, Any]) -> str:
-    """What makes workloads the same. A warm-up that goes on until the load is steady is as long as it was."""
-    auto = (workload.get("extra") or {}).get("warmup") == "auto"
-    left_out = {"file", *(("warmup_s",) if auto else ())}
-    return json.dumps(
-        {name: value for name, value in workload.items() if name not in left_out}, sort_keys=True
-    )
+def _as_asked(workload: Mapping[str, Any], *, paced: bool, warmed_up: bool = False) -> str:
+    """What makes workloads the same. A warm-up that goes on until the load is steady (`warmed_up`: it did) is as long as it was."""
+    extra = dict(workload.get("extra") or {})
+    auto = extra.pop("warmup", None) == "auto" or warmed_up
+    left_out = {"file", "extra", *(("warmup_s",) if auto else ()), *(("rate_msgs_s",) if paced else ())}
+    kept = {name: value for name, value in workload.items() if name not in left_out}
+    return json.dumps({**kept, "extra": extra, "auto": auto}, sort_keys=True)
 
 
 def asked(manifest: Manifest, contexts: Sequence[TrialContext]) -> Iterator[Finding]:

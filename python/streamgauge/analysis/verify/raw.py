@@ -23,6 +23,8 @@ EARLY_S = 0.005
 BUCKET = 1 / 2048
 """How far the middle of a bucket is from what is in it, at the most, at three digits."""
 PARTS = ("publish", "service", "send_delay")
+HELD_BACK = "backpressure"
+"""The third part, of those messages that had one."""
 SWARM = "-worker-"
 
 
@@ -37,8 +39,9 @@ def is_whole(context: TrialContext) -> bool:
     )
 
 
-def schedule(context: TrialContext, intervals: Intervals) -> Iterator[Finding]:
-    """Messages due per phase, and none before its time."""
+def schedule(context: TrialContext, intervals: Intervals, *, paced: bool) -> Iterator[Finding]:
+    """Messages due per phase, and none before its time. `paced`: the rate was found while the load warmed up, and nobody knows when which one was tried; what
+    was due afterwards follows from the last."""
     workload, trial = context.workload, context.trial
     if workload.arrival == "closed" or workload.consumes_only:
         return
@@ -61,12 +64,20 @@ def schedule(context: TrialContext, intervals: Intervals) -> Iterator[Finding]:
         )
         return
     asked.draw(until_s)
+    if paced:
+        unknown = "its rate was found while it warmed up: what was due until then cannot be computed again"
+        yield from found("schedule", _due(context, intervals, asked, paced=True), trial, unknown=unknown)
+        return
     yield from found("schedule", [*_due(context, intervals, asked), *_early(intervals, asked)], trial)
 
 
-def _due(context: TrialContext, intervals: Intervals, asked: schedules.Schedule) -> Iterator[str]:
-    measure = (context.measure_from_s, context.measure_until_s)
-    phases = [(WARM_UP, 0.0, context.measure_from_s), (MEASURE, *measure)]
+def _due(
+    context: TrialContext, intervals: Intervals, asked: schedules.Schedule, *, paced: bool = False
+) -> Iterator[str]:
+    measure = (MEASURE, context.measure_from_s, context.measure_until_s)
+    phases = [measure] if paced else [(WARM_UP, 0.0, context.measure_from_s), measure]
+    # Where in a gap the measured phase began follows from the rates before.
+    edge = context.workload.topics * context.workload.producers_per_topic if paced else 0
     untaken = int(((context.finish or {}).get("audit") or {}).get("untaken") or 0)
     for name, from_s, until_s in phases:
         if until_s <= from_s:
@@ -76,10 +87,10 @@ def _due(context: TrialContext, intervals: Intervals, asked: schedules.Schedule)
             intervals.histogram("publish", name).count + beyond.overflow + beyond.negative + beyond.unanswered
         )
         (before_low, before_high), (low, high) = asked.due(from_s), asked.due(until_s)
-        fewest, most = low - before_high, high - before_low
+        fewest, most = low - before_high - edge, high - before_low + edge
         if context.status != "complete" and name == MEASURE:
             # Its end is not where it was planned: it went on within the interval in which it was stopped.
-            most = asked.due(until_s + 1.0)[1] - before_low
+            most = asked.due(until_s + 1.0)[1] - before_low + edge
         if recorded > most or (is_whole(context) and recorded + untaken < fewest):
             expected = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
             yield (
@@ -160,8 +171,8 @@ def _totals(context: TrialContext, intervals: Intervals) -> Iterator[str]:
 
 
 def parts(context: TrialContext, intervals: Intervals) -> Iterator[Finding]:
-    """For each worker and phase: publish latency is send delay plus service time, message by message, so that the sums over the same messages agree to what the
-    buckets allow; and what was quiet, censored and left out is all that there was."""
+    """For each worker and phase: publish latency is send delay, back-pressure and service time, message by message, so that the sums over the same messages
+    agree to what the buckets allow; and what was quiet, censored and left out is all that there was."""
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in intervals.rows:
         if row["role"] == "producer" and row["phase"] is not None:
@@ -179,14 +190,14 @@ def parts(context: TrialContext, intervals: Intervals) -> Iterator[Finding]:
 
 
 def _sum(of: str, rows: Sequence[Row]) -> Iterator[str]:
-    held = {name: merge(decode(row[name]) for row in rows if row[name]) for name in PARTS}
+    held = {name: merge(decode(row[name]) for row in rows if row[name]) for name in (*PARTS, HELD_BACK)}
     count = held["publish"].count
-    if not count or {one.count for one in held.values()} != {count}:
+    if not count or {held[name].count for name in PARTS} != {count}:
         return
     sums = {name: (one.mean or 0.0) * one.count for name, one in held.items()}
-    apart = abs(sums["publish"] - sums["service"] - sums["send_delay"])
-    if apart > BUCKET * sum(sums.values()) + 2 * count:
-        both_ms = (sums["service"] + sums["send_delay"]) / count / 1e6
+    parts = sums["service"] + sums["send_delay"] + sums[HELD_BACK]
+    if abs(sums["publish"] - parts) > BUCKET * sum(sums.values()) + 2 * count:
+        both_ms = parts / count / 1e6
         yield f"{of} the mean publish latency is {sums['publish'] / count / 1e6:.4g} ms, and its parts add up to {both_ms:.4g} ms"
 
 

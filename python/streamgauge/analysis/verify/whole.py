@@ -72,7 +72,8 @@ def verify(
     findings += planned.times(manifest, contexts, rows, {one.number: one.events for one in trials})
     findings += machine.probes(manifest.probes, contexts, manifest.host)
     for one in trials:
-        findings += _trial(one, told_level, same_version=manifest.streamgauge_version == version())
+        same_version = manifest.streamgauge_version == version()
+        findings += _trial(one, told_level, same_version=same_version, paced=planned.paced(manifest))
     if manifest.streamgauge_version != version():
         why = f"made with streamgauge {manifest.streamgauge_version}, and checked with {version()}"
         findings.append(Finding("judgement", "unknown", why))
@@ -117,10 +118,10 @@ def _read_trial(number: int, trial: TrialDirectory, context: TrialContext) -> Re
     return Read(number, trial.path, context, result, stored, intervals, events)
 
 
-def _trial(one: Read, told_level: ToldLevel, *, same_version: bool) -> Iterator[Finding]:
+def _trial(one: Read, told_level: ToldLevel, *, same_version: bool, paced: bool) -> Iterator[Finding]:
     computed = analyse(one.context, one.directory)
     yield from figures.compare(one.stored, computed, same_version=same_version)
-    yield from raw.schedule(one.context, one.intervals)
+    yield from raw.schedule(one.context, one.intervals, paced=paced)
     yield from raw.books(one.context, one.intervals)
     yield from raw.parts(one.context, one.intervals)
     yield from raw.extremes(one.context, one.intervals)

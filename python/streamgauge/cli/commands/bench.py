@@ -10,6 +10,7 @@ from streamgauge.cli.options import (
     LiveOption,
     MetricsOption,
     OutOption,
+    ProfileOption,
     QuietOption,
     TlsOption,
     TokenFileOption,
@@ -25,6 +26,7 @@ def bench(
     metrics: MetricsOption = None,
     token_file: TokenFileOption = None,
     tls: TlsOption = None,
+    profile: ProfileOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Measure publish and end-to-end latency of every default system that can run here, at a rate that this machine can carry.

@@ -26,6 +26,7 @@ from streamgauge.cli.options import (
     NodesOption,
     OnWorkerLossOption,
     OutOption,
+    ProfileOption,
     QuietOption,
     RateOption,
     RepeatOption,
@@ -135,6 +136,7 @@ def run(
             help="`poll` keeps this machine's CPUs awake when they have nothing to do; never compared with `halt` (docs/quiet-time.md).",
         ),
     ] = None,
+    profile: ProfileOption = False,
     quiet_limit: Annotated[
         float,
         typer.Option(
