@@ -54,12 +54,25 @@ pub enum Mutant {
     NatsGapNotSeen,
     NatsSilenceIsTheEnd,
     NatsPullsPutOffSilence,
+    PulsarAckDropped,
+    PulsarErrorCountsAsAck,
+    PulsarRetryAtTheEnd,
+    PulsarLateReceiptIgnored,
+    PulsarRedirectsKept,
+    PulsarPermitsKept,
+    PulsarPermitsOfDamageLost,
+    PulsarDamageComesAgain,
+    PulsarRedeliveredIsNew,
+    PulsarRedeliveredNotAcked,
+    PulsarPositionOneTooFar,
+    PulsarEndKept,
+    PulsarSilenceIsTheEnd,
 }
 
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 44] = [
+pub const ALL: [(Mutant, &str); 57] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -211,6 +224,58 @@ pub const ALL: [(Mutant, &str); 44] = [
     (
         NatsPullsPutOffSilence,
         "NATS: asking again puts off the time after which silence counts",
+    ),
+    (
+        PulsarAckDropped,
+        "Pulsar: a batch that has a receipt is ended and recorded nowhere",
+    ),
+    (
+        PulsarErrorCountsAsAck,
+        "Pulsar: a batch that is answered with an error is recorded as stored",
+    ),
+    (
+        PulsarRetryAtTheEnd,
+        "Pulsar: a batch that is sent again goes behind those that wait",
+    ),
+    (
+        PulsarLateReceiptIgnored,
+        "Pulsar: a receipt of a batch that waits to be sent again is not believed",
+    ),
+    (
+        PulsarRedirectsKept,
+        "Pulsar: lookups that were sent on and came to nothing count for those that follow",
+    ),
+    (
+        PulsarPermitsKept,
+        "Pulsar: what was granted to a consumer that is gone counts for the next one",
+    ),
+    (
+        PulsarPermitsOfDamageLost,
+        "Pulsar: a batch that cannot be read costs one permit, whatever the broker counts",
+    ),
+    (
+        PulsarDamageComesAgain,
+        "Pulsar: a batch that could not be read counts once more when it is delivered again",
+    ),
+    (
+        PulsarRedeliveredIsNew,
+        "Pulsar: what is delivered again after a reconnection is handed over again",
+    ),
+    (
+        PulsarRedeliveredNotAcked,
+        "Pulsar: what is delivered again and dropped is not acknowledged again",
+    ),
+    (
+        PulsarPositionOneTooFar,
+        "Pulsar: the entry behind the last counts as handed over",
+    ),
+    (
+        PulsarEndKept,
+        "Pulsar: the end that was told to a consumer that is gone is believed",
+    ),
+    (
+        PulsarSilenceIsTheEnd,
+        "Pulsar: a consumer whose broker is silent counts as being at the end that it was told before",
     ),
 ];
 

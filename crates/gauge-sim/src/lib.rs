@@ -1,7 +1,8 @@
 //! A world in which the worker's own trials run in simulated time, and are compared with what the world knows. docs/simulation.md says what it
 //! models, what it cannot show, and what it has found.
 //!
-//! - `scenario`: what a seed draws. `net`: time and wires. `system`: what a protocol brings; `kafka`, `nats`: servers. `truth`: what happened.
+//! - `scenario`: what a seed draws. `net`: time and wires. `nodes`: what all servers have in common. `system`: what a protocol brings; `kafka`,
+//!   `nats`, `pulsar`: servers. `truth`: what happened.
 //! - `witness`: the client with somebody who looks on. `trial`: a seed from its beginning to its judgement. `oracle`: the judgement.
 //! - `marks`: what a swarm must have come to. [`swarm`] runs many seeds.
 
@@ -9,7 +10,9 @@ mod kafka;
 mod marks;
 mod nats;
 mod net;
+mod nodes;
 mod oracle;
+mod pulsar;
 mod scenario;
 pub mod swarm;
 mod system;

@@ -60,6 +60,22 @@ pub enum Mark {
     PingAnswered,
     DeliveryDropped,
     StaleInbox,
+    Redirected,
+    StaleLookup,
+    LookupFailed,
+    OpeningRefused,
+    ProducerBusy,
+    ConsumerBusy,
+    ProducerClosed,
+    ConsumerClosed,
+    LateReceipt,
+    DuplicateUnknown,
+    TopicFenced,
+    AcksLost,
+    PositionLost,
+    DeliveredAgain,
+    EndRefused,
+    PermitsOverdrawn,
 }
 
 /// Those of every protocol.
@@ -95,7 +111,7 @@ const SHARED: &[Mark] = &{
 
 /// Which were reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Marks(u64);
+pub struct Marks(u128);
 
 impl Marks {
     pub(crate) fn set(&mut self, mark: Mark) {

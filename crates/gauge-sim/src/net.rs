@@ -16,6 +16,7 @@ use gauge_client::{Interest, LaneSpec, Ready};
 use gauge_load::clock::simulated;
 
 use crate::marks::{Mark, Marks};
+use crate::nodes::{Fault, Node};
 use crate::scenario::{Plan, Scenario};
 use crate::system::System;
 use crate::trial::Director;
@@ -27,6 +28,16 @@ const CIRCLES_MAX: u32 = 2_000;
 const LOOKS_MAX: u64 = 1_500_000;
 /// Where the first node listens; the others follow.
 pub const PORT: u16 = 9_000;
+/// A node's host.
+pub fn host(node: usize) -> String {
+    format!("10.0.0.{}", node + 1)
+}
+
+/// A node's host and port.
+pub fn address(node: usize) -> String {
+    format!("{}:{}", host(node), PORT as usize + node)
+}
+
 /// Nothing takes longer in simulated time.
 const END_NS: i64 = 600_000_000_000;
 
@@ -47,6 +58,10 @@ pub enum Event<E> {
     Own(E),
     /// A fault of the scenario, by its number.
     Fault(usize),
+    /// A group gets a leader after it had none.
+    Elect(usize),
+    /// A node is there again.
+    NodeUp(usize),
     /// The supervisor has its turn, and who leads the trial after it.
     Direct,
 }
@@ -56,9 +71,11 @@ pub enum Event<E> {
 pub enum Told {
     Nothing,
     Acked(Vec<Message>),
-    /// The same; it may be told of a message again, and then says nothing.
-    AckedMaybeAgain(Message),
+    /// The same; it may be told of messages again, and then says nothing.
+    AckedMaybeAgain(Vec<Message>),
     Delivered(Delivery),
+    /// What is of the protocol alone.
+    Own(u64),
 }
 
 /// An answer to a fetch.
@@ -109,6 +126,10 @@ pub struct Socket<S: System> {
     pub up_pieces: usize,
     /// When it began.
     pub began_ns: i64,
+    /// What waits because the node does nothing.
+    pub held: VecDeque<(Vec<u8>, Told)>,
+    /// The client has said who it is.
+    pub is_greeted: bool,
     pub own: S::Socket,
 }
 
@@ -126,6 +147,7 @@ pub struct World<S: System> {
     woken: Vec<bool>,
     /// Names that were given.
     names: u64,
+    pub nodes: Vec<Node>,
     pub cluster: S,
     pub truth: Truth,
     pub marks: Marks,
@@ -156,6 +178,7 @@ impl<S: System> World<S> {
             sockets: Vec::new(),
             woken: Vec::new(),
             names: 0,
+            nodes: (0..scenario.nodes).map(|_| Node::default()).collect(),
             cluster: S::new(&scenario, &plan),
             plan,
             truth: Truth::default(),
@@ -254,6 +277,11 @@ impl<S: System> World<S> {
         }
     }
 
+    /// When what the client has written so far will have come.
+    pub fn arrival_ns(&self, at: usize) -> i64 {
+        self.sockets[at].up_free_ns.max(self.now_ns()) + self.scenario.delay_ns + 1
+    }
+
     fn delay_ns(&self) -> i64 {
         self.scenario.delay_ns
     }
@@ -261,6 +289,9 @@ impl<S: System> World<S> {
     /// Nothing goes wrong any more.
     pub fn make_peace(&mut self) {
         self.is_at_peace = true;
+        for node in &mut self.nodes {
+            node.cuts = 0;
+        }
         S::make_peace(self);
     }
 
@@ -278,10 +309,19 @@ impl<S: System> World<S> {
         let socket = &mut self.sockets[at];
         if matches!(socket.stage, Stage::Connecting | Stage::Open) {
             socket.stage = Stage::Broken;
-            socket.own = S::Socket::default();
             socket.ends.clear();
             self.marks.set(Mark::CutConnection);
+            S::over(self, at, true);
+            self.forget(at);
         }
+    }
+
+    /// The node knows nothing of a connection any more.
+    pub fn forget(&mut self, at: usize) {
+        let socket = &mut self.sockets[at];
+        socket.own = S::Socket::default();
+        socket.held.clear();
+        socket.is_greeted = false;
     }
 
     fn happen(&mut self, event: Event<S::Event>) {
@@ -309,7 +349,15 @@ impl<S: System> World<S> {
             Event::Own(event) => S::happen(self, event),
             // A closed loop may end before its faults.
             Event::Fault(_) if self.is_at_peace => {}
-            Event::Fault(number) => S::strike(self, number),
+            Event::Fault(number) => match self.plan.faults[number].1 {
+                Fault::Node(fault) => self.strike_node(fault),
+                Fault::Own(fault) => S::strike(self, fault),
+            },
+            Event::Elect(group) => self.elect(group),
+            Event::NodeUp(node) => {
+                self.nodes[node].is_up = true;
+                S::came_up(self, node);
+            }
             Event::Direct => {}
         }
         S::look(self);
@@ -392,8 +440,8 @@ impl<S: System> Network for Sim<S> {
         let node = usize::from(to.port() - PORT);
         let at = world.sockets.len();
         let (is_down, is_silent) = (
-            !world.cluster.is_up(node),
-            world.cluster.silent_until_ns(node) > world.now_ns(),
+            !world.nodes[node].is_up,
+            world.nodes[node].silent_until_ns > world.now_ns(),
         );
         let began_ns = world.now_ns();
         world.sockets.push(Socket {
@@ -417,6 +465,8 @@ impl<S: System> Network for Sim<S> {
             is_silent,
             up_pieces: 0,
             began_ns,
+            held: VecDeque::new(),
+            is_greeted: false,
             own: S::Socket::default(),
         });
         if !is_silent {
@@ -476,10 +526,9 @@ impl<S: System> Network for Sim<S> {
                     world.truth.acknowledged(&messages, seen);
                     S::answered(&mut world, at);
                 }
-                Told::AckedMaybeAgain(message) => {
-                    world.truth.first_acknowledged(&[message], seen);
-                }
+                Told::AckedMaybeAgain(messages) => world.truth.first_acknowledged(&messages, seen),
                 Told::Delivered(delivery) => world.truth.delivered(delivery, seen),
+                Told::Own(what) => S::heard(&mut world, at, what),
             }
         }
         world.circles = 0;
@@ -538,7 +587,11 @@ impl<S: System> Network for Sim<S> {
 
     fn close(&self, socket: SocketId) {
         let mut world = self.world.borrow_mut();
-        let socket = &mut world.sockets[socket as usize];
+        let at = socket as usize;
+        if world.sockets[at].stage == Stage::Open {
+            S::over(&mut world, at, false);
+        }
+        let socket = &mut world.sockets[at];
         socket.stage = Stage::Closed;
         socket.poller = u64::MAX;
         socket.ends.clear();

@@ -239,6 +239,8 @@ fn order(case: &Case<'_>, failed: usize, marks: &mut Marks, told: &mut Told) {
 #[derive(Clone, Copy, Debug)]
 struct Copy {
     is_sure: bool,
+    /// It may have been handed over so often.
+    times: i128,
     from_ns: i64,
     until_ns: i64,
 }
@@ -248,7 +250,8 @@ fn receive(case: &Case<'_>, subscription: usize) -> Received {
     let mut copies: HashMap<(u32, u64), (Message, Vec<Copy>)> = HashMap::new();
     let mut received = Received::default();
     let mut heads: HashMap<(usize, u32), u64> = HashMap::new();
-    let mut is_exact = true;
+    // Of consumers that share a partition each has an order of its own.
+    let mut is_exact = !case.expects.may_repeat;
     let read: HashSet<(u32, u64)> = truth
         .batches
         .iter()
@@ -279,16 +282,26 @@ fn receive(case: &Case<'_>, subscription: usize) -> Received {
             && !batch.messages.iter().any(is_awaited);
         let is_sure = batch.is_alive && !is_late;
         is_exact &= is_sure;
+        let times = match case.expects.may_repeat {
+            true => seen.len().max(1) as i128,
+            false => 1,
+        };
         let copy = Copy {
             is_sure,
+            times,
             from_ns: seen.iter().map(|seen| seen.read_ns).min().unwrap_or(i64::MAX),
             until_ns: seen.iter().map(|seen| seen.read_ns).max().unwrap_or(i64::MAX),
         };
         let least = i128::from(is_sure);
-        for (at, message) in batch.messages.iter().enumerate() {
-            received.received.add(least, 1);
+        let readable = batch.unreadable_from.unwrap_or(batch.messages.len());
+        if batch.unreadable_from.is_some() {
+            received.received.add(least, times);
+            received.corrupted.add(least, times);
+        }
+        for (at, message) in batch.messages[..readable].iter().enumerate() {
+            received.received.add(least, times);
             if batch.damaged.contains(&at) {
-                received.corrupted.add(least, 1);
+                received.corrupted.add(least, times);
                 continue;
             }
             let all = copies
@@ -305,7 +318,7 @@ fn receive(case: &Case<'_>, subscription: usize) -> Received {
     received.reordered = is_exact.then_some(reordered);
     for (key, (message, all)) in &copies {
         let sure = all.iter().filter(|copy| copy.is_sure).count() as i128;
-        let count = all.len() as i128;
+        let count: i128 = all.iter().map(|copy| copy.times).sum();
         let is_received = (i128::from(sure > 0), 1);
         received.unique.add(is_received.0, is_received.1);
         received.duplicated.add((sure - 1).max(0), count - 1);

@@ -3,6 +3,7 @@
 use fastrand::Rng;
 use serde_json::{Value, json};
 
+use crate::nodes::{self, Fault};
 use crate::system::{self, System};
 
 /// What who leads the trial does.
@@ -50,7 +51,7 @@ pub struct Scenario {
 #[derive(Debug)]
 pub struct Plan<S: System> {
     pub settings: S::Settings,
-    pub faults: Vec<(i64, S::Fault)>,
+    pub faults: Vec<(i64, Fault<S::Fault>)>,
 }
 
 /// What the oracle may expect of a run.
@@ -62,6 +63,8 @@ pub struct Expects {
     pub once: bool,
     /// The client can see to it that a producer's messages of a partition are stored in order.
     pub in_order: bool,
+    /// What was handed over may be delivered to another consumer, or again, and is handed over again.
+    pub may_repeat: bool,
 }
 
 pub const MS: i64 = 1_000_000;
@@ -134,7 +137,7 @@ impl Scenario {
         let closed_bytes = if is_closed_loop { 4_000 } else { 65_536 };
         let request = json!({
             "run": 7, "seed": seed,
-            "system": system::endpoint(S::NAME, nodes),
+            "system": system::endpoint::<S>(nodes),
             "topics": topics.iter().map(|(name, partitions)| json!({"name": name, "partitions": partitions})).collect::<Vec<_>>(),
             "producers": (0..producers).map(|id| producer(rng, id)).collect::<Vec<_>>(),
             "subscriptions": subscriptions.iter().map(|name| subscription(rng, name)).collect::<Vec<_>>(),
@@ -191,6 +194,11 @@ impl Scenario {
         (scenario, plan)
     }
 
+    /// A time at which the last messages are under way.
+    pub fn late_ns(&self, rng: &mut Rng) -> i64 {
+        self.load_ns * rng.i64(940..1000) / 1000
+    }
+
     fn draw_steps(&mut self, rng: &mut Rng, rate: f64) {
         let at = |rng: &mut Rng, load_ns: i64| rng.i64(20 * MS..load_ns * 8 / 10);
         if !self.is_closed_loop && rng.f64() < 0.3 {
@@ -221,7 +229,7 @@ impl<S: System> Plan<S> {
         let only = rng.bool().then(|| rng.u32(0..S::FAULT_KINDS));
         for _ in 0..count {
             let at_ns = rng.i64(0..scenario.load_ns * 7 / 10);
-            self.faults.push((at_ns, S::fault(scenario, rng, only)));
+            self.faults.push((at_ns, nodes::draw::<S>(scenario, rng, only)));
         }
         self.faults.sort_by_key(|(at_ns, _)| *at_ns);
     }
@@ -231,11 +239,24 @@ impl<S: System> Plan<S> {
     fn draw_the_end(&mut self, scenario: &mut Scenario, rng: &mut Rng) {
         if rng.f64() < 0.15 {
             for (at_ns, _) in &mut self.faults {
-                *at_ns = scenario.load_ns * rng.i64(940..1000) / 1000;
+                *at_ns = scenario.late_ns(rng);
             }
         }
         S::draw_the_end(scenario, self, rng);
         self.faults.sort_by_key(|(at_ns, _)| *at_ns);
+    }
+
+    /// A fault of the protocol's own for the last messages.
+    pub fn strike_late(&mut self, scenario: &Scenario, rng: &mut Rng, fault: S::Fault) {
+        let at_ns = scenario.late_ns(rng);
+        self.faults.push((at_ns, Fault::Own(fault)));
+    }
+
+    /// Whether a fault of the protocol's own is among those that strike.
+    pub fn has(&self, is: impl Fn(&S::Fault) -> bool) -> bool {
+        self.faults
+            .iter()
+            .any(|(_, fault)| matches!(fault, Fault::Own(fault) if is(fault)))
     }
 
     /// Whether nothing goes wrong that may cost or repeat messages, or change their order.

@@ -9,10 +9,11 @@ use gauge_client::Protocol;
 use serde_json::Value;
 
 use crate::marks::Mark;
-use crate::net::World;
+use crate::net::{self, World};
+use crate::nodes::Place;
 use crate::scenario::{Expects, Plan, Scenario};
 use crate::trial::{self, Report};
-use crate::{kafka, nats};
+use crate::{kafka, nats, pulsar};
 
 /// The servers of a protocol.
 pub trait System: Sized + Debug + 'static {
@@ -37,8 +38,8 @@ pub trait System: Sized + Debug + 'static {
     /// Draws what is of this protocol alone.
     fn settings(rng: &mut Rng) -> Self::Settings;
 
-    /// Draws a fault: of any kind, or of that one.
-    fn fault(scenario: &Scenario, rng: &mut Rng, only: Option<u32>) -> Self::Fault;
+    /// Draws a fault of a kind of its own: 0, or above 6 (`nodes::draw`).
+    fn fault(kind: u32, place: Place, rng: &mut Rng) -> Self::Fault;
 
     /// The same, for the last messages; and what else has numbers of its own. It may change the request.
     fn draw_the_end(scenario: &mut Scenario, plan: &mut Plan<Self>, rng: &mut Rng);
@@ -49,17 +50,47 @@ pub trait System: Sized + Debug + 'static {
     /// The servers at the beginning: every topic is there.
     fn new(scenario: &Scenario, plan: &Plan<Self>) -> Self;
 
-    /// Whether a node takes connections.
-    fn is_up(&self, node: usize) -> bool;
+    /// How many of the nodes a client is told of.
+    fn named(nodes: usize) -> usize {
+        nodes
+    }
 
-    /// Until when bytes to a node get lost.
-    fn silent_until_ns(&self, node: usize) -> i64;
+    /// How many groups there are that have a leader each.
+    fn groups(&self) -> usize;
+
+    /// The group of a slot.
+    fn group_of(&self, slot: usize) -> usize {
+        slot
+    }
+
+    /// Who leads a group.
+    fn leader(&self, group: usize) -> Option<usize>;
+
+    /// A group that has no leader gets this one.
+    fn lead(world: &mut World<Self>, group: usize, leader: usize);
+
+    /// A group loses its leader.
+    fn depose(world: &mut World<Self>, group: usize);
+
+    /// A node is gone; its connections break, and what it leads loses its leader, after this.
+    fn went_down(_world: &mut World<Self>, _node: usize) {}
+
+    /// A node is there again.
+    fn came_up(_world: &mut World<Self>, _node: usize) {}
+
+    /// A node does nothing for so long.
+    fn paused(_world: &mut World<Self>, _node: usize, _for_ns: i64) {}
 
     /// The number of the consumer whose sockets have this token; None: it is a producer's.
-    fn consumer_of(token: u64) -> Option<usize>;
+    fn consumer_of(token: u64) -> Option<usize> {
+        (token & 1 == 1).then_some((token as u32 >> 1) as usize)
+    }
 
     /// A connection has come about.
     fn opened(_world: &mut World<Self>, _at: usize) {}
+
+    /// A connection is over: it is broken, or the client has closed it.
+    fn over(_world: &mut World<Self>, _at: usize, _is_broken: bool) {}
 
     /// A node looks at a connection.
     fn serve(world: &mut World<Self>, at: usize);
@@ -70,14 +101,17 @@ pub trait System: Sized + Debug + 'static {
     /// After everything that happens.
     fn look(_world: &mut World<Self>) {}
 
-    /// A fault strikes.
-    fn strike(world: &mut World<Self>, number: usize);
+    /// A fault of its own strikes.
+    fn strike(world: &mut World<Self>, fault: Self::Fault);
 
     /// Nothing goes wrong any more: what was out of order is in order soon.
     fn make_peace(world: &mut World<Self>);
 
     /// The client has written to a connection; without acknowledgements messages have come to their end by that.
     fn wrote(world: &mut World<Self>, at: usize);
+
+    /// The client has read something that is of the protocol alone.
+    fn heard(_world: &mut World<Self>, _at: usize, _what: u64) {}
 
     /// The client has read an answer to what it has sent.
     fn answered(_world: &mut World<Self>, _at: usize) {}
@@ -106,7 +140,11 @@ const fn registered<S: System>() -> Registered {
 }
 
 /// Every protocol that has a world.
-pub const REGISTRY: &[Registered] = &[registered::<kafka::Cluster>(), registered::<nats::Cluster>()];
+pub const REGISTRY: &[Registered] = &[
+    registered::<kafka::Cluster>(),
+    registered::<nats::Cluster>(),
+    registered::<pulsar::Cluster>(),
+];
 
 fn tell<S: System>(seed: u64) -> String {
     let (scenario, plan) = Scenario::of::<S>(seed);
@@ -119,11 +157,7 @@ pub fn by_name(name: &str) -> Option<Registered> {
 }
 
 /// The part of a request that names the system.
-pub fn endpoint(name: &str, nodes: usize) -> Value {
-    // Kafka's nodes are found by the first; others are named.
-    let named = if name == kafka::Cluster::NAME { 1 } else { nodes };
-    let bootstrap: Vec<String> = (0..named)
-        .map(|node| format!("10.0.0.{}:{}", node + 1, crate::net::PORT as usize + node))
-        .collect();
-    serde_json::json!({"protocol": name, "bootstrap": bootstrap})
+pub fn endpoint<S: System>(nodes: usize) -> Value {
+    let bootstrap: Vec<String> = (0..S::named(nodes)).map(net::address).collect();
+    serde_json::json!({"protocol": S::NAME, "bootstrap": bootstrap})
 }

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use gauge_load::stamp::{self, Checked, PROBE_PRODUCER};
+
 use crate::net::Delivery;
 
 /// A message as it was found in a batch.
@@ -10,6 +12,29 @@ pub struct Message {
     pub producer: u32,
     pub sequence: u64,
     pub intended_ns: i64,
+}
+
+impl Message {
+    /// The message of a body; None: a probe.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(body: &[u8]) -> Result<Option<Message>, String> {
+        match stamp::check(body) {
+            Checked::Whole(stamp) if stamp.producer == PROBE_PRODUCER => Ok(None),
+            Checked::Whole(stamp) => Ok(Some(Message {
+                producer: stamp.producer,
+                sequence: stamp.sequence,
+                intended_ns: stamp.intended_ns,
+            })),
+            other => Err(format!("a message was sent whose stamp is {other:?}")),
+        }
+    }
+
+    /// Damages a body: its sequence. The message says that it is another, and only its own checksum tells.
+    pub fn damage(body: &mut [u8]) {
+        body[16] ^= 0x40;
+    }
 }
 
 /// A batch that reached a log.
@@ -21,6 +46,8 @@ pub struct Batch {
     pub visible_ns: i64,
     /// Which of its messages were damaged in the log.
     pub damaged: Vec<usize>,
+    /// From this message on it cannot be read at all, and counts as one that is damaged.
+    pub unreadable_from: Option<usize>,
     /// It is in the log at the end.
     pub is_alive: bool,
 }
@@ -83,6 +110,7 @@ impl Truth {
             messages,
             visible_ns: i64::MAX,
             damaged: Vec::new(),
+            unreadable_from: None,
             is_alive: true,
         });
         self.batches.len() - 1

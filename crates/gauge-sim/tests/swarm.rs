@@ -10,19 +10,16 @@
 use gauge_load::mutants::{self, ALL, Mutant};
 use gauge_sim::{REGISTRY, Registered, by_name, swarm};
 
-/// Run by every run of the tests, of Kafka and of NATS, however long it takes.
-const SEEDS_EACH_TIME: [u64; 2] = [400, 150];
+/// Run by every run of the tests, of Kafka, of NATS and of Pulsar, however long it takes.
+const SEEDS_EACH_TIME: [u64; 3] = [400, 150, 300];
 /// A mutant is found within so many seeds.
 const SEEDS: u64 = 1_000;
 
 /// The world of the protocol in whose client the fault is; faults of what all share are looked for with Kafka.
 fn protocol_of(mutant: Mutant) -> Registered {
-    let name = if format!("{mutant:?}").starts_with("Nats") {
-        "nats"
-    } else {
-        "kafka"
-    };
-    by_name(name).expect("it is registered")
+    let name = format!("{mutant:?}").to_lowercase();
+    let own = REGISTRY.iter().find(|protocol| name.starts_with(protocol.name));
+    by_name(own.map_or("kafka", |protocol| protocol.name)).expect("it is registered")
 }
 
 /// The first seed that disagrees, and how.
@@ -66,6 +63,21 @@ fn what_the_gauge_says_is_what_kafkas_world_knows() {
 #[test]
 fn what_the_gauge_says_is_what_natss_world_knows() {
     agrees("nats", SEEDS_EACH_TIME[1]);
+}
+
+#[test]
+fn what_the_gauge_says_is_what_pulsars_world_knows() {
+    agrees("pulsar", SEEDS_EACH_TIME[2]);
+    // Each found a fault, and none of the others does.
+    for seed in [719, 732] {
+        let report = (by_name("pulsar").expect("it is registered").run)(seed);
+        assert!(
+            report.disagreements.is_empty(),
+            "{:?}\n  {}",
+            report.disagreements,
+            swarm::command("pulsar", seed)
+        );
+    }
 }
 
 #[test]

@@ -160,7 +160,7 @@ pub(super) enum Command<'a> {
         found: Found<'a>,
     },
     LastMessageId {
-        consumer: u64,
+        request: u64,
         last: EntryId,
         /// Up to here everything is acknowledged, where the broker says so.
         mark_delete: Option<EntryId>,
@@ -275,7 +275,7 @@ pub(super) fn read(command: &[u8]) -> Result<Command<'_>, Malformed> {
             },
         },
         kind::LAST_MESSAGE_ID_RESPONSE => Command::LastMessageId {
-            consumer: number(2) & u64::from(u32::MAX),
+            request: number(2),
             last: EntryId::read(body.texts[1])?,
             mark_delete: match body.has(3) {
                 true => Some(EntryId::read(body.texts[3])?),
@@ -506,7 +506,7 @@ mod tests {
             body.put_number(2, 1 << 32 | 4);
         });
         let expected = Command::LastMessageId {
-            consumer: 4,
+            request: 1 << 32 | 4,
             last: EntryId::NONE,
             mark_delete: None,
         };

@@ -10,11 +10,12 @@
 //! Pausing acknowledges, closes the consumer and ignores what was on its way, which the broker delivers again afterwards: permits cannot
 //! be taken back.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 
 use super::commands::{self, Command, EntryId, Subscribe, SubscriptionType};
 use super::compress::Decompressor;
@@ -42,8 +43,24 @@ const ACK_ENTRIES: usize = 1000;
 /// How often brokers are asked for the ends of partitions, during the drain.
 const ASK_NS: i64 = 200_000_000;
 
+/// What was answered to a question that is older than this is not the end any more: a broker that is silent may have more.
+const OVERDUE_NS: i64 = 1_000_000_000;
+/// Questions for a partition's end that may be answered yet.
+const QUESTIONS_MAX: usize = 16;
+
 /// Consumers that this process has made: their names differ, over all lanes and workers of a host.
 static CONSUMERS: AtomicU32 = AtomicU32::new(0);
+
+fn consumer_name(run: u32) -> String {
+    match crate::world::unique() {
+        Some(number) => format!("streamgauge-{run:08x}-{number:08x}"),
+        None => format!(
+            "streamgauge-{run:08x}-{}-{}",
+            std::process::id(),
+            CONSUMERS.fetch_add(1, Ordering::Relaxed)
+        ),
+    }
+}
 
 /// A partition.
 #[derive(Debug)]
@@ -58,9 +75,12 @@ struct Position {
     last: EntryId,
     /// Entries to be acknowledged: for cumulative subscriptions the last one is enough.
     unacked: Vec<EntryId>,
-    /// The partition's end and the acknowledged position, as the broker told last.
+    /// The partition's end and the acknowledged position, as the broker told last, and when it was asked for that.
     end: Option<EntryId>,
+    end_asked_ns: i64,
     mark_delete: EntryId,
+    /// Questions for the end that have no answer: their numbers, and when they were asked.
+    questions: VecDeque<(u64, i64)>,
 }
 
 /// A consumer.
@@ -105,12 +125,7 @@ impl Consumer {
         Consumer {
             subscription: consumer.subscription,
             subscription_name: consumer.name.clone(),
-            consumer_name: format!(
-                "streamgauge-{:08x}-{}-{}",
-                spec.run,
-                std::process::id(),
-                CONSUMERS.fetch_add(1, Ordering::Relaxed)
-            ),
+            consumer_name: consumer_name(spec.run),
             kind: options.subscription_type,
             start: consumer.start,
             routes: Routes::new(names.into_iter(), token, INPUT, options.auth.clone(), index),
@@ -206,9 +221,17 @@ impl Consumer {
     }
 
     /// Asks for the ends of the partitions.
-    fn ask(&mut self) {
+    fn ask(&mut self, now_ns: i64) {
         for at in 0..self.positions.len() {
+            if self.routes.open_link(at).is_none() {
+                continue;
+            }
             let request = self.routes.request(at);
+            let questions = &mut self.positions[at].questions;
+            if questions.len() >= QUESTIONS_MAX {
+                questions.pop_front();
+            }
+            questions.push_back((request, now_ns));
             self.push(at, commands::last_message_id(at as u64, request));
         }
     }
@@ -233,7 +256,7 @@ impl Consumer {
         if now_ns >= self.ask_at_ns {
             self.ask_at_ns = now_ns + ASK_NS;
             self.acknowledge();
-            self.ask();
+            self.ask(now_ns);
         }
         self.write(shared)
     }
@@ -317,21 +340,21 @@ impl Consumer {
                     self.on_message(link, consumer, id, session, &frame, observer, received_ns)?;
                 }
                 Command::LastMessageId {
-                    consumer,
+                    request,
                     last,
                     mark_delete,
                 } => {
-                    let at = usize::try_from(consumer).unwrap_or(usize::MAX);
-                    if let Some(position) = self.positions.get_mut(at) {
-                        position.end = Some(last);
-                        position.mark_delete = mark_delete.unwrap_or(position.mark_delete);
+                    if let Some(position) = self.positions.get_mut(request as u32 as usize) {
+                        position.told(request, last, mark_delete);
                     }
                 }
                 command => match self.routes.on_command(link, &command, shared, received_ns)? {
                     Event::Opened(at) => {
                         let position = &mut self.positions[at];
                         position.has_begun = true;
-                        position.permits.clear();
+                        if !mutants::is(Mutant::PulsarPermitsKept) {
+                            position.permits.clear();
+                        }
                         self.grant(at, Some(session));
                     }
                     Event::Closed(at) => {
@@ -353,9 +376,14 @@ impl Consumer {
     /// The broker counts nothing of this partition any more.
     fn forget(&mut self, at: usize) {
         let position = &mut self.positions[at];
-        position.permits.clear();
+        if !mutants::is(Mutant::PulsarPermitsKept) {
+            position.permits.clear();
+        }
         position.unacked.clear();
-        position.end = None;
+        position.questions.clear();
+        if !mutants::is(Mutant::PulsarEndKept) {
+            position.end = None;
+        }
     }
 
     #[inline]
@@ -384,18 +412,25 @@ impl Consumer {
         let payload = session.payload(frame);
         let permits = match self.deliver(at, id, payload, observer, received_ns) {
             Ok(permits) => permits,
-            Err(Broken::Checksum) => {
-                observer.error(error::CHECKSUM_MISMATCH);
-                observer.corrupted(self.subscription, 1);
-                session.push(commands::ack_corrupted(consumer, id));
-                1
-            }
             // The connection is sound, so the fault is in what was stored: acknowledged, counted, and missing in the audit.
-            Err(Broken::Malformed(_)) => {
-                observer.error(error::UNREADABLE_BATCH);
+            Err(broken) => {
+                let permits = match mutants::is(Mutant::PulsarPermitsOfDamageLost) {
+                    true => 1,
+                    false => message::counted(payload),
+                };
                 observer.corrupted(self.subscription, 1);
-                session.push(commands::ack_individual(consumer, &[id]));
-                1
+                if !mutants::is(Mutant::PulsarDamageComesAgain) {
+                    self.pass(at, id);
+                }
+                let (kind, command) = match broken {
+                    Broken::Checksum => (error::CHECKSUM_MISMATCH, commands::ack_corrupted(consumer, id)),
+                    Broken::Malformed(_) => {
+                        (error::UNREADABLE_BATCH, commands::ack_individual(consumer, &[id]))
+                    }
+                };
+                observer.error(kind);
+                session.push(command);
+                permits
             }
         };
         self.positions[at].permits.take(permits);
@@ -413,9 +448,17 @@ impl Consumer {
         observer: &mut Observer,
         received_ns: i64,
     ) -> Result<u32, Broken> {
+        let position = &self.positions[at];
+        // What cannot be read either was counted when it came first.
+        if self.kind.is_cumulative() && id <= position.last && !mutants::is(Mutant::PulsarRedeliveredIsNew) {
+            // The broker does not know that it was handed over, and others wait for that.
+            if !mutants::is(Mutant::PulsarRedeliveredNotAcked) {
+                self.remember(at, position.last, received_ns);
+            }
+            return Ok(message::counted(payload));
+        }
         let entry = message::read(payload)?;
-        let position = &mut self.positions[at];
-        if entry.is_marker || (self.kind.is_cumulative() && id <= position.last) {
+        if entry.is_marker {
             return Ok(entry.permits());
         }
         if entry.is_encrypted {
@@ -435,9 +478,23 @@ impl Consumer {
         }
         self.has_messages = true;
         self.window.see(body.len(), entry.permits());
-        (position.last, position.end) = (id, None);
+        self.pass(at, id);
         self.remember(at, id, received_ns);
         Ok(entry.permits())
+    }
+
+    /// An entry is done with. What the broker told of the end before is not the end any more.
+    #[inline]
+    fn pass(&mut self, at: usize, id: EntryId) {
+        let position = &mut self.positions[at];
+        position.last = match mutants::is(Mutant::PulsarPositionOneTooFar) {
+            true => EntryId {
+                entry: id.entry + 1,
+                ..id
+            },
+            false => id,
+        };
+        position.end = None;
     }
 
     /// An entry is to be acknowledged.
@@ -491,6 +548,26 @@ impl Consumer {
 }
 
 impl Position {
+    /// The broker has answered a question for the end. Answers that were overtaken say nothing.
+    fn told(&mut self, request: u64, last: EntryId, mark_delete: Option<EntryId>) {
+        let Some(place) = self.questions.iter().position(|(asked, _)| *asked == request) else {
+            return;
+        };
+        let asked_ns = self.questions[place].1;
+        self.questions.drain(..=place);
+        self.end = Some(last);
+        self.end_asked_ns = asked_ns;
+        self.mark_delete = mark_delete.unwrap_or(self.mark_delete);
+    }
+
+    /// The broker has said a moment ago that there is no more.
+    fn is_at_end(&self, now_ns: i64) -> bool {
+        let is_told = now_ns.saturating_sub(self.end_asked_ns) < OVERDUE_NS
+            || mutants::is(Mutant::PulsarSilenceIsTheEnd);
+        let read = self.last.max(self.mark_delete);
+        is_told && self.end.is_some_and(|end| end <= read)
+    }
+
     fn new(slot: usize, is_own: bool) -> Position {
         Position {
             slot,
@@ -500,7 +577,9 @@ impl Position {
             last: EntryId::NONE,
             unacked: Vec::new(),
             end: None,
+            end_asked_ns: i64::MIN,
             mark_delete: EntryId::NONE,
+            questions: VecDeque::new(),
         }
     }
 }
@@ -527,10 +606,8 @@ impl Sink for Consumer {
     }
 
     fn is_caught_up(&self) -> bool {
-        self.positions.iter().all(|position| {
-            let end = position.end;
-            end.is_some_and(|end| end <= position.last.max(position.mark_delete))
-        })
+        let now_ns = monotonic_ns();
+        self.positions.iter().all(|position| position.is_at_end(now_ns))
     }
 
     fn flush(&mut self) {

@@ -90,19 +90,28 @@ fn split_sized(bytes: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
         .ok_or(CUT)
 }
 
-/// Reads an entry and verifies its checksum, if it has one.
-pub(super) fn read(mut bytes: &[u8]) -> Result<Entry<'_>, Broken> {
+/// The checksum of an entry, if it has one, and what it covers.
+#[inline]
+fn without_checksum(mut bytes: &[u8]) -> Result<(Option<u32>, &[u8]), Malformed> {
     if let Some(rest) = bytes.strip_prefix(&BROKER_MAGIC) {
         bytes = split_sized(rest)?.1;
     }
-    if let Some(rest) = bytes.strip_prefix(&CHECKSUM_MAGIC) {
-        let (checksum, covered) = rest.split_first_chunk::<4>().ok_or(CUT)?;
-        if crc32c(covered) != u32::from_be_bytes(*checksum) {
-            return Err(Broken::Checksum);
+    match bytes.strip_prefix(&CHECKSUM_MAGIC) {
+        None => Ok((None, bytes)),
+        Some(rest) => {
+            let (checksum, covered) = rest.split_first_chunk::<4>().ok_or(CUT)?;
+            Ok((Some(u32::from_be_bytes(*checksum)), covered))
         }
-        bytes = covered;
     }
-    let (metadata, body) = split_sized(bytes)?;
+}
+
+/// Reads an entry and verifies its checksum, if it has one.
+pub(super) fn read(bytes: &[u8]) -> Result<Entry<'_>, Broken> {
+    let (checksum, covered) = without_checksum(bytes)?;
+    if checksum.is_some_and(|checksum| checksum != crc32c(covered)) {
+        return Err(Broken::Checksum);
+    }
+    let (metadata, body) = split_sized(covered)?;
     let mut entry = Entry {
         compression: 0,
         uncompressed_bytes: 0,
@@ -126,6 +135,22 @@ pub(super) fn read(mut bytes: &[u8]) -> Result<Entry<'_>, Broken> {
         }
     }
     Ok(entry)
+}
+
+/// For how many messages the broker counts an entry, whose checksum may be wrong: the broker reads the same metadata.
+pub(super) fn counted(bytes: &[u8]) -> u32 {
+    let metadata = || {
+        let (metadata, _) = split_sized(without_checksum(bytes)?.1)?;
+        let mut fields = Fields::new(metadata);
+        while let Some((field, value)) = fields.next()? {
+            if field == 11 {
+                return value.number();
+            }
+        }
+        Ok(1)
+    };
+    // What the broker cannot read either it does not send.
+    metadata().map_or(1, |messages| u32::try_from(messages).unwrap_or(1))
 }
 
 /// Hands over the bodies of a batch's messages that are in `ack_set` (empty: all).
@@ -229,6 +254,7 @@ mod tests {
         let mut wrong = bytes.clone();
         *wrong.last_mut().expect("it is not empty") ^= 1;
         assert_eq!(read(&wrong), Err(Broken::Checksum));
+        assert_eq!((counted(&wrong), counted(b"nothing")), (3, 1));
         assert!(each(&found.body[..5], 3, &[], |_| {}).is_err());
     }
 
@@ -236,6 +262,7 @@ mod tests {
         #[test]
         fn garbage_is_no_reason_to_panic(bytes: Vec<u8>, messages: u32) {
             let _ = read(&bytes);
+            let _ = counted(&bytes);
             let _ = each(&bytes, messages, &[], |_| {});
         }
     }

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 use gauge_load::stamp::{self, Stamp};
 use gauge_load::{Departure, Emitter, Observer};
 
@@ -59,9 +60,12 @@ pub(super) struct Partition {
 impl Partition {
     /// A batch is to be sent again: before everything that was not sent yet.
     pub fn put_back(&mut self, batch: Box<Batch>) {
-        let at = self
-            .waiting
-            .partition_point(|other| other.sequence < batch.sequence);
+        let at = match mutants::is(Mutant::PulsarRetryAtTheEnd) {
+            true => self.waiting.len(),
+            false => self
+                .waiting
+                .partition_point(|other| other.sequence < batch.sequence),
+        };
         self.waiting.insert(at, batch);
     }
 }
@@ -391,6 +395,17 @@ impl Producer {
     pub(super) fn put_back(&mut self, batch: Box<Batch>) {
         self.queued_bytes += batch.held_bytes;
         self.partitions[batch.partition].put_back(batch);
+    }
+
+    /// A batch that waits to be sent again is done with; returns it, if there is one with this number.
+    pub(super) fn take_waiting(&mut self, at: usize, sequence: u64) -> Option<Box<Batch>> {
+        let waiting = &mut self.partitions[at].waiting;
+        let place = waiting
+            .binary_search_by_key(&sequence, |batch| batch.sequence)
+            .ok()?;
+        let batch = waiting.remove(place)?;
+        self.queued_bytes = self.queued_bytes.saturating_sub(batch.held_bytes);
+        Some(batch)
     }
 
     /// Gives up on what has waited without a broker for longer than it may be retried.

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 
 use super::batch::Batch;
 use super::commands::Command;
@@ -195,7 +196,16 @@ impl Producer {
                 producer,
                 error,
                 words,
-            } => self.on_send_error(producer, error, words, shared, observer)?,
+            } => {
+                if mutants::is(Mutant::PulsarErrorCountsAsAck)
+                    && let Some(partition) = self.partitions.get(producer as usize)
+                    && let Some(batch) = partition.flying.front()
+                {
+                    let sequence = batch.sequence;
+                    return Ok(self.on_receipt(link, producer, sequence, shared, observer, now_ns)?);
+                }
+                self.on_send_error(producer, error, words, shared, observer)?;
+            }
             command => match self.routes.on_command(link, &command, shared, now_ns)? {
                 Event::Opened(at) => self.list(at),
                 Event::Closed(at) => {
@@ -225,23 +235,30 @@ impl Producer {
         now_ns: i64,
     ) -> Result<(), Malformed> {
         let at = usize::try_from(producer).unwrap_or(usize::MAX);
-        let Some(partition) = self.partitions.get_mut(at) else {
+        let Some(partition) = self.partitions.get(at) else {
             return Err(Malformed("a receipt for a producer that was never opened"));
         };
         let first = partition.flying.front().map(|batch| batch.sequence);
-        match first {
-            Some(first) if first == sequence => {}
-            Some(first) if first < sequence => {
+        let batch = match first {
+            Some(first) if first == sequence => {
+                // It may be an answer to when it was sent first, which comes from the broker of then.
+                let over = self.routes.open_link(at).unwrap_or(link);
+                self.arrived(over, now_ns);
+                self.partitions[at].flying.pop_front()
+            }
+            // A producer that was closed has answers under way: the broker has stored what waits to be sent again.
+            _ if mutants::is(Mutant::PulsarLateReceiptIgnored) => None,
+            _ => self.take_waiting(at, sequence),
+        };
+        match (batch, first) {
+            (Some(batch), _) if mutants::is(Mutant::PulsarAckDropped) => self.forget(batch, shared),
+            (Some(batch), _) => self.acknowledge(batch, shared, observer, now_ns),
+            (None, Some(first)) if first < sequence => {
                 return Err(Malformed("a receipt that leaves out an earlier one"));
             }
             // Of a batch that was sent twice, or that is not waited for.
-            _ => return Ok(()),
+            (None, _) => return Ok(()),
         }
-        let Some(batch) = partition.flying.pop_front() else {
-            return Ok(());
-        };
-        self.arrived(link, now_ns);
-        self.acknowledge(batch, shared, observer, now_ns);
         self.list(at);
         Ok(())
     }

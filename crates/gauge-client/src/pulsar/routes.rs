@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use gauge_load::mutants::{self, Mutant};
+
 use super::commands::{self, Command, Found, Urls};
 use super::session::Session;
 use crate::lane::Shared;
@@ -181,6 +183,9 @@ impl Routes {
     /// Back to the beginning, after a pause.
     fn restart(&mut self, at: usize, now_ns: i64) {
         let route = &mut self.routes[at];
+        if !mutants::is(Mutant::PulsarRedirectsKept) {
+            route.redirects = 0;
+        }
         let stage = match route.is_resting {
             true => Stage::Resting,
             false => {

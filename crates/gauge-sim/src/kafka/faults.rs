@@ -2,7 +2,8 @@
 
 use fastrand::Rng;
 
-use crate::scenario::{MS, Scenario, one};
+use crate::nodes::Place;
+use crate::scenario::{MS, one};
 
 /// How many kinds of faults there are.
 pub const KINDS: u32 = 15;
@@ -12,18 +13,6 @@ pub const KINDS: u32 = 15;
 pub enum Fault {
     /// A partition gets another leader, which lacks so many of the batches that followers have, and all that they have not.
     Move { slot: usize, lacks: usize },
-    /// A partition has no leader for so long.
-    Leaderless { slot: usize, for_ns: i64 },
-    /// A node is gone for so long; its partitions get other leaders.
-    Down { node: usize, for_ns: i64 },
-    /// All connections of a node break.
-    Cut { node: usize },
-    /// The next answers of a node break off within.
-    CutWithin { node: usize, answers: u32 },
-    /// Bytes from and to a node get lost for so long, without a word.
-    Silent { node: usize, for_ns: i64 },
-    /// A node does nothing for so long.
-    Pause { node: usize, for_ns: i64 },
     /// The next batches of a partition are answered with this code; stored or not.
     Refuse {
         slot: usize,
@@ -74,24 +63,14 @@ impl Settings {
     }
 }
 
-/// Draws one: its kind, or that one.
-pub fn draw(scenario: &Scenario, rng: &mut Rng, only: Option<u32>) -> Fault {
-    let (slot, node) = (rng.usize(..scenario.slots), rng.usize(..scenario.nodes));
-    let for_ns = one(rng, &[1, 20, 100, 700]) * MS;
-    match only.unwrap_or_else(|| rng.u32(0..KINDS)) {
+/// Draws a fault of a kind of Kafka's own.
+pub fn draw(kind: u32, place: Place, rng: &mut Rng) -> Fault {
+    let Place { slot, node, for_ns } = place;
+    match kind {
         0 => Fault::Move {
             slot,
             lacks: one(rng, &[0, 0, 1, 3]),
         },
-        1 => Fault::Leaderless { slot, for_ns },
-        2 => Fault::Down { node, for_ns },
-        3 => Fault::Cut { node },
-        4 => Fault::CutWithin {
-            node,
-            answers: rng.u32(1..4),
-        },
-        5 => Fault::Silent { node, for_ns },
-        6 => Fault::Pause { node, for_ns },
         7 => {
             let (code, is_stored) = one(
                 rng,

@@ -15,6 +15,7 @@ use gauge_client::Protocol;
 
 use crate::marks::Mark;
 use crate::net::{self, World};
+use crate::nodes::{Few, Place};
 use crate::scenario::{Expects, Plan, Scenario, one};
 use crate::system::System;
 pub use faults::{Fault, Settings};
@@ -61,9 +62,9 @@ pub struct Partition {
     pub high_watermark: i64,
     pub producers: HashMap<i64, Known>,
     pub stalled_until_ns: i64,
-    /// (code, stored, how many more)
-    pub refusals: Option<(i16, bool, u32)>,
-    pub fetch_refusals: Option<(i16, u32)>,
+    /// Codes, and whether the batches are stored.
+    pub refusals: Few<(i16, bool)>,
+    pub fetch_refusals: Few<i16>,
     /// Producers were forgotten on purpose: one that is not known is told so.
     pub has_forgotten: bool,
     /// A message of the next batch is damaged.
@@ -71,24 +72,20 @@ pub struct Partition {
     led_by: Vec<usize>,
 }
 
-/// A node.
+/// What a node knows.
 #[derive(Debug, Default)]
 pub struct Node {
-    pub is_up: bool,
-    pub paused_until_ns: i64,
-    pub silent_until_ns: i64,
     /// Hears of nothing before this time.
     pub stale_until_ns: i64,
-    /// (for how long, how many more)
-    pub throttle: Option<(i64, u32)>,
-    pub cuts: u32,
+    /// For how long.
+    pub throttle: Few<i64>,
     /// Per slot: leader (-1: nobody) and epoch, as it has heard.
     pub view: Vec<(i32, i32)>,
     pub sessions: BTreeMap<i32, Session>,
     pub next_session: i32,
 }
 
-/// The nodes and what they keep.
+/// What the nodes know, and what they keep.
 #[derive(Debug)]
 pub struct Cluster {
     pub nodes: Vec<Node>,
@@ -106,10 +103,6 @@ pub enum Event {
     Replicated(usize, i32, i64),
     /// A node learns who leads a partition: node, slot, leader (-1: nobody), epoch.
     Learn(usize, usize, i32, i32),
-    /// A partition gets a leader after it had none.
-    Elect(usize),
-    /// A node is there again.
-    NodeUp(usize),
 }
 
 /// What a node knows of a connection.
@@ -159,8 +152,13 @@ impl System for Cluster {
         Settings::draw(rng)
     }
 
-    fn fault(scenario: &Scenario, rng: &mut Rng, only: Option<u32>) -> Fault {
-        faults::draw(scenario, rng, only)
+    fn fault(kind: u32, place: Place, rng: &mut Rng) -> Fault {
+        faults::draw(kind, place, rng)
+    }
+
+    /// The others are found by the first.
+    fn named(_nodes: usize) -> usize {
+        1
     }
 
     fn draw_the_end(scenario: &mut Scenario, plan: &mut Plan<Self>, rng: &mut Rng) {
@@ -172,16 +170,14 @@ impl System for Cluster {
                     is_stored: true,
                     batches: rng.u32(1..6),
                 };
-                let at_ns = scenario.load_ns * rng.i64(940..1000) / 1000;
-                plan.faults.push((at_ns, last));
+                plan.strike_late(scenario, rng, last);
             }
         }
         plan.settings.answer_bytes = one(rng, &[usize::MAX, usize::MAX, 4_000, 30_000]);
     }
 
     fn expects(scenario: &Scenario, plan: &Plan<Self>) -> Expects {
-        let has = |is: fn(&Fault) -> bool| plan.faults.iter().any(|(_, fault)| is(fault));
-        let is_final = has(|fault| {
+        let is_final = plan.has(|fault| {
             matches!(
                 fault,
                 Fault::Refuse {
@@ -190,12 +186,13 @@ impl System for Cluster {
                 }
             )
         });
-        let forgets = has(|fault| matches!(fault, Fault::Forget { .. }));
+        let forgets = plan.has(|fault| matches!(fault, Fault::Forget { .. }));
         let once = plan.is_calm() || (scenario.is_idempotent && !forgets);
         Expects {
             may_fail: is_final || scenario.retry_for_ns < 60_000_000_000,
             once,
             in_order: once || scenario.in_flight == 1,
+            may_repeat: false,
         }
     }
 
@@ -208,7 +205,6 @@ impl System for Cluster {
             })
             .collect();
         let node = |_| Node {
-            is_up: true,
             view: (0..scenario.slots)
                 .map(|slot| ((slot % scenario.nodes) as i32, 0))
                 .collect(),
@@ -223,12 +219,28 @@ impl System for Cluster {
         }
     }
 
-    fn is_up(&self, node: usize) -> bool {
-        self.nodes[node].is_up
+    fn groups(&self) -> usize {
+        self.partitions.len()
     }
 
-    fn silent_until_ns(&self, node: usize) -> i64 {
-        self.nodes[node].silent_until_ns
+    fn leader(&self, group: usize) -> Option<usize> {
+        self.partitions[group].leader
+    }
+
+    fn lead(world: &mut World<Self>, group: usize, leader: usize) {
+        world.lead(group, Some(leader), 0);
+    }
+
+    fn depose(world: &mut World<Self>, group: usize) {
+        world.lead(group, None, 0);
+    }
+
+    fn went_down(world: &mut World<Self>, node: usize) {
+        world.cluster.nodes[node].sessions.clear();
+    }
+
+    fn came_up(world: &mut World<Self>, node: usize) {
+        world.look_around(node);
     }
 
     fn consumer_of(token: u64) -> Option<usize> {
@@ -244,8 +256,6 @@ impl System for Cluster {
             Event::Answer(at) => world.answer(at),
             Event::Replicated(slot, epoch, end) => world.replicated(slot, epoch, end),
             Event::Learn(node, slot, leader, epoch) => world.learn(node, slot, leader, epoch),
-            Event::Elect(slot) => world.elect(slot),
-            Event::NodeUp(node) => world.node_up(node),
         }
     }
 
@@ -253,8 +263,8 @@ impl System for Cluster {
         world.look_at_fetches();
     }
 
-    fn strike(world: &mut World<Self>, number: usize) {
-        world.strike(number);
+    fn strike(world: &mut World<Self>, fault: Fault) {
+        world.strike(fault);
     }
 
     fn make_peace(world: &mut World<Self>) {
@@ -273,61 +283,25 @@ impl System for Cluster {
 }
 
 impl World<Cluster> {
-    /// A fault strikes.
-    pub fn strike(&mut self, number: usize) {
-        let (_, fault) = self.plan.faults[number];
+    fn strike(&mut self, fault: Fault) {
         let now_ns = self.now_ns();
         match fault {
             Fault::Move { slot, lacks } => {
-                let others = self.candidates(slot);
-                let Some(&leader) = others.get(self.rng.usize(..others.len().max(1))) else {
-                    return;
-                };
-                self.lead(slot, Some(leader), lacks);
-            }
-            Fault::Leaderless { slot, for_ns } => {
-                self.lead(slot, None, 0);
-                self.marks.set(Mark::LeaderAway);
-                self.after(for_ns, net::Event::Own(Event::Elect(slot)));
-            }
-            Fault::Down { node, for_ns } => {
-                self.marks.set(Mark::NodeDown);
-                self.cluster.nodes[node].is_up = false;
-                self.cluster.nodes[node].sessions.clear();
-                self.cut(node);
-                for slot in 0..self.cluster.partitions.len() {
-                    if self.cluster.partitions[slot].leader == Some(node) {
-                        self.lead(slot, None, 0);
-                        let delay_ns = self.draw(1_000_000, 200_000_000);
-                        self.after(delay_ns, net::Event::Own(Event::Elect(slot)));
-                    }
+                if let Some(leader) = self.another(slot) {
+                    self.lead(slot, Some(leader), lacks);
                 }
-                self.after(for_ns, net::Event::Own(Event::NodeUp(node)));
-            }
-            Fault::Cut { node } => self.cut(node),
-            Fault::CutWithin { node, answers } => self.cluster.nodes[node].cuts = answers,
-            Fault::Silent { node, for_ns } => {
-                self.marks.set(Mark::SilentConnection);
-                self.cluster.nodes[node].silent_until_ns = now_ns + for_ns;
-                for socket in self.sockets.iter_mut().filter(|socket| socket.node == node) {
-                    socket.is_silent = true;
-                }
-            }
-            Fault::Pause { node, for_ns } => {
-                self.marks.set(Mark::NodePaused);
-                self.cluster.nodes[node].paused_until_ns = now_ns + for_ns;
             }
             Fault::Refuse {
                 slot,
                 code,
                 is_stored,
                 batches,
-            } => self.cluster.partitions[slot].refusals = Some((code, is_stored, batches)),
+            } => self.cluster.partitions[slot].refusals = Few::of((code, is_stored), batches),
             Fault::Throttle {
                 node,
                 for_ns,
                 answers,
-            } => self.cluster.nodes[node].throttle = Some((for_ns, answers)),
+            } => self.cluster.nodes[node].throttle = Few::of(for_ns, answers),
             Fault::Stale { node, for_ns } => self.cluster.nodes[node].stale_until_ns = now_ns + for_ns,
             Fault::Forget { slot } => {
                 let partition = &mut self.cluster.partitions[slot];
@@ -350,7 +324,7 @@ impl World<Cluster> {
                 }
             }
             Fault::RefuseFetch { slot, code, fetches } => {
-                self.cluster.partitions[slot].fetch_refusals = Some((code, fetches));
+                self.cluster.partitions[slot].fetch_refusals = Few::of(code, fetches);
                 self.cluster.is_changed = true;
             }
             Fault::Damage { slot } => self.cluster.partitions[slot].damages_next = true,
@@ -359,23 +333,15 @@ impl World<Cluster> {
 
     /// Nothing goes wrong any more: what was out of order is in order soon.
     fn calm_down(&mut self) {
-        for node in 0..self.cluster.nodes.len() {
-            let node = &mut self.cluster.nodes[node];
-            (node.throttle, node.cuts) = (None, 0);
+        for node in &mut self.cluster.nodes {
+            node.throttle = Few::default();
         }
         for partition in &mut self.cluster.partitions {
             // Refusals of what is stored run out, and the last batches are repeated.
-            partition.refusals = partition.refusals.filter(|(_, is_stored, _)| *is_stored);
-            partition.fetch_refusals = None;
+            partition.refusals.keep(|(_, is_stored)| is_stored);
+            partition.fetch_refusals = Few::default();
             partition.damages_next = false;
         }
-    }
-
-    fn candidates(&self, slot: usize) -> Vec<usize> {
-        let now = self.cluster.partitions[slot].leader;
-        (0..self.cluster.nodes.len())
-            .filter(|node| self.cluster.nodes[*node].is_up && Some(*node) != now)
-            .collect()
     }
 
     /// Another leader, or none. It has what followers had, less so many batches.
@@ -401,11 +367,7 @@ impl World<Cluster> {
         partition.leader = leader;
         let (epoch, end) = (partition.epoch, partition.end);
         if let Some(leader) = leader {
-            self.marks.set(Mark::LeaderMoved);
-            if partition.led_by.contains(&leader) {
-                self.marks.set(Mark::LeaderCameBack);
-            }
-            partition.led_by.push(leader);
+            self.marks.led(&mut partition.led_by, leader);
             self.cluster.nodes[leader].view[slot] = (leader as i32, epoch);
             let delay_ns = self.follow_ns();
             self.after(delay_ns, net::Event::Own(Event::Replicated(slot, epoch, end)));
@@ -468,22 +430,8 @@ impl World<Cluster> {
         }
     }
 
-    /// A partition without a leader gets one.
-    pub fn elect(&mut self, slot: usize) {
-        if self.cluster.partitions[slot].leader.is_some() {
-            return;
-        }
-        let candidates = self.candidates(slot);
-        if candidates.is_empty() {
-            self.after(20_000_000, net::Event::Own(Event::Elect(slot)));
-        } else {
-            let leader = candidates[self.rng.usize(..candidates.len())];
-            self.lead(slot, Some(leader), 0);
-        }
-    }
-
-    pub fn node_up(&mut self, node: usize) {
-        self.cluster.nodes[node].is_up = true;
+    /// A node that comes back hears of everything at once.
+    fn look_around(&mut self, node: usize) {
         for slot in 0..self.cluster.partitions.len() {
             let partition = &self.cluster.partitions[slot];
             let told = (

@@ -1,7 +1,5 @@
 //! Reads the record batches that clients send.
 
-use gauge_load::stamp::{self, Checked, PROBE_PRODUCER};
-
 use crate::truth::Message;
 
 /// What a record batch of Kafka says, and its messages. The records must not be compressed.
@@ -57,17 +55,9 @@ pub fn parse(batch: &[u8]) -> Result<Parsed, String> {
         let body = batch
             .get(at..at + body_bytes)
             .ok_or("a record ends beyond its batch")?;
-        match stamp::check(body) {
-            Checked::Whole(stamp) if stamp.producer == PROBE_PRODUCER => {}
-            Checked::Whole(stamp) => {
-                parsed.messages.push(Message {
-                    producer: stamp.producer,
-                    sequence: stamp.sequence,
-                    intended_ns: stamp.intended_ns,
-                });
-                parsed.bodies.push(at..at + body_bytes);
-            }
-            other => return Err(format!("a message was sent whose stamp is {other:?}")),
+        if let Some(message) = Message::read(body)? {
+            parsed.messages.push(message);
+            parsed.bodies.push(at..at + body_bytes);
         }
         at = end;
     }

@@ -30,7 +30,7 @@ use super::sessions::Waiting;
 use super::{Cluster, Event, Stored, remember};
 use crate::marks::Mark;
 use crate::net::{self, PORT, Stage, Told, World};
-use crate::truth::{Message, Seen};
+use crate::truth::Message;
 
 /// What a connection waits for.
 #[derive(Clone, Debug, Default)]
@@ -73,14 +73,7 @@ enum Place {
 }
 
 impl World<Cluster> {
-    /// The number of a partition among all.
-    pub fn slot(&self, topic: &str, partition: i32) -> Option<usize> {
-        let (_, first, partitions) = self.topics.iter().find(|(name, ..)| name == topic)?;
-        let partition = usize::try_from(partition).ok()?;
-        (partition < *partitions).then_some(first + partition)
-    }
-
-    /// Its topic, and its number in it.
+    /// A slot's topic, and its number in it.
     pub fn place(&self, slot: usize) -> (usize, i32) {
         let topic = self
             .topics
@@ -98,7 +91,7 @@ impl World<Cluster> {
             if !matches!(socket.stage, Stage::Open | Stage::Closed) {
                 return;
             }
-            let ready_ns = self.cluster.nodes[socket.node]
+            let ready_ns = self.nodes[socket.node]
                 .paused_until_ns
                 .max(socket.own.deaf_until_ns);
             if now_ns < ready_ns {
@@ -147,10 +140,7 @@ impl World<Cluster> {
 
     /// Requests without answers are acknowledged as soon as they are written.
     pub fn note_unanswered(&mut self, at: usize) {
-        let seen = Seen {
-            read_ns: self.now_ns() + self.scenario.reading_ns,
-            turn_ns: self.turn_ns,
-        };
+        let seen = self.seen();
         loop {
             let socket = &mut self.sockets[at];
             let written = &socket.up[socket.up_seen..];
@@ -217,12 +207,12 @@ impl World<Cluster> {
                 self.reply(at, key, version, correlation, &response, Told::Nothing);
             }
             ApiKey::FindCoordinator => {
-                let node = (0..self.cluster.nodes.len())
-                    .find(|node| self.cluster.nodes[*node].is_up)
+                let node = (0..self.nodes.len())
+                    .find(|node| self.nodes[*node].is_up)
                     .unwrap_or(0);
                 let response = FindCoordinatorResponse::default()
                     .with_node_id((node as i32 + 1).into())
-                    .with_host(StrBytes::from_string(host(node)))
+                    .with_host(StrBytes::from_string(net::host(node)))
                     .with_port(i32::from(PORT) + node as i32);
                 self.reply(at, key, version, correlation, &response, Told::Nothing);
             }
@@ -293,15 +283,12 @@ impl World<Cluster> {
             return;
         };
         let now_ns = self.now_ns();
-        let node = &mut self.cluster.nodes[self.sockets[at].node];
-        let cut = if node.cuts > 0 && bytes.len() > 8 {
-            node.cuts -= 1;
-            Some(self.rng.usize(0..bytes.len()))
-        } else {
-            None
+        let cut = match bytes.len() {
+            ..=8 => None,
+            length => self.breaks_within(at, length),
         };
-        if let Some((for_ns, left)) = node.throttle {
-            node.throttle = (left > 1).then_some((for_ns, left - 1));
+        let node = self.sockets[at].node;
+        if let Some(for_ns) = self.cluster.nodes[node].throttle.next() {
             self.sockets[at].own.deaf_until_ns = now_ns + for_ns;
             self.marks.set(Mark::Throttled);
         }
@@ -411,9 +398,7 @@ impl World<Cluster> {
             }
             return;
         }
-        let refusal = self.cluster.partitions[slot].refusals;
-        if let Some((code, is_stored, left)) = refusal {
-            self.cluster.partitions[slot].refusals = (left > 1).then_some((code, is_stored, left - 1));
+        if let Some((code, is_stored)) = self.cluster.partitions[slot].refusals.next() {
             row.code = Some(code);
             self.marks.set(if is_stored {
                 Mark::RefusedStored
@@ -459,8 +444,7 @@ impl World<Cluster> {
         if partition.damages_next && !stored.bodies.is_empty() {
             partition.damages_next = false;
             let which = self.rng.usize(..stored.bodies.len());
-            // The sequence: the message says that it is another, and only its own checksum tells.
-            stored.bytes[stored.bodies[which].start + 16] ^= 0x40;
+            Message::damage(&mut stored.bytes[stored.bodies[which].clone()]);
             let checksum = crc32c::crc32c(&stored.bytes[21..]);
             stored.bytes[17..21].copy_from_slice(&checksum.to_be_bytes());
             self.truth.batches[number].damaged.push(which);
@@ -608,12 +592,12 @@ impl World<Cluster> {
                     .with_partitions(rows),
             );
         }
-        let brokers = (0..self.cluster.nodes.len())
-            .filter(|node| self.cluster.nodes[*node].is_up)
+        let brokers = (0..self.nodes.len())
+            .filter(|node| self.nodes[*node].is_up)
             .map(|node| {
                 MetadataResponseBroker::default()
                     .with_node_id((node as i32 + 1).into())
-                    .with_host(StrBytes::from_string(host(node)))
+                    .with_host(StrBytes::from_string(net::host(node)))
                     .with_port(i32::from(PORT) + node as i32)
             });
         MetadataResponse::default()
@@ -694,10 +678,6 @@ impl World<Cluster> {
         });
         OffsetForLeaderEpochResponse::default().with_topics(topics.collect())
     }
-}
-
-fn host(node: usize) -> String {
-    format!("10.0.0.{}", node + 1)
 }
 
 fn committed(request: &OffsetCommitRequest) -> OffsetCommitResponse {

@@ -9,7 +9,7 @@ use kafka_protocol::protocol::StrBytes;
 use super::Cluster;
 use super::serve::Pending;
 use crate::marks::Mark;
-use crate::net::{Delivery, Told, World};
+use crate::net::{Told, World};
 
 /// A partition that is fetched.
 #[derive(Clone, Copy, Debug)]
@@ -149,9 +149,9 @@ impl World<Cluster> {
                 .with_partition_index(index)
                 .with_aborted_transactions(None);
             let leads = partition.leader == Some(node);
-            let code = match partition.fetch_refusals {
+            let code = match partition.fetch_refusals.peek() {
                 _ if !leads => 6,
-                Some((code, _)) => {
+                Some(code) => {
                     refused.push(*slot);
                     code
                 }
@@ -204,8 +204,7 @@ impl World<Cluster> {
             return None;
         }
         for slot in refused {
-            let refusals = &mut self.cluster.partitions[slot].fetch_refusals;
-            *refusals = refusals.and_then(|(code, left)| (left > 1).then_some((code, left - 1)));
+            self.cluster.partitions[slot].fetch_refusals.next();
         }
         if let Some(session) = self.cluster.nodes[node].sessions.get_mut(&waiting.session) {
             for (slot, data) in rows.values().flatten() {
@@ -222,15 +221,7 @@ impl World<Cluster> {
         let response = FetchResponse::default()
             .with_session_id(waiting.session)
             .with_responses(topics.collect());
-        let told = match self.subscription_of(at) {
-            Some(subscription) => Told::Delivered(Delivery {
-                subscription,
-                batches,
-                told,
-                made_ns: self.now_ns(),
-            }),
-            None => Told::Nothing,
-        };
+        let told = self.told(at, batches, &told, self.now_ns());
         Some((response, told))
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::faults::{Loss, Refusal};
 use super::{Cluster, Event, Stored};
 use crate::marks::Mark;
-use crate::net::{self, Delivery, Told, World};
+use crate::net::{self, Told, World};
 
 /// A request for messages.
 #[derive(Clone, Debug)]
@@ -81,11 +81,8 @@ impl World<Cluster> {
             self.truth.offend(|| format!("there is no stream {stream}"));
             return;
         };
-        let refusal = match self.cluster.streams[number].consumer_refusals {
-            Some((refusal, left)) => {
-                self.cluster.streams[number].consumer_refusals = (left > 1).then_some((refusal, left - 1));
-                Some(refusal)
-            }
+        let refusal = match self.cluster.streams[number].consumer_refusals.next() {
+            Some(refusal) => Some(refusal),
             None if self.cluster.streams[number].leader.is_none() => Some(if self.rng.bool() {
                 Refusal::NoResponders
             } else {
@@ -167,18 +164,6 @@ impl World<Cluster> {
         });
     }
 
-    fn told(&self, at: usize, batches: Vec<usize>, slots: &[usize], made_ns: i64) -> Told {
-        match self.subscription_of(at) {
-            Some(subscription) => Told::Delivered(Delivery {
-                subscription,
-                batches,
-                told: slots.to_vec(),
-                made_ns,
-            }),
-            None => Told::Nothing,
-        }
-    }
-
     fn pull(&mut self, stream: &str, name: &str, reply: &str, body: &[u8]) {
         let found = self.find(stream, name);
         let has_leader = found.is_some_and(|number| {
@@ -217,7 +202,7 @@ impl World<Cluster> {
         let stream = &self.cluster.streams[consumer.stream];
         let ready_ns = stream
             .leader
-            .map_or(0, |leader| self.cluster.nodes[leader].paused_until_ns);
+            .map_or(0, |leader| self.nodes[leader].paused_until_ns);
         if self.now_ns() < ready_ns {
             self.at(ready_ns, net::Event::Own(Event::PullOver(number, id)));
             return;

@@ -2,7 +2,8 @@
 
 use fastrand::Rng;
 
-use crate::scenario::{MS, Scenario, one};
+use crate::nodes::Place;
+use crate::scenario::one;
 
 /// How many kinds of faults there are.
 pub const KINDS: u32 = 16;
@@ -42,18 +43,6 @@ pub enum Loss {
 pub enum Fault {
     /// A stream gets another leader; of what was proposed and not acknowledged so many messages are kept.
     Move { slot: usize, keeps: usize },
-    /// A stream has no leader for so long.
-    Leaderless { slot: usize, for_ns: i64 },
-    /// A node is gone for so long; its streams get other leaders.
-    Down { node: usize, for_ns: i64 },
-    /// All connections of a node break.
-    Cut { node: usize },
-    /// The next writes of a node break off within.
-    CutWithin { node: usize, writes: u32 },
-    /// Bytes from and to a node get lost for so long, without a word.
-    Silent { node: usize, for_ns: i64 },
-    /// A node does nothing for so long.
-    Pause { node: usize, for_ns: i64 },
     /// The next messages of a stream are answered so; stored or not.
     Refuse {
         slot: usize,
@@ -115,24 +104,14 @@ impl Settings {
     }
 }
 
-/// Draws a fault: of any kind, or of that one.
-pub fn draw(scenario: &Scenario, rng: &mut Rng, only: Option<u32>) -> Fault {
-    let (slot, node) = (rng.usize(..scenario.slots), rng.usize(..scenario.nodes));
-    let for_ns = one(rng, &[1, 20, 100, 700]) * MS;
-    match only.unwrap_or_else(|| rng.u32(0..KINDS)) {
+/// Draws a fault of a kind of NATS' own.
+pub fn draw(kind: u32, place: Place, rng: &mut Rng) -> Fault {
+    let Place { slot, node, for_ns } = place;
+    match kind {
         0 => Fault::Move {
             slot,
             keeps: one(rng, &[0, 1, 5, 1000]),
         },
-        1 => Fault::Leaderless { slot, for_ns },
-        2 => Fault::Down { node, for_ns },
-        3 => Fault::Cut { node },
-        4 => Fault::CutWithin {
-            node,
-            writes: rng.u32(1..4),
-        },
-        5 => Fault::Silent { node, for_ns },
-        6 => Fault::Pause { node, for_ns },
         7 => {
             let (refusal, is_stored) = one(
                 rng,

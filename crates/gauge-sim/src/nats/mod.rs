@@ -17,9 +17,10 @@ use serde_json::json;
 
 use crate::marks::Mark;
 use crate::net::{self, Stage, Told, World};
+use crate::nodes::{Few, Place};
 use crate::scenario::{Expects, Plan, Scenario};
 use crate::system::System;
-use crate::truth::{Message, Seen};
+use crate::truth::Message;
 pub use consumers::Consumer;
 pub use faults::{Fault, Loss, Refusal, Settings};
 use parse::Operation;
@@ -66,26 +67,16 @@ pub struct Stream {
     pub stalled_until_ns: i64,
     /// The latest proposal is committed at this time, at the earliest.
     pub committed_ns: i64,
-    /// (answer, stored, how many more)
-    pub refusals: Option<(Refusal, bool, u32)>,
-    pub consumer_refusals: Option<(Refusal, u32)>,
+    /// Answers to publications, and whether these are stored.
+    pub refusals: Few<(Refusal, bool)>,
+    pub consumer_refusals: Few<Refusal>,
     pub damages_next: bool,
     led_by: Vec<usize>,
 }
 
-/// A node.
-#[derive(Debug, Default)]
-pub struct Node {
-    pub is_up: bool,
-    pub paused_until_ns: i64,
-    pub silent_until_ns: i64,
-    pub cuts: u32,
-}
-
-/// The nodes and what they keep.
+/// What the nodes keep.
 #[derive(Debug)]
 pub struct Cluster {
-    pub nodes: Vec<Node>,
     pub streams: Vec<Stream>,
     pub consumers: Vec<Consumer>,
 }
@@ -95,10 +86,6 @@ pub struct Cluster {
 pub enum Event {
     /// Followers have the oldest proposal of a stream, made under this term.
     Committed(usize, u64),
-    /// A stream gets a leader after it had none.
-    Elect(usize),
-    /// A node is there again.
-    NodeUp(usize),
     /// A node that has told so closes its connections.
     Close(usize),
     /// A pull of a consumer is over.
@@ -110,11 +97,8 @@ pub enum Event {
 /// What a node knows of a connection.
 #[derive(Debug, Default)]
 pub struct Socket {
-    pub is_greeted: bool,
     /// Subject and number.
     pub subscriptions: Vec<(String, u64)>,
-    /// What waits because the node does nothing.
-    pub held: VecDeque<(Vec<u8>, Told)>,
     pub pings: u32,
     pub pongs: u32,
 }
@@ -154,8 +138,8 @@ impl System for Cluster {
         Settings::draw(rng)
     }
 
-    fn fault(scenario: &Scenario, rng: &mut Rng, only: Option<u32>) -> Fault {
-        faults::draw(scenario, rng, only)
+    fn fault(kind: u32, place: Place, rng: &mut Rng) -> Fault {
+        faults::draw(kind, place, rng)
     }
 
     fn draw_the_end(scenario: &mut Scenario, plan: &mut Plan<Self>, rng: &mut Rng) {
@@ -167,8 +151,7 @@ impl System for Cluster {
                     is_stored: true,
                     messages: rng.u32(1..6),
                 };
-                let at_ns = scenario.load_ns * rng.i64(940..1000) / 1000;
-                plan.faults.push((at_ns, last));
+                plan.strike_late(scenario, rng, last);
             }
         }
         if rng.f64() < 0.15 {
@@ -177,8 +160,7 @@ impl System for Cluster {
             } else {
                 Loss::MovedSilently
             };
-            let at_ns = scenario.load_ns * rng.i64(940..1000) / 1000;
-            plan.faults.push((at_ns, Fault::LoseConsumers { slot: 0, loss }));
+            plan.strike_late(scenario, rng, Fault::LoseConsumers { slot: 0, loss });
         }
         // Who has given a message up does not care for its answer any more; so that the world knows which were given up, answers then come on the
         // connection of their question or not at all.
@@ -196,6 +178,7 @@ impl System for Cluster {
             may_fail: scenario.retry_for_ns < 60_000_000_000,
             once: plan.is_calm() || scenario.is_idempotent,
             in_order: plan.is_calm(),
+            may_repeat: false,
         }
     }
 
@@ -214,27 +197,42 @@ impl System for Cluster {
             });
             first_slot += partitions;
         }
-        let node = |_| Node {
-            is_up: true,
-            ..Node::default()
-        };
         Cluster {
-            nodes: (0..scenario.nodes).map(node).collect(),
             streams,
             consumers: Vec::new(),
         }
     }
 
-    fn is_up(&self, node: usize) -> bool {
-        self.nodes[node].is_up
+    fn groups(&self) -> usize {
+        self.streams.len()
     }
 
-    fn silent_until_ns(&self, node: usize) -> i64 {
-        self.nodes[node].silent_until_ns
+    fn group_of(&self, slot: usize) -> usize {
+        self.streams
+            .iter()
+            .rposition(|stream| stream.first_slot <= slot)
+            .unwrap_or(0)
     }
 
-    fn consumer_of(token: u64) -> Option<usize> {
-        (token & 1 == 1).then_some((token as u32 >> 1) as usize)
+    fn leader(&self, group: usize) -> Option<usize> {
+        self.streams[group].leader
+    }
+
+    fn lead(world: &mut World<Self>, group: usize, leader: usize) {
+        world.lead(group, Some(leader), 0);
+    }
+
+    fn depose(world: &mut World<Self>, group: usize) {
+        let keeps = world.rng.usize(..10);
+        world.lead(group, None, keeps);
+    }
+
+    fn paused(world: &mut World<Self>, node: usize, for_ns: i64) {
+        for at in 0..world.sockets.len() {
+            if world.sockets[at].node == node {
+                world.after(for_ns, net::Event::Serve(at));
+            }
+        }
     }
 
     fn opened(world: &mut World<Self>, at: usize) {
@@ -248,9 +246,7 @@ impl System for Cluster {
     fn happen(world: &mut World<Self>, event: Event) {
         match event {
             Event::Committed(stream, term) => world.committed(stream, term),
-            Event::Elect(stream) => world.elect(stream),
-            Event::NodeUp(node) => world.cluster.nodes[node].is_up = true,
-            Event::Close(node) => world.close_all(node),
+            Event::Close(node) => world.cut(node),
             Event::PullOver(consumer, pull) => world.pull_over(consumer, pull),
             Event::Answered(at, pings) => {
                 let socket = &world.sockets[at];
@@ -264,17 +260,14 @@ impl System for Cluster {
         }
     }
 
-    fn strike(world: &mut World<Self>, number: usize) {
-        world.strike(number);
+    fn strike(world: &mut World<Self>, fault: Fault) {
+        world.strike(fault);
     }
 
     fn make_peace(world: &mut World<Self>) {
-        for node in &mut world.cluster.nodes {
-            node.cuts = 0;
-        }
         for stream in &mut world.cluster.streams {
-            stream.refusals = stream.refusals.filter(|(_, is_stored, _)| *is_stored);
-            stream.consumer_refusals = None;
+            stream.refusals.keep(|(_, is_stored)| is_stored);
+            stream.consumer_refusals = Few::default();
             stream.damages_next = false;
         }
         for consumer in &mut world.cluster.consumers {
@@ -290,21 +283,9 @@ impl System for Cluster {
 }
 
 impl World<Cluster> {
-    /// The stream of a slot.
-    pub fn stream_of(&self, slot: usize) -> usize {
-        let streams = &self.cluster.streams;
-        streams
-            .iter()
-            .rposition(|stream| stream.first_slot <= slot)
-            .unwrap_or(0)
-    }
-
     /// Without acknowledgements, messages have come to their end when the piece with them is written whole.
     fn note_written(&mut self, at: usize) {
-        let seen = Seen {
-            read_ns: self.now_ns() + self.scenario.reading_ns,
-            turn_ns: self.turn_ns,
-        };
+        let seen = self.seen();
         loop {
             let socket = &self.sockets[at];
             let written = &socket.up[socket.up_seen..socket.up_pieces.max(socket.up_seen)];
@@ -313,7 +294,7 @@ impl World<Cluster> {
             };
             let message = match operation {
                 Operation::Publish { subject, body, .. } if !subject.starts_with('$') => {
-                    parse::message(body).ok().flatten()
+                    Message::read(body).ok().flatten()
                 }
                 _ => None,
             };
@@ -325,54 +306,13 @@ impl World<Cluster> {
         }
     }
 
-    fn strike(&mut self, number: usize) {
-        let (_, fault) = self.plan.faults[number];
+    fn strike(&mut self, fault: Fault) {
         let now_ns = self.now_ns();
         match fault {
             Fault::Move { slot, keeps } => {
-                let stream = self.stream_of(slot);
-                let others = self.candidates(stream);
-                let Some(&leader) = others.get(self.rng.usize(..others.len().max(1))) else {
-                    return;
-                };
-                self.lead(stream, Some(leader), keeps);
-            }
-            Fault::Leaderless { slot, for_ns } => {
-                let stream = self.stream_of(slot);
-                let keeps = self.rng.usize(..10);
-                self.lead(stream, None, keeps);
-                self.after(for_ns, net::Event::Own(Event::Elect(stream)));
-            }
-            Fault::Down { node, for_ns } => {
-                self.marks.set(Mark::NodeDown);
-                self.close_all(node);
-                self.cluster.nodes[node].is_up = false;
-                for stream in 0..self.cluster.streams.len() {
-                    if self.cluster.streams[stream].leader == Some(node) {
-                        let keeps = self.rng.usize(..10);
-                        self.lead(stream, None, keeps);
-                        let delay_ns = self.draw(1_000_000, 200_000_000);
-                        self.after(delay_ns, net::Event::Own(Event::Elect(stream)));
-                    }
-                }
-                self.after(for_ns, net::Event::Own(Event::NodeUp(node)));
-            }
-            Fault::Cut { node } => self.cut(node),
-            Fault::CutWithin { node, writes } => self.cluster.nodes[node].cuts = writes,
-            Fault::Silent { node, for_ns } => {
-                self.marks.set(Mark::SilentConnection);
-                self.cluster.nodes[node].silent_until_ns = now_ns + for_ns;
-                for socket in self.sockets.iter_mut().filter(|socket| socket.node == node) {
-                    socket.is_silent = true;
-                }
-            }
-            Fault::Pause { node, for_ns } => {
-                self.marks.set(Mark::NodePaused);
-                self.cluster.nodes[node].paused_until_ns = now_ns + for_ns;
-                for at in 0..self.sockets.len() {
-                    if self.sockets[at].node == node {
-                        self.after(for_ns, net::Event::Serve(at));
-                    }
+                let stream = self.cluster.group_of(slot);
+                if let Some(leader) = self.another(stream) {
+                    self.lead(stream, Some(leader), keeps);
                 }
             }
             Fault::Refuse {
@@ -381,12 +321,12 @@ impl World<Cluster> {
                 is_stored,
                 messages,
             } => {
-                let stream = self.stream_of(slot);
-                self.cluster.streams[stream].refusals = Some((refusal, is_stored, messages));
+                let stream = self.cluster.group_of(slot);
+                self.cluster.streams[stream].refusals = Few::of((refusal, is_stored), messages);
             }
             Fault::Stall { slot, for_ns } => {
                 self.marks.set(Mark::ReplicationStalled);
-                let stream = self.stream_of(slot);
+                let stream = self.cluster.group_of(slot);
                 self.cluster.streams[stream].stalled_until_ns = now_ns + for_ns;
             }
             Fault::RefuseConsumer {
@@ -394,11 +334,11 @@ impl World<Cluster> {
                 refusal,
                 requests,
             } => {
-                let stream = self.stream_of(slot);
-                self.cluster.streams[stream].consumer_refusals = Some((refusal, requests));
+                let stream = self.cluster.group_of(slot);
+                self.cluster.streams[stream].consumer_refusals = Few::of(refusal, requests);
             }
             Fault::LoseConsumers { slot, loss } => {
-                let stream = self.stream_of(slot);
+                let stream = self.cluster.group_of(slot);
                 self.lose_consumers(stream, loss);
             }
             Fault::Error { node, which } => {
@@ -421,18 +361,18 @@ impl World<Cluster> {
             Fault::Ping { node } => {
                 for at in 0..self.sockets.len() {
                     let socket = &mut self.sockets[at];
-                    if socket.node == node && socket.stage == Stage::Open && socket.own.is_greeted {
+                    if socket.node == node && socket.stage == Stage::Open && socket.is_greeted {
                         socket.own.pings += 1;
                         let pings = socket.own.pings;
                         self.say(at, b"PING\r\n".to_vec(), Told::Nothing);
-                        let until_ns = self.cluster.nodes[node].paused_until_ns.max(now_ns);
+                        let until_ns = self.nodes[node].paused_until_ns.max(now_ns);
                         let event = net::Event::Own(Event::Answered(at, pings));
                         self.at(until_ns + 2_000_000_000, event);
                     }
                 }
             }
             Fault::Damage { slot } => {
-                let stream = self.stream_of(slot);
+                let stream = self.cluster.group_of(slot);
                 self.cluster.streams[stream].damages_next = true;
             }
         }
@@ -440,7 +380,7 @@ impl World<Cluster> {
 
     fn tell_all(&mut self, node: usize, words: &[u8]) {
         for at in 0..self.sockets.len() {
-            if self.sockets[at].node == node && self.sockets[at].own.is_greeted {
+            if self.sockets[at].node == node && self.sockets[at].is_greeted {
                 self.say(at, words.to_vec(), Told::Nothing);
             }
         }
@@ -448,21 +388,10 @@ impl World<Cluster> {
 
     fn introduce_all(&mut self, node: usize, is_lame: bool) {
         for at in 0..self.sockets.len() {
-            if self.sockets[at].node == node && self.sockets[at].own.is_greeted {
+            if self.sockets[at].node == node && self.sockets[at].is_greeted {
                 self.introduce(at, is_lame);
             }
         }
-    }
-
-    fn close_all(&mut self, node: usize) {
-        self.cut(node);
-    }
-
-    fn candidates(&self, stream: usize) -> Vec<usize> {
-        let now = self.cluster.streams[stream].leader;
-        (0..self.cluster.nodes.len())
-            .filter(|node| self.cluster.nodes[*node].is_up && Some(*node) != now)
-            .collect()
     }
 
     /// Another leader, or none. Of what was proposed it keeps the first messages; their answers are lost with the old leader.
@@ -481,30 +410,11 @@ impl World<Cluster> {
         }
         match leader {
             Some(leader) => {
-                self.marks.set(Mark::LeaderMoved);
-                let own = &mut self.cluster.streams[stream];
-                if own.led_by.contains(&leader) {
-                    self.marks.set(Mark::LeaderCameBack);
-                }
-                own.led_by.push(leader);
+                self.marks.led(&mut self.cluster.streams[stream].led_by, leader);
             }
             None => self.marks.set(Mark::LeaderAway),
         }
         let loss = [Loss::Moved, Loss::MovedUncounted, Loss::MovedSilently][self.rng.usize(..3)];
         self.lose_consumers(stream, loss);
-    }
-
-    /// A stream without a leader gets one.
-    fn elect(&mut self, stream: usize) {
-        if self.cluster.streams[stream].leader.is_some() {
-            return;
-        }
-        let candidates = self.candidates(stream);
-        if candidates.is_empty() {
-            self.after(20_000_000, net::Event::Own(Event::Elect(stream)));
-        } else {
-            let leader = candidates[self.rng.usize(..candidates.len())];
-            self.lead(stream, Some(leader), 0);
-        }
     }
 }

@@ -1,9 +1,5 @@
 //! What clients write, read by a parser of the world's own.
 
-use gauge_load::stamp::{self, Checked, PROBE_PRODUCER};
-
-use crate::truth::Message;
-
 /// What a client says.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
@@ -83,20 +79,4 @@ pub fn header<'a>(headers: &'a [u8], name: &str) -> Option<&'a str> {
         .ok()?
         .split("\r\n")
         .find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
-}
-
-/// The message of a body; None: a probe.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn message(body: &[u8]) -> Result<Option<Message>, String> {
-    match stamp::check(body) {
-        Checked::Whole(stamp) if stamp.producer == PROBE_PRODUCER => Ok(None),
-        Checked::Whole(stamp) => Ok(Some(Message {
-            producer: stamp.producer,
-            sequence: stamp.sequence,
-            intended_ns: stamp.intended_ns,
-        })),
-        other => Err(format!("a message was sent whose stamp is {other:?}")),
-    }
 }

@@ -5,7 +5,8 @@ use serde_json::json;
 use super::parse::{self, Operation};
 use super::{Cluster, Event, Proposal, Refusal, Stored};
 use crate::marks::Mark;
-use crate::net::{self, PORT, Stage, Told, World};
+use crate::net::{self, Stage, Told, World};
+use crate::truth::Message;
 
 /// Whether a subscription's subject, whose last token may be `*`, takes this subject.
 fn takes(subscription: &str, subject: &str) -> bool {
@@ -21,9 +22,9 @@ impl World<Cluster> {
     /// The node says who it is, and whom clients may try besides.
     pub fn introduce(&mut self, at: usize, is_lame: bool) {
         let node = self.sockets[at].node;
-        let urls: Vec<String> = (0..self.cluster.nodes.len())
-            .filter(|node| self.cluster.nodes[*node].is_up)
-            .map(|node| format!("10.0.0.{}:{}", node + 1, PORT as usize + node))
+        let urls: Vec<String> = (0..self.nodes.len())
+            .filter(|node| self.nodes[*node].is_up)
+            .map(net::address)
             .collect();
         let mut info = json!({
             "server_id": format!("N{node}"), "server_name": format!("n{node}"), "version": "2.11.0", "proto": 1, "headers": true,
@@ -35,81 +36,33 @@ impl World<Cluster> {
         self.say(at, format!("INFO {info} \r\n").into_bytes(), Told::Nothing);
     }
 
-    /// Bytes for a client: they leave when the node does anything.
-    pub fn say(&mut self, at: usize, bytes: Vec<u8>, told: Told) {
-        if self.sockets[at].stage != Stage::Open {
-            return;
-        }
-        let now_ns = self.now_ns();
-        let until_ns = self.cluster.nodes[self.sockets[at].node].paused_until_ns;
-        if now_ns < until_ns || !self.sockets[at].own.held.is_empty() {
-            self.sockets[at].own.held.push_back((bytes, told));
-            self.at(until_ns.max(now_ns), net::Event::Serve(at));
-            return;
-        }
-        self.leave(at, &bytes, told);
-    }
-
-    fn leave(&mut self, at: usize, bytes: &[u8], told: Told) {
-        if self.sockets[at].stage != Stage::Open {
-            return;
-        }
-        let node = &mut self.cluster.nodes[self.sockets[at].node];
-        let is_greeted = self.sockets[at].own.is_greeted;
-        let cut = if node.cuts > 0 && is_greeted {
-            node.cuts -= 1;
-            Some(self.rng.usize(..bytes.len()))
-        } else {
-            None
-        };
-        self.send(at, bytes, told, cut);
-        if cut.is_some() {
-            // What would follow never comes.
-            self.sockets[at].own = super::Socket::default();
-        }
-    }
-
     /// The node looks at a connection.
     pub fn serve(&mut self, at: usize) {
-        let now_ns = self.now_ns();
-        loop {
-            let socket = &self.sockets[at];
-            if !matches!(socket.stage, Stage::Open | Stage::Closed) {
-                return;
-            }
-            let ready_ns = self.cluster.nodes[socket.node].paused_until_ns;
-            if now_ns < ready_ns {
-                self.at(ready_ns, net::Event::Serve(at));
-                return;
-            }
-            if let Some((bytes, told)) = self.sockets[at].own.held.pop_front() {
-                self.leave(at, &bytes, told);
-                continue;
-            }
-            let come = self.sockets[at].up[self.sockets[at].up_taken..self.sockets[at].up_come].to_vec();
-            let mut used = 0;
-            loop {
-                match parse::operation(&come[used..]) {
-                    Ok(Some((operation, length))) => {
-                        used += length;
-                        self.handle(at, &operation);
-                    }
-                    Ok(None) => break,
-                    Err(what) => {
-                        self.truth.offend(|| what);
-                        return;
-                    }
-                }
-            }
-            // A connection that broke meanwhile has no bytes any more that anybody would take.
-            self.sockets[at].up_taken += used;
+        if !self.attend(at) {
             return;
         }
+        let come = self.sockets[at].up[self.sockets[at].up_taken..self.sockets[at].up_come].to_vec();
+        let mut used = 0;
+        loop {
+            match parse::operation(&come[used..]) {
+                Ok(Some((operation, length))) => {
+                    used += length;
+                    self.handle(at, &operation);
+                }
+                Ok(None) => break,
+                Err(what) => {
+                    self.truth.offend(|| what);
+                    return;
+                }
+            }
+        }
+        // A connection that broke meanwhile has no bytes any more that anybody would take.
+        self.sockets[at].up_taken += used;
     }
 
     fn handle(&mut self, at: usize, operation: &Operation<'_>) {
         match *operation {
-            Operation::Connect => self.sockets[at].own.is_greeted = true,
+            Operation::Connect => self.sockets[at].is_greeted = true,
             Operation::Ping => self.say(at, b"PONG\r\n".to_vec(), Told::Nothing),
             Operation::Pong => {
                 self.marks.set(Mark::PingAnswered);
@@ -164,7 +117,7 @@ impl World<Cluster> {
     ) {
         for at in 0..self.sockets.len() {
             let socket = &self.sockets[at];
-            let is_there = socket.stage == Stage::Open && self.cluster.nodes[socket.node].is_up;
+            let is_there = socket.stage == Stage::Open && self.nodes[socket.node].is_up;
             let sid = socket
                 .own
                 .subscriptions
@@ -213,7 +166,7 @@ impl World<Cluster> {
                 .offend(|| format!("no stream collects the subject {subject}"));
             return;
         };
-        let message = match parse::message(body) {
+        let message = match Message::read(body) {
             Ok(message) => message,
             Err(what) => {
                 self.truth.offend(|| what);
@@ -239,8 +192,7 @@ impl World<Cluster> {
         }
         let own = &mut self.cluster.streams[stream];
         let mut refused = None;
-        if let Some((refusal, is_stored, left)) = own.refusals {
-            own.refusals = (left > 1).then_some((refusal, is_stored, left - 1));
+        if let Some((refusal, is_stored)) = own.refusals.next() {
             self.marks.set(if is_stored {
                 Mark::RefusedStored
             } else {
@@ -301,9 +253,7 @@ impl World<Cluster> {
         let Some(leader) = own.leader.filter(|_| own.term == term) else {
             return;
         };
-        let ready_ns = own
-            .stalled_until_ns
-            .max(self.cluster.nodes[leader].paused_until_ns);
+        let ready_ns = own.stalled_until_ns.max(self.nodes[leader].paused_until_ns);
         if now_ns < ready_ns {
             self.at(ready_ns, net::Event::Own(Event::Committed(stream, term)));
             return;
@@ -323,8 +273,7 @@ impl World<Cluster> {
             let own = &mut self.cluster.streams[stream];
             if own.damages_next {
                 own.damages_next = false;
-                // The sequence: the message says that it is another, and only its own checksum tells.
-                proposal.stored.body[16] ^= 0x40;
+                Message::damage(&mut proposal.stored.body);
                 self.truth.batches[number].damaged.push(0);
                 self.marks.set(Mark::Damaged);
             }
@@ -350,7 +299,7 @@ impl World<Cluster> {
         reply: &str,
         sequence: usize,
         is_duplicate: bool,
-        message: Option<crate::truth::Message>,
+        message: Option<Message>,
         asked: usize,
     ) {
         let name = &self.cluster.streams[stream].name;
@@ -365,7 +314,7 @@ impl World<Cluster> {
         let mut wanders = false;
         self.deliver(reply, "", b"", body.as_bytes(), |_, at| {
             wanders |= at != asked;
-            message.map_or(Told::Nothing, Told::AckedMaybeAgain)
+            message.map_or(Told::Nothing, |message| Told::AckedMaybeAgain(vec![message]))
         });
         if wanders {
             self.marks.set(Mark::StaleInbox);
