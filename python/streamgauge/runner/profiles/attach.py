@@ -11,15 +11,15 @@ import contextlib
 import re
 import signal
 import socket
-import time
 from os import kill
 from pathlib import Path
+
+from streamgauge.vocabulary.waiting import wait_until
 
 LISTENS_WITHIN_S = 10.0
 """A JVM starts the thread that listens at its next safepoint, which a busy machine delays."""
 ANSWER_WITHIN_S = 30.0
 ANSWER_BYTES_MAX = 1 << 20
-POLL_S = 0.05
 
 
 class NotAttached(Exception):
@@ -77,13 +77,11 @@ def _listening(pid: int) -> Path:
         else:
             raise NotAttached("a request cannot be left in its directory")
         kill(pid, signal.SIGQUIT)
-        until_s = time.monotonic() + LISTENS_WITHIN_S
-        while not path.is_socket():
-            if time.monotonic() > until_s:
-                raise NotAttached(
-                    f"it did not listen within {LISTENS_WITHIN_S:g} s (-XX:+DisableAttachMechanism?)"
-                )
-            time.sleep(POLL_S)
+        late = wait_until(lambda: None if path.is_socket() else "it to listen", LISTENS_WITHIN_S)
+        if late is not None:
+            raise NotAttached(
+                f"it did not listen within {LISTENS_WITHIN_S:g} s (-XX:+DisableAttachMechanism?)"
+            )
     finally:
         if mark is not None:
             with contextlib.suppress(OSError):

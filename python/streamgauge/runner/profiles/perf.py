@@ -12,12 +12,12 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from streamgauge.fleet.children import last_lines, start_child, stop_child
 from streamgauge.runner.profiles.stacks import Sample, folded, native_name, without_scaffold
+from streamgauge.vocabulary.waiting import wait_until
 
 STACK_BYTES = 8192
 """Copied of each stack. What lies deeper is not seen."""
@@ -94,11 +94,13 @@ class PerfRecording:
 
     def await_begin(self) -> None:
         """Waits until it samples: threads that a process makes between its being looked at and that are missed. It writes first when it does."""
-        until_s = time.monotonic() + BEGINS_WITHIN_S
-        while self._process.poll() is None and time.monotonic() < until_s:
-            if self._file.is_file() and self._file.stat().st_size > 0:
-                return
-            time.sleep(POLL_S)
+
+        def missing() -> str | None:
+            has_begun = self._file.is_file() and self._file.stat().st_size > 0
+            return None if has_begun or self._process.poll() is not None else "perf to begin"
+
+        # One that is late may have begun all the same: what it says when it ends counts.
+        wait_until(missing, BEGINS_WITHIN_S, POLL_S)
 
     def stop(self) -> str | None:
         """Ends it; why there is nothing, if so. Idempotent."""
