@@ -254,6 +254,21 @@ def test_a_tree_holds_every_sample_once() -> None:
     assert {node.name for node in nodes} >= {*APPEND, *FETCH, *FLUSH}
     assert all(later.depth <= node.depth + 1 for node, later in pairwise(nodes))
     assert len(profiles.tree(one, slow, 5)) <= 5
+    # A compiler's stacks, each seen once, leave room for a thread that is seen often and sorted behind them.
+    compiler = [
+        ("compiler", f"phase {number}", *(f"call {number} {depth}" for depth in range(20)))
+        for number in range(60)
+    ]
+    busy = replace(
+        one,
+        stacks=[*compiler, ("network", "poll")],
+        stack=np.array([*range(60), *[60] * 40]),
+        at=np.zeros(100, dtype=one.at.dtype),
+    )
+    found = {
+        node.name: node.slowest + node.rest for node in profiles.tree(busy, slow, 100) if node.depth == 0
+    }
+    assert found == {"compiler": 60, "network": 40}
     told = {function.name: function for function in profiles.functions(one, slow, 40)}
     assert told["java.lang.Thread.run"].share == 1.0
     assert told["java.lang.Thread.run"].own == 0.0

@@ -379,7 +379,12 @@ def tree(sampled: Sampled, slow: Flags, nodes_max: int) -> list[Node]:
         (max(one[0] / max(1, there.sum()), sum(one) / max(1, len(sampled.stack))) for one in nodes),
         reverse=True,
     )
-    least = max(SEEN_SHARE_MIN, seen[nodes_max] if len(seen) > nodes_max else 0.0)
+    least, above_least = SEEN_SHARE_MIN, 0.0
+    if len(seen) > nodes_max:
+        # Of those that are as large as the first for which there is no room none is told: some would be those of the call that is walked first, and no room
+        # be left for larger ones. Where all are as large there is no better choice.
+        least = max(least, seen[nodes_max])
+        above_least = seen[nodes_max] if seen[0] > seen[nodes_max] else 0.0
     told: list[Node] = []
     waiting = [(number, 0) for number in sorted(below[0], key=lambda number: sum(nodes[number - 1]))]
     while waiting:
@@ -389,7 +394,7 @@ def tree(sampled: Sampled, slow: Flags, nodes_max: int) -> list[Node]:
             slowest_samples / max(1, there.sum()),
             (slowest_samples + rest_samples) / max(1, len(sampled.stack)),
         )
-        if share < least or len(told) >= nodes_max:
+        if share < least or share <= above_least or len(told) >= nodes_max:
             continue
         told.append(Node(names[number - 1], depth, slowest_samples, rest_samples))
         waiting += [
