@@ -77,7 +77,7 @@ LAB = (
     "test_study_hooks.py::test_hooks_without*",
     "test_study_run.py::*",
     "test_systems_standalone.py::*",
-    "test_verify.py::test_a_real_run*",
+    "test_verify.py::test_a_real_*",
     "test_worker_access.py::*",
 )
 """They start programs of ours, each for seconds, or compute for as long: not in `make test-fast`."""
