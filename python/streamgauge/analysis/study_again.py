@@ -30,8 +30,8 @@ def after(
     slower = None if _carried(plan, cell.cell, before) else _lowered(plan, found)
     if cell.heats:
         # What a start is heated with is not counted; what it has shown of the rate is for the cells that follow.
-        is_cold = found.warm_up is not None and found.warm_up.steady
-        return plan if slower is None or is_cold else slower, False
+        is_steady = found.warm_up is not None and found.warm_up.steady
+        return plan if slower is None or is_steady else slower, False
     if slower is not None:
         return slower, tries < TRIES_MAX
     return plan, tries < TRIES_MAX and same_again < SAME_AGAIN_MAX and not _is_a_finding(found)
@@ -48,13 +48,16 @@ def _lowered(plan: StudyPlan, found: TrialResult) -> StudyPlan | None:
 
 
 def _carried(plan: StudyPlan, cell: str, before: Sequence[TrialResult]) -> bool:
-    """Whether a trial of this cell, or what heats for it, was valid at the rate at which it is run now."""
-    kind = plan.cell(cell)
+    """Whether its system has carried the rate at which the cell is run now: in a valid trial of this cell, or of another that is run at the same."""
+    wanted = plan.cell(cell)
+    alike = {
+        other.cell
+        for other in plan.cells
+        if (other.system, other.paced_with) == (wanted.system, wanted.paced_with) and not other.heats
+    }
     return any(
         one.validity.valid
-        and plan.cell(one.workload.name).system == kind.system
-        and plan.cell(one.workload.name).paced_with == kind.paced_with
-        and not plan.cell(one.workload.name).heats
+        and one.workload.name in alike
         and counts(plan, one.workload.name, one.workload.rate_msgs_s)
         for one in before
     )

@@ -178,8 +178,7 @@ class StudyRun(Run):
         if budget_s is None or not any(one.status == "complete" for one in self._results):
             return False
         outcome = read_outcome(self._directory.path, self._study, self._manifest, self._results)
-        left_s = budget_s - self._spent_s - (time.monotonic() - self._began_s)
-        wanted = next_round(outcome, left_s / self._slowness())
+        wanted = next_round(outcome, (budget_s - self._used_s()) / self._slowness())
         if not wanted:
             return False
         self._study = with_round(self._study, wanted)
@@ -188,6 +187,10 @@ class StudyRun(Run):
             f"{plural(claims_helped(outcome, wanted), 'claim')} still in doubt: round {self._study.rounds}, of {plural(len(wanted), 'cell')}"
         )
         return True
+
+    def _used_s(self) -> float:
+        """Of the budget."""
+        return self._spent_s + time.monotonic() - self._began_s
 
     def _left_s(self) -> float:
         # What trials have really taken corrects the estimate.
@@ -257,8 +260,7 @@ class StudyRun(Run):
         wanted_s = cell.trial_s * self._slowness()
         if self._again_s + wanted_s <= AGAIN_SHARE * budget_s:
             return True
-        spent_s = self._spent_s + time.monotonic() - self._began_s
-        return spent_s + self._left_s() + wanted_s <= budget_s
+        return self._used_s() + self._left_s() + wanted_s <= budget_s
 
     def _searched_before(self, workload: Workload) -> Workload:
         """A later repeat's search begins below what the cell's last one found, so that its time goes into a narrow bracket
