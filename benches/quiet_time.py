@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 from disturbed_machine import Spans, System, Values, independent, slow_seconds, stalls, thief, told, waves
-from streamgauge.analysis.quiet_bounds import estimates, figures
+from streamgauge.analysis.quiet_bounds import Estimates, figures
 from streamgauge.analysis.quiet_check import Ages, Attraction, Kind, attraction
 from streamgauge.analysis.quiet_limits import Estimate, quiet_blocks
 
@@ -64,7 +64,7 @@ def coverage(systems: tuple[System, ...], count: int, seconds: int, rate: int) -
             tallies = {percent: Tally() for percent in PERCENTS}
             for _ in range(count):
                 intervals = told(*made(system, share, seconds, rate, random))
-                found = estimates(intervals)
+                found = Estimates(intervals)
                 for percent, tally in tallies.items():
                     truth = truths[percent]
                     one = figures(found, TRUSTED, share, {"it": percent})["it"]

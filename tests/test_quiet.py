@@ -17,10 +17,18 @@ from disturbed_machine import (
 from hypothesis import given
 from hypothesis import strategies as some
 from streamgauge.analysis.quiet import QuietInterval, curve
-from streamgauge.analysis.quiet_bounds import RateInterval, Told, estimates, figures, rate
+from streamgauge.analysis.quiet_bounds import Estimates, RateInterval, Told, figures, rate
 from streamgauge.analysis.quiet_check import Ages, Attraction, Kind, attraction
 from streamgauge.analysis.quiet_compare import beside
-from streamgauge.analysis.quiet_limits import Block, Estimate, came_blocks, quiet_blocks
+from streamgauge.analysis.quiet_limits import (
+    SURELY,
+    Block,
+    Estimate,
+    came_blocks,
+    mid_probability,
+    quiet_blocks,
+    surely_more,
+)
 from streamgauge.analysis.quiet_verdict import Word, own_lateness, verdict
 from streamgauge.model.messages import Interval
 from streamgauge.runner.load import worth_s
@@ -100,9 +108,9 @@ def test_where_the_curve_ends_figures_are_bounds() -> None:
 def test_nothing_seen_is_no_figure() -> None:
     found = curve(empty(), empty())
     assert (found.percentile(50.0), found.mean, found.longest) == (None, None, None)
-    assert figures(estimates([]), INDEPENDENT, 0.0, PERCENTS)["p50"].value is None
+    assert figures(Estimates([]), INDEPENDENT, 0.0, PERCENTS)["p50"].value is None
     blank = QuietInterval(empty(), empty(), empty(), 0)
-    assert figures(estimates([blank] * 30), INDEPENDENT, 0.5, PERCENTS)["p50"].at_least == 0.0
+    assert figures(Estimates([blank] * 30), INDEPENDENT, 0.5, PERCENTS)["p50"].at_least == 0.0
 
 
 def trials(
@@ -145,7 +153,7 @@ def test_intervals_and_bounds_hold_the_truth(system: System, share: float) -> No
     wrong = dict.fromkeys(PERCENTS, 0)
     high, low = dict(wrong), dict(wrong)
     for intervals, disturbed in trials(system, share, COUNT):
-        for name, one in figures(estimates(intervals), INDEPENDENT, disturbed, PERCENTS).items():
+        for name, one in figures(Estimates(intervals), INDEPENDENT, disturbed, PERCENTS).items():
             truth = system.percentile_s(PERCENTS[name]) * 1e3
             above, below = one.at_least > truth, one.at_most is not None and one.at_most < truth
             wrong[name] += one.value is not None and (above or below)
@@ -161,7 +169,7 @@ def test_bounds_hold_when_spans_are_attracted(system: System) -> None:
     attracted = Attraction(Kind.attracted, 2.0, 50.0, 90.0, 0.001, 200, 8, 0.0004)
     missed = 0
     for intervals, disturbed in trials(system, 0.5, 15):
-        for name, one in figures(estimates(intervals), attracted, disturbed, PERCENTS).items():
+        for name, one in figures(Estimates(intervals), attracted, disturbed, PERCENTS).items():
             truth = system.percentile_s(PERCENTS[name]) * 1e3
             assert one.value is None
             assert "hides" in one.why
@@ -174,17 +182,17 @@ def test_bounds_hold_when_spans_are_attracted(system: System) -> None:
 def test_bounds_do_not_cross_and_hold_the_sample_itself() -> None:
     for intervals, disturbed in trials(stalls(), 0.75, 10):
         for why in (INDEPENDENT, Attraction(Kind.cannot_tell, 2.0, 3.0, 30.0, 0.1, 10, 1, 0.001)):
-            for one in figures(estimates(intervals), why, disturbed).values():
+            for one in figures(Estimates(intervals), why, disturbed).values():
                 assert one.at_most is None or one.at_least <= one.at_most
                 assert one.value is None or one.at_least <= one.value <= (one.at_most or np.inf)
 
 
 def test_hardly_any_quiet_time_is_no_figure() -> None:
     found = trials(independent(), 0.9, 1)[0][0]
-    one = figures(estimates(found), INDEPENDENT, 0.998, PERCENTS)["p50"]
+    one = figures(Estimates(found), INDEPENDENT, 0.998, PERCENTS)["p50"]
     assert one.value is None
     assert one.why == "Too little quiet time: 0.2 % of the time, 5 % are needed."
-    few = figures(estimates(found[:2]), INDEPENDENT, 0.5, PERCENTS)["p50"]
+    few = figures(Estimates(found[:2]), INDEPENDENT, 0.5, PERCENTS)["p50"]
     assert few.value is None
     assert "blocks of time" in few.why
 
@@ -200,6 +208,20 @@ def test_one_stall_is_one_observation() -> None:
     assert found.shortage == ""
     assert found.events > 100
     assert found.low >= 20_000_000
+
+
+def test_what_surely_lies_beyond_a_limit_does_and_most_of_it_is_known_to() -> None:
+    """Such buckets are passed over when a limit is looked for: a single one that lies within would move it."""
+    grid = [np.geomspace(0.01, 1e7, 200), np.concatenate(([0.0], np.geomspace(1e-7, 1.0, 400)))]
+    worth, surviving = (axis.ravel() for axis in np.meshgrid(*grid))
+    known = beyond = 0
+    for percent in (1.0, 50.0, 95.0, 99.0, 99.9, 99.99, 100.0):
+        share = 1.0 - percent / 100.0
+        sure = surely_more(worth * surviving, worth, share)
+        certain = mid_probability(worth * surviving, worth, share) > 1.0 - SURELY
+        assert not (sure & ~certain).any(), percent
+        known, beyond = known + int(sure.sum()), beyond + int(certain.sum())
+    assert known > 0.9 * beyond
 
 
 def test_long_trials_take_neighbours_together() -> None:
@@ -350,7 +372,7 @@ def sent(quiet_ms: list[float], cut_ms: list[float], disturbed_ms: list[float]) 
 
 def test_the_generator_answers_for_quiet_time_alone() -> None:
     held_up = [sent([0.05] * 800, [0.02] * 5, [15.0] * 195) for _ in range(20)]
-    p99 = figures(estimates(held_up), INDEPENDENT, 0.2, {"p99": 99.0})["p99"]
+    p99 = figures(Estimates(held_up), INDEPENDENT, 0.2, {"p99": 99.0})["p99"]
     found = own_lateness("send_delay", held_up, p99, 1.0)
     assert found.own is False
     assert (found.came_late_msgs, found.own_late_msgs) == (4000, 0)
@@ -358,7 +380,7 @@ def test_the_generator_answers_for_quiet_time_alone() -> None:
         "The generator was on time in quiet time; the machine held up 100 % of the messages whose send delay was above 1 ms."
     )
     late = [sent([0.05] * 700 + [3.0] * 100, [2.0] * 5, [15.0] * 195) for _ in range(20)]
-    p99 = figures(estimates(late), INDEPENDENT, 0.2, {"p99": 99.0})["p99"]
+    p99 = figures(Estimates(late), INDEPENDENT, 0.2, {"p99": 99.0})["p99"]
     found = own_lateness("send_delay", late, p99, 1.0)
     assert found.own is True
     assert found.machine_share == pytest.approx(1 - 105 / 300)
@@ -366,7 +388,7 @@ def test_the_generator_answers_for_quiet_time_alone() -> None:
         found.sentence
         == "The generator was late by itself: in quiet time p99 of send delay is 3 ms, allowed are 1 ms."
     )
-    p99 = figures(estimates(held_up[:3]), INDEPENDENT, 0.999, {"p99": 99.0})["p99"]
+    p99 = figures(Estimates(held_up[:3]), INDEPENDENT, 0.999, {"p99": 99.0})["p99"]
     assert own_lateness("send_delay", held_up[:3], p99, 1.0).own is None
 
 
@@ -403,7 +425,7 @@ def test_the_interval_of_a_ratio_of_quiet_figures_covers_it() -> None:
     held = given_ = 0
     for one, two in zip(calm, restless, strict=True):
         sides = [
-            figures(estimates(intervals), INDEPENDENT, share, {"p99": 99.0})["p99"]
+            figures(Estimates(intervals), INDEPENDENT, share, {"p99": 99.0})["p99"]
             for intervals, share in (one, two)
         ]
         found = beside(sides[0], sides[1], one[1], two[1])

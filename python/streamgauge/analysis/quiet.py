@@ -15,6 +15,7 @@ Ying, Z. and Wei, L. J. (1994), The Kaplan-Meier estimate for dependent failure 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,12 +99,12 @@ class Curve:
             return self.known_ns, True
         return (event, False) if event >= 0 else None
 
-    @property
+    @functools.cached_property
     def lower_ends(self) -> Whole:
         """Of the buckets."""
         return self.layout.lower_ends(self.indices)
 
-    @property
+    @functools.cached_property
     def upper_ends(self) -> Whole:
         """Of the buckets."""
         return np.asarray(self.lower_ends + self.layout.widths(self.indices) - 1, dtype=np.int64)

@@ -12,6 +12,7 @@ Manski, C. F. (1990), Nonparametric bounds on treatment effects, American Econom
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -54,19 +55,25 @@ class Told:
 
 @dataclass(frozen=True)
 class Estimates:
-    """Of one metric and phase."""
+    """Of one metric and phase, each made when it is asked for."""
 
-    quiet: Estimate
-    """Of quiet time."""
-    came: Estimate
-    """Of all messages as they came: not below the truth."""
-    fastest: Estimate
-    """Of the fastest that each message can have been: not above it."""
+    intervals: Sequence[QuietInterval]
+    """All of the phase, in the order of time."""
 
+    @functools.cached_property
+    def quiet(self) -> Estimate:
+        """Of quiet time."""
+        return Estimate(quiet_blocks(self.intervals))
 
-def estimates(intervals: Sequence[QuietInterval]) -> Estimates:
-    """`intervals`: all of the phase, in the order of time."""
-    return Estimates(*(Estimate(of(intervals)) for of in (quiet_blocks, came_blocks, fastest_blocks)))
+    @functools.cached_property
+    def came(self) -> Estimate:
+        """Of all messages as they came: not below the truth."""
+        return Estimate(came_blocks(self.intervals))
+
+    @functools.cached_property
+    def fastest(self) -> Estimate:
+        """Of the fastest that each message can have been: not above it."""
+        return Estimate(fastest_blocks(self.intervals))
 
 
 def figures(
@@ -118,16 +125,16 @@ def fastest_blocks(intervals: Sequence[QuietInterval]) -> list[Block]:
 
 def _told(given: Estimates, percent: float, why_none: str) -> Told:
     found = given.quiet.percentile(percent)
-    high = given.came.percentile(percent).high
     if not why_none and not found.shortage and found.value is not None:
-        high = found.high if found.high is not None else high
+        high = found.high if found.high is not None else given.came.high(percent)
         return Told(
             found.value / NS_PER_MS,
             min(found.low, found.value) / NS_PER_MS,
             None if high is None else max(high, found.value) / NS_PER_MS,
             events=found.events,
         )
-    least = given.fastest.percentile(percent).low
+    high = given.came.high(percent)
+    least = given.fastest.low(percent)
     if not why_none and (high is None or found.low <= high):
         least = max(least, found.low)
     return Told(

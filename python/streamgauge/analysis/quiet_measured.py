@@ -10,8 +10,8 @@ from itertools import zip_longest
 
 from streamgauge.analysis.intervals import Intervals, Row, Window, total, total_s
 from streamgauge.analysis.quiet import QuietInterval
+from streamgauge.analysis.quiet_bounds import Estimates, Told, distrust, figures, rate
 from streamgauge.analysis.quiet_bounds import RateInterval as QuietCount
-from streamgauge.analysis.quiet_bounds import Told, distrust, estimates, figures, rate
 from streamgauge.analysis.quiet_check import Ages, Attraction, attraction
 from streamgauge.model.messages import OLDER_MS, CpuWindow, Disturbance, ProbesStatus
 from streamgauge.model.percentiles import NS_PER_MS
@@ -106,7 +106,7 @@ class _Sky:
 
     def estimate(self, intervals: Sequence[QuietInterval]) -> tuple[QuietLatency, dict[str, Told]]:
         """The figures of one metric."""
-        found = estimates(intervals)
+        found = Estimates(intervals)
         told = figures(found, self.attracted, self.disturbed_share)
         curve, why = found.quiet.curve, distrust(self.attracted, self.disturbed_share)
         # Where the slowest were cut, the mean is that and more.
