@@ -71,9 +71,11 @@ class Measured:
     """Intervals and resources on one axis."""
 
     @classmethod
-    def read(cls, raw: TrialContext, directory: Path) -> Measured:
-        """Reads the Parquet files in the trial's directory. Raises HistogramError (a ValueError) for a damaged histogram."""
-        everything = Intervals.read(directory, unread_of(raw.finish))
+    def read(cls, raw: TrialContext, directory: Path, everything: Intervals | None = None) -> Measured:
+        """Reads the Parquet files in the trial's directory, but for `everything`, its intervals, where they were read already. Raises HistogramError (a
+        ValueError) for a damaged histogram."""
+        if everything is None:
+            everything = Intervals.read(directory, unread_of(raw.finish))
         intervals = everything.without(EXTRA_READER) if raw.workload.has_extra_reader else everything
         resources = read_resources(directory)
         window = _window(raw, intervals)

@@ -30,7 +30,7 @@ from scipy import special
 
 from streamgauge.analysis.quiet import Curve, QuietInterval, Values, curve
 from streamgauge.inference.estimates import CONFIDENCE
-from streamgauge.vocabulary.histograms import Histogram, empty, merge
+from streamgauge.vocabulary.histograms import Histogram, Whole, empty, merge
 
 ONE_SIDED = (1.0 - CONFIDENCE) / 2.0
 Z = float(-special.ndtri(ONE_SIDED))
@@ -271,7 +271,7 @@ def _trust(found: Curve, blocks: Sequence[Block]) -> _Trust:
         nothing = np.zeros(0)
         return _Trust(nothing, nothing, nothing)
     surviving, remaining = found.surviving, (found.at_risk - found.events).astype(np.float64)
-    parts = np.stack([_part(one, found, remaining) for one in blocks])
+    parts = _parts(blocks, found, remaining)
     # Where the level wanders, half of the messages tell it best: in the tail there are too few.
     middle = min(int(np.argmax(surviving <= 0.5)), len(surviving) - 1)
     spread = spread_over_blocks(parts, float(likeness(parts[:, middle])))
@@ -293,18 +293,33 @@ def _trust(found: Curve, blocks: Sequence[Block]) -> _Trust:
     return _Trust(worth, skew, blocks_worth)
 
 
-def _part(block: Block, found: Curve, remaining: Values) -> Values:
-    """What a block adds to the logarithm of the curve at each bucket, over what it would add if it were like all: its influence on it."""
-    indices, hazard = found.indices, found.events / found.at_risk
-    events = np.zeros(len(indices))
-    events[np.searchsorted(indices, block.ended.indices)] = block.ended.counts
-    gone = np.cumsum(events) - events
-    cut = np.zeros(len(indices) + 1)
-    # What is censored in a bucket is still there for the events of this bucket.
-    np.add.at(cut, np.searchsorted(indices, block.censored.indices, side="right"), block.censored.counts)
-    at_risk = block.ended.count + block.censored.count + block.beyond - gone - np.cumsum(cut)[:-1]
-    excess = np.where(remaining > 0, (hazard * at_risk - events) / np.maximum(remaining, 1.0), 0.0)
-    return np.asarray(np.cumsum(excess), dtype=np.float64)
+def _parts(blocks: Sequence[Block], found: Curve, remaining: Values) -> Values:
+    """What each block (first axis) adds to the logarithm of the curve at each bucket, over what it would add if it were like all: its influence on it."""
+    indices, shape = found.indices, (len(blocks), len(found.indices))
+    events = np.zeros(shape)
+    for at, block in enumerate(blocks):
+        events[at, np.searchsorted(indices, block.ended.indices)] = block.ended.counts
+    seen = np.array([one.ended.count + one.censored.count + one.beyond for one in blocks], dtype=np.float64)
+    # In one place: these are the largest arrays of a trial's analysis.
+    parts = np.cumsum(events, axis=1)
+    parts -= events
+    np.subtract(seen[:, np.newaxis], parts, out=parts)
+    if any(one.censored.count for one in blocks):
+        parts -= _cut(blocks, indices)
+    parts *= found.events / found.at_risk
+    parts -= events
+    parts /= np.maximum(remaining, 1.0)
+    parts[:, remaining <= 0] = 0.0
+    return np.cumsum(parts, axis=1, out=parts)
+
+
+def _cut(blocks: Sequence[Block], indices: Whole) -> Values:
+    """How many of each block were censored before each bucket. What is censored in a bucket is still there for the events of this bucket."""
+    cut = np.zeros((len(blocks), len(indices) + 1))
+    for at, block in enumerate(blocks):
+        places = np.searchsorted(indices, block.censored.indices, side="right")
+        cut[at] = np.bincount(places, block.censored.counts, len(indices) + 1)
+    return np.asarray(np.cumsum(cut, axis=1)[:, :-1], dtype=np.float64)
 
 
 def mid_probability(seen: Values, of: Values, share: float) -> Values:

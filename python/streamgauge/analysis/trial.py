@@ -19,7 +19,7 @@ from streamgauge.analysis.acks import Acks
 from streamgauge.analysis.books import audit_of, disagreements
 from streamgauge.analysis.catch_up import catch_up
 from streamgauge.analysis.faults import faults as fault_figures
-from streamgauge.analysis.intervals import total
+from streamgauge.analysis.intervals import Intervals, total
 from streamgauge.analysis.lateness import lateness
 from streamgauge.analysis.measured import Measured, errors_of
 from streamgauge.analysis.notes import clock_notes, clocks, fatal, late_in
@@ -51,15 +51,15 @@ TOLD = (TrialContext.model_fields.keys() & TrialResult.model_fields.keys()) - {"
 """What a result tells as the runner knew it. The other two have the runner's part and what is computed of it."""
 
 
-def analyse(context: TrialContext, directory: Path) -> TrialResult:
+def analyse(context: TrialContext, directory: Path, everything: Intervals | None = None) -> TrialResult:
     """Computes every figure of a trial and judges it. Reads the Parquet files in its directory (either may be missing when the
-    trial ended early); writes nothing.
+    trial ended early); writes nothing. `everything`: the intervals that lie there, where they were read already.
 
     Raises HistogramError (a ValueError) when a stored histogram is damaged.
     """
     raw = context.ended()
     told: dict[str, Any] = {name: getattr(raw, name) for name in TOLD}
-    measured = Measured.read(raw, directory)
+    measured = Measured.read(raw, directory, everything)
     intervals, window, counted = measured.intervals, measured.window, measured.counted
     machine = limits_module.limits(raw.probes)
     cpu, processes = cpu_of(measured), processes_of(measured)

@@ -285,7 +285,7 @@ class TrialResult(Model):
         """A percentile of a latency (`publish_ms`) with what is known of its interval: of quiet time, or of messages without an end, among which it may
         lie. None where nothing is known."""
         quiet: QuietLatency | None = getattr(self.quiet, name, None)
-        figure = None if quiet is None else quiet.figures().get(percentile)
+        figure = None if quiet is None else quiet.figure(percentile)
         if figure is not None and (
             figure.value is not None or figure.at_least > 0 or figure.at_most is not None
         ):

@@ -47,6 +47,11 @@ class QuietLatency(Model):
         """By their names."""
         return {name: value for name, value in self if isinstance(value, Bounded)}
 
+    def figure(self, name: str) -> Bounded | None:
+        """By its name; None where quiet time has no figure of that name."""
+        found = getattr(self, name, None)
+        return found if isinstance(found, Bounded) else None
+
 
 class QuietTime(Model):
     """How disturbed the measured phase was, and the figures of the rest of it."""

@@ -103,15 +103,13 @@ def safe(name: str) -> str:
 
 
 def pages(found: Sequence[Published]) -> Iterator[tuple[str, str]]:
-    """Path from the site's top and text of every page."""
+    """Path from the site's top and text of every page but the reports of single results."""
     found = sorted(found, key=lambda one: (one.manifest.started_unix_ms, one.manifest.run_id))
     sides = _sides(found)
     workloads = sorted({cell.first.workload.name for one in found for cell in one.counted.cells})
     studies = _studies(found)
     yield "index.html", _index(found, sides, workloads, sorted(studies))
     yield "compare.html", _compare(sides)
-    for one in found:
-        yield from _reports(one)
     for name in workloads:
         runs = [one.directory for one in found]
         text = history_page.render(histories_of(runs, name, FIGURE, place="the site"), FIGURE, name)
@@ -120,7 +118,8 @@ def pages(found: Sequence[Published]) -> Iterator[tuple[str, str]]:
         yield f"studies/{safe(name)}.html", _study(name, runs_of)
 
 
-def _reports(one: Published) -> Iterator[tuple[str, str]]:
+def reports(one: Published) -> Iterator[tuple[str, str]]:
+    """The same of a result's own pages."""
     if is_study(one.directory.path):
         yield f"{one.place}/report.html", study_page.render(one.run)
         yield f"{one.place}/{study_page.TRIALS_NAME}", html.render(one.run)

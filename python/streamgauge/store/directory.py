@@ -17,7 +17,7 @@ from streamgauge.model.durability import DurabilityReport
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.store.context import TrialContext
 from streamgauge.store.files import LineWriter, write_atomically
-from streamgauge.store.opened import check_tree, read_model
+from streamgauge.store.opened import as_model, check_tree, read_json, read_model
 from streamgauge.store.private import without_home
 from streamgauge.vocabulary.errors import InputError, Problem, nearest
 from streamgauge.vocabulary.files import clean
@@ -90,8 +90,16 @@ class TrialDirectory:
 
     def read_result(self) -> TrialResult:
         """Reads `result.json`. Raises InputError when it is damaged, or is that of another trial."""
+        return self.as_result(self.read_stored_result())
+
+    def read_stored_result(self) -> Any:
+        """`result.json` as it stands there. Raises InputError when it is no JSON."""
+        return read_json(self.path / "result.json")
+
+    def as_result(self, stored: Any) -> TrialResult:
+        """What `read_stored_result` gave, as a result. Raises InputError as `read_result` does."""
         path = self.path / "result.json"
-        result = read_model(TrialResult, path, "trial's result")
+        result = as_model(TrialResult, stored, clean(str(path)), what="trial's result")
         if result.trial != int(self.path.name):
             raise InputError(Problem(f"is the result of trial {result.trial}", str(path)))
         return result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ _TYPES = {
     "float64": (pyarrow.float64(), pyarrow.float32()),
 }
 _SECONDS = ("start_s", "duration_s")
+_BOUNDS = {"interval": (0, INDEX_MAX), "start_s": (-SECONDS_MAX, SECONDS_MAX), "duration_s": (0, SECONDS_MAX)}
 
 
 def read_rows(path: Path, columns: Mapping[str, str], bytes_max: int = BYTES_MAX) -> list[dict[str, Any]]:
@@ -40,6 +40,7 @@ def read_rows(path: Path, columns: Mapping[str, str], bytes_max: int = BYTES_MAX
         return []
     file = clean(str(path))
     rows: list[dict[str, Any]] = []
+    absent = dict.fromkeys(columns)
     texts: dict[str, str] = {}
     with open_plain(path) as source:
         try:
@@ -50,13 +51,13 @@ def read_rows(path: Path, columns: Mapping[str, str], bytes_max: int = BYTES_MAX
                 held += batch.nbytes
                 if batch.nbytes > BATCH_BYTES_MAX or held > bytes_max or len(rows) > ROWS_MAX:
                     raise ValueError("it holds more than any trial")
-                rows.extend(_checked(row, texts) for row in batch.to_pylist())
+                read = _checked(batch, texts)
+                rows.extend(
+                    absent | dict(zip(read, row, strict=True)) for row in zip(*read.values(), strict=True)
+                )
         except (pyarrow.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
             said = clean(str(error).splitlines()[0])[:300] if str(error) else type(error).__name__
             raise InputError(Problem(f"is no table of a trial: {said}", file)) from None
-    absent = dict.fromkeys(name for name in columns if name not in present)
-    for row in rows:
-        row.update(absent)
     return rows
 
 
@@ -87,26 +88,38 @@ def _check(table: Any, columns: Mapping[str, str], bytes_max: int = BYTES_MAX) -
     return present
 
 
-def _checked(row: dict[str, Any], texts: dict[str, str]) -> dict[str, Any]:
-    """A row whose numbers can be reckoned with. `texts`: those met so far, as they are told; each is held once. Raises ValueError."""
-    interval = row.get("interval")
-    if interval is None or not 0 <= interval <= INDEX_MAX:
-        raise ValueError(f"interval {interval} cannot be")
-    for name in _SECONDS:
-        if row.get(name) is None or not -SECONDS_MAX <= row[name] <= SECONDS_MAX:
-            raise ValueError(f"{name} {row.get(name)} of interval {interval} cannot be")
-    if row["duration_s"] < 0:
-        raise ValueError(f"duration_s {row['duration_s']} of interval {interval} cannot be")
-    for name, value in row.items():
-        if isinstance(value, str):
-            told = texts.get(value)
-            if told is None:
-                if len(value) > TEXT_CHARACTERS_MAX:
-                    raise ValueError(f"{name} of interval {interval} is too long")
-                told = texts[value] = clean(value)
-            row[name] = told
-        elif (isinstance(value, float) and not (math.isfinite(value) and abs(value) < COUNT_MAX)) or (
-            isinstance(value, int) and abs(value) > COUNT_MAX
-        ):
-            raise ValueError(f"{name} {value} of interval {interval} cannot be")
-    return row
+def _checked(batch: Any, texts: dict[str, str]) -> dict[str, list[Any]]:
+    """The values of each column, of numbers that can be reckoned with. `texts`: those met so far, as they are told; each is held once. Raises ValueError."""
+    found = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
+    for name in ("interval", *_SECONDS):
+        if batch.num_rows and (name not in found or found[name].null_count):
+            raise ValueError(f"a row has no {name}")
+    values = {}
+    for name, column in found.items():
+        if pyarrow.types.is_binary(column.type) or pyarrow.types.is_large_binary(column.type):
+            values[name] = column.to_pylist()
+        elif pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type):
+            values[name] = _texts(name, column, texts)
+        else:
+            _check_numbers(name, column)
+            values[name] = column.to_pylist()
+    return values
+
+
+def _texts(name: str, column: Any, texts: dict[str, str]) -> list[str | None]:
+    coded = column.dictionary_encode()
+    told: list[str] = []
+    for text in coded.dictionary.to_pylist():
+        if len(text) > TEXT_CHARACTERS_MAX:
+            raise ValueError(f"{name} holds a text that is too long")
+        told.append(texts.setdefault(text, clean(text)))
+    return [None if at is None else told[at] for at in coded.indices.to_pylist()]
+
+
+def _check_numbers(name: str, column: Any) -> None:
+    low, high = _BOUNDS.get(name, (-COUNT_MAX, COUNT_MAX))
+    numbers = column.drop_null().to_numpy(zero_copy_only=False)
+    # What is no number is within no bounds.
+    beyond = numbers[~((numbers >= low) & (numbers <= high))]
+    if len(beyond):
+        raise ValueError(f"{name} {beyond[0]} cannot be")

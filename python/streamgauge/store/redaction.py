@@ -16,6 +16,7 @@ from typing import Any
 PATH = "[path]"
 SECRET = "[secret]"
 USER = "[user]"
+SHORT_CHARACTERS = 200
 
 _PATHS = re.compile(r"(?<![\w.~/\]])(?:~/|/(?=[\w.@+~-]))(?:[\w.@+~-]+/)*([\w.@+~-]*)/?")
 _V4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
@@ -52,6 +53,8 @@ class Redaction:
         here = {socket.gethostname(), socket.gethostname().partition(".")[0]}
         self._here = _words((here | set(machines)) - {"localhost", ""})
         self._user = _words({_user()} - {"", "root"})
+        self._untouched: set[str] = set()
+        """Short texts, most of them names of figures, in which there was nothing."""
 
     def value(self, value: Any, key: str = "") -> Any:
         """A JSON value without them."""
@@ -67,6 +70,14 @@ class Redaction:
 
     def text(self, text: str) -> str:
         """A text without them."""
+        if text in self._untouched:
+            return text
+        cleared = self._cleared(text)
+        if cleared == text and len(text) <= SHORT_CHARACTERS:
+            self._untouched.add(text)
+        return cleared
+
+    def _cleared(self, text: str) -> str:
         text = _SECRETS.sub(lambda _: self._count("secrets", SECRET), text)
         if not self._with_hosts:
             text = _OF_URL.sub(lambda found: found[0].replace(found[1], self._host(found[1])), text)

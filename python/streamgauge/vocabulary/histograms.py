@@ -14,6 +14,7 @@ and Python libraries do.
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 import threading
@@ -62,18 +63,18 @@ class Layout:
     highest: int
     digits: int
 
-    @property
+    @functools.cached_property
     def unit_magnitude(self) -> int:
         """Power of two of the smallest distinguishable value."""
         return math.floor(math.log2(self.lowest))
 
-    @property
+    @functools.cached_property
     def sub_bucket_half_count_magnitude(self) -> int:
         """Power of two of half the number of linear sub-buckets in each exponential bucket."""
         largest_single_unit = 2 * 10**self.digits
         return max(math.ceil(math.log2(largest_single_unit)), 1) - 1
 
-    @property
+    @functools.cached_property
     def buckets(self) -> int:
         """How many there are: the last exponential bucket holds `highest`."""
         half = self.sub_bucket_half_count_magnitude
@@ -120,8 +121,11 @@ class Histogram:
         self.layout = layout
         self.indices = indices
         self.counts = counts
-        self._cumulative: Whole = np.cumsum(counts, dtype=np.int64)
-        self.count: int = int(self._cumulative[-1]) if len(indices) else 0
+        self.count = int(counts.sum())
+
+    @functools.cached_property
+    def _cumulative(self) -> Whole:
+        return np.cumsum(self.counts, dtype=np.int64)
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -259,7 +263,12 @@ def _decode_plain(plain: bytes) -> Histogram:
     body = plain[HEADER.size : HEADER.size + length]
     if len(body) != length:
         raise HistogramError(f"the header promises {length} bytes of counts, {len(body)} are there")
-    layout = Layout(lowest, highest, digits)
+    # The worker's own, whose numbers are known.
+    layout = (
+        OURS
+        if (lowest, highest, digits) == (OURS.lowest, OURS.highest, OURS.digits)
+        else Layout(lowest, highest, digits)
+    )
     if layout.unit_magnitude + layout.sub_bucket_half_count_magnitude > 60 or layout.buckets > COUNTS_LEN_MAX:
         raise HistogramError(f"unusable layout: {digits} digits, {lowest} to {highest}")
     indices, counts = _buckets(_zigzag_leb128(body))
@@ -286,9 +295,10 @@ def _zigzag_leb128(body: bytes) -> Whole:
         raise HistogramError(
             "a count needs more than 8 bytes: it is larger than 2^55, which no trial can reach"
         )
-    shifts = 7 * (np.arange(len(data)) - np.repeat(starts, lengths))
-    parts = (data & 0x7F).astype(np.uint64) << shifts.astype(np.uint64)
-    encoded = np.add.reduceat(parts, starts).astype(np.int64)
+    encoded: Whole = (data[starts] & 0x7F).astype(np.int64)
+    for place in range(1, int(lengths.max())):
+        longer = np.flatnonzero(lengths > place)
+        encoded[longer] |= (data[starts[longer] + place] & 0x7F).astype(np.int64) << (7 * place)
     return np.asarray((encoded >> 1) ^ -(encoded & 1), dtype=np.int64)
 
 
@@ -318,12 +328,14 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
         return given[0] if given else empty()
     if len(filled) == 1:
         return filled[0]
-    total: Whole = np.zeros(max(int(histogram.indices[-1]) for histogram in filled) + 1, dtype=np.int64)
+    start = min(int(histogram.indices[0]) for histogram in filled)
+    last = max(int(histogram.indices[-1]) for histogram in filled)
+    total: Whole = np.zeros(last - start + 1, dtype=np.int64)
     for histogram in filled:
         # Indices are distinct, so plain indexed addition loses nothing.
-        total[histogram.indices] += histogram.counts
-    indices = np.flatnonzero(total).astype(np.int64)
-    return Histogram(filled[0].layout, indices, total[indices])
+        total[histogram.indices - start] += histogram.counts
+    places = np.flatnonzero(total)
+    return Histogram(filled[0].layout, np.asarray(places + start, dtype=np.int64), total[places])
 
 
 def recorded(values: Whole, counts: Whole) -> Histogram:

@@ -18,7 +18,6 @@ from streamgauge.model.result import TrialResult
 from streamgauge.store.context import EventTime, TrialContext
 from streamgauge.store.directory import RunDirectory, TrialDirectory
 from streamgauge.store.files import read_lines
-from streamgauge.store.opened import read_json
 from streamgauge.store.plan_file import is_study, read_plan
 from streamgauge.vocabulary.errors import InputError, Problem
 from streamgauge.vocabulary.version import version
@@ -109,9 +108,9 @@ def _read(run: RunDirectory) -> tuple[list[Read], list[tuple[int, str]]]:
 
 def _read_trial(number: int, trial: TrialDirectory, context: TrialContext) -> Read:
     events = tuple(event.unix_ms for event in read_lines(trial.path / "events.jsonl", EventTime))
-    stored = read_json(trial.path / "result.json")
     intervals = Intervals.read(trial.path, unread_of(context.finish))
-    result = trial.read_result()
+    stored = trial.read_stored_result()
+    result = trial.as_result(stored)
     if context.trial != number:
         # As read_result has it for results.
         raise InputError(Problem(f"is the record of trial {context.trial}", str(trial.path / "trial.json")))
@@ -119,7 +118,8 @@ def _read_trial(number: int, trial: TrialDirectory, context: TrialContext) -> Re
 
 
 def _trial(one: Read, told_level: ToldLevel, *, same_version: bool, paced: bool) -> Iterator[Finding]:
-    computed = analyse(one.context, one.directory)
+    # Of the same rows: what is decoded of them for the figures is let go with each trial.
+    computed = analyse(one.context, one.directory, Intervals(one.intervals.rows, one.intervals.unread))
     yield from figures.compare(one.stored, computed, same_version=same_version)
     yield from raw.schedule(one.context, one.intervals, paced=paced)
     yield from raw.books(one.context, one.intervals)
