@@ -217,6 +217,23 @@ def test_cells_that_differ_in_their_rate_are_a_curve(results: list[TrialResult])
     assert len(log.trials) + len(kafka.trials) == len(results)
 
 
+def test_a_point_that_not_all_of_its_trials_know_has_no_figure_and_says_so(at: At) -> None:
+    """The other trial alone would tell of the luckier half, and what this one is at least is not what both are at least."""
+    known, unknown = at(0, 8e3, 1.0), at(0, 8e3, 1.0, repeat=2)
+    open_ended = unknown.publish_ms.model_copy(update={"p99": None, "at_least": {"p99": 700.0}})
+    unknown = unknown.model_copy(update={"publish_ms": open_ended})
+    others = [at(0, rate, p99) for rate, p99 in {2e3: 1.0, 4e3: 1.1, 16e3: 1.2, 32e3: 20.0}.items()]
+    (whole,), (line,) = curves([*others, known]), curves([*others, known, unknown])
+    point = line.points[2]
+    assert (point.worth, point.p99_ms, point.p50_ms) == ("sustained", None, 0.5)
+    assert (point.bounds, point.drawn_ms) == (None, None)
+    assert (whole.knee is None, line.knee is None) == (False, False)
+    assert line.knee != whole.knee, "it is not told by this point"
+    row = curve.figures([line])[0].tables[0].rows[2]
+    assert row[1] == "sustained; p99 is not known in all of its trials"
+    assert row[4] == "-"
+
+
 def test_one_rate_is_no_curve(at: At) -> None:
     assert curves([at(0, 1000.0, 1.0), at(1, 1000.0, 1.0), at(0, 1000.0, 1.1, repeat=2)]) == []
 

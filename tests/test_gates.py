@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -452,6 +453,24 @@ def test_history_leaves_invalid_runs_out_of_its_judgement(
     assert found["changes"] == []
     assert found["unit"] == "ms"
     assert ElementTree.parse(tmp_path / "h.xml").find(".//failure") is None
+
+
+def test_history_names_runs_of_which_not_all_trials_know_the_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("whole", "half"):
+        write_run(tmp_path / name, (Shape(),), workload(rate=300, seconds=2))
+    first, second = (tmp_path / f"half/trials/{number:03d}" for number in (1, 2))
+    shutil.copytree(first, second)
+    result = json.loads((second / "result.json").read_text("utf-8"))
+    result |= {"trial": 2, "repeat": 2, "publish_ms": result["publish_ms"] | {"p50": None}}
+    (second / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    arguments = ("history", workload().name, "--out", str(tmp_path), "--figure", "publish_ms_p50")
+    status, stdout, _ = call(capsys, *arguments, "--json", "-")
+    assert status == 0
+    [found] = json.loads(stdout)["histories"]
+    assert len(found["runs"]) == 1
+    assert found["summary"].endswith(f"not all of their trials know the figure: {result['run_id']}.")
 
 
 @pytest.fixture

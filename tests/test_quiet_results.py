@@ -6,7 +6,7 @@ import re
 
 import pytest
 from sample_run import Shape, sample_trial, workload
-from streamgauge.analysis.cells import cells
+from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.compare import compare
 from streamgauge.analysis.gates import Question, judge
 from streamgauge.inference.judgement import Outcome
@@ -17,6 +17,7 @@ from streamgauge.model.result_quiet import Bounded, QuietLatency, QuietTime, Wor
 from streamgauge.report import words
 from streamgauge.report.answer import answer
 from streamgauge.report.comparison import bounds, markdown
+from streamgauge.report.quiet_words import latency_text
 from streamgauge.vocabulary.figures import figure
 
 
@@ -238,12 +239,39 @@ def test_words_of_runs(sample: TrialResult) -> None:
     )
 
 
-def test_the_middle_of_latencies_is_not_that_of_the_trials_that_happen_to_have_one(
-    sample: TrialResult,
+@pytest.fixture(scope="module")
+def luckier(sample: TrialResult) -> Cell:
+    """Two valid trials, one of which knows no maximum, no mean and no p99."""
+    known = told(sample, "valid", FIGURE)
+    unknown = told(sample, "disturbed", BOUNDS).model_copy(update={"repeat": 2, "trial": 2})
+    (cell,) = cells([known, unknown])
+    assert len(cell.valid) == 2
+    return cell
+
+
+def test_the_middle_of_a_figure_is_not_that_of_the_trials_that_happen_to_have_one(luckier: Cell) -> None:
+    for name in ("publish_ms.max", "publish_ms.p99", "end_to_end_ms.p99"):
+        assert figure(luckier.trials[0], name) is not None
+        assert luckier.middle(lambda trial, name=name: figure(trial, name)) is None  # type: ignore[misc]
+    assert luckier.middle(lambda trial: trial.publish_rate_msgs_s) is not None
+
+
+def test_where_not_all_trials_know_a_figure_its_bounds_are_told(luckier: Cell) -> None:
+    assert "p99 of publish latency is between 1.80 and 30.0 ms for Kafka" in answer(luckier.trials)
+    assert "its publish p99 is between 1.80 and 30.0 ms" in words.headline(luckier)
+    assert "p99 not known in all of them, end-to-end p99 not known in all of them" in words.spread(luckier)
+    assert latency_text(luckier, "publish_ms", "p99") == "1.80\u201330.0"
+    assert latency_text(luckier, "publish_ms", "max") == "-"
+
+
+def test_gates_and_comparisons_take_no_figure_that_not_all_trials_know(
+    sample: TrialResult, luckier: Cell
 ) -> None:
-    quiet = told(sample, "valid", FIGURE)
-    disturbed = told(sample, "disturbed", FIGURE).model_copy(update={"repeat": 2})
-    (cell,) = cells([quiet, disturbed])
-    assert cell.middle(lambda trial: trial.standing_ms("publish_ms").max) is not None
-    assert cell.middle_of_all(lambda trial: trial.standing_ms("publish_ms").max) is None
-    assert cell.middle_of_all(lambda trial: trial.standing_ms("publish_ms").p99) is not None
+    gates = read_gates(["publish_ms.max > 100", "publish_ms.p99 > 31", "publish_ms.p99 > 5"])
+    found = judge([Question(gate, luckier) for gate in gates])
+    assert [one.outcome for one in found] == [Outcome.undecided, Outcome.passed, Outcome.undecided]
+    assert found[0].why == "not known in all of the trials"
+    (base,) = cells([told(sample, "valid", FIGURE, system="nats")])
+    compared = compare(base, luckier)
+    assert "publish_ms.p99" not in [one.figure for one in compared.figures]
+    assert "publish_ms.p99" in [name for name, _ in compared.bounded]

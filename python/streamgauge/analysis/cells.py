@@ -94,17 +94,11 @@ class Cell:
         return all(trial.audit.clean for trial in self.trials)
 
     def middle(self, figure: Callable[[TrialResult], float | None]) -> Middle | None:
-        """Median, smallest and largest of a figure; None when no counted trial has it."""
-        found = [value for value in map(figure, self.counted) if value is not None]
+        """Median, smallest and largest of a figure; None where `of_all` has none."""
+        found = of_all(self.counted, figure)
         if not found:
             return None
         return Middle(statistics.median(found), min(found), max(found), len(found), median_interval(found))
-
-    def middle_of_all(self, figure: Callable[[TrialResult], float | None]) -> Middle | None:
-        """The same, and None as well where a counted trial has none: the middle of the others may be that of the luckier ones. (A maximum of quiet time is not
-        known where some of the time was not quiet, and would stand below percentiles that are.)"""
-        found = self.middle(figure)
-        return found if found is not None and found.trials == len(self.counted) else None
 
     def median(self, figure: Callable[[TrialResult], float | None]) -> float | None:
         """The median alone."""
@@ -130,10 +124,18 @@ def key_but_for_tls(trial: TrialResult) -> Key:
     )
 
 
-def headline_p99(trials: Sequence[TrialResult]) -> list[tuple[TrialResult, float]]:
-    """p99 of what each trial measures in the first place, in ms; without those that have none above 0, of which there is no logarithm."""
-    found = ((trial, trial.headline_ms.p99) for trial in trials)
-    return [(trial, value) for trial, value in found if value is not None and value > 0]
+def of_all(trials: Sequence[TrialResult], figure: Callable[[TrialResult], float | None]) -> tuple[float, ...]:
+    """A figure of each of these trials. Empty where any has none: what the others say may be what the luckier ones say. (A maximum of quiet time is not known
+    where some of the time was not quiet; that of the undisturbed trials alone would stand below percentiles of all.)"""
+    found = [figure(trial) for trial in trials]
+    known = tuple(value for value in found if value is not None)
+    return known if len(known) == len(found) else ()
+
+
+def headline_p99(trials: Sequence[TrialResult]) -> tuple[float, ...]:
+    """p99 of what each trial measures in the first place, in ms, where they have a logarithm; else empty, as where `of_all` is."""
+    found = of_all(trials, lambda trial: trial.headline_ms.p99)
+    return found if all(value > 0 for value in found) else ()
 
 
 def cells(results: Sequence[TrialResult]) -> list[Cell]:

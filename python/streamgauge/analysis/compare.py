@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamgauge.analysis.cells import Cell
+from streamgauge.analysis.cells import Cell, of_all
 from streamgauge.analysis.quiet_cells import bounds_beside, prior_spread
 from streamgauge.analysis.quiet_compare import Beside
 from streamgauge.inference.checks import Verdict
@@ -83,8 +83,8 @@ def _is(one: Compared, verdict: Verdict) -> bool:
 
 
 def compare(base: Cell, other: Cell, figures: Sequence[str] = FIGURES) -> Comparison:
-    """`other` beside `base`. Figures that one of them does not have are left out. Where a side's workers do not tell publish latency, service time is
-    compared as well: both sides have it."""
+    """`other` beside `base`. Figures that one of them, or one of its trials that count, does not have are left out. Where a side's workers do not
+    tell publish latency, service time is compared as well: both sides have it."""
     untold = {name: why for cell in (base, other) for name, why in cell.first.untold.items()}
     missing = tuple(
         f"{name}: {why}"
@@ -106,10 +106,7 @@ def compare(base: Cell, other: Cell, figures: Sequence[str] = FIGURES) -> Compar
 
 
 def _sides(name: str, base: Cell, other: Cell) -> Sides:
-    values = [
-        [value for trial in cell.counted if (value := figure(trial, name)) is not None]
-        for cell in (base, other)
-    ]
+    values = [of_all(cell.counted, lambda trial: figure(trial, name)) for cell in (base, other)]
     one_run = base.first.run_id == other.first.run_id
     return Sides(name, values[0], values[1], prior=prior_spread(name, base, other), one_run=one_run)
 

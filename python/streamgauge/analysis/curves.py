@@ -41,9 +41,10 @@ class CurvePoint:
     worth: Worth
     p50_ms: float | None
     p99_ms: float | None
-    """The median over its valid trials; of any other point over all of them, as they came: how long messages waited. None where only bounds stand."""
+    """The median over its valid trials; of any other point over all of them, as they came: how long messages waited. None where only bounds stand, and where
+    not all of these trials know it."""
     bounds: Told | None
-    """Of p99, where it has only these."""
+    """Of p99, where that is None; None where nothing is known."""
 
     @property
     def drawn_ms(self) -> float | None:
@@ -128,16 +129,15 @@ def _point(cell: Cell) -> CurvePoint:
     bounds = _bounds(cell, f"{latency}.{FIGURE}")
     worth = _worth(cell, bounds)
     has_figures = worth != "bounds"
+    p99 = cell.median(lambda trial: getattr(trial.standing_ms(latency), FIGURE)) if has_figures else None
     return CurvePoint(
         cell=cell,
         asked_msgs_s=cell.first.workload.rate_msgs_s or 0.0,
         achieved_msgs_s=cell.median(lambda trial: trial.standing_rate("publish_rate_msgs_s")) or 0.0,
         worth=worth,
         p50_ms=cell.median(lambda trial: trial.standing_ms(latency).p50) if has_figures else None,
-        p99_ms=cell.median(lambda trial: getattr(trial.standing_ms(latency), FIGURE))
-        if has_figures
-        else None,
-        bounds=bounds if worth == "bounds" else None,
+        p99_ms=p99,
+        bounds=bounds if p99 is None else None,
     )
 
 
@@ -178,18 +178,13 @@ def knee_of(points: Sequence[CurvePoint]) -> Knee | None:
     known = [
         Point(point.asked_msgs_s, values, point.worth == "sustained")
         for point in points
-        if (values := _values(point.cell)) or point.worth == "not sustained"
+        if (values := headline_p99(point.cell.counted)) or point.worth == "not sustained"
         if point.worth in ("sustained", "not sustained")
     ]
     told_by = [point.cell for point in points if point.worth == "sustained"]
     if not told_by:
         return None
     return find_knee(known, prior_spread(f"{told_by[0].first.headline}_ms.{FIGURE}", *told_by))
-
-
-def _values(cell: Cell) -> tuple[float, ...]:
-    """p99 of each trial that counts, in ms."""
-    return tuple(value for _, value in headline_p99(cell.counted))
 
 
 @dataclass(frozen=True)
@@ -230,7 +225,10 @@ def beside(one: Curve, other: Curve) -> Beside | None:
 
 def _by_start(cells_at: Sequence[Cell]) -> list[float]:
     """The geometric mean of p99 over these cells, for each repeat that has a valid trial of all of them; of all trials together where none has."""
-    values = [{trial.repeat: value for trial, value in headline_p99(cell.valid)} for cell in cells_at]
+    values = [
+        dict(zip((trial.repeat for trial in cell.valid), headline_p99(cell.valid), strict=False))
+        for cell in cells_at
+    ]
     if not all(values):
         return []
     shared = set.intersection(*(set(one) for one in values))

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from streamgauge.analysis.cells import Cell
+from streamgauge.analysis.cells import Cell, of_all
 from streamgauge.analysis.match import RATE, Traits, differences_text, traits_of
 from streamgauge.analysis.quiet_cells import bounds_beside, prior_spread, told
 from streamgauge.inference.estimates import holm
@@ -146,8 +146,8 @@ def _without_ratio(blank: GateResult, values: Sequence[float], base: Sequence[fl
 
 
 def _values(cell: Cell, name: str) -> tuple[float, ...]:
-    """Of the valid trials that know it."""
-    return tuple(value for trial in cell.valid if (value := figure(trial, name)) is not None)
+    """Of the valid trials, where all of them know it."""
+    return of_all(cell.valid, lambda trial: figure(trial, name))
 
 
 def _missing(cell: Cell, name: str, whose: str) -> str:
@@ -158,7 +158,8 @@ def _missing(cell: Cell, name: str, whose: str) -> str:
         return ""
     untold = cell.first.untold.items()
     why = next((f": {why}" for part, why in untold if name == part or name.startswith(f"{part}.")), "")
-    return f"not known in the trials{whose}{why}"
+    known = any(figure(trial, name) is not None for trial in cell.valid)
+    return f"not known in {'all of ' if known else ''}the trials{whose}{why}"
 
 
 def _have_logarithms(*sides: Sequence[float]) -> bool:

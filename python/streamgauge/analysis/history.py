@@ -15,7 +15,7 @@ from streamgauge.analysis.patterns import FALSE_ALARMS_PER_YEAR, HISTORY_CAUTION
 from streamgauge.store.directory import RunDirectory, list_runs
 from streamgauge.vocabulary.errors import InputError, nearest
 from streamgauge.vocabulary.figures import figure
-from streamgauge.vocabulary.format import plural, signed
+from streamgauge.vocabulary.format import joined, plural, signed
 
 RUNS_MIN = 6
 """With fewer runs there is no telling a change from noise."""
@@ -43,6 +43,8 @@ class History:
     title: str
     points: tuple[Point, ...]
     changes: tuple[Change, ...]
+    left_out: tuple[str, ...] = ()
+    """Runs in which some trials that count know the figure, and others do not: the middle of the former is none of the run."""
 
     @property
     def enough(self) -> bool:
@@ -51,7 +53,13 @@ class History:
 
     @property
     def summary(self) -> str:
-        """One sentence."""
+        """A sentence or two."""
+        if not self.left_out:
+            return self._level
+        return f"{self._level} Left out, because not all of their trials know the figure: {joined(list(self.left_out))}."
+
+    @property
+    def _level(self) -> str:
         valid = sum(point.valid for point in self.points)
         if not self.enough:
             return (
@@ -78,6 +86,7 @@ def histories_of(
     """A history for each system (and level, and number of nodes) that ran the workload. Runs that cannot be read are left out. `place`: where they were looked
     for. Raises InputError."""
     groups: dict[tuple[str, str], list[Point]] = defaultdict(list)
+    left_out: dict[tuple[str, str], list[str]] = defaultdict(list)
     seen: set[str] = set()
     systems: set[str] = set()
     for run in runs:
@@ -90,15 +99,22 @@ def histories_of(
             if cell.first.workload.name != workload:
                 continue
             systems.add(cell.first.system)
+            if system not in (None, cell.first.system):
+                continue
+            # A workload that was run at another rate, or for another time, is another one.
+            key = _title(cell), json.dumps(cell.first.workload.asked)
             point = _point(cell, name)
-            if point is not None and system in (None, cell.first.system):
-                # A workload that was run at another rate, or for another time, is another one.
-                asked = json.dumps(cell.first.workload.asked)
-                groups[_title(cell), asked].append(point)
+            if point is not None:
+                groups[key].append(point)
+            elif any(figure(trial, name) is not None for trial in cell.counted):
+                left_out[key].append(cell.first.run_id)
     if not groups:
         _explain(place, workload, name, system, seen, systems)
     titles = _told_apart(list(groups))
-    return [_history(title, points) for title, points in zip(titles, groups.values(), strict=True)]
+    return [
+        _history(title, points, tuple(sorted(left_out[key])))
+        for title, (key, points) in zip(titles, groups.items(), strict=True)
+    ]
 
 
 def _told_apart(groups: Sequence[tuple[str, str]]) -> list[str]:
@@ -144,7 +160,7 @@ def _point(cell: Cell, name: str) -> Point | None:
     )
 
 
-def _history(title: str, points: list[Point]) -> History:
+def _history(title: str, points: list[Point], left_out: tuple[str, ...]) -> History:
     points = sorted(points, key=lambda point: point.started_unix_ms)
     # Runs without a valid trial are listed, and decide nothing.
     places = [at for at, point in enumerate(points) if point.valid]
@@ -155,7 +171,7 @@ def _history(title: str, points: list[Point]) -> History:
             replace(change, at=places[change.at])
             for change in changes(values, smallest=2, at_least=CHANGE_SHARE_MIN, caution=HISTORY_CAUTION)
         ]
-    return History(title, tuple(points), tuple(found))
+    return History(title, tuple(points), tuple(found), left_out)
 
 
 def _explain(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 
-from streamgauge.analysis.cells import Cell
+from streamgauge.analysis.cells import Cell, of_all
 from streamgauge.analysis.quiet_bounds import Told
 from streamgauge.analysis.quiet_compare import Beside, beside
 from streamgauge.analysis.quiet_limits import Z
@@ -45,7 +45,7 @@ def bounds_beside(base: Cell, other: Cell, name: str) -> Beside | None:
 
 def _unwatched(cell: Cell, name: str) -> Told | None:
     """A figure of trials of which nothing else is known: how well, nobody can say."""
-    values = [value for trial in cell.valid if (value := figure(trial, name)) is not None]
+    values = of_all(cell.valid, lambda trial: figure(trial, name))
     return (
         Told(statistics.median(values), 0.0, None) if values and name.partition(".")[0] in STANDING else None
     )

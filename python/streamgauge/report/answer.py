@@ -124,7 +124,7 @@ def _tell(base: Cell, ratio: Number) -> str:
 
 def _ratio(base: Cell, other: Cell) -> Number | None:
     """By what these trials show and by experience; None where a side has no valid trial."""
-    sides = [[value for _, value in headline_p99(cell.valid)] for cell in (base, other)]
+    sides = [headline_p99(cell.valid) for cell in (base, other)]
     return number_of(sides[1], sides[0], TAIL_SPREAD, one_run=True) if all(sides) else None
 
 

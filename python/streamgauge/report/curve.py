@@ -185,7 +185,11 @@ def _mark(point: CurvePoint, place: tuple[float, float], y: Axis) -> Mark:
 def _meaning(point: CurvePoint) -> str:
     """What a point is, and why it is no more."""
     if point.worth == "sustained":
-        return "sustained"
+        return (
+            "sustained"
+            if point.p99_ms is not None
+            else f"sustained; {FIGURE} is not known in all of its trials"
+        )
     if point.worth == "bounds":
         return "bounds only: the machine was disturbed"
     if point.worth == "not sustained":

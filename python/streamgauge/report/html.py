@@ -186,19 +186,13 @@ def _card(cell: Cell, colour: str, label: str, worst: float) -> dict[str, Any]:
         "label": label,
         "about": f"{words.system_name(trial)}, {words.layout(trial)}",
         "headline": name,
-        "p99": significant(publish.median)
-        if publish is not None
-        else _bounds(cell, name) or significant(None),
+        "p99": quiet_words.latency_text(cell, f"{name}_ms", "p99"),
         "width_percent": 0.0 if publish is None or not worst else 100 * publish.median / worst,
         "spread": spread,
         "figures": [
-            (f"{name} p50", significant(cell.median(lambda result: result.headline_ms.p50)), "ms"),
-            (f"{name} p99.9", significant(cell.median(lambda result: result.headline_ms.p99_9)), "ms"),
-            (
-                "end-to-end p99",
-                significant(cell.median(lambda result: result.standing_ms("end_to_end_ms").p99)),
-                "ms",
-            ),
+            (f"{name} p50", quiet_words.latency_text(cell, f"{name}_ms", "p50"), "ms"),
+            (f"{name} p99.9", quiet_words.latency_text(cell, f"{name}_ms", "p99_9"), "ms"),
+            ("end-to-end p99", quiet_words.latency_text(cell, "end_to_end_ms", "p99"), "ms"),
             (
                 "throughput",
                 significant(cell.median(lambda result: result.standing_rate("publish_rate_mb_s"))),
@@ -210,10 +204,6 @@ def _card(cell: Cell, colour: str, label: str, worst: float) -> dict[str, Any]:
         "tone": words.worst_tone(validity, audit),
         "word": validity.word if audit.tone == "good" else f"{validity.word}; audit {audit.word}",
     }
-
-
-def _bounds(cell: Cell, headline: str) -> str:
-    return quiet_words.bounds_text(*quiet_words.bounds_ms(cell, f"{headline}_ms", "p99"))
 
 
 def _memory(cell: Cell) -> str:

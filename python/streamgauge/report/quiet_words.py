@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamgauge.analysis.cells import Cell
+from streamgauge.analysis.quiet_cells import told
 from streamgauge.inference.looks import ALPHA
 from streamgauge.inference.margins import margin_of
 from streamgauge.inference.number import ROUNDS_MAX, Number, nearest_decision
 from streamgauge.model.result import TrialResult
-from streamgauge.model.result_quiet import Bounded
 from streamgauge.vocabulary.format import capital, milliseconds, plural, seconds
 
 CAUSES = {
@@ -21,21 +21,18 @@ CAUSES = {
 """Who took a CPU, as a sentence names it."""
 
 
-def _bounds(cell: Cell, name: str, percentile: str) -> list[Bounded]:
-    """Of the trials that are not invalid."""
-    return [
-        figure
-        for trial in cell.trials
-        if trial.validity.called != "invalid" and (figure := trial.bounded(name, percentile)) is not None
-    ]
-
-
 def bounds_ms(cell: Cell, name: str, percentile: str) -> tuple[float | None, float | None]:
-    """Between what a latency lies that has no figure; None where there is no such bound."""
-    found = _bounds(cell, name, percentile)
-    low = min((one.at_least for one in found), default=0.0)
-    highs = [one.at_most for one in found if one.at_most is not None]
-    return low or None, max(highs) if found and len(highs) == len(found) else None
+    """Between what a latency lies that has no figure; None where there is no such bound, as where a trial knows nothing of it: what the others are at least
+    is not what the cell is."""
+    found = told(cell, f"{name}.{percentile}")
+    return (None, None) if found is None else (found.at_least or None, found.at_most)
+
+
+def latency_text(cell: Cell, name: str, percentile: str) -> str:
+    """For a table: the median of a latency over the trials of a cell, or what bounds it where not all of them know it."""
+    value = cell.median(lambda trial: getattr(trial.standing_ms(name), percentile))
+    bounds = bounds_text(*bounds_ms(cell, name, percentile)) if value is None else ""
+    return bounds or milliseconds(value)
 
 
 def bounds_text(low: float | None, high: float | None) -> str:

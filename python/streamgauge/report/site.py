@@ -32,6 +32,7 @@ from streamgauge.report.assets_of import asset, policy
 from streamgauge.report.forest import of_figures
 from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
+from streamgauge.report.quiet_words import latency_text
 from streamgauge.report.run import Run, pretty, read_run
 from streamgauge.report.verdict_words import counted
 from streamgauge.report.verification import MEANINGS, broken
@@ -195,7 +196,7 @@ def _row(one: Published, cell: Cell, sides: Sequence[_Side]) -> dict[str, Any]:
         "file": f"{one.place}/{one.file}",
         "started": instant(one.manifest.started_unix_ms),
         "load": words.load(first.workload),
-        "p99": significant(middle.median) if middle else "-",
+        "p99": latency_text(cell, f"{first.headline}_ms", "p99"),
         "within": f"{significant(middle.bounds[0])} to {significant(middle.bounds[1])}"
         if middle and middle.trials > 1
         else "",

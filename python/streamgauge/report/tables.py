@@ -150,7 +150,7 @@ def _cell_row(cell: Cell, colour: str, label: str) -> Row:
 
 
 def _figure(cell: Cell, column: Column) -> tuple[str, str]:
-    middle = (cell.middle if column.latency is None else cell.middle_of_all)(column.figure)
+    middle = cell.middle(column.figure)
     text = column.show(None if middle is None else middle.median)
     if column.title == "rate msg/s":
         return text, _achieved(cell)

@@ -14,7 +14,7 @@ from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.curves import Curve, curves
 from streamgauge.model.result import TrialResult
 from streamgauge.report import curve, details, encryption, further, quiet_words, words
-from streamgauge.vocabulary.format import count, milliseconds, percent, plural, rate, significant
+from streamgauge.vocabulary.format import count, percent, plural, rate, significant
 
 FOLDED_COLUMNS_MIN = 10
 """The same for each column that folds: rich takes from the widest of them, whatever they need at least."""
@@ -198,15 +198,11 @@ def _cells_of(cell: Cell) -> list[Text]:
 
 def _latencies(cell: Cell) -> list[str]:
     # A latency that is not told stays empty: what stands for it is another one, and said below.
-    return [_latency(cell, metric, name) for metric in ("publish_ms", "end_to_end_ms") for name in FIGURES]
-
-
-def _latency(cell: Cell, metric: str, name: str) -> str:
-    """The median, or what it is at least."""
-    middle = cell.middle_of_all(lambda result: getattr(result.standing_ms(metric), name))
-    value = None if middle is None else middle.median
-    bounds = quiet_words.bounds_text(*quiet_words.bounds_ms(cell, metric, name)) if value is None else ""
-    return bounds or milliseconds(value)
+    return [
+        quiet_words.latency_text(cell, metric, name)
+        for metric in ("publish_ms", "end_to_end_ms")
+        for name in FIGURES
+    ]
 
 
 def _print_card(cell: Cell, console: Console) -> None:

@@ -319,6 +319,8 @@ def spread(cell: Cell) -> str:
         if middle is not None:
             low, high = middle.bounds
             parts.append(f"{name} {show(middle.median)} [{show(low)}, {show(high)}] {unit}")
+        elif any(figure(trial) is not None for trial in cell.counted):
+            parts.append(f"{name} not known in all of them")
     trials = len(cell.counted)
     kind = "smallest, largest" if trials < TRIALS_MIN else "95 % interval"
     return f"{', '.join(parts)} (median [{kind}] over {plural(trials, 'trial')})"
