@@ -23,13 +23,15 @@ pub mod quiet;
 mod sequence_set;
 mod skew;
 pub mod stamp;
+mod tally;
 
 pub use clocks::{Ahead, Clocks};
 pub use emitter::{Departure, Emitter, EmitterSpec};
 pub use latency::{Latency, Metric};
 pub use ledger::{BatchLedger, Run};
-pub use observer::{Books, Counters, Observer, Phase, PhaseLatencies, Received, SentRun, Tally};
+pub use observer::{Books, Observer, SentRun};
 pub use pacing::{Arrival, Ramp, RateChange, Schedule, ScheduleSpec};
 pub use payload::{PayloadPool, Template};
 pub use sequence_set::{RangeSet, SequenceSet};
 pub use skew::KeySkew;
+pub use tally::{Counters, Phase, PhaseLatencies, Received, Tally};

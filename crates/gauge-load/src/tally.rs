@@ -1,0 +1,308 @@
+//! What a lane saw in one interval: counters, and distributions per phase. Lanes fill one of these while another thread reads the one of before.
+
+use crate::latency::{Latency, Metric};
+use crate::quiet::{self, Apart, Kind, MaybeApart, QuietCounters, ReadDelay};
+
+/// A stretch of the schedule's axis. A message belongs to the phase in which it was intended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// Its name.
+    pub name: String,
+    /// Where it begins; it ends where the next one begins.
+    pub from_ns: i64,
+}
+
+/// Counters of one subscription in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// Messages received.
+    pub msgs: u64,
+    /// Bytes of their bodies.
+    pub bytes: u64,
+    /// Answers to fetches (or deliveries) that held messages.
+    pub fetches: u64,
+}
+
+/// Counters of an interval.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages handed to the client.
+    pub sent_msgs: u64,
+    /// Bytes of their bodies.
+    pub sent_bytes: u64,
+    /// Messages acknowledged.
+    pub acked_msgs: u64,
+    /// Bytes of their bodies.
+    pub acked_bytes: u64,
+    /// Messages that ended with an error.
+    pub failed_msgs: u64,
+    /// Batches that were sent again.
+    pub retries: u64,
+    /// Errors by kind, as the protocol names them; retried ones included. Few kinds: a list.
+    pub errors: Vec<(&'static str, u64)>,
+    /// Produce requests written.
+    pub requests: u64,
+    /// Batches acknowledged.
+    pub batches: u64,
+    /// Nanoseconds in which a producer had something due and no room.
+    pub backpressured_ns: u64,
+    /// Per subscription.
+    pub received: Vec<Received>,
+}
+
+impl Counters {
+    /// Adds another interval's or lane's counters.
+    pub fn add(&mut self, other: &Counters) {
+        self.sent_msgs += other.sent_msgs;
+        self.sent_bytes += other.sent_bytes;
+        self.acked_msgs += other.acked_msgs;
+        self.acked_bytes += other.acked_bytes;
+        self.failed_msgs += other.failed_msgs;
+        self.retries += other.retries;
+        self.requests += other.requests;
+        self.batches += other.batches;
+        self.backpressured_ns += other.backpressured_ns;
+        for (kind, count) in &other.errors {
+            self.count_error(kind, *count);
+        }
+        if self.received.len() < other.received.len() {
+            self.received.resize(other.received.len(), Received::default());
+        }
+        for (mine, theirs) in self.received.iter_mut().zip(&other.received) {
+            mine.msgs += theirs.msgs;
+            mine.bytes += theirs.bytes;
+            mine.fetches += theirs.fetches;
+        }
+    }
+
+    pub(crate) fn count_error(&mut self, kind: &'static str, count: u64) {
+        match self.errors.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, total)) => *total += count,
+            None => self.errors.push((kind, count)),
+        }
+    }
+
+    fn clear(&mut self) {
+        let mut received = std::mem::take(&mut self.received);
+        received.fill(Received::default());
+        *self = Counters {
+            received,
+            ..Counters::default()
+        };
+    }
+}
+
+/// The latencies of the messages of one phase that were seen in one interval.
+#[derive(Clone, Debug)]
+pub struct PhaseLatencies {
+    /// Index of the phase.
+    pub phase: usize,
+    /// Intended to acknowledged.
+    pub publish: Latency,
+    /// Sent to acknowledged.
+    pub service: Latency,
+    /// The generator's own lateness.
+    pub send_delay: Latency,
+    /// Time without room in the client; only messages that were held are in it.
+    pub backpressure: Latency,
+    /// Intended to received, per subscription.
+    pub end_to_end: Vec<Latency>,
+    /// The generator's own lateness in reading acknowledgements: how long each may have been there.
+    pub ack_delay: ReadDelay,
+    /// The same of messages received.
+    pub receive_delay: ReadDelay,
+    /// Messages that ended without an acknowledgement: they failed, or the run gave up on them.
+    pub unacked_msgs: u64,
+    pub(crate) publish_apart: MaybeApart,
+    pub(crate) service_apart: MaybeApart,
+    pub(crate) send_delay_apart: MaybeApart,
+    pub(crate) end_to_end_apart: Vec<MaybeApart>,
+}
+
+impl PhaseLatencies {
+    fn new(phase: usize, subscriptions: usize) -> PhaseLatencies {
+        PhaseLatencies {
+            phase,
+            publish: Latency::new(),
+            service: Latency::new(),
+            send_delay: Latency::new(),
+            backpressure: Latency::new(),
+            end_to_end: (0..subscriptions).map(|_| Latency::new()).collect(),
+            ack_delay: ReadDelay::new(),
+            receive_delay: ReadDelay::new(),
+            unacked_msgs: 0,
+            publish_apart: None,
+            service_apart: None,
+            send_delay_apart: None,
+            end_to_end_apart: vec![None; subscriptions],
+        }
+    }
+
+    /// What of a distribution is not quiet; None: all of it is, or the metric has no quiet part.
+    pub fn apart(&self, metric: Metric, subscription: Option<usize>) -> Option<&Apart> {
+        let apart = match (metric, subscription) {
+            (Metric::Publish, _) => &self.publish_apart,
+            (Metric::Service, _) => &self.service_apart,
+            (Metric::SendDelay, _) => &self.send_delay_apart,
+            (Metric::EndToEnd, Some(at)) => &self.end_to_end_apart[at],
+            _ => &None,
+        };
+        apart.as_deref().filter(|apart| !apart.is_empty())
+    }
+
+    /// How long what was read may have waited; None: the metric is another.
+    pub fn read_delay(&self, metric: Metric) -> Option<&ReadDelay> {
+        match metric {
+            Metric::AckDelay => Some(&self.ack_delay),
+            Metric::ReceiveDelay => Some(&self.receive_delay),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn read_delay_mut(&mut self, kind: Kind) -> &mut ReadDelay {
+        match kind {
+            Kind::Ack => &mut self.ack_delay,
+            Kind::Receipt => &mut self.receive_delay,
+        }
+    }
+
+    fn aparts_mut(&mut self) -> impl Iterator<Item = &mut MaybeApart> {
+        [
+            &mut self.publish_apart,
+            &mut self.service_apart,
+            &mut self.send_delay_apart,
+        ]
+        .into_iter()
+        .chain(&mut self.end_to_end_apart)
+    }
+
+    /// Every distribution with its metric and, for end-to-end, its subscription.
+    pub fn all(&self) -> impl Iterator<Item = (Metric, Option<usize>, &Latency)> {
+        [
+            (Metric::Publish, None, &self.publish),
+            (Metric::Service, None, &self.service),
+            (Metric::SendDelay, None, &self.send_delay),
+            (Metric::Backpressure, None, &self.backpressure),
+            (Metric::AckDelay, None, &self.ack_delay.all),
+            (Metric::ReceiveDelay, None, &self.receive_delay.all),
+        ]
+        .into_iter()
+        .chain(
+            self.end_to_end
+                .iter()
+                .enumerate()
+                .map(|(at, latency)| (Metric::EndToEnd, Some(at), latency)),
+        )
+    }
+
+    /// Adds the distributions of the same phase from another lane.
+    pub fn add(&mut self, other: &PhaseLatencies) {
+        assert_eq!(
+            self.phase, other.phase,
+            "only distributions of one phase are added"
+        );
+        self.publish.add(&other.publish);
+        self.service.add(&other.service);
+        self.send_delay.add(&other.send_delay);
+        self.backpressure.add(&other.backpressure);
+        self.ack_delay.add(&other.ack_delay);
+        self.receive_delay.add(&other.receive_delay);
+        self.unacked_msgs += other.unacked_msgs;
+        for (mine, theirs) in self.end_to_end.iter_mut().zip(&other.end_to_end) {
+            mine.add(theirs);
+        }
+        quiet::add(&mut self.publish_apart, &other.publish_apart);
+        quiet::add(&mut self.service_apart, &other.service_apart);
+        quiet::add(&mut self.send_delay_apart, &other.send_delay_apart);
+        for (mine, theirs) in self.end_to_end_apart.iter_mut().zip(&other.end_to_end_apart) {
+            quiet::add(mine, theirs);
+        }
+    }
+
+    pub(crate) fn settle(&mut self) {
+        self.publish.settle();
+        self.service.settle();
+        self.send_delay.settle();
+        self.backpressure.settle();
+        self.end_to_end.iter_mut().for_each(Latency::settle);
+    }
+
+    fn clear(&mut self) {
+        self.publish.clear();
+        self.service.clear();
+        self.send_delay.clear();
+        self.backpressure.clear();
+        self.ack_delay.clear();
+        self.receive_delay.clear();
+        self.unacked_msgs = 0;
+        self.end_to_end.iter_mut().for_each(Latency::clear);
+        self.aparts_mut().flatten().for_each(|apart| apart.clear());
+    }
+}
+
+/// One lane's view of one interval. Swapped out whole, merged elsewhere, handed back to be used again.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Counters.
+    pub counters: Counters,
+    /// Distributions, one entry per phase of which something was seen: usually one, two around a boundary.
+    pub latencies: Vec<PhaseLatencies>,
+    /// Counters of quiet time.
+    pub quiet: QuietCounters,
+    spare: Vec<PhaseLatencies>,
+}
+
+/// Phases whose distributions are kept for reuse in one tally.
+const SPARES_MAX: usize = 2;
+
+impl Tally {
+    /// An empty tally that has the memory for a phase and for the next one, so that a lane need not ask for any.
+    pub fn with_room(subscriptions: usize) -> Tally {
+        let mut tally = Tally::default();
+        tally.counters.received = vec![Received::default(); subscriptions];
+        tally
+            .spare
+            .extend((0..SPARES_MAX).map(|_| PhaseLatencies::new(0, subscriptions)));
+        tally
+    }
+
+    /// Empties it, keeps the memory. Writes over all the distributions that were used, so it is work for another thread than the lane's.
+    pub fn clear(&mut self) {
+        self.counters.clear();
+        self.quiet = QuietCounters::default();
+        self.spare.append(&mut self.latencies);
+        self.spare.truncate(SPARES_MAX);
+        self.spare.iter_mut().for_each(PhaseLatencies::clear);
+    }
+
+    /// Adds another lane's tally of the same interval.
+    pub fn add(&mut self, other: &Tally, subscriptions: usize) {
+        self.counters.add(&other.counters);
+        self.quiet.add(&other.quiet);
+        for latencies in &other.latencies {
+            self.phase(latencies.phase, subscriptions).add(latencies);
+        }
+    }
+
+    /// The distributions of a phase.
+    #[inline]
+    pub(crate) fn phase(&mut self, phase: usize, subscriptions: usize) -> &mut PhaseLatencies {
+        // The most recent phase comes first, and nearly every message belongs to it.
+        if let Some(at) = self
+            .latencies
+            .iter()
+            .position(|latencies| latencies.phase == phase)
+        {
+            return &mut self.latencies[at];
+        }
+        let latencies = match self.spare.pop() {
+            Some(mut spare) => {
+                spare.phase = phase;
+                spare
+            }
+            None => PhaseLatencies::new(phase, subscriptions),
+        };
+        self.latencies.insert(0, latencies);
+        &mut self.latencies[0]
+    }
+}
