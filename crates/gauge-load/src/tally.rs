@@ -159,6 +159,7 @@ impl PhaseLatencies {
         }
     }
 
+    #[inline]
     pub(crate) fn read_delay_mut(&mut self, kind: Kind) -> &mut ReadDelay {
         match kind {
             Kind::Ack => &mut self.ack_delay,

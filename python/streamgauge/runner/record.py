@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from streamgauge.runner.observer import Observer
@@ -35,6 +36,13 @@ class TrialRecord:
         self.update(notes=[*self.context.notes, text])
         self.event("note", {"text": text})
         self._observer.note(text)
+
+    def attempt(self, what: str, step: Callable[[], object]) -> None:
+        """A step of a trial's end: that it could not be done is a remark, and keeps no other step from being tried."""
+        try:
+            step()
+        except Exception as error:
+            self.note(f"could not {what}: {str(error) or type(error).__name__}")
 
     def fail(self, text: str, **changes: Any) -> None:
         """A reason for which the trial is invalid, and what else changes with it."""

@@ -6,56 +6,41 @@ result says what happened.
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import math
-import os
-import re
-import shutil
-import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from streamgauge.analysis.trial import analyse
-from streamgauge.fleet.agents import Agent, reach, read_agents
 from streamgauge.fleet.base import Fleet, Worker
-from streamgauge.model.fault import ON_NETWORK, ON_STORAGE
 from streamgauge.model.messages import LaneStatus, TrialStatus
 from streamgauge.model.result import Durability, TrialResult
-from streamgauge.model.result_hosts import ClusterHost
 from streamgauge.model.result_machine import Lane
 from streamgauge.model.result_special import Search, WarmUpResult
-from streamgauge.model.system_request import SystemRequest, is_encrypted, mechanism_of
+from streamgauge.model.system_request import is_encrypted, mechanism_of
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine
 from streamgauge.runner.acks import AckWatch
-from streamgauge.runner.agents import AgentSampler
-from streamgauge.runner.awake import Awake
 from streamgauge.runner.backlog import BacklogLeg
 from streamgauge.runner.faults import FaultLeg
+from streamgauge.runner.instruments import Instruments
 from streamgauge.runner.interrupts import Interrupted, Interrupts, OutOfTime
 from streamgauge.runner.load import Ending, EndingKind, Health, Load, QuietWait
 from streamgauge.runner.observer import Observer
-from streamgauge.runner.own_metrics import OwnMetricSampler
 from streamgauge.runner.pace import Pace
 from streamgauge.runner.phases import PhaseLog
 from streamgauge.runner.plan import TrialPlan
-from streamgauge.runner.profiles import Profiles
 from streamgauge.runner.record import TrialRecord
 from streamgauge.runner.request import quiet_stop_s, ready_within_s, stop_s, waits_for_quiet
-from streamgauge.runner.resources import IDLE, ResourceSampler, Watched
 from streamgauge.runner.search import Bench, search
 from streamgauge.runner.settle import SETTLE_WITHIN_S, settle
 from streamgauge.runner.topics import Topics, check_room
+from streamgauge.runner.under_test import UnderTest
 from streamgauge.store.context import TrialContext
-from streamgauge.store.directory import ACKS_NAME, PROFILE_NAME, TrialDirectory
+from streamgauge.store.directory import ACKS_NAME, TrialDirectory
 from streamgauge.store.measured import measured_level
-from streamgauge.store.tables import seal, write_profile
-from streamgauge.systems.base import RunningSystem
-from streamgauge.systems.support.network import Namespaces, is_here, open_network
-from streamgauge.systems.support.powercut import Disks, open_disks
+from streamgauge.store.tables import seal
+from streamgauge.systems.support.network import is_here
 from streamgauge.vocabulary.errors import (
     FleetFailure,
     SystemFailure,
@@ -63,9 +48,7 @@ from streamgauge.vocabulary.errors import (
     WorkerLost,
     WorkerRefused,
 )
-from streamgauge.vocabulary.files import rescue_logs
 from streamgauge.vocabulary.format import plural
-from streamgauge.vocabulary.gauge_binary import find_gauge
 from streamgauge.vocabulary.phases import (
     AUDIT,
     COLLECT,
@@ -83,7 +66,6 @@ from streamgauge.vocabulary.units import format_duration
 from streamgauge.vocabulary.waiting import wait_until
 
 READY_POLL_S = 0.1
-DISK_LOOK_EVERY_S = 1.0
 
 FAILURES = (SystemFailure, SystemInputError, WorkerLost, WorkerRefused, FleetFailure)
 
@@ -109,24 +91,14 @@ class TrialRunner:
         self._fleet = fleet
         self._interrupts = interrupts
         self._observer = observer
-        self._running: RunningSystem | None = None
         self._worker: Worker | None = None
         self._load: Load | None = None
         self._faults: FaultLeg | None = None
-        self._disks: Disks | None = None
-        self._network: Namespaces | None = None
-        self._sampler: ResourceSampler | None = None
-        self._own_metrics: OwnMetricSampler | None = None
-        self._agents: list[Agent] = []
-        self._agent_sampler: AgentSampler | None = None
-        self._awake: Awake | None = None
-        self._profiles: Profiles | None = None
         self._workload = plan.workload
         """The plan's, at the rate that was found where one was to be found."""
         self._waits_for_quiet = False
         """Whether the schedule was given more time than the workload asks for."""
         self._pace: Pace | None = None
-        self._disk_looked_s = 0.0
         self.input_error = False
         """Whether the trial failed because of what was asked, and not because of the system."""
         request, now = plan.choice.request, machine.unix_ms()
@@ -157,6 +129,8 @@ class TrialRunner:
         self._record = TrialRecord(context, directory, observer)
         self._phases = PhaseLog(observer, self._record.event)
         self._topics = Topics(plan, run_id)
+        self._under = UnderTest(plan, directory, data, self._record, observer)
+        self._instruments = Instruments(directory, data, self._record, self._under)
 
     @property
     def context(self) -> TrialContext:
@@ -181,7 +155,7 @@ class TrialRunner:
             self._ended_by(Ending("interrupted", "stopped by the user"))
         except FAILURES as error:
             self.input_error = isinstance(error, SystemInputError)
-            died = self._running.failure() if self._running is not None else None
+            died = self._under.failure()
             kind = "system" if died else _kind_of(error)
             self._ended_by(Ending(kind, died or str(error)))
         finally:
@@ -196,9 +170,9 @@ class TrialRunner:
         """Everything before the load; the worker's id of the trial."""
         self._provision()
         if self._workload.faults:
-            assert self._running is not None
+            under = self._under
             self._faults = FaultLeg(
-                self._running, self._workload.faults, self._disks, self._network, self._plan.seed
+                under.running, self._workload.faults, under.disks, under.network, self._plan.seed
             )
         self._settle()
         self._search()
@@ -207,90 +181,21 @@ class TrialRunner:
         return self._start_consumers()
 
     def _provision(self) -> None:
-        choice = self._plan.choice
         self._phases.begin(PROVISION)
         self._observer.progress("starting a load worker")
         self._worker = self._fleet.start(self._directory.logs)
-        if choice.request.agents:
-            self._reach_agents()
-        if choice.request.connect:
-            self._observer.progress(f"attaching to {', '.join(choice.request.connect)}")
-            self._running = choice.system.attach(choice.request)
-        else:
-            self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._record.update(data_directory=str(self._data.resolve()))
-            problem = machine.disk_problem(self._data)
-            if problem:
-                raise SystemFailure(problem)
-            request = self._on_network(self._on_disks(choice.request))
-            self._running = choice.system.start(request, self._data, self._observer.progress)
-        self._record.update(
-            system_title=self._running.title or choice.system.title,
-            system_version=self._running.version,
-            nodes=self._running.nodes,
-            attached=self._running.attached,
-            configuration=self._running.configuration(),
-        )
-        self._note_security()
-
-    def _reach_agents(self) -> None:
-        """Agents on the cluster's machines, and what those can do where that may be tried."""
-        request = self._plan.choice.request
-        self._observer.progress("reaching the agents of the cluster's machines")
-        ports = sorted({int(address.rpartition(":")[2]) for address in request.connect})
-        self._agents = reach(read_agents(request.agents), ports)
-        found = []
-        for agent in self._agents:
-            self._observer.progress(f"probing {agent.name}")
-            found.append(ClusterHost(name=agent.name, cores=agent.cores, probe=agent.probe()))
-        self._record.update(hosts=found)
-
-    def _note_security(self) -> None:
-        """What a reader must know of how far TLS went."""
-        assert self._running is not None
-        request = self._plan.choice.request
-        if request.guarded:
-            self._record.update(authentication=self._running.connection["security"]["auth"]["mechanism"])
-        if request.tls and len(self._running.processes()) > 1:
-            self._record.note(
-                "TLS was between clients and nodes; what the system's processes sent each other was in plain text"
-            )
-        if request.security is not None and request.security.in_plain_sight():
-            self._record.note(
-                "the clients' password or token went over the network in plain text: there was no TLS (section security)"
-            )
-
-    def _on_network(self, request: SystemRequest) -> SystemRequest:
-        """With faults of the network, each node has one of its own."""
-        if not any(fault.action in ON_NETWORK for fault in self._workload.faults):
-            return request
-        self._network = open_network(request.nodes)
-        self._record.note(
-            "each node was in a network namespace of its own, behind a bridge: that costs more CPU per packet than loopback"
-        )
-        return dataclasses.replace(request, placement=self._network)
-
-    def _on_disks(self, request: SystemRequest) -> SystemRequest:
-        """With faults of disks, the system's data is on disks that can have them."""
-        if not any(fault.action in ON_STORAGE for fault in self._workload.faults):
-            return request
-        self._disks = open_disks(find_gauge(), self._data.parent / f"{self._data.name}-disks")
-        self._record.note(
-            "the system's data was on disks in user space, which can fail on purpose: they are slower than the disk below"
-        )
-        return dataclasses.replace(request, volume=self._disks.provide)
+        self._under.start()
 
     def _settle(self) -> None:
         self._phases.begin(SETTLE, SETTLE_WITHIN_S)
-        assert self._running is not None
         if self._workload.idle == "poll":
-            self._awake = Awake()
-        if self._running.attached:
+            self._instruments.keep_awake()
+        if self._under.running.attached:
             return
         note = machine.drop_page_cache()
         if note:
             self._record.note(note)
-        pids = [process.pid for process in self._running.processes()]
+        pids = [process.pid for process in self._under.running.processes()]
         if not settle(self._plan.choice.name, pids, self._observer):
             self._record.note(
                 f"the system was still busy with itself {SETTLE_WITHIN_S:g} s after it had started"
@@ -300,24 +205,15 @@ class TrialRunner:
         """Before the warm-up: a JVM's recorder has work to do when it begins, which is no part of what is measured."""
         if not self._workload.profile:
             return
-        assert self._running is not None
         assert self._worker is not None
         self._observer.progress("beginning to profile")
-        logs, load_s = self._made(self._directory.logs), quiet_stop_s(self._workload)
-        self._profiles = Profiles(logs, self._data, load_s, self._record.note)
-        self._profiles.start(self._running.processes(), self._worker.processes)
-
-    def _keep_profiles(self, profiles: Profiles) -> None:
-        start_s, start_unix_ms = self._phases.start_s, self.context.schedule_start_unix_ms
-        if start_s is not None and start_unix_ms is not None:
-            write_profile(profiles.rows(start_s, start_unix_ms), self._directory.path / PROFILE_NAME)
+        self._instruments.profile(self._workload, self._worker.processes)
 
     def _search(self) -> None:
         """Finds the rate, where it is to be found. Its probes are no part of the measured trial."""
         asked = self._plan.workload.search
         if asked is None:
             return
-        assert self._running is not None
         assert self._worker is not None
         self._phases.begin(SEARCH)
         bench = Bench(
@@ -341,20 +237,17 @@ class TrialRunner:
             self._record.event("probe", found.probes[-1].model_dump())
 
     def _failure(self) -> str | None:
-        assert self._running is not None
-        return self._running.failure() or self._fleet.failure() or self._disk_problem()
+        return self._under.failure() or self._fleet.failure() or self._under.disk_problem()
 
     def _probe_request(self, workload: Workload, number: int) -> dict[str, Any]:
         """Makes the topics of a probe; what the worker is asked to do with them."""
-        assert self._running is not None
         assert self._worker is not None
-        self._topics.create(workload, self._running, self._worker.client, probe=number)
-        return self._topics.request(workload, self._running, probe=number)
+        self._topics.create(workload, self._under.running, self._worker.client, probe=number)
+        return self._topics.request(workload, self._under.running, probe=number)
 
     def _make_topics(self) -> None:
-        assert self._running is not None
         assert self._worker is not None
-        running, client = self._running, self._worker.client
+        running, client = self._under.running, self._worker.client
         if not self.context.attached:
             check_room(self._plan.workload, running.topic_plan().replication_factor, self._data)
         if self._plan.workload.read_topics:
@@ -367,9 +260,8 @@ class TrialRunner:
 
     def _durability(self) -> Durability:
         """What the live system's settings amount to, and what an experiment has found for the same settings."""
-        assert self._running is not None
         assert self._worker is not None
-        running, client, choice = self._running, self._worker.client, self._plan.choice
+        running, client, choice = self._under.running, self._worker.client, self._plan.choice
         found = running.read_back(
             lambda topics: client.describe(running.connection, topics), self._topics.all_names
         )
@@ -394,8 +286,7 @@ class TrialRunner:
         )
 
     def _start_consumers(self) -> str:
-        assert self._running is not None
-        running = self._running
+        running = self._under.running
         assert self._worker is not None
         workload = self._plan.workload
         partitions = workload.topics * workload.partitions_per_topic
@@ -404,7 +295,9 @@ class TrialRunner:
         client = self._worker.client
         waits = waits_for_quiet(self._workload)
         within_s = quiet_stop_s(self._workload) if waits else None
-        status = client.create_trial(self._topics.request(self._workload, self._running, within_s=within_s))
+        status = client.create_trial(
+            self._topics.request(self._workload, self._under.running, within_s=within_s)
+        )
 
         def missing() -> str | None:
             nonlocal status
@@ -437,7 +330,6 @@ class TrialRunner:
     def _drive(self, trial: str) -> None:
         """The load and what follows it as long as the worker lives."""
         assert self._worker is not None
-        assert self._running is not None
         worker, workload = self._worker, self._workload
         if workload.pace_share is not None and workload.rate_msgs_s is not None and workload.warmup_auto:
             self._pace = Pace(
@@ -450,7 +342,7 @@ class TrialRunner:
             interrupts=self._interrupts,
             observer=self._observer,
             phases=self._phases,
-            health=Health(self._worker_problem, self._system_problem, self._disk_problem),
+            health=Health(self._worker_problem, self._system_problem, self._under.disk_problem),
             keep=self._keep_intervals,
             learn_warm_up=self._warmed_up,
             pace=self._pace,
@@ -463,27 +355,14 @@ class TrialRunner:
         assert self._phases.start_s is not None
         delay_s = self._phases.start_s - time.monotonic()
         self._record.update(schedule_start_unix_ms=machine.unix_ms() + int(delay_s * 1000))
-        self._sampler = self._sample(self._phases.start_s)
-        if self._agents:
-            self._agent_sampler = AgentSampler(
-                self._phases.start_s, INTERVAL_S, self._agents, self._directory.append_resources
-            )
-            self._agent_sampler.start()
-        sources = self._running.metric_sources()
-        if sources:
-            told = self._plan.choice.system.own_metrics
-            self._record.update(own_metrics_told=[] if told is None else list(told.told))
-            self._own_metrics = OwnMetricSampler(
-                self._phases.start_s, INTERVAL_S, sources, self._directory.append_metrics
-            )
-            self._own_metrics.start()
+        self._instruments.start(self._phases.start_s, worker, self._plan.choice.system, self._keep_resources)
         if self._faults is not None:
             watch = AckWatch(worker.only, trial, self._phases.start_s)
             self._faults.start(
                 self._phases.start_s,
                 self._workload.warmup_s,
                 watch,
-                self._watch_again,
+                self._instruments.watch_again,
                 self._topics.all_names[0],
             )
         ending = self._load.run()
@@ -549,19 +428,6 @@ class TrialRunner:
             learn=lambda facts: self._record.update(backlog=facts),
         )
 
-    def _sample(self, start_s: float) -> ResourceSampler:
-        assert self._worker is not None
-        assert self._running is not None
-        watched = self._watched()
-        workers = self._worker.processes.items()
-        watched.extend(Watched("worker", name, pid) for name, pid in workers)
-        if self._awake is not None:
-            watched.append(Watched(IDLE, None, self._awake.pid))
-        data = None if self.context.attached else self._data
-        sampler = ResourceSampler(start_s, INTERVAL_S, watched, self._keep_resources, data)
-        sampler.start()
-        return sampler
-
     def _keep_intervals(self, intervals: list[dict[str, Any]]) -> None:
         assert self._worker is not None
         named = [{"worker": self._worker.name, **interval} for interval in intervals]
@@ -573,15 +439,6 @@ class TrialRunner:
         self._observer.sampled(rows)
         if self._pace is not None:
             self._pace.see(rows)
-
-    def _watched(self) -> list[Watched]:
-        assert self._running is not None
-        return [Watched("system", one.name, one.pid) for one in self._running.processes()]
-
-    def _watch_again(self) -> None:
-        """Processes that were started again have other ids."""
-        if self._sampler is not None:
-            self._sampler.watch(self._watched())
 
     def _keep_faults(self) -> None:
         """What was done and when acknowledgements came; no more faults are made."""
@@ -635,25 +492,19 @@ class TrialRunner:
         """Why the load must end for the system's sake. A cluster that has lost a node and goes on is no reason; the
         figures are then not those of what was declared, and the trial says so.
         """
-        assert self._running is not None
         if self._faults is not None:
             self._tell_faults()
             if self._faults.failure is not None:
                 return self._faults.failure
-        died = self._running.failure()
-        if died is None or not self._running.goes_on():
+        died = self._under.running.failure()
+        if died is None or not self._under.running.goes_on():
             return died
-        text = f"a node was lost, and the load went on: {self._told(died)}"
+        text = f"a node was lost, and the load went on: {self._under.told(died)}"
         if text not in self.context.fatal:
             self._record.fail(text)
         return None
 
     # The end
-
-    def _told(self, reason: str) -> str:
-        """A reason that names logs where they are kept: with the trial, when the system's own directory is wiped."""
-        data = re.escape(str(self._data))
-        return re.sub(rf"{data}[^\s:;,]*", str(self._directory.logs), reason)
 
     def _ended_by(self, ending: Ending) -> None:
         """Writes down why the trial ended early; the first reason stays."""
@@ -672,87 +523,40 @@ class TrialRunner:
             "disk": "disk full",
             "time": "out of time",
         }[ending.kind]
-        text = f"{reason}: {self._told(ending.reason)}"
+        text = f"{reason}: {self._under.told(ending.reason)}"
         self._record.fail(text, status="failed", failure=text)
 
     def _kill(self) -> None:
         """At once: nothing is asked politely any more."""
-        if self._running is not None and not self._running.attached:
-            for process in self._running.processes():
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(process.pid, signal.SIGKILL)
+        self._under.kill()
         self._fleet.stop(at_once=True)
 
     def _tear_down(self) -> None:
         """Stops and removes everything. Every step is tried, whatever the others did."""
+        attempt = self._record.attempt
         self._phases.begin(COLLECT)
         if self._faults is not None:
-            self._attempt("stop making faults", self._faults.stop)
-        if self._sampler is not None:
-            self._attempt("stop sampling", self._sampler.stop)
-        if self._agent_sampler is not None:
-            self._attempt("stop asking the agents", self._agent_sampler.stop)
-            for note in self._agent_sampler.gaps():
-                self._record.note(note)
-        for agent in self._agents:
-            agent.client.close()
-        if self._own_metrics is not None:
-            self._attempt("stop reading the system's metrics", self._own_metrics.stop)
-            for note in self._own_metrics.gaps():
-                self._record.note(note)
-        if self._profiles is not None:
-            self._attempt("stop profiling", self._profiles.stop)
-        if self._awake is not None:
-            self._attempt("let the CPUs fall asleep again", self._awake.end)
+            attempt("stop making faults", self._faults.stop)
+        self._instruments.stop()
         if self._load is not None:
-            self._attempt("stop the heartbeat", self._load.close)
-        kept = self._running is not None and self._running.kept
-        if (self.context.attached or kept) and self._topics.created:
-            self._attempt("delete the topics of the trial", self._delete_topics)
-        self._attempt("stop the worker", self._fleet.stop)
-        running = self._running
-        if running is not None and not running.attached:
-            self._observer.progress(f"stopping {choice_name(self._plan)}")
-            self._attempt("stop the system", running.stop)
-            self._attempt(
-                "keep the system's logs", lambda: running.collect_logs(self._made(self._directory.logs))
-            )
-        elif running is None:
-            self._attempt("keep the system's logs", lambda: rescue_logs(self._data, self._directory.logs))
-        if self._profiles is not None:
-            kept_profiles = self._profiles
-            self._attempt("keep the profiles", lambda: self._keep_profiles(kept_profiles))
+            attempt("stop the heartbeat", self._load.close)
+        if self._under.outlives and self._topics.created:
+            attempt("delete the topics of the trial", self._delete_topics)
+        attempt("stop the worker", self._fleet.stop)
+        self._under.stop()
+        self._instruments.keep_profiles(self._phases.start_s)
         self._phases.begin(WIPE)
-        if self._disks is not None:
-            self._attempt("unmount the system's disks", self._disks.stop)
-        if self._network is not None:
-            self._attempt("remove the networks of the nodes", self._network.stop)
-        if running is not None and not running.attached:
-            self._attempt("wipe the system's data", running.wipe)
-        shutil.rmtree(self._data, ignore_errors=True)
+        self._under.wipe()
         self._phases.end()
 
     def _delete_topics(self) -> None:
-        assert self._running is not None
         assert self._worker is not None
         if not self._fleet.answers():
             # The load's workers are gone; the topics must go all the same.
             self._worker = self._fleet.start(self._directory.logs)
-        self._worker.client.delete_topics(self._running.connection, self._topics.created)
-
-    @staticmethod
-    def _made(path: Path) -> Path:
-        path.mkdir(parents=True, exist_ok=True)
-        return path
-
-    def _attempt(self, what: str, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except Exception as error:
-            self._record.note(f"could not {what}: {str(error) or type(error).__name__}")
+        self._worker.client.delete_topics(self._under.running.connection, self._topics.created)
 
     def _write(self) -> TrialResult:
-
         if self.context.status == "running":
             self._record.update(status="complete")
         if self._phases.start_s is not None:
@@ -774,13 +578,6 @@ class TrialRunner:
         return max(self.context.measure_until_s, self._load.seen_s if self._load is not None else 0.0)
 
     # Small things
-
-    def _disk_problem(self) -> str | None:
-        now_s = time.monotonic()
-        if self.context.attached or now_s - self._disk_looked_s < DISK_LOOK_EVERY_S:
-            return None
-        self._disk_looked_s = now_s
-        return machine.disk_problem(self._data)
 
     def _learn(self, status: TrialStatus) -> None:
         lanes = [self._lane(lane) for lane in status.lanes]
@@ -806,11 +603,6 @@ class TrialRunner:
             scheduling=lane.scheduling,
             cpu_s=lane.cpu_s,
         )
-
-
-def choice_name(plan: TrialPlan) -> str:
-    """What the system is called in this run."""
-    return plan.choice.name
 
 
 def _kind_of(error: Exception) -> EndingKind:

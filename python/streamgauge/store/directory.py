@@ -45,6 +45,11 @@ class TrialDirectory:
         """Logs of the system and the worker."""
         return self.path / "logs"
 
+    def made_logs(self) -> Path:
+        """The same directory, made if need be."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        return self.logs
+
     def _append(self, name: str, values: Iterable[Mapping[str, Any]]) -> None:
         writer = self._writers.get(name)
         if writer is None:
