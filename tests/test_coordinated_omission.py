@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from streamgauge.vocabulary.histograms import Histogram, merge, merge_encoded
+from streamgauge.vocabulary.histograms import Histogram, decode, merge
 
 RATE = 5_000
 DURATION_S = {"gauge-log": 6, "kafka": 12}
@@ -107,7 +107,7 @@ def measured(trial: Path, metric: str) -> list[Histogram]:
     rows = pq.read_table(trial / "intervals.parquet", columns=["interval", "phase", metric]).to_pylist()
     rows = [row for row in rows if row["phase"] == "measure" and row[metric]]
     numbers = sorted({row["interval"] for row in rows})
-    return [merge_encoded(row[metric] for row in rows if row["interval"] == number) for number in numbers]
+    return [merge(decode(row[metric]) for row in rows if row["interval"] == number) for number in numbers]
 
 
 def check_late_messages(trial: Path, stalled_s: float, system: str = "gauge-log") -> None:

@@ -16,7 +16,6 @@ from streamgauge.vocabulary.histograms import (
     decode,
     empty,
     merge,
-    merge_encoded,
     rank_of,
 )
 from streamgauge.vocabulary.histograms import recorded as histogram_of
@@ -77,7 +76,7 @@ def test_our_own_encoder_for_tests_is_read_by_the_package() -> None:
 def test_merging_gives_the_distribution_of_all_samples_together() -> None:
     random = np.random.default_rng(7)
     parts = [random.lognormal(12 + part, 1.0, 400).astype(np.int64) for part in range(5)]
-    merged = merge_encoded([encode(part) for part in parts] + [None])
+    merged = merge(decode(encode(part)) for part in parts)
     together = decode(encode(np.concatenate(parts)))
     assert merged.indices.tolist() == together.indices.tolist()
     assert merged.counts.tolist() == together.counts.tolist()

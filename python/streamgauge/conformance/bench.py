@@ -27,7 +27,6 @@ from streamgauge.vocabulary.waiting import wait_until
 ELSEWHERE = "127.0.0.2"
 """Treated as an address that others reach."""
 SERVES_WITHIN_S = 120.0
-STARTS_WITHIN_S = 300.0
 POLL_S = 0.05
 
 LAB = """

@@ -372,8 +372,3 @@ def encode(histogram: Histogram) -> bytes:
     header = HEADER.pack(COOKIE_V2 | 0x10, len(body), 0, layout.digits, layout.lowest, layout.highest, 1.0)
     packed = zlib.compress(header + bytes(body))
     return struct.pack(">ii", COOKIE_COMPRESSED | 0x10, len(packed)) + packed
-
-
-def merge_encoded(payloads: Iterable[bytes | None]) -> Histogram:
-    """Decodes and merges; None (a row without that histogram) is passed over."""
-    return merge(decode(payload) for payload in payloads if payload)

@@ -24,7 +24,6 @@ REQUEST_TIMEOUT_S = (3.0, 10.0)
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 LOG_LINES = 200
 GONE = 404
-EXISTS = 409
 EXPIRED = 410
 
 

@@ -40,8 +40,6 @@ START_DELAY_MS = 200
 DRAIN_S = 40.0
 QUIET_S = 6.0
 POLL_S = 0.05
-SETUP_NODE = "zookeeper"
-"""Parts that are of no node: what all nodes share."""
 
 
 def workload(rate_msgs_s: float, partitions: int, *, size_bytes: int = 128) -> Workload:

@@ -27,7 +27,6 @@ BEGINS_WITHIN_S = 15.0
 END_WITHIN_S = 15.0
 POLL_S = 0.02
 TRIED_WITHIN_S = 20.0
-READ_WITHIN_S = 300.0
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 HOW = "grant it with `sysctl kernel.perf_event_paranoid=2`, or in a container with `--cap-add PERFMON` and a seccomp profile that allows perf_event_open"
 
