@@ -161,7 +161,8 @@ def _rates(
         weight = study.written.systems[cell.system].weight
         nodes = _nodes(study, scale, cell)
         backlog = "backlog" in cell.workload
-        demands.append(Demand(rate, cell.message_bytes, nodes, cell.subscriptions, weight, backlog))
+        batching = cell.batching
+        demands.append(Demand(rate, cell.message_bytes, nodes, cell.subscriptions, batching, weight, backlog))
     rates = [demand.rate_msgs_s for demand in demands]
     if scale.rates == "machine":
         rates = scaling.scaled_rates(demands, machine)
