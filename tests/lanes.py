@@ -15,7 +15,6 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 QUIET = (
-    "test_coordinated_omission.py::*",
     "test_fleet_namespaces.py::*",
     "test_gates_real.py::test_a_longer_linger*",
     "test_gates_real.py::test_the_same_again*",
@@ -36,6 +35,7 @@ LAB = (
     "test_boundary.py::test_a_study_file_is_code*",
     "test_causes_real.py::*",
     "test_containerfile.py::*",
+    "test_coordinated_omission.py::*",
     "test_docs_commands.py::test_a_page*",
     "test_deploy_roles.py::test_a_playbook*",
     "test_deploy_roles.py::test_disks*",
