@@ -24,7 +24,6 @@ from streamgauge.systems.base import RunningSystem
 from streamgauge.systems.rabbitmq.system import RabbitMq
 from streamgauge.vocabulary.errors import FleetFailure
 from streamgauge.vocabulary.gauge_binary import find_gauge
-from turns import pytest_runtest_protocol as pytest_runtest_protocol
 
 
 def pytest_collection_finish() -> None:

@@ -12,7 +12,6 @@ from types import ModuleType
 
 import lanes
 import pytest
-import turns
 
 TESTS = Path(__file__).resolve().parent
 SKIPPED = "import pytest\n\ndef test_it():\n    pytest.skip('no broker here')\n"
@@ -140,18 +139,6 @@ def test_a_lane_that_hangs_or_breaks_has_failed_and_is_in_the_sum(
     assert "took longer than 2 s and was ended" in capfd.readouterr().out
     assert [suite.Took.parse(row.line()).counts for row in rows] == [row.counts for row in rows]
     assert suite.closing(rows) == "3 passed, 2 failed, 0 skipped"
-
-
-def test_so_many_tests_compute_at_once_and_one_that_dies_gives_its_turn_back() -> None:
-    run = f"suite-{os.getpid()}"
-    held = [turn for turn in (turns.taken(run) for _ in range(turns.AT_ONCE)) if turn is not None]
-    assert len(held) == turns.AT_ONCE
-    assert turns.taken(run) is None
-    held.pop().close()
-    with turns.in_turn(run):
-        assert turns.taken(run) is None
-    for turn in held:
-        turn.close()
 
 
 def test_test_programs_are_those_that_cargo_has_built_the_longest_first(tmp_path: Path) -> None:

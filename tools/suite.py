@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CORES = len(os.sched_getaffinity(0))
-WORKERS = 3 * CORES
-"""More than cores, because most tests wait: for a broker to come up, for a trial to last as long as it should. Of those that compute no more run at once
-than there are cores (tests/turns.py)."""
+WORKERS = 2 * CORES
+"""More than cores, because most tests wait: for a broker to come up, for a trial to last as long as it should. Those that compute come in turn with
+them (tests/lanes.py). With three per core the lane took no less time, with locks for those that compute or without, and more tests found the machine busy."""
 NEEDS_MUCH = "jvm or server or browser or lab"
 NOT_HERE = "quiet or long or kubernetes"
 PYTEST = (sys.executable, "-m", "pytest")
