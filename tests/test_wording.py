@@ -349,7 +349,7 @@ def test_an_error_is_told_once(tmp_path: Path) -> None:
 def test_a_plan_counts_the_cells_that_it_lists(capsys: pytest.CaptureFixture[str]) -> None:
     found = read_study("kesque-2019", systems())
     plan = plan_study(found, Wishes(scale="quick", seed=1), Machine(2, 8 << 30, 500.0))
-    _say_plan(found, plan)
+    _say_plan(found, plan, {})
     told = capsys.readouterr().err
     listed = [line for line in told.splitlines() if re.match(r"  \S+ +\d+ x ", line)]
     starts = sum(plan.cell(trial.cell).heats for trial in plan.trials)

@@ -53,7 +53,8 @@ def publish(results: list[str], to: Path, *, with_hosts: bool, out: Path) -> Non
         _clear(to)
         for one in made:
             (to / one.of.place).parent.mkdir(exist_ok=True)
-            one.place.rename(to / one.of.place)
+            # Copied where a directory may not be put into another one, as the kernel's fence has it.
+            shutil.move(one.place, to / one.of.place)
         written = sum(one.pages for one in made) + _write(to, site.pages(found))
     grades = Counter(one.verification.grade for one in found)
     told = ", ".join(f"{count} {grade}" for grade, count in sorted(grades.items()))
