@@ -470,7 +470,16 @@ def test_history_names_runs_of_which_not_all_trials_know_the_figure(
     assert status == 0
     [found] = json.loads(stdout)["histories"]
     assert len(found["runs"]) == 1
-    assert found["summary"].endswith(f"not all of their trials know the figure: {result['run_id']}.")
+    told = f"not all of their trials know the figure: {result['run_id']}."
+    assert found["summary"].endswith(told)
+    # Where no other run is left, that is all there is to say.
+    shutil.rmtree(tmp_path / "whole")
+    status, stdout, _ = call(capsys, *arguments, "--json", "-", "--html", str(tmp_path / "h.html"))
+    assert status == 0
+    assert json.loads(stdout)["histories"][0]["runs"] == []
+    page = (tmp_path / "h.html").read_text("utf-8")
+    assert told in page
+    assert "<svg" not in page
 
 
 @pytest.fixture

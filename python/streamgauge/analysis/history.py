@@ -108,12 +108,13 @@ def histories_of(
                 groups[key].append(point)
             elif any(figure(trial, name) is not None for trial in cell.counted):
                 left_out[key].append(cell.first.run_id)
-    if not groups:
+    keys = list(dict.fromkeys([*groups, *left_out]))
+    if not keys:
         _explain(place, workload, name, system, seen, systems)
-    titles = _told_apart(list(groups))
+    titles = _told_apart(keys)
     return [
-        _history(title, points, tuple(sorted(left_out[key])))
-        for title, (key, points) in zip(titles, groups.items(), strict=True)
+        _history(title, groups[key], tuple(sorted(left_out[key])))
+        for title, key in zip(titles, keys, strict=True)
     ]
 
 

@@ -84,7 +84,7 @@ def _history(one: History, figure: str, colour: str) -> dict[str, Any]:
         "title": one.title,
         "summary": one.summary,
         "colour": colour,
-        "drawn": _drawn(one, figure),
+        "drawn": _drawn(one, figure) if one.points else None,
         "rows": [(row[1], row[0], *row[2:]) for row in shown.rows(one, figure)],
         "runs": plural(len(one.points), "run"),
     }
