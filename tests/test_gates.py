@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lab_doubles import install_double
 from sample_run import KAFKA, LOG, Shape, sample_trial, workload, write_run
@@ -43,6 +43,7 @@ def outcome(bound: Bound, other: Sequence[float], base: Sequence[float] | None, 
     return decide(found, found.beyond_chance)
 
 
+@settings(deadline=None)
 @given(other=VALUES, base=st.none() | VALUES, bounds=st.tuples(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6)))
 def test_a_laxer_bound_never_makes_it_worse(
     other: list[float], base: list[float] | None, bounds: tuple[float, float]
@@ -54,6 +55,7 @@ def test_a_laxer_bound_never_makes_it_worse(
         assert ORDER[before] <= ORDER[after]
 
 
+@settings(deadline=None)
 @given(other=VALUES, base=st.none() | VALUES, at=st.floats(1e-3, 1e6))
 def test_it_fails_and_passes_exactly_where_the_interval_is_wholly_on_one_side(
     other: list[float], base: list[float] | None, at: float
@@ -344,6 +346,7 @@ def test_what_matches_nothing_is_alone_and_what_matches_twice_is_ambiguous() -> 
     assert match(two, [traits(system="pulsar")]).pairs == ()
 
 
+@settings(deadline=None)
 @given(st.permutations(range(4)), st.permutations(range(4)))
 def test_matching_does_not_depend_on_the_order(left: list[int], right: list[int]) -> None:
     all_ = [traits(nodes=nodes, durability=level) for nodes in (1, 3) for level in ("L3", "L4")]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lab_doubles import DoubleSystem
 from streamgauge.model.library import library_names, shipped_text
@@ -72,6 +72,7 @@ def test_durations_without_a_unit_or_sense_are_errors(text: Any) -> None:
         parse_duration(text)
 
 
+@settings(deadline=None)
 @given(st.integers(min_value=0, max_value=30 * 24 * 3600 * 1000))
 def test_a_formatted_duration_reads_back(milliseconds: int) -> None:
     assert parse_duration(format_duration(milliseconds / 1000)) == pytest.approx(milliseconds / 1000)
@@ -364,6 +365,7 @@ def _errors(path: str, overrides: Overrides) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_no_text_breaks_the_reader(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.getbasetemp() / "any.yaml"

@@ -14,7 +14,7 @@ from disturbed_machine import (
     told,
     waves,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 from streamgauge.analysis.quiet import QuietInterval, curve
 from streamgauge.analysis.quiet_bounds import Estimates, RateInterval, Told, figures, rate
@@ -58,6 +58,7 @@ def naive(ended: list[int], cut: list[int], beyond: int) -> list[tuple[int, floa
 LATENCIES = some.lists(some.integers(0, 5_000), max_size=60)
 
 
+@settings(deadline=None)
 @given(LATENCIES, LATENCIES, some.integers(0, 3))
 def test_the_curve_is_that_of_the_messages_one_by_one(ended: list[int], cut: list[int], beyond: int) -> None:
     found = curve(of(ended), of(cut), beyond)
@@ -74,6 +75,7 @@ def test_the_curve_is_that_of_the_messages_one_by_one(ended: list[int], cut: lis
             assert value == OURS.lower_ends(at)[0] + OURS.widths(at)[0] - 1
 
 
+@settings(deadline=None)
 @given(some.lists(some.integers(0, 3_600_000_000_000), min_size=1, max_size=300))
 def test_without_censoring_it_is_the_histogram(values: list[int]) -> None:
     whole = of(values)
