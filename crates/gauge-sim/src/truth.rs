@@ -50,6 +50,10 @@ pub struct Batch {
     pub unreadable_from: Option<usize>,
     /// It is in the log at the end.
     pub is_alive: bool,
+    /// The only subscription that can read it; None: all can.
+    pub reader: Option<usize>,
+    /// The system has delivered it and does not keep it: who has not read it never will.
+    pub is_forgotten: bool,
 }
 
 /// When something was read by the client: by its clock, and in which turn of the lane.
@@ -112,6 +116,8 @@ impl Truth {
             damaged: Vec::new(),
             unreadable_from: None,
             is_alive: true,
+            reader: None,
+            is_forgotten: false,
         });
         self.batches.len() - 1
     }

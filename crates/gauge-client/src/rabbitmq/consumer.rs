@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 use serde_json::Map;
 
 use super::codec::{self, Frame, Malformed, Put, Reader, kind, method};
@@ -32,6 +33,9 @@ const ACK_MSGS: u32 = 1000;
 const REOPEN_NS: i64 = 500_000_000;
 /// How often queues are asked how many messages they have left, during the drain.
 const ASK_NS: i64 = 200_000_000;
+/// A queue that is asked for longer than this is not known to be empty, whatever was answered before. With the time between two questions, it is
+/// less than a drain takes for the end.
+const OVERDUE_NS: i64 = 500_000_000;
 /// A longer message is not believed.
 const BODY_BYTES_MAX: usize = 512 << 20;
 
@@ -69,7 +73,30 @@ struct Position {
     next_offset: Option<u64>,
     /// Messages left in the queue as the latest answer told, unless something was delivered since.
     left_msgs: Option<u32>,
-    is_asked: bool,
+    /// When it was asked how many, while there is no answer.
+    asked_ns: Option<i64>,
+}
+
+impl Position {
+    /// The queue has told that it is empty, and nothing has come since.
+    fn is_empty(&self, now_ns: i64) -> bool {
+        let is_overdue = self
+            .asked_ns
+            .is_some_and(|asked_ns| now_ns >= asked_ns + OVERDUE_NS)
+            && !mutants::is(Mutant::RabbitmqSilenceIsTheEnd);
+        self.state == State::Consuming && self.left_msgs == Some(0) && !is_overdue
+    }
+
+    /// Whether a queue that has so many consumers tells how many messages are left for us. One that has others as well may have given them messages
+    /// that come back: an old connection that the server takes for alive. One that has none, while we consume it, is one of which the server
+    /// does not know: RabbitMQ answers so (and with 0 messages) when a quorum queue has no leader.
+    fn is_answer(&self, consumers: u32, is_stream: bool) -> bool {
+        match consumers {
+            1 => true,
+            0 => mutants::is(Mutant::RabbitmqUnknownIsEmpty),
+            _ => is_stream || mutants::is(Mutant::RabbitmqGhostIgnored),
+        }
+    }
 }
 
 /// A consumer.
@@ -113,7 +140,7 @@ impl Consumer {
             body: Vec::new(),
             next_offset: None,
             left_msgs: None,
-            is_asked: false,
+            asked_ns: None,
         });
         Consumer {
             index,
@@ -165,7 +192,7 @@ impl Consumer {
             }
             if now_ns >= self.ask_at_ns {
                 self.ask_at_ns = now_ns + ASK_NS;
-                self.ask();
+                self.ask(now_ns);
             }
         }
         self.write(shared, now_ns)
@@ -269,10 +296,10 @@ impl Consumer {
     }
 
     /// Asks how many messages the queues have left.
-    fn ask(&mut self) {
+    fn ask(&mut self, now_ns: i64) {
         for (at, position) in self.positions.iter_mut().enumerate() {
-            if position.state == State::Consuming && !position.is_asked {
-                position.is_asked = true;
+            if position.state == State::Consuming && position.asked_ns.is_none() {
+                position.asked_ns = Some(now_ns);
                 codec::put_method(
                     &mut self.outgoing,
                     channel_of(at),
@@ -374,16 +401,23 @@ impl Consumer {
                 position.state = State::Consuming;
                 position.has_begun = true;
             }
-            method::BASIC_CANCEL_OK => position.state = State::Idle,
-            method::QUEUE_DECLARE_OK => {
+            // It may have crossed a cancellation by the server, after which the channel is closed.
+            method::BASIC_CANCEL_OK
+                if position.state == State::Cancelling || mutants::is(Mutant::RabbitmqLateAnswerBelieved) =>
+            {
+                position.state = State::Idle;
+            }
+            method::QUEUE_DECLARE_OK if position.asked_ns.take().is_some() => {
                 reader.short_string()?;
-                let messages = reader.u32()?;
+                let (messages, consumers) = (reader.u32()?, reader.u32()?);
                 // A stream tells how many messages it holds, read or not. Nothing of it is dropped within a trial.
                 let read = u32::try_from(position.next_offset.unwrap_or(0)).unwrap_or(u32::MAX);
-                position.left_msgs = Some(messages.saturating_sub(read));
-                position.is_asked = false;
+                position.left_msgs = position
+                    .is_answer(consumers, self.options.is_stream())
+                    .then_some(messages.saturating_sub(read));
             }
             // The server cancels a consumer when its queue is deleted or moves to another node.
+            method::BASIC_CANCEL if mutants::is(Mutant::RabbitmqCancelIgnored) => {}
             method::BASIC_CANCEL => {
                 observer.error(error::CONSUMER_CANCELLED);
                 self.close_channel(at, now_ns);
@@ -406,7 +440,9 @@ impl Consumer {
             method::CHANNEL_CLOSE_OK => self.reset(at, State::Closed(now_ns + REOPEN_NS)),
             method::CHANNEL_OPEN_OK
             | method::BASIC_QOS_OK
+            | method::QUEUE_DECLARE_OK
             | method::QUEUE_BIND_OK
+            | method::BASIC_CANCEL_OK
             | method::QUEUE_PURGE_OK
             | method::CHANNEL_FLOW => {}
             _ => return Err(Malformed("an unexpected method on a consumer's channel").into()),
@@ -436,11 +472,13 @@ impl Consumer {
     fn reset(&mut self, at: usize, state: State) {
         let position = &mut self.positions[at];
         position.state = state;
-        position.unacked = 0;
+        if !mutants::is(Mutant::RabbitmqUnackedKept) {
+            position.unacked = 0;
+        }
         position.body_bytes = None;
         position.body.clear();
         position.left_msgs = None;
-        position.is_asked = false;
+        position.asked_ns = None;
     }
 
     #[inline]
@@ -592,9 +630,8 @@ impl Sink for Consumer {
     }
 
     fn is_caught_up(&self) -> bool {
-        self.positions
-            .iter()
-            .all(|position| position.left_msgs == Some(0))
+        let now_ns = monotonic_ns();
+        self.positions.iter().all(|position| position.is_empty(now_ns))
     }
 
     fn flush(&mut self) {

@@ -16,7 +16,7 @@ use gauge_client::Protocol;
 use crate::marks::Mark;
 use crate::net::{self, World};
 use crate::nodes::{Few, Place};
-use crate::scenario::{Expects, Plan, Scenario, one};
+use crate::scenario::{Again, Expects, Plan, Scenario, one};
 use crate::system::System;
 pub use faults::{Fault, Settings};
 pub use serve::Pending;
@@ -121,6 +121,8 @@ impl System for Cluster {
         use Mark::*;
         [
             LeaderCameBack,
+            DuplicateRecognised,
+            Reordered,
             Truncated,
             TruncatedBelowAck,
             ReadAndTruncated,
@@ -192,7 +194,7 @@ impl System for Cluster {
             may_fail: is_final || scenario.retry_for_ns < 60_000_000_000,
             once,
             in_order: once || scenario.in_flight == 1,
-            may_repeat: false,
+            again: Again::Dropped,
         }
     }
 
