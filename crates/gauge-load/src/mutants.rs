@@ -75,6 +75,7 @@ pub enum Mutant {
     RabbitmqReturnIgnored,
     RabbitmqWindowKept,
     RabbitmqUnackedKept,
+    RabbitmqAckedBeforeWhole,
     RabbitmqCancelIgnored,
     RabbitmqLateAnswerBelieved,
     RabbitmqSilenceIsTheEnd,
@@ -85,7 +86,7 @@ pub enum Mutant {
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 70] = [
+pub const ALL: [(Mutant, &str); 71] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -317,6 +318,10 @@ pub const ALL: [(Mutant, &str); 70] = [
     (
         RabbitmqWindowKept,
         "RabbitMQ: what was under way on a connection that is lost counts as under way",
+    ),
+    (
+        RabbitmqAckedBeforeWhole,
+        "RabbitMQ: a message of which only the beginning was read is acknowledged",
     ),
     (
         RabbitmqUnackedKept,

@@ -63,7 +63,9 @@ struct Position {
     state: State,
     /// It was consumed from once: what belongs to the beginning is done.
     has_begun: bool,
-    /// The latest message's delivery tag, and how many were not acknowledged.
+    /// The delivery tag of the message that is being delivered: it must not be acknowledged before it is there whole.
+    coming_tag: u64,
+    /// The latest whole message's delivery tag, and how many were not acknowledged.
     delivery_tag: u64,
     unacked: u32,
     /// The message that is being delivered: bytes of its body, and what was read of them when it comes in several frames.
@@ -134,6 +136,7 @@ impl Consumer {
             partition,
             state: State::Closed(i64::MIN),
             has_begun: false,
+            coming_tag: 0,
             delivery_tag: 0,
             unacked: 0,
             body_bytes: None,
@@ -395,7 +398,10 @@ impl Consumer {
         match reader.method()? {
             method::BASIC_DELIVER => {
                 reader.short_string()?;
-                position.delivery_tag = reader.u64()?;
+                position.coming_tag = reader.u64()?;
+                if mutants::is(Mutant::RabbitmqAckedBeforeWhole) {
+                    position.delivery_tag = position.coming_tag;
+                }
             }
             method::BASIC_CONSUME_OK => {
                 position.state = State::Consuming;
@@ -545,6 +551,7 @@ impl Consumer {
         let position = &mut self.positions[at];
         position.body_bytes = None;
         position.left_msgs = None;
+        position.delivery_tag = position.coming_tag;
         observer.received(self.subscription, position.slot, body, received_ns);
         self.has_messages = true;
         if self.options.consumer_acks == ConsumerAcks::Automatic {

@@ -312,23 +312,6 @@ impl World<Cluster> {
             }
         }
         self.cancel(queue);
-        // What was not acknowledged is in the queue when it is there again; the channels only remember the tags.
-        let mut back = Vec::new();
-        for socket in &mut self.sockets {
-            for channel in socket.own.channels.values_mut() {
-                let of = channel.unacked.values_mut();
-                back.extend(
-                    of.filter(|unacked| unacked.queue == queue)
-                        .map(|unacked| Unacked {
-                            queue,
-                            item: unacked.item.take(),
-                        }),
-                );
-            }
-        }
-        for unacked in back {
-            self.take_back(unacked);
-        }
     }
 
     /// A queue has a leader.
@@ -372,6 +355,23 @@ impl World<Cluster> {
                 parse::method(on.channel, said::CANCEL, arguments),
                 Told::Nothing,
             );
+        }
+        // What was not acknowledged comes back at once; the channels only remember the tags.
+        let mut back = Vec::new();
+        for socket in &mut self.sockets {
+            for channel in socket.own.channels.values_mut() {
+                let of = channel.unacked.values_mut();
+                back.extend(
+                    of.filter(|unacked| unacked.queue == queue)
+                        .map(|unacked| Unacked {
+                            queue,
+                            item: unacked.item.take(),
+                        }),
+                );
+            }
+        }
+        for unacked in back {
+            self.take_back(unacked);
         }
     }
 }
