@@ -91,6 +91,12 @@ pub enum Mark {
     EndNotKnown,
     HeartbeatMissed,
     ConsumedByDelivery,
+    PublisherRefused,
+    PublisherDropped,
+    SubscriptionRefused,
+    SubscriptionDropped,
+    CopyLags,
+    ChunkShared,
 }
 
 /// Those of every protocol.

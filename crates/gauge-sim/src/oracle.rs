@@ -278,16 +278,16 @@ fn receive(case: &Case<'_>, subscription: usize) -> Received {
             continue;
         }
         // Nobody waits for what has no acknowledgement, or was read before: it may come after the last answer that told where the end is,
-        // also in the same instant.
+        // also in the same instant, or come back when everything else was read.
         let is_awaited = |message: &Message| {
             let key = (message.producer, message.sequence);
             case.scenario.acks != 0 && truth.acked.contains_key(&key) && !read.contains(&key)
         };
         let told_ns = truth.told_ns.get(&(subscription, batch.slot));
-        let is_late = seen.is_empty()
-            && told_ns
-                .is_some_and(|told_ns| batch.visible_ns >= *told_ns && *told_ns > case.end_ns - AWAITED_NS)
-            && !batch.messages.iter().any(is_awaited);
+        let is_behind = told_ns
+            .is_some_and(|told_ns| batch.visible_ns >= *told_ns && *told_ns > case.end_ns - AWAITED_NS);
+        let is_late =
+            seen.is_empty() && (is_behind || batch.is_withheld) && !batch.messages.iter().any(is_awaited);
         let is_always = again == Again::HandedOver;
         let is_sure = (batch.is_alive && !is_late) || (is_always && !seen.is_empty());
         is_exact &= is_sure;

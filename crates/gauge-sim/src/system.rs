@@ -13,7 +13,7 @@ use crate::net::{self, World};
 use crate::nodes::Place;
 use crate::scenario::{Expects, Plan, Scenario};
 use crate::trial::{self, Report};
-use crate::{kafka, nats, pulsar, rabbitmq};
+use crate::{kafka, nats, pulsar, rabbitmq, rabbitmq_stream};
 
 /// The servers of a protocol.
 pub trait System: Sized + Debug + 'static {
@@ -145,6 +145,7 @@ pub const REGISTRY: &[Registered] = &[
     registered::<nats::Cluster>(),
     registered::<pulsar::Cluster>(),
     registered::<rabbitmq::Cluster>(),
+    registered::<rabbitmq_stream::Cluster>(),
 ];
 
 fn tell<S: System>(seed: u64) -> String {

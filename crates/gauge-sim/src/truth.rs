@@ -54,6 +54,8 @@ pub struct Batch {
     pub reader: Option<usize>,
     /// The system has delivered it and does not keep it: who has not read it never will.
     pub is_forgotten: bool,
+    /// It was delivered to somebody who has not acknowledged it, and comes back when the system notices that he is not there.
+    pub is_withheld: bool,
 }
 
 /// When something was read by the client: by its clock, and in which turn of the lane.
@@ -118,6 +120,7 @@ impl Truth {
             is_alive: true,
             reader: None,
             is_forgotten: false,
+            is_withheld: false,
         });
         self.batches.len() - 1
     }

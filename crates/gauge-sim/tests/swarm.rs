@@ -10,8 +10,8 @@
 use gauge_load::mutants::{self, ALL, Mutant};
 use gauge_sim::{REGISTRY, Registered, by_name, swarm};
 
-/// Run by every run of the tests, of Kafka, of NATS and of Pulsar, however long it takes.
-const SEEDS_EACH_TIME: [u64; 3] = [400, 150, 300];
+/// Run by every run of the tests, of Kafka, of NATS, of Pulsar and of RabbitMQ, however long it takes.
+const SEEDS_EACH_TIME: [u64; 4] = [400, 150, 300, 60];
 /// A mutant is found within so many seeds.
 const SEEDS: u64 = 1_000;
 
@@ -55,6 +55,20 @@ fn agrees(protocol: &str, seeds: u64) {
     assert!(missing.is_empty(), "the swarm never came to {missing:?}");
 }
 
+/// Seeds that found faults which none of the others does.
+fn agree(protocol: &str, seeds: &[u64]) {
+    let run = by_name(protocol).expect("it is registered").run;
+    for seed in seeds {
+        let report = run(*seed);
+        assert!(
+            report.disagreements.is_empty(),
+            "{:?}\n  {}",
+            report.disagreements,
+            swarm::command(protocol, *seed)
+        );
+    }
+}
+
 #[test]
 fn what_the_gauge_says_is_what_kafkas_world_knows() {
     agrees("kafka", SEEDS_EACH_TIME[0]);
@@ -63,21 +77,19 @@ fn what_the_gauge_says_is_what_kafkas_world_knows() {
 #[test]
 fn what_the_gauge_says_is_what_natss_world_knows() {
     agrees("nats", SEEDS_EACH_TIME[1]);
+    agree("nats", &[1025]);
 }
 
 #[test]
 fn what_the_gauge_says_is_what_pulsars_world_knows() {
     agrees("pulsar", SEEDS_EACH_TIME[2]);
-    // Each found a fault, and none of the others does.
-    for seed in [719, 732] {
-        let report = (by_name("pulsar").expect("it is registered").run)(seed);
-        assert!(
-            report.disagreements.is_empty(),
-            "{:?}\n  {}",
-            report.disagreements,
-            swarm::command("pulsar", seed)
-        );
-    }
+    agree("pulsar", &[719, 732]);
+}
+
+#[test]
+fn what_the_gauge_says_is_what_rabbitmqs_world_knows() {
+    agrees("rabbitmq", SEEDS_EACH_TIME[3]);
+    agree("rabbitmq", &[99]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use serde_json::Map;
 
 use super::codec::{self, Frame, Malformed, Put, Reader, kind, method};
 use super::options::{ConsumerAcks, Options, queue_name, routing_key};
+use super::position::{Position, State, is_fatal};
 use super::queues::{self, Begin, put_bind, put_declare};
 use super::session::{REPLY_SUCCESS, Session, error};
 use crate::lane::{Shared, Sink};
@@ -33,73 +34,8 @@ const ACK_MSGS: u32 = 1000;
 const REOPEN_NS: i64 = 500_000_000;
 /// How often queues are asked how many messages they have left, during the drain.
 const ASK_NS: i64 = 200_000_000;
-/// A queue that is asked for longer than this is not known to be empty, whatever was answered before. With the time between two questions, it is
-/// less than a drain takes for the end.
-const OVERDUE_NS: i64 = 500_000_000;
 /// A longer message is not believed.
 const BODY_BYTES_MAX: usize = 512 << 20;
-
-/// Where a queue stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// No channel; tried again at this time.
-    Closed(i64),
-    /// The channel and the consumer were asked for.
-    Opening,
-    Consuming,
-    /// basic.cancel was sent.
-    Cancelling,
-    /// The channel is open, without a consumer.
-    Idle,
-}
-
-/// A queue.
-#[derive(Debug)]
-struct Position {
-    slot: usize,
-    queue: String,
-    topic: usize,
-    partition: u32,
-    state: State,
-    /// It was consumed from once: what belongs to the beginning is done.
-    has_begun: bool,
-    /// The delivery tag of the message that is being delivered: it must not be acknowledged before it is there whole.
-    coming_tag: u64,
-    /// The latest whole message's delivery tag, and how many were not acknowledged.
-    delivery_tag: u64,
-    unacked: u32,
-    /// The message that is being delivered: bytes of its body, and what was read of them when it comes in several frames.
-    body_bytes: Option<usize>,
-    body: Vec<u8>,
-    /// Streams only: the offset of the next message, once one was seen.
-    next_offset: Option<u64>,
-    /// Messages left in the queue as the latest answer told, unless something was delivered since.
-    left_msgs: Option<u32>,
-    /// When it was asked how many, while there is no answer.
-    asked_ns: Option<i64>,
-}
-
-impl Position {
-    /// The queue has told that it is empty, and nothing has come since.
-    fn is_empty(&self, now_ns: i64) -> bool {
-        let is_overdue = self
-            .asked_ns
-            .is_some_and(|asked_ns| now_ns >= asked_ns + OVERDUE_NS)
-            && !mutants::is(Mutant::RabbitmqSilenceIsTheEnd);
-        self.state == State::Consuming && self.left_msgs == Some(0) && !is_overdue
-    }
-
-    /// Whether a queue that has so many consumers tells how many messages are left for us. One that has others as well may have given them messages
-    /// that come back: an old connection that the server takes for alive. One that has none, while we consume it, is one of which the server
-    /// does not know: RabbitMQ answers so (and with 0 messages) when a quorum queue has no leader.
-    fn is_answer(&self, consumers: u32, is_stream: bool) -> bool {
-        match consumers {
-            1 => true,
-            0 => mutants::is(Mutant::RabbitmqUnknownIsEmpty),
-            _ => is_stream || mutants::is(Mutant::RabbitmqGhostIgnored),
-        }
-    }
-}
 
 /// A consumer.
 pub(super) struct Consumer {
@@ -418,8 +354,7 @@ impl Consumer {
                 let (messages, consumers) = (reader.u32()?, reader.u32()?);
                 // A stream tells how many messages it holds, read or not. Nothing of it is dropped within a trial.
                 let read = u32::try_from(position.next_offset.unwrap_or(0)).unwrap_or(u32::MAX);
-                position.left_msgs = position
-                    .is_answer(consumers, self.options.is_stream())
+                position.left_msgs = Position::is_told(consumers, self.options.is_stream())
                     .then_some(messages.saturating_sub(read));
             }
             // The server cancels a consumer when its queue is deleted or moves to another node.
@@ -436,14 +371,14 @@ impl Consumer {
                     method::CHANNEL_CLOSE_OK,
                     |_| {},
                 );
-                self.reset(at, State::Closed(now_ns + REOPEN_NS));
+                self.positions[at].reset(State::Closed(now_ns + REOPEN_NS));
                 if is_fatal(&closing, shared.is_prepared) {
                     return Err(Lost::Refused(error::of(closing.code), closing.words));
                 }
                 observer.error(error::of(closing.code));
                 shared.trouble = Some(closing.words);
             }
-            method::CHANNEL_CLOSE_OK => self.reset(at, State::Closed(now_ns + REOPEN_NS)),
+            method::CHANNEL_CLOSE_OK => self.positions[at].reset(State::Closed(now_ns + REOPEN_NS)),
             method::CHANNEL_OPEN_OK
             | method::BASIC_QOS_OK
             | method::QUEUE_DECLARE_OK
@@ -468,23 +403,9 @@ impl Consumer {
             },
         );
         // Nothing is done with the channel before the server has answered, or the connection is lost.
-        self.reset(
-            at,
-            State::Closed(now_ns.saturating_add(i64::from(u16::MAX) * REOPEN_NS)),
-        );
-    }
-
-    /// The channel is gone: the server delivers again what was not acknowledged.
-    fn reset(&mut self, at: usize, state: State) {
-        let position = &mut self.positions[at];
-        position.state = state;
-        if !mutants::is(Mutant::RabbitmqUnackedKept) {
-            position.unacked = 0;
-        }
-        position.body_bytes = None;
-        position.body.clear();
-        position.left_msgs = None;
-        position.asked_ns = None;
+        self.positions[at].reset(State::Closed(
+            now_ns.saturating_add(i64::from(u16::MAX) * REOPEN_NS),
+        ));
     }
 
     #[inline]
@@ -587,7 +508,7 @@ impl Consumer {
         self.dirty.clear();
         self.ack_at_ns = i64::MAX;
         for at in 0..self.positions.len() {
-            self.reset(at, State::Closed(i64::MIN));
+            self.positions[at].reset(State::Closed(i64::MIN));
         }
         observer.error(lost.kind());
         shared.trouble = Some(fault.clone());
@@ -604,16 +525,6 @@ const CONSUMER_TAG: &str = "gauge";
 fn channel_of(at: usize) -> u16 {
     u16::try_from(at + 1)
         .expect("the number of a consumer's queues was checked against the number of channels")
-}
-
-/// Whether a closed channel makes the trial pointless: a queue on a node that is down may come back, one that was never there does not.
-fn is_fatal(closing: &codec::Closing, is_prepared: bool) -> bool {
-    match error::of(closing.code) {
-        error::ACCESS_REFUSED => true,
-        error::NOT_FOUND => !is_prepared && !closing.words.contains("down or inaccessible"),
-        error::PRECONDITION_FAILED => !is_prepared,
-        _ => false,
-    }
 }
 
 impl Sink for Consumer {

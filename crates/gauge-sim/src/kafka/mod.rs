@@ -3,6 +3,7 @@
 //! A partition has one log, that of its leader. Followers have it up to the high watermark; a leader that is elected has what followers had,
 //! or less where a fault says so. A node that was leader and has not heard of the new one goes on to take batches that nobody will keep.
 
+mod appending;
 mod faults;
 mod parse;
 mod serve;

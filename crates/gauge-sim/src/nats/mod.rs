@@ -278,9 +278,6 @@ impl System for Cluster {
             stream.consumer_refusals = Few::default();
             stream.damages_next = false;
         }
-        for consumer in &mut world.cluster.consumers {
-            consumer.drops = 0;
-        }
     }
 
     fn wrote(world: &mut World<Self>, at: usize) {

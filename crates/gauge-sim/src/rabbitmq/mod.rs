@@ -188,8 +188,11 @@ impl System for Cluster {
         // A message that is refused or comes back has failed. All others keep their order: what is sent again begins with the first that is missing.
         let is_refused = plan.has(|fault| matches!(fault, Fault::Refuse { .. }));
         let may_crash = !plan.settings.is_quorum && !plan.is_calm();
+        // Who is blocked waits; that the connection is dead as well, heartbeats tell.
+        let is_blocked_long =
+            plan.settings.heartbeat_s == 60 && plan.has(|fault| matches!(fault, Fault::Alarm { .. }));
         Expects {
-            may_fail: scenario.retry_for_ns < 60_000_000_000 || is_refused || may_crash,
+            may_fail: scenario.retry_for_ns < 60_000_000_000 || is_refused || may_crash || is_blocked_long,
             once: plan.is_calm(),
             in_order: true,
             again: Again::HandedOver,

@@ -184,10 +184,8 @@ impl World<Cluster> {
 
     /// Delivers what there is to whoever has room.
     pub fn feed(&mut self, queue: usize) {
-        if !self
-            .ready_ns(queue)
-            .is_some_and(|ready_ns| ready_ns <= self.now_ns())
-        {
+        let now_ns = self.now_ns();
+        if self.ready_ns(queue).is_none_or(|ready_ns| ready_ns > now_ns) {
             return;
         }
         loop {
@@ -253,6 +251,9 @@ impl World<Cluster> {
                 self.truth.batches[number].is_forgotten = true;
             }
         } else {
+            if let Some(number) = number {
+                self.truth.batches[number].is_withheld = true;
+            }
             let item = Some(item);
             channel.unacked.insert(channel.delivered, Unacked { queue, item });
         }
@@ -279,6 +280,9 @@ impl World<Cluster> {
     pub fn take_back(&mut self, unacked: Unacked) {
         if let Some(mut item) = unacked.item {
             item.is_redelivered = true;
+            if let Some(number) = item.number {
+                self.truth.batches[number].is_withheld = false;
+            }
             self.cluster.queues[unacked.queue].ready.insert(item.place, item);
         }
     }
