@@ -81,12 +81,19 @@ pub enum Mutant {
     RabbitmqSilenceIsTheEnd,
     RabbitmqGhostIgnored,
     RabbitmqUnknownIsEmpty,
+    RabbitmqStreamRetryAtTheEnd,
+    RabbitmqStreamRefusalEndsReading,
+    RabbitmqStreamPositionOneTooFar,
+    RabbitmqStreamChunkWhole,
+    RabbitmqStreamCreditsLost,
+    RabbitmqStreamEmptyForgotten,
+    RabbitmqStreamSilenceIsEmpty,
 }
 
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 71] = [
+pub const ALL: [(Mutant, &str); 78] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -346,6 +353,34 @@ pub const ALL: [(Mutant, &str); 71] = [
     (
         RabbitmqUnknownIsEmpty,
         "RabbitMQ: a queue of which the server knows nothing counts as empty",
+    ),
+    (
+        RabbitmqStreamRetryAtTheEnd,
+        "RabbitMQ streams: a frame that is sent again goes behind those that wait",
+    ),
+    (
+        RabbitmqStreamRefusalEndsReading,
+        "RabbitMQ streams: confirmations that were read behind a refusal are not believed",
+    ),
+    (
+        RabbitmqStreamPositionOneTooFar,
+        "RabbitMQ streams: a new subscription begins one message too late",
+    ),
+    (
+        RabbitmqStreamChunkWhole,
+        "RabbitMQ streams: messages of a chunk that were read before are handed over again",
+    ),
+    (
+        RabbitmqStreamCreditsLost,
+        "RabbitMQ streams: credits are not given back",
+    ),
+    (
+        RabbitmqStreamEmptyForgotten,
+        "RabbitMQ streams: an empty stream is asked for its end again before anybody knows that it is empty",
+    ),
+    (
+        RabbitmqStreamSilenceIsEmpty,
+        "RabbitMQ streams: a stream whose server is silent counts as empty",
     ),
 ];
 

@@ -18,8 +18,13 @@ const SEEDS: u64 = 1_000;
 /// The world of the protocol in whose client the fault is; faults of what all share are looked for with Kafka.
 fn protocol_of(mutant: Mutant) -> Registered {
     let name = format!("{mutant:?}").to_lowercase();
-    let own = REGISTRY.iter().find(|protocol| name.starts_with(protocol.name));
-    by_name(own.map_or("kafka", |protocol| protocol.name)).expect("it is registered")
+    let is_own = |protocol: &&Registered| name.starts_with(&protocol.name.replace('-', ""));
+    // One name may begin with another.
+    let own = REGISTRY
+        .iter()
+        .filter(is_own)
+        .max_by_key(|protocol| protocol.name.len());
+    *own.unwrap_or(&by_name("kafka").expect("it is registered"))
 }
 
 /// The first seed that disagrees, and how.

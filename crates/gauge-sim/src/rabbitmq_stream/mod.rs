@@ -19,7 +19,7 @@ use crate::net::{self, Told, World};
 use crate::nodes::{Few, Place};
 use crate::scenario::{Again, Expects, Plan, Scenario};
 use crate::system::System;
-use faults::{Damage, Fault, Settings};
+use faults::{Fault, Settings};
 use parse::{Command, Said, key};
 use streams::Stream;
 

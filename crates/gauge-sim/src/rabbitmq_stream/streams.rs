@@ -10,11 +10,10 @@ use crate::net::{self, Stage, Told, World};
 use crate::nodes::Few;
 use crate::truth::Message;
 
-/// A chunk: its number among the batches that the world knows, and its bytes.
+/// A chunk: its number among the batches that the world knows, the offset behind its last message, and its bytes.
 #[derive(Clone, Debug)]
 pub struct Chunk {
     pub number: usize,
-    pub first: u64,
     pub end: u64,
     pub bytes: Vec<u8>,
 }
@@ -157,7 +156,6 @@ impl World<Cluster> {
         let own = &mut self.cluster.streams[slot];
         own.chunks.push(Chunk {
             number,
-            first,
             end: first + bytes.len() as u64,
             bytes: parse::chunk(first, &bytes, crc, self.plan.settings.filter_bytes),
         });
@@ -192,7 +190,12 @@ impl World<Cluster> {
                 .octet(publisher)
                 .long(numbers.len() as u32);
             let said = numbers.iter().fold(said, |said, number| said.number(*number));
-            self.say(at, said.frame(), Told::Acked(messages));
+            // Streams always confirm; without acknowledgements nobody listens.
+            let told = match self.scenario.acks {
+                0 => Told::Nothing,
+                _ => Told::Acked(messages),
+            };
+            self.say(at, said.frame(), told);
         }
     }
 

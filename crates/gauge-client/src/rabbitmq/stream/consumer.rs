@@ -15,6 +15,7 @@ use std::rc::Rc;
 
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 
 use super::super::codec::Put;
 use super::super::session::error as amqp_error;
@@ -59,6 +60,8 @@ pub(super) enum End {
     Unknown,
     /// Asked for at this time.
     Asked(i64),
+    /// The same, and the server has said that it will answer: with the last chunk, when there is one.
+    Awaited(i64),
     /// The offset of the message that will be written next.
     At(u64),
 }
@@ -242,7 +245,10 @@ impl Consumer {
             for (number, position) in link.positions.iter().enumerate() {
                 let position = &self.positions[*position as usize];
                 let (kind, offset) = match (position.next, self.start) {
-                    (Some(offset), _) => (from::OFFSET, Some(offset)),
+                    (Some(offset), _) => {
+                        let skipped = u64::from(mutants::is(Mutant::RabbitmqStreamPositionOneTooFar));
+                        (from::OFFSET, Some(offset + skipped))
+                    }
                     (None, StartAt::Earliest) => (from::FIRST, None),
                     // Of a stream that was lost before anything was seen, what was written meanwhile is not read. Under load that
                     // cannot be: the probe of readiness was seen.
@@ -271,6 +277,9 @@ impl Consumer {
         if let Some((link, _)) = self.links.get_mut(at) {
             for (number, position) in link.positions.iter().enumerate() {
                 let owed = &mut self.positions[*position as usize].owed;
+                if mutants::is(Mutant::RabbitmqStreamCreditsLost) {
+                    *owed = 0;
+                }
                 if *owed > 0 && *owed >= self.options.credits / 2 {
                     let owed = std::mem::take(owed);
                     wire::put_command(&mut link.outgoing, key::CREDIT, |fields| {
@@ -314,7 +323,7 @@ impl Consumer {
     fn ask(&mut self, now_ns: i64) {
         self.is_stirred = true;
         for position in &mut self.positions {
-            let is_asked = matches!(position.end, End::Asked(_));
+            let is_asked = matches!(position.end, End::Asked(_) | End::Awaited(_));
             if let State::Reading(at) = position.state
                 && !is_asked
                 && let Some((link, _)) = self.links.get_mut(at)
@@ -326,10 +335,15 @@ impl Consumer {
         }
     }
 
-    /// Streams that have shown no last chunk for long are empty: they end where this consumer is.
+    /// Streams that have shown no last chunk for long are empty: they end where this consumer is. A server that is silent shows nothing, either.
     fn find_empty(&mut self, now_ns: i64) {
         for position in &mut self.positions {
-            if let End::Asked(at_ns) = position.end
+            let asked_ns = match position.end {
+                End::Awaited(at_ns) => Some(at_ns),
+                End::Asked(at_ns) if mutants::is(Mutant::RabbitmqStreamSilenceIsEmpty) => Some(at_ns),
+                _ => None,
+            };
+            if let Some(at_ns) = asked_ns
                 && now_ns - at_ns >= EMPTY_NS
                 && position.next.is_none()
             {
@@ -462,8 +476,12 @@ impl Sink for Consumer {
         }
         if now_ns >= self.ask_at_ns {
             self.ask_at_ns = now_ns + ASK_NS;
-            self.find_empty(now_ns);
+            // What is found to be empty counts as such until it is asked for again.
             self.ask(now_ns);
+            self.find_empty(now_ns);
+            if mutants::is(Mutant::RabbitmqStreamEmptyForgotten) {
+                self.ask(now_ns);
+            }
         }
         if std::mem::take(&mut self.is_stirred) || now_ns >= self.quiet_until_ns {
             for at in self.links.numbers() {

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 
 use super::super::codec::{Malformed, Reader};
 use super::chunk::Chunk;
@@ -101,7 +102,7 @@ impl Consumer {
             // A subscription begins with the chunk that holds its offset, not with the offset.
             let (wanted, slot, subscription) = (position.next.unwrap_or(0), position.slot, self.subscription);
             chunk.messages(|offset, bytes| {
-                if offset >= wanted {
+                if offset >= wanted || mutants::is(Mutant::RabbitmqStreamChunkWhole) {
                     observer.received(subscription, slot, message::body(bytes), received_ns);
                 }
             })?;
@@ -133,6 +134,8 @@ impl Consumer {
                 if number & END_BIT == 0 {
                     position.state = State::Reading(at);
                     position.has_begun = true;
+                } else if let End::Asked(at_ns) = position.end {
+                    position.end = End::Awaited(at_ns);
                 }
             }
             // The server has dropped the subscriptions to this stream: it moves, or it was deleted.
