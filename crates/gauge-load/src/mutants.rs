@@ -376,7 +376,7 @@ pub const ALL: [(Mutant, &str); 78] = [
     ),
     (
         RabbitmqStreamEmptyForgotten,
-        "RabbitMQ streams: an empty stream is asked for its end again before anybody knows that it is empty",
+        "RabbitMQ streams: a stream that shows no end is never known to be empty",
     ),
     (
         RabbitmqStreamSilenceIsEmpty,

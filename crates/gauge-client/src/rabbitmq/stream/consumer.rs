@@ -85,6 +85,20 @@ pub(super) struct Position {
     pub end: End,
 }
 
+impl Position {
+    /// Everything was read, as far as the server has told. A stream of which no last chunk has come is empty: the question stays open, and the first
+    /// chunk would answer it. A server that has not said that it will answer may be silent.
+    fn is_at_end(&self, now_ns: i64) -> bool {
+        match self.end {
+            End::At(end) => self.next.unwrap_or(0) >= end,
+            End::Awaited(_) if mutants::is(Mutant::RabbitmqStreamEmptyForgotten) => false,
+            End::Asked(_) if !mutants::is(Mutant::RabbitmqStreamSilenceIsEmpty) => false,
+            End::Asked(at_ns) | End::Awaited(at_ns) => self.next.is_none() && now_ns >= at_ns + EMPTY_NS,
+            End::Unknown => false,
+        }
+    }
+}
+
 /// A connection to a node.
 #[derive(Debug, Default)]
 pub(super) struct Link {
@@ -335,28 +349,6 @@ impl Consumer {
         }
     }
 
-    /// Streams that have shown no last chunk for long are empty: they end where this consumer is. A server that is silent shows nothing, either.
-    fn find_empty(&mut self, now_ns: i64) {
-        for position in &mut self.positions {
-            let asked_ns = match position.end {
-                End::Awaited(at_ns) => Some(at_ns),
-                End::Asked(at_ns) if mutants::is(Mutant::RabbitmqStreamSilenceIsEmpty) => Some(at_ns),
-                _ => None,
-            };
-            if let Some(at_ns) = asked_ns
-                && now_ns - at_ns >= EMPTY_NS
-                && position.next.is_none()
-            {
-                position.end = End::At(0);
-                if let State::Reading(at) = position.state
-                    && let Some((link, _)) = self.links.get_mut(at)
-                {
-                    put_unsubscribe(&mut link.outgoing, position.subscription | END_BIT);
-                }
-            }
-        }
-    }
-
     fn lose(
         &mut self,
         at: usize,
@@ -427,9 +419,8 @@ impl Sink for Consumer {
     }
 
     fn is_caught_up(&self) -> bool {
-        self.positions
-            .iter()
-            .all(|position| matches!(position.end, End::At(end) if position.next.unwrap_or(0) >= end))
+        let now_ns = monotonic_ns();
+        self.positions.iter().all(|position| position.is_at_end(now_ns))
     }
 
     fn flush(&mut self) {
@@ -476,12 +467,7 @@ impl Sink for Consumer {
         }
         if now_ns >= self.ask_at_ns {
             self.ask_at_ns = now_ns + ASK_NS;
-            // What is found to be empty counts as such until it is asked for again.
             self.ask(now_ns);
-            self.find_empty(now_ns);
-            if mutants::is(Mutant::RabbitmqStreamEmptyForgotten) {
-                self.ask(now_ns);
-            }
         }
         if std::mem::take(&mut self.is_stirred) || now_ns >= self.quiet_until_ns {
             for at in self.links.numbers() {
