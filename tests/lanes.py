@@ -15,7 +15,6 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 QUIET = (
-    "test_coordinated_omission.py::*",
     "test_fleet_namespaces.py::*",
     "test_gates_real.py::test_a_longer_linger*",
     "test_gates_real.py::test_the_same_again*",
@@ -35,7 +34,10 @@ LAB = (
     "test_boundary.py::test_a_run_that_is_resumed*",
     "test_boundary.py::test_a_study_file_is_code*",
     "test_causes_real.py::*",
+    "test_completion.py::*",
     "test_containerfile.py::*",
+    "test_coordinated_omission.py::*",
+    "test_distributions.py::test_the_lab_starts*",
     "test_docs_commands.py::test_a_page*",
     "test_deploy_roles.py::test_a_playbook*",
     "test_deploy_roles.py::test_disks*",
@@ -76,6 +78,9 @@ LAB = (
     "test_study_hooks.py::test_a_variant*",
     "test_study_hooks.py::test_hooks_without*",
     "test_study_run.py::*",
+    "test_suite.py::test_a_skip*",
+    "test_suite.py::test_what_is_green*",
+    "test_supply_chain.py::test_the_bill*",
     "test_systems_standalone.py::*",
     "test_verify.py::test_a_real_*",
     "test_worker_access.py::*",

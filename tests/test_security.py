@@ -28,7 +28,7 @@ from streamgauge.model.system_kind import check_security
 from streamgauge.model.system_request import SystemRequest, is_encrypted, mechanism_of
 from streamgauge.model.trust import Trust
 from streamgauge.report import encryption
-from streamgauge.runner.study_run import choice_of
+from streamgauge.runner.study_systems import choice_of
 from streamgauge.systems.base import System
 from streamgauge.systems.kafka import settings as kafka_settings
 from streamgauge.systems.nats import server as nats_server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -58,6 +59,20 @@ def test_the_index_says_each_grade_and_what_contradicts(site: Path) -> None:
     assert text.count('data-grade="contradicted"') == 1
     assert "and the system itself said 0.1.0" in text
     assert "short of the rules for publishing" in text
+
+
+def test_a_run_that_gives_no_figure_is_published_too(tmp_path: Path) -> None:
+    """On a machine that was never quiet there may be no p99 at all: of a site of such runs nothing is missing but a chart."""
+    run = passed_on.unpacked(passed_on.FIXED_RATE, tmp_path / "run")
+    for path in run.path.glob("trials/*/result.json"):
+        result = json.loads(path.read_text("utf-8"))
+        result["publish_ms"]["p99"] = None
+        if result["quiet"] and result["quiet"]["publish_ms"]:
+            result["quiet"]["publish_ms"]["p99"]["value"] = None
+        path.write_text(json.dumps(result), "utf-8")
+    assert program(["publish", str(run.path), "--to", str(tmp_path / "site")]) == 0
+    (page,) = (tmp_path / "site" / "workloads").glob("*.html")
+    assert "No run knows <code>publish_ms.p99</code>" in page.read_text("utf-8")
 
 
 def test_a_file_of_the_site_is_verified(site: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -140,7 +140,7 @@ def own(text: str) -> str:
 
 def test_a_scale_sets_keys_of_a_workload_and_says_so() -> None:
     text = own('"*-1": {workload: {batch: {buffer: 1MiB}}}, log-async-1: {workload: {rate: max}}').replace(
-        "rate: 200k,", "rate: 200k, batch: {bytes: 64KiB, buffer: 8MiB},"
+        "batch: {linger: 10ms}", "batch: {bytes: 64KiB, buffer: 8MiB}"
     )
     found = plan_study(parse_study(text, "small.yaml", systems()), Wishes(scale="quick", seed=7), LAPTOP)
     assert found.cell("log-async-1").workload["batch"] == {"bytes": "64KiB", "buffer": "1MiB"}

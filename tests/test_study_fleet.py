@@ -16,7 +16,8 @@ from streamgauge.model.checked_study import parse_study
 from streamgauge.model.scaling import Machine
 from streamgauge.model.study_plan import PlannedLoad, StudyPlan
 from streamgauge.model.study_planning import Wishes, plan_study
-from streamgauge.runner.study_run import choice_of
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.runner.study_systems import choice_of
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.plan_file import check_ours, read_plan, write_plan
 from streamgauge.systems.registry import systems
@@ -96,14 +97,14 @@ def test_what_does_not_go_together_is_refused_before_anything_starts(
     options: LoadOptions, words: str
 ) -> None:
     with pytest.raises(InputError, match=words):
-        refuse_impossible(*planned(options))
+        refuse_impossible(*planned(options), {})
 
 
 def test_each_cell_is_looked_at(tmp_path: Path) -> None:
     backlog = TEXT.replace("rate: 200k", "rate: 20k, backlog: {size: 10MB}")
     assert backlog != TEXT
     with pytest.raises(InputError, match=r"a backlog is read by the subscriptions of the workload") as error:
-        refuse_impossible(*planned(LoadOptions(workers=2, topology="swarm"), backlog))
+        refuse_impossible(*planned(LoadOptions(workers=2, topology="swarm"), backlog), {})
     assert len(error.value.problems) > 1
     elsewhere = hosts_file(tmp_path)
     elsewhere.write_text(
@@ -111,9 +112,9 @@ def test_each_cell_is_looked_at(tmp_path: Path) -> None:
     )
     options = LoadOptions(fleet=str(elsewhere))
     with pytest.raises(InputError, match="workers on other machines cannot reach it"):
-        refuse_impossible(*planned(options))
-    refuse_impossible(*planned(options, connect={"gauge-log": ("10.0.0.1:9092",)}))
-    refuse_impossible(*planned(LoadOptions(fleet=str(elsewhere), at="127.0.0.2", insecure=True)))
+        refuse_impossible(*planned(options), {})
+    refuse_impossible(*planned(options, connect={"gauge-log": ("10.0.0.1:9092",)}), {})
+    refuse_impossible(*planned(LoadOptions(fleet=str(elsewhere), at="127.0.0.2", insecure=True)), {})
 
 
 def test_a_system_is_started_at_the_address_of_the_plan() -> None:
@@ -121,7 +122,10 @@ def test_a_system_is_started_at_the_address_of_the_plan() -> None:
     request = choice_of(plan.cells[0], load=plan.load).request
     assert request.placement is not None
     assert (request.placement.host(1), request.guarded) == ("127.0.0.2", False)
-    assert choice_of(plan.cells[0], ("10.0.0.1:9092",), load=plan.load).request.placement is None
+    assert (
+        choice_of(plan.cells[0], SystemRequest(connect=("10.0.0.1:9092",)), load=plan.load).request.placement
+        is None
+    )
 
 
 def test_who_makes_the_load_is_said() -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from streamgauge.model.checked_study import parse_study, read_study, study_names
-from streamgauge.model.scaling import Demand, Machine, rate_bound, round_down, scaled_rates
+from streamgauge.model.scaling import Batching, Demand, Machine, rate_bound, round_down, scaled_rates
 from streamgauge.model.study_order import with_round
 from streamgauge.model.study_plan import PlannedTrial, StudyPlan, workload_of
 from streamgauge.model.study_planning import Wishes, plan_study
@@ -24,7 +24,7 @@ source: {publisher: nobody, published: "2026"}
 systems:
   log-sync: {system: gauge-log, title: "Log, sync", level: L1}
   log-async: {system: gauge-log, title: "Log, async", level: L2}
-workload: {messageSize: 1KiB, rate: 200k, warmup: 1m, duration: 15m}
+workload: {messageSize: 1KiB, rate: 200k, warmup: 1m, duration: 15m, batch: {linger: 10ms}}
 cells:
   - cell: "log-{local}-{partitions}"
     each: {local: [sync, async], partitions: [1, 100]}
@@ -119,14 +119,27 @@ def test_rates_that_were_one_stay_one() -> None:
 
 
 def test_a_rate_is_bounded_by_cores_and_disk_and_never_raised() -> None:
-    assert scaled_rates([Demand(1000.0, 1024, 1, 1)], LAPTOP) == [1000.0]
-    assert rate_bound(Demand(1e6, 100, 1, 1), LAPTOP) == 50_000.0
-    assert rate_bound(Demand(1e6, 100, 3, 1), LAPTOP) == 25_000.0
+    large = Batching(linger_s=0.01, batch_bytes=1 << 20, lists=1)
+    assert scaled_rates([Demand(1000.0, 1024, 1, 1, large)], LAPTOP) == [1000.0]
+    assert rate_bound(Demand(1e6, 100, 1, 1, large), LAPTOP) == 50_000.0
+    assert rate_bound(Demand(1e6, 100, 3, 1, large), LAPTOP) == 25_000.0
     slow = Machine(cores=2, memory_bytes=1, disk_write_mb_s=8.0)
-    assert rate_bound(Demand(1e6, 1000, 1, 1), slow) == 1000.0
-    pair = [Demand(2e5, 1024, 1, 1), Demand(2e5, 1024, 1, 10)]
+    assert rate_bound(Demand(1e6, 1000, 1, 1, large), slow) == 1000.0
+    pair = [Demand(2e5, 1024, 1, 1, large), Demand(2e5, 1024, 1, 10, large)]
     first, second = scaled_rates(pair, LAPTOP)
     assert first == second == round_down(rate_bound(pair[1], LAPTOP))
+
+
+def test_a_rate_is_bounded_by_batches_where_each_message_is_one() -> None:
+    """100 partitions of 4 producers and a linger of 1 ms: no batch has two messages, and 12,000 of them in a second are what two cores carry at most."""
+    scattered = Batching(linger_s=0.001, batch_bytes=1 << 20, lists=400)
+    assert 6_250 < rate_bound(Demand(2e5, 1024, 3, 1, scattered), LAPTOP) < 6_400
+    # Messages that a long linger gathers are no more batches at a higher rate.
+    gathered = Batching(linger_s=0.05, batch_bytes=1 << 20, lists=100)
+    assert gathered.rate_of(6_250, 1024) == 6_250 * 1024
+    small = Batching(linger_s=0.05, batch_bytes=1024, lists=100)
+    assert small.rate_of(6_250, 1024) == 6_250
+    assert small.rate_of(6_250, 4096) == 6_250
 
 
 def test_the_order_is_random_by_the_seed_and_complete() -> None:

@@ -135,7 +135,7 @@ def test_a_study_is_killed_resumed_reported_and_given_more_time(tmp_path: Path) 
 
 
 @pytest.mark.server
-def test_a_trial_in_which_the_generator_was_late_is_repeated_once(tmp_path: Path) -> None:
+def test_a_trial_in_which_the_generator_was_late_is_repeated(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(STUDY, encoding="utf-8")
     process = lab(
         find_gauge(), tmp_path, "study", "tiny.yaml", "--quick", "--only", "log-1", "--repeats", "1"
@@ -163,7 +163,8 @@ def test_a_trial_in_which_the_generator_was_late_is_repeated_once(tmp_path: Path
     spoiled = json.loads((run / "repeated" / "002-1" / "result.json").read_text("utf-8"))
     assert spoiled["validity"]["disturbed"]
     assert sorted(trials(run)) == [1, 2]
-    assert len(list((run / "repeated").iterdir())) == 1
+    # What makes it again may be disturbed by others in its turn.
+    assert {path.name.partition("-")[0] for path in (run / "repeated").iterdir()} == {"002"}
     assert "trial 2 (log-1) was repeated" in (run / "report.html").read_text("utf-8")
     # In a site the trial that warmed the system up is not counted, either.
     assert program(["publish", str(run.resolve()), "--to", str(tmp_path / "site")]) == 0

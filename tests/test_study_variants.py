@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 from sample_run import LOG, workload, write_run
 from streamgauge.analysis.study_outcome import StudyOutcome, read_outcome
-from streamgauge.cli.study_trials import _addresses
+from streamgauge.cli.study_trials import _clusters
 from streamgauge.model.checked_study import parse_study, read_study
 from streamgauge.model.scaling import Machine
 from streamgauge.model.study_plan import StudyPlan
 from streamgauge.model.study_planning import Wishes, plan_study
-from streamgauge.runner.study_run import choice_of, with_unverified
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.model.trust import NOBODY
+from streamgauge.runner.study_systems import choice_of, cluster_of, read_clusters, with_unverified
 from streamgauge.store.directory import RunDirectory
+from streamgauge.store.plan_file import check_ours, read_plan, write_plan
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.errors import InputError
 from test_study_model import TEXT
@@ -38,7 +41,7 @@ def planned(text: str, **connect: tuple[str, ...]) -> StudyPlan:
     wishes = Wishes(
         scale="quick", seed=7, connect={name.replace("_", "-"): one for name, one in connect.items()}
     )
-    return with_unverified(plan_study(study, wishes, MACHINE))
+    return with_unverified(plan_study(study, wishes, MACHINE), {})
 
 
 def outcome(
@@ -68,13 +71,13 @@ def outcome(
 def test_what_makes_a_variant_and_cannot_be_read_back_is_named() -> None:
     study = read_study("kesque-2019", systems())
     wishes = Wishes(scale="quick", seed=7, connect={"pulsar": ONE, "kafka": ("127.0.0.1:9092",)})
-    plan = with_unverified(plan_study(study, wishes, MACHINE))
+    plan = with_unverified(plan_study(study, wishes, MACHINE), {})
     unverified = {cell.system: cell.unverified for cell in plan.cells}
     assert unverified["pulsar-sync"][0] == "durability"
     assert set(unverified["pulsar-async"]) >= {"durability", "journal"}
     # Kafka's topics have their level by themselves, and it is read back of them.
     assert unverified["kafka-sync"] == unverified["kafka-async"] == []
-    started = with_unverified(plan_study(study, Wishes(scale="quick", seed=7), MACHINE))
+    started = with_unverified(plan_study(study, Wishes(scale="quick", seed=7), MACHINE), {})
     assert not any(cell.unverified for cell in started.cells)
 
 
@@ -83,14 +86,67 @@ def test_each_variant_may_have_a_cluster_of_its_own() -> None:
     assert plan.addresses(plan.cell("log-sync-1")) == ONE
     assert plan.addresses(plan.cell("log-async-1")) == OTHER
     study = parse_study(PULSARS, "small.yaml", systems())
-    assert _addresses(["log-async=a:1,b:2"], study) == {"log-async": ("a:1", "b:2")}
+    assert _clusters(["log-async=a:1,b:2"], study, NOBODY) == ({"log-async": ("a:1", "b:2")}, {})
     with pytest.raises(InputError, match=r"no system 'log-asynk'.*log-async"):
-        _addresses(["log-asynk=a:1"], study)
+        _clusters(["log-asynk=a:1"], study, NOBODY)
+
+
+def test_a_cluster_may_have_a_system_file_that_says_how_it_is_reached(tmp_path: Path) -> None:
+    study = parse_study(PULSARS, "small.yaml", systems())
+    file = tmp_path / "theirs.yaml"
+    file.write_text(
+        "system: pulsar\nconnect: 127.0.0.1:6650\nadmin: 127.0.0.1:9080\nclient: {namespace: a/b}\n"
+        "metrics: ['http://127.0.0.1:9080/metrics/']\n",
+        "utf-8",
+    )
+    addresses, files = _clusters([f"log-async={file}", "log-sync=127.0.0.2:6650"], study, NOBODY)
+    assert addresses == {"log-async": ONE, "log-sync": OTHER}
+    wishes = Wishes(scale="quick", seed=7, connect=addresses, cluster_files=files)
+    made = plan_study(study, wishes, MACHINE)
+    clusters = read_clusters(made, NOBODY)
+    plan = with_unverified(made, clusters)
+    cell = plan.cell("log-async-1")
+    request = choice_of(cell, cluster_of(plan, cell, clusters)).request
+    assert (request.connect, request.metrics) == (ONE, ("http://127.0.0.1:9080/metrics/",))
+    # What its owner says of clients goes before what the study says, and is then no variant of the study's any more.
+    assert request.options == {"admin": "127.0.0.1:9080", "client": {"namespace": "a/b"}}
+    assert {"journal", "client"} <= set(cell.unverified)
+    other = plan.cell("log-sync-1")
+    assert choice_of(other, cluster_of(plan, other, clusters)).request.options == {}
+    run = RunDirectory.create(tmp_path / "runs", "small-quick")
+    write_plan(run, plan)
+    again = read_plan(run.path)
+    check_ours(again, run.path)
+    assert read_clusters(again, NOBODY) == clusters
+    file.write_text("system: pulsar\nconnect: 127.0.0.3:6650\n", "utf-8")
+    with pytest.raises(InputError, match=r"127\.0\.0\.3:6650, and the study was begun on 127\.0\.0\.1:6650"):
+        read_clusters(again, NOBODY)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("system: kafka\nconnect: 127.0.0.1:9092\n", "is about kafka, and the study's system is pulsar"),
+        ("system: pulsar\n", r"names no cluster that runs: expected its addresses, as connect: \[HOST:PORT"),
+        ("system: pulsar\nconnect: 127.0.0.1:6650\nversion: 4.0.0\n", "version"),
+        ("system: pulsar\nconnect: 127.0.0.1:6650\nconect: x\n", "theirs.yaml:3: unknown key 'conect'"),
+    ],
+)
+def test_a_system_file_of_a_cluster_that_says_anything_else_is_refused(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "theirs.yaml").write_text(text, "utf-8")
+    with pytest.raises(InputError, match=said):
+        _clusters(
+            [f"log-async={tmp_path / 'theirs.yaml'}"],
+            parse_study(PULSARS, "small.yaml", systems()),
+            NOBODY,
+        )
 
 
 def test_what_clients_set_is_kept() -> None:
     plan = planned(PULSARS, pulsar=ONE)
-    request = choice_of(plan.cell("log-async-1"), ONE).request
+    request = choice_of(plan.cell("log-async-1"), SystemRequest(connect=ONE)).request
     assert request.options == {"client": {"token": "secret"}}
     assert request.level is None
     rabbit = TEXT.replace(
@@ -98,7 +154,10 @@ def test_what_clients_set_is_kept() -> None:
         'log-async: {system: rabbitmq, title: "Rabbit", level: L4, options: {queue: classic, persistent: false}}',
     )
     cell = planned(rabbit, rabbitmq=("127.0.0.1:5672",)).cell("log-async-1")
-    assert choice_of(cell, ("127.0.0.1:5672",)).request.options == {"queue": "classic", "persistent": False}
+    assert choice_of(cell, SystemRequest(connect=("127.0.0.1:5672",))).request.options == {
+        "queue": "classic",
+        "persistent": False,
+    }
 
 
 def test_a_variant_that_is_not_verified_is_not_judged(tmp_path: Path) -> None:

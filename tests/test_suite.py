@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -18,16 +19,21 @@ MODULE = "import pytest\n\npytest.importorskip('no_such_module')\n\ndef test_it(
 GREEN = "def test_it():\n    pass\n"
 
 
-@pytest.fixture(scope="module")
-def suite() -> ModuleType:
-    """tools/suite.py, which is no module of a package."""
-    found = importlib.util.spec_from_file_location("suite", TESTS.parent / "tools" / "suite.py")
+def tool(name: str) -> ModuleType:
+    """A file of tools/, which is no module of a package."""
+    found = importlib.util.spec_from_file_location(name, TESTS.parent / "tools" / f"{name}.py")
     assert found is not None
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)
-    sys.modules["suite"] = module
+    sys.modules[name] = module
     found.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def suite() -> ModuleType:
+    """What runs the lanes."""
+    return tool("suite")
 
 
 def run_pytest(directory: Path, test: str, *arguments: str, **environment: str) -> tuple[int, str]:
@@ -133,3 +139,35 @@ def test_a_lane_that_hangs_or_breaks_has_failed_and_is_in_the_sum(
     assert "took longer than 2 s and was ended" in capfd.readouterr().out
     assert [suite.Took.parse(row.line()).counts for row in rows] == [row.counts for row in rows]
     assert suite.closing(rows) == "3 passed, 2 failed, 0 skipped"
+
+
+def test_test_programs_are_those_that_cargo_has_built_the_longest_first(tmp_path: Path) -> None:
+    def message(name: str, *, test: bool = True, executable: str | None = "/target/it") -> str:
+        return json.dumps(
+            {
+                "reason": "compiler-artifact",
+                "manifest_path": str(tmp_path / "gauge-sim" / "Cargo.toml"),
+                "target": {"name": name},
+                "profile": {"test": test},
+                "executable": executable,
+            }
+        )
+
+    told = [
+        json.dumps({"reason": "build-script-executed"}),
+        message("gauge-sim", test=False),
+        message("a library", executable=None),
+        message("gauge-sim"),
+        message("swarm"),
+    ]
+    rust_tests = tool("rust_tests")
+    found = sorted(rust_tests.programs("\n".join(told)), key=rust_tests.order)
+    assert [program.name for program in found] == ["gauge-sim: swarm", "gauge-sim: gauge-sim"]
+    assert {program.directory for program in found} == {tmp_path / "gauge-sim"}
+
+
+def test_a_program_that_fails_fails_the_lane(capsys: pytest.CaptureFixture[str]) -> None:
+    rust_tests = tool("rust_tests")
+    failing = rust_tests.Program("one", (sys.executable, "-c", "print('test result: FAILED.'); exit(101)"))
+    assert rust_tests.run(failing) == 101
+    assert capsys.readouterr().out.endswith("test result: FAILED.\n")

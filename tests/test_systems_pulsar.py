@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import socket
 import tarfile
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -209,9 +211,24 @@ def test_an_attached_cluster_tells_its_quorums_and_no_level() -> None:
 def test_a_bookie_that_gave_up_its_place_is_started_again(tmp_path: Path) -> None:
     log = tmp_path / "bookie-1" / "logs" / "server.log"
     log.parent.mkdir(parents=True)
-    log.write_text(f"{pulsar_cluster.PLACE_TAKEN}127.0.0.1:1 is already locked\n")
+    log.write_text(
+        "org.apache.pulsar.metadata.api.MetadataStoreException$LockBusyException: Resource at /ledgers/available/127.0.0.1:1 is already locked\n"
+    )
     launch = SimpleNamespace(version="1", nodes=1, plan=SimpleNamespace(level="L3"), directory=tmp_path)
-    running = pulsar_cluster.RunningPulsar(launch=launch, layout=SimpleNamespace(), started=[])  # type: ignore[arg-type]
+    held = b"ephemeral nodes dump:\nSessions with Ephemerals (1):\n0x1:\n\t/ledgers/available/127.0.0.1:1\n"
+    told_next = [held, b"ephemeral nodes dump:\n\t/ledgers/available/127.0.0.1:12\n"]
+    zookeeper = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        for answer in told_next:
+            connection, _ = zookeeper.accept()
+            with connection:
+                assert connection.recv(4) == b"dump"
+                connection.sendall(answer)
+
+    threading.Thread(target=serve, daemon=True).start()
+    layout = SimpleNamespace(zookeeper_host="127.0.0.1", zookeeper=zookeeper.getsockname()[1])
+    running = pulsar_cluster.RunningPulsar(launch=launch, layout=layout, started=[])  # type: ignore[arg-type]
     process = processes.start("Pulsar bookie-1", ["sleep", "60"], tmp_path / "console.log")
     try:
         part = running._part(process)
@@ -224,6 +241,10 @@ def test_a_bookie_that_gave_up_its_place_is_started_again(tmp_path: Path) -> Non
         assert running._insist("bookie-1", process) is None, "logs are not read at every look"
         running._looked_s.clear()
         told = running._insist("bookie-1", process)
+        assert told == "bookie-1's registration of before to end, with its session of ZooKeeper (30 s)"
+        assert process.pid == first, "it would find its place taken again"
+        running._looked_s.clear()
+        told = running._insist("bookie-1", process)
         assert told == "bookie-1 to be started again: its registration of before was still there"
         assert process.running()
         assert process.pid != first
@@ -231,6 +252,7 @@ def test_a_bookie_that_gave_up_its_place_is_started_again(tmp_path: Path) -> Non
         assert running._insist("bookie-1", process) is None, "once for each time that it gave up"
     finally:
         processes.kill([process])
+        zookeeper.close()
 
 
 def test_nodes_are_told_their_addresses() -> None:

@@ -12,7 +12,7 @@ from streamgauge.fleet.kubernetes.settings import DEFAULT_FILE
 from streamgauge.fleet.omb.addresses import read_addresses
 from streamgauge.model.study_plan import PlannedLoad, StudyPlan, workload_of
 from streamgauge.model.system_file import SystemChoice
-from streamgauge.runner.study_run import choice_of
+from streamgauge.runner.study_systems import Clusters, choice_of, cluster_of
 from streamgauge.store.private import with_home, without_home
 from streamgauge.systems.base import System
 from streamgauge.vocabulary.errors import InputError, Problem
@@ -80,11 +80,11 @@ def fleet_of(plan: StudyPlan) -> FleetChoice:
     return choose_fleet(fleet, load.workers, load.topology, load.on_worker_loss)
 
 
-def refuse_impossible(plan: StudyPlan, fleet: FleetChoice) -> None:
+def refuse_impossible(plan: StudyPlan, fleet: FleetChoice, clusters: Clusters) -> None:
     """Raises InputError for what does not go together in a cell, with all such problems."""
     problems: list[Problem] = []
     for cell in plan.cells:
-        choice = choice_of(cell, plan.addresses(cell))
+        choice = choice_of(cell, cluster_of(plan, cell, clusters))
         if plan.load is not None and plan.load.at is not None and not choice.request.connect:
             try:
                 (choice,) = started_at(plan.load.at, [choice], insecure=plan.load.insecure)
@@ -96,13 +96,13 @@ def refuse_impossible(plan: StudyPlan, fleet: FleetChoice) -> None:
         raise InputError(list(dict.fromkeys(problems)))
 
 
-def say_load(plan: StudyPlan) -> None:
+def say_load(plan: StudyPlan, clusters: Clusters) -> None:
     """Who makes the load, and who is served where."""
     if plan.load is None:
         return
     print(f"  load: {plan.load.told}", file=sys.stderr)
     choices: dict[str, SystemChoice[System]] = {}
     for cell in plan.cells:
-        choices.setdefault(cell.system, choice_of(cell, plan.addresses(cell), load=plan.load))
+        choices.setdefault(cell.system, choice_of(cell, cluster_of(plan, cell, clusters), load=plan.load))
     for note in reachable(list(choices.values())):
         print(f"note: {note}", file=sys.stderr)

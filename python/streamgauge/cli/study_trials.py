@@ -29,7 +29,8 @@ from streamgauge.model.study_versions import CURRENT, PUBLISHED, both_of, parse_
 from streamgauge.model.trust import Trust
 from streamgauge.runner import machine
 from streamgauge.runner.agents import probe_disks
-from streamgauge.runner.study_run import StudyRun, numbers_finished, shown, with_unverified
+from streamgauge.runner.study_run import StudyRun, numbers_finished, shown
+from streamgauge.runner.study_systems import FILES, Clusters, read_cluster, read_clusters, with_unverified
 from streamgauge.store.directory import RunDirectory, list_runs
 from streamgauge.store.lab import is_running
 from streamgauge.store.plan_file import PLAN_NAME, check_ours, is_study, read_plan
@@ -122,7 +123,8 @@ def study(
         source = directory.path / PLAN_NAME
         refuse_untrusted_plan(plan, trust, source, systems())
         chosen_fleet = fleet_of(plan)
-        refuse_impossible(plan, chosen_fleet)
+        clusters = read_clusters(plan, trust)
+        refuse_impossible(plan, chosen_fleet, clusters)
         _say_resumed(directory, plan)
     else:
         asked = _found(name)
@@ -135,6 +137,7 @@ def study(
         found = chosen_versions.study
         patterns = [part.strip() for part in only.split(",")] if only else []
         load, chosen_fleet = options.planned()
+        addresses, files = _clusters(connect or [], found, trust)
         wishes = Wishes(
             scale=chosen,
             seed=seed if seed is not None else secrets.randbits(32),
@@ -143,16 +146,19 @@ def study(
             lacking=chosen_versions.left_out,
             duration_s=_seconds("duration", duration),
             budget_s=_seconds("budget", budget),
-            connect=_addresses(connect or [], found),
+            connect=addresses,
+            cluster_files=files,
             load=load,
             hooks=_hooks(hooks, connect, found, trust),
         )
         source = Path(found.document.file)
         refuse_untrusted_study(asked, trust, systems())
         # What cannot be together is so whatever the machine can do.
-        refuse_impossible(plan_study(found, wishes, this_machine()), chosen_fleet)
-        plan, probes = _planned(found, wishes, data or out)
-        _say_plan(found, plan)
+        plan = plan_study(found, wishes, this_machine())
+        clusters = read_clusters(plan, trust)
+        refuse_impossible(plan, chosen_fleet, clusters)
+        plan, probes = _planned(found, wishes, data or out, clusters)
+        _say_plan(found, plan, clusters)
     if plan_only:
         return
     disks = _disks(probe_hosts, probe_bytes)
@@ -172,6 +178,7 @@ def study(
                     trusted=trust.covers(source),
                     fleet=chosen_fleet,
                     disks=disks,
+                    clusters=clusters,
                 )
                 outcome = run.execute()
             finally:
@@ -259,19 +266,30 @@ def _with_budget(plan: StudyPlan, directory: RunDirectory, budget_s: float | Non
     return plan.model_copy(update={"budget_s": spent_s + budget_s})
 
 
-def _addresses(texts: list[str], study: Study) -> dict[str, tuple[str, ...]]:
-    """By the study's names of systems, or by systems."""
-    kinds = {one.system for one in study.written.systems.values()}
-    names = sorted(kinds | set(study.written.systems))
-    found = {}
+def _clusters(
+    texts: list[str], study: Study, trust: Trust
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Addresses and system files of clusters that run, by the study's names of systems, or by systems."""
+    kinds = {one.system: one.system for one in study.written.systems.values()}
+    kinds |= {name: one.system for name, one in study.written.systems.items()}
+    names = sorted(kinds)
+    found: dict[str, tuple[str, ...]] = {}
+    files: dict[str, str] = {}
     for text in texts:
         name, separator, addresses = text.partition("=")
         if not separator or not addresses:
-            raise InputError(f"--connect {text}: expected SYSTEM=HOST:PORT, such as kafka=10.0.0.1:9092")
+            raise InputError(
+                f"--connect {text}: expected SYSTEM=HOST:PORT, such as kafka=10.0.0.1:9092, or SYSTEM=FILE, a system file with connect"
+            )
         if name not in names:
             raise InputError(f"--connect {text}: {no_system(name, names)}")
-        found[name] = tuple(addresses.split(","))
-    return found
+        if Path(addresses).suffix.lower() in FILES:
+            file = Path(addresses).absolute()
+            found[name] = read_cluster(file, kinds[name], trust).connect
+            files[name] = str(file)
+        else:
+            found[name] = tuple(addresses.split(","))
+    return found, files
 
 
 def _hooks(file: Path | None, connect: list[str] | None, study: Study, trust: Trust) -> PlannedHooks | None:
@@ -285,7 +303,9 @@ def _hooks(file: Path | None, connect: list[str] | None, study: Study, trust: Tr
     return read_hooks(file, study, trust)
 
 
-def _planned(study: Study, wishes: Any, data: Path) -> tuple[StudyPlan, list[dict[str, Any]]]:
+def _planned(
+    study: Study, wishes: Any, data: Path, clusters: Clusters
+) -> tuple[StudyPlan, list[dict[str, Any]]]:
     """The plan for this machine, and the probe that it is based on."""
     probes: list[dict[str, Any]] = []
     try:
@@ -295,7 +315,7 @@ def _planned(study: Study, wishes: Any, data: Path) -> tuple[StudyPlan, list[dic
     except machine.ProbeFailure as error:
         print(f"note: the machine's limits were not measured: {error}", file=sys.stderr)
     disk = probes[0].get("disk", {}).get("write_mb_s") if probes else None
-    return with_unverified(plan_study(study, wishes, this_machine(disk))), probes
+    return with_unverified(plan_study(study, wishes, this_machine(disk)), clusters), probes
 
 
 def _plan_of(run: RunDirectory) -> StudyPlan | None:
@@ -334,7 +354,7 @@ def _say_resumed(directory: RunDirectory, plan: StudyPlan) -> None:
     )
 
 
-def _say_plan(study: Study, plan: StudyPlan) -> None:
+def _say_plan(study: Study, plan: StudyPlan, clusters: Clusters) -> None:
     """What will be run, what is scaled, and how long it takes."""
 
     def say(text: str) -> None:
@@ -353,7 +373,7 @@ def _say_plan(study: Study, plan: StudyPlan) -> None:
         missing = [name for test in claim.tests for name in test.cells if name in plan.left_out]
         if missing:
             say(f"  not part of it: the claim '{claim.claim}' needs {', '.join(dict.fromkeys(missing))}")
-    say_load(plan)
+    say_load(plan, clusters)
     starts = len({trial.block for trial in plan.trials})
     say(
         f"{plural(plan.rounds, 'round')} of {plural(len(cells), 'cell')} on {plural(starts, 'start')} of their systems at scale {plan.scale}: "

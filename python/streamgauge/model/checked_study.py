@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from streamgauge.model.document import Document, Location, parse_document, read_document
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import resolve_workload
+from streamgauge.model.scaling import Batching
 from streamgauge.model.study_file import SOURCE, CellScale, ClaimFile, PageFile, ScaleFile, StudyFile
 from streamgauge.model.system_kind import SystemKind
-from streamgauge.model.workload_file import WorkloadFile
+from streamgauge.model.workload_file import BatchFile, WorkloadFile
 from streamgauge.vocabulary.choices import SCALES
 from streamgauge.vocabulary.errors import InputError, Problem, else_known, nearest, no_system
 from streamgauge.vocabulary.figures import SERIES, STUDY_FIGURES
@@ -66,6 +69,16 @@ class StudyCell:
         backlog = self.workload.get("backlog")
         extra = isinstance(backlog, Mapping) and backlog.get("reader") == "extra"
         return int(self.workload.get("subscriptionsPerTopic", 1)) + extra
+
+    @property
+    def batching(self) -> Batching:
+        """How its messages are gathered, where what it says of that can be read; else as by default, for who checks the workload says what is wrong."""
+        try:
+            batch = BatchFile.model_validate(self.workload.get("batch", {}))
+        except ValidationError:
+            batch = BatchFile()
+        producers = int(self.workload.get("producersPerTopic", 1))
+        return Batching(batch.linger, batch.bytes, self.partitions * max(producers, 1))
 
     @property
     def partitions(self) -> int:

@@ -117,6 +117,9 @@ class StudyPlan(Model):
     seed: int
     machine: dict[str, Any]
     connect: dict[str, list[str]] = Field(default_factory=dict)
+    """Addresses of clusters that run, by names of the study's systems, or by systems."""
+    cluster_files: dict[str, str] = Field(default_factory=dict)
+    """Of those that a system file says more of than addresses: its path, by the same names."""
     load: PlannedLoad | None = None
     """None where one worker on this machine makes the load."""
     hooks: PlannedHooks | None = None
@@ -142,8 +145,14 @@ class StudyPlan(Model):
         return self
 
     def addresses(self, cell: PlannedCell) -> tuple[str, ...]:
-        """Of the cluster that it is measured on; none where its system is started. A variant's own cluster goes before that of its system."""
-        return tuple(self.connect.get(cell.system) or self.connect.get(cell.kind) or ())
+        """Of the cluster that it is measured on; none where its system is started."""
+        name = self.cluster_name(cell)
+        return () if name is None else tuple(self.connect[name])
+
+    def cluster_name(self, cell: PlannedCell) -> str | None:
+        """The name in `connect` of the cluster that it is measured on; None where its system is started. A variant's own cluster goes before that of its
+        system."""
+        return next((name for name in (cell.system, cell.kind) if self.connect.get(name)), None)
 
     def rate_of(self, cell: str) -> float | None:
         """The rate in msg/s at which a cell is run; None where none is set, or there is no such cell."""

@@ -41,6 +41,7 @@ class Wishes:
     only: tuple[str, ...] = ()
     duration_s: float | None = None
     connect: Mapping[str, tuple[str, ...]] | None = None
+    cluster_files: Mapping[str, str] = field(default_factory=dict)
     load: PlannedLoad | None = None
     hooks: PlannedHooks | None = None
     lacking: Mapping[str, str] = field(default_factory=dict)
@@ -93,6 +94,7 @@ def plan_study(study: Study, wishes: Wishes, machine: Machine) -> StudyPlan:
             "disk_write_mb_s": machine.disk_write_mb_s,
         },
         connect={name: list(addresses) for name, addresses in (wishes.connect or {}).items()},
+        cluster_files=dict(wishes.cluster_files),
         load=wishes.load,
         hooks=wishes.hooks,
         cells=cells,
@@ -161,7 +163,8 @@ def _rates(
         weight = study.written.systems[cell.system].weight
         nodes = _nodes(study, scale, cell)
         backlog = "backlog" in cell.workload
-        demands.append(Demand(rate, cell.message_bytes, nodes, cell.subscriptions, weight, backlog))
+        batching = cell.batching
+        demands.append(Demand(rate, cell.message_bytes, nodes, cell.subscriptions, batching, weight, backlog))
     rates = [demand.rate_msgs_s for demand in demands]
     if scale.rates == "machine":
         rates = scaling.scaled_rates(demands, machine)

@@ -11,6 +11,7 @@ All pairs are compared ahead, by the engine of `streamgauge compare`, and drawn 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -21,7 +22,7 @@ from typing import Any
 
 from streamgauge.analysis.cells import Cell, cells
 from streamgauge.analysis.compare import compare
-from streamgauge.analysis.history import histories_of
+from streamgauge.analysis.history import History, histories_of
 from streamgauge.analysis.machine_class import machine_class
 from streamgauge.analysis.match import ASKED, traits_of
 from streamgauge.analysis.sides import Side, beside
@@ -113,11 +114,16 @@ def pages(found: Sequence[Published]) -> Iterator[tuple[str, str]]:
     for one in found:
         yield from _reports(one)
     for name in workloads:
-        runs = [one.directory for one in found]
-        text = history_page.render(histories_of(runs, name, FIGURE, place="the site"), FIGURE, name)
-        yield f"workloads/{safe(name)}.html", text
+        yield f"workloads/{safe(name)}.html", history_page.render(_histories(found, name), FIGURE, name)
     for name, runs_of in studies.items():
         yield f"studies/{safe(name)}.html", _study(name, runs_of)
+
+
+def _histories(found: Sequence[Published], workload: str) -> list[History]:
+    """None where no run knows the figure: on a machine that was never quiet its trials give bounds."""
+    with contextlib.suppress(InputError):
+        return histories_of([one.directory for one in found], workload, FIGURE, place="the site")
+    return []
 
 
 def _reports(one: Published) -> Iterator[tuple[str, str]]:

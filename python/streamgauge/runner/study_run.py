@@ -21,9 +21,7 @@ from streamgauge.fleet.choice import THIS_MACHINE, FleetChoice
 from streamgauge.model.result import Manifest, TrialResult
 from streamgauge.model.result_hosts import ProbedDisk
 from streamgauge.model.study_order import with_round
-from streamgauge.model.study_plan import PlannedCell, PlannedLoad, PlannedTrial, StudyPlan, workload_of
-from streamgauge.model.system_file import SystemChoice
-from streamgauge.model.system_request import SystemRequest
+from streamgauge.model.study_plan import PlannedCell, PlannedTrial, StudyPlan, workload_of
 from streamgauge.model.workload import Workload
 from streamgauge.runner import machine
 from streamgauge.runner.hooks import Hooks
@@ -33,15 +31,12 @@ from streamgauge.runner.observer import Observer
 from streamgauge.runner.plan import RunPlan, TrialPlan
 from streamgauge.runner.recover import KILLED, clear_data
 from streamgauge.runner.run import Run, Status, status_of
+from streamgauge.runner.study_systems import Clusters, choice_of, cluster_of
 from streamgauge.store.aside import REPEATED, UNFINISHED, repeated_note, set_aside
 from streamgauge.store.directory import RunDirectory
 from streamgauge.store.lab import was_killed_here
 from streamgauge.store.plan_file import write_plan
-from streamgauge.systems.base import System
 from streamgauge.systems.kept import WithheldSystem
-from streamgauge.systems.registry import systems
-from streamgauge.systems.support.network import own_address
-from streamgauge.vocabulary.errors import SystemInputError
 from streamgauge.vocabulary.exit_status import ExitStatus, most_urgent
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.units import format_duration, round_rate
@@ -78,13 +73,15 @@ class StudyRun(Run):
         trusted: bool = False,
         fleet: FleetChoice = THIS_MACHINE,
         disks: Sequence[ProbedDisk] = (),
+        clusters: Clusters | None = None,
     ) -> None:
-        """`disks`: of the machines, probed before.
+        """`disks`: of the machines, probed before. `clusters`: those of the plan that have a file.
         `directory`: that of a study which is resumed. `probes`: those made before the plan was. `trusted`: whether the
         systems' options may run code; no plan can say that of itself. `fleet`: that of the plan's `load`.
         """
         self._study = plan
         self._trusted = trusted
+        self._clusters = clusters or {}
         resumed = directory is not None
         if directory is None:
             directory = RunDirectory.create(out, f"{plan.study}-{plan.scale}")
@@ -134,7 +131,12 @@ class StudyRun(Run):
         return TrialPlan(
             number=trial.number,
             repeat=trial.repeat,
-            choice=choice_of(cell, self._study.addresses(cell), trusted=self._trusted, load=self._study.load),
+            choice=choice_of(
+                cell,
+                cluster_of(self._study, cell, self._clusters),
+                trusted=self._trusted,
+                load=self._study.load,
+            ),
             workload=workload_of(cell),
             seed=trial.seed,
             limit_s=cell.limit_s,
@@ -332,76 +334,6 @@ class StudyRun(Run):
         if self._results and all(result.status == "failed" for result in self._results):
             found.add(ExitStatus.FAILED)
         return most_urgent(found)
-
-
-def choice_of(
-    cell: PlannedCell,
-    connect: Sequence[str] = (),
-    *,
-    trusted: bool = False,
-    load: PlannedLoad | None = None,
-) -> SystemChoice[System]:
-    """The system of a cell, not checked: what cannot run here is told when its turn comes. `load`: where it is started, if anywhere but on loopback."""
-
-    at = load.at if load is not None and not connect else None
-    system = systems()[cell.kind]
-    request = SystemRequest(
-        version=cell.version,
-        nodes=cell.nodes,
-        level=cell.level,
-        connect=tuple(connect),
-        options=cell.options,
-        tls=cell.tls,
-        trusted=trusted,
-        placement=None if at is None else own_address(at),
-        guarded=at is not None and load is not None and not load.insecure,
-    )
-    if connect:
-        request = _attachable(system, request)
-    return SystemChoice(name=cell.system, system=system, request=request)
-
-
-def _attachable(system: System, request: SystemRequest) -> SystemRequest:
-    """What of it can be asked of a cluster that runs: what is set by clients and for topics; of some systems not even a level."""
-    bare = dataclasses.replace(request, options={}, level=None)
-    kept = {
-        key: value
-        for key, value in request.options.items()
-        if _is_accepted(system, dataclasses.replace(bare, options={key: value}))
-    }
-    asked = dataclasses.replace(request, options=kept)
-    return asked if _is_accepted(system, asked) else dataclasses.replace(asked, level=None)
-
-
-def _is_accepted(system: System, request: SystemRequest) -> bool:
-    try:
-        system.check(request)
-    except SystemInputError:
-        return False
-    return True
-
-
-def with_unverified(plan: StudyPlan) -> StudyPlan:
-    """A plan whose cells say what of their variant can be neither set on the cluster that runs nor read back from it: a level that cannot be asked, and
-    options that do not reach it and by which the study's variants of a system differ."""
-    options: dict[str, list[dict[str, Any]]] = {}
-    for cell in plan.cells:
-        options.setdefault(cell.kind, []).append(cell.options)
-
-    def differs(cell: PlannedCell, key: str) -> bool:
-        return any(other.get(key) != cell.options.get(key) for other in options[cell.kind])
-
-    cells = []
-    for cell in plan.cells:
-        addresses = plan.addresses(cell)
-        if not addresses:
-            cells.append(cell)
-            continue
-        request = choice_of(cell, addresses).request
-        lost = [key for key in cell.options if key not in request.options and differs(cell, key)]
-        level = ["durability"] if request.level is None else []
-        cells.append(cell.model_copy(update={"unverified": [*level, *lost]}))
-    return plan.model_copy(update={"cells": cells})
 
 
 def _put_in_order(directory: RunDirectory) -> set[int]:

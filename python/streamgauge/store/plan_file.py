@@ -29,7 +29,10 @@ def write_plan(directory: RunDirectory, plan: StudyPlan) -> None:
     if hooks is not None:
         told = {key: without_home(getattr(hooks, key)) for key in ("file", "directory")}
         hooks = hooks.model_copy(update=told)
-    plan = plan.model_copy(update={"file": without_home(plan.file), "hooks": hooks})
+    clusters = {name: without_home(file) for name, file in plan.cluster_files.items()}
+    plan = plan.model_copy(
+        update={"file": without_home(plan.file), "hooks": hooks, "cluster_files": clusters}
+    )
     write_atomically(directory.path / PLAN_NAME, sealed(plan).model_dump_json(indent=1))
 
 
@@ -86,5 +89,5 @@ def _text(plan: StudyPlan | StudyAsked) -> str:
         }
         if unsaid:
             later["cells"] = {"__all__": unsaid}
-        later |= {key: True for key in ("load", "hooks") if getattr(plan, key) is None}
+        later |= {key: True for key in ("load", "hooks", "cluster_files") if not getattr(plan, key)}
     return plan.model_copy(update={"seal": None}).model_dump_json(exclude=later or None)

@@ -90,8 +90,9 @@ def study(
         list[str] | None,
         typer.Option(
             "--connect",
-            metavar="SYSTEM=HOST:PORT[,...]",
-            help="Measure a cluster that runs already instead of starting this system (or this variant of the study); may be repeated.",
+            metavar="SYSTEM=HOST:PORT[,...]|SYSTEM=FILE",
+            help="Measure a cluster that runs already instead of starting this system (or this variant of the study); FILE: a system file "
+            "that says how it is reached; may be repeated.",
         ),
     ] = None,
     fleet: FleetOption = None,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +47,9 @@ START_TIMEOUT_S = 240.0
 SETUP_TIMEOUT_S = 120.0
 LOG_EVERY_S = 1.0
 """Whoever waits asks many times a second; a log is read this often."""
-PLACE_TAKEN = "MetadataStoreException$LockBusyException: Resource at /ledgers/available/"
+PLACE_TAKEN = re.compile(
+    r"MetadataStoreException\$LockBusyException: Resource at (/ledgers/available/[\w.:-]+)"
+)
 """What a bookie says in its log when it gives up because it is registered still."""
 STOP_WAIT_S = 60.0
 """A broker unloads its topics and a bookie flushes before they end."""
@@ -323,27 +326,28 @@ class RunningPulsar(StartedCluster):
             process,
             waits_for,
             data,
-            lambda: self._refusals.update({name: self._refused(name)}),
+            lambda: self._refusals.update({name: len(self._refused(name))}),
         )
 
-    def _refused(self, name: str) -> int:
-        """How often a bookie has found its place taken: what it had registered before it died is in ZooKeeper until the
-        session ends (30 s).
-        """
+    def _refused(self, name: str) -> list[str]:
+        """The place in ZooKeeper that a bookie has found taken, once for each time: what it had registered before it died is there until the session ends
+        (30 s)."""
         log = self.launch.directory / name / "logs" / "server.log"
-        return log.read_text(errors="replace").count(PLACE_TAKEN) if log.exists() else 0
+        return PLACE_TAKEN.findall(log.read_text(errors="replace")) if log.exists() else []
 
     def _insist(self, name: str, process: ManagedProcess) -> str | None:
-        """Starts a bookie again that has given up because its place was taken, as whoever looks after one does: its
-        process stays, and would never serve. What it waits for then; None when it has not given up.
+        """Starts a bookie again that has given up because its place was taken, once that is free: its process stays, and would never serve. What it waits for
+        then; None when it has not given up.
         """
         if time.monotonic() < self._looked_s.get(name, 0.0) + LOG_EVERY_S:
             return None
         self._looked_s[name] = time.monotonic()
         refused = self._refused(name)
-        if process.down_on_purpose or refused <= self._refusals.get(name, 0):
+        if process.down_on_purpose or len(refused) <= self._refusals.get(name, 0):
             return None
-        self._refusals[name] = refused
+        if ready.is_held(self.layout, refused[-1]):
+            return f"{name}'s registration of before to end, with its session of ZooKeeper (30 s)"
+        self._refusals[name] = len(refused)
         process.respawn()
         return f"{name} to be started again: its registration of before was still there"
 

@@ -14,17 +14,28 @@ PROBE_TIMEOUT_S = 2.0
 
 
 def zookeeper_missing(layout: Layout) -> str | None:
-    """Asked by its four-letter word, as its own documentation tells."""
+    """What ZooKeeper waits for."""
     try:
-        with socket.create_connection(
-            (layout.zookeeper_host, layout.zookeeper), PROBE_TIMEOUT_S
-        ) as connection:
-            connection.settimeout(PROBE_TIMEOUT_S)
-            connection.sendall(b"ruok")
-            answer = connection.recv(16)
+        answer = _asked(layout, b"ruok")
     except OSError as error:
         return f"ZooKeeper to answer ({error})"
-    return None if answer == b"imok" else f"ZooKeeper to be ready (it says {answer!r})"
+    return None if answer == b"imok" else f"ZooKeeper to be ready (it says {answer[:16]!r})"
+
+
+def is_held(layout: Layout, node: str) -> bool:
+    """Whether a node of ZooKeeper (its path) belongs to a session that is not over; False where ZooKeeper does not say."""
+    try:
+        return node.encode() in _asked(layout, b"dump").split()
+    except OSError:
+        return False
+
+
+def _asked(layout: Layout, word: bytes) -> bytes:
+    """What ZooKeeper answers to one of its four-letter words."""
+    with socket.create_connection((layout.zookeeper_host, layout.zookeeper), PROBE_TIMEOUT_S) as connection:
+        connection.settimeout(PROBE_TIMEOUT_S)
+        connection.sendall(word)
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
 def bookies_missing(layout: Layout, count: int) -> str | None:

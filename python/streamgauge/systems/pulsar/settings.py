@@ -374,7 +374,7 @@ def zookeeper_settings(port: int, data: str, host: str) -> dict[str, str]:
         "clientPortAddress": host,
         "maxClientCnxns": "0",
         "admin.enableServer": "false",
-        "4lw.commands.whitelist": "srvr, ruok",
+        "4lw.commands.whitelist": "srvr, ruok, dump",
     }
 
 
