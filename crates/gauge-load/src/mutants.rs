@@ -84,7 +84,6 @@ pub enum Mutant {
     RabbitmqStreamRetryAtTheEnd,
     RabbitmqStreamRefusalEndsReading,
     RabbitmqStreamPositionOneTooFar,
-    RabbitmqStreamChunkWhole,
     RabbitmqStreamCreditsLost,
     RabbitmqStreamEmptyForgotten,
     RabbitmqStreamSilenceIsEmpty,
@@ -93,7 +92,7 @@ pub enum Mutant {
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 78] = [
+pub const ALL: [(Mutant, &str); 77] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -365,10 +364,6 @@ pub const ALL: [(Mutant, &str); 78] = [
     (
         RabbitmqStreamPositionOneTooFar,
         "RabbitMQ streams: a new subscription begins one message too late",
-    ),
-    (
-        RabbitmqStreamChunkWhole,
-        "RabbitMQ streams: messages of a chunk that were read before are handed over again",
     ),
     (
         RabbitmqStreamCreditsLost,

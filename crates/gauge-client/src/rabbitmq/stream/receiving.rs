@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
-use gauge_load::mutants::{self, Mutant};
 
 use super::super::codec::{Malformed, Reader};
 use super::chunk::Chunk;
@@ -102,7 +101,7 @@ impl Consumer {
             // A subscription begins with the chunk that holds its offset, not with the offset.
             let (wanted, slot, subscription) = (position.next.unwrap_or(0), position.slot, self.subscription);
             chunk.messages(|offset, bytes| {
-                if offset >= wanted || mutants::is(Mutant::RabbitmqStreamChunkWhole) {
+                if offset >= wanted {
                     observer.received(subscription, slot, message::body(bytes), received_ns);
                 }
             })?;
