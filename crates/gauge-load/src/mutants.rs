@@ -52,6 +52,7 @@ pub enum Mutant {
     NatsFullLoopSpins,
     NatsPositionOneTooFar,
     NatsGapNotSeen,
+    NatsHeartbeatIgnored,
     NatsSilenceIsTheEnd,
     NatsPullsPutOffSilence,
     PulsarAckDropped,
@@ -67,12 +68,31 @@ pub enum Mutant {
     PulsarPositionOneTooFar,
     PulsarEndKept,
     PulsarSilenceIsTheEnd,
+    RabbitmqAckDropped,
+    RabbitmqRefusalCountsAsAck,
+    RabbitmqMultipleIsOne,
+    RabbitmqTagsGoOn,
+    RabbitmqReturnIgnored,
+    RabbitmqWindowKept,
+    RabbitmqUnackedKept,
+    RabbitmqAckedBeforeWhole,
+    RabbitmqCancelIgnored,
+    RabbitmqLateAnswerBelieved,
+    RabbitmqSilenceIsTheEnd,
+    RabbitmqGhostIgnored,
+    RabbitmqUnknownIsEmpty,
+    RabbitmqStreamRetryAtTheEnd,
+    RabbitmqStreamRefusalEndsReading,
+    RabbitmqStreamPositionOneTooFar,
+    RabbitmqStreamCreditsLost,
+    RabbitmqStreamEmptyForgotten,
+    RabbitmqStreamSilenceIsEmpty,
 }
 
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 57] = [
+pub const ALL: [(Mutant, &str); 77] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -218,6 +238,10 @@ pub const ALL: [(Mutant, &str); 57] = [
         "NATS: a delivery that was lost on its way is not missed",
     ),
     (
+        NatsHeartbeatIgnored,
+        "NATS: a heartbeat that tells of a delivery which has not come is not believed",
+    ),
+    (
         NatsSilenceIsTheEnd,
         "NATS: a consumer whose server is silent counts as being at the end",
     ),
@@ -276,6 +300,82 @@ pub const ALL: [(Mutant, &str); 57] = [
     (
         PulsarSilenceIsTheEnd,
         "Pulsar: a consumer whose broker is silent counts as being at the end that it was told before",
+    ),
+    (
+        RabbitmqAckDropped,
+        "RabbitMQ: a confirmed message is ended and recorded nowhere",
+    ),
+    (
+        RabbitmqRefusalCountsAsAck,
+        "RabbitMQ: a refused message is recorded as confirmed",
+    ),
+    (
+        RabbitmqMultipleIsOne,
+        "RabbitMQ: a confirmation of all messages up to a number counts for that one",
+    ),
+    (
+        RabbitmqTagsGoOn,
+        "RabbitMQ: the numbers of a new channel's confirmations are taken for those of the old one",
+    ),
+    (
+        RabbitmqReturnIgnored,
+        "RabbitMQ: a message that came back is recorded as confirmed",
+    ),
+    (
+        RabbitmqWindowKept,
+        "RabbitMQ: what was under way on a connection that is lost counts as under way",
+    ),
+    (
+        RabbitmqAckedBeforeWhole,
+        "RabbitMQ: a message of which only the beginning was read is acknowledged",
+    ),
+    (
+        RabbitmqUnackedKept,
+        "RabbitMQ: what was delivered on a channel that is gone is acknowledged on the next one",
+    ),
+    (
+        RabbitmqCancelIgnored,
+        "RabbitMQ: a consumer that the server cancels is waited for",
+    ),
+    (
+        RabbitmqLateAnswerBelieved,
+        "RabbitMQ: an answer to a cancellation reopens a channel that is being closed",
+    ),
+    (
+        RabbitmqSilenceIsTheEnd,
+        "RabbitMQ: a queue whose server is silent counts as empty, as it was before",
+    ),
+    (
+        RabbitmqGhostIgnored,
+        "RabbitMQ: a queue counts as empty while an old consumer has messages of it that come back",
+    ),
+    (
+        RabbitmqUnknownIsEmpty,
+        "RabbitMQ: a queue of which the server knows nothing counts as empty",
+    ),
+    (
+        RabbitmqStreamRetryAtTheEnd,
+        "RabbitMQ streams: a frame that is sent again goes behind those that wait",
+    ),
+    (
+        RabbitmqStreamRefusalEndsReading,
+        "RabbitMQ streams: confirmations that were read behind a refusal are not believed",
+    ),
+    (
+        RabbitmqStreamPositionOneTooFar,
+        "RabbitMQ streams: a new subscription begins one message too late",
+    ),
+    (
+        RabbitmqStreamCreditsLost,
+        "RabbitMQ streams: credits are not given back",
+    ),
+    (
+        RabbitmqStreamEmptyForgotten,
+        "RabbitMQ streams: a stream that shows no end is never known to be empty",
+    ),
+    (
+        RabbitmqStreamSilenceIsEmpty,
+        "RabbitMQ streams: a stream whose server is silent counts as empty",
     ),
 ];
 

@@ -2,7 +2,7 @@
 //! models, what it cannot show, and what it has found.
 //!
 //! - `scenario`: what a seed draws. `net`: time and wires. `nodes`: what all servers have in common. `system`: what a protocol brings; `kafka`,
-//!   `nats`, `pulsar`: servers. `truth`: what happened.
+//!   `nats`, `pulsar`, `rabbitmq`, `rabbitmq_stream`: servers. `truth`: what happened.
 //! - `witness`: the client with somebody who looks on. `trial`: a seed from its beginning to its judgement. `oracle`: the judgement.
 //! - `marks`: what a swarm must have come to. [`swarm`] runs many seeds.
 
@@ -13,6 +13,8 @@ mod net;
 mod nodes;
 mod oracle;
 mod pulsar;
+mod rabbitmq;
+mod rabbitmq_stream;
 mod scenario;
 pub mod swarm;
 mod system;

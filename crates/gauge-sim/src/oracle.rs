@@ -12,7 +12,7 @@ use hdrhistogram::serialization::Deserializer;
 use serde_json::Value;
 
 use crate::marks::{Mark, Marks};
-use crate::scenario::{Expects, Scenario};
+use crate::scenario::{Again, Expects, Scenario};
 use crate::truth::{Message, Seen, Truth};
 
 /// A trial that has ended, as the world and as the gauge tell it.
@@ -200,18 +200,22 @@ fn sent_side(case: &Case<'_>) -> BTreeMap<Key, Expected> {
 
 /// What was stored once must be stored once, and in order, where the client can see to that.
 fn order(case: &Case<'_>, failed: usize, marks: &mut Marks, told: &mut Told) {
-    let mut copies: HashMap<(u32, u64), u32> = HashMap::new();
-    let mut heads: HashMap<(usize, u32), u64> = HashMap::new();
+    let mut copies: HashMap<(Option<usize>, u32, u64), u32> = HashMap::new();
+    let mut heads: HashMap<(Option<usize>, usize, u32), u64> = HashMap::new();
     let (mut twice, mut reordered) = (0, 0);
     for batch in case.truth.batches.iter().filter(|batch| batch.is_alive) {
         for message in &batch.messages {
-            let count = copies.entry((message.producer, message.sequence)).or_default();
+            let count = copies
+                .entry((batch.reader, message.producer, message.sequence))
+                .or_default();
             *count += 1;
             if *count > 1 {
                 twice += 1;
                 continue;
             }
-            let head = heads.entry((batch.slot, message.producer)).or_default();
+            let head = heads
+                .entry((batch.reader, batch.slot, message.producer))
+                .or_default();
             if message.sequence < *head {
                 reordered += 1;
             }
@@ -239,7 +243,8 @@ fn order(case: &Case<'_>, failed: usize, marks: &mut Marks, told: &mut Told) {
 #[derive(Clone, Copy, Debug)]
 struct Copy {
     is_sure: bool,
-    /// It may have been handed over so often.
+    /// It was handed over so often at least, and may have been so often.
+    least: i128,
     times: i128,
     from_ns: i64,
     until_ns: i64,
@@ -251,7 +256,8 @@ fn receive(case: &Case<'_>, subscription: usize) -> Received {
     let mut received = Received::default();
     let mut heads: HashMap<(usize, u32), u64> = HashMap::new();
     // Of consumers that share a partition each has an order of its own.
-    let mut is_exact = !case.expects.may_repeat;
+    let again = case.expects.again;
+    let mut is_exact = again == Again::Dropped;
     let read: HashSet<(u32, u64)> = truth
         .batches
         .iter()
@@ -266,33 +272,43 @@ fn receive(case: &Case<'_>, subscription: usize) -> Received {
             .delivered
             .get(&(subscription, number))
             .map_or(&[], Vec::as_slice);
-        if !batch.is_alive && seen.is_empty() {
+        let is_theirs = batch.reader.is_none_or(|reader| reader == subscription);
+        let is_gone = !batch.is_alive || batch.is_forgotten;
+        if !is_theirs || (is_gone && seen.is_empty()) {
             continue;
         }
         // Nobody waits for what has no acknowledgement, or was read before: it may come after the last answer that told where the end is,
-        // also in the same instant.
+        // also in the same instant, or come back when everything else was read.
         let is_awaited = |message: &Message| {
             let key = (message.producer, message.sequence);
             case.scenario.acks != 0 && truth.acked.contains_key(&key) && !read.contains(&key)
         };
         let told_ns = truth.told_ns.get(&(subscription, batch.slot));
-        let is_late = seen.is_empty()
-            && told_ns
-                .is_some_and(|told_ns| batch.visible_ns >= *told_ns && *told_ns > case.end_ns - AWAITED_NS)
-            && !batch.messages.iter().any(is_awaited);
-        let is_sure = batch.is_alive && !is_late;
+        let is_behind = told_ns
+            .is_some_and(|told_ns| batch.visible_ns >= *told_ns && *told_ns > case.end_ns - AWAITED_NS);
+        let is_late =
+            seen.is_empty() && (is_behind || batch.is_withheld) && !batch.messages.iter().any(is_awaited);
+        let is_always = again == Again::HandedOver;
+        let is_sure = (batch.is_alive && !is_late) || (is_always && !seen.is_empty());
         is_exact &= is_sure;
-        let times = match case.expects.may_repeat {
-            true => seen.len().max(1) as i128,
-            false => 1,
+        let times = match again {
+            Again::Dropped => 1,
+            Again::Maybe | Again::HandedOver => seen.len().max(1) as i128,
         };
+        let least = match (is_sure, is_always) {
+            (false, _) => 0,
+            (true, true) => times,
+            (true, false) => 1,
+        };
+        let first_ns = seen.iter().map(|seen| seen.read_ns).min().unwrap_or(i64::MAX);
+        let last_ns = seen.iter().map(|seen| seen.read_ns).max().unwrap_or(i64::MAX);
         let copy = Copy {
             is_sure,
+            least,
             times,
-            from_ns: seen.iter().map(|seen| seen.read_ns).min().unwrap_or(i64::MAX),
-            until_ns: seen.iter().map(|seen| seen.read_ns).max().unwrap_or(i64::MAX),
+            from_ns: first_ns,
+            until_ns: if is_always { first_ns } else { last_ns },
         };
-        let least = i128::from(is_sure);
         let readable = batch.unreadable_from.unwrap_or(batch.messages.len());
         if batch.unreadable_from.is_some() {
             received.received.add(least, times);
@@ -317,7 +333,7 @@ fn receive(case: &Case<'_>, subscription: usize) -> Received {
     }
     received.reordered = is_exact.then_some(reordered);
     for (key, (message, all)) in &copies {
-        let sure = all.iter().filter(|copy| copy.is_sure).count() as i128;
+        let sure: i128 = all.iter().map(|copy| copy.least).sum();
         let count: i128 = all.iter().map(|copy| copy.times).sum();
         let is_received = (i128::from(sure > 0), 1);
         received.unique.add(is_received.0, is_received.1);

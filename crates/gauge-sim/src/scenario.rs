@@ -63,8 +63,19 @@ pub struct Expects {
     pub once: bool,
     /// The client can see to it that a producer's messages of a partition are stored in order.
     pub in_order: bool,
-    /// What was handed over may be delivered to another consumer, or again, and is handed over again.
-    pub may_repeat: bool,
+    /// What becomes of what is delivered again.
+    pub again: Again,
+}
+
+/// What becomes of a message that is delivered again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// The client knows that it had it, and drops it.
+    Dropped,
+    /// It may go to another consumer, or to one that does not know it any more, and is handed over again then.
+    Maybe,
+    /// It is handed over each time.
+    HandedOver,
 }
 
 pub const MS: i64 = 1_000_000;

@@ -1,6 +1,5 @@
 //! Many seeds, one after the other.
 
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::marks::Marks;
@@ -32,7 +31,7 @@ pub fn command(protocol: &str, seed: u64) -> String {
 /// Runs seeds, until they are done, `enough` says so, or the time is over.
 pub fn run(
     protocol: Registered,
-    seeds: Range<u64>,
+    seeds: impl IntoIterator<Item = u64>,
     within: Option<Duration>,
     mut each: impl FnMut(&Report) -> bool,
 ) -> Swarm {

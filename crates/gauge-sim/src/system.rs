@@ -13,7 +13,7 @@ use crate::net::{self, World};
 use crate::nodes::Place;
 use crate::scenario::{Expects, Plan, Scenario};
 use crate::trial::{self, Report};
-use crate::{kafka, nats, pulsar};
+use crate::{kafka, nats, pulsar, rabbitmq, rabbitmq_stream};
 
 /// The servers of a protocol.
 pub trait System: Sized + Debug + 'static {
@@ -144,6 +144,8 @@ pub const REGISTRY: &[Registered] = &[
     registered::<kafka::Cluster>(),
     registered::<nats::Cluster>(),
     registered::<pulsar::Cluster>(),
+    registered::<rabbitmq::Cluster>(),
+    registered::<rabbitmq_stream::Cluster>(),
 ];
 
 fn tell<S: System>(seed: u64) -> String {

@@ -50,6 +50,12 @@ pub struct Batch {
     pub unreadable_from: Option<usize>,
     /// It is in the log at the end.
     pub is_alive: bool,
+    /// The only subscription that can read it; None: all can.
+    pub reader: Option<usize>,
+    /// The system has delivered it and does not keep it: who has not read it never will.
+    pub is_forgotten: bool,
+    /// It was delivered to somebody who has not acknowledged it, and comes back when the system notices that he is not there.
+    pub is_withheld: bool,
 }
 
 /// When something was read by the client: by its clock, and in which turn of the lane.
@@ -112,6 +118,9 @@ impl Truth {
             damaged: Vec::new(),
             unreadable_from: None,
             is_alive: true,
+            reader: None,
+            is_forgotten: false,
+            is_withheld: false,
         });
         self.batches.len() - 1
     }

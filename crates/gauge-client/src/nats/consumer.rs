@@ -10,7 +10,8 @@
 //! # Pulling
 //!
 //! A pull asks for a number of messages and ends after a second. The next one leaves when half of the messages have come, or
-//! before the last one ends, so that the server always has one. Pausing means not pulling: what was asked for still comes, for a second at
+//! before the last one ends, so that the server always has one. While a pull waits, heartbeats tell which delivery was the last, so that its loss
+//! is seen without another one. Pausing means not pulling: what was asked for still comes, for a second at
 //! most.
 
 use gauge_load::Observer;
@@ -34,6 +35,9 @@ const FIRST_SID: u64 = 2;
 const PULL_NS: i64 = 1_000_000_000;
 /// When the next pull leaves although the last one has not ended.
 const PULL_AGAIN_NS: i64 = 750_000_000;
+/// How often the server says, while a pull waits, which delivery was its last: at most half of what a pull lasts. A drain takes a subscription
+/// of which nothing is heard for a second for complete, so it must be told before that the last delivery was lost.
+const HEARTBEAT_NS: i64 = 300_000_000;
 /// A pull is answered with messages or its end; silence for longer than this means that the server has forgotten it.
 const SILENCE_NS: i64 = 2_500_000_000;
 /// A consumer of which nothing was heard for longer than a pull lasts is not known to be at the end.
@@ -246,7 +250,8 @@ impl Consumer {
         feed.pulled_ns = now_ns;
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", feed.topic, feed.consumer());
         let reply = format!("{}.m.{at}.{}", self.inbox, feed.generation);
-        let request = format!("{{\"batch\":{messages},\"expires\":{PULL_NS}}}");
+        let request =
+            format!("{{\"batch\":{messages},\"expires\":{PULL_NS},\"idle_heartbeat\":{HEARTBEAT_NS}}}");
         put_publish(
             &mut self.out,
             subject.as_bytes(),
@@ -618,7 +623,16 @@ impl Intake<'_> {
         let feed = &mut self.feeds[at];
         let left = wire::header(message.headers, b"Nats-Pending-Messages").and_then(wire::decimal);
         match (status, left) {
-            (100, _) => {}
+            (100, _) => {
+                // Only a delivery that was lost on its way makes the server's last one another than ours.
+                let last = wire::header(message.headers, b"Nats-Last-Consumer").and_then(wire::decimal);
+                if last.is_some_and(|last| last > feed.delivered)
+                    && !mutants::is(Mutant::NatsHeartbeatIgnored)
+                {
+                    observer.error(GAP);
+                    feed.restart(now_ns);
+                }
+            }
             (404 | 408, left) => {
                 // The server waited for messages and there were none.
                 if left.is_some_and(|left| left > 0) {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 use gauge_load::stamp::{self, Checked};
 
 use super::batch::Batch;
@@ -57,7 +58,9 @@ impl Producer {
         self.body_bytes_max = session.body_bytes_max();
         self.is_channel_asked = true;
         // Delivery tags of a channel begin with 1.
-        self.tag_base = self.unconfirmed.first().wrapping_sub(1);
+        if !mutants::is(Mutant::RabbitmqTagsGoOn) || self.attempts == 1 {
+            self.tag_base = self.unconfirmed.first().wrapping_sub(1);
+        }
         self.sent_serial = self.unconfirmed.first();
     }
 
@@ -84,10 +87,15 @@ impl Producer {
             let Some(mut session) = self.session.take() else {
                 return Ok(());
             };
+            let was_blocked = session.is_blocked();
             let read = session.read(now_ns);
             let acked_ns = monotonic_ns();
             self.settled.clear(self.id);
             let handled = self.take_frames(&mut session, acked_ns);
+            if was_blocked && !session.is_blocked() {
+                // What was written meanwhile is only read now.
+                self.progress_ns = acked_ns;
+            }
             self.session = Some(session);
             // What was confirmed before the connection broke is confirmed.
             if !self.settled.is_empty() {
@@ -173,7 +181,8 @@ impl Producer {
         if serial >= self.sent_serial {
             return Err(Malformed("it confirms what was not sent"));
         }
-        match is_multiple {
+        let is_acked = is_acked || mutants::is(Mutant::RabbitmqRefusalCountsAsAck);
+        match is_multiple && !mutants::is(Mutant::RabbitmqMultipleIsOne) {
             true => self.unconfirmed.settle_up_to(serial, is_acked, settled),
             false => self.unconfirmed.settle(serial, is_acked, settled),
         }
@@ -205,7 +214,9 @@ impl Producer {
                 Checked::Whole(_) => return Ok(()),
                 Checked::Misrouted | Checked::Corrupted | Checked::Foreign => None,
             };
-            self.unconfirmed.mark_returned(sequence);
+            if !mutants::is(Mutant::RabbitmqReturnIgnored) {
+                self.unconfirmed.mark_returned(sequence);
+            }
             *returning = Returning::default();
         }
         Ok(())
@@ -262,7 +273,9 @@ impl Producer {
             self.unconfirmed.next(),
             "every message without an end is in a batch"
         );
-        self.in_flight_bytes = 0;
+        if !mutants::is(Mutant::RabbitmqWindowKept) {
+            self.in_flight_bytes = 0;
+        }
         shared.trouble = Some(fault.clone());
         match is_fatal {
             true => Err(ClientError::system(fault)),

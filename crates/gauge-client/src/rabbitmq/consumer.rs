@@ -9,10 +9,12 @@ use std::rc::Rc;
 
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 use serde_json::Map;
 
 use super::codec::{self, Frame, Malformed, Put, Reader, kind, method};
 use super::options::{ConsumerAcks, Options, queue_name, routing_key};
+use super::position::{Position, State, is_fatal};
 use super::queues::{self, Begin, put_bind, put_declare};
 use super::session::{REPLY_SUCCESS, Session, error};
 use crate::lane::{Shared, Sink};
@@ -34,43 +36,6 @@ const REOPEN_NS: i64 = 500_000_000;
 const ASK_NS: i64 = 200_000_000;
 /// A longer message is not believed.
 const BODY_BYTES_MAX: usize = 512 << 20;
-
-/// Where a queue stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// No channel; tried again at this time.
-    Closed(i64),
-    /// The channel and the consumer were asked for.
-    Opening,
-    Consuming,
-    /// basic.cancel was sent.
-    Cancelling,
-    /// The channel is open, without a consumer.
-    Idle,
-}
-
-/// A queue.
-#[derive(Debug)]
-struct Position {
-    slot: usize,
-    queue: String,
-    topic: usize,
-    partition: u32,
-    state: State,
-    /// It was consumed from once: what belongs to the beginning is done.
-    has_begun: bool,
-    /// The latest message's delivery tag, and how many were not acknowledged.
-    delivery_tag: u64,
-    unacked: u32,
-    /// The message that is being delivered: bytes of its body, and what was read of them when it comes in several frames.
-    body_bytes: Option<usize>,
-    body: Vec<u8>,
-    /// Streams only: the offset of the next message, once one was seen.
-    next_offset: Option<u64>,
-    /// Messages left in the queue as the latest answer told, unless something was delivered since.
-    left_msgs: Option<u32>,
-    is_asked: bool,
-}
 
 /// A consumer.
 pub(super) struct Consumer {
@@ -107,13 +72,14 @@ impl Consumer {
             partition,
             state: State::Closed(i64::MIN),
             has_begun: false,
+            coming_tag: 0,
             delivery_tag: 0,
             unacked: 0,
             body_bytes: None,
             body: Vec::new(),
             next_offset: None,
             left_msgs: None,
-            is_asked: false,
+            asked_ns: None,
         });
         Consumer {
             index,
@@ -165,7 +131,7 @@ impl Consumer {
             }
             if now_ns >= self.ask_at_ns {
                 self.ask_at_ns = now_ns + ASK_NS;
-                self.ask();
+                self.ask(now_ns);
             }
         }
         self.write(shared, now_ns)
@@ -269,10 +235,10 @@ impl Consumer {
     }
 
     /// Asks how many messages the queues have left.
-    fn ask(&mut self) {
+    fn ask(&mut self, now_ns: i64) {
         for (at, position) in self.positions.iter_mut().enumerate() {
-            if position.state == State::Consuming && !position.is_asked {
-                position.is_asked = true;
+            if position.state == State::Consuming && position.asked_ns.is_none() {
+                position.asked_ns = Some(now_ns);
                 codec::put_method(
                     &mut self.outgoing,
                     channel_of(at),
@@ -368,22 +334,31 @@ impl Consumer {
         match reader.method()? {
             method::BASIC_DELIVER => {
                 reader.short_string()?;
-                position.delivery_tag = reader.u64()?;
+                position.coming_tag = reader.u64()?;
+                if mutants::is(Mutant::RabbitmqAckedBeforeWhole) {
+                    position.delivery_tag = position.coming_tag;
+                }
             }
             method::BASIC_CONSUME_OK => {
                 position.state = State::Consuming;
                 position.has_begun = true;
             }
-            method::BASIC_CANCEL_OK => position.state = State::Idle,
-            method::QUEUE_DECLARE_OK => {
+            // It may have crossed a cancellation by the server, after which the channel is closed.
+            method::BASIC_CANCEL_OK
+                if position.state == State::Cancelling || mutants::is(Mutant::RabbitmqLateAnswerBelieved) =>
+            {
+                position.state = State::Idle;
+            }
+            method::QUEUE_DECLARE_OK if position.asked_ns.take().is_some() => {
                 reader.short_string()?;
-                let messages = reader.u32()?;
+                let (messages, consumers) = (reader.u32()?, reader.u32()?);
                 // A stream tells how many messages it holds, read or not. Nothing of it is dropped within a trial.
                 let read = u32::try_from(position.next_offset.unwrap_or(0)).unwrap_or(u32::MAX);
-                position.left_msgs = Some(messages.saturating_sub(read));
-                position.is_asked = false;
+                position.left_msgs = Position::is_told(consumers, self.options.is_stream())
+                    .then_some(messages.saturating_sub(read));
             }
             // The server cancels a consumer when its queue is deleted or moves to another node.
+            method::BASIC_CANCEL if mutants::is(Mutant::RabbitmqCancelIgnored) => {}
             method::BASIC_CANCEL => {
                 observer.error(error::CONSUMER_CANCELLED);
                 self.close_channel(at, now_ns);
@@ -396,17 +371,19 @@ impl Consumer {
                     method::CHANNEL_CLOSE_OK,
                     |_| {},
                 );
-                self.reset(at, State::Closed(now_ns + REOPEN_NS));
+                self.positions[at].reset(State::Closed(now_ns + REOPEN_NS));
                 if is_fatal(&closing, shared.is_prepared) {
                     return Err(Lost::Refused(error::of(closing.code), closing.words));
                 }
                 observer.error(error::of(closing.code));
                 shared.trouble = Some(closing.words);
             }
-            method::CHANNEL_CLOSE_OK => self.reset(at, State::Closed(now_ns + REOPEN_NS)),
+            method::CHANNEL_CLOSE_OK => self.positions[at].reset(State::Closed(now_ns + REOPEN_NS)),
             method::CHANNEL_OPEN_OK
             | method::BASIC_QOS_OK
+            | method::QUEUE_DECLARE_OK
             | method::QUEUE_BIND_OK
+            | method::BASIC_CANCEL_OK
             | method::QUEUE_PURGE_OK
             | method::CHANNEL_FLOW => {}
             _ => return Err(Malformed("an unexpected method on a consumer's channel").into()),
@@ -426,21 +403,9 @@ impl Consumer {
             },
         );
         // Nothing is done with the channel before the server has answered, or the connection is lost.
-        self.reset(
-            at,
-            State::Closed(now_ns.saturating_add(i64::from(u16::MAX) * REOPEN_NS)),
-        );
-    }
-
-    /// The channel is gone: the server delivers again what was not acknowledged.
-    fn reset(&mut self, at: usize, state: State) {
-        let position = &mut self.positions[at];
-        position.state = state;
-        position.unacked = 0;
-        position.body_bytes = None;
-        position.body.clear();
-        position.left_msgs = None;
-        position.is_asked = false;
+        self.positions[at].reset(State::Closed(
+            now_ns.saturating_add(i64::from(u16::MAX) * REOPEN_NS),
+        ));
     }
 
     #[inline]
@@ -507,6 +472,7 @@ impl Consumer {
         let position = &mut self.positions[at];
         position.body_bytes = None;
         position.left_msgs = None;
+        position.delivery_tag = position.coming_tag;
         observer.received(self.subscription, position.slot, body, received_ns);
         self.has_messages = true;
         if self.options.consumer_acks == ConsumerAcks::Automatic {
@@ -542,7 +508,7 @@ impl Consumer {
         self.dirty.clear();
         self.ack_at_ns = i64::MAX;
         for at in 0..self.positions.len() {
-            self.reset(at, State::Closed(i64::MIN));
+            self.positions[at].reset(State::Closed(i64::MIN));
         }
         observer.error(lost.kind());
         shared.trouble = Some(fault.clone());
@@ -559,16 +525,6 @@ const CONSUMER_TAG: &str = "gauge";
 fn channel_of(at: usize) -> u16 {
     u16::try_from(at + 1)
         .expect("the number of a consumer's queues was checked against the number of channels")
-}
-
-/// Whether a closed channel makes the trial pointless: a queue on a node that is down may come back, one that was never there does not.
-fn is_fatal(closing: &codec::Closing, is_prepared: bool) -> bool {
-    match error::of(closing.code) {
-        error::ACCESS_REFUSED => true,
-        error::NOT_FOUND => !is_prepared && !closing.words.contains("down or inaccessible"),
-        error::PRECONDITION_FAILED => !is_prepared,
-        _ => false,
-    }
 }
 
 impl Sink for Consumer {
@@ -592,9 +548,8 @@ impl Sink for Consumer {
     }
 
     fn is_caught_up(&self) -> bool {
-        self.positions
-            .iter()
-            .all(|position| position.left_msgs == Some(0))
+        let now_ns = monotonic_ns();
+        self.positions.iter().all(|position| position.is_empty(now_ns))
     }
 
     fn flush(&mut self) {

@@ -19,6 +19,7 @@ mod hash;
 mod login;
 mod offering;
 mod options;
+mod position;
 mod producer;
 mod queues;
 mod session;

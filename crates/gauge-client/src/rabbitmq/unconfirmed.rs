@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use gauge_load::mutants::{self, Mutant};
 use gauge_load::{BatchLedger, Observer};
 
 use super::session::error;
@@ -104,6 +105,9 @@ impl Settled {
             return;
         }
         self.messages += 1;
+        if is_acked && entry.state == State::Waiting && mutants::is(Mutant::RabbitmqAckDropped) {
+            return;
+        }
         let ledger = match (is_acked, entry.state) {
             (_, State::Returned) => &mut self.returned,
             (true, _) => &mut self.acked,

@@ -3,6 +3,7 @@
 //! A partition has one log, that of its leader. Followers have it up to the high watermark; a leader that is elected has what followers had,
 //! or less where a fault says so. A node that was leader and has not heard of the new one goes on to take batches that nobody will keep.
 
+mod appending;
 mod faults;
 mod parse;
 mod serve;
@@ -16,7 +17,7 @@ use gauge_client::Protocol;
 use crate::marks::Mark;
 use crate::net::{self, World};
 use crate::nodes::{Few, Place};
-use crate::scenario::{Expects, Plan, Scenario, one};
+use crate::scenario::{Again, Expects, Plan, Scenario, one};
 use crate::system::System;
 pub use faults::{Fault, Settings};
 pub use serve::Pending;
@@ -121,6 +122,8 @@ impl System for Cluster {
         use Mark::*;
         [
             LeaderCameBack,
+            DuplicateRecognised,
+            Reordered,
             Truncated,
             TruncatedBelowAck,
             ReadAndTruncated,
@@ -192,7 +195,7 @@ impl System for Cluster {
             may_fail: is_final || scenario.retry_for_ns < 60_000_000_000,
             once,
             in_order: once || scenario.in_flight == 1,
-            may_repeat: false,
+            again: Again::Dropped,
         }
     }
 

@@ -15,6 +15,7 @@ pub struct Pull {
     id: u64,
     reply: String,
     left: u64,
+    heartbeat_ns: i64,
 }
 
 /// A consumer.
@@ -181,6 +182,12 @@ impl World<Cluster> {
                 .offend(|| format!("a pull without a number or an end: {request}"));
             return;
         };
+        let heartbeat_ns = request["idle_heartbeat"].as_i64().unwrap_or(0);
+        if heartbeat_ns * 2 > expires_ns {
+            self.truth
+                .offend(|| format!("a pull whose heartbeats are too rare: {request}"));
+            return;
+        }
         let consumer = &mut self.cluster.consumers[number];
         consumer.next_pull += 1;
         let id = consumer.next_pull;
@@ -188,7 +195,11 @@ impl World<Cluster> {
             id,
             reply: reply.to_owned(),
             left: messages,
+            heartbeat_ns,
         });
+        if heartbeat_ns > 0 {
+            self.after(heartbeat_ns, net::Event::Own(Event::Heartbeat(number, id)));
+        }
         self.after(expires_ns, net::Event::Own(Event::PullOver(number, id)));
         self.feed(number);
     }
@@ -213,6 +224,27 @@ impl World<Cluster> {
         };
         self.marks.set(Mark::PullExpired);
         self.status(number, &pull, "408 Request Timeout", true);
+    }
+
+    /// A pull waits: who asked is told which delivery was the last.
+    pub fn heartbeat(&mut self, number: usize, id: u64) {
+        let consumer = &self.cluster.consumers[number];
+        let Some(pull) = consumer.pulls.iter().find(|pull| pull.id == id) else {
+            return;
+        };
+        let leader = self.cluster.streams[consumer.stream].leader;
+        let (heartbeat_ns, now_ns) = (pull.heartbeat_ns, self.now_ns());
+        // Who does nothing tells nothing; afterwards the next one comes at its time.
+        if leader.is_some_and(|leader| self.nodes[leader].paused_until_ns <= now_ns) {
+            self.marks.set(Mark::Heartbeat);
+            let headers = format!(
+                "NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: {}\r\nNats-Last-Stream: {}\r\n\r\n",
+                consumer.delivered, consumer.next
+            );
+            let reply = pull.reply.clone();
+            self.deliver(&reply, "", headers.as_bytes(), b"", |_, _| Told::Nothing);
+        }
+        self.after(heartbeat_ns, net::Event::Own(Event::Heartbeat(number, id)));
     }
 
     fn status(&mut self, number: usize, pull: &Pull, words: &str, counts: bool) {

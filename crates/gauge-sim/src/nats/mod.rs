@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::marks::Mark;
 use crate::net::{self, Stage, Told, World};
 use crate::nodes::{Few, Place};
-use crate::scenario::{Expects, Plan, Scenario};
+use crate::scenario::{Again, Expects, Plan, Scenario};
 use crate::system::System;
 use crate::truth::Message;
 pub use consumers::Consumer;
@@ -90,6 +90,8 @@ pub enum Event {
     Close(usize),
     /// A pull of a consumer is over.
     PullOver(usize, u64),
+    /// A pull of a consumer waits.
+    Heartbeat(usize, u64),
     /// So many PINGs of a connection must have been answered.
     Answered(usize, u32),
 }
@@ -101,6 +103,8 @@ pub struct Socket {
     pub subscriptions: Vec<(String, u64)>,
     pub pings: u32,
     pub pongs: u32,
+    /// The node has said why it closes the connection: it takes and says nothing more.
+    pub is_ending: bool,
 }
 
 impl System for Cluster {
@@ -109,11 +113,14 @@ impl System for Cluster {
     const MARKS: &'static [Mark] = &{
         use Mark::*;
         [
+            DuplicateRecognised,
+            Reordered,
             NoResponders,
             ConsumerLost,
             ConsumerGap,
             ConsumerRefused,
             PullExpired,
+            Heartbeat,
             DuplicateInProcess,
             ServerError,
             LameDuck,
@@ -178,7 +185,7 @@ impl System for Cluster {
             may_fail: scenario.retry_for_ns < 60_000_000_000,
             once: plan.is_calm() || scenario.is_idempotent,
             in_order: plan.is_calm(),
-            may_repeat: false,
+            again: Again::Dropped,
         }
     }
 
@@ -248,6 +255,7 @@ impl System for Cluster {
             Event::Committed(stream, term) => world.committed(stream, term),
             Event::Close(node) => world.cut(node),
             Event::PullOver(consumer, pull) => world.pull_over(consumer, pull),
+            Event::Heartbeat(consumer, pull) => world.heartbeat(consumer, pull),
             Event::Answered(at, pings) => {
                 let socket = &world.sockets[at];
                 let is_there = socket.stage == Stage::Open && !socket.is_silent;
@@ -269,9 +277,6 @@ impl System for Cluster {
             stream.refusals.keep(|(_, is_stored)| is_stored);
             stream.consumer_refusals = Few::default();
             stream.damages_next = false;
-        }
-        for consumer in &mut world.cluster.consumers {
-            consumer.drops = 0;
         }
     }
 
@@ -345,7 +350,10 @@ impl World<Cluster> {
                 self.marks.set(Mark::ServerError);
                 let words = format!("-ERR '{}'\r\n", faults::WORDS[which]);
                 self.tell_all(node, words.as_bytes());
-                // They are read before the connection ends, or not.
+                for socket in self.sockets.iter_mut().filter(|socket| socket.node == node) {
+                    socket.own.is_ending |= socket.is_greeted;
+                }
+                // The words are read before the connection ends, or not.
                 let delay_ns = self.scenario.delay_ns * self.rng.i64(0..3);
                 self.after(delay_ns, net::Event::Own(Event::Close(node)));
             }

@@ -61,6 +61,9 @@ impl World<Cluster> {
     }
 
     fn handle(&mut self, at: usize, operation: &Operation<'_>) {
+        if self.sockets[at].own.is_ending {
+            return;
+        }
         match *operation {
             Operation::Connect => self.sockets[at].is_greeted = true,
             Operation::Ping => self.say(at, b"PONG\r\n".to_vec(), Told::Nothing),
@@ -117,7 +120,8 @@ impl World<Cluster> {
     ) {
         for at in 0..self.sockets.len() {
             let socket = &self.sockets[at];
-            let is_there = socket.stage == Stage::Open && self.nodes[socket.node].is_up;
+            let is_there =
+                socket.stage == Stage::Open && self.nodes[socket.node].is_up && !socket.own.is_ending;
             let sid = socket
                 .own
                 .subscriptions

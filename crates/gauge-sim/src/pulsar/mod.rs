@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::marks::Mark;
 use crate::net::{self, Stage, Told, World};
 use crate::nodes::{Few, Place};
-use crate::scenario::{Expects, Plan, Scenario};
+use crate::scenario::{Again, Expects, Plan, Scenario};
 use crate::system::System;
 use crate::truth::Message;
 pub use cursors::{Consumer, Cursor};
@@ -163,6 +163,8 @@ impl System for Cluster {
         use Mark::*;
         [
             LeaderCameBack,
+            DuplicateRecognised,
+            Reordered,
             Damaged,
             Lost,
             Throttled,
@@ -229,7 +231,10 @@ impl System for Cluster {
             may_fail: scenario.retry_for_ns < 60_000_000_000,
             once: plan.is_calm() || plan.settings.deduplicates,
             in_order: !overtakes || plan.settings.deduplicates || scenario.in_flight == 1,
-            may_repeat: plan.settings.kind != "exclusive",
+            again: match plan.settings.kind {
+                "exclusive" => Again::Dropped,
+                _ => Again::Maybe,
+            },
         }
     }
 

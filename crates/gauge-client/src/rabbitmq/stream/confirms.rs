@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 
 use super::super::batch::Batch;
 use super::super::codec::{Malformed, Reader};
@@ -125,10 +126,12 @@ impl Producer {
         now_ns: i64,
     ) -> Result<(), Lost> {
         let options = Rc::clone(&self.options);
+        // What a server refuses ends the connection. Confirmations behind it count all the same: they are read, and what they confirm is stored.
+        let mut refused = None;
         // The link is put aside, so that its bytes can be read while the producer is changed.
         while let Some((link, session)) = self.links.get_mut(at) {
             let Some(frame) = session.next(&options, now_ns)? else {
-                return Ok(());
+                break;
             };
             let fields = session.fields(frame);
             match frame.key {
@@ -152,15 +155,19 @@ impl Producer {
                             is_sent
                         })?;
                     } else {
-                        refuse(&mut reader, |serial| {
+                        let handled = refuse(&mut reader, |serial| {
                             partition.unconfirmed.settle(serial, false, settled);
-                        })?;
+                        });
+                        put_off(handled, &mut refused)?;
                     }
                 }
-                _ => self.on_answer(at, frame, shared, observer, now_ns)?,
+                _ => {
+                    let handled = self.on_answer(at, frame, shared, observer, now_ns);
+                    put_off(handled, &mut refused)?;
+                }
             }
         }
-        Ok(())
+        refused.map_or(Ok(()), Err)
     }
 
     fn on_answer(
@@ -264,8 +271,22 @@ impl Producer {
         }
         observer.retried(lost.kind());
         self.queued_bytes += batch.len();
-        partition.queue.push_front(batch);
+        match mutants::is(Mutant::RabbitmqStreamRetryAtTheEnd) {
+            true => partition.queue.push_back(batch),
+            false => partition.queue.push_front(batch),
+        }
         true
+    }
+}
+
+/// A refusal is put off until everything was read that is there; what else ends a connection does so at once.
+fn put_off(handled: Result<(), Lost>, refused: &mut Option<Lost>) -> Result<(), Lost> {
+    match handled {
+        Err(lost @ Lost::Refused(..)) if !mutants::is(Mutant::RabbitmqStreamRefusalEndsReading) => {
+            refused.get_or_insert(lost);
+            Ok(())
+        }
+        handled => handled,
     }
 }
 

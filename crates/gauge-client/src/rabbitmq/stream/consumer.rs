@@ -15,6 +15,7 @@ use std::rc::Rc;
 
 use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
+use gauge_load::mutants::{self, Mutant};
 
 use super::super::codec::Put;
 use super::super::session::error as amqp_error;
@@ -59,6 +60,8 @@ pub(super) enum End {
     Unknown,
     /// Asked for at this time.
     Asked(i64),
+    /// The same, and the server has said that it will answer: with the last chunk, when there is one.
+    Awaited(i64),
     /// The offset of the message that will be written next.
     At(u64),
 }
@@ -80,6 +83,20 @@ pub(super) struct Position {
     /// Credits that were not given back.
     pub owed: u16,
     pub end: End,
+}
+
+impl Position {
+    /// Everything was read, as far as the server has told. A stream of which no last chunk has come is empty: the question stays open, and the first
+    /// chunk would answer it. A server that has not said that it will answer may be silent.
+    fn is_at_end(&self, now_ns: i64) -> bool {
+        match self.end {
+            End::At(end) => self.next.unwrap_or(0) >= end,
+            End::Awaited(_) if mutants::is(Mutant::RabbitmqStreamEmptyForgotten) => false,
+            End::Asked(_) if !mutants::is(Mutant::RabbitmqStreamSilenceIsEmpty) => false,
+            End::Asked(at_ns) | End::Awaited(at_ns) => self.next.is_none() && now_ns >= at_ns + EMPTY_NS,
+            End::Unknown => false,
+        }
+    }
 }
 
 /// A connection to a node.
@@ -242,7 +259,10 @@ impl Consumer {
             for (number, position) in link.positions.iter().enumerate() {
                 let position = &self.positions[*position as usize];
                 let (kind, offset) = match (position.next, self.start) {
-                    (Some(offset), _) => (from::OFFSET, Some(offset)),
+                    (Some(offset), _) => {
+                        let skipped = u64::from(mutants::is(Mutant::RabbitmqStreamPositionOneTooFar));
+                        (from::OFFSET, Some(offset + skipped))
+                    }
                     (None, StartAt::Earliest) => (from::FIRST, None),
                     // Of a stream that was lost before anything was seen, what was written meanwhile is not read. Under load that
                     // cannot be: the probe of readiness was seen.
@@ -271,6 +291,9 @@ impl Consumer {
         if let Some((link, _)) = self.links.get_mut(at) {
             for (number, position) in link.positions.iter().enumerate() {
                 let owed = &mut self.positions[*position as usize].owed;
+                if mutants::is(Mutant::RabbitmqStreamCreditsLost) {
+                    *owed = 0;
+                }
                 if *owed > 0 && *owed >= self.options.credits / 2 {
                     let owed = std::mem::take(owed);
                     wire::put_command(&mut link.outgoing, key::CREDIT, |fields| {
@@ -314,7 +337,7 @@ impl Consumer {
     fn ask(&mut self, now_ns: i64) {
         self.is_stirred = true;
         for position in &mut self.positions {
-            let is_asked = matches!(position.end, End::Asked(_));
+            let is_asked = matches!(position.end, End::Asked(_) | End::Awaited(_));
             if let State::Reading(at) = position.state
                 && !is_asked
                 && let Some((link, _)) = self.links.get_mut(at)
@@ -322,23 +345,6 @@ impl Consumer {
                 position.end = End::Asked(now_ns);
                 let number = position.subscription | END_BIT;
                 put_subscribe(&mut link.outgoing, number, &position.stream, from::LAST, None, 1);
-            }
-        }
-    }
-
-    /// Streams that have shown no last chunk for long are empty: they end where this consumer is.
-    fn find_empty(&mut self, now_ns: i64) {
-        for position in &mut self.positions {
-            if let End::Asked(at_ns) = position.end
-                && now_ns - at_ns >= EMPTY_NS
-                && position.next.is_none()
-            {
-                position.end = End::At(0);
-                if let State::Reading(at) = position.state
-                    && let Some((link, _)) = self.links.get_mut(at)
-                {
-                    put_unsubscribe(&mut link.outgoing, position.subscription | END_BIT);
-                }
             }
         }
     }
@@ -413,9 +419,8 @@ impl Sink for Consumer {
     }
 
     fn is_caught_up(&self) -> bool {
-        self.positions
-            .iter()
-            .all(|position| matches!(position.end, End::At(end) if position.next.unwrap_or(0) >= end))
+        let now_ns = monotonic_ns();
+        self.positions.iter().all(|position| position.is_at_end(now_ns))
     }
 
     fn flush(&mut self) {
@@ -462,7 +467,6 @@ impl Sink for Consumer {
         }
         if now_ns >= self.ask_at_ns {
             self.ask_at_ns = now_ns + ASK_NS;
-            self.find_empty(now_ns);
             self.ask(now_ns);
         }
         if std::mem::take(&mut self.is_stirred) || now_ns >= self.quiet_until_ns {

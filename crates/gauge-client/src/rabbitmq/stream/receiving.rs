@@ -133,6 +133,8 @@ impl Consumer {
                 if number & END_BIT == 0 {
                     position.state = State::Reading(at);
                     position.has_begun = true;
+                } else if let End::Asked(at_ns) = position.end {
+                    position.end = End::Awaited(at_ns);
                 }
             }
             // The server has dropped the subscriptions to this stream: it moves, or it was deleted.
