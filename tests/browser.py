@@ -38,6 +38,11 @@ FLAGS = (
 )
 START_S = 30.0
 ANSWER_S = 30.0
+NAVIGATED = "Inspected target navigated or closed"
+
+
+class Navigated(RuntimeError):
+    """The page was left while it was asked."""
 
 
 def executable() -> str | None:
@@ -142,7 +147,8 @@ class Page:
             message = self._message()
             if message.get("id") == number:
                 if "error" in message:
-                    raise RuntimeError(f"{method}: {message['error']}")
+                    kind = Navigated if NAVIGATED in str(message["error"]) else RuntimeError
+                    raise kind(f"{method}: {message['error']}")
                 result: dict[str, Any] = message["result"]
                 return result
             self._note(message)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from browser import Browser, Page, executable
+from browser import Browser, Navigated, Page, executable
 from lab_support import lab
 from streamgauge.vocabulary.gauge_binary import find_gauge
 from streamgauge.vocabulary.waiting import wait_until
@@ -39,7 +39,11 @@ def until(page: Page, script: str, wanted: Callable[[object], bool]) -> object:
     found: list[object] = [None]
 
     def missing() -> str | None:
-        found[0] = page.evaluate(script)
+        try:
+            found[0] = page.evaluate(script)
+        except Navigated:
+            # As when the live page becomes the report: what is waited for is told by the next one.
+            return f"{script} on the page that follows"
         return None if wanted(found[0]) else f"{script}: {found[0]!r}"
 
     late = wait_until(missing, WITHIN_S, 0.1)
