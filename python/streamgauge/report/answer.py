@@ -166,7 +166,9 @@ def _sky(results: Sequence[TrialResult], *, has_figures: bool | None) -> str:
             None,
         )
         return f"What the machine did is in these figures, as nothing watched it: {why}." if why else ""
+    # What rounds to nothing was there all the same.
+    share = "Less than 0.1 %" if 0 < disturbed < 0.0005 else percent(disturbed, 1)
     if has_figures is None:
-        return f"{percent(disturbed, 1)} of the time was disturbed."
+        return f"{share} of the time was disturbed."
     taken = "and is not in these figures" if has_figures else "which leaves bounds alone"
-    return f"{percent(disturbed, 1)} of the time the machine was disturbed, {taken}."
+    return f"{share} of the time the machine was disturbed, {taken}."
