@@ -133,6 +133,13 @@ pub struct Socket<S: System> {
     pub own: S::Socket,
 }
 
+impl<S: System> Socket<S> {
+    /// What the client has written in whole pieces and the wire has not looked at yet.
+    pub fn written(&self) -> &[u8] {
+        &self.up[self.up_seen..self.up_pieces.max(self.up_seen)]
+    }
+}
+
 /// What is to happen: (when, in which order among those of one moment, what).
 type Due<E> = Reverse<(i64, u64, Event<E>)>;
 
@@ -580,7 +587,9 @@ impl<S: System> Network for Sim<S> {
         if !is_silent {
             world.at(gone_ns + delay_ns, Event::Up(at, bytes));
         }
-        S::wrote(world, at);
+        if world.scenario.acks == 0 {
+            S::wrote(world, at);
+        }
         world.circles = 0;
         Ok(bytes)
     }

@@ -262,6 +262,45 @@ impl<S: System> World<S> {
         }
     }
 
+    /// A node that does nothing for so long looks at its connections after that.
+    pub fn serve_later(&mut self, node: usize, for_ns: i64) {
+        for at in 0..self.sockets.len() {
+            if self.sockets[at].node == node {
+                self.after(for_ns, Event::Serve(at));
+            }
+        }
+    }
+
+    /// The end of a connection comes behind what its client has sent; one that is silent is missed when heartbeats are.
+    pub fn ends_behind(&mut self, at: usize, end: S::Event) {
+        if !self.sockets[at].is_silent {
+            let at_ns = self.arrival_ns(at);
+            self.at(at_ns, Event::Own(end));
+        }
+    }
+
+    /// Whether a client of which the node heard last at `heard_ns` has missed two heartbeats. Who does nothing misses nothing.
+    pub fn misses_heartbeats(
+        &mut self,
+        at: usize,
+        heard_ns: i64,
+        heartbeat_ns: i64,
+        has_ended: bool,
+    ) -> bool {
+        let socket = &self.sockets[at];
+        let from_ns = heard_ns.max(self.nodes[socket.node].paused_until_ns);
+        if self.now_ns() <= from_ns + 2 * heartbeat_ns {
+            return false;
+        }
+        if socket.is_silent || has_ended {
+            self.marks.set(Mark::HeartbeatMissed);
+        } else {
+            self.truth
+                .offend(|| "a client was silent for two heartbeats".to_owned());
+        }
+        true
+    }
+
     /// An answer that tells a subscription of messages, and where slots end.
     pub fn told(&self, at: usize, batches: Vec<usize>, slots: &[usize], made_ns: i64) -> Told {
         match self.subscription_of(at) {

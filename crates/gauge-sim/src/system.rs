@@ -107,7 +107,7 @@ pub trait System: Sized + Debug + 'static {
     /// Nothing goes wrong any more: what was out of order is in order soon.
     fn make_peace(world: &mut World<Self>);
 
-    /// The client has written to a connection; without acknowledgements messages have come to their end by that.
+    /// The client has written to a connection, and there are no acknowledgements: messages have come to their end by that.
     fn wrote(world: &mut World<Self>, at: usize);
 
     /// The client has read something that is of the protocol alone.

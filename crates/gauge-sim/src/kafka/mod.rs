@@ -275,9 +275,7 @@ impl System for Cluster {
     }
 
     fn wrote(world: &mut World<Self>, at: usize) {
-        if world.scenario.acks == 0 {
-            world.note_unanswered(at);
-        }
+        world.note_unanswered(at);
     }
 
     fn answered(world: &mut World<Self>, at: usize) {

@@ -235,11 +235,7 @@ impl System for Cluster {
     }
 
     fn paused(world: &mut World<Self>, node: usize, for_ns: i64) {
-        for at in 0..world.sockets.len() {
-            if world.sockets[at].node == node {
-                world.after(for_ns, net::Event::Serve(at));
-            }
-        }
+        world.serve_later(node, for_ns);
     }
 
     fn opened(world: &mut World<Self>, at: usize) {
@@ -281,9 +277,7 @@ impl System for Cluster {
     }
 
     fn wrote(world: &mut World<Self>, at: usize) {
-        if world.scenario.acks == 0 {
-            world.note_written(at);
-        }
+        world.note_written(at);
     }
 }
 
@@ -292,8 +286,7 @@ impl World<Cluster> {
     fn note_written(&mut self, at: usize) {
         let seen = self.seen();
         loop {
-            let socket = &self.sockets[at];
-            let written = &socket.up[socket.up_seen..socket.up_pieces.max(socket.up_seen)];
+            let written = self.sockets[at].written();
             let Ok(Some((operation, length))) = parse::operation(written) else {
                 return;
             };

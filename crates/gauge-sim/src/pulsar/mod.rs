@@ -352,9 +352,7 @@ impl System for Cluster {
     }
 
     fn wrote(world: &mut World<Self>, at: usize) {
-        if world.scenario.acks == 0 {
-            world.note_written(at);
-        }
+        world.note_written(at);
     }
 
     fn heard(world: &mut World<Self>, at: usize, producer: u64) {
@@ -368,7 +366,7 @@ impl World<Cluster> {
         let seen = self.seen();
         loop {
             let socket = &self.sockets[at];
-            let written = &socket.up[socket.up_seen..socket.up_pieces.max(socket.up_seen)];
+            let written = socket.written();
             let Ok(Some((command, length))) = parse::command(written) else {
                 return;
             };
@@ -401,14 +399,6 @@ impl World<Cluster> {
     }
 
     /// A node looks at its connections after a while.
-    fn serve_later(&mut self, node: usize, for_ns: i64) {
-        for at in 0..self.sockets.len() {
-            if self.sockets[at].node == node {
-                self.after(for_ns, net::Event::Serve(at));
-            }
-        }
-    }
-
     fn strike(&mut self, fault: Fault) {
         let now_ns = self.now_ns();
         let topics = &mut self.cluster.topics;

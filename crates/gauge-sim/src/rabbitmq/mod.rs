@@ -246,11 +246,7 @@ impl System for Cluster {
     }
 
     fn paused(world: &mut World<Self>, node: usize, for_ns: i64) {
-        for at in 0..world.sockets.len() {
-            if world.sockets[at].node == node {
-                world.after(for_ns, net::Event::Serve(at));
-            }
-        }
+        world.serve_later(node, for_ns);
         for queue in 0..world.cluster.queues.len() {
             if world.cluster.queues[queue].leader == Some(node) {
                 world.after(for_ns, net::Event::Own(Event::Feed(queue)));
@@ -263,11 +259,7 @@ impl System for Cluster {
             world.gone(at);
             return;
         }
-        // Its end comes behind what it has sent; one that is silent is missed when heartbeats are.
-        if !world.sockets[at].is_silent {
-            let at_ns = world.arrival_ns(at);
-            world.at(at_ns, net::Event::Own(Event::Gone(at)));
-        }
+        world.ends_behind(at, Event::Gone(at));
     }
 
     fn serve(world: &mut World<Self>, at: usize) {
@@ -309,9 +301,7 @@ impl System for Cluster {
     }
 
     fn wrote(world: &mut World<Self>, at: usize) {
-        if world.scenario.acks == 0 {
-            world.note_written(at);
-        }
+        world.note_written(at);
     }
 }
 
@@ -320,8 +310,7 @@ impl World<Cluster> {
     fn note_written(&mut self, at: usize) {
         let seen = self.seen();
         loop {
-            let socket = &self.sockets[at];
-            let written = &socket.up[socket.up_seen..socket.up_pieces.max(socket.up_seen)];
+            let written = self.sockets[at].written();
             let Ok(Some((_, command, length))) = parse::command(written) else {
                 return;
             };
@@ -409,21 +398,13 @@ impl World<Cluster> {
 
     /// A node says that it is there, and looks whether the client is.
     fn beat(&mut self, at: usize) {
-        let socket = &self.sockets[at];
-        let (own, node) = (&socket.own, &self.nodes[socket.node]);
+        let own = &self.sockets[at].own;
         if !own.is_known || own.is_ending || own.heartbeat_ns == 0 {
             return;
         }
-        let (now_ns, heartbeat_ns) = (self.now_ns(), own.heartbeat_ns);
-        // Who does nothing misses nothing, and who does not read neither.
-        let from_ns = own.heard_ns.max(node.paused_until_ns);
-        if now_ns > from_ns + 2 * heartbeat_ns && !own.is_blocked {
-            if socket.is_silent || own.has_ended {
-                self.marks.set(Mark::HeartbeatMissed);
-            } else {
-                self.truth
-                    .offend(|| "a client was silent for two heartbeats".to_owned());
-            }
+        let (heard_ns, heartbeat_ns, has_ended) = (own.heard_ns, own.heartbeat_ns, own.has_ended);
+        // Who does not read misses nothing, either.
+        if !own.is_blocked && self.misses_heartbeats(at, heard_ns, heartbeat_ns, has_ended) {
             self.gone(at);
             return;
         }

@@ -202,11 +202,7 @@ impl System for Cluster {
     }
 
     fn paused(world: &mut World<Self>, node: usize, for_ns: i64) {
-        for at in 0..world.sockets.len() {
-            if world.sockets[at].node == node {
-                world.after(for_ns, net::Event::Serve(at));
-            }
-        }
+        world.serve_later(node, for_ns);
     }
 
     fn over(world: &mut World<Self>, at: usize, is_broken: bool) {
@@ -214,11 +210,7 @@ impl System for Cluster {
             world.forget(at);
             return;
         }
-        // Its end comes behind what it has sent; one that is silent is missed when heartbeats are.
-        if !world.sockets[at].is_silent {
-            let at_ns = world.arrival_ns(at);
-            world.at(at_ns, net::Event::Own(Event::Gone(at)));
-        }
+        world.ends_behind(at, Event::Gone(at));
     }
 
     fn serve(world: &mut World<Self>, at: usize) {
@@ -254,9 +246,7 @@ impl System for Cluster {
     }
 
     fn wrote(world: &mut World<Self>, at: usize) {
-        if world.scenario.acks == 0 {
-            world.note_written(at);
-        }
+        world.note_written(at);
     }
 }
 
@@ -265,8 +255,7 @@ impl World<Cluster> {
     fn note_written(&mut self, at: usize) {
         let seen = self.seen();
         loop {
-            let socket = &self.sockets[at];
-            let written = &socket.up[socket.up_seen..socket.up_pieces.max(socket.up_seen)];
+            let written = self.sockets[at].written();
             let Ok(Some((command, length))) = parse::command(written) else {
                 return;
             };
@@ -326,21 +315,12 @@ impl World<Cluster> {
 
     /// A node says that it is there, and looks whether the client is.
     fn beat(&mut self, at: usize) {
-        let socket = &self.sockets[at];
-        let (own, node) = (&socket.own, &self.nodes[socket.node]);
+        let own = &self.sockets[at].own;
         if !own.is_known || own.is_ending {
             return;
         }
-        let (now_ns, heartbeat_ns) = (self.now_ns(), own.heartbeat_ns);
-        // Who does nothing misses nothing.
-        let from_ns = own.heard_ns.max(node.paused_until_ns);
-        if now_ns > from_ns + 2 * heartbeat_ns {
-            if socket.is_silent || own.has_ended {
-                self.marks.set(Mark::HeartbeatMissed);
-            } else {
-                self.truth
-                    .offend(|| "a client was silent for two heartbeats".to_owned());
-            }
+        let (heard_ns, heartbeat_ns, has_ended) = (own.heard_ns, own.heartbeat_ns, own.has_ended);
+        if self.misses_heartbeats(at, heard_ns, heartbeat_ns, has_ended) {
             self.forget(at);
             return;
         }
