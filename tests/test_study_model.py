@@ -198,8 +198,15 @@ def test_a_start_is_heated_until_it_is_steady_and_not_for_ever() -> None:
         if cell.heats:
             workload = workload_of(cell)
             assert workload.warmup_auto
-            assert workload.warmup_s == 40.0
+            assert workload.warmup_s == 24.0, "two of its trials of 2 s and 10 s"
             assert workload.rate_msgs_s == 24_000.0
+    limits = [
+        workload_of(cell).warmup_s
+        for seconds in (1.0, 60.0)
+        for cell in plan(duration_s=seconds).cells
+        if cell.heats
+    ]
+    assert set(limits) == {15.0, 40.0}
 
 
 def test_a_budget_is_the_scales_unless_rounds_are_asked_for() -> None:

@@ -13,14 +13,14 @@ import random
 import zlib
 from collections.abc import Collection, Sequence
 
-from streamgauge.model.study_plan import AROUND_S, PlannedCell, PlannedTrial, StudyPlan
+from streamgauge.model.study_plan import AROUND_S, PlannedCell, PlannedTrial, StudyPlan, workload_of
 from streamgauge.vocabulary.choices import Restart
 from streamgauge.vocabulary.units import format_duration
 
-HEATING_LIMIT_S = 40.0
-"""A start is heated at most for so long."""
-HEATING_TYPICAL_S = 20.0
-"""How long it usually takes, for estimates."""
+HEATING_LEAST_S, HEATING_LIMIT_S = 15.0, 40.0
+"""A start is heated until it is steady, or for as long as HEATING_TRIALS of its cell take, within these bounds: where a second is rarely like the one
+before, heating until it is takes whatever it may take, and a study of short trials would spend more on heat than on what counts."""
+HEATING_TRIALS = 2
 HEATING_MEASURED_S = 1.0
 HEATING_MSGS_S = 5000.0
 
@@ -105,11 +105,13 @@ def _effort(cell: PlannedCell) -> tuple[bool, int]:
 def _heating(cell: PlannedCell) -> PlannedCell:
     """The load of a cell until it is steady, with a bound."""
     name = f"warming-up-for-{cell.cell}"
+    asked = workload_of(cell)
+    limit_s = min(max(HEATING_TRIALS * (asked.warmup_s + asked.duration_s), HEATING_LEAST_S), HEATING_LIMIT_S)
     left_out = ("backlog", "search", "ramp", "steps", "surges")
     workload = {key: value for key, value in cell.workload.items() if key not in left_out}
     workload |= {
         "name": name,
-        "warmup": f"auto:{format_duration(HEATING_LIMIT_S)}",
+        "warmup": f"auto:{format_duration(limit_s)}",
         "duration": format_duration(HEATING_MEASURED_S),
     }
     if workload.get("rate") in ("max", "sustainable"):
@@ -120,7 +122,7 @@ def _heating(cell: PlannedCell) -> PlannedCell:
             "title": f"{cell.system_title}: warming up",
             "workload": workload,
             "heats": True,
-            "trial_s": AROUND_S + HEATING_TYPICAL_S,
+            "trial_s": AROUND_S + limit_s + HEATING_MEASURED_S,
             "scaled": [],
         }
     )
