@@ -367,6 +367,11 @@ fn told(error: &Error, name: &str) -> io::Error {
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 "the server's certificate is not valid yet (or this machine's clock is wrong)".to_owned()
             }
+            // The library of rustls that knows this reason is not passed on by it.
+            CertificateError::Other(reason) if format!("{reason:?}").contains("CaUsedAsEndEntity") => {
+                "the server shows a CA's own certificate (CA:TRUE, which `openssl req -x509` writes into what it signs with itself): expected one that a CA has signed for the server (or one signed with itself that says CA:FALSE)"
+                    .to_owned()
+            }
             reason => format!("the server's certificate cannot be trusted: {reason}"),
         },
         Error::AlertReceived(alert) => match alert {

@@ -14,6 +14,7 @@ use gauge_client::{
 use gauge_load::Observer;
 use gauge_load::audit::judge_sent;
 use gauge_load::clock::monotonic_ns;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::PrivateKeyDer;
@@ -25,17 +26,20 @@ const MS_NS: i64 = 1_000_000;
 /// The message of PLAIN.
 const LOGIN: &[u8] = b"\0gauge\0geheim";
 
-/// A server's settings, and the certificate that vouches for it.
-fn identity(name: &str) -> (Arc<ServerConfig>, String) {
-    let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+/// A server's settings, and the certificate that vouches for it: its own, which it has signed itself.
+fn identity(name: &str, says_ca: IsCa) -> (Arc<ServerConfig>, String) {
+    let mut wanted = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    wanted.is_ca = says_ca;
+    let signing_key = KeyPair::generate().unwrap();
+    let cert = wanted.self_signed(&signing_key).unwrap();
+    let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
+        .with_single_cert(vec![cert.der().clone()], key)
         .unwrap();
-    (Arc::new(config), made.cert.pem())
+    (Arc::new(config), cert.pem())
 }
 
 fn endpoint(server: &Server, security: Value) -> Endpoint {
@@ -93,7 +97,7 @@ fn spec(payload_bytes: usize) -> LaneSpec {
 
 /// Sends over TLS as a user who has logged in, and receives everything.
 fn there_and_back(messages: u64, payload_bytes: usize) {
-    let (tls, ca) = identity("127.0.0.1");
+    let (tls, ca) = identity("127.0.0.1", IsCa::NoCa);
     let guard = Guard {
         tls: Some(tls),
         login: Some(LOGIN),
@@ -180,7 +184,7 @@ fn a_wrong_password_ends_it_at_once_with_the_brokers_words() {
 
 #[test]
 fn the_admin_speaks_tls_and_logs_in() {
-    let (tls, ca) = identity("127.0.0.1");
+    let (tls, ca) = identity("127.0.0.1", IsCa::NoCa);
     let guard = Guard {
         tls: Some(tls),
         login: Some(LOGIN),
@@ -188,13 +192,34 @@ fn the_admin_speaks_tls_and_logs_in() {
     let server = Server::start_guarded(3, guard);
     let right = json!({"tls": {"ca_pem": ca}, "auth": password("geheim")});
     assert!(Kafka.admin(&endpoint(&server, right)).is_ok());
-    let (_, other_ca) = identity("127.0.0.1");
+    let (_, other_ca) = identity("127.0.0.1", IsCa::NoCa);
     let wrong = json!({"tls": {"ca_pem": other_ca}, "auth": password("geheim")});
     let Err(error) = Kafka.admin(&endpoint(&server, wrong)) else {
         panic!("a server that nobody vouches for is believed");
     };
     assert!(
         error.to_string().contains("not signed by the given CA"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_cas_own_certificate_is_no_servers_and_that_is_told() {
+    let (tls, ca) = identity("127.0.0.1", IsCa::Ca(BasicConstraints::Unconstrained));
+    let server = Server::start_guarded(
+        3,
+        Guard {
+            tls: Some(tls),
+            login: None,
+        },
+    );
+    let Err(error) = Kafka.admin(&endpoint(&server, json!({"tls": {"ca_pem": ca}}))) else {
+        panic!("a CA's certificate passes for a server's");
+    };
+    assert!(
+        error
+            .to_string()
+            .contains("expected one that a CA has signed for the server"),
         "{error}"
     );
 }
