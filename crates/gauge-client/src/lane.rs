@@ -10,14 +10,18 @@ use crate::turns::Turns;
 use crate::{ClientError, Endpoint, LaneClient, LaneSpec, Offer, Poller, Ready, Waker};
 
 /// Received messages are looked at for this long per call of `drive`.
-const DRIVE_NS: i64 = 1_000_000;
+pub(crate) const DRIVE_NS: i64 = 1_000_000;
 /// How long `prepare` sleeps at most between two looks.
 const PREPARE_STEP_NS: i64 = 10_000_000;
 
-/// What the producers and consumers of a lane have in common.
-pub(crate) struct Shared {
+/// How long a lane that ends waits for what its consumers still have to say.
+const LEAVE_NS: i64 = 1_000_000_000;
+
+/// What the producers and consumers of a lane have in common. `own` is what only one protocol has.
+pub(crate) struct Shared<O = ()> {
     pub spec: LaneSpec,
     pub poller: Poller,
+    bootstrap: Vec<String>,
     /// The servers that were named, resolved by `prepare`.
     pub servers: Vec<Peer>,
     /// How the servers are spoken to, if in TLS: those that were named and those that answers name.
@@ -26,24 +30,111 @@ pub(crate) struct Shared {
     pub buffered_bytes: usize,
     /// The lane is connected: from now on what is missing may come back.
     pub is_prepared: bool,
+    /// The lane ends: nothing is begun any more.
+    pub is_closing: bool,
     /// The last thing that went wrong, for the message of a `prepare` that does not succeed.
     pub trouble: Option<String>,
+    pub own: O,
 }
 
-impl Shared {
-    /// Which of a lane's ready sockets is whose: even tokens are producers', odd ones consumers'; above, the owner's own number.
-    pub fn producer_token(index: usize, link: usize) -> u64 {
-        (link as u64) << 32 | (index as u64) << 1
+impl<O> Shared<O> {
+    pub fn new(endpoint: &Endpoint, spec: LaneSpec, own: O) -> Result<Shared<O>, ClientError> {
+        let poller = Poller::new()
+            .map_err(|error| ClientError::system(format!("cannot make an epoll instance: {error}")))?;
+        Ok(Shared {
+            spec,
+            poller,
+            bootstrap: endpoint.bootstrap.clone(),
+            servers: Vec::new(),
+            tls: endpoint.security.tls.clone(),
+            buffered_bytes: 0,
+            is_prepared: false,
+            is_closing: false,
+            trouble: None,
+            own,
+        })
     }
 
-    /// As `producer_token`.
-    pub fn consumer_token(index: usize, link: usize) -> u64 {
-        Shared::producer_token(index, link) | 1
+    /// Looks the named servers up; blocks.
+    pub fn resolve(&mut self) -> Result<(), ClientError> {
+        let mut errors = Vec::new();
+        for server in &self.bootstrap {
+            match resolve(server, self.tls.as_ref()) {
+                Ok(peers) => self.servers.extend(peers.into_iter().next()),
+                Err(error) => errors.push(error),
+            }
+        }
+        if self.servers.is_empty() {
+            return Err(ClientError::system(errors.join("; ")));
+        }
+        Ok(())
     }
 }
+
+/// Which of a lane's ready sockets is whose: even tokens are producers', odd ones consumers'; above, the owner's own number.
+pub(crate) fn producer_token(index: usize, link: usize) -> u64 {
+    (link as u64) << 32 | (index as u64) << 1
+}
+
+/// As `producer_token`.
+pub(crate) fn consumer_token(index: usize, link: usize) -> u64 {
+    producer_token(index, link) | 1
+}
+
+/// The number of the consumer whose socket has this token; None: it is not a consumer's.
+pub fn consumer_of(token: u64) -> Option<usize> {
+    (token & 1 == 1).then_some(index_of(token))
+}
+
+fn index_of(token: u64) -> usize {
+    (token as u32 >> 1) as usize
+}
+
+/// The index of nobody: sockets of the lane itself.
+const NOBODY: usize = i32::MAX as usize;
+
+/// As `producer_token`, of a socket that is no producer's and no consumer's.
+pub(crate) fn own_token(link: usize) -> u64 {
+    producer_token(NOBODY, link)
+}
+
+/// What a protocol does besides what its producers and consumers do. Most do nothing.
+pub(crate) trait Own<P, C>: Sized {
+    /// Looks the named servers up; blocks.
+    fn resolve(shared: &mut Shared<Self>) -> Result<(), ClientError> {
+        shared.resolve()
+    }
+    /// A socket of the lane itself is ready.
+    fn on_ready(_shared: &mut Shared<Self>, _ready: &Ready) -> Result<(), ClientError> {
+        Ok(())
+    }
+    /// Between the turns of sockets and those of producers and consumers.
+    fn drive_before(
+        _shared: &mut Shared<Self>,
+        _producers: &mut [P],
+        _consumers: &mut [C],
+        _observer: &mut Observer,
+        _now_ns: i64,
+    ) -> Result<(), ClientError> {
+        Ok(())
+    }
+    /// After those of producers and consumers.
+    fn drive_after(_shared: &mut Shared<Self>, _now_ns: i64) -> Result<(), ClientError> {
+        Ok(())
+    }
+    fn deadline_ns(_shared: &Shared<Self>) -> i64 {
+        i64::MAX
+    }
+    /// See [`Shared::trouble`].
+    fn trouble(shared: &mut Shared<Self>) -> Option<String> {
+        shared.trouble.take()
+    }
+}
+
+impl<P, C> Own<P, C> for () {}
 
 /// A protocol's producer.
-pub(crate) trait Source {
+pub(crate) trait Source<O = ()> {
     fn is_ready(&self) -> bool;
     fn has_slot(&self, slot: usize) -> bool;
     fn waiting_msgs(&self) -> u64;
@@ -53,32 +144,34 @@ pub(crate) trait Source {
         &mut self,
         emitter: &mut Emitter,
         observer: &mut Observer,
-        shared: &mut Shared,
+        shared: &mut Shared<O>,
         now_ns: i64,
     ) -> Offer;
-    fn send_probe(&mut self, slot: usize, shared: &mut Shared, now_ns: i64);
+    fn send_probe(&mut self, slot: usize, shared: &mut Shared<O>, now_ns: i64);
     fn flush(&mut self);
     /// A socket is ready; `link` is the producer's own number for it.
     fn on_ready(
         &mut self,
         link: usize,
         ready: &Ready,
-        shared: &mut Shared,
+        shared: &mut Shared<O>,
         observer: &mut Observer,
     ) -> Result<(), ClientError>;
     /// What is to be done without an event. Returns whether there is more to do at once.
     fn drive(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut Shared<O>,
         observer: &mut Observer,
         now_ns: i64,
     ) -> Result<bool, ClientError>;
     fn deadline_ns(&self) -> i64;
-    fn abandon(&mut self, shared: &mut Shared, observer: &mut Observer);
+    fn abandon(&mut self, shared: &mut Shared<O>, observer: &mut Observer);
 }
 
 /// A protocol's consumer.
-pub(crate) trait Sink {
+pub(crate) trait Sink<O = ()> {
+    /// What there was no time for is left to another turn of its socket, and not to `drive`.
+    const TURN_AGAIN: bool = true;
     fn subscription(&self) -> usize;
     fn partitions(&self) -> usize;
     fn assigned(&self) -> usize;
@@ -91,57 +184,57 @@ pub(crate) trait Sink {
         &mut self,
         link: usize,
         ready: &Ready,
-        shared: &mut Shared,
+        shared: &mut Shared<O>,
         observer: &mut Observer,
         until_ns: i64,
     ) -> Result<bool, ClientError>;
     fn drive(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut Shared<O>,
         observer: &mut Observer,
         now_ns: i64,
     ) -> Result<bool, ClientError>;
     fn deadline_ns(&self) -> i64;
-    fn abandon(&mut self, shared: &mut Shared);
+    fn abandon(&mut self, shared: &mut Shared<O>, observer: &mut Observer);
+    /// After `abandon`: it has something to say to its server before it goes.
+    fn is_leaving(&self) -> bool {
+        false
+    }
 }
 
 /// A lane's client.
-pub(crate) struct Lane<P, C> {
-    shared: Shared,
+pub(crate) struct Lane<P, C, O = ()> {
+    shared: Shared<O>,
     producers: Vec<P>,
     consumers: Vec<C>,
-    bootstrap: Vec<String>,
     /// Begins the message of a `prepare` that does not succeed.
     failure: &'static str,
     turns: Turns,
     has_work: bool,
 }
 
-impl<P: Source, C: Sink> Lane<P, C> {
+impl<P, C, O> Lane<P, C, O>
+where
+    P: Source<O>,
+    C: Sink<O>,
+    O: Own<P, C>,
+{
     /// A lane that is not connected. `failure` begins the message of a `prepare` that runs out of time: "the RabbitMQ client could not
     /// connect and find its queues".
     pub fn new(
         failure: &'static str,
-        endpoint: &Endpoint,
-        spec: LaneSpec,
-        producer: impl Fn(usize, &LaneSpec) -> P,
-        consumer: impl Fn(usize, &LaneSpec) -> C,
-    ) -> Result<Lane<P, C>, ClientError> {
-        let poller = Poller::new()
-            .map_err(|error| ClientError::system(format!("cannot make an epoll instance: {error}")))?;
+        shared: Shared<O>,
+        producer: impl Fn(usize, &Shared<O>) -> Result<P, ClientError>,
+        consumer: impl Fn(usize, &Shared<O>) -> C,
+    ) -> Result<Lane<P, C, O>, ClientError> {
         Ok(Lane {
-            producers: (0..spec.producers.len()).map(|at| producer(at, &spec)).collect(),
-            consumers: (0..spec.consumers.len()).map(|at| consumer(at, &spec)).collect(),
-            shared: Shared {
-                spec,
-                poller,
-                servers: Vec::new(),
-                tls: endpoint.security.tls.clone(),
-                buffered_bytes: 0,
-                is_prepared: false,
-                trouble: None,
-            },
-            bootstrap: endpoint.bootstrap.clone(),
+            producers: (0..shared.spec.producers.len())
+                .map(|at| producer(at, &shared))
+                .collect::<Result<_, _>>()?,
+            consumers: (0..shared.spec.consumers.len())
+                .map(|at| consumer(at, &shared))
+                .collect(),
+            shared,
             failure,
             turns: Turns::default(),
             has_work: false,
@@ -152,16 +245,20 @@ impl<P: Source, C: Sink> Lane<P, C> {
     fn handle_ready(&mut self, observer: &mut Observer, until_ns: i64) -> Result<(), ClientError> {
         while let Some(turn) = self.turns.next() {
             let ready = &turn.ready;
-            let (owner, link) = ((ready.token as u32 >> 1) as usize, (ready.token >> 32) as usize);
+            let (owner, link) = (index_of(ready.token), (ready.token >> 32) as usize);
             observer.turn(turn.since_ns);
-            if ready.token & 1 == 0 {
+            if owner == NOBODY {
+                O::on_ready(&mut self.shared, ready)?;
+            } else if ready.token & 1 == 0 {
                 if let Some(producer) = self.producers.get_mut(owner) {
                     producer.on_ready(link, ready, &mut self.shared, observer)?;
                 }
             } else if let Some(consumer) = self.consumers.get_mut(owner)
                 && consumer.on_ready(link, ready, &mut self.shared, observer, until_ns)?
             {
-                self.turns.again(turn);
+                if C::TURN_AGAIN {
+                    self.turns.again(turn);
+                }
                 break;
             }
         }
@@ -177,24 +274,28 @@ impl<P: Source, C: Sink> Lane<P, C> {
                 .all(|consumer| consumer.assigned() == consumer.partitions())
     }
 
-    fn resolve(&mut self) -> Result<(), ClientError> {
-        let mut errors = Vec::new();
-        for server in &self.bootstrap {
-            match resolve(server, self.shared.tls.as_ref()) {
-                Ok(peers) => self.shared.servers.extend(peers.into_iter().next()),
-                Err(error) => errors.push(error),
+    /// Lets consumers say their last, as far as that goes quickly.
+    fn leave(&mut self, observer: &mut Observer) {
+        let until_ns = monotonic_ns() + LEAVE_NS;
+        while self.consumers.iter().any(Sink::is_leaving) {
+            let now_ns = monotonic_ns();
+            if now_ns >= until_ns || self.drive(observer, now_ns).is_err() {
+                return;
             }
+            self.turns
+                .wait(&mut self.shared.poller, (now_ns + PREPARE_STEP_NS).min(until_ns));
         }
-        if self.shared.servers.is_empty() {
-            return Err(ClientError::system(errors.join("; ")));
-        }
-        Ok(())
     }
 }
 
-impl<P: Source, C: Sink> LaneClient for Lane<P, C> {
+impl<P, C, O> LaneClient for Lane<P, C, O>
+where
+    P: Source<O>,
+    C: Sink<O>,
+    O: Own<P, C>,
+{
     fn prepare(&mut self, observer: &mut Observer, deadline_ns: i64) -> Result<(), ClientError> {
-        self.resolve()?;
+        O::resolve(&mut self.shared)?;
         loop {
             let now_ns = monotonic_ns();
             self.drive(observer, now_ns)?;
@@ -203,7 +304,7 @@ impl<P: Source, C: Sink> LaneClient for Lane<P, C> {
                 return Ok(());
             }
             if now_ns >= deadline_ns {
-                let trouble = self.shared.trouble.take();
+                let trouble = O::trouble(&mut self.shared);
                 return Err(ClientError::system(format!(
                     "{} in time ({})",
                     self.failure,
@@ -254,6 +355,13 @@ impl<P: Source, C: Sink> LaneClient for Lane<P, C> {
     fn drive(&mut self, observer: &mut Observer, now_ns: i64) -> Result<bool, ClientError> {
         self.turns.begin(&mut self.shared.poller, now_ns);
         self.handle_ready(observer, now_ns + DRIVE_NS)?;
+        O::drive_before(
+            &mut self.shared,
+            &mut self.producers,
+            &mut self.consumers,
+            observer,
+            now_ns,
+        )?;
         let mut has_work = self.turns.are_left();
         for producer in &mut self.producers {
             has_work |= producer.drive(&mut self.shared, observer, now_ns)?;
@@ -261,6 +369,7 @@ impl<P: Source, C: Sink> LaneClient for Lane<P, C> {
         for at in self.turns.order(self.consumers.len()) {
             has_work |= self.consumers[at].drive(&mut self.shared, observer, now_ns)?;
         }
+        O::drive_after(&mut self.shared, now_ns)?;
         self.has_work = has_work;
         Ok(has_work)
     }
@@ -269,7 +378,7 @@ impl<P: Source, C: Sink> LaneClient for Lane<P, C> {
         let producers = self.producers.iter().map(Source::deadline_ns);
         producers
             .chain(self.consumers.iter().map(Sink::deadline_ns))
-            .fold(i64::MAX, i64::min)
+            .fold(O::deadline_ns(&self.shared), i64::min)
     }
 
     fn wait(&mut self, until_ns: i64) {
@@ -309,12 +418,14 @@ impl<P: Source, C: Sink> LaneClient for Lane<P, C> {
     }
 
     fn abandon(&mut self, observer: &mut Observer) {
+        self.shared.is_closing = true;
         for producer in &mut self.producers {
             producer.abandon(&mut self.shared, observer);
         }
         for consumer in &mut self.consumers {
-            consumer.abandon(&mut self.shared);
+            consumer.abandon(&mut self.shared, observer);
         }
+        self.leave(observer);
     }
 }
 
@@ -324,11 +435,14 @@ mod tests {
 
     #[test]
     fn tokens_tell_their_owner() {
-        for (index, link) in [(0, 0), (1, 0), (70_000, 3)] {
-            let token = Shared::producer_token(index, link);
-            assert_eq!((token as u32 >> 1) as usize, index);
+        for (index, link) in [(0, 0), (1, 0), (70_000, 3), (NOBODY, 0)] {
+            let token = producer_token(index, link);
+            assert_eq!(index_of(token), index);
             assert_eq!((token >> 32) as usize, link);
-            assert_eq!(Shared::consumer_token(index, link), token | 1);
+            assert_eq!(consumer_of(token), None);
+            assert_eq!(consumer_of(consumer_token(index, link)), Some(index));
+            assert_eq!(consumer_token(index, link), token | 1);
         }
+        assert_eq!(own_token(2), producer_token(NOBODY, 2));
     }
 }

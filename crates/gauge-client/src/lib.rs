@@ -49,6 +49,7 @@ mod turns;
 pub mod world;
 
 pub use error::ClientError;
+pub use lane::consumer_of;
 pub use poller::{Interest, Poller, Ready};
 pub use security::Security;
 

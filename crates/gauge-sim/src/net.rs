@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use fastrand::Rng;
 use gauge_client::world::{Network, PollerId, SocketId};
-use gauge_client::{Interest, LaneSpec, Ready};
+use gauge_client::{Interest, LaneSpec, Ready, consumer_of};
 use gauge_load::clock::simulated;
 
 use crate::marks::{Mark, Marks};
@@ -236,7 +236,7 @@ impl<S: System> World<S> {
 
     /// The subscription whose consumer has this socket.
     pub fn subscription_of(&self, socket: usize) -> Option<usize> {
-        let consumer = S::consumer_of(self.sockets[socket].token)?;
+        let consumer = consumer_of(self.sockets[socket].token)?;
         self.consumers.get(consumer).copied()
     }
 

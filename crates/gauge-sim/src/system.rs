@@ -81,11 +81,6 @@ pub trait System: Sized + Debug + 'static {
     /// A node does nothing for so long.
     fn paused(_world: &mut World<Self>, _node: usize, _for_ns: i64) {}
 
-    /// The number of the consumer whose sockets have this token; None: it is a producer's.
-    fn consumer_of(token: u64) -> Option<usize> {
-        (token & 1 == 1).then_some((token as u32 >> 1) as usize)
-    }
-
     /// A connection has come about.
     fn opened(_world: &mut World<Self>, _at: usize) {}
 

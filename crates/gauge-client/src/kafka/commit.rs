@@ -88,12 +88,12 @@ impl Committer {
         let Some(link) = &mut self.coordinator else {
             if is_due && !self.is_asked {
                 self.is_asked = true;
-                shared.cluster.ask(Question::Coordinator(self.consumer));
+                shared.own.cluster.ask(Question::Coordinator(self.consumer));
             }
             return;
         };
         let done = link
-            .ensure(&shared.cluster, &shared.poller, INPUT_BYTES, now_ns)
+            .ensure(&shared.own.cluster, &shared.poller, INPUT_BYTES, now_ns)
             .and_then(|()| {
                 link.connection
                     .as_ref()
@@ -131,8 +131,8 @@ impl Committer {
             position.committing = position.done;
         }
         let correlation = connection.next_correlation();
-        let mut head = shared.take_head();
-        begin_request(&mut head, wire::OFFSET_COMMIT, correlation, &shared.client_id);
+        let mut head = shared.own.take_head();
+        begin_request(&mut head, wire::OFFSET_COMMIT, correlation, &shared.own.client_id);
         messages::put_offset_commit_head(&mut head, &self.group);
         messages::put_by_topic(
             &mut head,
@@ -223,7 +223,7 @@ impl Committer {
             return Ok(());
         };
         let code = Code(messages::read_offset_commit(&connection.bytes()[body])?);
-        shared.give_head(request.head);
+        shared.own.give_head(request.head);
         link.works();
         if code.is_none() {
             for position in positions {

@@ -17,10 +17,13 @@ use super::connection::{Cargo, Lost, Request};
 use super::fetch;
 use super::link::{Link, NO_LINK, is_noteworthy};
 use super::messages::{self, TIMESTAMP_EARLIEST, TIMESTAMP_LATEST};
-use super::shared::Shared;
+use super::shared::{Commons, Shared};
 use super::wire::{self, Put, begin_request, finish_request};
-use crate::{ConsumerSpec, Ready, StartAt, Topic};
+use crate::lane::{DRIVE_NS, Sink, consumer_token};
+use crate::{ClientError, Ready, StartAt, Topic};
 
+/// The link of a consumer that is its committer's.
+const COMMITTER: usize = i32::MAX as usize;
 /// First size of the buffer for answers; it grows to the size of the largest.
 const INPUT_BYTES: usize = 64 << 10;
 /// A fetch is answered after this time at the latest, with or without messages.
@@ -207,7 +210,8 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    pub fn new(index: usize, spec: &ConsumerSpec, shared: &Shared, commit_token: u64) -> Consumer {
+    pub fn new(index: usize, shared: &Shared) -> Consumer {
+        let spec = &shared.spec.consumers[index];
         let topics: &[Topic] = &shared.spec.topics;
         let mut partitions = spec.partitions.clone();
         partitions.sort_unstable();
@@ -249,53 +253,14 @@ impl Consumer {
             fetch_bytes: (FETCH_MSGS * (shared.spec.payload_bytes_max + 10))
                 .clamp(FETCH_BYTES_MIN, FETCH_BYTES_MAX),
             decompressor: Decompressor::new(),
-            committer: spec
-                .commit_interval_ns
-                .map(|interval_ns| Committer::new(index, &spec.name, interval_ns, commit_token)),
+            committer: spec.commit_interval_ns.map(|interval_ns| {
+                Committer::new(index, &spec.name, interval_ns, consumer_token(index, COMMITTER))
+            }),
         }
-    }
-
-    pub fn subscription(&self) -> usize {
-        self.subscription
-    }
-
-    pub fn is_ready(&self) -> bool {
-        self.assigned() == self.positions.len()
-    }
-
-    /// Partitions whose position is fixed.
-    pub fn assigned(&self) -> usize {
-        self.positions
-            .iter()
-            .filter(|position| position.next.is_some())
-            .count()
-    }
-
-    pub fn pause(&mut self, is_paused: bool) {
-        if self.is_paused && !is_paused {
-            for position in &mut self.positions {
-                position.end = -1;
-            }
-            for outlet in &mut self.outlets {
-                // A full fetch tells the end of every partition.
-                outlet.session = Session::Over;
-            }
-        }
-        self.is_paused = is_paused;
-    }
-
-    pub fn is_caught_up(&self) -> bool {
-        let now_ns = monotonic_ns();
-        let is_behind = |outlet: &Outlet| outlet.has_pieces() || outlet.is_overdue(now_ns);
-        !self.outlets.iter().any(is_behind)
-            && self
-                .positions
-                .iter()
-                .all(|position| !position.is_to_ask() && position.end >= 0 && position.done >= position.end)
     }
 
     /// Takes over what the cluster says about leaders.
-    pub fn apply_metadata(&mut self, cluster: &Cluster, token: impl Fn(usize, usize) -> u64) {
+    pub fn apply_metadata(&mut self, cluster: &Cluster) {
         for at in 0..self.positions.len() {
             let leader = cluster.leader(self.positions[at].slot);
             let epoch = cluster.leader_epoch(self.positions[at].slot);
@@ -311,7 +276,8 @@ impl Consumer {
                     .position(|outlet| outlet.link.broker == leader);
                 known.unwrap_or_else(|| {
                     let at = self.outlets.len();
-                    self.outlets.push(Outlet::new(leader, token(self.index, at)));
+                    self.outlets
+                        .push(Outlet::new(leader, consumer_token(self.index, at)));
                     at
                 }) as u32
             };
@@ -356,33 +322,11 @@ impl Consumer {
         }
     }
 
-    /// Everything that is to be done without an event. Returns whether there are messages left to look at.
-    pub fn drive(
-        &mut self,
-        shared: &mut Shared,
-        observer: &mut Observer,
-        now_ns: i64,
-        until_ns: i64,
-    ) -> bool {
-        let mut has_work = false;
-        for at in 0..self.outlets.len() {
-            if let Err(lost) = self.drive_outlet(at, shared, now_ns) {
-                self.lose(at, &lost, shared, observer, now_ns);
-            }
-            has_work |= self.work_off(at, observer, until_ns);
-        }
-        if let Some(mut committer) = self.committer.take() {
-            committer.drive(&mut self.positions, shared, observer, now_ns);
-            self.committer = Some(committer);
-        }
-        has_work
-    }
-
     fn drive_outlet(&mut self, at: usize, shared: &mut Shared, now_ns: i64) -> Result<(), Lost> {
         let outlet = &mut self.outlets[at];
         outlet
             .link
-            .ensure(&shared.cluster, &shared.poller, INPUT_BYTES, now_ns)?;
+            .ensure(&shared.own.cluster, &shared.poller, INPUT_BYTES, now_ns)?;
         let Some(connection) = &outlet.link.connection else {
             return Ok(());
         };
@@ -410,7 +354,7 @@ impl Consumer {
         } else {
             Errand::Fetch
         };
-        let mut head = shared.take_head();
+        let mut head = shared.own.take_head();
         let api = match errand {
             Errand::Fetch => wire::FETCH,
             Errand::ListOffsets => wire::LIST_OFFSETS,
@@ -420,7 +364,7 @@ impl Consumer {
             return Ok(());
         };
         let correlation = connection.next_correlation();
-        begin_request(&mut head, api, correlation, &shared.client_id);
+        begin_request(&mut head, api, correlation, &shared.own.client_id);
         let wait_ns = match errand {
             Errand::Fetch => {
                 self.put_fetch(at, &mut head, &shared.spec.topics);
@@ -540,11 +484,14 @@ impl Consumer {
         self.work_off(at, observer, i64::MAX);
         let outlet = &mut self.outlets[at];
         let broker = outlet.link.broker;
-        shared.cluster.set_trouble(match shared.cluster.peer(broker) {
-            Some(peer) => format!("{peer}: {lost}"),
-            None => lost.to_string(),
-        });
-        shared.cluster.refresh();
+        shared
+            .own
+            .cluster
+            .set_trouble(match shared.own.cluster.peer(broker) {
+                Some(peer) => format!("{peer}: {lost}"),
+                None => lost.to_string(),
+            });
+        shared.own.cluster.refresh();
         let in_flight = outlet.link.lose(now_ns).count();
         outlet.session = Session::Over;
         outlet.old_session = 0;
@@ -555,16 +502,93 @@ impl Consumer {
             observer.error(lost.kind());
         }
     }
+}
 
-    /// The poller says that the committer's connection is ready.
-    pub fn on_committer_ready(&mut self, ready: &Ready, shared: &mut Shared, observer: &mut Observer) {
-        if let Some(committer) = &mut self.committer {
-            committer.on_ready(&mut self.positions, ready, shared, observer, monotonic_ns());
-        }
+impl Sink<Commons> for Consumer {
+    const TURN_AGAIN: bool = false;
+
+    fn subscription(&self) -> usize {
+        self.subscription
     }
 
-    /// When `drive` must be called at the latest.
-    pub fn deadline_ns(&self) -> i64 {
+    fn partitions(&self) -> usize {
+        self.positions.len()
+    }
+
+    /// Partitions whose position is fixed.
+    fn assigned(&self) -> usize {
+        self.positions
+            .iter()
+            .filter(|position| position.next.is_some())
+            .count()
+    }
+
+    fn pause(&mut self, is_paused: bool) {
+        if self.is_paused && !is_paused {
+            for position in &mut self.positions {
+                position.end = -1;
+            }
+            for outlet in &mut self.outlets {
+                // A full fetch tells the end of every partition.
+                outlet.session = Session::Over;
+            }
+        }
+        self.is_paused = is_paused;
+    }
+
+    fn is_caught_up(&self) -> bool {
+        let now_ns = monotonic_ns();
+        let is_behind = |outlet: &Outlet| outlet.has_pieces() || outlet.is_overdue(now_ns);
+        !self.outlets.iter().any(is_behind)
+            && self
+                .positions
+                .iter()
+                .all(|position| !position.is_to_ask() && position.end >= 0 && position.done >= position.end)
+    }
+
+    fn flush(&mut self) {}
+
+    fn on_ready(
+        &mut self,
+        link: usize,
+        ready: &Ready,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        until_ns: i64,
+    ) -> Result<bool, ClientError> {
+        if link == COMMITTER {
+            if let Some(committer) = &mut self.committer {
+                committer.on_ready(&mut self.positions, ready, shared, observer, monotonic_ns());
+            }
+            return Ok(false);
+        }
+        self.answer(link, ready, shared, observer)?;
+        Ok(self.work_off(link, observer, until_ns))
+    }
+
+    /// Everything that is to be done without an event. Returns whether there are messages left to look at.
+    fn drive(
+        &mut self,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<bool, ClientError> {
+        let until_ns = now_ns + DRIVE_NS;
+        let mut has_work = false;
+        for at in 0..self.outlets.len() {
+            if let Err(lost) = self.drive_outlet(at, shared, now_ns) {
+                self.lose(at, &lost, shared, observer, now_ns);
+            }
+            has_work |= self.work_off(at, observer, until_ns);
+        }
+        if let Some(mut committer) = self.committer.take() {
+            committer.drive(&mut self.positions, shared, observer, now_ns);
+            self.committer = Some(committer);
+        }
+        Ok(has_work)
+    }
+
+    fn deadline_ns(&self) -> i64 {
         let mut deadline_ns = self.committer.as_ref().map_or(i64::MAX, Committer::deadline_ns);
         for outlet in &self.outlets {
             if outlet.has_pieces() {
@@ -588,8 +612,8 @@ impl Consumer {
         deadline_ns
     }
 
-    /// Closes the connections.
-    pub fn close(&mut self, observer: &mut Observer) {
+    /// Closes the connections. The last positions are still to be committed.
+    fn abandon(&mut self, _shared: &mut Shared, observer: &mut Observer) {
         for at in 0..self.outlets.len() {
             self.work_off(at, observer, i64::MAX);
         }
@@ -597,5 +621,12 @@ impl Consumer {
         for position in &mut self.positions {
             position.link = NO_LINK;
         }
+        if let Some(committer) = &mut self.committer {
+            committer.hurry();
+        }
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.committer.is_some() && Committer::is_behind(&self.positions)
     }
 }

@@ -3,8 +3,8 @@
 //! It speaks Kafka's wire protocol itself, with one version of each API that every server from Kafka 2.3 on offers; see `wire.rs`.
 //! The hot path is written by hand: `record_batch` (building and parsing in place), `producer`, `sender` and `settle` (batches,
 //! requests, retries), `consumer`, `receiver` and `fetch`. The rest serves it: `connection` (one socket), `link` (a connection that
-//! is kept up), `cluster` (leaders), `commit`, `compress`, `buffers` and `batch` (memory that is used again). `lane` puts it together
-//! behind [`LaneClient`](crate::LaneClient), `admin` creates and describes topics with blocking calls (`caller`), and `describe` asks one
+//! is kept up), `cluster` (leaders), `commit`, `compress`, `buffers` and `batch` (memory that is used again). `lane` joins it to the
+//! [`Lane`] of all protocols, `admin` creates and describes topics with blocking calls (`caller`), and `describe` asks one
 //! broker for the lab.
 //!
 //! `sasl` (with `scram`) logs in before a connection's first request; TLS is the transport's business.
@@ -38,6 +38,8 @@ mod tests;
 mod wire;
 
 use self::sasl::{Credentials, Login};
+use self::shared::{Commons, Shared};
+use crate::lane::Lane;
 use crate::tls::Tls;
 use crate::{Acks, Admin, ClientError, Compression, Endpoint, LaneClient, LaneSpec, Protocol};
 
@@ -208,7 +210,13 @@ impl Protocol for Kafka {
     fn lane(&self, endpoint: &Endpoint, spec: LaneSpec) -> Result<Box<dyn LaneClient>, ClientError> {
         let access = access(endpoint)?;
         check_spec(&spec)?;
-        Ok(Box::new(lane::Lane::new(&endpoint.bootstrap, access, spec)?))
+        let own = Commons::new(&endpoint.bootstrap, access, &spec);
+        Ok(Box::new(Lane::new(
+            "the Kafka client could not connect and find its partitions",
+            Shared::new(endpoint, spec, own)?,
+            producer::Producer::new,
+            consumer::Consumer::new,
+        )?))
     }
 
     fn admin(&self, endpoint: &Endpoint) -> Result<Box<dyn Admin>, ClientError> {

@@ -23,8 +23,10 @@ use super::connection::{Cargo, Lost};
 use super::errors::kind;
 use super::link::{Link, NO_LINK};
 use super::record_batch::{self, HEADER_BYTES, RecordSize, Shape};
-use super::shared::Shared;
-use crate::{ClientError, Keys, Offer, ProducerSpec};
+use super::sender::Trouble;
+use super::shared::{Commons, Shared};
+use crate::lane::Source;
+use crate::{ClientError, Keys, Offer, Ready};
 
 /// A Produce request ends when the next batch would make it longer than this (the Java client's max.request.size).
 pub(crate) const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -167,7 +169,8 @@ pub(crate) struct Producer {
 }
 
 impl Producer {
-    pub fn new(index: usize, spec: &ProducerSpec, shared: &Shared) -> Result<Producer, ClientError> {
+    pub fn new(index: usize, shared: &Shared) -> Result<Producer, ClientError> {
+        let spec = &shared.spec.producers[index];
         let topic = &shared.spec.topics[spec.topic];
         let partitions = topic.partitions as usize;
         let batch_bytes = shared.spec.batch.bytes.max(HEADER_BYTES + 1);
@@ -210,43 +213,6 @@ impl Producer {
         })
     }
 
-    /// Whether everything can be sent: leaders known, connections open, identity known.
-    pub fn is_ready(&self) -> bool {
-        self.has_identity()
-            && self.lots.iter().all(|lot| lot.link != NO_LINK)
-            && self
-                .outlets
-                .iter()
-                .all(|outlet| outlet.link.members == 0 || outlet.link.is_open())
-    }
-
-    /// Whether the slot is one of this producer's partitions.
-    pub fn has_slot(&self, slot: usize) -> bool {
-        (self.first_slot..self.first_slot + self.lots.len()).contains(&slot)
-    }
-
-    pub fn waiting_msgs(&self) -> u64 {
-        self.waiting_msgs
-    }
-
-    pub fn probes_waiting(&self) -> usize {
-        self.probes
-    }
-
-    /// Takes what is due; see [`crate::LaneClient::offer`].
-    pub fn offer(
-        &mut self,
-        emitter: &mut Emitter,
-        observer: &mut Observer,
-        shared: &mut Shared,
-        now_ns: i64,
-    ) -> Offer {
-        let mut run = SentRun::default();
-        let offer = self.take_due(emitter, observer, shared, now_ns, &mut run);
-        run.end(observer);
-        offer
-    }
-
     fn take_due(
         &mut self,
         emitter: &mut Emitter,
@@ -258,7 +224,7 @@ impl Producer {
         let began_ns = now_ns;
         let queued_before = self.queued_bytes;
         let mut now_ns = now_ns;
-        let mut timestamp_ms = shared.unix_ms(now_ns);
+        let mut timestamp_ms = shared.own.unix_ms(now_ns);
         let (mut msgs, mut bytes) = (0, 0);
         loop {
             if msgs == CLOCK_MSGS || bytes >= CLOCK_BYTES {
@@ -266,7 +232,7 @@ impl Producer {
                 if now_ns - began_ns >= OFFER_NS {
                     return Offer::More;
                 }
-                timestamp_ms = shared.unix_ms(now_ns);
+                timestamp_ms = shared.own.unix_ms(now_ns);
                 (msgs, bytes) = (0, 0);
             }
             match emitter.next_due_ns() {
@@ -417,7 +383,7 @@ impl Producer {
             bytes,
             is_probe: false,
         };
-        let mut batch = shared.batches.open(&mut shared.buffers, &opening);
+        let mut batch = shared.own.batches.open(&mut shared.own.buffers, &opening);
         batch.charged_bytes = HEADER_BYTES;
         shared.buffered_bytes += HEADER_BYTES;
         lot.next_serial += 1;
@@ -455,47 +421,6 @@ impl Producer {
         self.outlets[lot.link as usize].ready.push_back(at as u32);
     }
 
-    /// Queues a readiness probe for a slot.
-    pub fn send_probe(&mut self, slot: usize, shared: &mut Shared, now_ns: i64) {
-        let at = slot - self.first_slot;
-        let lot = &mut self.lots[at];
-        let timestamp_ms = shared.unix_ms(now_ns);
-        let opening = Opening {
-            producer: self.id,
-            partition: at as u32,
-            serial: lot.next_serial,
-            timestamp_ms,
-            now_ns,
-            due_ns: now_ns,
-            bytes: HEADER_BYTES + 2 * stamp::STAMP_BYTES,
-            is_probe: true,
-        };
-        lot.next_serial += 1;
-        let mut batch = shared.batches.open(&mut shared.buffers, &opening);
-        let size = record_batch::record_size(0, 0, None, stamp::STAMP_BYTES);
-        let place = batch.append(&mut shared.buffers, size, timestamp_ms, None, stamp::STAMP_BYTES);
-        let probe = stamp::Stamp {
-            run: shared.spec.run,
-            producer: stamp::PROBE_PRODUCER,
-            sequence: slot as u64,
-            intended_ns: now_ns,
-        };
-        stamp::write(place, &probe, stamp::tail_crc(&[]));
-        self.queued_bytes += batch.len();
-        self.waiting_batches += 1;
-        self.probes += 1;
-        lot.queue.push_back(batch);
-        self.list(at);
-    }
-
-    /// From now on batches leave without waiting for their linger.
-    pub fn flush(&mut self) {
-        self.is_flushing = true;
-        while let Some(lingering) = self.lingering.pop_front() {
-            self.list(lingering.lot as usize);
-        }
-    }
-
     /// Whether an open batch may leave.
     pub(super) fn is_due(&self, batch: &Batch, now_ns: i64) -> bool {
         self.is_flushing || batch.due_ns <= now_ns
@@ -531,9 +456,157 @@ impl Producer {
         }
     }
 
+    fn drive_outlet(
+        &mut self,
+        at: usize,
+        shared: &mut Shared,
+        observer: &mut Observer,
+        now_ns: i64,
+    ) -> Result<(), Lost> {
+        let link = &mut self.outlets[at].link;
+        link.ensure(&shared.own.cluster, &shared.poller, INPUT_BYTES, now_ns)?;
+        if let Some(connection) = &link.connection {
+            connection.check_deadline(now_ns)?;
+        }
+        self.send(at, shared, observer, now_ns)
+    }
+
+    /// A batch has come to its end.
+    pub(super) fn close(&mut self, batch: Box<Batch>, shared: &mut Shared) {
+        if batch.is_probe {
+            self.probes -= 1;
+        } else {
+            self.waiting_msgs -= u64::from(batch.ledger.messages());
+        }
+        self.waiting_batches -= 1;
+        self.has_room = true;
+        shared.buffered_bytes -= batch.charged_bytes;
+        shared.own.batches.close(&mut shared.own.buffers, batch);
+    }
+
+    /// Gives up on what has waited for longer than it may be retried.
+    fn expire(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) {
+        let oldest_ns = now_ns.saturating_sub(shared.spec.retry_for_ns);
+        for at in 0..self.lots.len() {
+            while let Some(first) = self.lots[at].queue.iter().position(|batch| !batch.is_probe)
+                && self.lots[at].queue[first].first_sent_ns <= oldest_ns
+                && let Some(batch) = self.lots[at].queue.remove(first)
+            {
+                self.queued_bytes -= batch.len();
+                self.fail(batch, kind::RETRY_TIME_OVER, shared, observer);
+            }
+            let is_old = |batch: &Batch| batch.first_sent_ns <= oldest_ns && batch.due_ns <= now_ns;
+            if self.lots[at].open.as_deref().is_some_and(is_old)
+                && let Some(batch) = self.lots[at].open.take()
+            {
+                self.fail(batch, kind::RETRY_TIME_OVER, shared, observer);
+            }
+        }
+    }
+}
+
+impl Source<Commons> for Producer {
+    /// Whether everything can be sent: leaders known, connections open, identity known.
+    fn is_ready(&self) -> bool {
+        self.has_identity()
+            && self.lots.iter().all(|lot| lot.link != NO_LINK)
+            && self
+                .outlets
+                .iter()
+                .all(|outlet| outlet.link.members == 0 || outlet.link.is_open())
+    }
+
+    fn has_slot(&self, slot: usize) -> bool {
+        (self.first_slot..self.first_slot + self.lots.len()).contains(&slot)
+    }
+
+    fn waiting_msgs(&self) -> u64 {
+        self.waiting_msgs
+    }
+
+    fn probes_waiting(&self) -> usize {
+        self.probes
+    }
+
+    fn offer(
+        &mut self,
+        emitter: &mut Emitter,
+        observer: &mut Observer,
+        shared: &mut Shared,
+        now_ns: i64,
+    ) -> Offer {
+        let mut run = SentRun::default();
+        let offer = self.take_due(emitter, observer, shared, now_ns, &mut run);
+        run.end(observer);
+        offer
+    }
+
+    fn send_probe(&mut self, slot: usize, shared: &mut Shared, now_ns: i64) {
+        let at = slot - self.first_slot;
+        let lot = &mut self.lots[at];
+        let timestamp_ms = shared.own.unix_ms(now_ns);
+        let opening = Opening {
+            producer: self.id,
+            partition: at as u32,
+            serial: lot.next_serial,
+            timestamp_ms,
+            now_ns,
+            due_ns: now_ns,
+            bytes: HEADER_BYTES + 2 * stamp::STAMP_BYTES,
+            is_probe: true,
+        };
+        lot.next_serial += 1;
+        let mut batch = shared.own.batches.open(&mut shared.own.buffers, &opening);
+        let size = record_batch::record_size(0, 0, None, stamp::STAMP_BYTES);
+        let place = batch.append(
+            &mut shared.own.buffers,
+            size,
+            timestamp_ms,
+            None,
+            stamp::STAMP_BYTES,
+        );
+        let probe = stamp::Stamp {
+            run: shared.spec.run,
+            producer: stamp::PROBE_PRODUCER,
+            sequence: slot as u64,
+            intended_ns: now_ns,
+        };
+        stamp::write(place, &probe, stamp::tail_crc(&[]));
+        self.queued_bytes += batch.len();
+        self.waiting_batches += 1;
+        self.probes += 1;
+        lot.queue.push_back(batch);
+        self.list(at);
+    }
+
+    /// From now on batches leave without waiting for their linger.
+    fn flush(&mut self) {
+        self.is_flushing = true;
+        while let Some(lingering) = self.lingering.pop_front() {
+            self.list(lingering.lot as usize);
+        }
+    }
+
+    fn on_ready(
+        &mut self,
+        link: usize,
+        ready: &Ready,
+        shared: &mut Shared,
+        observer: &mut Observer,
+    ) -> Result<(), ClientError> {
+        match self.advance(link, ready, shared, observer) {
+            Ok(()) => Ok(()),
+            Err(Trouble::Lost(lost)) => {
+                self.lose(link, &lost, shared, observer, monotonic_ns());
+                shared.own.cluster.check_refused(&lost)
+            }
+            Err(Trouble::Fatal(error)) => Err(error),
+        }
+    }
+
     /// Everything that is to be done without an event: connects, lists what is due, sends, gives up on what waited too long.
     /// Returns whether there is room again after an offer that found none.
-    pub fn drive(
+    fn drive(
         &mut self,
         shared: &mut Shared,
         observer: &mut Observer,
@@ -558,56 +631,7 @@ impl Producer {
         Ok(std::mem::take(&mut self.has_room))
     }
 
-    fn drive_outlet(
-        &mut self,
-        at: usize,
-        shared: &mut Shared,
-        observer: &mut Observer,
-        now_ns: i64,
-    ) -> Result<(), Lost> {
-        let link = &mut self.outlets[at].link;
-        link.ensure(&shared.cluster, &shared.poller, INPUT_BYTES, now_ns)?;
-        if let Some(connection) = &link.connection {
-            connection.check_deadline(now_ns)?;
-        }
-        self.send(at, shared, observer, now_ns)
-    }
-
-    /// A batch has come to its end.
-    pub(super) fn close(&mut self, batch: Box<Batch>, shared: &mut Shared) {
-        if batch.is_probe {
-            self.probes -= 1;
-        } else {
-            self.waiting_msgs -= u64::from(batch.ledger.messages());
-        }
-        self.waiting_batches -= 1;
-        self.has_room = true;
-        shared.buffered_bytes -= batch.charged_bytes;
-        shared.batches.close(&mut shared.buffers, batch);
-    }
-
-    /// Gives up on what has waited for longer than it may be retried.
-    fn expire(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) {
-        let oldest_ns = now_ns.saturating_sub(shared.spec.retry_for_ns);
-        for at in 0..self.lots.len() {
-            while let Some(first) = self.lots[at].queue.iter().position(|batch| !batch.is_probe)
-                && self.lots[at].queue[first].first_sent_ns <= oldest_ns
-                && let Some(batch) = self.lots[at].queue.remove(first)
-            {
-                self.queued_bytes -= batch.len();
-                self.fail(batch, kind::RETRY_TIME_OVER, shared, observer);
-            }
-            let is_old = |batch: &Batch| batch.first_sent_ns <= oldest_ns && batch.due_ns <= now_ns;
-            if self.lots[at].open.as_deref().is_some_and(is_old)
-                && let Some(batch) = self.lots[at].open.take()
-            {
-                self.fail(batch, kind::RETRY_TIME_OVER, shared, observer);
-            }
-        }
-    }
-
-    /// When `drive` must be called at the latest.
-    pub fn deadline_ns(&self) -> i64 {
+    fn deadline_ns(&self) -> i64 {
         let mut deadline_ns = self.lingering.front().map_or(i64::MAX, |first| first.due_ns);
         for (retry_at_ns, _) in &self.delayed {
             deadline_ns = deadline_ns.min(*retry_at_ns);
@@ -625,8 +649,7 @@ impl Producer {
         deadline_ns
     }
 
-    /// Gives up on everything that waits.
-    pub fn abandon(&mut self, shared: &mut Shared, observer: &mut Observer) {
+    fn abandon(&mut self, shared: &mut Shared, observer: &mut Observer) {
         let mut given_up = Vec::new();
         for outlet in &mut self.outlets {
             for request in outlet.link.lose(0) {
@@ -672,7 +695,7 @@ fn put(
 ) {
     let value_bytes = departure.payload_bytes();
     let partition = batch.partition as usize;
-    let place = batch.append(&mut shared.buffers, size, timestamp_ms, key, value_bytes);
+    let place = batch.append(&mut shared.own.buffers, size, timestamp_ms, key, value_bytes);
     departure.write_into(place, partition);
     enter(batch, departure, size.bytes, shared);
 }

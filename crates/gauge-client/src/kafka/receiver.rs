@@ -22,7 +22,7 @@ const CLOCK_MSGS: u32 = 1024;
 
 impl Consumer {
     /// The poller says that a connection is ready.
-    pub fn on_ready(
+    pub(super) fn answer(
         &mut self,
         at: usize,
         ready: &Ready,
@@ -33,7 +33,7 @@ impl Consumer {
             Ok(()) => Ok(()),
             Err(Trouble::Lost(lost)) => {
                 self.lose(at, &lost, shared, observer, monotonic_ns());
-                shared.cluster.check_refused(&lost)
+                shared.own.cluster.check_refused(&lost)
             }
             Err(Trouble::Fatal(error)) => Err(error),
         }
@@ -78,7 +78,7 @@ impl Consumer {
             return Ok(());
         };
         let errand = request.cargo;
-        shared.give_head(request.head);
+        shared.own.give_head(request.head);
         outlet.link.works();
         let Some(connection) = outlet.link.connection.take() else {
             return Ok(());
@@ -157,7 +157,7 @@ impl Consumer {
                 continue;
             };
             observer.error(kind::LOG_TRUNCATED);
-            shared.cluster.set_trouble(format!(
+            shared.own.cluster.set_trouble(format!(
                 "topic {:?}, partition {}: read up to offset {next}, and the log was cut off at {}",
                 shared.spec.topics[position.topic].name, position.partition, told.end_offset
             ));
@@ -226,7 +226,7 @@ impl Consumer {
         if !is_settling {
             observer.error(code.name());
         }
-        shared.cluster.set_trouble(format!(
+        shared.own.cluster.set_trouble(format!(
             "topic {topic:?}, partition {}: the server answers {}",
             position.partition,
             code.name()
@@ -241,7 +241,7 @@ impl Consumer {
                 position.ask = TIMESTAMP_EARLIEST;
             }
         } else {
-            shared.cluster.refresh();
+            shared.own.cluster.refresh();
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use super::link::{Link, NO_LINK, is_noteworthy};
 use super::producer::{Flight, Identity, Outlet, Producer};
 use super::shared::Shared;
 use super::wire::{self, Malformed, Put, Reader, begin_request, finish_request};
+use crate::lane::producer_token;
 use crate::{Acks, ClientError, Ready};
 
 /// A batch up to this size is copied into the request's head: cheaper than one more piece in a vectored write.
@@ -42,16 +43,16 @@ impl From<Malformed> for Trouble {
 
 impl Producer {
     /// Takes over what the cluster says about leaders.
-    pub fn apply_metadata(&mut self, shared: &Shared, token: impl Fn(usize, usize) -> u64) {
+    pub fn apply_metadata(&mut self, shared: &Shared) {
         for outlet in &mut self.outlets {
             outlet.link.members = 0;
         }
         for at in 0..self.lots.len() {
-            let leader = shared.cluster.leader(self.first_slot + at);
+            let leader = shared.own.cluster.leader(self.first_slot + at);
             let link = if leader == NO_BROKER {
                 NO_LINK
             } else {
-                self.outlet_of(leader, &token)
+                self.outlet_of(leader)
             };
             if link != NO_LINK {
                 self.outlets[link as usize].link.members += 1;
@@ -77,7 +78,7 @@ impl Producer {
         }
     }
 
-    fn outlet_of(&mut self, broker: i32, token: &impl Fn(usize, usize) -> u64) -> u32 {
+    fn outlet_of(&mut self, broker: i32) -> u32 {
         let known = self
             .outlets
             .iter()
@@ -85,7 +86,7 @@ impl Producer {
         let at = known.unwrap_or_else(|| {
             let at = self.outlets.len();
             self.outlets.push(Outlet {
-                link: Link::new(broker, token(self.index, at)),
+                link: Link::new(broker, producer_token(self.index, at)),
                 ready: Default::default(),
             });
             at
@@ -105,11 +106,11 @@ impl Producer {
             return Ok(());
         }
         while !self.outlets[at].ready.is_empty() && self.has_window(&self.outlets[at]) {
-            let mut head = shared.take_head();
+            let mut head = shared.own.take_head();
             let mut flight = self.spare_flights.pop().unwrap_or_default();
             let bytes = self.load(at, &mut head, &mut flight, shared, observer, now_ns);
             if flight.batches.is_empty() {
-                shared.give_head(head);
+                shared.own.give_head(head);
                 self.spare_flights.push(flight);
                 return Ok(());
             }
@@ -150,7 +151,7 @@ impl Producer {
             head,
             wire::PRODUCE,
             connection.next_correlation(),
-            &shared.client_id,
+            &shared.own.client_id,
         );
         head.put_null_string();
         head.put_i16(match shared.spec.acks {
@@ -247,7 +248,7 @@ impl Producer {
                 return None;
             }
             let codec = codec_number(shared.spec.compression);
-            batch.set_compressed(&mut shared.buffers, codec, &self.scratch);
+            batch.set_compressed(&mut shared.own.buffers, codec, &self.scratch);
         }
         let lot = &mut self.lots[at];
         if !batch.is_sealed {
@@ -301,7 +302,7 @@ impl Producer {
     }
 
     fn recycle(&mut self, request: Request<Flight>, shared: &mut Shared) {
-        shared.give_head(request.head);
+        shared.own.give_head(request.head);
         let mut flight = request.cargo;
         flight.batches.clear();
         flight.pieces.clear();
@@ -312,24 +313,7 @@ impl Producer {
     }
 
     /// The poller says that a connection is ready.
-    pub fn on_ready(
-        &mut self,
-        at: usize,
-        ready: &Ready,
-        shared: &mut Shared,
-        observer: &mut Observer,
-    ) -> Result<(), ClientError> {
-        match self.advance(at, ready, shared, observer) {
-            Ok(()) => Ok(()),
-            Err(Trouble::Lost(lost)) => {
-                self.lose(at, &lost, shared, observer, monotonic_ns());
-                shared.cluster.check_refused(&lost)
-            }
-            Err(Trouble::Fatal(error)) => Err(error),
-        }
-    }
-
-    fn advance(
+    pub(super) fn advance(
         &mut self,
         at: usize,
         ready: &Ready,
@@ -449,11 +433,14 @@ impl Producer {
         now_ns: i64,
     ) {
         let broker = self.outlets[at].link.broker;
-        shared.cluster.set_trouble(match shared.cluster.peer(broker) {
-            Some(peer) => format!("{peer}: {lost}"),
-            None => lost.to_string(),
-        });
-        shared.cluster.refresh();
+        shared
+            .own
+            .cluster
+            .set_trouble(match shared.own.cluster.peer(broker) {
+                Some(peer) => format!("{peer}: {lost}"),
+                None => lost.to_string(),
+            });
+        shared.own.cluster.refresh();
         let requests: Vec<Request<Flight>> = self.outlets[at].link.lose(now_ns).collect();
         if is_noteworthy(lost, requests.len()) {
             observer.error(lost.kind());

@@ -50,7 +50,7 @@ impl Producer {
         match code.remedy() {
             Remedy::Retry => self.retry(batch, code.name(), shared, observer, now_ns),
             Remedy::Relocate => {
-                shared.cluster.refresh();
+                shared.own.cluster.refresh();
                 self.retry(batch, code.name(), shared, observer, now_ns);
             }
             // What the broker says of a probe may change; a probe is sent until patience ends.
@@ -169,7 +169,7 @@ impl Producer {
     pub(super) fn want_identity(&mut self, shared: &mut Shared, now_ns: i64) {
         if self.identity == Identity::Wanted && now_ns >= self.identity_after_ns && self.is_at_rest() {
             self.identity = Identity::Asked;
-            shared.cluster.ask(Question::ProducerId(self.index));
+            shared.own.cluster.ask(Question::ProducerId(self.index));
         }
     }
 
@@ -193,7 +193,7 @@ impl Producer {
             if code.remedy() == Remedy::Pointless {
                 return Err(ClientError::system(message));
             }
-            shared.cluster.set_trouble(message);
+            shared.own.cluster.set_trouble(message);
             self.identity = Identity::Wanted;
             self.identity_after_ns = now_ns + IDENTITY_PAUSE_NS;
             return Ok(());

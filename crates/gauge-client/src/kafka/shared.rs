@@ -1,10 +1,13 @@
 //! What the producers and consumers of a lane have in common.
 
+use gauge_load::clock;
+
+use super::Access;
 use super::batch::BatchPool;
 use super::buffers::Buffers;
-use super::cluster::Cluster;
-use crate::{LaneSpec, Poller};
-use gauge_load::clock;
+use super::cluster::{Answer, Cluster};
+use crate::LaneSpec;
+use crate::lane::{self, own_token};
 
 /// Free batch buffers that a lane keeps at most, unless its policy allows less.
 const FREE_BYTES_MAX: usize = 32 << 20;
@@ -14,33 +17,35 @@ const SPARE_HEADS_MAX: usize = 64;
 const SPARE_HEAD_BYTES_MAX: usize = 256 << 10;
 
 /// What the producers and consumers of a lane have in common.
-pub(crate) struct Shared {
-    pub spec: LaneSpec,
+pub(crate) type Shared = lane::Shared<Commons>;
+
+/// What only this protocol has of it.
+pub(crate) struct Commons {
     pub client_id: String,
-    pub poller: Poller,
     pub cluster: Cluster,
     pub buffers: Buffers,
     pub batches: BatchPool,
-    /// Bytes of batches that wait or travel, over all producers.
-    pub buffered_bytes: usize,
     /// Wall-clock time minus the monotonic clock, for the timestamps in records.
-    pub unix_offset_ns: i64,
+    unix_offset_ns: i64,
     heads: Vec<Vec<u8>>,
+    pub(super) answers: Vec<Answer>,
 }
 
-impl Shared {
-    pub fn new(spec: LaneSpec, client_id: String, poller: Poller, cluster: Cluster) -> Shared {
-        let free_bytes = spec.batch.buffer_bytes.min(FREE_BYTES_MAX);
-        Shared {
-            spec,
-            client_id,
-            poller,
-            cluster,
-            buffers: Buffers::new(free_bytes),
+impl Commons {
+    pub fn new(bootstrap: &[String], access: Access, spec: &LaneSpec) -> Commons {
+        let groups = spec
+            .consumers
+            .iter()
+            .map(|consumer| consumer.name.clone())
+            .collect();
+        Commons {
+            client_id: access.client_id.clone(),
+            cluster: Cluster::new(access, bootstrap, &spec.topics, groups, own_token(0)),
+            buffers: Buffers::new(spec.batch.buffer_bytes.min(FREE_BYTES_MAX)),
             batches: BatchPool::default(),
-            buffered_bytes: 0,
             unix_offset_ns: clock::unix_ns() - clock::monotonic_ns(),
             heads: Vec::new(),
+            answers: Vec::new(),
         }
     }
 

@@ -24,7 +24,7 @@ use super::connection::{self, Connection};
 use super::names;
 use super::options::{AckPolicy, Options};
 use super::wire::{self, Message, put_publish};
-use crate::lane::{Shared, Sink};
+use crate::lane::{Shared, Sink, consumer_token};
 use crate::stream::{Lost, kind};
 use crate::{ClientError, ConsumerSpec, LaneSpec, Ready, StartAt};
 
@@ -157,7 +157,7 @@ impl Consumer {
             },
             connection: Connection::new(
                 index,
-                Shared::consumer_token(index, 0),
+                consumer_token(index, 0),
                 &format!("{}-consumer-{index}", options.client_name),
                 &options.login,
                 greeting,
@@ -461,7 +461,7 @@ impl Sink for Consumer {
         self.connection.deadline_ns().min(look_ns)
     }
 
-    fn abandon(&mut self, shared: &mut Shared) {
+    fn abandon(&mut self, shared: &mut Shared, _observer: &mut Observer) {
         let mut words = std::mem::take(&mut self.out);
         for feed in &self.feeds {
             if feed.generation > 0 {

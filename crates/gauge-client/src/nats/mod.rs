@@ -24,7 +24,7 @@ mod wire;
 
 use self::consumer::Consumer;
 use self::producer::Producer;
-use crate::lane::Lane;
+use crate::lane::{Lane, Shared};
 use crate::{Acks, Admin, ClientError, Compression, Endpoint, Keys, LaneClient, LaneSpec, Protocol};
 
 /// NATS JetStream.
@@ -82,10 +82,9 @@ impl Protocol for Nats {
         let options = options::read(endpoint)?;
         Ok(Box::new(Lane::new(
             "the NATS client could not connect and find its streams",
-            endpoint,
-            spec,
-            |at, spec| Producer::new(at, &options, spec),
-            |at, spec| Consumer::new(at, &options, spec),
+            Shared::new(endpoint, spec, ())?,
+            |at, shared| Ok(Producer::new(at, &options, &shared.spec)),
+            |at, shared| Consumer::new(at, &options, &shared.spec),
         )?))
     }
 

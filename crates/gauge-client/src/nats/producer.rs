@@ -22,7 +22,7 @@ use super::names;
 use super::options::Options;
 use super::window::{Chunk, Heading, PUBLISH_REST_BYTES_MAX};
 use super::wire::{self, Message, put_decimal};
-use crate::lane::{Shared, Source};
+use crate::lane::{Shared, Source, producer_token};
 use crate::stream::{Lost, kind};
 use crate::{Acks, ClientError, Keys, LaneSpec, Offer, Ready};
 
@@ -204,7 +204,7 @@ impl Producer {
             headings: (0..topic.partitions).map(heading).collect(),
             connection: Connection::new(
                 spec.id as usize,
-                Shared::producer_token(index, 0),
+                producer_token(index, 0),
                 &format!("{}-producer-{index}", options.client_name),
                 &options.login,
                 greeting,

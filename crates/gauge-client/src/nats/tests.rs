@@ -13,9 +13,9 @@ use super::admin::NatsAdmin;
 use super::connection::Connection;
 use super::options;
 use crate::lane::Shared;
-use crate::stream::{Lost, resolve};
+use crate::stream::Lost;
 use crate::transport::tests::Identity;
-use crate::{Acks, BatchPolicy, Compression, Endpoint, LaneSpec, Poller, Security};
+use crate::{Acks, BatchPolicy, Compression, Endpoint, LaneSpec, Security};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
@@ -63,34 +63,28 @@ fn endpoint(address: SocketAddr, security: Value) -> Endpoint {
 }
 
 fn shared(endpoint: &Endpoint) -> Shared {
-    let tls = endpoint.security.tls.clone();
-    Shared {
-        spec: LaneSpec {
-            run: 1,
-            topics: Arc::new([]),
-            producers: Vec::new(),
-            consumers: Vec::new(),
-            batch: BatchPolicy {
-                bytes: 1000,
-                linger_ns: 0,
-                in_flight: 1,
-                buffer_bytes: 1000,
-            },
-            closed_loop: false,
-            acks: Acks::All,
-            idempotence: false,
-            compression: Compression::None,
-            request_timeout_ns: SECOND_NS,
-            retry_for_ns: SECOND_NS,
-            payload_bytes_max: 100,
+    let spec = LaneSpec {
+        run: 1,
+        topics: Arc::new([]),
+        producers: Vec::new(),
+        consumers: Vec::new(),
+        batch: BatchPolicy {
+            bytes: 1000,
+            linger_ns: 0,
+            in_flight: 1,
+            buffer_bytes: 1000,
         },
-        poller: Poller::new().expect("epoll works"),
-        servers: resolve(&endpoint.bootstrap[0], tls.as_ref()).expect("it is an address"),
-        tls,
-        buffered_bytes: 0,
-        is_prepared: false,
-        trouble: None,
-    }
+        closed_loop: false,
+        acks: Acks::All,
+        idempotence: false,
+        compression: Compression::None,
+        request_timeout_ns: SECOND_NS,
+        retry_for_ns: SECOND_NS,
+        payload_bytes_max: 100,
+    };
+    let mut shared = Shared::new(endpoint, spec, ()).expect("epoll works");
+    shared.resolve().expect("it is an address");
+    shared
 }
 
 /// Greets as a lane does.

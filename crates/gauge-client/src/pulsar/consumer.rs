@@ -27,7 +27,7 @@ use super::receipts::{Fault, on_failure};
 use super::routes::{Event, Routes};
 use super::session::{Frame, Session};
 use super::wire::Malformed;
-use crate::lane::{Shared, Sink};
+use crate::lane::{Shared, Sink, consumer_token};
 use crate::stream::{InputBytes, Lost};
 use crate::{ClientError, LaneSpec, Ready, StartAt};
 
@@ -120,7 +120,7 @@ impl Consumer {
                 }
             }
         }
-        let token = Shared::consumer_token(index, 0);
+        let token = consumer_token(index, 0);
         let is_cumulative = options.subscription_type.is_cumulative();
         Consumer {
             subscription: consumer.subscription,
@@ -649,7 +649,7 @@ impl Sink for Consumer {
         self.routes.deadline_ns().min(self.ack_at_ns).min(self.ask_at_ns)
     }
 
-    fn abandon(&mut self, shared: &mut Shared) {
+    fn abandon(&mut self, shared: &mut Shared, _observer: &mut Observer) {
         if self.ack_interval_ns.is_some() {
             self.acknowledge();
         }

@@ -28,7 +28,7 @@ mod wire;
 
 use self::commands::SubscriptionType;
 use self::options::{Options, check_topic_name};
-use crate::lane::Lane;
+use crate::lane::{Lane, Shared};
 use crate::{Acks, Admin, ClientError, Compression, Endpoint, Keys, LaneClient, LaneSpec, Protocol};
 
 /// Pulsar over its binary protocol.
@@ -119,10 +119,9 @@ impl Protocol for Pulsar {
         check_spec(&spec)?;
         let lane = Lane::new(
             "the Pulsar client could not connect and find its partitions",
-            endpoint,
-            spec,
-            |at, spec| producer::Producer::new(at, spec, &options),
-            |at, spec| consumer::Consumer::new(at, spec, &options),
+            Shared::new(endpoint, spec, ())?,
+            |at, shared| Ok(producer::Producer::new(at, &shared.spec, &options)),
+            |at, shared| consumer::Consumer::new(at, &shared.spec, &options),
         )?;
         Ok(Box::new(lane))
     }

@@ -18,7 +18,7 @@ use super::hash::{KEY_BYTES, decimal, partition_of};
 use super::message;
 use super::options::Options;
 use super::routes::Routes;
-use crate::lane::{Shared, Source};
+use crate::lane::{Shared, Source, producer_token};
 use crate::stream::{InputBytes, Lost, kind as lost_kind};
 use crate::{Acks, ClientError, Keys, LaneSpec, Offer, Ready};
 
@@ -109,7 +109,7 @@ impl Producer {
         let producer = &spec.producers[index];
         let topic = &spec.topics[producer.topic];
         let names = (0..topic.partitions).map(|partition| options.partition_name(&topic.name, partition));
-        let token = Shared::producer_token(index, 0);
+        let token = producer_token(index, 0);
         let attempts = producer.id as usize;
         Producer {
             id: producer.id,

@@ -12,7 +12,7 @@ use super::batch::Batch;
 use super::codec::{self, Frame, Malformed, Put, Reader, kind, method, method_frame};
 use super::producer::{CHANNEL, Producer};
 use super::session::{Session, error};
-use crate::lane::Shared;
+use crate::lane::{Shared, producer_token};
 use crate::stream::{InputBytes, Lost};
 use crate::{Acks, ClientError, Ready};
 
@@ -35,7 +35,7 @@ impl Producer {
     pub(super) fn connect(&mut self, shared: &mut Shared, now_ns: i64) -> Result<(), Lost> {
         let server = &shared.servers[(self.id as usize + self.attempts) % shared.servers.len()];
         self.attempts += 1;
-        let token = Shared::producer_token(self.index, 0);
+        let token = producer_token(self.index, 0);
         self.session = Some(Session::connect(server, &shared.poller, token, INPUT, now_ns)?);
         Ok(())
     }

@@ -17,7 +17,7 @@ use super::options::{ConsumerAcks, Options, queue_name, routing_key};
 use super::position::{Position, State, is_fatal};
 use super::queues::{self, Begin, put_bind, put_declare};
 use super::session::{REPLY_SUCCESS, Session, error};
-use crate::lane::{Shared, Sink};
+use crate::lane::{Shared, Sink, consumer_token};
 use crate::stream::{Backoff, InputBytes, Lost};
 use crate::{ClientError, LaneSpec, Ready, StartAt};
 
@@ -107,7 +107,7 @@ impl Consumer {
     fn connect(&mut self, shared: &Shared, now_ns: i64) -> Result<(), Lost> {
         let server = &shared.servers[self.attempts % shared.servers.len()];
         self.attempts += 1;
-        let token = Shared::consumer_token(self.index, 0);
+        let token = consumer_token(self.index, 0);
         self.session = Some(Session::connect(server, &shared.poller, token, INPUT, now_ns)?);
         Ok(())
     }
@@ -601,7 +601,7 @@ impl Sink for Consumer {
         deadline_ns
     }
 
-    fn abandon(&mut self, shared: &mut Shared) {
+    fn abandon(&mut self, shared: &mut Shared, _observer: &mut Observer) {
         let now_ns = monotonic_ns();
         self.acknowledge();
         // What cannot be written at once is given up.

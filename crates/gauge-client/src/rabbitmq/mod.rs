@@ -29,7 +29,7 @@ mod unconfirmed;
 use std::rc::Rc;
 
 use self::options::{ConsumerAcks, Options, SUBSCRIPTIONS_MAX, check_topic_name};
-use crate::lane::Lane;
+use crate::lane::{Lane, Shared};
 use crate::{Acks, Admin, ClientError, Compression, Endpoint, Keys, LaneClient, LaneSpec, Protocol, StartAt};
 
 /// Queues that one consumer can have: RabbitMQ's default limit of channels per connection.
@@ -165,10 +165,9 @@ impl Protocol for RabbitMq {
         check_spec(&spec)?;
         let lane = Lane::new(
             "the RabbitMQ client could not connect and find its queues",
-            endpoint,
-            spec,
-            |at, spec| producer::Producer::new(at, spec, Rc::clone(&options)),
-            |at, spec| consumer::Consumer::new(at, spec, Rc::clone(&options)),
+            Shared::new(endpoint, spec, ())?,
+            |at, shared| Ok(producer::Producer::new(at, &shared.spec, Rc::clone(&options))),
+            |at, shared| consumer::Consumer::new(at, &shared.spec, Rc::clone(&options)),
         )?;
         Ok(Box::new(lane))
     }

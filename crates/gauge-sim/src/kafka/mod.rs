@@ -246,10 +246,6 @@ impl System for Cluster {
         world.look_around(node);
     }
 
-    fn consumer_of(token: u64) -> Option<usize> {
-        (token >> 60 == 2).then_some((token >> 30 & ((1 << 30) - 1)) as usize)
-    }
-
     fn serve(world: &mut World<Self>, at: usize) {
         world.serve(at);
     }

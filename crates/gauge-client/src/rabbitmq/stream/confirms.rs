@@ -14,7 +14,7 @@ use super::producer::{Link, PUBLISHERS_MAX, Producer, State};
 use super::publish;
 use super::session::Session;
 use super::wire::{self, Frame, code, error, key};
-use crate::lane::Shared;
+use crate::lane::{Shared, producer_token};
 use crate::stream::{Lost, Peer};
 use crate::{ClientError, Ready};
 
@@ -65,7 +65,7 @@ impl Producer {
             Some(number) => number,
             None => {
                 let number = self.links.vacant();
-                let token = Shared::producer_token(self.index, number);
+                let token = producer_token(self.index, number);
                 let session = Session::connect(&leader, &shared.poller, token, now_ns)?;
                 self.links.put(number, leader, Link::default(), session);
                 number

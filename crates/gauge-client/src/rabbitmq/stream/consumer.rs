@@ -25,7 +25,7 @@ use super::options::{Options, stream_of};
 use super::producer::LOCATOR;
 use super::session::Session;
 use super::wire::{self, key};
-use crate::lane::{Shared, Sink};
+use crate::lane::{Shared, Sink, consumer_token};
 use crate::stream::{Backoff, Lost};
 use crate::{ClientError, LaneSpec, Ready, StartAt};
 
@@ -152,7 +152,7 @@ impl Consumer {
             end: End::Unknown,
         });
         let positions: Vec<Position> = positions.collect();
-        let token = Shared::consumer_token(index, LOCATOR);
+        let token = consumer_token(index, LOCATOR);
         let mut locator = Locator::new(token, index, Rc::clone(&options));
         for (at, position) in positions.iter().enumerate() {
             locator.want(at, &position.stream);
@@ -224,7 +224,7 @@ impl Consumer {
             Some(number) => number,
             None => {
                 let number = self.links.vacant();
-                let token = Shared::consumer_token(self.index, number);
+                let token = consumer_token(self.index, number);
                 let session = Session::connect(peer, &shared.poller, token, now_ns)?;
                 self.links.put(number, peer.clone(), Link::default(), session);
                 number
@@ -489,7 +489,7 @@ impl Sink for Consumer {
             .min(self.ask_at_ns)
     }
 
-    fn abandon(&mut self, shared: &mut Shared) {
+    fn abandon(&mut self, shared: &mut Shared, _observer: &mut Observer) {
         let now_ns = monotonic_ns();
         if self.store_interval_ns.is_some() {
             self.store();

@@ -24,7 +24,7 @@ use std::rc::Rc;
 
 use self::options::{Options, stream_of};
 use super::options::NAME_BYTES_MAX;
-use crate::lane::Lane;
+use crate::lane::{Lane, Shared};
 use crate::{Acks, Admin, ClientError, Compression, Endpoint, Keys, LaneClient, LaneSpec, Protocol};
 
 /// RabbitMQ over its stream protocol.
@@ -100,10 +100,9 @@ impl Protocol for RabbitMqStream {
         check_spec(&spec)?;
         let lane = Lane::new(
             "the RabbitMQ stream client could not connect and find its streams",
-            endpoint,
-            spec,
-            |at, spec| producer::Producer::new(at, spec, Rc::clone(&options)),
-            |at, spec| consumer::Consumer::new(at, spec, Rc::clone(&options)),
+            Shared::new(endpoint, spec, ())?,
+            |at, shared| Ok(producer::Producer::new(at, &shared.spec, Rc::clone(&options))),
+            |at, shared| consumer::Consumer::new(at, &shared.spec, Rc::clone(&options)),
         )?;
         Ok(Box::new(lane))
     }

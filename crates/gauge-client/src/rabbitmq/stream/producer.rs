@@ -24,7 +24,7 @@ use super::options::{Options, stream_of};
 use super::publish;
 use super::session::Session;
 use super::wire::{self, error, key};
-use crate::lane::{Shared, Source};
+use crate::lane::{Shared, Source, producer_token};
 use crate::stream::{Backoff, Lost, kind as lost_kind};
 use crate::{Acks, ClientError, Keys, LaneSpec, Offer, Ready};
 
@@ -132,7 +132,7 @@ impl Producer {
             is_pending: false,
         });
         let partitions: Vec<Partition> = partitions.collect();
-        let token = Shared::producer_token(index, LOCATOR);
+        let token = producer_token(index, LOCATOR);
         let mut locator = Locator::new(token, producer.id as usize, Rc::clone(&options));
         for (at, partition) in partitions.iter().enumerate() {
             locator.want(at, &partition.stream);
