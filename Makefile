@@ -49,6 +49,7 @@ bench: machine-bench $(VENV)/.package
 
 build: machine-build $(VENV)/.package
 
+test test-python test-fast test-long: ENVIRONMENT := $(VENV)/.dependencies $(VENV)/.tools
 test: machine-test $(VENV)/.package $(VENV)/.tools
 	@$(BIN)/python tools/suite.py all $(ARGS)
 
@@ -125,10 +126,11 @@ $(VENV)/.dependencies: $(VENV)/.made requirements/run.txt | machine-build
 	@tools/timed "pip: dependencies" $(INSTALL_LOCKED) requirements/run.txt
 	@touch $@
 
-# Both programs. cargo goes first because it shows its progress; maturin finds its work done.
+# Both programs. cargo builds beside pip, which wants one core, and shows its progress; maturin finds its work done.
 # The install is editable: a change in python/ counts at once, and one in crates/ with the next make.
-$(VENV)/.package: $(VENV)/.dependencies $(RUST_SOURCES) $(PACKAGE_SOURCES) | machine-build
-	@tools/timed "cargo build" cargo build --locked --release --package gauge
+ENVIRONMENT := $(VENV)/.dependencies
+$(VENV)/.package: requirements/run.txt $(RUST_SOURCES) $(PACKAGE_SOURCES) | $(VENV)/.made
+	@tools/together "$(MAKE) --silent $(ENVIRONMENT)" "tools/timed 'cargo build' cargo build --locked --release --package gauge"
 	@PATH="$(CURDIR)/$(BIN):$$PATH" tools/timed "pip: streamgauge" $(PIP) install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
 

@@ -20,10 +20,8 @@ QUIET = (
     "test_gates_real.py::test_the_same_again*",
     "test_lab_real.py::test_the_search_brackets_the_limit_of_a_throttled_log",
     "test_omb_worker.py::test_a_leaders_run_from_start_to_end*",
-    "test_packaging.py::test_the_wheel_*",
 )
-"""Their figures would be those of the neighbours, or they replace what the neighbours use (maturin puts target/release/gauge there anew): one at a
-time, with nothing beside them."""
+"""Their figures would be those of the neighbours: one at a time, with nothing beside them."""
 
 LONG = ("test_long.py::*", "test_deploy_roles.py::test_pulsar*")
 """Whole studies: `make test-long`. docs/testing.md says when they were run last, and what came out."""
@@ -87,6 +85,9 @@ LAB = (
 )
 """They start programs of ours, each for seconds, or compute for as long: not in `make test-fast`."""
 
+LAST = ("test_containerfile.py::test_the_images*", "test_packaging.py::test_the_wheel_*")
+"""They come after all others that take long: they run cargo, which builds Rust's test programs beside those (tools/suite.py)."""
+
 GROUPS = (
     ("ansible", "test_deploy_roles.py::*"),
     ("pulsar", "test_interop_pulsar.py::*"),
@@ -106,6 +107,7 @@ GROUPS = (
     ("prometheus", "test_metrics.py::test_prometheus*"),
     ("site", "test_site.py::*"),
     ("accessibility", "test_accessibility.py::*"),
+    *(("cargo", pattern) for pattern in LAST),
     ("run", "test_lab_real.py::test_every_message_is_accounted_for"),
     ("run", "test_lab_real.py::test_the_result_is_as_its_schema_says"),
     ("run", "test_lab_real.py::test_nothing_of_the_system_remains"),
@@ -157,6 +159,8 @@ def scope_of(nodeid: str) -> str:
 
 def kind_of(items: list[pytest.Item]) -> str:
     """What the tests of a scope want of the machine."""
+    if is_any(items[0].nodeid, LAST):
+        return "last"
     marks = {mark.name for item in items for mark in item.iter_markers()}
     if "jvm" in marks:
         return "jvm"
@@ -168,14 +172,15 @@ def kind_of(items: list[pytest.Item]) -> str:
 def in_turn(kinds: Mapping[str, Sequence[list[Test]]]) -> list[Test]:
     """Each kind is spread over all that take long, so that the cores are neither wanted by all at once nor by nobody. What is quick fills them
     at the end, when a long test may be left over."""
+    ends = ("last", "quick")
     places = [
         ((at + 0.5) / len(scopes), kind, at)
         for kind, scopes in kinds.items()
-        if kind != "quick"
+        if kind not in ends
         for at in range(len(scopes))
     ]
     slow = (item for _, kind, at in sorted(places) for item in kinds[kind][at])
-    return [*slow, *(item for scope in kinds.get("quick", ()) for item in scope)]
+    return [*slow, *(item for kind in ends for scope in kinds.get(kind, ()) for item in scope)]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

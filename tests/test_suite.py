@@ -70,10 +70,21 @@ def run_pytest(directory: Path, test: str, *arguments: str, **environment: str) 
 def test_kinds_of_tests_come_in_turn_and_the_quick_ones_last() -> None:
     kinds = {
         "quick": [["quick"]],
+        "last": [["last"]],
         "waits": [["wait 1"], ["wait 2"], ["wait 3"], ["wait 4"]],
         "jvm": [["start", "same start"], ["other start"]],
     }
-    waits_first = ["wait 1", "start", "same start", "wait 2", "wait 3", "other start", "wait 4", "quick"]
+    waits_first = [
+        "wait 1",
+        "start",
+        "same start",
+        "wait 2",
+        "wait 3",
+        "other start",
+        "wait 4",
+        "last",
+        "quick",
+    ]
     assert lanes.in_turn(kinds) == waits_first
     assert lanes.in_turn({"quick": [["quick"]]}) == ["quick"]
 
@@ -96,7 +107,15 @@ def test_what_is_green_or_not_in_ci_fails_nothing(tmp_path: Path) -> None:
 def test_every_name_in_the_tables_is_that_of_a_test() -> None:
     """A test that is renamed would else run beside others, or in no group, without a word."""
     groups = (pattern for _, pattern in lanes.GROUPS)
-    for pattern in (*lanes.QUIET, *lanes.LONG, *lanes.LAB, *lanes.COMPUTES, *lanes.LONGEST, *groups):
+    for pattern in (
+        *lanes.QUIET,
+        *lanes.LONG,
+        *lanes.LAB,
+        *lanes.COMPUTES,
+        *lanes.LONGEST,
+        *lanes.LAST,
+        *groups,
+    ):
         file, _, test = pattern.partition("::")
         files = list(TESTS.glob(file))
         assert files, pattern

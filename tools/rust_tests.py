@@ -1,5 +1,7 @@
 """Builds the test programs of all crates and runs several at once: most of their tests wait, and cargo runs one program after the other.
 
+    tools/rust_tests.py [build]     build: and does not run them
+
 What each program prints comes in one piece when it has ended. The exit status is 1 if a test failed or nothing could be built.
 """
 
@@ -66,16 +68,16 @@ def run(program: Program) -> int:
     return done.returncode
 
 
-def main() -> int:
-    """Builds and runs all of them."""
+def main(*, run_them: bool) -> int:
+    """Builds all of them, and runs them."""
     built = subprocess.run(
         [*CARGO, "--no-run", "--message-format", "json-render-diagnostics"],
         stdout=subprocess.PIPE,
         text=True,
         check=False,
     )
-    if built.returncode != 0:
-        return 1
+    if built.returncode != 0 or not run_them:
+        return int(built.returncode != 0)
     documentation = Program("documentation", (*CARGO, "--doc"))
     found = sorted(programs(built.stdout), key=order)
     with ThreadPoolExecutor(AT_ONCE) as several:
@@ -83,4 +85,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(run_them=sys.argv[1:] != ["build"]))

@@ -17,6 +17,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,9 +44,16 @@ class Lane:
     command: tuple[str, ...]
     limit_s: float
     """After which it hangs for certain: about three times what it takes on two cores beside a busy loop."""
+    preparation: tuple[str, ...] = ()
+    """What it begins with. Behind another lane it runs beside the first one, with what that one's tests leave of the cores while they wait."""
 
 
-RUST = Lane("Rust tests", (sys.executable, "tools/rust_tests.py"), 900)
+RUST = Lane(
+    "Rust tests",
+    (sys.executable, "tools/rust_tests.py"),
+    900,
+    preparation=(sys.executable, "tools/rust_tests.py", "build"),
+)
 FAST = Lane("Python, fast", (*PYTEST, "-n", str(2 * CORES), "-m", f"not ({NEEDS_MUCH} or {NOT_HERE})"), 300)
 PARALLEL = Lane(
     f"Python, {WORKERS} side by side", (*PYTEST, "-n", str(WORKERS), "-m", f"not ({NOT_HERE})"), 2400
@@ -52,7 +61,7 @@ PARALLEL = Lane(
 QUIET = Lane("Python, one by one", (*PYTEST, "-m", "quiet and not long"), 900)
 LONG = Lane("Python, long", (*PYTEST, "-m", "long"), 6 * 3600)
 LANES = {
-    "all": (RUST, PARALLEL, QUIET),
+    "all": (PARALLEL, RUST, QUIET),
     "python": (PARALLEL, QUIET),
     "rust": (RUST,),
     "fast": (FAST,),
@@ -91,6 +100,34 @@ def counted(line: str) -> tuple[int, int, int] | None:
     found = {word: int(number) for number, word in COUNTS.findall(plain)}
     failed = sum(found.get(word, 0) for word in ("failed", "error", "errors"))
     return found.get("passed", 0), failed, found.get("skipped", 0) + found.get("ignored", 0)
+
+
+@contextmanager
+def prepared(lanes: Sequence[Lane]) -> Iterator[None]:
+    """Beside what is run here, at idle priority: what later lanes begin with. It says nothing: a lane finds it done, goes on with it, or fails at it."""
+
+    def idle() -> None:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+    running = [
+        subprocess.Popen(
+            lane.preparation,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=idle,
+        )
+        for lane in lanes
+        if lane.preparation
+    ]
+    try:
+        yield
+    finally:
+        for process in running:
+            # On a machine that is never idle it would not end.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
 
 
 def run(lane: Lane, arguments: list[str]) -> tuple[int, Took]:
@@ -171,7 +208,11 @@ def main(asked: str, arguments: list[str]) -> int:
     lanes = LANES[asked]
     if any(argument.startswith("-m") for argument in arguments):
         lanes = (Lane("Python", PYTEST, PARALLEL.limit_s),)
-    done = [run(lane, arguments if lane is not RUST else []) for lane in lanes]
+    given: dict[Lane, list[str]] = {RUST: []}
+    first, *others = lanes
+    with prepared(others):
+        done = [run(first, given.get(first, arguments))]
+    done += [run(lane, given.get(lane, arguments)) for lane in others]
     rows = [took for _, took in done]
     print(f"\n{table(rows)}\n")
     gathered = os.environ.get("STREAMGAUGE_TOOK")
