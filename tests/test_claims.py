@@ -53,6 +53,22 @@ def test_a_ratio_beyond_its_bound_holds() -> None:
     assert 1.2 < low <= test.measured.value <= high < 3.3
 
 
+def test_a_claim_of_cells_that_are_not_alike_is_not_judged_and_says_why() -> None:
+    claim = ClaimFile(
+        claim="so it is", tests=[CheckFile(figure="publish_ms.p99", ratio=["b", "a"], above=1.2)]
+    )
+    question = Question(
+        [claim],
+        list(TIGHT),
+        lambda cell, _figure: Sample(values_of(TIGHT[cell], system=cell)),
+        lambda _cell, _figure: None,
+        unlike=lambda cells: "one has 3 nodes" if set(cells) == {"a", "b"} else "",
+    )
+    (found,) = judge(question)
+    assert (found.verdict, found.why) == ("not shown", "one has 3 nodes")
+    assert [test.measured for test in found.tests] == [None]
+
+
 def test_a_ratio_on_the_wrong_side_is_refuted() -> None:
     assert judged(TIGHT, ratio=["b", "a"], above=3.0).verdict == "refuted"
     assert judged(TIGHT, ratio=["a", "b"], above=1.0).verdict == "refuted"

@@ -172,11 +172,16 @@ def margin_of_test(test: CheckFile) -> float:
     return test.margin or margin_of(test.figure)
 
 
+def untested(test: CheckFile, printed: PrintedOf) -> Tested:
+    """A test without a number."""
+    return Tested(test, _text(test), _printed(test, printed), None, Verdict.not_shown, "")
+
+
 def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float) -> Tested:
     """What a test came to. `alpha`: what a further look may spend on its claim."""
     named = named_of(test)
     samples = [numbers.sample(cell, figure) for cell, figure in named]
-    blank = Tested(test, _text(test), _printed(test, printed), None, Verdict.not_shown, "")
+    blank = untested(test, printed)
     missing = tuple(
         (cell, one.why or "no figure")
         for (cell, _), one in zip(named, samples, strict=True)

@@ -7,7 +7,7 @@ within a look claims are decided in the order of their evidence, each at what is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from streamgauge.inference.checks import (
@@ -20,6 +20,7 @@ from streamgauge.inference.checks import (
     chances_of,
     named_of,
     tested,
+    untested,
 )
 from streamgauge.inference.estimates import holm
 from streamgauge.inference.looks import ALPHA, ROUNDS_MIN, alpha_at
@@ -74,6 +75,12 @@ class Question:
     printed: PrintedOf
     fixed: bool = True
     """The number of rounds was fixed beforehand, so that there is one look, at the end."""
+    unlike: Callable[[Sequence[str]], str] = lambda _cells: ""
+    """Why cells cannot be held against each other; empty where nothing is against it."""
+
+    def bars(self, tests: Sequence[CheckFile]) -> str:
+        """Why a claim of such tests cannot be judged, whatever its figures are; empty where nothing is against it."""
+        return next((why for test in tests if (why := self.unlike(test.cells))), "")
 
 
 def judge(question: Question) -> list[Judged]:
@@ -88,7 +95,10 @@ def judge(question: Question) -> list[Judged]:
 
     samples = [sample(cell, figure) for tests in steps for test in tests for cell, figure in named_of(test)]
     # What is known beforehand not to be part of it is not asked.
-    part = [all(cell in question.cells for test in tests for cell in test.cells) for tests in steps]
+    part = [
+        all(cell in question.cells for test in tests for cell in test.cells) and not question.bars(tests)
+        for tests in steps
+    ]
     last = max((one.round for found in samples for one in found.values), default=0)
     looks = [last] if question.fixed else list(range(ROUNDS_MIN, last + 1)) or [last]
     decided: dict[int, tuple[Verdict, int]] = {}
@@ -118,6 +128,10 @@ def _judged(
     question: Question,
     alpha: float,
 ) -> Judged:
+    if why := question.bars(tests):
+        return Judged(
+            claim, tuple(untested(test, question.printed) for test in tests), Verdict.not_shown, reason=why
+        )
     found = tuple(tested(test, numbers, question.printed, alpha) for test in tests)
     if decided is not None:
         return Judged(claim, found, decided[0], decided[1])

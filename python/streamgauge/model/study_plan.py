@@ -40,6 +40,8 @@ class PlannedCell(Model):
     """The name of the system."""
     version: str | None
     nodes: int
+    nodes_asked: int | None = None
+    """As the study has it, where the scale has another number."""
     level: Level
     options: dict[str, Any]
     tls: bool = False
@@ -153,6 +155,17 @@ class StudyPlan(Model):
         """The name in `connect` of the cluster that it is measured on; None where its system is started. A variant's own cluster goes before that of its
         system."""
         return next((name for name in (cell.system, cell.kind) if self.connect.get(name)), None)
+
+    def unlike(self, names: Sequence[str]) -> str:
+        """Why cells cannot be held against each other, where the scale alone makes them differ; empty where nothing is against it."""
+        cells = [cell for cell in self.cells if cell.cell in names and not self.addresses(cell)]
+        if (
+            len({cell.nodes for cell in cells}) < 2
+            or len({cell.nodes_asked or cell.nodes for cell in cells}) > 1
+        ):
+            return ""
+        told = ", ".join(f"{cell.cell} has {plural(cell.nodes, 'node')}" for cell in cells)
+        return f"at scale {self.scale} {told}: not alike, as they are in the study"
 
     def rate_of(self, cell: str) -> float | None:
         """The rate in msg/s at which a cell is run; None where none is set, or there is no such cell."""

@@ -22,6 +22,8 @@ from streamgauge.vocabulary.errors import InputError, Problem
 from streamgauge.vocabulary.levels import Level
 from streamgauge.vocabulary.units import format_duration, format_rate
 
+PUBLISHED_NODES = 3
+"""Of every system in every published study."""
 PER_PARTITION_S = 0.004
 PROBES = 8
 PROBE_AROUND_S = 4.0
@@ -204,6 +206,7 @@ def _planned(
         kind=system.system,
         version=system.version,
         nodes=nodes,
+        nodes_asked=PUBLISHED_NODES if nodes != PUBLISHED_NODES and system.nodes is None else None,
         level=level,
         options=merged(system.options, own.options),
         vouched=list(system.vouched),
@@ -236,8 +239,8 @@ def _scale_nodes(system: SystemOfStudy, nodes: int, level: Level) -> list[str]:
     if nodes > 1 or system.nodes is not None:
         return []
     if level != system.level:
-        return [f"1 node instead of 3, hence {level} instead of {system.level}"]
-    return ["1 node instead of 3"]
+        return [f"1 node instead of {PUBLISHED_NODES}, hence {level} instead of {system.level}"]
+    return [f"1 node instead of {PUBLISHED_NODES}"]
 
 
 def _scale_workload(published: Mapping[str, Any], here: Mapping[str, Any], within: str = "") -> list[str]:
