@@ -4,10 +4,12 @@
 use gauge_load::clock::monotonic_ns;
 use gauge_load::{Emitter, Observer};
 
-use crate::stream::{Peer, resolve};
-use crate::tls::Tls;
+use gauge_load::stamp::{self, Stamp};
+
+use crate::shared::{NOBODY, Shared, index_of};
+use crate::source::{self, Source};
 use crate::turns::Turns;
-use crate::{ClientError, Endpoint, LaneClient, LaneSpec, Offer, Poller, Ready, Waker};
+use crate::{ClientError, LaneClient, Offer, Ready, Waker};
 
 /// Received messages are looked at for this long per call of `drive`.
 pub(crate) const DRIVE_NS: i64 = 1_000_000;
@@ -16,87 +18,6 @@ const PREPARE_STEP_NS: i64 = 10_000_000;
 
 /// How long a lane that ends waits for what its consumers still have to say.
 const LEAVE_NS: i64 = 1_000_000_000;
-
-/// What the producers and consumers of a lane have in common. `own` is what only one protocol has.
-pub(crate) struct Shared<O = ()> {
-    pub spec: LaneSpec,
-    pub poller: Poller,
-    bootstrap: Vec<String>,
-    /// The servers that were named, resolved by `prepare`.
-    pub servers: Vec<Peer>,
-    /// How the servers are spoken to, if in TLS: those that were named and those that answers name.
-    pub tls: Option<Tls>,
-    /// Bytes that wait or travel, over all producers.
-    pub buffered_bytes: usize,
-    /// The lane is connected: from now on what is missing may come back.
-    pub is_prepared: bool,
-    /// The lane ends: nothing is begun any more.
-    pub is_closing: bool,
-    /// The last thing that went wrong, for the message of a `prepare` that does not succeed.
-    pub trouble: Option<String>,
-    pub own: O,
-}
-
-impl<O> Shared<O> {
-    pub fn new(endpoint: &Endpoint, spec: LaneSpec, own: O) -> Result<Shared<O>, ClientError> {
-        let poller = Poller::new()
-            .map_err(|error| ClientError::system(format!("cannot make an epoll instance: {error}")))?;
-        Ok(Shared {
-            spec,
-            poller,
-            bootstrap: endpoint.bootstrap.clone(),
-            servers: Vec::new(),
-            tls: endpoint.security.tls.clone(),
-            buffered_bytes: 0,
-            is_prepared: false,
-            is_closing: false,
-            trouble: None,
-            own,
-        })
-    }
-
-    /// Looks the named servers up; blocks.
-    pub fn resolve(&mut self) -> Result<(), ClientError> {
-        let mut errors = Vec::new();
-        for server in &self.bootstrap {
-            match resolve(server, self.tls.as_ref()) {
-                Ok(peers) => self.servers.extend(peers.into_iter().next()),
-                Err(error) => errors.push(error),
-            }
-        }
-        if self.servers.is_empty() {
-            return Err(ClientError::system(errors.join("; ")));
-        }
-        Ok(())
-    }
-}
-
-/// Which of a lane's ready sockets is whose: even tokens are producers', odd ones consumers'; above, the owner's own number.
-pub(crate) fn producer_token(index: usize, link: usize) -> u64 {
-    (link as u64) << 32 | (index as u64) << 1
-}
-
-/// As `producer_token`.
-pub(crate) fn consumer_token(index: usize, link: usize) -> u64 {
-    producer_token(index, link) | 1
-}
-
-/// The number of the consumer whose socket has this token; None: it is not a consumer's.
-pub fn consumer_of(token: u64) -> Option<usize> {
-    (token & 1 == 1).then_some(index_of(token))
-}
-
-fn index_of(token: u64) -> usize {
-    (token as u32 >> 1) as usize
-}
-
-/// The index of nobody: sockets of the lane itself.
-const NOBODY: usize = i32::MAX as usize;
-
-/// As `producer_token`, of a socket that is no producer's and no consumer's.
-pub(crate) fn own_token(link: usize) -> u64 {
-    producer_token(NOBODY, link)
-}
 
 /// What a protocol does besides what its producers and consumers do. Most do nothing.
 pub(crate) trait Own<P, C>: Sized {
@@ -132,41 +53,6 @@ pub(crate) trait Own<P, C>: Sized {
 }
 
 impl<P, C> Own<P, C> for () {}
-
-/// A protocol's producer.
-pub(crate) trait Source<O = ()> {
-    fn is_ready(&self) -> bool;
-    fn has_slot(&self, slot: usize) -> bool;
-    fn waiting_msgs(&self) -> u64;
-    fn probes_waiting(&self) -> usize;
-    /// See [`LaneClient::offer`].
-    fn offer(
-        &mut self,
-        emitter: &mut Emitter,
-        observer: &mut Observer,
-        shared: &mut Shared<O>,
-        now_ns: i64,
-    ) -> Offer;
-    fn send_probe(&mut self, slot: usize, shared: &mut Shared<O>, now_ns: i64);
-    fn flush(&mut self);
-    /// A socket is ready; `link` is the producer's own number for it.
-    fn on_ready(
-        &mut self,
-        link: usize,
-        ready: &Ready,
-        shared: &mut Shared<O>,
-        observer: &mut Observer,
-    ) -> Result<(), ClientError>;
-    /// What is to be done without an event. Returns whether there is more to do at once.
-    fn drive(
-        &mut self,
-        shared: &mut Shared<O>,
-        observer: &mut Observer,
-        now_ns: i64,
-    ) -> Result<bool, ClientError>;
-    fn deadline_ns(&self) -> i64;
-    fn abandon(&mut self, shared: &mut Shared<O>, observer: &mut Observer);
-}
 
 /// A protocol's consumer.
 pub(crate) trait Sink<O = ()> {
@@ -327,16 +213,22 @@ where
             let owner = self
                 .producers
                 .iter_mut()
-                .find(|producer| producer.has_slot(*slot));
-            if let Some(producer) = owner {
-                producer.send_probe(*slot, &mut self.shared, now_ns);
-            }
+                .find(|producer| producer.held().slots.contains(slot));
+            let Some(producer) = owner else { continue };
+            let probe = Stamp {
+                run: self.shared.spec.run,
+                producer: stamp::PROBE_PRODUCER,
+                sequence: *slot as u64,
+                intended_ns: now_ns,
+            };
+            producer.held_mut().probes += 1;
+            producer.send_probe(slot - producer.held().slots.start, &probe, &mut self.shared);
         }
         self.has_work = true;
     }
 
     fn probes_waiting(&self) -> usize {
-        self.producers.iter().map(Source::probes_waiting).sum()
+        self.producers.iter().map(|producer| producer.held().probes).sum()
     }
 
     fn offer(
@@ -347,7 +239,7 @@ where
         now_ns: i64,
     ) -> Offer {
         match self.producers.get_mut(producer) {
-            Some(producer) => producer.offer(emitter, observer, &mut self.shared, now_ns),
+            Some(producer) => source::offer(producer, emitter, observer, &mut self.shared, now_ns),
             None => Offer::Taken,
         }
     }
@@ -364,7 +256,8 @@ where
         )?;
         let mut has_work = self.turns.are_left();
         for producer in &mut self.producers {
-            has_work |= producer.drive(&mut self.shared, observer, now_ns)?;
+            producer.drive(&mut self.shared, observer, now_ns)?;
+            has_work |= std::mem::take(&mut producer.held_mut().has_room);
         }
         for at in self.turns.order(self.consumers.len()) {
             has_work |= self.consumers[at].drive(&mut self.shared, observer, now_ns)?;
@@ -398,7 +291,7 @@ where
     }
 
     fn waiting_msgs(&self) -> u64 {
-        self.producers.iter().map(Source::waiting_msgs).sum()
+        self.producers.iter().map(|producer| producer.held().msgs).sum()
     }
 
     fn pause(&mut self, subscription: usize, paused: bool) {
@@ -421,28 +314,11 @@ where
         self.shared.is_closing = true;
         for producer in &mut self.producers {
             producer.abandon(&mut self.shared, observer);
+            producer.held_mut().msgs = 0;
         }
         for consumer in &mut self.consumers {
             consumer.abandon(&mut self.shared, observer);
         }
         self.leave(observer);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokens_tell_their_owner() {
-        for (index, link) in [(0, 0), (1, 0), (70_000, 3), (NOBODY, 0)] {
-            let token = producer_token(index, link);
-            assert_eq!(index_of(token), index);
-            assert_eq!((token >> 32) as usize, link);
-            assert_eq!(consumer_of(token), None);
-            assert_eq!(consumer_of(consumer_token(index, link)), Some(index));
-            assert_eq!(consumer_token(index, link), token | 1);
-        }
-        assert_eq!(own_token(2), producer_token(NOBODY, 2));
     }
 }

@@ -32,6 +32,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod kafka;
+mod keys;
 mod lane;
 mod names;
 pub mod nats;
@@ -39,7 +40,9 @@ mod poller;
 pub mod pulsar;
 pub mod rabbitmq;
 mod security;
+mod shared;
 mod socket;
+mod source;
 #[allow(dead_code, reason = "each protocol uses what it needs of it")]
 mod stream;
 mod tls;
@@ -49,9 +52,9 @@ mod turns;
 pub mod world;
 
 pub use error::ClientError;
-pub use lane::consumer_of;
 pub use poller::{Interest, Poller, Ready};
 pub use security::Security;
+pub use shared::consumer_of;
 
 use std::sync::Arc;
 

@@ -19,7 +19,8 @@ use super::link::{Link, NO_LINK, is_noteworthy};
 use super::messages::{self, TIMESTAMP_EARLIEST, TIMESTAMP_LATEST};
 use super::shared::{Commons, Shared};
 use super::wire::{self, Put, begin_request, finish_request};
-use crate::lane::{DRIVE_NS, Sink, consumer_token};
+use crate::lane::{DRIVE_NS, Sink};
+use crate::shared::consumer_token;
 use crate::{ClientError, Ready, StartAt, Topic};
 
 /// The link of a consumer that is its committer's.

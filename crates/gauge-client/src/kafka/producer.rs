@@ -15,7 +15,8 @@ use std::collections::VecDeque;
 
 use gauge_load::clock::monotonic_ns;
 use gauge_load::mutants::{self, Mutant};
-use gauge_load::{Departure, Emitter, Observer, SentRun, stamp};
+use gauge_load::stamp::{self, Stamp};
+use gauge_load::{Departure, Observer};
 
 use super::batch::{Batch, Opening};
 use super::compress::Compressor;
@@ -25,25 +26,18 @@ use super::link::{Link, NO_LINK};
 use super::record_batch::{self, HEADER_BYTES, RecordSize, Shape};
 use super::sender::Trouble;
 use super::shared::{Commons, Shared};
-use crate::lane::Source;
-use crate::{ClientError, Keys, Offer, Ready};
+use crate::keys::{KEY_BYTES, Partitioner, decimal};
+use crate::source::{Held, Source};
+use crate::{ClientError, Ready};
 
 /// A Produce request ends when the next batch would make it longer than this (the Java client's max.request.size).
 pub(crate) const REQUEST_BYTES_MAX: usize = 1 << 20;
-/// Messages, and bytes of bodies, after which `offer` reads the clock again.
-const CLOCK_MSGS: u32 = 256;
-const CLOCK_BYTES: usize = 64 << 10;
-/// `offer` returns to let requests leave when this much is ready, or this much time has passed.
-const OFFER_BYTES: usize = 64 << 10;
-const OFFER_NS: i64 = 200_000;
 /// Answers to Produce are short.
 pub(super) const INPUT_BYTES: usize = 8 << 10;
 /// How often batches that wait are looked through for those that have waited too long.
 const EXPIRY_CHECK_NS: i64 = 50_000_000;
 /// Requests under way that an idempotent producer may have.
 pub(crate) const IDEMPOTENT_WINDOW_MAX: usize = 5;
-/// Room for the decimal digits of a key.
-const KEY_BYTES: usize = 10;
 
 /// What travels with a request: its batches by partition. An answer takes them out one by one.
 #[derive(Debug, Default)]
@@ -135,12 +129,10 @@ pub(crate) struct Producer {
     pub(super) index: usize,
     id: u32,
     pub(super) topic: String,
-    pub(super) first_slot: usize,
-    keys: Keys,
+    pub(super) held: Held,
+    partitioner: Partitioner,
     pub(super) lots: Vec<Lot>,
     pub(super) outlets: Vec<Outlet>,
-    /// The partition that the next message without a key goes to.
-    turn: usize,
     /// The shape of the latest record without a key.
     shape: Shape,
     lingering: VecDeque<Lingering>,
@@ -153,11 +145,7 @@ pub(crate) struct Producer {
     pub(super) request_bytes_max: usize,
     /// Requests under way per connection.
     window: usize,
-    waiting_msgs: u64,
     pub(super) waiting_batches: usize,
-    probes: usize,
-    /// Room was made since the last offer that found none.
-    has_room: bool,
     pub(super) is_flushing: bool,
     pub(super) identity: Identity,
     /// Not asked for before this time.
@@ -180,12 +168,10 @@ impl Producer {
             index,
             id: spec.id,
             topic: topic.name.clone(),
-            first_slot: topic.first_slot,
-            keys: spec.keys,
+            held: Held::new(topic),
+            partitioner: Partitioner::new(spec, topic),
             lots: (0..partitions).map(|_| Lot::new()).collect(),
             outlets: Vec::new(),
-            // Producers begin at different partitions, so that they do not all crowd the first.
-            turn: spec.id as usize % partitions.max(1),
             shape: Shape::default(),
             lingering: VecDeque::new(),
             delayed: Vec::new(),
@@ -195,10 +181,7 @@ impl Producer {
                 .min(batch_bytes.saturating_mul(partitions))
                 .max(batch_bytes),
             window: window(shared.spec.batch.in_flight, shared.spec.idempotence),
-            waiting_msgs: 0,
             waiting_batches: 0,
-            probes: 0,
-            has_room: false,
             is_flushing: false,
             identity: if shared.spec.idempotence {
                 Identity::Wanted
@@ -211,73 +194,6 @@ impl Producer {
             spare_flights: Vec::new(),
             next_expiry_ns: 0,
         })
-    }
-
-    fn take_due(
-        &mut self,
-        emitter: &mut Emitter,
-        observer: &mut Observer,
-        shared: &mut Shared,
-        now_ns: i64,
-        run: &mut SentRun,
-    ) -> Offer {
-        let began_ns = now_ns;
-        let queued_before = self.queued_bytes;
-        let mut now_ns = now_ns;
-        let mut timestamp_ms = shared.own.unix_ms(now_ns);
-        let (mut msgs, mut bytes) = (0, 0);
-        loop {
-            if msgs == CLOCK_MSGS || bytes >= CLOCK_BYTES {
-                now_ns = monotonic_ns();
-                if now_ns - began_ns >= OFFER_NS {
-                    return Offer::More;
-                }
-                timestamp_ms = shared.own.unix_ms(now_ns);
-                (msgs, bytes) = (0, 0);
-            }
-            match emitter.next_due_ns() {
-                Some(due_ns) if due_ns <= now_ns => {}
-                _ => return Offer::Taken,
-            }
-            let payload_bytes = emitter.next_payload_bytes();
-            if !self.has_room_for(payload_bytes, shared) {
-                if shared.spec.closed_loop && self.can_send() {
-                    return Offer::More;
-                }
-                self.has_room = false;
-                return Offer::Full;
-            }
-            let Some(departure) = emitter.take(now_ns) else {
-                return Offer::Taken;
-            };
-            run.add(&departure, observer);
-            self.waiting_msgs += 1;
-            msgs += 1;
-            bytes += payload_bytes;
-            self.add(&departure, shared, timestamp_ms);
-            if self.queued_bytes >= queued_before + OFFER_BYTES.min(self.request_bytes_max) {
-                return Offer::More;
-            }
-        }
-    }
-
-    #[inline]
-    fn has_room_for(&self, payload_bytes: usize, shared: &Shared) -> bool {
-        let limit = shared.spec.batch.buffer_bytes;
-        if shared.spec.closed_loop && self.queued_bytes >= self.request_bytes_max {
-            return false;
-        }
-        // An empty lane takes a message of any size.
-        shared.buffered_bytes + payload_bytes <= limit || shared.buffered_bytes == 0
-    }
-
-    /// Whether `drive` would send something at once.
-    fn can_send(&self) -> bool {
-        (self.has_identity() || mutants::is(Mutant::IdentitySpins))
-            && self
-                .outlets
-                .iter()
-                .any(|outlet| !outlet.ready.is_empty() && self.has_window(outlet))
     }
 
     /// Whether batches can be numbered, or need not be. Nothing leaves while an identity is wanted or asked for.
@@ -299,37 +215,6 @@ impl Producer {
             .is_some_and(|connection| connection.is_open() && connection.in_flight() < self.window)
     }
 
-    /// Puts a message into the open batch of its partition.
-    #[inline]
-    fn add(&mut self, departure: &Departure<'_>, shared: &mut Shared, timestamp_ms: i64) {
-        let mut digits = [0u8; KEY_BYTES];
-        let key = departure.key.map(|key| decimal(key, &mut digits));
-        let at = match (self.keys, key) {
-            (Keys::Keyed, Some(key)) => record_batch::partition_of(key, self.lots.len() as u32) as usize,
-            (Keys::Sticky, _) => self.turn,
-            (Keys::RoundRobin | Keys::Keyed, _) => {
-                let at = self.turn;
-                self.next_turn();
-                at
-            }
-        };
-        if let Some(batch) = self.lots[at].open.as_deref_mut() {
-            if key.is_none() && put_shaped(batch, &mut self.shape, departure, shared, timestamp_ms) {
-                return;
-            }
-            let size = batch.size_of_next(timestamp_ms, key, departure.payload_bytes());
-            if batch.len() + size.bytes <= shared.spec.batch.bytes {
-                put(batch, size, departure, key, shared, timestamp_ms);
-                return;
-            }
-        }
-        let at = self.open_for(at, departure, key, shared, timestamp_ms);
-        if let Some(batch) = self.lots[at].open.as_deref_mut() {
-            let size = batch.size_of_next(timestamp_ms, key, departure.payload_bytes());
-            put(batch, size, departure, key, shared, timestamp_ms);
-        }
-    }
-
     /// Opens a batch for a message that found no room in its partition; returns in which partition. Without keys, a full batch means
     /// the next partition.
     fn open_for(
@@ -341,11 +226,12 @@ impl Producer {
         timestamp_ms: i64,
     ) -> usize {
         self.close_open(at);
-        let at = if self.keys == Keys::Sticky {
-            self.next_turn();
-            self.turn
-        } else {
-            at
+        let at = match self.partitioner.is_sticky() {
+            true => {
+                self.partitioner.advance(|at| has_leader(&self.lots, at));
+                self.partitioner.turn()
+            }
+            false => at,
         };
         if self.lots[at].open.is_none() {
             let first = record_batch::record_size(0, 0, key.map(<[u8]>::len), departure.payload_bytes());
@@ -353,21 +239,6 @@ impl Producer {
             self.open(at, bytes, shared, timestamp_ms, departure.lingers_from_ns());
         }
         at
-    }
-
-    /// Moves on to the next partition; one without a leader is passed over while others have one.
-    #[inline]
-    fn next_turn(&mut self) {
-        for _ in 0..self.lots.len() {
-            self.turn = if self.turn + 1 == self.lots.len() {
-                0
-            } else {
-                self.turn + 1
-            };
-            if self.lots[self.turn].link != NO_LINK {
-                return;
-            }
-        }
     }
 
     fn open(&mut self, at: usize, bytes: usize, shared: &mut Shared, timestamp_ms: i64, now_ns: i64) {
@@ -473,13 +344,11 @@ impl Producer {
 
     /// A batch has come to its end.
     pub(super) fn close(&mut self, batch: Box<Batch>, shared: &mut Shared) {
-        if batch.is_probe {
-            self.probes -= 1;
-        } else {
-            self.waiting_msgs -= u64::from(batch.ledger.messages());
+        match batch.is_probe {
+            true => self.held.ended(0, 1),
+            false => self.held.ended(u64::from(batch.ledger.messages()), 0),
         }
         self.waiting_batches -= 1;
-        self.has_room = true;
         shared.buffered_bytes -= batch.charged_bytes;
         shared.own.batches.close(&mut shared.own.buffers, batch);
     }
@@ -506,6 +375,14 @@ impl Producer {
 }
 
 impl Source<Commons> for Producer {
+    fn held(&self) -> &Held {
+        &self.held
+    }
+
+    fn held_mut(&mut self) -> &mut Held {
+        &mut self.held
+    }
+
     /// Whether everything can be sent: leaders known, connections open, identity known.
     fn is_ready(&self) -> bool {
         self.has_identity()
@@ -516,33 +393,51 @@ impl Source<Commons> for Producer {
                 .all(|outlet| outlet.link.members == 0 || outlet.link.is_open())
     }
 
-    fn has_slot(&self, slot: usize) -> bool {
-        (self.first_slot..self.first_slot + self.lots.len()).contains(&slot)
+    /// Puts a message into the open batch of its partition.
+    #[inline]
+    fn take(&mut self, departure: &Departure<'_>, shared: &mut Shared) {
+        let timestamp_ms = shared.own.unix_ms(departure.sent_ns);
+        let mut digits = [0u8; KEY_BYTES];
+        let key = departure.key.map(|key| decimal(key, &mut digits));
+        let lots = &self.lots;
+        let at = self
+            .partitioner
+            .place(key, record_batch::partition_of, |at| has_leader(lots, at));
+        if let Some(batch) = self.lots[at].open.as_deref_mut() {
+            if key.is_none() && put_shaped(batch, &mut self.shape, departure, shared, timestamp_ms) {
+                return;
+            }
+            let size = batch.size_of_next(timestamp_ms, key, departure.payload_bytes());
+            if batch.len() + size.bytes <= shared.spec.batch.bytes {
+                put(batch, size, departure, key, shared, timestamp_ms);
+                return;
+            }
+        }
+        let at = self.open_for(at, departure, key, shared, timestamp_ms);
+        if let Some(batch) = self.lots[at].open.as_deref_mut() {
+            let size = batch.size_of_next(timestamp_ms, key, departure.payload_bytes());
+            put(batch, size, departure, key, shared, timestamp_ms);
+        }
     }
 
-    fn waiting_msgs(&self) -> u64 {
-        self.waiting_msgs
+    fn queued_bytes(&self) -> usize {
+        self.queued_bytes
     }
 
-    fn probes_waiting(&self) -> usize {
-        self.probes
+    fn batch_bytes(&self, _shared: &Shared) -> usize {
+        self.request_bytes_max
     }
 
-    fn offer(
-        &mut self,
-        emitter: &mut Emitter,
-        observer: &mut Observer,
-        shared: &mut Shared,
-        now_ns: i64,
-    ) -> Offer {
-        let mut run = SentRun::default();
-        let offer = self.take_due(emitter, observer, shared, now_ns, &mut run);
-        run.end(observer);
-        offer
+    fn could_send(&self, _now_ns: i64) -> bool {
+        (self.has_identity() || mutants::is(Mutant::IdentitySpins))
+            && self
+                .outlets
+                .iter()
+                .any(|outlet| !outlet.ready.is_empty() && self.has_window(outlet))
     }
 
-    fn send_probe(&mut self, slot: usize, shared: &mut Shared, now_ns: i64) {
-        let at = slot - self.first_slot;
+    fn send_probe(&mut self, at: usize, probe: &Stamp, shared: &mut Shared) {
+        let now_ns = probe.intended_ns;
         let lot = &mut self.lots[at];
         let timestamp_ms = shared.own.unix_ms(now_ns);
         let opening = Opening {
@@ -565,16 +460,9 @@ impl Source<Commons> for Producer {
             None,
             stamp::STAMP_BYTES,
         );
-        let probe = stamp::Stamp {
-            run: shared.spec.run,
-            producer: stamp::PROBE_PRODUCER,
-            sequence: slot as u64,
-            intended_ns: now_ns,
-        };
-        stamp::write(place, &probe, stamp::tail_crc(&[]));
+        stamp::write(place, probe, stamp::tail_crc(&[]));
         self.queued_bytes += batch.len();
         self.waiting_batches += 1;
-        self.probes += 1;
         lot.queue.push_back(batch);
         self.list(at);
     }
@@ -611,7 +499,7 @@ impl Source<Commons> for Producer {
         shared: &mut Shared,
         observer: &mut Observer,
         now_ns: i64,
-    ) -> Result<bool, ClientError> {
+    ) -> Result<(), ClientError> {
         self.list_due(now_ns);
         if !self.delayed.is_empty() {
             self.list_delayed(now_ns);
@@ -628,7 +516,7 @@ impl Source<Commons> for Producer {
                 self.lose(at, &lost, shared, observer, now_ns);
             }
         }
-        Ok(std::mem::take(&mut self.has_room))
+        Ok(())
     }
 
     fn deadline_ns(&self) -> i64 {
@@ -681,6 +569,11 @@ pub(crate) fn window(in_flight: usize, idempotence: bool) -> usize {
     } else {
         in_flight.max(1)
     }
+}
+
+/// A partition without a leader is passed over while others have one.
+fn has_leader(lots: &[Lot], at: usize) -> bool {
+    lots[at].link != NO_LINK
 }
 
 /// Writes a message into a batch that has room for it.
@@ -739,18 +632,4 @@ fn enter(batch: &mut Batch, departure: &Departure<'_>, record_bytes: usize, shar
         .push(stamp.sequence, stamp.intended_ns, departure.sent_ns, value_bytes);
     batch.charged_bytes += record_bytes;
     shared.buffered_bytes += record_bytes;
-}
-
-/// The decimal digits of a key.
-#[inline]
-fn decimal(mut key: u32, digits: &mut [u8; KEY_BYTES]) -> &[u8] {
-    let mut at = KEY_BYTES;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (key % 10) as u8;
-        key /= 10;
-        if key == 0 {
-            return &digits[at..];
-        }
-    }
 }

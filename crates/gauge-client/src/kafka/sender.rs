@@ -13,7 +13,7 @@ use super::link::{Link, NO_LINK, is_noteworthy};
 use super::producer::{Flight, Identity, Outlet, Producer};
 use super::shared::Shared;
 use super::wire::{self, Malformed, Put, Reader, begin_request, finish_request};
-use crate::lane::producer_token;
+use crate::shared::producer_token;
 use crate::{Acks, ClientError, Ready};
 
 /// A batch up to this size is copied into the request's head: cheaper than one more piece in a vectored write.
@@ -48,7 +48,7 @@ impl Producer {
             outlet.link.members = 0;
         }
         for at in 0..self.lots.len() {
-            let leader = shared.own.cluster.leader(self.first_slot + at);
+            let leader = shared.own.cluster.leader(self.held.slots.start + at);
             let link = if leader == NO_BROKER {
                 NO_LINK
             } else {

@@ -7,7 +7,7 @@ use super::batch::BatchPool;
 use super::buffers::Buffers;
 use super::cluster::{Answer, Cluster};
 use crate::LaneSpec;
-use crate::lane::{self, own_token};
+use crate::shared::{self, own_token};
 
 /// Free batch buffers that a lane keeps at most, unless its policy allows less.
 const FREE_BYTES_MAX: usize = 32 << 20;
@@ -17,7 +17,7 @@ const SPARE_HEADS_MAX: usize = 64;
 const SPARE_HEAD_BYTES_MAX: usize = 256 << 10;
 
 /// What the producers and consumers of a lane have in common.
-pub(crate) type Shared = lane::Shared<Commons>;
+pub(crate) type Shared = shared::Shared<Commons>;
 
 /// What only this protocol has of it.
 pub(crate) struct Commons {

@@ -1,7 +1,7 @@
 //! Where a producer's chunks come from and go to.
 
 use super::window::Chunk;
-use crate::lane::Shared;
+use crate::shared::Shared;
 
 /// Bytes of free chunks that a lane's producers keep at most, all together.
 const FREE_BYTES_MAX: usize = 32 << 20;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::login::Login;
 use super::wire::{self, Message, Operation};
-use crate::lane::Shared;
+use crate::shared::Shared;
 use crate::stream::{Backoff, ByteStream, InputBytes, Lost};
 use crate::{ClientError, Poller, Ready};
 

@@ -24,7 +24,8 @@ use super::connection::{self, Connection};
 use super::names;
 use super::options::{AckPolicy, Options};
 use super::wire::{self, Message, put_publish};
-use crate::lane::{Shared, Sink, consumer_token};
+use crate::lane::Sink;
+use crate::shared::{Shared, consumer_token};
 use crate::stream::{Lost, kind};
 use crate::{ClientError, ConsumerSpec, LaneSpec, Ready, StartAt};
 

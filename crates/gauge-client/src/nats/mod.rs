@@ -24,7 +24,8 @@ mod wire;
 
 use self::consumer::Consumer;
 use self::producer::Producer;
-use crate::lane::{Lane, Shared};
+use crate::lane::Lane;
+use crate::shared::Shared;
 use crate::{Acks, Admin, ClientError, Compression, Endpoint, Keys, LaneClient, LaneSpec, Protocol};
 
 /// NATS JetStream.

@@ -13,7 +13,8 @@ use std::collections::VecDeque;
 
 use gauge_load::clock::monotonic_ns;
 use gauge_load::mutants::{self, Mutant};
-use gauge_load::{BatchLedger, Departure, Emitter, Observer, stamp};
+use gauge_load::stamp::{self, Stamp};
+use gauge_load::{BatchLedger, Departure, Observer};
 
 use super::answer::{self, Answer};
 use super::chunks::Chunks;
@@ -22,16 +23,12 @@ use super::names;
 use super::options::Options;
 use super::window::{Chunk, Heading, PUBLISH_REST_BYTES_MAX};
 use super::wire::{self, Message, put_decimal};
-use crate::lane::{Shared, Source, producer_token};
+use crate::keys::{KEY_BYTES, Partitioner, decimal, every};
+use crate::shared::{Shared, producer_token};
+use crate::source::{Held, Source};
 use crate::stream::{Lost, kind};
-use crate::{Acks, ClientError, Keys, LaneSpec, Offer, Ready};
+use crate::{Acks, ClientError, LaneSpec, Ready};
 
-/// Messages, and bytes of bodies, after which `offer` reads the clock again.
-const CLOCK_MSGS: u32 = 256;
-const CLOCK_BYTES: usize = 64 << 10;
-/// `offer` returns to let chunks leave when this much is ready, or this much time has passed.
-const OFFER_BYTES: usize = 64 << 10;
-const OFFER_NS: i64 = 200_000;
 /// When no acknowledgement at all has come for this long, those that are missing will not come: the official clients' default.
 const ANSWER_TIMEOUT_NS: i64 = 5_000_000_000;
 /// Pause before refused messages are sent again; doubles up to a second.
@@ -135,15 +132,15 @@ impl Window {
 pub(crate) struct Producer {
     id: u32,
     topic: String,
-    first_slot: usize,
-    keys: Keys,
+    held: Held,
+    partitioner: Partitioner,
     headings: Vec<Heading>,
     connection: Connection,
     window: Window,
     open: Option<Box<Chunk>>,
     queue: VecDeque<Box<Chunk>>,
-    /// The partition that the next message without a key goes to.
-    turn: usize,
+    /// Of all chunks that became full while messages were taken.
+    filled_bytes: usize,
     next_number: u64,
     chunk_bytes_max: usize,
     chunk_msgs_max: usize,
@@ -159,14 +156,9 @@ pub(crate) struct Producer {
     /// When the latest answer came, or the first chunk left after none was under way.
     progress_ns: i64,
     answer_timeout_ns: i64,
-    waiting_msgs: u64,
-    probes: usize,
-    /// Room was made since the last offer that found none.
-    has_room: bool,
     next_expiry_ns: i64,
-    /// Headers of the message at hand, and the digits of its key.
+    /// Headers of the message at hand.
     scratch: Vec<u8>,
-    digits: Vec<u8>,
     written: Vec<Piece>,
     chunks: Chunks,
     /// The server was asked whether it takes messages as long as these.
@@ -199,8 +191,8 @@ impl Producer {
         Producer {
             id: spec.id,
             topic: topic.name.clone(),
-            first_slot: topic.first_slot,
-            keys: spec.keys,
+            held: Held::new(topic),
+            partitioner: Partitioner::new(spec, topic),
             headings: (0..topic.partitions).map(heading).collect(),
             connection: Connection::new(
                 spec.id as usize,
@@ -220,8 +212,7 @@ impl Producer {
             },
             open: None,
             queue: VecDeque::new(),
-            // Producers begin at different partitions, so that they do not all crowd the first.
-            turn: spec.id as usize % (topic.partitions as usize).max(1),
+            filled_bytes: 0,
             next_number: 0,
             chunk_bytes_max: lane.batch.bytes,
             chunk_msgs_max: (options.window_msgs / in_flight).max(1),
@@ -234,85 +225,17 @@ impl Producer {
             pause_ns: RETRY_PAUSE_NS,
             progress_ns: 0,
             answer_timeout_ns: ANSWER_TIMEOUT_NS.min(lane.request_timeout_ns),
-            waiting_msgs: 0,
-            probes: 0,
-            has_room: false,
             next_expiry_ns: 0,
             scratch: Vec::new(),
-            digits: Vec::new(),
             written: Vec::new(),
             chunks: Chunks::new(lane.batch.buffer_bytes, lane.producers.len()),
             is_checked: false,
         }
     }
 
-    #[inline]
-    fn has_room_for(&self, payload_bytes: usize, shared: &Shared) -> bool {
-        if shared.spec.closed_loop && !self.queue.is_empty() {
-            return false;
-        }
-        // An empty lane takes a message of any size.
-        let limit = shared.spec.batch.buffer_bytes;
-        shared.buffered_bytes + payload_bytes <= limit || shared.buffered_bytes == 0
-    }
-
     /// Whether one more chunk may leave.
     fn has_window(&self) -> bool {
         self.connection.is_ready() && !self.is_recovering && self.window.chunks.len() < self.in_flight
-    }
-
-    /// Puts a message into the open chunk. Returns the bytes of chunks that became full by it.
-    #[inline]
-    fn add(&mut self, departure: &Departure<'_>, shared: &mut Shared) -> usize {
-        self.scratch.clear();
-        if self.idempotence || departure.key.is_some() {
-            self.put_headers(departure, shared.spec.run);
-        }
-        let longest_bytes = self.headings[0].publish_with_headers.len()
-            + 5
-            + PUBLISH_REST_BYTES_MAX
-            + self.scratch.len()
-            + departure.payload_bytes();
-        let mut ready_bytes = 0;
-        if let Some(open) = &self.open
-            && (open.len + longest_bytes > self.chunk_bytes_max || open.entries.len() >= self.chunk_msgs_max)
-        {
-            ready_bytes = open.len;
-            self.close_open();
-        }
-        if self.open.is_none() {
-            if self.keys == Keys::Sticky {
-                self.next_turn();
-            }
-            let due_ns = departure
-                .lingers_from_ns()
-                .saturating_add(shared.spec.batch.linger_ns);
-            let mut chunk = self.chunks.take();
-            chunk.begin(self.next_number, departure.sent_ns, due_ns);
-            self.open = Some(chunk);
-        }
-        let at = match (self.keys, departure.key) {
-            (Keys::Sticky, _) => self.turn,
-            (Keys::Keyed, Some(key)) => {
-                self.digits.clear();
-                put_decimal(&mut self.digits, u64::from(key));
-                names::partition_of(&self.digits, self.headings.len() as u32) as usize
-            }
-            (Keys::RoundRobin | Keys::Keyed, _) => {
-                self.next_turn();
-                self.turn
-            }
-        };
-        let Some(chunk) = &mut self.open else {
-            unreachable!("a chunk was opened");
-        };
-        let before = chunk.len;
-        chunk.append(&self.headings[at], &self.scratch, departure, at);
-        self.next_number += 1;
-        let bytes = chunk.len - before;
-        chunk.charged_bytes += bytes;
-        shared.buffered_bytes += bytes;
-        ready_bytes
     }
 
     /// The header block: an id by which the stream drops what comes twice, and the key.
@@ -334,15 +257,6 @@ impl Producer {
             into.extend_from_slice(b"\r\n");
         }
         into.extend_from_slice(b"\r\n");
-    }
-
-    #[inline]
-    fn next_turn(&mut self) {
-        self.turn = if self.turn + 1 >= self.headings.len() {
-            0
-        } else {
-            self.turn + 1
-        };
     }
 
     fn close_open(&mut self) {
@@ -407,7 +321,7 @@ impl Producer {
                 if !chunk.is_probe {
                     observer.batch();
                 }
-                self.has_room = true;
+                self.held.has_room = true;
                 self.chunks.end(chunk, shared);
                 continue;
             }
@@ -424,7 +338,7 @@ impl Producer {
             });
             self.window.chunks.push_back(chunk);
             // A closed loop has room as soon as nothing waits.
-            self.has_room |= shared.spec.closed_loop;
+            self.held.has_room |= shared.spec.closed_loop;
             observer.request();
         }
         self.write(shared, observer)
@@ -492,11 +406,11 @@ impl Producer {
         let window = &mut self.window;
         if !window.acked.is_empty() {
             observer.acked_part(&window.acked, now_ns);
-            self.waiting_msgs -= u64::from(window.acked.messages());
+            self.held.msgs -= u64::from(window.acked.messages());
             window.acked.clear(self.id);
             self.pause_ns = RETRY_PAUSE_NS;
         }
-        self.probes -= std::mem::take(&mut window.probes);
+        self.held.probes -= std::mem::take(&mut window.probes);
         self.is_recovering |= std::mem::take(&mut window.has_refusals);
         if let Some(words) = window.trouble.take() {
             shared.trouble = Some(words);
@@ -512,7 +426,7 @@ impl Producer {
             if !chunk.is_probe {
                 observer.batch();
             }
-            self.has_room = true;
+            self.held.has_room = true;
             self.chunks.end(chunk, shared);
         }
     }
@@ -540,7 +454,7 @@ impl Producer {
                 }
             }
         }
-        self.has_room = true;
+        self.held.has_room = true;
     }
 
     fn fail(
@@ -552,9 +466,8 @@ impl Producer {
     ) {
         let mut ledger = BatchLedger::new(self.id);
         chunk.end_all(&mut ledger);
-        self.waiting_msgs -= u64::from(ledger.messages());
+        self.held.ended(u64::from(ledger.messages()), 0);
         observer.failed(&ledger, kind);
-        self.has_room = true;
         self.chunks.end(chunk, shared);
     }
 
@@ -599,85 +512,88 @@ impl Producer {
 }
 
 impl Source for Producer {
+    fn held(&self) -> &Held {
+        &self.held
+    }
+
+    fn held_mut(&mut self) -> &mut Held {
+        &mut self.held
+    }
+
     fn is_ready(&self) -> bool {
         self.connection.is_ready()
     }
 
-    fn has_slot(&self, slot: usize) -> bool {
-        (self.first_slot..self.first_slot + self.headings.len()).contains(&slot)
-    }
-
-    fn waiting_msgs(&self) -> u64 {
-        self.waiting_msgs
-    }
-
-    fn probes_waiting(&self) -> usize {
-        self.probes
-    }
-
-    fn offer(
-        &mut self,
-        emitter: &mut Emitter,
-        observer: &mut Observer,
-        shared: &mut Shared,
-        now_ns: i64,
-    ) -> Offer {
-        let began_ns = now_ns;
-        let mut now_ns = now_ns;
-        let (mut msgs, mut bytes, mut ready_bytes) = (0, 0, 0);
-        loop {
-            if msgs == CLOCK_MSGS || bytes >= CLOCK_BYTES {
-                now_ns = monotonic_ns();
-                if now_ns - began_ns >= OFFER_NS {
-                    return Offer::More;
-                }
-                (msgs, bytes) = (0, 0);
-            }
-            match emitter.next_due_ns() {
-                Some(due_ns) if due_ns <= now_ns => {}
-                _ => return Offer::Taken,
-            }
-            let payload_bytes = emitter.next_payload_bytes();
-            if !self.has_room_for(payload_bytes, shared) {
-                let leaves =
-                    !self.queue.is_empty() || self.is_due(now_ns) || mutants::is(Mutant::NatsFullLoopSpins);
-                if shared.spec.closed_loop && leaves && self.has_window() && now_ns >= self.hold_until_ns {
-                    return Offer::More;
-                }
-                self.has_room = false;
-                return Offer::Full;
-            }
-            let Some(departure) = emitter.take(now_ns) else {
-                return Offer::Taken;
-            };
-            observer.sent(&departure);
-            self.waiting_msgs += 1;
-            msgs += 1;
-            bytes += payload_bytes;
-            ready_bytes += self.add(&departure, shared);
-            if ready_bytes >= OFFER_BYTES {
-                return Offer::More;
-            }
+    #[inline]
+    fn take(&mut self, departure: &Departure<'_>, shared: &mut Shared) {
+        self.scratch.clear();
+        if self.idempotence || departure.key.is_some() {
+            self.put_headers(departure, shared.spec.run);
         }
+        let longest_bytes = self.headings[0].publish_with_headers.len()
+            + 5
+            + PUBLISH_REST_BYTES_MAX
+            + self.scratch.len()
+            + departure.payload_bytes();
+        if let Some(open) = &self.open
+            && (open.len + longest_bytes > self.chunk_bytes_max || open.entries.len() >= self.chunk_msgs_max)
+        {
+            self.filled_bytes += open.len;
+            self.close_open();
+        }
+        if self.open.is_none() {
+            if self.partitioner.is_sticky() {
+                self.partitioner.advance(every);
+            }
+            let due_ns = departure
+                .lingers_from_ns()
+                .saturating_add(shared.spec.batch.linger_ns);
+            let mut chunk = self.chunks.take();
+            chunk.begin(self.next_number, departure.sent_ns, due_ns);
+            self.open = Some(chunk);
+        }
+        let mut digits = [0; KEY_BYTES];
+        let key = departure.key.map(|key| decimal(key, &mut digits));
+        let at = self.partitioner.place(key, names::partition_of, every);
+        let Some(chunk) = &mut self.open else {
+            unreachable!("a chunk was opened");
+        };
+        let before = chunk.len;
+        chunk.append(&self.headings[at], &self.scratch, departure, at);
+        self.next_number += 1;
+        let bytes = chunk.len - before;
+        chunk.charged_bytes += bytes;
+        shared.buffered_bytes += bytes;
     }
 
-    fn send_probe(&mut self, slot: usize, shared: &mut Shared, now_ns: i64) {
+    fn queued_bytes(&self) -> usize {
+        self.filled_bytes
+    }
+
+    fn batch_bytes(&self, _shared: &Shared) -> usize {
+        usize::MAX
+    }
+
+    fn is_full(&self, _shared: &Shared) -> bool {
+        !self.queue.is_empty()
+    }
+
+    fn could_send(&self, now_ns: i64) -> bool {
+        let leaves = !self.queue.is_empty() || self.is_due(now_ns) || mutants::is(Mutant::NatsFullLoopSpins);
+        leaves && self.has_window() && now_ns >= self.hold_until_ns
+    }
+
+    fn send_probe(&mut self, at: usize, probe: &Stamp, _shared: &mut Shared) {
+        let now_ns = probe.intended_ns;
         self.close_open();
         let mut chunk = self.chunks.take();
         chunk.begin(self.next_number, now_ns, now_ns);
         chunk.is_probe = true;
-        let heading = &self.headings[slot - self.first_slot];
-        let probe = stamp::Stamp {
-            run: shared.spec.run,
-            producer: stamp::PROBE_PRODUCER,
-            sequence: slot as u64,
-            intended_ns: now_ns,
-        };
+        let heading = &self.headings[at];
         let place = chunk.begin_publish(heading, b"", stamp::STAMP_BYTES);
-        stamp::write(place, &probe, stamp::tail_crc(&[]));
-        chunk.enter(slot as u64, now_ns, now_ns, 0, stamp::STAMP_BYTES);
+        stamp::write(place, probe, stamp::tail_crc(&[]));
+        chunk.enter(probe.sequence, now_ns, now_ns, 0, stamp::STAMP_BYTES);
         self.next_number += 1;
-        self.probes += 1;
         self.queue.push_back(chunk);
     }
 
@@ -709,7 +625,7 @@ impl Source for Producer {
         shared: &mut Shared,
         observer: &mut Observer,
         now_ns: i64,
-    ) -> Result<bool, ClientError> {
+    ) -> Result<(), ClientError> {
         if now_ns >= self.next_expiry_ns {
             self.next_expiry_ns = now_ns + EXPIRY_CHECK_NS;
             self.expire(shared, observer, now_ns);
@@ -721,7 +637,7 @@ impl Source for Producer {
             self.check_payload(shared)?;
             self.is_checked = true;
         }
-        Ok(std::mem::take(&mut self.has_room))
+        Ok(())
     }
 
     fn deadline_ns(&self) -> i64 {
@@ -749,9 +665,9 @@ impl Source for Producer {
             let is_probe = chunk.is_probe;
             chunk.end_all(&mut ledger);
             if is_probe {
-                self.probes -= ledger.messages() as usize;
+                self.held.probes -= ledger.messages() as usize;
             } else if !ledger.is_empty() {
-                self.waiting_msgs -= u64::from(ledger.messages());
+                self.held.msgs -= u64::from(ledger.messages());
                 observer.censored(&ledger);
             }
             self.chunks.end(chunk, shared);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::admin::NatsAdmin;
 use super::connection::Connection;
 use super::options;
-use crate::lane::Shared;
+use crate::shared::Shared;
 use crate::stream::Lost;
 use crate::transport::tests::Identity;
 use crate::{Acks, BatchPolicy, Compression, Endpoint, LaneSpec, Security};

@@ -10,6 +10,7 @@ use super::commands;
 use super::compress::Compressor;
 use super::message::CHECKSUM_MAGIC;
 use super::wire::Put;
+use crate::keys::{KEY_BYTES, decimal};
 
 /// Room for all that stands in front of the messages: two lengths, the command (at most 40 bytes), the checksum, and the metadata with a
 /// producer's name of 31 bytes and a key of 10 digits (at most 110 bytes).
@@ -120,8 +121,8 @@ impl Batch {
         into.put_number(2, self.sequence);
         into.put_number(3, now.map_or(0, |now| now.as_millis() as u64));
         if let Some(key) = self.key {
-            let mut digits = [0; super::hash::KEY_BYTES];
-            into.put_bytes(6, super::hash::decimal(key, &mut digits));
+            let mut digits = [0; KEY_BYTES];
+            into.put_bytes(6, decimal(key, &mut digits));
         }
         if common.codec != 0 {
             into.put_number(8, common.codec);

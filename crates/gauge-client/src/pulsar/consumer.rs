@@ -27,7 +27,8 @@ use super::receipts::{Fault, on_failure};
 use super::routes::{Event, Routes};
 use super::session::{Frame, Session};
 use super::wire::Malformed;
-use crate::lane::{Shared, Sink, consumer_token};
+use crate::lane::Sink;
+use crate::shared::{Shared, consumer_token};
 use crate::stream::{InputBytes, Lost};
 use crate::{ClientError, LaneSpec, Ready, StartAt};
 

@@ -28,7 +28,8 @@ mod wire;
 
 use self::commands::SubscriptionType;
 use self::options::{Options, check_topic_name};
-use crate::lane::{Lane, Shared};
+use crate::lane::Lane;
+use crate::shared::Shared;
 use crate::{Acks, Admin, ClientError, Compression, Endpoint, Keys, LaneClient, LaneSpec, Protocol};
 
 /// Pulsar over its binary protocol.

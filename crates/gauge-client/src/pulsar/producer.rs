@@ -9,30 +9,26 @@ use std::collections::VecDeque;
 use gauge_load::clock::monotonic_ns;
 use gauge_load::mutants::{self, Mutant};
 use gauge_load::stamp::{self, Stamp};
-use gauge_load::{Departure, Emitter, Observer};
+use gauge_load::{Departure, Observer};
 
 use super::batch::{Batch, Common, Spares};
 use super::commands;
 use super::compress::{Compressor, codec_number};
-use super::hash::{KEY_BYTES, decimal, partition_of};
+use super::hash::partition_of;
 use super::message;
 use super::options::Options;
 use super::routes::Routes;
-use crate::lane::{Shared, Source, producer_token};
+use crate::keys::{KEY_BYTES, Partitioner, decimal, every};
+use crate::shared::{Shared, producer_token};
+use crate::source::{Held, Source};
 use crate::stream::{InputBytes, Lost, kind as lost_kind};
-use crate::{Acks, ClientError, Keys, LaneSpec, Offer, Ready};
+use crate::{Acks, ClientError, Keys, LaneSpec, Ready};
 
 /// Receipts are short.
 const INPUT: InputBytes = InputBytes {
     first: 16 << 10,
     max: 1 << 20,
 };
-/// Messages, and bytes of bodies, after which `offer` reads the clock again.
-const CLOCK_MSGS: u32 = 256;
-const CLOCK_BYTES: usize = 64 << 10;
-/// `offer` returns to let batches leave when this much is queued, or this much time has passed.
-const OFFER_BYTES: usize = 64 << 10;
-const OFFER_NS: i64 = 200_000;
 /// How often what waits without a broker is looked through for what has waited too long.
 const EXPIRY_CHECK_NS: i64 = 50_000_000;
 /// What a broker wants to add to a message must fit beside it.
@@ -73,15 +69,13 @@ impl Partition {
 /// A producer.
 pub(super) struct Producer {
     pub(super) id: u32,
-    first_slot: usize,
-    keys: Keys,
+    held: Held,
+    partitioner: Partitioner,
     /// A batch holds one key only, so that Key_Shared subscriptions can tell keys apart.
     is_batch_by_key: bool,
     pub(super) acks: Acks,
     pub(super) routes: Routes,
     pub(super) partitions: Vec<Partition>,
-    /// The partition that the next message without a key goes to.
-    turn: usize,
     /// Partitions that may have something to send.
     listed: VecDeque<usize>,
     /// Open batches by the time at which they leave; some of them may have left before.
@@ -95,12 +89,9 @@ pub(super) struct Producer {
     queued_bytes: usize,
     batch_bytes_max: usize,
     in_flight_max: usize,
-    pub(super) waiting_msgs: u64,
-    pub(super) probes: usize,
     pub(super) request_timeout_ns: i64,
     pub(super) payload_bytes_max: usize,
     is_flushing: bool,
-    pub(super) has_room: bool,
     next_expiry_ns: i64,
 }
 
@@ -113,15 +104,13 @@ impl Producer {
         let attempts = producer.id as usize;
         Producer {
             id: producer.id,
-            first_slot: topic.first_slot,
-            keys: producer.keys,
+            held: Held::new(topic),
+            partitioner: Partitioner::new(producer, topic),
             is_batch_by_key: producer.keys == Keys::Keyed
                 && options.subscription_type == commands::SubscriptionType::KeyShared,
             acks: spec.acks,
             routes: Routes::new(names, token, INPUT, options.auth.clone(), attempts),
             partitions: (0..topic.partitions).map(|_| Partition::default()).collect(),
-            // Producers begin at different partitions, so that they do not all crowd the first.
-            turn: (producer.id % topic.partitions.max(1)) as usize,
             listed: VecDeque::new(),
             due: VecDeque::new(),
             common: Common {
@@ -135,12 +124,9 @@ impl Producer {
             queued_bytes: 0,
             batch_bytes_max: spec.batch.bytes,
             in_flight_max: spec.batch.in_flight.max(1),
-            waiting_msgs: 0,
-            probes: 0,
             request_timeout_ns: spec.request_timeout_ns,
             payload_bytes_max: spec.payload_bytes_max,
             is_flushing: false,
-            has_room: false,
             next_expiry_ns: 0,
         }
     }
@@ -161,93 +147,36 @@ impl Producer {
         Ok(())
     }
 
-    fn has_room_for(&self, payload_bytes: usize, shared: &Shared) -> bool {
-        let batch = &shared.spec.batch;
-        if shared.spec.closed_loop && self.queued_bytes >= batch.bytes.max(1) {
-            return false;
-        }
-        // An empty lane takes a message of any size.
-        shared.buffered_bytes + payload_bytes <= batch.buffer_bytes || shared.buffered_bytes == 0
-    }
-
-    /// Puts a message into its partition's open batch.
-    #[inline]
-    fn add(&mut self, departure: &Departure<'_>, shared: &mut Shared) {
-        let mut digits = [0; KEY_BYTES];
-        let key: &[u8] = match (self.keys, departure.key) {
-            (Keys::Keyed, Some(key)) => decimal(key, &mut digits),
-            _ => &[],
-        };
-        let at = match (self.keys, key.is_empty()) {
-            (Keys::Keyed, false) => partition_of(key, self.partitions.len()),
-            (Keys::Sticky, _) => {
-                self.leave_full(departure.payload_bytes(), key);
-                self.turn
-            }
-            _ => {
-                let turn = self.turn;
-                self.next_turn();
-                turn
-            }
-        };
-        let payload_bytes = departure.payload_bytes();
-        let batch = self.append(
-            at,
-            payload_bytes,
-            key,
-            departure.key,
-            shared,
-            departure.lingers_from_ns(),
-            |place| {
-                departure.write_into(place, at);
-            },
-        );
-        let stamp = &departure.stamp;
-        batch.ledger.push(
-            stamp.sequence,
-            stamp.intended_ns,
-            departure.sent_ns,
-            payload_bytes,
-        );
-    }
-
     /// Without keys a batch stays with its partition: when it is full, it leaves and the next partition has its turn.
     #[inline]
     fn leave_full(&mut self, payload_bytes: usize, key: &[u8]) {
         let bytes = message::head_bytes(payload_bytes, key) + payload_bytes;
-        if let Some(batch) = &self.partitions[self.turn].open
+        let at = self.partitioner.turn();
+        if let Some(batch) = &self.partitions[at].open
             && batch.len() + bytes > self.batch_bytes_max
         {
-            self.close_open(self.turn);
+            self.close_open(at);
         }
     }
 
-    /// The turn goes to the next partition; without keys, to the next one that can send, so that a partition whose broker is gone
-    /// does not hold up the others.
+    /// The turn goes to the next partition that can send, so that one whose broker is gone does not hold up the others.
     fn next_turn(&mut self) {
-        let next = (self.turn + 1) % self.partitions.len();
-        self.turn = match self.keys {
-            Keys::Sticky => self.next_with_way().unwrap_or(next),
-            Keys::RoundRobin | Keys::Keyed => next,
-        };
-    }
-
-    /// The next partition after the turn's that can send.
-    fn next_with_way(&self) -> Option<usize> {
-        let after = self.turn + 1..self.partitions.len();
-        after.chain(0..self.turn).find(|at| self.way(*at).is_some())
+        let mut partitioner = self.partitioner;
+        partitioner.advance(|at| self.way(at).is_some());
+        self.partitioner = partitioner;
     }
 
     /// Without keys, the turn does not wait with a batch that is due and cannot leave, if another partition can send. The batch
     /// stays where it is.
     fn pass_turn(&mut self, now_ns: i64) {
-        if self.keys == Keys::Sticky
-            && let Some(batch) = &self.partitions[self.turn].open
+        let turn = self.partitioner.turn();
+        if self.partitioner.is_sticky()
+            && let Some(batch) = &self.partitions[turn].open
             && (batch.due_ns <= now_ns || self.is_flushing)
-            && self.way(self.turn).is_none()
-            && let Some(next) = self.next_with_way()
+            && self.way(turn).is_none()
+            && (0..self.partitions.len()).any(|at| self.way(at).is_some())
         {
-            self.turn = next;
+            self.next_turn();
         }
     }
 
@@ -300,7 +229,7 @@ impl Producer {
             self.queued_bytes += batch.len();
             partition.waiting.push_back(batch);
             self.list(at);
-            if self.keys == Keys::Sticky && at == self.turn {
+            if self.partitioner.is_sticky() && at == self.partitioner.turn() {
                 self.next_turn();
             }
         }
@@ -436,10 +365,9 @@ impl Producer {
 
     /// A batch has come to its end, of which the observer was told.
     pub(super) fn forget(&mut self, batch: Box<Batch>, shared: &mut Shared) {
-        self.waiting_msgs -= u64::from(batch.ledger.messages());
-        self.probes -= batch.probes as usize;
+        self.held
+            .ended(u64::from(batch.ledger.messages()), batch.probes as usize);
         shared.buffered_bytes -= batch.held_bytes;
-        self.has_room = true;
         self.spares.close(batch);
     }
 
@@ -475,80 +403,63 @@ impl Producer {
 }
 
 impl Source for Producer {
+    fn held(&self) -> &Held {
+        &self.held
+    }
+
+    fn held_mut(&mut self) -> &mut Held {
+        &mut self.held
+    }
+
     fn is_ready(&self) -> bool {
         self.routes.is_settled()
     }
 
-    fn has_slot(&self, slot: usize) -> bool {
-        (self.first_slot..self.first_slot + self.partitions.len()).contains(&slot)
-    }
-
-    fn waiting_msgs(&self) -> u64 {
-        self.waiting_msgs
-    }
-
-    fn probes_waiting(&self) -> usize {
-        self.probes
-    }
-
-    fn offer(
-        &mut self,
-        emitter: &mut Emitter,
-        observer: &mut Observer,
-        shared: &mut Shared,
-        now_ns: i64,
-    ) -> Offer {
-        let began_ns = now_ns;
-        let queued_before = self.queued_bytes;
-        let mut now_ns = now_ns;
-        let (mut msgs, mut bytes) = (0, 0);
-        loop {
-            if msgs == CLOCK_MSGS || bytes >= CLOCK_BYTES {
-                now_ns = monotonic_ns();
-                if now_ns - began_ns >= OFFER_NS {
-                    return Offer::More;
-                }
-                (msgs, bytes) = (0, 0);
-            }
-            match emitter.next_due_ns() {
-                Some(due_ns) if due_ns <= now_ns => {}
-                _ => return Offer::Taken,
-            }
-            let payload_bytes = emitter.next_payload_bytes();
-            if !self.has_room_for(payload_bytes, shared) {
-                if shared.spec.closed_loop && self.listed.iter().any(|at| self.way(*at).is_some()) {
-                    return Offer::More;
-                }
-                self.has_room = false;
-                return Offer::Full;
-            }
-            let Some(departure) = emitter.take(now_ns) else {
-                return Offer::Taken;
-            };
-            observer.sent(&departure);
-            self.waiting_msgs += 1;
-            msgs += 1;
-            bytes += payload_bytes;
-            self.add(&departure, shared);
-            if self.queued_bytes >= queued_before + OFFER_BYTES.min(shared.spec.batch.bytes.max(1)) {
-                return Offer::More;
-            }
+    /// Puts a message into its partition's open batch.
+    #[inline]
+    fn take(&mut self, departure: &Departure<'_>, shared: &mut Shared) {
+        let mut digits = [0; KEY_BYTES];
+        let key = departure.key.map(|key| decimal(key, &mut digits));
+        if self.partitioner.is_sticky() {
+            self.leave_full(departure.payload_bytes(), key.unwrap_or_default());
         }
+        let at = self.partitioner.place(key, partition_of, every);
+        let key = key.unwrap_or_default();
+        let payload_bytes = departure.payload_bytes();
+        let batch = self.append(
+            at,
+            payload_bytes,
+            key,
+            departure.key,
+            shared,
+            departure.lingers_from_ns(),
+            |place| {
+                departure.write_into(place, at);
+            },
+        );
+        let stamp = &departure.stamp;
+        batch.ledger.push(
+            stamp.sequence,
+            stamp.intended_ns,
+            departure.sent_ns,
+            payload_bytes,
+        );
     }
 
-    fn send_probe(&mut self, slot: usize, shared: &mut Shared, now_ns: i64) {
-        let probe = Stamp {
-            run: shared.spec.run,
-            producer: stamp::PROBE_PRODUCER,
-            sequence: slot as u64,
-            intended_ns: now_ns,
-        };
-        let at = slot - self.first_slot;
+    fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    fn could_send(&self, _now_ns: i64) -> bool {
+        self.listed.iter().any(|at| self.way(*at).is_some())
+    }
+
+    fn send_probe(&mut self, at: usize, probe: &Stamp, shared: &mut Shared) {
+        let now_ns = probe.intended_ns;
         let batch = self.append(at, stamp::STAMP_BYTES, &[], None, shared, now_ns, |place| {
-            stamp::write(place, &probe, stamp::tail_crc(&[]));
+            stamp::write(place, probe, stamp::tail_crc(&[]));
         });
         batch.probes += 1;
-        self.probes += 1;
     }
 
     fn flush(&mut self) {
@@ -576,7 +487,7 @@ impl Source for Producer {
         shared: &mut Shared,
         observer: &mut Observer,
         now_ns: i64,
-    ) -> Result<bool, ClientError> {
+    ) -> Result<(), ClientError> {
         if let Err((link, lost)) = self.drive_links(shared, observer, now_ns) {
             self.fail(link, lost.into(), shared, observer, now_ns)?;
         }
@@ -584,7 +495,7 @@ impl Source for Producer {
             self.next_expiry_ns = now_ns + EXPIRY_CHECK_NS;
             self.expire(shared, observer, now_ns);
         }
-        Ok(std::mem::take(&mut self.has_room))
+        Ok(())
     }
 
     fn deadline_ns(&self) -> i64 {
@@ -597,7 +508,7 @@ impl Source for Producer {
                 deadline_ns = deadline_ns.min(link.progress_ns.saturating_add(self.request_timeout_ns));
             }
         }
-        if !self.routes.is_settled() && self.waiting_msgs > 0 {
+        if !self.routes.is_settled() && self.held.msgs > 0 {
             deadline_ns = deadline_ns.min(self.next_expiry_ns);
         }
         deadline_ns
@@ -620,6 +531,5 @@ impl Source for Producer {
                 }
             }
         }
-        self.waiting_msgs = 0;
     }
 }

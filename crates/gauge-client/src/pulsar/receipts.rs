@@ -17,7 +17,7 @@ use super::producer::Producer;
 use super::routes::Event;
 use super::session::{Frame, Session};
 use super::wire::Malformed;
-use crate::lane::Shared;
+use crate::shared::Shared;
 use crate::stream::Lost;
 use crate::{Acks, ClientError, Ready};
 

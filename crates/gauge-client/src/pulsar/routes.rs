@@ -11,8 +11,8 @@ use gauge_load::mutants::{self, Mutant};
 
 use super::commands::{self, Command, Found, Urls};
 use super::session::Session;
-use crate::lane::Shared;
 use crate::security::Auth;
+use crate::shared::Shared;
 use crate::stream::{Backoff, InputBytes, Lost, Peer, find};
 
 /// Lookups and openings under way at a time; brokers refuse more than a few thousand.

@@ -12,7 +12,7 @@ use super::batch::Batch;
 use super::codec::{self, Frame, Malformed, Put, Reader, kind, method, method_frame};
 use super::producer::{CHANNEL, Producer};
 use super::session::{Session, error};
-use crate::lane::{Shared, producer_token};
+use crate::shared::{Shared, producer_token};
 use crate::stream::{InputBytes, Lost};
 use crate::{Acks, ClientError, Ready};
 

@@ -17,7 +17,8 @@ use super::options::{ConsumerAcks, Options, queue_name, routing_key};
 use super::position::{Position, State, is_fatal};
 use super::queues::{self, Begin, put_bind, put_declare};
 use super::session::{REPLY_SUCCESS, Session, error};
-use crate::lane::{Shared, Sink, consumer_token};
+use crate::lane::Sink;
+use crate::shared::{Shared, consumer_token};
 use crate::stream::{Backoff, InputBytes, Lost};
 use crate::{ClientError, LaneSpec, Ready, StartAt};
 

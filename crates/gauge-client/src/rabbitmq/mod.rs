@@ -17,7 +17,6 @@ mod consumer;
 pub(crate) mod fuzzing;
 mod hash;
 mod login;
-mod offering;
 mod options;
 mod position;
 mod producer;
@@ -29,7 +28,8 @@ mod unconfirmed;
 use std::rc::Rc;
 
 use self::options::{ConsumerAcks, Options, SUBSCRIPTIONS_MAX, check_topic_name};
-use crate::lane::{Lane, Shared};
+use crate::lane::Lane;
+use crate::shared::Shared;
 use crate::{Acks, Admin, ClientError, Compression, Endpoint, Keys, LaneClient, LaneSpec, Protocol, StartAt};
 
 /// Queues that one consumer can have: RabbitMQ's default limit of channels per connection.

@@ -12,19 +12,20 @@ use std::rc::Rc;
 
 use gauge_load::clock::monotonic_ns;
 use gauge_load::stamp::{self, Stamp};
-use gauge_load::{BatchLedger, Departure, Emitter, Observer};
+use gauge_load::{BatchLedger, Departure, Observer};
 
 use super::batch::{Batch, Spares};
 use super::codec::{self, Put, kind, method, method_frame};
 use super::confirms::Returning;
 use super::hash;
-use super::offering::{self, Taker, decimal};
 use super::options::{Options, routing_key};
 use super::session::{Session, error};
 use super::unconfirmed::{Entry, Settled, Unconfirmed};
-use crate::lane::{Shared, Source};
+use crate::keys::{KEY_BYTES, Partitioner, decimal, every};
+use crate::shared::Shared;
+use crate::source::{Held, Source};
 use crate::stream::{Backoff, Lost, kind as lost_kind};
-use crate::{Acks, ClientError, Keys, LaneSpec, Offer, Ready};
+use crate::{Acks, ClientError, LaneSpec, Ready};
 
 /// The producer's channel.
 pub(super) const CHANNEL: u16 = 1;
@@ -90,12 +91,10 @@ pub(super) struct Producer {
     pub(super) index: usize,
     pub(super) id: u32,
     pub(super) options: Rc<Options>,
-    pub(super) first_slot: usize,
-    pub(super) keys: Keys,
+    pub(super) held: Held,
+    pub(super) partitioner: Partitioner,
     prefixes: Vec<Prefix>,
     pub(super) acks: Acks,
-    /// The partition that the next message without a key goes to.
-    pub(super) turn: usize,
     pub(super) session: Option<Session>,
     pub(super) backoff: Backoff,
     pub(super) attempts: usize,
@@ -120,12 +119,9 @@ pub(super) struct Producer {
     pub(super) returning: Returning,
     pub(super) spares: Spares,
     pub(super) body_bytes_max: usize,
-    pub(super) waiting_msgs: u64,
-    pub(super) probes: usize,
     pub(super) window_bytes: usize,
     pub(super) request_timeout_ns: i64,
     pub(super) is_flushing: bool,
-    pub(super) has_room: bool,
     pub(super) next_expiry_ns: i64,
 }
 
@@ -138,13 +134,11 @@ impl Producer {
         Producer {
             index,
             id: producer.id,
-            first_slot: topic.first_slot,
-            keys: producer.keys,
+            held: Held::new(topic),
+            partitioner: Partitioner::new(producer, topic),
             prefixes: prefixes.collect(),
             options,
             acks: spec.acks,
-            // Producers begin at different partitions, so that they do not all crowd the first.
-            turn: (producer.id % topic.partitions.max(1)) as usize,
             session: None,
             backoff: Backoff::default(),
             attempts: 0,
@@ -163,12 +157,9 @@ impl Producer {
             returning: Returning::default(),
             spares: Spares::default(),
             body_bytes_max: usize::MAX,
-            waiting_msgs: 0,
-            probes: 0,
             window_bytes: spec.batch.bytes.saturating_mul(spec.batch.in_flight.max(1)),
             request_timeout_ns: spec.request_timeout_ns,
             is_flushing: false,
-            has_room: false,
             next_expiry_ns: 0,
         }
     }
@@ -183,31 +174,14 @@ impl Producer {
     /// The partition of a message; closes the open batch when the message does not fit.
     #[inline]
     fn choose(&mut self, key: Option<u32>, payload_bytes: usize, shared: &Shared) -> usize {
-        let bytes = self.prefixes[self.turn].wire_bytes(payload_bytes);
+        let bytes = self.prefixes[self.partitioner.turn()].wire_bytes(payload_bytes);
         let is_full = |batch: &Batch| batch.len() + bytes > shared.spec.batch.bytes;
         if self.open.as_deref().is_some_and(is_full) {
             self.close_open();
         }
-        match (self.keys, key) {
-            (Keys::Keyed, Some(key)) => {
-                let mut digits = [0; offering::KEY_BYTES];
-                hash::partition_of(decimal(key, &mut digits), self.prefixes.len() as u32) as usize
-            }
-            (Keys::Sticky, _) => self.turn,
-            (Keys::RoundRobin | Keys::Keyed, _) => {
-                let turn = self.turn;
-                self.next_turn();
-                turn
-            }
-        }
-    }
-
-    fn next_turn(&mut self) {
-        self.turn = if self.turn + 1 == self.prefixes.len() {
-            0
-        } else {
-            self.turn + 1
-        };
+        let mut digits = [0; KEY_BYTES];
+        let key = key.map(|key| decimal(key, &mut digits));
+        self.partitioner.place(key, hash::partition_of, every)
     }
 
     /// Appends a message's frames to the open batch. Returns their length.
@@ -242,8 +216,8 @@ impl Producer {
         if let Some(batch) = self.open.take() {
             self.queued_bytes += batch.len();
             self.queue.push_back(batch);
-            if self.keys == Keys::Sticky {
-                self.next_turn();
+            if self.partitioner.is_sticky() {
+                self.partitioner.advance(every);
             }
         }
     }
@@ -298,12 +272,10 @@ impl Producer {
     /// Books what has been settled, and drops batches of which nothing waits.
     pub(super) fn settle(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) {
         self.settled.report(observer, now_ns, error::BASIC_NACK);
-        self.waiting_msgs -= self.settled.messages;
-        self.probes -= self.settled.probes;
+        self.held.ended(self.settled.messages, self.settled.probes);
         self.in_flight_bytes -= self.settled.wire_bytes;
         shared.buffered_bytes -= self.settled.wire_bytes;
         self.progress_ns = now_ns;
-        self.has_room = true;
         let first = self.unconfirmed.first();
         while self
             .written
@@ -337,10 +309,8 @@ impl Producer {
             self.unconfirmed
                 .settle_up_to(batch.end_serial() - 1, false, &mut self.settled);
             self.settled.report(observer, now_ns, lost_kind::RETRY_TIME_OVER);
-            self.waiting_msgs -= self.settled.messages;
-            self.probes -= self.settled.probes;
+            self.held.ended(self.settled.messages, self.settled.probes);
             shared.buffered_bytes -= self.settled.wire_bytes;
-            self.has_room = true;
             self.spares.close(batch);
         }
     }
@@ -394,23 +364,29 @@ fn append_in_frames(
     }
 }
 
-impl Taker for Producer {
+impl Source for Producer {
+    fn held(&self) -> &Held {
+        &self.held
+    }
+
+    fn held_mut(&mut self) -> &mut Held {
+        &mut self.held
+    }
+
+    fn is_ready(&self) -> bool {
+        self.is_channel_open
+    }
+
     fn queued_bytes(&self) -> usize {
         self.queued_bytes
     }
 
-    fn could_send(&self) -> bool {
+    fn could_send(&self, _now_ns: i64) -> bool {
         self.queue.front().is_some_and(|batch| self.can_send(batch.len()))
     }
 
-    fn wait_for_room(&mut self) {
-        self.has_room = false;
-    }
-
-    /// Puts a message into the open batch.
     #[inline]
     fn take(&mut self, departure: &Departure<'_>, shared: &mut Shared) {
-        self.waiting_msgs += 1;
         let payload_bytes = departure.payload_bytes();
         let partition = self.choose(departure.key, payload_bytes, shared);
         let wire_bytes = self.append(
@@ -432,53 +408,13 @@ impl Taker for Producer {
         );
         self.unconfirmed.push(entry);
     }
-}
 
-impl Source for Producer {
-    fn is_ready(&self) -> bool {
-        self.is_channel_open
-    }
-
-    fn has_slot(&self, slot: usize) -> bool {
-        (self.first_slot..self.first_slot + self.prefixes.len()).contains(&slot)
-    }
-
-    fn waiting_msgs(&self) -> u64 {
-        self.waiting_msgs
-    }
-
-    fn probes_waiting(&self) -> usize {
-        self.probes
-    }
-
-    fn offer(
-        &mut self,
-        emitter: &mut Emitter,
-        observer: &mut Observer,
-        shared: &mut Shared,
-        now_ns: i64,
-    ) -> Offer {
-        offering::offer(self, emitter, observer, shared, now_ns)
-    }
-
-    fn send_probe(&mut self, slot: usize, shared: &mut Shared, now_ns: i64) {
-        let probe = Stamp {
-            run: shared.spec.run,
-            producer: stamp::PROBE_PRODUCER,
-            sequence: slot as u64,
-            intended_ns: now_ns,
-        };
-        let bytes = self.append(
-            slot - self.first_slot,
-            stamp::STAMP_BYTES,
-            shared,
-            now_ns,
-            |place| {
-                stamp::write(place, &probe, stamp::tail_crc(&[]));
-            },
-        );
+    fn send_probe(&mut self, at: usize, probe: &Stamp, shared: &mut Shared) {
+        let now_ns = probe.intended_ns;
+        let bytes = self.append(at, stamp::STAMP_BYTES, shared, now_ns, |place| {
+            stamp::write(place, probe, stamp::tail_crc(&[]));
+        });
         self.unconfirmed.push(Entry::probe(now_ns, bytes));
-        self.probes += 1;
     }
 
     fn flush(&mut self) {
@@ -503,7 +439,7 @@ impl Source for Producer {
         shared: &mut Shared,
         observer: &mut Observer,
         now_ns: i64,
-    ) -> Result<bool, ClientError> {
+    ) -> Result<(), ClientError> {
         if let Err(lost) = self.drive_session(shared, observer, now_ns) {
             self.lose(&lost, shared, observer, now_ns)?;
         }
@@ -511,7 +447,7 @@ impl Source for Producer {
             self.next_expiry_ns = now_ns + EXPIRY_CHECK_NS;
             self.expire(shared, observer, now_ns);
         }
-        Ok(std::mem::take(&mut self.has_room))
+        Ok(())
     }
 
     fn deadline_ns(&self) -> i64 {
@@ -541,7 +477,6 @@ impl Source for Producer {
         if !ledger.is_empty() {
             observer.censored(&ledger);
         }
-        self.waiting_msgs = 0;
         if let Some(mut session) = self.session.take() {
             session.close(&shared.poller, monotonic_ns());
         }

@@ -14,7 +14,7 @@ use super::producer::{Link, PUBLISHERS_MAX, Producer, State};
 use super::publish;
 use super::session::Session;
 use super::wire::{self, Frame, code, error, key};
-use crate::lane::{Shared, producer_token};
+use crate::shared::{Shared, producer_token};
 use crate::stream::{Lost, Peer};
 use crate::{ClientError, Ready};
 
@@ -199,7 +199,7 @@ impl Producer {
                 link.progress_ns = now_ns;
                 self.partitions[partition as usize].state = State::Open(at);
                 self.pend(partition as usize);
-                self.has_room = true;
+                self.held.has_room = true;
                 Ok(())
             }
             // The server has dropped the publishers of this stream: it moves, or it was deleted.

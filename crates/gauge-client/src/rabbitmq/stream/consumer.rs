@@ -25,7 +25,8 @@ use super::options::{Options, stream_of};
 use super::producer::LOCATOR;
 use super::session::Session;
 use super::wire::{self, key};
-use crate::lane::{Shared, Sink, consumer_token};
+use crate::lane::Sink;
+use crate::shared::{Shared, consumer_token};
 use crate::stream::{Backoff, Lost};
 use crate::{ClientError, LaneSpec, Ready, StartAt};
 

@@ -11,7 +11,7 @@ use super::super::session::error as amqp_error;
 use super::options::Options;
 use super::session::Session;
 use super::wire::{self, code, key};
-use crate::lane::Shared;
+use crate::shared::Shared;
 use crate::stream::{Backoff, Lost, Peer, find};
 use crate::{ClientError, Ready};
 

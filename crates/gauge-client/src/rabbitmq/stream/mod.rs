@@ -24,7 +24,8 @@ use std::rc::Rc;
 
 use self::options::{Options, stream_of};
 use super::options::NAME_BYTES_MAX;
-use crate::lane::{Lane, Shared};
+use crate::lane::Lane;
+use crate::shared::Shared;
 use crate::{Acks, Admin, ClientError, Compression, Endpoint, Keys, LaneClient, LaneSpec, Protocol};
 
 /// RabbitMQ over its stream protocol.

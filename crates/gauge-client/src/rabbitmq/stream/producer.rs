@@ -13,10 +13,10 @@ use std::rc::Rc;
 
 use gauge_load::clock::monotonic_ns;
 use gauge_load::stamp::{self, Stamp};
-use gauge_load::{BatchLedger, Emitter, Observer};
+use gauge_load::{BatchLedger, Departure, Observer};
 
 use super::super::batch::{Batch, Spares};
-use super::super::offering;
+use super::super::hash;
 use super::super::unconfirmed::{Entry, Settled, Unconfirmed};
 use super::links::Links;
 use super::locator::{Found, Locator};
@@ -24,9 +24,11 @@ use super::options::{Options, stream_of};
 use super::publish;
 use super::session::Session;
 use super::wire::{self, error, key};
-use crate::lane::{Shared, Source, producer_token};
+use crate::keys::{KEY_BYTES, Partitioner, decimal, every};
+use crate::shared::{Shared, producer_token};
+use crate::source::{Held, Source};
 use crate::stream::{Backoff, Lost, kind as lost_kind};
-use crate::{Acks, ClientError, Keys, LaneSpec, Offer, Ready};
+use crate::{Acks, ClientError, LaneSpec, Ready};
 
 /// Publishers of a connection: their numbers are bytes.
 pub(super) const PUBLISHERS_MAX: usize = 256;
@@ -88,8 +90,8 @@ pub(super) struct Producer {
     pub index: usize,
     pub id: u32,
     pub options: Rc<Options>,
-    pub first_slot: usize,
-    pub keys: Keys,
+    pub held: Held,
+    pub partitioner: Partitioner,
     pub acks: Acks,
     /// What the server knows the producer by, when it is to drop what it has already.
     pub name: String,
@@ -98,20 +100,15 @@ pub(super) struct Producer {
     pub locator: Locator,
     pub found: Vec<Found>,
     pub backoff: Backoff,
-    /// The partition that the next message without a key goes to.
-    pub turn: usize,
     /// When the open batches have waited for their linger, in this order: a partition may be in it more than once.
     pub opened: VecDeque<(i64, u32)>,
     pub queued_bytes: usize,
     pub settled: Settled,
     pub spares: Spares,
-    pub waiting_msgs: u64,
-    pub probes: usize,
     pub batch_bytes: usize,
     pub window_bytes: usize,
     pub request_timeout_ns: i64,
     pub is_flushing: bool,
-    pub has_room: bool,
     pub next_expiry_ns: i64,
 }
 
@@ -140,8 +137,8 @@ impl Producer {
         Producer {
             index,
             id: producer.id,
-            first_slot: topic.first_slot,
-            keys: producer.keys,
+            held: Held::new(topic),
+            partitioner: Partitioner::new(producer, topic),
             acks: spec.acks,
             name: match spec.idempotence {
                 true => format!("gauge-{}-{}", spec.run, producer.id),
@@ -151,21 +148,16 @@ impl Producer {
             locator,
             found: Vec::new(),
             backoff: Backoff::default(),
-            // Producers begin at different partitions, so that they do not all crowd the first.
-            turn: (producer.id % topic.partitions.max(1)) as usize,
             partitions,
             options,
             opened: VecDeque::new(),
             queued_bytes: 0,
             settled: Settled::default(),
             spares: Spares::default(),
-            waiting_msgs: 0,
-            probes: 0,
             batch_bytes: spec.batch.bytes,
             window_bytes: spec.batch.bytes.saturating_mul(spec.batch.in_flight.max(1)),
             request_timeout_ns: spec.request_timeout_ns,
             is_flushing: false,
-            has_room: false,
             next_expiry_ns: 0,
         }
     }
@@ -196,10 +188,8 @@ impl Producer {
                     &mut self.settled,
                 );
                 self.settled.report(observer, now_ns, lost_kind::RETRY_TIME_OVER);
-                self.waiting_msgs -= self.settled.messages;
-                self.probes -= self.settled.probes;
+                self.held.ended(self.settled.messages, self.settled.probes);
                 shared.buffered_bytes -= self.settled.wire_bytes;
-                self.has_room = true;
                 self.spares.close(batch);
             }
         }
@@ -271,48 +261,62 @@ impl Producer {
 }
 
 impl Source for Producer {
+    fn held(&self) -> &Held {
+        &self.held
+    }
+
+    fn held_mut(&mut self) -> &mut Held {
+        &mut self.held
+    }
+
     fn is_ready(&self) -> bool {
         self.partitions
             .iter()
             .all(|partition| matches!(partition.state, State::Open(_)))
     }
 
-    fn has_slot(&self, slot: usize) -> bool {
-        (self.first_slot..self.first_slot + self.partitions.len()).contains(&slot)
+    fn queued_bytes(&self) -> usize {
+        self.queued_bytes
     }
 
-    fn waiting_msgs(&self) -> u64 {
-        self.waiting_msgs
+    fn could_send(&self, _now_ns: i64) -> bool {
+        self.links.numbers().any(|at| {
+            let pending = self.links.get(at).and_then(|(link, _)| link.pending.front());
+            pending.is_some_and(|partition| self.can_send(at, self.next_bytes(*partition as usize)))
+        })
     }
 
-    fn probes_waiting(&self) -> usize {
-        self.probes
+    #[inline]
+    fn take(&mut self, departure: &Departure<'_>, shared: &mut Shared) {
+        let body_bytes = departure.payload_bytes();
+        let mut digits = [0; KEY_BYTES];
+        let key = departure.key.map(|key| decimal(key, &mut digits));
+        let mut at = self.partitioner.place(key, hash::partition_of, every);
+        // A sticky producer goes on to the next partition with its next batch.
+        if self.make_room(at, body_bytes) && self.partitioner.is_sticky() {
+            at = self.partitioner.turn();
+        }
+        let wire_bytes = self.append(at, body_bytes, shared, departure.lingers_from_ns(), |place| {
+            departure.write_into(place, at);
+        });
+        let stamp = &departure.stamp;
+        let entry = Entry::message(
+            stamp.sequence,
+            stamp.intended_ns,
+            departure.sent_ns,
+            body_bytes,
+            wire_bytes,
+        );
+        self.partitions[at].unconfirmed.push(entry);
     }
 
-    fn offer(
-        &mut self,
-        emitter: &mut Emitter,
-        observer: &mut Observer,
-        shared: &mut Shared,
-        now_ns: i64,
-    ) -> Offer {
-        offering::offer(self, emitter, observer, shared, now_ns)
-    }
-
-    fn send_probe(&mut self, slot: usize, shared: &mut Shared, now_ns: i64) {
-        let probe = Stamp {
-            run: shared.spec.run,
-            producer: stamp::PROBE_PRODUCER,
-            sequence: slot as u64,
-            intended_ns: now_ns,
-        };
-        let at = slot - self.first_slot;
+    fn send_probe(&mut self, at: usize, probe: &Stamp, shared: &mut Shared) {
+        let now_ns = probe.intended_ns;
         self.make_room(at, stamp::STAMP_BYTES);
         let bytes = self.append(at, stamp::STAMP_BYTES, shared, now_ns, |place| {
-            stamp::write(place, &probe, stamp::tail_crc(&[]));
+            stamp::write(place, probe, stamp::tail_crc(&[]));
         });
         self.partitions[at].unconfirmed.push(Entry::probe(now_ns, bytes));
-        self.probes += 1;
     }
 
     fn flush(&mut self) {
@@ -345,7 +349,7 @@ impl Source for Producer {
         shared: &mut Shared,
         observer: &mut Observer,
         now_ns: i64,
-    ) -> Result<bool, ClientError> {
+    ) -> Result<(), ClientError> {
         self.locator.drive(shared, now_ns)?;
         self.mark_due(now_ns);
         for at in self.links.numbers() {
@@ -357,7 +361,7 @@ impl Source for Producer {
             self.next_expiry_ns = now_ns + EXPIRY_CHECK_NS;
             self.expire(shared, observer, now_ns);
         }
-        Ok(std::mem::take(&mut self.has_room))
+        Ok(())
     }
 
     fn deadline_ns(&self) -> i64 {
@@ -371,7 +375,7 @@ impl Source for Producer {
                 deadline_ns = deadline_ns.min(link.progress_ns.saturating_add(self.request_timeout_ns));
             }
         }
-        if self.waiting_msgs > 0 && !self.is_ready() {
+        if self.held.msgs > 0 && !self.is_ready() {
             deadline_ns = deadline_ns.min(self.next_expiry_ns);
         }
         deadline_ns
@@ -388,7 +392,6 @@ impl Source for Producer {
         if !ledger.is_empty() {
             observer.censored(&ledger);
         }
-        self.waiting_msgs = 0;
         for at in self.links.numbers() {
             if let Some((_, session)) = self.links.remove(at) {
                 close(session, shared);

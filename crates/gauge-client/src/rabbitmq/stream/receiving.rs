@@ -11,7 +11,7 @@ use super::consumer::{Consumer, END_BIT, End, State, put_unsubscribe};
 use super::message;
 use super::wire::{self, Frame, code, error, key};
 use crate::Ready;
-use crate::lane::Shared;
+use crate::shared::Shared;
 use crate::stream::Lost;
 
 impl Consumer {

@@ -1,52 +1,24 @@
 //! The part of a producer that sends: messages into batches, batches onto connections, and what was settled out of the books.
 
+use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
-use gauge_load::{Departure, Observer};
 
 use super::super::batch::Batch;
-use super::super::hash;
-use super::super::offering::{self, Taker, decimal};
-use super::super::unconfirmed::Entry;
 use super::producer::{Producer, State};
 use super::publish;
 use super::wire::error;
-use crate::lane::Shared;
+use crate::Acks;
+use crate::keys::every;
+use crate::shared::Shared;
 use crate::stream::Lost;
-use crate::{Acks, Keys};
 
 impl Producer {
     /// Whether a connection's window has room for this many bytes more.
-    fn can_send(&self, link: usize, bytes: usize) -> bool {
+    pub fn can_send(&self, link: usize, bytes: usize) -> bool {
         self.links.get(link).is_some_and(|(link, session)| {
             let is_open = session.is_ready() && link.declaring == 0 && link.is_declared;
             is_open && (link.in_flight_bytes == 0 || link.in_flight_bytes + bytes <= self.window_bytes)
         })
-    }
-
-    /// The partition of a message.
-    #[inline]
-    fn choose(&mut self, key: Option<u32>) -> usize {
-        match (self.keys, key) {
-            (Keys::Keyed, Some(key)) => {
-                let mut digits = [0; offering::KEY_BYTES];
-                let count = self.partitions.len() as u32;
-                hash::partition_of(decimal(key, &mut digits), count) as usize
-            }
-            (Keys::Sticky, _) => self.turn,
-            (Keys::RoundRobin | Keys::Keyed, _) => {
-                let turn = self.turn;
-                self.next_turn();
-                turn
-            }
-        }
-    }
-
-    fn next_turn(&mut self) {
-        self.turn = if self.turn + 1 == self.partitions.len() {
-            0
-        } else {
-            self.turn + 1
-        };
     }
 
     /// Appends a message to a partition's open batch, of which it closes one that has no room. Returns its bytes on the wire.
@@ -95,9 +67,7 @@ impl Producer {
             self.queued_bytes += batch.len();
             self.partitions[at].queue.push_back(batch);
             self.pend(at);
-            if self.keys == Keys::Sticky && self.turn == at {
-                self.next_turn();
-            }
+            self.partitioner.closed(at, every);
         }
     }
 
@@ -170,7 +140,7 @@ impl Producer {
     }
 
     /// Bytes of the batch that a partition would send next; 0: none.
-    fn next_bytes(&self, at: usize) -> usize {
+    pub fn next_bytes(&self, at: usize) -> usize {
         let partition = &self.partitions[at];
         match (partition.queue.front(), partition.open.as_deref()) {
             (Some(batch), _) => batch.len(),
@@ -234,10 +204,8 @@ impl Producer {
         now_ns: i64,
     ) {
         self.settled.report(observer, now_ns, error::PUBLISH_ERROR);
-        self.waiting_msgs -= self.settled.messages;
-        self.probes -= self.settled.probes;
+        self.held.ended(self.settled.messages, self.settled.probes);
         shared.buffered_bytes -= self.settled.wire_bytes;
-        self.has_room = true;
         if let Some((link, _)) = self.links.get_mut(at) {
             link.in_flight_bytes -= self.settled.wire_bytes;
             link.progress_ns = now_ns;
@@ -254,45 +222,5 @@ impl Producer {
                 self.spares.close(batch);
             }
         }
-    }
-}
-
-impl Taker for Producer {
-    fn queued_bytes(&self) -> usize {
-        self.queued_bytes
-    }
-
-    fn could_send(&self) -> bool {
-        self.links.numbers().any(|at| {
-            let pending = self.links.get(at).and_then(|(link, _)| link.pending.front());
-            pending.is_some_and(|partition| self.can_send(at, self.next_bytes(*partition as usize)))
-        })
-    }
-
-    fn wait_for_room(&mut self) {
-        self.has_room = false;
-    }
-
-    #[inline]
-    fn take(&mut self, departure: &Departure<'_>, shared: &mut Shared) {
-        self.waiting_msgs += 1;
-        let body_bytes = departure.payload_bytes();
-        let mut at = self.choose(departure.key);
-        // A sticky producer goes on to the next partition with its next batch.
-        if self.make_room(at, body_bytes) && self.keys == Keys::Sticky {
-            at = self.turn;
-        }
-        let wire_bytes = self.append(at, body_bytes, shared, departure.lingers_from_ns(), |place| {
-            departure.write_into(place, at);
-        });
-        let stamp = &departure.stamp;
-        let entry = Entry::message(
-            stamp.sequence,
-            stamp.intended_ns,
-            departure.sent_ns,
-            body_bytes,
-            wire_bytes,
-        );
-        self.partitions[at].unconfirmed.push(entry);
     }
 }
