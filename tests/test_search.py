@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from streamgauge.analysis.search import Hunt, Seen, judge, slope
+from streamgauge.model.document import parse_document
+from streamgauge.model.overrides import Overrides
+from streamgauge.model.resolve import resolve_workload
 from streamgauge.model.result_asked import SearchAsked
 from streamgauge.model.result_special import Probe
+from streamgauge.runner import search as runner_search
+from streamgauge.runner.observer import Observer
+from streamgauge.runner.search import Bench
 
 ASKED = SearchAsked(first_msgs_s=10_000, width_percent=5, probe_s=8)
 
@@ -298,3 +305,42 @@ def test_a_generator_that_was_late_while_the_host_took_the_cpu_is_tried_again() 
     assert tries(0.03) == 5
     # Near its limit the load itself makes windows.
     assert tries(0.0, 0.15) == 2
+
+
+def test_probes_share_topics_until_one_leaves_messages_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a new topic costs at first can be more than a probe measures, and what is left in an old one would be read by the next probe."""
+    did: list[str] = []
+    is_clean = iter([True, True, False])
+
+    def probe(
+        _bench: Bench, rate: float, seconds: float, number: int, _asked: SearchAsked
+    ) -> tuple[Probe, bool]:
+        did.append(f"probe {number}")
+        found, _ = judge(seen(rate, 30_000, seconds), None)
+        return found, next(is_clean, True)
+
+    monkeypatch.setattr(runner_search, "_probe", probe)
+    monkeypatch.setattr(runner_search, "REST_S", 0.0)
+    bench = Bench(
+        client=None,  # type: ignore[arg-type]
+        workload=resolve_workload(parse_document("rate: 10k\n", "any"), Path("any.yaml"), Overrides()),
+        cores=2,
+        make_topics=lambda _workload, number: did.append(f"topics {number}"),
+        request=lambda _workload, _number: {},
+        delete_topics=lambda: did.append("delete"),
+        failure=lambda: None,
+        ready_within_s=1.0,
+    )
+    runner_search.search(bench, ASKED, Observer(), lambda _found: None)
+    assert did[:8] == [
+        "topics 1",
+        "probe 1",
+        "probe 2",
+        "probe 3",
+        "delete",
+        "topics 4",
+        "probe 4",
+        "probe 5",
+    ]
+    assert did.count("delete") == 2
+    assert did[-1] == "delete"

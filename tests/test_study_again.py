@@ -12,6 +12,7 @@ from streamgauge.analysis.study_again import TRIES_MAX, after
 from streamgauge.model.result import Durability, TrialResult, Validity
 from streamgauge.model.result_special import WarmUpResult
 from streamgauge.model.study_plan import StudyPlan
+from streamgauge.runner.study_run import lasting
 from test_study_model import plan
 
 
@@ -97,3 +98,20 @@ def test_what_heats_a_start_lowers_the_rate_and_is_not_made_again() -> None:
         False,
     )
     assert judged(trial(heating, share=1.0, warm_up=cold)) == (24_000.0, False)
+
+
+def test_a_probe_that_says_the_machine_has_changed_is_made_again() -> None:
+    def probe(crc32c_mb_s: float) -> dict[str, Any]:
+        return {"cpu": {"crc32c_mb_s": crc32c_mb_s}}
+
+    def made(*rates: float) -> tuple[float, list[float]]:
+        takes = iter([probe(rate) for rate in rates])
+        pauses: list[float] = []
+        found = lasting(lambda: next(takes), [probe(25_000.0)], pauses.append)
+        return found["cpu"]["crc32c_mb_s"], pauses
+
+    assert made(24_000.0) == (24_000.0, [])
+    # What has passed voids nothing.
+    assert made(19_000.0, 25_100.0) == (25_100.0, [5.0])
+    # What lasts does.
+    assert made(19_000.0, 18_900.0, 18_800.0) == (18_800.0, [5.0, 5.0])

@@ -115,7 +115,7 @@ def judge(question: Question) -> list[Judged]:
     open_claims = max(sum(part) - len(decided), 1)
     alpha = alpha_at(len(looks) + (0 if question.fixed else 1), 1 if question.fixed else None) / open_claims
     return [
-        _judged(claim, tests, decided.get(place), numbers, question, alpha)
+        _judged(claim, tests, decided.get(place), numbers, question, alpha, sum(part))
         for place, (claim, tests) in enumerate(zip(question.claims, steps, strict=True))
     ]
 
@@ -127,6 +127,7 @@ def _judged(
     numbers: Numbers,
     question: Question,
     alpha: float,
+    asked: int,
 ) -> Judged:
     if why := question.bars(tests):
         return Judged(
@@ -139,8 +140,7 @@ def _judged(
         return Judged(claim, found, Verdict.not_shown)
     reason = ""
     if all(one.verdict.decided for one in found):
-        count = len(question.claims)
-        reason = f"each test by itself is decided, but of {plural(count, 'claim')} one may look so by chance"
+        reason = f"each test by itself is decided, but of {plural(asked, 'claim')} one may look so by chance"
     return Judged(claim, found, Verdict.undecided, reason=reason)
 
 

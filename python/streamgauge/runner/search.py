@@ -1,6 +1,7 @@
-"""Probes of the search for the maximum sustainable rate: each is a short load on fresh topics.
+"""Probes of the search for the maximum sustainable rate: each is a short load.
 
-They come before the measured trial, on the same running system, and none of their messages is in its figures. What
+A probe goes on with the topics of the one before, unless that one has left messages in them: what a new topic costs at first (a
+system that maps and fills its files, opens its ledgers) can be more than a probe measures. They come before the measured trial, on the same running system, and none of their messages is in its figures. What
 they showed is kept as evidence (`analysis.search`).
 """
 
@@ -38,8 +39,12 @@ EXTEND_TIMES = 3
 SOAK_S_MAX = 30.0
 POLL_S = 0.5
 READY_POLL_S = 0.05
+DRAIN_S = 5.0
+"""After a probe: what it has sent is received."""
+QUIET_S = 1.0
+"""A drain that receives nothing for so long has come to its end."""
 REST_S = 1.0
-"""Between probes: the system works off what the last one has left behind."""
+"""After a probe that has left messages behind."""
 OVERDUE_S = 10.0
 
 
@@ -50,10 +55,12 @@ class Bench:
     client: WorkerCalls
     workload: Workload
     cores: int
+    make_topics: Callable[[Workload, int], None]
+    """Makes topics for the n-th probe and those that go on with them."""
     request: Callable[[Workload, int], dict[str, Any]]
-    """The worker's request for this workload as the n-th probe; its topics exist then."""
+    """The worker's request for this workload as the n-th probe, on the topics that were made last."""
     delete_topics: Callable[[], None]
-    """Deletes the topics of the last probe."""
+    """Deletes them."""
     failure: Callable[[], str | None]
     """One sentence when the system or the worker is gone."""
     ready_within_s: float
@@ -68,16 +75,26 @@ def search(bench: Bench, asked: SearchAsked, observer: Observer, keep: Callable[
     # As long as what is measured afterwards, within reason: a maximum that does not hold that long is none.
     hunt = Hunt(asked, min(bench.workload.duration_s, SOAK_S_MAX))
     began_s = time.monotonic()
-    while (wanted := hunt.next(time.monotonic() - began_s)) is not None:
-        rate_msgs_s, seconds = wanted
-        number = len(hunt.probes) + 1
-        observer.progress(f"probe {number}: {format_rate(rate_msgs_s)}{_bracket(hunt.outcome())}")
-        probe = _probe(bench, rate_msgs_s, seconds, number, asked)
-        hunt.add(probe)
-        keep(hunt.outcome())
-        verdict = "sustained" if probe.passed else f"not sustained: {'; '.join(probe.reasons)}"
-        observer.progress(f"probe {number}: {format_rate(rate_msgs_s)} {verdict}")
-        time.sleep(REST_S)
+    has_topics = False
+    try:
+        while (wanted := hunt.next(time.monotonic() - began_s)) is not None:
+            rate_msgs_s, seconds = wanted
+            number = len(hunt.probes) + 1
+            observer.progress(f"probe {number}: {format_rate(rate_msgs_s)}{_bracket(hunt.outcome())}")
+            if not has_topics:
+                bench.make_topics(bench.workload, number)
+                has_topics = True
+            probe, has_topics = _probe(bench, rate_msgs_s, seconds, number, asked)
+            hunt.add(probe)
+            keep(hunt.outcome())
+            verdict = "sustained" if probe.passed else f"not sustained: {'; '.join(probe.reasons)}"
+            observer.progress(f"probe {number}: {format_rate(rate_msgs_s)} {verdict}")
+            if not has_topics:
+                _delete_topics(bench)
+                time.sleep(REST_S)
+    finally:
+        if has_topics:
+            _delete_topics(bench)
     found = hunt.outcome()
     keep(found)
     return found
@@ -91,7 +108,15 @@ def _bracket(found: Search) -> str:
     return f" (bracket {low} to {high})"
 
 
-def _probe(bench: Bench, rate_msgs_s: float, seconds: float, number: int, asked: SearchAsked) -> Probe:
+def _delete_topics(bench: Bench) -> None:
+    with contextlib.suppress(WorkerLost, WorkerRefused):
+        bench.delete_topics()
+
+
+def _probe(
+    bench: Bench, rate_msgs_s: float, seconds: float, number: int, asked: SearchAsked
+) -> tuple[Probe, bool]:
+    """What the probe has shown, and whether nothing that it has sent is left in its topics."""
     client = bench.client
     request = bench.request(bench.workload.at_rate(rate_msgs_s), number)
     trial: str | None = None
@@ -103,13 +128,12 @@ def _probe(bench: Bench, rate_msgs_s: float, seconds: float, number: int, asked:
         trial = status.id
         _await_ready(bench, trial)
         client.start(trial, 100)
-        return _watch(bench, trial, rate_msgs_s, seconds, asked)
+        probe = _watch(bench, trial, rate_msgs_s, seconds, asked)
+        return probe, client.finish(trial, DRAIN_S, QUIET_S).get("drained") is True
     finally:
         if trial is not None:
             with contextlib.suppress(WorkerLost, WorkerRefused):
                 client.abort(trial)
-        with contextlib.suppress(WorkerLost, WorkerRefused):
-            bench.delete_topics()
 
 
 def _await_ready(bench: Bench, trial: str) -> None:

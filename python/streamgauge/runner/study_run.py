@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamgauge.analysis.drift import NEXT_TRIAL, next_trial
+from streamgauge.analysis.drift import NEXT_TRIAL, drifts, next_trial
 from streamgauge.analysis.study_again import after
 from streamgauge.analysis.study_outcome import read_outcome
 from streamgauge.analysis.study_rounds import claims_helped, next_round
@@ -44,6 +44,8 @@ from streamgauge.vocabulary.units import format_duration, round_rate
 SEARCH_BEGINS_SHARE = 0.6
 AGAIN_SHARE = 0.1
 """Of a budget, for trials that are made again."""
+PROBES_AGAIN_MAX = 2
+PROBE_AGAIN_AFTER_S = 5.0
 
 
 def finished(result: TrialResult) -> bool:
@@ -54,6 +56,22 @@ def finished(result: TrialResult) -> bool:
 def numbers_finished(directory: RunDirectory) -> set[int]:
     """The numbers of the trials that need not be run again."""
     return {result.trial for result in directory.results() if finished(result)}
+
+
+def lasting(
+    take: Callable[[], dict[str, Any]],
+    before: Sequence[Mapping[str, Any]],
+    pause: Callable[[float], None] = time.sleep,
+) -> dict[str, Any]:
+    """A probe. One that differs too far from the one before voids a round, so it is made again a little later: what lasts is seen again, and what
+    has passed was of that moment (what was so during a trial, the trial tells itself)."""
+    found = take()
+    for _ in range(PROBES_AGAIN_MAX):
+        if not any(drift.too_far for drift in drifts([*before, found])):
+            break
+        pause(PROBE_AGAIN_AFTER_S)
+        found = take()
+    return found
 
 
 class StudyRun(Run):
@@ -158,7 +176,9 @@ class StudyRun(Run):
         super()._probe(when)
 
     def _limits(self, when: str) -> dict[str, Any]:
-        found = machine.steady_probe(self._gauge, self._data_directory(), when)
+        found = lasting(
+            lambda: machine.steady_probe(self._gauge, self._data_directory(), when), self._probes[-1:]
+        )
         return {**found, NEXT_TRIAL: self._following()}
 
     def _following(self) -> int:

@@ -220,6 +220,7 @@ class TrialRunner:
             client=self._worker.client,
             workload=self._plan.workload,
             cores=self.context.cores,
+            make_topics=self._make_probe_topics,
             request=self._probe_request,
             delete_topics=self._delete_topics,
             failure=self._failure,
@@ -239,10 +240,12 @@ class TrialRunner:
     def _failure(self) -> str | None:
         return self._under.failure() or self._fleet.failure() or self._under.disk_problem()
 
-    def _probe_request(self, workload: Workload, number: int) -> dict[str, Any]:
-        """Makes the topics of a probe; what the worker is asked to do with them."""
+    def _make_probe_topics(self, workload: Workload, number: int) -> None:
         assert self._worker is not None
         self._topics.create(workload, self._under.running, self._worker.client, probe=number)
+
+    def _probe_request(self, workload: Workload, number: int) -> dict[str, Any]:
+        """What the worker is asked to do with the topics of a probe."""
         return self._topics.request(workload, self._under.running, probe=number)
 
     def _make_topics(self) -> None:
