@@ -320,6 +320,7 @@ def test_probes_share_topics_until_one_leaves_messages_in_them(monkeypatch: pyte
         return found, next(is_clean, True)
 
     monkeypatch.setattr(runner_search, "_probe", probe)
+    monkeypatch.setattr(runner_search, "_touch", lambda _bench, rate, _number: did.append(f"touch {rate:g}"))
     monkeypatch.setattr(runner_search, "REST_S", 0.0)
     bench = Bench(
         client=None,  # type: ignore[arg-type]
@@ -332,15 +333,7 @@ def test_probes_share_topics_until_one_leaves_messages_in_them(monkeypatch: pyte
         ready_within_s=1.0,
     )
     runner_search.search(bench, ASKED, Observer(), lambda _found: None)
-    assert did[:8] == [
-        "topics 1",
-        "probe 1",
-        "probe 2",
-        "probe 3",
-        "delete",
-        "topics 4",
-        "probe 4",
-        "probe 5",
-    ]
+    assert did[:5] == ["topics 1", "touch 5000", "probe 1", "probe 2", "probe 3"]
+    assert did[5:9] == ["delete", "topics 4", "touch 5000", "probe 4"]
     assert did.count("delete") == 2
     assert did[-1] == "delete"

@@ -1,8 +1,8 @@
 """Probes of the search for the maximum sustainable rate: each is a short load.
 
-A probe goes on with the topics of the one before, unless that one has left messages in them: what a new topic costs at first (a
-system that maps and fills its files, opens its ledgers) can be more than a probe measures. They come before the measured trial, on the same running system, and none of their messages is in its figures. What
-they showed is kept as evidence (`analysis.search`).
+They come before the measured trial, on the same running system, and none of their messages is in its figures. What they showed is kept as evidence
+(`analysis.search`). A probe goes on with the topics of the one before, unless that one has left messages in them, and new topics are written to at an
+easy rate first: what a topic costs at its beginning (a system that maps and fills its files, opens its ledgers) can be more than a probe measures.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import base64
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamgauge.analysis.search import Hunt, Seen, judge, slowest
+from streamgauge.analysis.search import PROBES_MAX, Hunt, Seen, judge, slowest
 from streamgauge.fleet.base import WorkerCalls
 from streamgauge.model.messages import Interval
 from streamgauge.model.percentiles import NS_PER_MS
@@ -39,6 +39,10 @@ EXTEND_TIMES = 3
 SOAK_S_MAX = 30.0
 POLL_S = 0.5
 READY_POLL_S = 0.05
+TOUCH_S = 4.0
+"""For so long new topics are written to at an easy rate."""
+EASY_SHARE = 0.5
+"""Of the first rate of a search."""
 DRAIN_S = 5.0
 """After a probe: what it has sent is received."""
 QUIET_S = 1.0
@@ -84,6 +88,8 @@ def search(bench: Bench, asked: SearchAsked, observer: Observer, keep: Callable[
             if not has_topics:
                 bench.make_topics(bench.workload, number)
                 has_topics = True
+                easy_msgs_s = EASY_SHARE * min(rate_msgs_s, asked.first_msgs_s)
+                _touch(bench, easy_msgs_s, PROBES_MAX + number)
             probe, has_topics = _probe(bench, rate_msgs_s, seconds, number, asked)
             hunt.add(probe)
             keep(hunt.outcome())
@@ -117,23 +123,45 @@ def _probe(
     bench: Bench, rate_msgs_s: float, seconds: float, number: int, asked: SearchAsked
 ) -> tuple[Probe, bool]:
     """What the probe has shown, and whether nothing that it has sent is left in its topics."""
-    client = bench.client
     request = bench.request(bench.workload.at_rate(rate_msgs_s), number)
+    request["phases"] = [{"name": "lead", "from_s": 0.0}, {"name": MEASURE, "from_s": LEAD_S}]
+    request["schedule"]["stop_s"] = LEAD_S + EXTEND_TIMES * seconds + LEASE_S
+    with _load(bench, request) as trial:
+        probe = _watch(bench, trial, rate_msgs_s, seconds, asked)
+        return probe, _is_drained(bench, trial)
+
+
+def _touch(bench: Bench, rate_msgs_s: float, number: int) -> None:
+    """Writes to new topics."""
+    request = bench.request(bench.workload.at_rate(rate_msgs_s), number)
+    request["phases"] = [{"name": "lead", "from_s": 0.0}]
+    request["schedule"]["stop_s"] = TOUCH_S
+    with _load(bench, request) as trial:
+        until_s = time.monotonic() + TOUCH_S
+        while time.monotonic() < until_s:
+            _check(bench)
+            time.sleep(POLL_S)
+        _is_drained(bench, trial)
+
+
+@contextlib.contextmanager
+def _load(bench: Bench, request: dict[str, Any]) -> Iterator[str]:
+    """The load that is asked for, from its start on; it ends with what is done beside it."""
+    client = bench.client
     trial: str | None = None
     try:
-        request["interval_ms"] = INTERVAL_MS
-        request["phases"] = [{"name": "lead", "from_s": 0.0}, {"name": MEASURE, "from_s": LEAD_S}]
-        request["schedule"]["stop_s"] = LEAD_S + EXTEND_TIMES * seconds + LEASE_S
-        status = client.create_trial(request)
-        trial = status.id
+        trial = client.create_trial({**request, "interval_ms": INTERVAL_MS}).id
         _await_ready(bench, trial)
         client.start(trial, 100)
-        probe = _watch(bench, trial, rate_msgs_s, seconds, asked)
-        return probe, client.finish(trial, DRAIN_S, QUIET_S).get("drained") is True
+        yield trial
     finally:
         if trial is not None:
             with contextlib.suppress(WorkerLost, WorkerRefused):
                 client.abort(trial)
+
+
+def _is_drained(bench: Bench, trial: str) -> bool:
+    return bench.client.finish(trial, DRAIN_S, QUIET_S).get("drained") is True
 
 
 def _await_ready(bench: Bench, trial: str) -> None:
