@@ -127,7 +127,7 @@ def test_the_search_brackets_the_limit_of_a_throttled_log(
     gauge: Path, tmp_path: Path, disturbance: Callable[[], str | None]
 ) -> None:
     (tmp_path / "slow.yaml").write_text("system: gauge-log\nlimit_mb_s: 8\n", encoding="utf-8")
-    text = "messageSize: 1000\nrate: sustainable\nsearch: {first: 4k, probe: 3s, within: 2m}\nduration: 4s\nwarmup: 1s\n"
+    text = "messageSize: 1000\nrate: sustainable\nsearch: {first: 4k, probe: 2s, within: 2m}\nduration: 4s\nwarmup: 1s\n"
     limit_msgs_s = 8e6 / 1000
     result = measured(gauge, tmp_path, text, "--system", "slow.yaml")
     found = result["search"]

@@ -198,8 +198,8 @@ def test_the_search_finds_what_the_broker_takes_and_measures_there(
     assert "Probes of the search" in (lab.run / "report.html").read_text("utf-8")
     made = [json.loads(line) for line in topics.read_text("utf-8").splitlines()]
     probes = [names for action, *names in made if action == "create-topics"][:-1]
-    assert len(probes) == len(search["probes"])
-    assert len({names[0] for names in probes}) == len(probes), "a fresh topic for each probe"
+    assert 1 <= len(probes) < len(search["probes"]), "what a probe leaves empty the next one goes on with"
+    assert len({names[0] for names in probes}) == len(probes)
     assert [names for action, *names in made if action == "delete-topics"] == probes
     assert "search" in [phase["name"] for phase in result["phases"]]
 

@@ -570,6 +570,7 @@ impl Source for Producer {
         self.filled_bytes
     }
 
+    /// Chunks that are full leave one by one, and are written together.
     fn batch_bytes(&self, _shared: &Shared) -> usize {
         usize::MAX
     }
