@@ -46,6 +46,8 @@ AGAIN_SHARE = 0.1
 """Of a budget, for trials that are made again."""
 PROBES_AGAIN_MAX = 2
 PROBE_AGAIN_AFTER_S = 5.0
+PROBE_AGAIN_S = 15.0
+"""With the pause before it."""
 
 
 def finished(result: TrialResult) -> bool:
@@ -176,8 +178,13 @@ class StudyRun(Run):
         super()._probe(when)
 
     def _limits(self, when: str) -> dict[str, Any]:
+        # A study that is resumed begins at another time, and a short one has no time for it.
+        budget_s = self._study.budget_s
+        has_time = budget_s is None or PROBES_AGAIN_MAX * PROBE_AGAIN_S <= AGAIN_SHARE * budget_s
+        compares = when != "before" and has_time
         found = lasting(
-            lambda: machine.steady_probe(self._gauge, self._data_directory(), when), self._probes[-1:]
+            lambda: machine.steady_probe(self._gauge, self._data_directory(), when),
+            self._probes[-1:] if compares else (),
         )
         return {**found, NEXT_TRIAL: self._following()}
 
