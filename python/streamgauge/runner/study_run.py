@@ -180,7 +180,7 @@ class StudyRun(Run):
     def _limits(self, when: str) -> dict[str, Any]:
         # A study that is resumed begins at another time, and a short one has no time for it.
         budget_s = self._study.budget_s
-        has_time = budget_s is None or PROBES_AGAIN_MAX * PROBE_AGAIN_S <= AGAIN_SHARE * budget_s
+        has_time = budget_s is None or AGAIN_SHARE * budget_s >= PROBES_AGAIN_MAX * PROBE_AGAIN_S
         compares = when != "before" and has_time
         found = lasting(
             lambda: machine.steady_probe(self._gauge, self._data_directory(), when),
