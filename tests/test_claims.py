@@ -62,7 +62,7 @@ def test_a_claim_of_cells_that_are_not_alike_is_not_judged_and_says_why() -> Non
         list(TIGHT),
         lambda cell, _figure: Sample(values_of(TIGHT[cell], system=cell)),
         lambda _cell, _figure: None,
-        unlike=lambda cells: "one has 3 nodes" if set(cells) == {"a", "b"} else "",
+        bars=lambda tests: "one has 3 nodes" if set(tests[0].cells) == {"a", "b"} else "",
     )
     (found,) = judge(question)
     assert (found.verdict, found.why) == ("not shown", "one has 3 nodes")

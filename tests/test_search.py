@@ -326,7 +326,7 @@ def test_probes_share_topics_until_one_leaves_messages_in_them(monkeypatch: pyte
         client=None,  # type: ignore[arg-type]
         workload=resolve_workload(parse_document("rate: 10k\n", "any"), Path("any.yaml"), Overrides()),
         cores=2,
-        make_topics=lambda _workload, number: did.append(f"topics {number}"),
+        make_topics=lambda number: did.append(f"topics {number}"),
         request=lambda _workload, _number: {},
         delete_topics=lambda: did.append("delete"),
         failure=lambda: None,

@@ -64,7 +64,7 @@ pub(crate) trait Sink<O = ()> {
     fn pause(&mut self, paused: bool);
     fn is_caught_up(&self) -> bool;
     /// The trial drains: it will be asked whether everything was read.
-    fn flush(&mut self);
+    fn flush(&mut self) {}
     /// Returns whether more was read than there was time for; then it is called again without an event.
     fn on_ready(
         &mut self,

@@ -206,7 +206,7 @@ class StudyOutcome:
             sample=lambda cell, figure: self.sample(cell, figure).until(round_),
             printed=self.printed,
             fixed=self.plan.budget_s is None,
-            unlike=self.plan.unlike,
+            bars=self.plan.bars,
         )
         return judge(question)
 

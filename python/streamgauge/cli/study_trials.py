@@ -373,8 +373,8 @@ def _say_plan(study: Study, plan: StudyPlan, clusters: Clusters) -> None:
         missing = [name for test in claim.tests for name in test.cells if name in plan.left_out]
         if missing:
             say(f"  not part of it: the claim '{claim.claim}' needs {', '.join(dict.fromkeys(missing))}")
-        elif unlike := next((why for test in claim.tests if (why := plan.unlike(test.cells))), ""):
-            say(f"  not part of it: the claim '{claim.claim}': {unlike}")
+        elif why := plan.bars(claim.tests):
+            say(f"  not part of it: the claim '{claim.claim}': {why}")
     say_load(plan, clusters)
     starts = len({trial.block for trial in plan.trials})
     say(

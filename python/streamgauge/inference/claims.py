@@ -75,12 +75,8 @@ class Question:
     printed: PrintedOf
     fixed: bool = True
     """The number of rounds was fixed beforehand, so that there is one look, at the end."""
-    unlike: Callable[[Sequence[str]], str] = lambda _cells: ""
-    """Why cells cannot be held against each other; empty where nothing is against it."""
-
-    def bars(self, tests: Sequence[CheckFile]) -> str:
-        """Why a claim of such tests cannot be judged, whatever its figures are; empty where nothing is against it."""
-        return next((why for test in tests if (why := self.unlike(test.cells))), "")
+    bars: Callable[[Sequence[CheckFile]], str] = lambda _tests: ""
+    """Why a claim of such tests cannot be judged, whatever its figures are; empty where nothing is against it."""
 
 
 def judge(question: Question) -> list[Judged]:

@@ -18,6 +18,7 @@ from streamgauge.model.hooks_file import PlannedHooks
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import resolve_workload
 from streamgauge.model.result_base import Model
+from streamgauge.model.study_file import CheckFile
 from streamgauge.model.study_told import ToldStudy
 from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import read_rate
@@ -166,6 +167,10 @@ class StudyPlan(Model):
             return ""
         told = ", ".join(f"{cell.cell} has {plural(cell.nodes, 'node')}" for cell in cells)
         return f"at scale {self.scale} {told}: not alike, as they are in the study"
+
+    def bars(self, tests: Sequence[CheckFile]) -> str:
+        """Why a claim of such tests is no part of it, although its cells are; empty where nothing is against it."""
+        return next((why for test in tests if (why := self.unlike(test.cells))), "")
 
     def rate_of(self, cell: str) -> float | None:
         """The rate in msg/s at which a cell is run; None where none is set, or there is no such cell."""

@@ -240,9 +240,9 @@ class TrialRunner:
     def _failure(self) -> str | None:
         return self._under.failure() or self._fleet.failure() or self._under.disk_problem()
 
-    def _make_probe_topics(self, workload: Workload, number: int) -> None:
+    def _make_probe_topics(self, number: int) -> None:
         assert self._worker is not None
-        self._topics.create(workload, self._under.running, self._worker.client, probe=number)
+        self._topics.create(self._plan.workload, self._under.running, self._worker.client, probe=number)
 
     def _probe_request(self, workload: Workload, number: int) -> dict[str, Any]:
         """What the worker is asked to do with the topics of a probe."""

@@ -191,6 +191,12 @@ impl Cluster {
         self.trouble = Some(text);
     }
 
+    /// A connection to a broker is lost: who leads what may have changed.
+    pub fn lost(&mut self, broker: i32, lost: &Lost) {
+        self.set_trouble(told(lost, self.peer(broker)));
+        self.refresh();
+    }
+
     /// Asks for the leaders anew, as soon as the pause since the last time allows.
     pub fn refresh(&mut self) {
         self.ask(Question::Metadata);
@@ -276,11 +282,7 @@ impl Cluster {
     }
 
     fn lose(&mut self, lost: &Lost, now_ns: i64) {
-        let peer = self.choice(self.next_peer.wrapping_sub(1));
-        self.trouble = Some(match peer {
-            Some(peer) => format!("{peer}: {lost}"),
-            None => lost.to_string(),
-        });
+        self.set_trouble(told(lost, self.choice(self.next_peer.wrapping_sub(1))));
         if let Some(connection) = self.connection.take() {
             for request in connection.into_requests() {
                 self.ask(request.cargo);
@@ -547,6 +549,14 @@ pub(crate) fn require_versions(ranges: &[(i16, i16, i16)], needed: &[Api]) -> Re
 enum Trouble {
     Lost(Lost),
     Fatal(ClientError),
+}
+
+/// The end of a connection, with the server where it is known.
+fn told(lost: &Lost, peer: Option<&Peer>) -> String {
+    match peer {
+        Some(peer) => format!("{peer}: {lost}"),
+        None => lost.to_string(),
+    }
 }
 
 impl From<Lost> for Trouble {

@@ -484,15 +484,7 @@ impl Consumer {
         // What was read of the last answer is whole: it is handed over before its buffer goes.
         self.work_off(at, observer, i64::MAX);
         let outlet = &mut self.outlets[at];
-        let broker = outlet.link.broker;
-        shared
-            .own
-            .cluster
-            .set_trouble(match shared.own.cluster.peer(broker) {
-                Some(peer) => format!("{peer}: {lost}"),
-                None => lost.to_string(),
-            });
-        shared.own.cluster.refresh();
+        shared.own.cluster.lost(outlet.link.broker, lost);
         let in_flight = outlet.link.lose(now_ns).count();
         outlet.session = Session::Over;
         outlet.old_session = 0;
@@ -546,8 +538,6 @@ impl Sink<Commons> for Consumer {
                 .iter()
                 .all(|position| !position.is_to_ask() && position.end >= 0 && position.done >= position.end)
     }
-
-    fn flush(&mut self) {}
 
     fn on_ready(
         &mut self,

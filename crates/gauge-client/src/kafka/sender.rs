@@ -432,15 +432,7 @@ impl Producer {
         observer: &mut Observer,
         now_ns: i64,
     ) {
-        let broker = self.outlets[at].link.broker;
-        shared
-            .own
-            .cluster
-            .set_trouble(match shared.own.cluster.peer(broker) {
-                Some(peer) => format!("{peer}: {lost}"),
-                None => lost.to_string(),
-            });
-        shared.own.cluster.refresh();
+        shared.own.cluster.lost(self.outlets[at].link.broker, lost);
         let requests: Vec<Request<Flight>> = self.outlets[at].link.lose(now_ns).collect();
         if is_noteworthy(lost, requests.len()) {
             observer.error(lost.kind());

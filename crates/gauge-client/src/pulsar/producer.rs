@@ -159,13 +159,6 @@ impl Producer {
         }
     }
 
-    /// The turn goes to the next partition that can send, so that one whose broker is gone does not hold up the others.
-    fn next_turn(&mut self) {
-        let mut partitioner = self.partitioner;
-        partitioner.advance(|at| self.way(at).is_some());
-        self.partitioner = partitioner;
-    }
-
     /// Without keys, the turn does not wait with a batch that is due and cannot leave, if another partition can send. The batch
     /// stays where it is.
     fn pass_turn(&mut self, now_ns: i64) {
@@ -176,7 +169,9 @@ impl Producer {
             && self.way(turn).is_none()
             && (0..self.partitions.len()).any(|at| self.way(at).is_some())
         {
-            self.next_turn();
+            let mut partitioner = self.partitioner;
+            partitioner.advance(|at| self.way(at).is_some());
+            self.partitioner = partitioner;
         }
     }
 
@@ -229,9 +224,10 @@ impl Producer {
             self.queued_bytes += batch.len();
             partition.waiting.push_back(batch);
             self.list(at);
-            if self.partitioner.is_sticky() && at == self.partitioner.turn() {
-                self.next_turn();
-            }
+            // A partition whose broker is gone does not hold up the others.
+            let mut partitioner = self.partitioner;
+            partitioner.closed(at, |at| self.way(at).is_some());
+            self.partitioner = partitioner;
         }
     }
 

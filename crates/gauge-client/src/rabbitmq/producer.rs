@@ -216,9 +216,7 @@ impl Producer {
         if let Some(batch) = self.open.take() {
             self.queued_bytes += batch.len();
             self.queue.push_back(batch);
-            if self.partitioner.is_sticky() {
-                self.partitioner.advance(every);
-            }
+            self.partitioner.closed(self.partitioner.turn(), every);
         }
     }
 
