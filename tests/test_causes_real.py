@@ -12,11 +12,13 @@ from streamgauge.analysis.measured import Measured
 from streamgauge.analysis.tail import own_events
 from streamgauge.store.directory import TrialDirectory
 
-PULSES_S = (5, 11, 15, 22, 26, 31)
+PULSES_S = (5, 11, 15, 22, 26, 33, 41)
 """Since the measured phase began; not every so many seconds, which other things are, too."""
-DELAY_MS, LASTS_MS = 150, 400
-SLOW_NS = 100e6
-"""Two commits at least, so that the slowest messages of all pulses are alike; far above what neighbours on the machine do."""
+DELAY_MS, LASTS_MS = 400, 900
+SLOW_NS = 350e6
+"""Far above what other programs on the machine do to a commit: with 100 ms their part was as large as that of the fault."""
+DURATION_S = 50
+"""There are about as many shifts as seconds, and with 34 of them one that fits by chance was enough for the cause to be doubted."""
 
 
 def test_a_slow_disk_is_named_by_what_the_log_told_of_itself(real_gauge: Path, tmp_path: Path) -> None:
@@ -25,7 +27,7 @@ def test_a_slow_disk_is_named_by_what_the_log_told_of_itself(real_gauge: Path, t
         for at_s in PULSES_S
         for fault in (f"fsync-delay={DELAY_MS}ms:1@{at_s}s", f"fsync-delay=0ms:1@{1000 * at_s + LASTS_MS}ms")
     ]
-    asked = ["--rate", "500", "--warmup", "1s", "--duration", "34s", "--durability", "L3"]
+    asked = ["--rate", "500", "--warmup", "3s", "--duration", f"{DURATION_S}s", "--durability", "L3"]
     with lab(
         real_gauge, tmp_path, "run", "1-topic-1-partition-1kb", *asked, "--fault", ",".join(faults)
     ) as process:
