@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from streamgauge.systems.support.processes import await_standing
 from streamgauge.vocabulary.histograms import Histogram, decode, merge
 
 RATE = 5_000
@@ -88,6 +89,7 @@ def run_with_a_stall(
                 time.sleep(DURATION_S[system] / 3)
                 broker = broker_of(lab, system)
                 os.kill(broker, signal.SIGSTOP)
+                await_standing("the broker", [broker])
                 began_s = time.monotonic()
                 time.sleep(STALL_S)
                 # It stands for longer than this, never for less, however busy the machine is.

@@ -16,6 +16,7 @@ from typing import Any
 import lab_support
 import psutil
 import pytest
+from streamgauge.systems.support.processes import await_standing
 from thief import thief
 
 LOAD = ("run", "--rate", "5000", "--warmup", "2s")
@@ -71,6 +72,7 @@ def test_a_system_that_stands_still_is_not_disturbed(gauge: Path, tmp_path: Path
         one for one in psutil.Process(process.pid).children(recursive=True) if one.cmdline()[1:2] == ["log"]
     )
     log.send_signal(signal.SIGSTOP)
+    await_standing("the log", [log.pid])
     threading.Event().wait(0.3)
     log.send_signal(signal.SIGCONT)
     process.communicate(timeout=150)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,53 @@ def test_stop_ends_a_process_that_was_stopped(tmp_path: Path) -> None:
     os.kill(child.pid, signal.SIGSTOP)
     assert processes.stop([child], wait_s=10) == []
     assert child.ending() == "was killed by SIGTERM"
+
+
+TWO_THREADS = """
+import mmap, os, sys, threading, time
+
+seen = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 8)
+
+def work():
+    while True:
+        seen[:8] = time.monotonic_ns().to_bytes(8, "little")
+        time.sleep(0.0002)
+
+def spin():
+    while True:
+        pass
+
+for _ in range(2 * (os.cpu_count() or 1)):
+    if os.fork() == 0:
+        spin()
+threading.Thread(target=work, daemon=True).start()
+# The thread that the signal is given to has a CPU last.
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+time.sleep(600)
+"""
+
+
+def has_moved(file: Path, since: bytes) -> bool:
+    return file.read_bytes() != since
+
+
+def test_what_is_paused_does_nothing_any_more(tmp_path: Path) -> None:
+    """A broker whose threads go on for 100 ms after they were stopped acknowledges what an experiment holds against it."""
+    seen = tmp_path / "seen"
+    seen.write_bytes(bytes(8))
+    busy = processes.start("busy", [sys.executable, "-c", TWO_THREADS, str(seen)], tmp_path / "log")
+    try:
+        assert eventually(lambda: seen.read_bytes() != bytes(8))
+        for _ in range(10):
+            busy.pause()
+            returned_ns = time.monotonic_ns()
+            assert busy.running()
+            time.sleep(0.2)
+            assert int.from_bytes(seen.read_bytes(), "little") <= returned_ns
+            busy.resume()
+            assert eventually(partial(has_moved, seen, seen.read_bytes()))
+    finally:
+        processes.kill([busy])
 
 
 def test_stop_ends_grandchildren_of_a_leader_that_has_gone(tmp_path: Path) -> None:

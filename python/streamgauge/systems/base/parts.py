@@ -43,6 +43,12 @@ class PartProcess(Protocol):
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal to it and its descendants."""
 
+    def pause(self) -> None:
+        """SIGSTOP to it and its descendants, which stand still when it returns. Raises SystemFailure."""
+
+    def resume(self) -> None:
+        """SIGCONT to it and its descendants."""
+
     def respawn(self) -> None:
         """Starts it once more, with the same command. Raises SystemFailure."""
 
@@ -62,12 +68,12 @@ class Part:
     """What must be done before it is started again."""
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing."""
-        self.process.signal(signal.SIGSTOP)
+        """SIGSTOP: it keeps its connections and says nothing, from the moment on at which this returns. Raises SystemFailure."""
+        self.process.pause()
 
     def resume(self) -> None:
         """SIGCONT."""
-        self.process.signal(signal.SIGCONT)
+        self.process.resume()
 
     def restart(self) -> None:
         """Starts it again on the data it has. Does not wait until it serves. Raises SystemFailure."""

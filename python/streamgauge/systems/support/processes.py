@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +33,9 @@ STOP_WAIT_S = 30.0
 """How long processes get between SIGTERM and SIGKILL."""
 KILL_WAIT_S = 10.0
 """How long to wait for the kernel to reap after SIGKILL (a process in uninterruptible I/O takes its time)."""
+STAND_WAIT_S = 10.0
+"""How long to wait for a process that got SIGSTOP to stand still."""
+STAND_POLL_S = 0.002
 POLL_S = 0.05
 FILES_MAX = 1 << 20
 """Limit of open files asked for: brokers hold several per partition, and some programs walk the whole range
@@ -84,6 +87,15 @@ class ManagedProcess:
         """Sends a signal to its whole group."""
         _signal_group(self, number)
 
+    def pause(self) -> None:
+        """SIGSTOP to its whole group. When it returns none of it runs. Raises SystemFailure when some still does after 10 s."""
+        _signal_group(self, signal.SIGSTOP)
+        await_standing(self.name, _members(self.pid))
+
+    def resume(self) -> None:
+        """SIGCONT to its whole group."""
+        _signal_group(self, signal.SIGCONT)
+
     def respawn(self, command: Sequence[str] | None = None) -> None:
         """Starts it once more, with the same command unless another is given. Raises SystemFailure."""
         kill([self])  # Its descendants may outlive it.
@@ -106,6 +118,46 @@ class ManagedProcess:
         with contextlib.suppress(ValueError):
             return f"was killed by {signal.Signals(-status).name}"
         return f"was killed by signal {-status}"
+
+
+def await_standing(name: str, pids: Iterable[int]) -> None:
+    """Waits until processes that got SIGSTOP have stopped.
+
+    The kernel gives the signal to one thread of a process, and the others stop when that one has had a CPU: on a busy machine they go on, and
+    acknowledge, for tens of milliseconds after kill(2) has returned (tests/test_systems_processes.py). Raises SystemFailure after 10 s.
+    """
+    left = set(pids)
+
+    def missing() -> str | None:
+        left.difference_update([pid for pid in left if _stands(pid)])
+        return f"{name} to stand still after SIGSTOP" if left else None
+
+    late = wait_until(missing, STAND_WAIT_S, STAND_POLL_S)
+    if late is not None:
+        raise SystemFailure(late)
+
+
+def _stands(pid: int) -> bool:
+    """Whether no thread of a process runs its program until it gets SIGCONT; true when it has gone. One that waits for a disk stops before
+    it is back in its program, once another has stopped (proc_pid_stat(5)).
+    """
+    states = [line[0] for line in _stats(Path(f"/proc/{pid}/task"))]
+    return all(state in "TtDZX" for state in states) and (
+        not states or any(state in "TtZX" for state in states)
+    )
+
+
+def _members(group: int) -> list[int]:
+    """The processes of a group."""
+    return [int(line[-1]) for line in _stats(Path("/proc")) if int(line[2]) == group]
+
+
+def _stats(directory: Path) -> Iterator[list[str]]:
+    """Of each process or thread in `directory`: state, parent, group, ... as in proc_pid_stat(5), and last its id."""
+    for entry in directory.glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # It has ended meanwhile.
+            # The name before the state may have spaces and parentheses in it.
+            yield [*entry.read_text(errors="replace").rpartition(")")[2].split(), entry.parent.name]
 
 
 def most_run(nodes: Sequence[ManagedProcess]) -> bool:
