@@ -101,12 +101,13 @@ def test_what_is_paused_does_nothing_any_more(tmp_path: Path) -> None:
     try:
         assert eventually(lambda: seen.read_bytes() != bytes(8))
         for _ in range(10):
-            busy.pause()
+            busy.signal(signal.SIGSTOP)
+            busy.await_standing()
             returned_ns = time.monotonic_ns()
             assert busy.running()
             time.sleep(0.2)
             assert int.from_bytes(seen.read_bytes(), "little") <= returned_ns
-            busy.resume()
+            busy.signal(signal.SIGCONT)
             assert eventually(partial(has_moved, seen, seen.read_bytes()))
     finally:
         processes.kill([busy])

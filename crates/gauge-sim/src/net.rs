@@ -355,7 +355,7 @@ impl<S: System> World<S> {
             Event::Serve(at) => S::serve(self, at),
             Event::Own(event) => S::happen(self, event),
             // A closed loop may end before its faults.
-            Event::Fault(_) if self.is_at_peace => {}
+            Event::Fault(number) if self.is_at_peace && !self.plan.faults[number].1.is_of_the_drain() => {}
             Event::Fault(number) => match self.plan.faults[number].1 {
                 Fault::Node(fault) => self.strike_node(fault),
                 Fault::Own(fault) => S::strike(self, fault),

@@ -50,6 +50,8 @@ pub enum NodeFault {
     Silent { node: usize, for_ns: i64 },
     /// A node does nothing for so long.
     Pause { node: usize, for_ns: i64 },
+    /// Bytes from and to a node get lost on the connections that consumers have by now; producers go on.
+    Unheard { node: usize },
 }
 
 /// What goes wrong: with any nodes, or with those of a protocol.
@@ -57,6 +59,13 @@ pub enum NodeFault {
 pub enum Fault<F> {
     Node(NodeFault),
     Own(F),
+}
+
+impl<F> Fault<F> {
+    /// Whether it may strike after the end of the load, when everything else is at peace.
+    pub fn is_of_the_drain(&self) -> bool {
+        matches!(self, Fault::Node(NodeFault::Unheard { .. }))
+    }
 }
 
 /// Where a fault strikes, and for how long.
@@ -162,6 +171,14 @@ impl<S: System> World<S> {
                 self.nodes[node].silent_until_ns = now_ns + for_ns;
                 for socket in self.sockets.iter_mut().filter(|socket| socket.node == node) {
                     socket.is_silent = true;
+                }
+            }
+            NodeFault::Unheard { node } => {
+                self.marks.set(Mark::SilentConnection);
+                for at in 0..self.sockets.len() {
+                    if self.sockets[at].node == node && self.subscription_of(at).is_some() {
+                        self.sockets[at].is_silent = true;
+                    }
                 }
             }
             NodeFault::Pause { node, for_ns } => {

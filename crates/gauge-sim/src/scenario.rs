@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use crate::nodes::{self, Fault};
+use crate::nodes::{self, Fault, NodeFault};
 use crate::system::{self, System};
 
 /// What who leads the trial does.
@@ -254,6 +254,27 @@ impl<S: System> Plan<S> {
             }
         }
         S::draw_the_end(scenario, self, rng);
+        // What was acknowledged is there, and nobody tells the consumers, or they were told that there was nothing before it came.
+        if rng.f64() < 0.1 {
+            let at_ns = match rng.bool() {
+                true => scenario.late_ns(rng),
+                false => scenario.load_ns + rng.i64(0..300 * MS),
+            };
+            for node in 0..scenario.nodes {
+                self.faults.push((at_ns, Fault::Node(NodeFault::Unheard { node })));
+            }
+        }
+        // Everything is there, and a subscription that was paused for long has it all to read.
+        if rng.f64() < 0.1 {
+            for subscription in 0..scenario.subscriptions.len() {
+                let from_ns = scenario.load_ns / 10;
+                scenario.steps.push((from_ns, Step::Pause(subscription, true)));
+                scenario
+                    .steps
+                    .push((scenario.load_ns - 1, Step::Pause(subscription, false)));
+            }
+            scenario.steps.sort_by_key(|(at_ns, _)| *at_ns);
+        }
         self.faults.sort_by_key(|(at_ns, _)| *at_ns);
     }
 

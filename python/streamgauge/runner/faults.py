@@ -238,10 +238,10 @@ class FaultLeg:
             self._do_on_network(fault, parts)
         elif action == "kill":
             parts_of.kill_together(parts)
+        elif action == "stop":
+            parts_of.pause_together(parts)
         for part in parts:
-            if action == "stop":
-                part.pause()
-            elif action == "cont":
+            if action == "cont":
                 part.resume()
             elif action == "restart":
                 part.restart()

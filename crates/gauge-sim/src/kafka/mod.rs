@@ -171,7 +171,7 @@ impl System for Cluster {
                     slot,
                     code: 7,
                     is_stored: true,
-                    batches: rng.u32(1..6),
+                    batches: one(rng, &[1, 2, 5, 100]),
                 };
                 plan.strike_late(scenario, rng, last);
             }

@@ -18,8 +18,8 @@ use serde_json::json;
 
 use crate::marks::Mark;
 use crate::net::{self, Told, World};
-use crate::nodes::{Few, Place};
-use crate::scenario::{Again, Expects, Plan, Scenario};
+use crate::nodes::{self, Few, Place};
+use crate::scenario::{Again, Expects, Plan, Scenario, Step};
 use crate::system::System;
 use crate::truth::Message;
 pub use faults::{Fault, Settings, Which};
@@ -172,6 +172,9 @@ impl System for Cluster {
                 let for_ns = 3_000_000_000;
                 plan.strike_late(scenario, rng, Fault::Away { queue, for_ns });
             }
+        }
+        if rng.f64() < 0.15 && !scenario.subscriptions.is_empty() {
+            cancel_at_once(scenario, plan, rng);
         }
         let settings = &plan.settings;
         let kind = if settings.is_quorum { "quorum" } else { "classic" };
@@ -440,4 +443,21 @@ impl World<Cluster> {
         }
         self.forget(at);
     }
+}
+
+/// A queue's consumers are cancelled by the node and by the client at once, and the client wants its messages again before the answers are there.
+fn cancel_at_once(scenario: &mut Scenario, plan: &mut Plan<Cluster>, rng: &mut Rng) {
+    for _ in 0..rng.u32(1..6) {
+        let reader = rng.usize(..scenario.subscriptions.len());
+        let at_ns = rng.i64(scenario.load_ns / 10..scenario.load_ns * 8 / 10);
+        let near = |rng: &mut Rng| rng.i64(0..=3 * scenario.delay_ns + scenario.wake_ns);
+        let (cancelled_ns, again_ns) = (at_ns + near(rng), at_ns + near(rng));
+        scenario.steps.push((at_ns, Step::Pause(reader, true)));
+        scenario.steps.push((again_ns, Step::Pause(reader, false)));
+        for slot in 0..scenario.slots {
+            let queue = Which { slot, reader };
+            plan.faults.push((cancelled_ns, nodes::Fault::Own(Fault::Cancel { queue })));
+        }
+    }
+    scenario.steps.sort_by_key(|(step_ns, _)| *step_ns);
 }

@@ -278,8 +278,7 @@ def _reach(bench: Bench, names: Sequence[str], place: Place) -> bool:
 
 def _stop(bench: Bench, parts: Sequence[Part]) -> None:
     try:
-        for part in parts:
-            part.pause()
+        parts_of.pause_together(parts)
         bench.wait(STOPPED_S)
     finally:
         for part in parts:

@@ -18,7 +18,7 @@ from streamgauge.model.durability import Dose, DoseResponse, Stop
 from streamgauge.model.messages import Interval
 from streamgauge.model.percentiles import NS_PER_MS
 from streamgauge.runner.durability.bench import Bench, Load, workload
-from streamgauge.systems.base.parts import Part
+from streamgauge.systems.base.parts import Part, pause_together
 from streamgauge.vocabulary.histograms import Histogram, decode, merge
 
 RATE_MSGS_S = 10.0
@@ -152,8 +152,7 @@ def _stops(bench: Bench, sets: dict[tuple[str, ...], list[Part]]) -> list[Stop]:
             bench.observer.progress(f"stopping {', '.join(nodes)} for {STOP_S:g} s")
             from_s = load.now_s
             try:
-                for part in parts:
-                    part.pause()
+                pause_together(parts)
                 bench.wait(STOP_S)
                 until_s = load.now_s
             finally:

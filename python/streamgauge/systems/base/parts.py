@@ -43,11 +43,8 @@ class PartProcess(Protocol):
     def signal(self, number: signal.Signals) -> None:
         """Sends a signal to it and its descendants."""
 
-    def pause(self) -> None:
-        """SIGSTOP to it and its descendants, which stand still when it returns. Raises SystemFailure."""
-
-    def resume(self) -> None:
-        """SIGCONT to it and its descendants."""
+    def await_standing(self) -> None:
+        """Waits until neither it nor its descendants, which got SIGSTOP, run. Raises SystemFailure."""
 
     def respawn(self) -> None:
         """Starts it once more, with the same command. Raises SystemFailure."""
@@ -67,19 +64,25 @@ class Part:
     before_restart: Callable[[], None] | None = field(default=None, repr=False)
     """What must be done before it is started again."""
 
-    def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing, from the moment on at which this returns. Raises SystemFailure."""
-        self.process.pause()
-
     def resume(self) -> None:
         """SIGCONT."""
-        self.process.resume()
+        self.process.signal(signal.SIGCONT)
 
     def restart(self) -> None:
         """Starts it again on the data it has. Does not wait until it serves. Raises SystemFailure."""
         if self.before_restart is not None:
             self.before_restart()
         self.process.respawn()
+
+
+def pause_together(parts: Sequence[Part]) -> None:
+    """SIGSTOP to all of them before any is waited for: they keep their connections, and do nothing more when this returns. What was under way in
+    the kernel, a sync, may have ended meanwhile. Raises SystemFailure.
+    """
+    for part in parts:
+        part.process.signal(signal.SIGSTOP)
+    for part in parts:
+        part.process.await_standing()
 
 
 def kill_together(parts: Sequence[Part]) -> None:

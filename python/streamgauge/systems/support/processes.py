@@ -87,14 +87,9 @@ class ManagedProcess:
         """Sends a signal to its whole group."""
         _signal_group(self, number)
 
-    def pause(self) -> None:
-        """SIGSTOP to its whole group. When it returns none of it runs. Raises SystemFailure when some still does after 10 s."""
-        _signal_group(self, signal.SIGSTOP)
+    def await_standing(self) -> None:
+        """Waits until nothing of its group, which got SIGSTOP, runs. Raises SystemFailure when something still does after 10 s."""
         await_standing(self.name, _members(self.pid))
-
-    def resume(self) -> None:
-        """SIGCONT to its whole group."""
-        _signal_group(self, signal.SIGCONT)
 
     def respawn(self, command: Sequence[str] | None = None) -> None:
         """Starts it once more, with the same command unless another is given. Raises SystemFailure."""
