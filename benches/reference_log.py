@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import re
 import socket
 import statistics
@@ -46,6 +47,8 @@ class Setting:
     rounds: int
     seconds: float
     backlog_mb: float
+    records: int
+    is_cold: bool
     data: str | None
 
     @contextlib.contextmanager
@@ -166,7 +169,7 @@ def throughput(setting: Setting) -> None:
 
 
 def catch_up(setting: Setting) -> None:
-    """Draining a backlog of small batches (one record of 1 KiB each) while 20,000 messages per second are published."""
+    """Draining a backlog of records of 1 KiB (--records of them in a batch) while 20,000 messages per second are published."""
     rates = Figures("backlog drained, MB/s")
     tails: dict[str, Figures] = {}
     for _ in range(setting.rounds):
@@ -174,15 +177,23 @@ def catch_up(setting: Setting) -> None:
             tail = tails.setdefault(system.name, Figures(f"publish p99 ms of {system.name}"))
             with setting.start(system) as running, gauge(bootstrap(running)) as ours:
                 _drain(setting, bootstrap(running), ours, rates, tail, system.name)
-    rates.ratio("gauge-log", "kafka", "3 at least")
+    rates.ratio("gauge-log", "kafka", "0.9 at least")
     for tail in tails.values():
-        tail.ratio("during", "before", "2 at most")
+        tail.ratio("during", "before", "1.5 at most")
+
+
+def forget_files() -> None:
+    """What was written is on the device and no longer in the page cache."""
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("3\n")
 
 
 def _drain(setting: Setting, address: str, ours: Gauge, rates: Figures, tail: Figures, name: str) -> None:
     drive(address, "past", 1, "create", 16)
     time.sleep(2)
-    drive(address, "past", 1, "fill", 1024, 16, 1, setting.backlog_mb)
+    drive(address, "past", 1, "fill", 1024, 16, setting.records, setting.backlog_mb)
+    if setting.is_cold:
+        forget_files()
     over = threading.Event()
     drained: list[float] = []
 
@@ -305,6 +316,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=13, help="of each trial, 3 of which are not counted")
     parser.add_argument("--backlog-mb", type=float, default=4295, help="what is drained (default: 4 GiB)")
+    parser.add_argument("--records", type=int, default=1, help="in a batch of what is drained")
+    parser.add_argument(
+        "--cold", action="store_true", help="drain from the device, not from the page cache (as root)"
+    )
     parser.add_argument("--data", help="where the systems keep their data (default: the temporary directory)")
     parser.add_argument("--without-kafka", action="store_true", help="only the reference log, no ratios")
     chosen = parser.parse_args()
@@ -322,7 +337,15 @@ def main() -> None:
         else:
             known["kafka"].install(None, print)
             able.append(known["kafka"])
-    setting = Setting(tuple(able), chosen.rounds, chosen.seconds, chosen.backlog_mb, chosen.data)
+    setting = Setting(
+        tuple(able),
+        chosen.rounds,
+        chosen.seconds,
+        chosen.backlog_mb,
+        chosen.records,
+        chosen.cold,
+        chosen.data,
+    )
     for name in chosen.benches or BENCHES:
         print(f"{name}: {BENCHES[name].__doc__}", flush=True)
         BENCHES[name](setting)

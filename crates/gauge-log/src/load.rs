@@ -136,7 +136,7 @@ fn index(shared: &Shared, bytes: &[u8], extent: ChunkExtent) -> Directory {
     for (from, to) in damaged {
         report(shared, extent.start + from as u64, extent.start + to as u64);
     }
-    Directory::new(places)
+    Directory::new(&places)
 }
 
 /// Says that bytes `from` to `to` of the journal are damaged; once, however often they are read.

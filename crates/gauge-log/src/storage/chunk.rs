@@ -42,11 +42,17 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Sorts places that are in journal order (so that the offsets of each partition already ascend).
-    pub fn new(mut places: Vec<BatchPlace>) -> Self {
-        places.sort_unstable_by_key(|place| (place.partition, place.base_offset));
-        places.shrink_to_fit();
-        Self { places }
+    /// Sorts places that are in journal order, so that the offsets of each partition already ascend.
+    pub fn new(places: &[BatchPlace]) -> Self {
+        // Numbers are sorted, not places: those are five times as large, and a drain sorts a thousand for each megabyte.
+        let mut order: Vec<u64> = (0u64..)
+            .zip(places)
+            .map(|(at, place)| u64::from(place.partition) << 32 | at)
+            .collect();
+        order.sort_unstable();
+        Self {
+            places: order.iter().map(|&key| places[key as u32 as usize]).collect(),
+        }
     }
 
     /// The batches of a partition from the one that holds `offset` (or the first behind it) on.
@@ -147,7 +153,7 @@ mod tests {
             bytes: 1,
             timestamp_ms_max: 0,
         };
-        let directory = Directory::new(vec![
+        let directory = Directory::new(&[
             place(2, 0),
             place(1, 50),
             place(2, 10),

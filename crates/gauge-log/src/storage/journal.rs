@@ -348,7 +348,8 @@ impl Journal {
     /// Completes the active chunk and begins the next one, in the next segment when this one is full and the next is there.
     fn seal(&mut self) {
         self.pad_to_block();
-        let directory = Directory::new(std::mem::take(&mut self.places));
+        let directory = Directory::new(&self.places);
+        self.places.clear();
         self.active
             .directory
             .set(directory)
