@@ -126,6 +126,9 @@ pub struct Socket<S: System> {
     pub up_pieces: usize,
     /// When it began.
     pub began_ns: i64,
+    /// Where the client began to hand bytes over when it had none left of before, and in which turn: nothing behind that place is older.
+    pub handed: Vec<(usize, i64)>,
+    has_left: bool,
     /// What waits because the node does nothing.
     pub held: VecDeque<(Vec<u8>, Told)>,
     /// The client has said who it is.
@@ -227,6 +230,13 @@ impl<S: System> World<S> {
 
     pub fn after(&mut self, delay_ns: i64, event: Event<S::Event>) {
         self.at(self.now_ns() + delay_ns, event);
+    }
+
+    /// Whether a message that begins at this place of what came on a connection was handed over after the client had read its acknowledgement.
+    pub fn is_sent_after(&self, at: usize, place: usize, acked: Seen) -> bool {
+        let handed = &self.sockets[at].handed;
+        let last = handed[..handed.partition_point(|(from, _)| *from <= place)].last();
+        last.is_some_and(|(_, turn_ns)| acked.turn_ns <= *turn_ns)
     }
 
     /// A number between the two, both included, rather small.
@@ -472,6 +482,8 @@ impl<S: System> Network for Sim<S> {
             is_silent,
             up_pieces: 0,
             began_ns,
+            handed: Vec::new(),
+            has_left: false,
             held: VecDeque::new(),
             is_greeted: false,
             own: S::Socket::default(),
@@ -564,6 +576,7 @@ impl<S: System> Network for Sim<S> {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let (now_ns, rate, delay_ns) = (world.now_ns(), world.scenario.bytes_s, world.scenario.delay_ns);
+        let turn_ns = world.turn_ns;
         // A node may have taken the first messages of a piece that is not written whole yet.
         let must_be_seen = world.scenario.acks == 0;
         let socket = &mut world.sockets[at];
@@ -571,6 +584,10 @@ impl<S: System> Network for Sim<S> {
             socket.up.clear();
             (socket.up_come, socket.up_taken) = (0, 0);
             (socket.up_seen, socket.up_pieces) = (0, 0);
+            socket.handed.clear();
+        }
+        if !std::mem::replace(&mut socket.has_left, bytes < offered) {
+            socket.handed.push((socket.up.len(), turn_ns));
         }
         let mut left = bytes;
         for slice in slices {

@@ -210,6 +210,16 @@ impl Scenario {
         self.load_ns * rng.i64(940..1000) / 1000
     }
 
+    /// All subscriptions are paused for most of the load: everything is there, and they have it all to read.
+    pub fn leave_all_to_the_end(&mut self) {
+        for subscription in 0..self.subscriptions.len() {
+            let (from_ns, until_ns) = (self.load_ns / 10, self.load_ns - 1);
+            self.steps.push((from_ns, Step::Pause(subscription, true)));
+            self.steps.push((until_ns, Step::Pause(subscription, false)));
+        }
+        self.steps.sort_by_key(|(at_ns, _)| *at_ns);
+    }
+
     fn draw_steps(&mut self, rng: &mut Rng, rate: f64) {
         let at = |rng: &mut Rng, load_ns: i64| rng.i64(20 * MS..load_ns * 8 / 10);
         if !self.is_closed_loop && rng.f64() < 0.3 {
@@ -264,16 +274,8 @@ impl<S: System> Plan<S> {
                 self.faults.push((at_ns, Fault::Node(NodeFault::Unheard { node })));
             }
         }
-        // Everything is there, and a subscription that was paused for long has it all to read.
         if rng.f64() < 0.1 {
-            for subscription in 0..scenario.subscriptions.len() {
-                let from_ns = scenario.load_ns / 10;
-                scenario.steps.push((from_ns, Step::Pause(subscription, true)));
-                scenario
-                    .steps
-                    .push((scenario.load_ns - 1, Step::Pause(subscription, false)));
-            }
-            scenario.steps.sort_by_key(|(at_ns, _)| *at_ns);
+            scenario.leave_all_to_the_end();
         }
         self.faults.sort_by_key(|(at_ns, _)| *at_ns);
     }

@@ -561,11 +561,16 @@ impl Position {
         self.mark_delete = mark_delete.unwrap_or(self.mark_delete);
     }
 
-    /// The broker has said a moment ago that there is no more.
-    fn is_at_end(&self, now_ns: i64) -> bool {
+    /// The broker has said a moment ago that there is no more. Where consumers share a partition, what one has read last is not all that came before it:
+    /// a consumer that the broker takes for alive, on a connection that is dead, may have messages that come back. Then everything up to the end must have
+    /// been acknowledged.
+    fn is_at_end(&self, kind: SubscriptionType, now_ns: i64) -> bool {
         let is_told = now_ns.saturating_sub(self.end_asked_ns) < OVERDUE_NS
             || mutants::is(Mutant::PulsarSilenceIsTheEnd);
-        let read = self.last.max(self.mark_delete);
+        let read = match kind.is_cumulative() {
+            true => self.last.max(self.mark_delete),
+            false => self.mark_delete,
+        };
         is_told && self.end.is_some_and(|end| end <= read)
     }
 
@@ -608,7 +613,9 @@ impl Sink for Consumer {
 
     fn is_caught_up(&self) -> bool {
         let now_ns = monotonic_ns();
-        self.positions.iter().all(|position| position.is_at_end(now_ns))
+        self.positions
+            .iter()
+            .all(|position| position.is_at_end(self.kind, now_ns))
     }
 
     fn flush(&mut self) {

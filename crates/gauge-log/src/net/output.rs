@@ -8,8 +8,8 @@ use crate::broker::Extent;
 use crate::storage::cache::ChunkCache;
 use crate::storage::chunk::Chunk;
 
-/// Bytes sent to one connection before others have their turn.
-pub const TURN_BYTES: usize = 256 << 10;
+/// Bytes sent to one connection before others have their turn: with four times as many, publishing beside a reader of the past had 1.3 times the p99.
+pub const TURN_BYTES: usize = 64 << 10;
 /// Pieces handed to one system call at most (IOV_MAX is 1024 on Linux; more than this gains nothing).
 const PIECES_PER_CALL: usize = 128;
 

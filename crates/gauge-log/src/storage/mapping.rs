@@ -45,7 +45,7 @@ impl Mapping {
             start: NonNull::new(start.cast())?,
             bytes,
         };
-        if is_cached(file, at, bytes) {
+        if is_cached(start, bytes) {
             // The first look at each piece maps it: for a third of what it takes to ask for all of it, page by page.
             return Some(mapping);
         }
@@ -66,27 +66,15 @@ impl Mapping {
     }
 }
 
-/// Whether all of a piece of a file is in the page cache by now, so that a look at it asks no device; false where the kernel (Linux before 6.5) cannot tell.
-fn is_cached(file: &File, at: u64, bytes: usize) -> bool {
-    #[repr(C)]
-    struct Range {
-        at: u64,
-        bytes: u64,
-    }
-    let range = Range {
-        at,
-        bytes: bytes as u64,
-    };
-    /// cachestat(2), on x86-64 and aarch64 alike; `libc` has no name for it on all of them.
-    const CACHESTAT: libc::c_long = 451;
-    // In memory, dirty, being written, evicted, evicted lately (linux/mman.h).
-    let mut pages = [0u64; 5];
-    // SAFETY: both structures are as the kernel has them, and live during the call.
-    let failed = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut pages, 0) };
+/// Whether all of a mapping is in the page cache and whole, so that a look at it asks no device. What the kernel tried to read ahead and could not is in the page cache as well, and
+/// not whole: mincore(2) tells the two apart, cachestat(2) does not.
+fn is_cached(start: *mut libc::c_void, bytes: usize) -> bool {
     // SAFETY: it reads a number.
-    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
-    let wanted = (at + range.bytes).div_ceil(page_bytes) - at / page_bytes;
-    failed == 0 && pages[0] >= wanted
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let mut pages = vec![0u8; bytes.div_ceil(page_bytes)];
+    // SAFETY: the range is mapped, and there is a byte for each of its pages.
+    let failed = unsafe { libc::mincore(start, bytes, pages.as_mut_ptr()) };
+    failed == 0 && pages.iter().all(|page| page & 1 == 1)
 }
 
 impl Drop for Mapping {
@@ -106,8 +94,16 @@ mod tests {
         let content: Vec<u8> = (0..3 * 4096u32).map(|at| (at / 4096) as u8).collect();
         std::fs::write(&path, &content).unwrap();
         let file = File::open(&path).unwrap();
-        if let Some(mapping) = Mapping::of(&file, 4096, 8192) {
-            assert_eq!(mapping.bytes(), &content[4096..]);
+        for is_cold in [false, true] {
+            if is_cold {
+                file.sync_all().unwrap();
+                // SAFETY: advice about a file that is open.
+                unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+            }
+            if let Some(mapping) = Mapping::of(&file, 4096, 8192) {
+                assert!(is_cached(mapping.start.as_ptr().cast(), 8192));
+                assert_eq!(mapping.bytes(), &content[4096..]);
+            }
         }
         assert!(Mapping::of(&file, 4096, 8193).is_none());
         assert!(Mapping::of(&file, 0, 0).is_none());

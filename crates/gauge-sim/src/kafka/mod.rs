@@ -171,12 +171,27 @@ impl System for Cluster {
                     slot,
                     code: 7,
                     is_stored: true,
-                    batches: one(rng, &[1, 2, 5, 100]),
+                    batches: rng.u32(1..6),
                 };
                 plan.strike_late(scenario, rng, last);
             }
         }
         plan.settings.answer_bytes = one(rng, &[usize::MAX, usize::MAX, 4_000, 30_000]);
+        // The last messages come twice, and are read long after they were acknowledged.
+        if rng.f64() < 0.08 {
+            scenario.leave_all_to_the_end();
+            scenario.service_ns = 5_000_000;
+            plan.settings.answer_bytes = 2_000;
+            for slot in 0..scenario.slots {
+                let last = Fault::Refuse {
+                    slot,
+                    code: 7,
+                    is_stored: true,
+                    batches: 1,
+                };
+                plan.strike_late(scenario, rng, last);
+            }
+        }
     }
 
     fn expects(scenario: &Scenario, plan: &Plan<Self>) -> Expects {

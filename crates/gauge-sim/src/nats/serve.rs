@@ -41,13 +41,14 @@ impl World<Cluster> {
         if !self.attend(at) {
             return;
         }
-        let come = self.sockets[at].up[self.sockets[at].up_taken..self.sockets[at].up_come].to_vec();
+        let from = self.sockets[at].up_taken;
+        let come = self.sockets[at].up[from..self.sockets[at].up_come].to_vec();
         let mut used = 0;
         loop {
             match parse::operation(&come[used..]) {
                 Ok(Some((operation, length))) => {
+                    self.handle(at, from + used, &operation);
                     used += length;
-                    self.handle(at, &operation);
                 }
                 Ok(None) => break,
                 Err(what) => {
@@ -60,7 +61,8 @@ impl World<Cluster> {
         self.sockets[at].up_taken += used;
     }
 
-    fn handle(&mut self, at: usize, operation: &Operation<'_>) {
+    /// `place`: where the operation begins in what the client sent.
+    fn handle(&mut self, at: usize, place: usize, operation: &Operation<'_>) {
         if self.sockets[at].own.is_ending {
             return;
         }
@@ -90,6 +92,7 @@ impl World<Cluster> {
                 } else if let Some(rest) = subject.strip_prefix("$JS.ACK.") {
                     self.acked(rest);
                 } else {
+                    self.look_at_again(at, place, body);
                     self.publish(at, subject, reply, headers, body);
                 }
             }
@@ -155,6 +158,20 @@ impl World<Cluster> {
         self.deliver(reply, "", b"NATS/1.0 503\r\n\r\n", b"", |_, _| Told::Nothing);
     }
 
+    /// Nobody sends a message again whose acknowledgement was read.
+    fn look_at_again(&mut self, at: usize, place: usize, body: &[u8]) {
+        let Ok(Some(message)) = Message::read(body) else {
+            return;
+        };
+        let key = (message.producer, message.sequence);
+        let acked = self.truth.acked.get(&key).copied();
+        let is_asked = self.scenario.acks != 0;
+        if is_asked && acked.is_some_and(|acked| self.is_sent_after(at, place, acked)) {
+            self.truth
+                .offend(|| format!("{key:?} was sent again after its acknowledgement"));
+        }
+    }
+
     fn publish(&mut self, at: usize, subject: &str, reply: &str, headers: &[u8], body: &[u8]) {
         let found = self
             .cluster
@@ -179,12 +196,6 @@ impl World<Cluster> {
         };
         if let Some(message) = message {
             self.truth.met(&[message]);
-            let seen = self.truth.acked.get(&(message.producer, message.sequence));
-            if seen.is_some_and(|seen| seen.read_ns < self.sockets[at].began_ns) && !reply.is_empty() {
-                let key = (message.producer, message.sequence);
-                self.truth
-                    .offend(|| format!("{key:?} was sent again after its acknowledgement"));
-            }
         }
         let reply = (!reply.is_empty()).then(|| reply.to_owned());
         if self.cluster.streams[stream].leader.is_none() {

@@ -18,8 +18,8 @@ use serde_json::json;
 
 use crate::marks::Mark;
 use crate::net::{self, Told, World};
-use crate::nodes::{self, Few, Place};
-use crate::scenario::{Again, Expects, Plan, Scenario, Step};
+use crate::nodes::{self, Few, NodeFault, Place};
+use crate::scenario::{Again, Expects, MS, Plan, Scenario, Step};
 use crate::system::System;
 use crate::truth::Message;
 pub use faults::{Fault, Settings, Which};
@@ -175,6 +175,9 @@ impl System for Cluster {
         }
         if rng.f64() < 0.15 && !scenario.subscriptions.is_empty() {
             cancel_at_once(scenario, plan, rng);
+        }
+        if rng.f64() < 0.1 {
+            tell_too_early(scenario, plan, rng);
         }
         let settings = &plan.settings;
         let kind = if settings.is_quorum { "quorum" } else { "classic" };
@@ -460,4 +463,20 @@ fn cancel_at_once(scenario: &mut Scenario, plan: &mut Plan<Cluster>, rng: &mut R
         }
     }
     scenario.steps.sort_by_key(|(step_ns, _)| *step_ns);
+}
+
+/// The last messages come when consumers were told that there are no more, and have lost touch since.
+fn tell_too_early(scenario: &Scenario, plan: &mut Plan<Cluster>, rng: &mut Rng) {
+    let closed_ns = scenario.load_ns - rng.i64(0..5 * MS);
+    let unheard_ns = scenario.load_ns + rng.i64(5 * MS..60 * MS);
+    for node in 0..scenario.nodes {
+        let closed = Fault::CloseChannels {
+            node,
+            code: 406,
+            of_producers: true,
+        };
+        plan.faults.push((closed_ns, nodes::Fault::Own(closed)));
+        plan.faults
+            .push((unheard_ns, nodes::Fault::Node(NodeFault::Unheard { node })));
+    }
 }
