@@ -30,6 +30,15 @@ def ended(gauge: Path, directory: Path, *arguments: str) -> tuple[dict[str, Any]
     return lab_support.result(directory), out
 
 
+def is_the_thief_alone(found: dict[str, Any]) -> bool:
+    """The thief itself is the others' 0.2; more of it are programs of normal priority, which are no disturbance, but what is behind by them takes longer
+    to recover from the thief. The host may take its part as well."""
+    cpu = found["cpu"]
+    return bool(
+        cpu["others_share"] < 0.4 and (cpu["steal_s"] or 0.0) < 0.05 * cpu["cores"] * cpu["duration_s"]
+    )
+
+
 @pytest.mark.quiet
 def test_what_a_thief_takes_is_not_in_the_figures(gauge: Path, tmp_path: Path) -> None:
     with thief(0.1, 0.01, 0.03, "all"):
@@ -37,15 +46,16 @@ def test_what_a_thief_takes_is_not_in_the_figures(gauge: Path, tmp_path: Path) -
     quiet = found["quiet"]
     assert quiet["watched"], quiet["why_not"]
     assert found["validity"]["word"] in ("disturbed", "bounds only"), out
-    assert 0.1 < quiet["disturbed_share"] < 0.95
+    assert quiet["disturbed_share"] > 0.1
     assert quiet["windows_s_by_cause"]["real-time"] > 0.5
+    if is_the_thief_alone(found):
+        assert quiet["disturbed_share"] < 0.95
     p99 = quiet["publish_ms"]["p99"]
     assert found["publish_ms"]["p99"] > 5, "the thief is in the figures as they came"
     assert p99["at_least"] < found["publish_ms"]["p99"]
     if found["validity"]["word"] == "disturbed":
         assert p99["value"] <= found["publish_ms"]["p99"]
-        # The thief itself is the others' 0.2; more of it are programs of normal priority, which are no disturbance.
-        if found["cpu"]["others_share"] < 0.4:
+        if is_the_thief_alone(found):
             assert p99["value"] < found["publish_ms"]["p99"] / 2
         lasted_s = found["phases"][-1]["from_s"] if found["phases"] else 0.0
         assert quiet["quiet_s"] > 6 or lasted_s > 20, "it waits for quiet time, three times as long at most"
