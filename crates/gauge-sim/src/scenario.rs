@@ -271,7 +271,8 @@ impl<S: System> Plan<S> {
                 false => scenario.load_ns + rng.i64(0..300 * MS),
             };
             for node in 0..scenario.nodes {
-                self.faults.push((at_ns, Fault::Node(NodeFault::Unheard { node })));
+                self.faults
+                    .push((at_ns, Fault::Node(NodeFault::Unheard { node })));
             }
         }
         if rng.f64() < 0.1 {

@@ -153,13 +153,7 @@ mod tests {
             bytes: 1,
             timestamp_ms_max: 0,
         };
-        let directory = Directory::new(&[
-            place(2, 0),
-            place(1, 50),
-            place(2, 10),
-            place(1, 60),
-            place(3, 0),
-        ]);
+        let directory = Directory::new(&[place(2, 0), place(1, 50), place(2, 10), place(1, 60), place(3, 0)]);
         let bases = |partition, offset| {
             directory
                 .from_offset(partition, offset)

@@ -459,7 +459,8 @@ fn cancel_at_once(scenario: &mut Scenario, plan: &mut Plan<Cluster>, rng: &mut R
         scenario.steps.push((again_ns, Step::Pause(reader, false)));
         for slot in 0..scenario.slots {
             let queue = Which { slot, reader };
-            plan.faults.push((cancelled_ns, nodes::Fault::Own(Fault::Cancel { queue })));
+            plan.faults
+                .push((cancelled_ns, nodes::Fault::Own(Fault::Cancel { queue })));
         }
     }
     scenario.steps.sort_by_key(|(step_ns, _)| *step_ns);
