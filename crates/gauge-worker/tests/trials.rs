@@ -520,10 +520,11 @@ fn a_slow_consumer_falls_behind_and_is_not_called_lossy() {
     worker.begin(&request);
     worker.sleep_until_s(0.8);
     let counters = worker.get("/v1/trials/current/counters");
-    let received = |at: usize| counters["subscriptions"][at]["received_msgs"].as_u64().unwrap();
-    // 5,000 messages per second come, 2,500 can be worked off; a fetch takes what is there, so it goes by leaps.
-    assert!((500..3500).contains(&received(0)), "{counters}");
-    assert!(received(1) > 3500, "{counters}");
+    let count = |at: usize, what: &str| counters["subscriptions"][at][what].as_u64().unwrap();
+    // 5,000 messages per second come, and 2,500 can be worked off. How many it has at an instant says little: a fetch takes all that is there, so that it goes
+    // by leaps. There are few of them, as each has to be worked off before the next.
+    assert!(count(0, "received_msgs") > 0, "{counters}");
+    assert!(2 * count(0, "fetches") < count(1, "fetches"), "{counters}");
     let result = worker.finish();
     for subscription in result["audit"]["subscriptions"].as_array().unwrap() {
         assert_eq!(subscription["lost"], 0, "{subscription}");
