@@ -79,11 +79,15 @@ class Refusal(Exception):
         self.status, self.body = status, {"error": {"code": code, "message": message, "field": field}}
 
 
-def alive(system: dict[str, Any]) -> bool:
+PATIENCE_S = 10.0
+"""How long a client waits for a broker to answer a question; in the load it is taken for dead within an interval."""
+
+
+def alive(system: dict[str, Any], within_s: float = 0.8) -> bool:
     host, _, port = system["bootstrap"][0].rpartition(":")
     try:
-        with socket.create_connection((host, int(port)), 0.2) as connection:
-            connection.settimeout(0.2)
+        with socket.create_connection((host, int(port)), within_s) as connection:
+            connection.settimeout(within_s)
             return connection.recv(2) == b"ok"
     except OSError:
         return False
@@ -127,7 +131,7 @@ class Trial:
 
     def _prepare(self) -> None:
         time.sleep(0.1)
-        if alive(self.request["system"]):
+        if alive(self.request["system"], PATIENCE_S):
             self.state = "ready"
         else:
             self.state, self.error = "failed", "no broker answers"
@@ -396,7 +400,7 @@ class Worker:
         return self.trial_call(self.trial, parts[2] if len(parts) > 2 else "", parts[3:], query, body)
 
     def admin(self, action: str, body: dict[str, Any]) -> dict[str, Any]:
-        if not alive(body["system"]):
+        if not alive(body["system"], PATIENCE_S):
             raise Refusal(502, "system", "no broker answers")
         journal = os.environ.get("DOUBLE_TOPICS")
         names = [topic if isinstance(topic, str) else topic["name"] for topic in body["topics"]]

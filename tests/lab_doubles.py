@@ -33,9 +33,9 @@ from streamgauge.systems.support.network import ON_LOOPBACK
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
 
 BROKER = """
-import socket, sys
-server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
-print("started", flush=True)
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+print("port", server.getsockname()[1], flush=True)
 while True:
     connection, _ = server.accept()
     connection.sendall(b"ok")
@@ -46,6 +46,17 @@ while True:
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
+
+
+def await_port(log: Path, within_s: float = 60.0) -> int:
+    """The port that the broker says it listens on."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        said = log.read_text("utf-8") if log.exists() else ""
+        if said.endswith("\n"):
+            return int(said.split()[1])
+        time.sleep(0.02)
+    raise SystemFailure(f"double did not come up within {within_s:g} s")
 
 
 def write_gauge(directory: Path) -> Path:
@@ -141,16 +152,12 @@ class DoubleSystem(System):
         (directory / "log").mkdir()
         if request.options.get("fault") == "bad port":
             raise SystemInputError("port 1 is in use")
-        port = free_port()
-        child = start_child([sys.executable, "-c", BROKER, str(port)], directory / "double.log")
+        child = start_child([sys.executable, "-c", BROKER], directory / "double.log")
         try:
             time.sleep(float(request.options.get("start_s", 0.0)))
             if request.options.get("fault") == "no start":
                 raise SystemFailure("double did not come up: out of luck")
-            for _ in range(200):
-                if "started" in (directory / "double.log").read_text("utf-8"):
-                    break
-                time.sleep(0.02)
+            port = await_port(directory / "double.log")
         except BaseException:
             stop_child(child, 1.0)
             raise

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from lab_doubles import free_port, write_gauge
+from lab_doubles import write_gauge
 
 TESTS = Path(__file__).resolve().parent
 SHORT = ("--rate", "1000", "--duration", "4s", "--warmup", "1s")
@@ -475,10 +475,9 @@ def test_an_attached_cluster_is_left_running_and_its_topics_are_deleted(
 ) -> None:
     from lab_doubles import BROKER
 
-    port = free_port()
-    broker = subprocess.Popen([sys.executable, "-c", BROKER, str(port)], stdout=subprocess.PIPE)
+    broker = subprocess.Popen([sys.executable, "-c", BROKER], stdout=subprocess.PIPE)
     assert broker.stdout is not None
-    broker.stdout.readline()
+    port = int(broker.stdout.readline().split()[1])
     journal = tmp_path / "topics"
     try:
         where = f"127.0.0.1:{port}"
