@@ -4,6 +4,10 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
+/// Bytes that the kernel is asked for at once. It hands them to the device in one go, which nothing interrupts on a kernel without preemption: with 4 MiB, everybody on a processor, real-time
+/// programs too, waited for half a millisecond a hundred times per second of a drain, and publishing beside it had 1.5 times the p99 (1.1 with this; the drain is no slower).
+const ASKED_BYTES: usize = 128 << 10;
+
 /// A piece of a file that nobody writes to or cuts off any more.
 #[derive(Debug)]
 pub struct Mapping {
@@ -49,14 +53,19 @@ impl Mapping {
             // The first look at each piece maps it: for a third of what it takes to ask for all of it, page by page.
             return Some(mapping);
         }
+        // All of it is asked for before any is waited for; that it could not be read ahead is not known yet.
+        mapping.advise(libc::MADV_WILLNEED);
         // Unlike a look at the bytes, which would end the process, this says whether the device could be read.
-        // SAFETY: the range is the mapping just made.
-        let failed = unsafe {
-            // All of it is asked for first, or it would come in small pieces, each waited for.
-            libc::madvise(start, bytes, libc::MADV_WILLNEED);
-            libc::madvise(start, bytes, libc::MADV_POPULATE_READ)
-        };
-        (failed == 0).then_some(mapping)
+        mapping.advise(libc::MADV_POPULATE_READ).then_some(mapping)
+    }
+
+    /// Tells the kernel what is wanted of all bytes, piece by piece; whether all of them succeeded.
+    fn advise(&self, advice: libc::c_int) -> bool {
+        (0..self.bytes).step_by(ASKED_BYTES).all(|at| {
+            let bytes = ASKED_BYTES.min(self.bytes - at);
+            // SAFETY: the range is a part of the mapping; the advice changes no byte of it.
+            unsafe { libc::madvise(self.start.as_ptr().add(at).cast(), bytes, advice) == 0 }
+        })
     }
 
     /// The bytes.
