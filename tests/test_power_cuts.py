@@ -193,6 +193,21 @@ def test_a_system_that_does_not_come_back_is_told_from_a_slow_machine() -> None:
     assert "node-1: ERROR corrupt" in told
 
 
+def test_a_system_that_comes_back_without_what_it_held_is_told_from_one_that_is_slow() -> None:
+    slow = cut(1, censored=300)
+    assert slow.inconclusive == "not read: 300 messages"
+    emptied = cut(2, censored=300, refused=["quorum_status t.0: log index 0"])
+    replayed = cut(3, censored=300, refused=["quorum_status u.0: log index 0"], replay_of=2)
+    (summary,) = summaries([slow, emptied])
+    assert (summary.conclusive, summary.refused) == (1, 1)
+    assert finding("L3", 1, None, [], [summary]).measured == "L4"
+    (told,) = against("L3", [slow, emptied, replayed])
+    assert told.startswith(
+        "It comes back without what it held after cut 2 (power cut of all, survivors: none, seed 2)"
+    )
+    assert told.endswith("log index 0. Replayed with its seed it comes back without what it held.")
+
+
 def test_names_as_posix_promises_them_are_no_level() -> None:
     cuts = [cut(1), cut(2, "posix-names", lost=40)]
     (summary,) = summaries(cuts)

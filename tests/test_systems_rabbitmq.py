@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.rabbitmq import settings
-from streamgauge.systems.rabbitmq.nodes import Launch, compare
+from streamgauge.systems.rabbitmq.nodes import Launch, compare, emptied
 from streamgauge.systems.rabbitmq.system import RabbitMq, installed_version
 from streamgauge.vocabulary.errors import SystemInputError
 from streamgauge.vocabulary.levels import Level
@@ -130,6 +130,32 @@ def test_settings_read_back_are_compared() -> None:
     assert found.level == "L3"
     assert "classic with 1 copy instead of quorum with 3" in found.mismatches[0]
     assert "topic t is not there" in read_back([], "datasync", "L1").mismatches
+
+
+@pytest.mark.parametrize(
+    ("members", "is_emptied"),
+    [
+        ([("follower", 0, 0)], True),
+        ([("follower", 0, 0), ("follower", 0, 0)], True),
+        ([("leader", 7, 1)], False),
+        ([("follower", 7, 1)], False),
+        ([("follower", 0, 0), ("follower", 7, 1)], False),
+        ([("noproc", None, None)], False),
+        ([], False),
+    ],
+)
+def test_a_queue_whose_members_have_all_begun_anew_has_lost_its_content(
+    members: list[tuple[str, int | None, int | None]], is_emptied: bool
+) -> None:
+    listed = [
+        {"Node Name": f"n{at}@localhost", "Raft State": state, "Log Index": index, "Term": term}
+        for at, (state, index, term) in enumerate(members)
+    ]
+    told = emptied("t.0", listed)
+    assert (told is not None) == is_emptied
+    if told is not None:
+        assert told.startswith("rabbitmq-queues quorum_status t.0: n0@localhost is follower")
+        assert told.endswith("log index 0, term 0")
 
 
 def test_a_stream_is_judged_by_its_copies() -> None:

@@ -392,7 +392,7 @@ def _cut_told(one: CutSummary) -> list[str]:
         told.append(f"{cuts(one.conclusive)} lost nothing that was acknowledged{confident}.")
     if one.refused:
         told.append(
-            f"After {one.refused} of {cuts(one.conclusive)} it did not come back, and its log says why."
+            f"After {one.refused} of {cuts(one.conclusive)} it did not come back, or not with what it held, and says so itself."
         )
     if one.strict_names:
         told.append(
@@ -418,7 +418,8 @@ def against(declared: Level | None, cuts: Sequence[Cut]) -> list[str]:
                 f"It acknowledges again, but its own check does not pass after {what}: {' | '.join(cut.complaints)}"
             )
         if cut.refused:
-            told.append(f"It does not come back after {what}: {' | '.join(cut.refused)}")
+            words = " | ".join(cut.refused)
+            told.append(f"It {returned(cut)} after {what}: {words}.{_again(replays.get(cut.number))}")
         elif not (synced and cut.lost and cut.conclusive):
             continue
         elif cut.kind == "failed sync":
@@ -428,6 +429,11 @@ def against(declared: Level | None, cuts: Sequence[Cut]) -> list[str]:
         elif cut.kind == "power cut":
             told.append(f"It loses what it has acknowledged: {lost}")
     return told[:AGAINST_MAX]
+
+
+def returned(cut: Cut) -> str:
+    """How the system came back from a cut after which its own words are against it, as the end of a sentence about it."""
+    return "does not come back" if cut.failure else "comes back without what it held"
 
 
 def told_of(cut: Cut) -> str:
@@ -443,7 +449,7 @@ def _again(replay: Cut | None) -> str:
     if replay is None:
         return ""
     if replay.refused:
-        return " Replayed with its seed it did not come back."
+        return f" Replayed with its seed it {returned(replay)}."
     if replay.inconclusive is not None:
         return f" Replayed with its seed it told nothing: {replay.inconclusive}."
     return f" Replayed with its seed it lost {plural(replay.lost, 'message')}."

@@ -151,7 +151,8 @@ class Cut(Model):
     failure: str | None = None
     """Why the system did not come back."""
     refused: list[str] = Field(default_factory=list)
-    """Its own words on why it did not: lines of its log, or how it ended. None: it said nothing that tells."""
+    """Its own words on why it did not: lines of its log, or how it ended; where it came back without what it held (no `failure`), what it says of that.
+    Empty: it said nothing that tells."""
     complaints: list[str] = Field(default_factory=list)
     """It acknowledges again, and its own check of itself does not pass: its words."""
     power: PowerCut | None = None

@@ -136,7 +136,7 @@ def make_cuts(
         keep(cut)
         if not _goes_on(cut):
             return
-        if cut.kind == "power cut" and cut.lost and syncs and replays < REPLAYS_MAX:
+        if cut.kind == "power cut" and (cut.lost or cut.refused) and syncs and replays < REPLAYS_MAX:
             replays += 1
             again = _planned_cut(bench, one, asked.place, rate_msgs_s)
             again.replay_of = cut.number
@@ -253,6 +253,8 @@ def _cut(
             churn.clean()
             _audit(cut, load.finish(), rate_msgs_s)
             _find_lost(bench, cut, load.run)
+            if cut.censored:
+                cut.refused = list(bench.running.without_content(load.topic))
             cut.complaints = _complaints(bench, [part for part in parts if part.name in logged], logged)
         return cut
     finally:

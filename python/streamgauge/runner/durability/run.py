@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamgauge.analysis.durability import judged, told_of
+from streamgauge.analysis.durability import judged, returned, told_of
 from streamgauge.analysis.limits import limits
 from streamgauge.fleet.local import LocalFleet
 from streamgauge.model.durability import (
@@ -323,7 +323,7 @@ def _told(cut: Cut) -> str:
     """One line on a cut."""
     what = f"cut {cut.number}, {told_of(cut)}, at {cut.at_s:.3f} s"
     if cut.refused:
-        return f"{what}: it does not come back: {' | '.join(cut.refused)}"
+        return f"{what}: it {returned(cut)}: {' | '.join(cut.refused)}"
     if not cut.conclusive:
         return f"{what}: it tells nothing: {cut.inconclusive}"
     window = "" if cut.window_ms is None else f" over {cut.window_ms:,.0f} ms"

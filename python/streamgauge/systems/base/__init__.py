@@ -134,6 +134,12 @@ class RunningSystem(abc.ABC):
         """
         return None
 
+    def without_content(self, topic: str) -> Sequence[str]:  # noqa: ARG002
+        """What the system itself says of the places of a topic that it serves no more and no longer knows the content of, though it runs: asked where
+        acknowledged messages cannot be read. Empty where it says nothing of the kind; never raises.
+        """
+        return ()
+
     def parts(self) -> Sequence[Part]:
         """What of it can be killed, stopped and started again by itself. Empty when attached: it is not ours to
         break.

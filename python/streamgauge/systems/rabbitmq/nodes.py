@@ -318,11 +318,25 @@ class RunningRabbitMq(StartedCluster):
             policy = '{"ha-mode":"all","ha-sync-mode":"automatic"}'
             self._tool("set_policy", "ha-all", ".*", policy, "--apply-to", "queues")
 
-    def _tool(self, *arguments: str) -> str:
-        """Runs rabbitmqctl against the first node that lives. Raises SystemFailure."""
+    def without_content(self, topic: str) -> Sequence[str]:
+        if self.launch.plan.queue != "quorum":
+            return ()
+        try:
+            listed = json.loads(self._tool("list_queues", "--formatter", "json", "name"))
+            queues = [str(queue["name"]) for queue in listed if str(queue["name"]).startswith(f"{topic}.")]
+            told = {
+                name: self._tool("quorum_status", name, "--formatter", "json", tool="rabbitmq-queues")
+                for name in queues
+            }
+        except SystemFailure:
+            return ()
+        return [words for name, text in told.items() if (words := emptied(name, json.loads(text)))]
+
+    def _tool(self, *arguments: str, tool: str = "rabbitmqctl") -> str:
+        """Runs one of RabbitMQ's tools against the first node that lives. Raises SystemFailure."""
         alive = [at for at, process in enumerate(self.serving, start=1) if process.running()]
         node = alive[0] if alive else 1
-        command = [str(LIBRARY / "bin" / "rabbitmqctl"), "-q", "-n", node_name(node), *arguments]
+        command = [str(LIBRARY / "bin" / tool), "-q", "-n", node_name(node), *arguments]
         try:
             done = subprocess.run(
                 command,
@@ -334,10 +348,10 @@ class RunningRabbitMq(StartedCluster):
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise SystemFailure(f"rabbitmqctl {arguments[0]} failed: {error}") from error
+            raise SystemFailure(f"{tool} {arguments[0]} failed: {error}") from error
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip().splitlines()
-            raise SystemFailure(f"rabbitmqctl {arguments[0]} failed: {said[-1] if said else 'no message'}")
+            raise SystemFailure(f"{tool} {arguments[0]} failed: {said[-1] if said else 'no message'}")
         return done.stdout
 
     @property
@@ -431,6 +445,16 @@ class RunningRabbitMq(StartedCluster):
         processes.stop(self.serving)
         # Last: nodes that say goodbye to each other need epmd.
         super().stop()
+
+
+def emptied(queue: str, members: Sequence[Mapping[str, Any]]) -> str | None:
+    """What `quorum_status` says of a queue whose members have all begun anew: without a term and without an entry, as no queue is once it was declared.
+    None of any other queue.
+    """
+    if not members or any(member.get("Log Index") != 0 or member.get("Term") != 0 for member in members):
+        return None
+    told = ", ".join(f"{member.get('Node Name')} is {member.get('Raft State')}" for member in members)
+    return f"rabbitmq-queues quorum_status {queue}: {told}, log index 0, term 0"
 
 
 def _json_of_eval(text: str) -> dict[str, dict[str, Any]]:
