@@ -1,7 +1,7 @@
 """The reference log beside Kafka: the ratios that docs/reference-log.md asks for.
 
     cargo build --release -p gauge-log --example drive
-    .venv/bin/python benches/reference_log.py [latency] [prompt-latency] [sync-latency] [partitions] [throughput] [catch-up] [sync-rate] [crowd]
+    .venv/bin/python benches/reference_log.py [latency] [prompt-latency] [sync-latency] [partitions] [throughput] [catch-up] [sync-rate] [crowd] [frames]
 
 Without names it does all of them. Both systems run one after the other, in turn, --rounds times; a figure is the median of its rounds. `GAUGE=PROGRAM` measures
 another build. Kafka is left out where it cannot run, and then there are no ratios to it.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -294,6 +295,75 @@ def _beside_stalled(address: str, running: RunningSystem, measure: Callable[[str
         print(f"  200 clients that do not read: {memory_mb(running):.0f} MB at most")
 
 
+def large_frame(api: tuple[int, int], before: bytes, element: bytes, behind: bytes, most: int) -> bytes:
+    """A request of a version without flexible fields: one element again and again, as often as the largest frame holds it or `most` times."""
+    head = struct.pack(">hhih", *api, 1, -1) + before
+    count = min(((16 << 20) - len(head) - len(behind) - 4) // len(element), most)
+    body = head + struct.pack(">i", count) + element * count + behind
+    return struct.pack(">i", len(body)) + body
+
+
+def large_frames() -> dict[str, bytes]:
+    """Requests that ask for as much as a frame can."""
+    topic, unnamed, all_of_it = b"\0\1t", b"\4\0\0\xff\xff\xff\xff", 1 << 31
+    return {
+        "produce: empty topics": large_frame((0, 7), b"\xff\xff\0\1\0\0\0\x09", bytes(6), b"", all_of_it),
+        "settings of the broker": large_frame((32, 1), b"", unnamed, b"\0", all_of_it),
+        "the same, 400,000 times": large_frame((32, 1), b"", unnamed, b"\0", 400_000),
+        "metadata of one topic": large_frame((3, 5), b"", topic, b"\0", all_of_it),
+        "the same, 400,000 topics": large_frame((3, 5), b"", topic, b"\0", 400_000),
+        "one group": large_frame((15, 2), b"", topic, b"", all_of_it),
+        "offsets of one topic": large_frame((9, 5), topic, b"\0\1t\0\0\0\0", b"", all_of_it),
+    }
+
+
+def answered_ms(address: str, request: bytes) -> float:
+    """Time from a request's last byte to its answer, or to the end of the connection; 0 where that came before."""
+    with connect(address) as client:
+        try:
+            client.sendall(request)
+            sent_s = time.monotonic()
+            client.recv(1)
+        except ConnectionError:
+            return 0.0
+        return 1000 * (time.monotonic() - sent_s)
+
+
+def frames(setting: Setting) -> None:
+    """Frames that ask for as much as they can, one every 200 ms: how soon each is answered or refused, and publish p99 of others beside them."""
+    tail = Figures("publish p99 ms")
+    took: dict[str, list[float]] = {}
+    for _ in range(setting.rounds):
+        with setting.start(systems()["gauge-log"]) as running, gauge(bootstrap(running)) as ours:
+            address = bootstrap(running)
+            drive(address, "t", 1, "create", 500)
+            over = threading.Event()
+
+            def ask(address: str = address, over: threading.Event = over) -> None:
+                asked = large_frames()
+                for name in itertools.cycle(asked):
+                    took.setdefault(name, []).append(answered_ms(address, asked[name]))
+                    if over.wait(0.2):
+                        return
+
+            with ours.topic(16) as topic:
+                publish_p99_ms(ours, topic, 16, 6, 20_000)
+                tail.add("alone", publish_p99_ms(ours, topic, 16, setting.seconds, 20_000))
+                asker = threading.Thread(target=ask)
+                asker.start()
+                try:
+                    tail.add("beside", publish_p99_ms(ours, topic, 16, setting.seconds, 20_000))
+                finally:
+                    over.set()
+                    asker.join()
+            print(f"  {memory_mb(running):.0f} MB at most")
+    for name, times in took.items():
+        print(
+            f"  {name}: answered or refused within {statistics.median(times):.1f} ms, {max(times):.1f} at most"
+        )
+    tail.ratio("beside", "alone", "1.1 at most")
+
+
 BENCHES: dict[str, Callable[[Setting], None]] = {
     "latency": latency,
     "prompt-latency": prompt_latency,
@@ -303,6 +373,7 @@ BENCHES: dict[str, Callable[[Setting], None]] = {
     "catch-up": catch_up,
     "sync-rate": sync_rate,
     "crowd": crowd,
+    "frames": frames,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from streamgauge.cli.study_trials import _say_plan
 from streamgauge.model.checked_study import parse_study, read_study, study_names
 from streamgauge.model.scaling import Batching, Demand, Machine, rate_bound, round_down, scaled_rates
 from streamgauge.model.study_order import with_round
@@ -261,6 +262,18 @@ def test_only_some_cells_can_be_asked_for() -> None:
     assert found.left_out["log-sync-1"] == "not asked for (--only)"
     with pytest.raises(InputError, match="--only nothing: meets no cell"):
         plan(only=("nothing",))
+
+
+def test_a_plan_says_what_is_not_part_of_it_and_counts_what_was_not_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    study = parse_study(TEXT, "small.yaml", systems())
+    _say_plan(study, plan(only=("log-async-*",)), {})
+    told = capsys.readouterr().err
+    assert "  not run: 2 cells (not asked for (--only))\n" in told
+    assert "  not part of it: 1 of 1 claim (cells that were not asked for)\n" in told
+    _say_plan(study, plan(), {})
+    assert "  not run: log-sync-100 (left out at scale quick: one is enough)\n" in capsys.readouterr().err
 
 
 def test_the_estimate_shrinks_with_what_is_left() -> None:

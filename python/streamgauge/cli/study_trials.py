@@ -23,7 +23,7 @@ from streamgauge.model.hooks_file import PlannedHooks, read_hooks
 from streamgauge.model.result_hosts import ProbedDisk
 from streamgauge.model.scaling import Machine
 from streamgauge.model.study_plan import StudyPlan
-from streamgauge.model.study_planning import Wishes, plan_study
+from streamgauge.model.study_planning import NOT_ASKED_FOR, Wishes, plan_study
 from streamgauge.model.study_trust import refuse_untrusted_plan, refuse_untrusted_study
 from streamgauge.model.study_versions import CURRENT, PUBLISHED, both_of, parse_versions, with_versions
 from streamgauge.model.trust import Trust
@@ -368,13 +368,25 @@ def _say_plan(study: Study, plan: StudyPlan, clusters: Clusters) -> None:
         say(f"  {cell.cell:<{width}}  {cell.repeats} x {shown(cell.trial_s)}{scaled}")
     for reason in dict.fromkeys(plan.left_out.values()):
         names = [name for name, why in plan.left_out.items() if why == reason]
-        say(f"  not run: {', '.join(names)} ({reason})")
+        say(
+            f"  not run: {plural(len(names), 'cell') if reason == NOT_ASKED_FOR else ', '.join(names)} ({reason})"
+        )
+    unasked = 0
     for claim in study.written.claims:
-        missing = [name for test in claim.tests for name in test.cells if name in plan.left_out]
-        if missing:
-            say(f"  not part of it: the claim '{claim.claim}' needs {', '.join(dict.fromkeys(missing))}")
+        missing = {
+            name: plan.left_out[name] for test in claim.tests for name in test.cells if name in plan.left_out
+        }
+        if NOT_ASKED_FOR in missing.values():
+            # Who names the cells knows which there are not.
+            unasked += 1
+        elif missing:
+            say(f"  not part of it: the claim '{claim.claim}' needs {', '.join(missing)}")
         elif why := plan.bars(claim.tests):
             say(f"  not part of it: the claim '{claim.claim}': {why}")
+    if unasked:
+        say(
+            f"  not part of it: {unasked} of {plural(len(study.written.claims), 'claim')} (cells that were not asked for)"
+        )
     say_load(plan, clusters)
     starts = len({trial.block for trial in plan.trials})
     say(

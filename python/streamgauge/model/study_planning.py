@@ -27,6 +27,7 @@ PUBLISHED_NODES = 3
 PER_PARTITION_S = 0.004
 PROBES = 8
 PROBE_AROUND_S = 4.0
+NOT_ASKED_FOR = "not asked for (--only)"
 EXTENDED_SHARE = 1.5
 """Probes of a search are extended until they are conclusive."""
 
@@ -123,7 +124,7 @@ def _chosen(study: Study, scale: ScaleFile, wishes: Wishes) -> tuple[list[StudyC
         chosen = {cell.name for cell in study.matching(wishes.only)}
         return (
             [cell for cell in study.cells if cell.name in chosen],
-            {cell.name: "not asked for (--only)" for cell in study.cells if cell.name not in chosen},
+            {cell.name: NOT_ASKED_FOR for cell in study.cells if cell.name not in chosen},
         )
     away = {cell.name for cell in study.matching(scale.leave_out)}
     because = f"left out at scale {wishes.scale}: {scale.because}"
