@@ -30,6 +30,17 @@ pub struct Reader<'a> {
 /// however short its elements are.
 pub const REQUEST_ELEMENTS_MAX: usize = 500_000;
 
+/// Names that one request may have beyond those that there are.
+const NAMES_FREE: usize = 10_000;
+
+/// Refuses a request that asks about more things by name than there are: it names the same again and again, and everybody else would wait for its answer.
+pub fn check_names(asked: usize, known: usize) -> Read<()> {
+    match asked <= known + NAMES_FREE {
+        true => Ok(()),
+        false => Err(Malformed("it names far more than there is")),
+    }
+}
+
 impl<'a> Reader<'a> {
     /// A reader over a frame's bytes; `flexible` selects compact lengths and tagged fields (KIP-482).
     pub fn new(bytes: &'a [u8], flexible: bool) -> Self {

@@ -170,7 +170,12 @@ fn a_frame_that_asks_for_very_much_is_cut_off_and_others_are_served() {
         ),
         // Metadata, DescribeGroups, OffsetFetch: the same name.
         ("one topic", frame((3, 5), &[], &topic, &[0], usize::MAX)),
+        (
+            "unnamed resources, few enough to be names",
+            frame((32, 1), &[], &unnamed, &[0], 10_000),
+        ),
         ("one topic less often", frame((3, 5), &[], &topic, &[0], 400_000)),
+        ("one group less often", frame((15, 2), &[], &topic, &[], 400_000)),
         ("one group", frame((15, 2), &[], &topic, &[], usize::MAX)),
         (
             "one topic's offsets",

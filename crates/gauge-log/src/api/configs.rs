@@ -10,7 +10,7 @@ use crate::broker::change::Change;
 use crate::broker::topics::Topic;
 use crate::shared::Shared;
 use crate::storage::journal::PAYLOAD_BYTES_MAX;
-use crate::wire::{Read, Reader, Writer};
+use crate::wire::{Malformed, Read, Reader, Writer, check_names};
 
 /// What has settings (the protocol's `ConfigResource`).
 const TOPIC: i8 = 2;
@@ -229,10 +229,15 @@ pub fn check_topic_config(shared: &Shared, key: &str, value: &str) -> Result<(),
     ))
 }
 
+/// How often one request may ask for the settings of the broker.
+const BROKER_AGAIN_MAX: usize = 10;
+
 /// Reports settings of topics and of the broker.
 pub fn describe(mut request: Request<'_>) -> Read<Outcome> {
     let body = &mut request.body;
     let count = body.array(4)?;
+    let topics = request.shared.broker().topics.len();
+    check_names(count, topics)?;
     let mut asked = Vec::with_capacity(count);
     for _ in 0..count {
         let kind = body.i8()?;
@@ -248,8 +253,13 @@ pub fn describe(mut request: Request<'_>) -> Read<Outcome> {
     let mut out = request.respond();
     out.i32(0);
     out.array(asked.len());
+    let mut described = 0;
     for (kind, name, keys) in asked {
         let mut outcome = configs_of(&request, kind, name);
+        described += usize::from(outcome.is_ok());
+        if described > topics + BROKER_AGAIN_MAX {
+            return Err(Malformed("it asks for the same settings again and again"));
+        }
         if let (Ok(configs), Some(keys)) = (&mut outcome, keys) {
             configs.retain(|config| keys.contains(&config.name));
         }

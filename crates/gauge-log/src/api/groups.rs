@@ -12,7 +12,7 @@ use crate::broker::groups::{Delivery, Group, Join, Joined, State, Synced, Waitin
 use crate::broker::topics::ConnectionId;
 use crate::shared::Shared;
 use crate::storage::journal::PAYLOAD_BYTES_MAX;
-use crate::wire::Read;
+use crate::wire::{Read, check_names};
 
 /// Bytes that a client may attach to a committed offset (Kafka's default).
 pub const METADATA_BYTES_MAX: usize = 4096;
@@ -444,6 +444,7 @@ fn read_asked_topics<'a>(request: &mut Request<'a>) -> Read<AskedTopics<'a>> {
     let Some(count) = body.nullable_array(4)? else {
         return Ok(None);
     };
+    check_names(count, request.shared.broker().topics.len())?;
     let mut topics = Vec::with_capacity(count);
     for _ in 0..count {
         let name = body.string()?;
@@ -464,7 +465,9 @@ pub fn offset_fetch(mut request: Request<'_>) -> Read<Outcome> {
         let group = request.body.string()?;
         groups.push((group, read_asked_topics(&mut request)?));
     } else {
-        for _ in 0..request.body.array(3)? {
+        let count = request.body.array(3)?;
+        check_names(count, request.shared.broker().groups.iter().count())?;
+        for _ in 0..count {
             let group = request.body.string()?;
             groups.push((group, read_asked_topics(&mut request)?));
             request.body.tags()?;
@@ -566,7 +569,9 @@ pub fn list(mut request: Request<'_>) -> Read<Outcome> {
 /// Describes groups and their members.
 pub fn describe(mut request: Request<'_>) -> Read<Outcome> {
     let version = request.version;
-    let names = (0..request.body.array(2)?)
+    let count = request.body.array(2)?;
+    check_names(count, request.shared.broker().groups.iter().count())?;
+    let names = (0..count)
         .map(|_| request.body.string())
         .collect::<Read<Vec<_>>>()?;
     let broker = request.shared.broker();

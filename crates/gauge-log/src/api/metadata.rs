@@ -8,7 +8,7 @@ use super::{Outcome, Request, finish};
 use crate::broker::Broker;
 use crate::broker::topics::{Topic, name_is_legal};
 use crate::storage::journal::Full;
-use crate::wire::{Read, Writer};
+use crate::wire::{Malformed, Read, Writer, check_names};
 
 /// The id of the only broker.
 pub const NODE_ID: i32 = 1;
@@ -21,12 +21,16 @@ enum Asked<'a> {
     Id([u8; 16]),
 }
 
+/// Partitions that one request may be told beyond those that there are.
+const PARTITIONS_AGAIN_MAX: usize = 1_000;
+
 /// Says which topics there are and who leads their partitions; creates topics that a client asks for, if that is wanted.
 pub fn metadata(mut request: Request<'_>) -> Read<Outcome> {
     let version = request.version;
     let body = &mut request.body;
     let mut asked: Option<Vec<Asked<'_>>> = None;
     if let Some(count) = body.nullable_array(2)? {
+        check_names(count, request.shared.broker().topics.len())?;
         let mut topics = Vec::with_capacity(count);
         for _ in 0..count {
             let id = if version >= 10 { body.uuid()? } else { [0; 16] };
@@ -68,9 +72,11 @@ pub fn metadata(mut request: Request<'_>) -> Read<Outcome> {
         }
         Some(asked) => {
             out.array(asked.len());
+            let mut left = broker.topics.partition_count() + PARTITIONS_AGAIN_MAX;
             for asked in asked {
-                respond_asked(version, &mut out, &broker, asked);
-                out.check_budget()?;
+                left = left
+                    .checked_sub(respond_asked(version, &mut out, &broker, asked))
+                    .ok_or(Malformed("it names the same topics again and again"))?;
             }
         }
     }
@@ -129,7 +135,8 @@ fn respond_broker(request: &Request<'_>, out: &mut Writer, with_rack: bool) {
     out.tags();
 }
 
-fn respond_asked(version: i16, out: &mut Writer, broker: &Broker, asked: &Asked<'_>) {
+/// Returns how many partitions were told.
+fn respond_asked(version: i16, out: &mut Writer, broker: &Broker, asked: &Asked<'_>) -> usize {
     let (topic, name, id, error) = match asked {
         Asked::Name(name) => {
             let error = if name_is_legal(name) {
@@ -142,7 +149,8 @@ fn respond_asked(version: i16, out: &mut Writer, broker: &Broker, asked: &Asked<
         Asked::Id(id) => (broker.topics.get_by_id(id), None, *id, ErrorCode::UnknownTopicId),
     };
     if let Some(topic) = topic {
-        return respond_topic(version, out, topic);
+        respond_topic(version, out, topic);
+        return topic.partitions.len();
     }
     out.i16(error as i16);
     if version >= 12 {
@@ -161,6 +169,7 @@ fn respond_asked(version: i16, out: &mut Writer, broker: &Broker, asked: &Asked<
         out.i32(OPERATIONS_UNKNOWN);
     }
     out.tags();
+    0
 }
 
 fn respond_topic(version: i16, out: &mut Writer, topic: &Topic) {
