@@ -325,12 +325,14 @@ class RunningRabbitMq(StartedCluster):
             listed = json.loads(self._tool("list_queues", "--formatter", "json", "name"))
             queues = [str(queue["name"]) for queue in listed if str(queue["name"]).startswith(f"{topic}.")]
             told = {
-                name: self._tool("quorum_status", name, "--formatter", "json", tool="rabbitmq-queues")
+                name: json.loads(
+                    self._tool("quorum_status", name, "--formatter", "json", tool="rabbitmq-queues")
+                )
                 for name in queues
             }
-        except SystemFailure:
+        except (SystemFailure, ValueError):
             return ()
-        return [words for name, text in told.items() if (words := emptied(name, json.loads(text)))]
+        return [words for name, members in told.items() if (words := emptied(name, members))]
 
     def _tool(self, *arguments: str, tool: str = "rabbitmqctl") -> str:
         """Runs one of RabbitMQ's tools against the first node that lives. Raises SystemFailure."""
