@@ -175,6 +175,14 @@ fn a_frame_that_asks_for_very_much_is_cut_off_and_others_are_served() {
             frame((32, 1), &[], &unnamed, &[0], 10_000),
         ),
         ("one topic less often", frame((3, 5), &[], &topic, &[0], 400_000)),
+        (
+            "one topic, few enough to be names",
+            frame((3, 5), &[], &topic, &[0], 10_000),
+        ),
+        (
+            "changes of one topic",
+            frame((33, 0), &[], &[2, 0, 1, b't', 0, 0, 0, 0], &[0], 400_000),
+        ),
         ("one group less often", frame((15, 2), &[], &topic, &[], 400_000)),
         ("one group", frame((15, 2), &[], &topic, &[], usize::MAX)),
         (

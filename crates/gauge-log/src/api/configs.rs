@@ -366,7 +366,9 @@ fn change(mut request: Request<'_>, read: ReadWanted) -> Read<Outcome> {
     let mut broker = shared.broker();
     let mut asked = Vec::new();
     let mut named = HashSet::new();
-    for _ in 0..body.array(4)? {
+    let count = body.array(4)?;
+    check_names(count, broker.topics.len())?;
+    for _ in 0..count {
         let kind = body.i8()?;
         let name = body.string()?;
         let topic = broker.topics.get(name).filter(|_| kind == TOPIC);
