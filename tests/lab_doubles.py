@@ -31,6 +31,7 @@ from streamgauge.systems.base import (
 from streamgauge.systems.support.certificates import Certificates, for_nodes, forget, security_of
 from streamgauge.systems.support.network import ON_LOOPBACK
 from streamgauge.vocabulary.errors import SystemFailure, SystemInputError
+from streamgauge.vocabulary.waiting import wait_until
 
 BROKER = """
 import socket
@@ -50,13 +51,14 @@ def free_port() -> int:
 
 def await_port(log: Path, within_s: float = 60.0) -> int:
     """The port that the broker says it listens on."""
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        said = log.read_text("utf-8") if log.exists() else ""
-        if said.endswith("\n"):
-            return int(said.split()[1])
-        time.sleep(0.02)
-    raise SystemFailure(f"double did not come up within {within_s:g} s")
+
+    def missing() -> str | None:
+        return None if log.read_text("utf-8").endswith("\n") else "its port"
+
+    awaited = wait_until(missing, within_s, poll_s=0.02)
+    if awaited is not None:
+        raise SystemFailure(f"double did not come up: {awaited}")
+    return int(log.read_text("utf-8").split()[1])
 
 
 def write_gauge(directory: Path) -> Path:

@@ -466,7 +466,7 @@ pub fn offset_fetch(mut request: Request<'_>) -> Read<Outcome> {
         groups.push((group, read_asked_topics(&mut request)?));
     } else {
         let count = request.body.array(3)?;
-        check_names(count, request.shared.broker().groups.iter().count())?;
+        check_names(count, request.shared.broker().groups.len())?;
         for _ in 0..count {
             let group = request.body.string()?;
             groups.push((group, read_asked_topics(&mut request)?));
@@ -570,7 +570,7 @@ pub fn list(mut request: Request<'_>) -> Read<Outcome> {
 pub fn describe(mut request: Request<'_>) -> Read<Outcome> {
     let version = request.version;
     let count = request.body.array(2)?;
-    check_names(count, request.shared.broker().groups.iter().count())?;
+    check_names(count, request.shared.broker().groups.len())?;
     let names = (0..count)
         .map(|_| request.body.string())
         .collect::<Read<Vec<_>>>()?;

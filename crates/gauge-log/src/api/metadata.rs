@@ -77,6 +77,7 @@ pub fn metadata(mut request: Request<'_>) -> Read<Outcome> {
                 left = left
                     .checked_sub(respond_asked(version, &mut out, &broker, asked))
                     .ok_or(Malformed("it names the same topics again and again"))?;
+                out.check_budget()?;
             }
         }
     }

@@ -65,6 +65,16 @@ impl Groups {
         self.groups.get(group)
     }
 
+    /// Number of groups.
+    pub fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Whether there is no group.
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
     /// All groups, by id.
     pub fn iter(&self) -> impl Iterator<Item = (&String, &Group)> {
         self.groups.iter()
