@@ -158,6 +158,27 @@ def test_who_reads_late_is_judged_as_who_sends_late(metric: str, tmp_path: Path)
     assert f"p99 of {words} is" in much.reasons[0]
 
 
+def test_a_lingering_batch_makes_up_for_nothing_where_workers_tell_their_wakeups(tmp_path: Path) -> None:
+    """A send delay that is counted from when a lane had planned to be awake is in the latency; one that is counted from when a message was due is
+    not as far as its batch lingers."""
+    p99 = fresh(tmp_path / "good").result().publish_ms.p99
+    assert p99 is not None and 0.5 * p99 - 1.0 < 0.25 * p99, "what a linger of 1 ms hides decides"
+    former = delayed(tmp_path / "former", "send_delay", 0.5 * p99)
+    assert former.result().cpu.wakeups_per_s is None
+    assert former.result().validity.valid
+
+    def tell(row: dict[str, Any]) -> None:
+        if row["role"] == "worker":
+            row["wakeups"] = 2000
+
+    rewrite(former.directory, tell)
+    told = former.result()
+    assert told.cpu.wakeups_per_s == pytest.approx(2000, rel=0.01)
+    assert not told.validity.valid
+    assert "p99 of send delay is" in told.validity.reasons[0]
+    assert "lingers" not in told.validity.reasons[0]
+
+
 def test_messages_without_an_acknowledgement_rank_above_all_others(tmp_path: Path) -> None:
     raw = fresh(tmp_path)
     whole = raw.result()

@@ -340,7 +340,9 @@ fn produce(
             match client.offer(at, emitter, &mut observer, now_ns) {
                 Offer::Taken => next_ns = next_ns.min(emitter.next_due_ns().unwrap_or(i64::MAX)),
                 // For a client without room, the schedule waits until a socket brings some.
-                Offer::Full => emitter.hold(monotonic_ns()),
+                Offer::Full => {
+                    emitter.hold(monotonic_ns());
+                }
                 Offer::More => has_more = true,
             }
         }

@@ -9,7 +9,7 @@ use gauge_load::stamp::{self, Stamp};
 use crate::shared::{NOBODY, Shared, index_of};
 use crate::source::{self, Source};
 use crate::turns::Turns;
-use crate::{ClientError, LaneClient, Offer, Ready, Waker};
+use crate::{ClientError, LaneClient, Offer, Patience, Ready, Waker};
 
 /// Received messages are looked at for this long per call of `drive`.
 pub(crate) const DRIVE_NS: i64 = 1_000_000;
@@ -242,6 +242,15 @@ where
             Some(producer) => source::offer(producer, emitter, observer, &mut self.shared, now_ns),
             None => Offer::Taken,
         }
+    }
+
+    fn patience(&self, producer: usize, emitter: &Emitter) -> Option<Patience> {
+        let linger_ns = self.shared.spec.batch.linger_ns;
+        if self.shared.spec.closed_loop || linger_ns <= 0 {
+            return None;
+        }
+        let room_msgs = self.producers.get(producer)?.room_msgs(emitter, &self.shared)?;
+        Some(Patience { linger_ns, room_msgs })
     }
 
     fn drive(&mut self, observer: &mut Observer, now_ns: i64) -> Result<bool, ClientError> {

@@ -314,6 +314,10 @@ pub trait LaneClient {
         now_ns: i64,
     ) -> Offer;
 
+    /// Until when the next messages of producer `producer`, whose emitter this is, can be left where they are although they are due: they
+    /// would only wait in a batch. None: they are to be offered when they are due.
+    fn patience(&self, producer: usize, emitter: &Emitter) -> Option<Patience>;
+
     /// Sends batches that are full or old enough, writes, reads, handles acknowledgements and received messages, recovers. Does not
     /// block. A bounded amount of work: at most about 1 ms of received messages before it returns `true` ("call again soon").
     ///
@@ -344,6 +348,15 @@ pub trait LaneClient {
 
     /// Gives up on everything that waits (reported as censored), commits positions if there is an interval for it, closes.
     fn abandon(&mut self, observer: &mut Observer);
+}
+
+/// How long messages that are due can be left where they are: until the first of them has lingered, or the batch that they go to is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// How old the first message of a batch becomes.
+    pub linger_ns: i64,
+    /// So many of the next messages fit into their batches for sure; the one behind them may fill one.
+    pub room_msgs: u64,
 }
 
 /// Ends a lane client's `wait` from another thread.

@@ -65,6 +65,11 @@ pub(crate) trait Source<O = ()> {
     fn is_full(&self, shared: &Shared<O>) -> bool {
         self.queued_bytes() >= self.batch_bytes(shared)
     }
+    /// How many of the emitter's next messages fit for sure into the batches that they go to, where batches linger. None: messages leave at
+    /// once, or it is not known.
+    fn room_msgs(&self, _emitter: &Emitter, _shared: &Shared<O>) -> Option<u64> {
+        None
+    }
     /// Whether `drive` would send something at once.
     fn could_send(&self, now_ns: i64) -> bool;
     /// Sends a readiness probe to the producer's partition `at`.
@@ -88,6 +93,12 @@ pub(crate) trait Source<O = ()> {
     ) -> Result<(), ClientError>;
     fn deadline_ns(&self) -> i64;
     fn abandon(&mut self, shared: &mut Shared<O>, observer: &mut Observer);
+}
+
+/// [`Source::room_msgs`] where messages go to several open batches: as many as there may be, as long as no batch can hold too many while it
+/// lingers, although all went to it. `batch_msgs`: how many of the largest fit into one.
+pub(crate) fn room_of_several(batch_msgs: usize, linger_ns: i64, emitter: &Emitter) -> Option<u64> {
+    (emitter.most_within(linger_ns) < batch_msgs as u64).then_some(u64::MAX)
 }
 
 /// See [`LaneClient::offer`](crate::LaneClient::offer).

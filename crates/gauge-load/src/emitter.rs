@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::clock;
+use crate::mutants::{self, Mutant};
 use crate::pacing::{RateChange, Schedule, ScheduleSpec};
 use crate::payload::{PayloadPool, Template};
 use crate::skew::KeySkew;
@@ -33,7 +34,7 @@ pub struct EmitterSpec {
 pub struct Departure<'a> {
     /// Its identity, and when it was due.
     pub stamp: Stamp,
-    /// When it is handed to the client.
+    /// When it is handed to the client: when it was due, and what the lane was late by (see [`Emitter::expect`]).
     pub sent_ns: i64,
     /// How long the client had no room for it since it was due.
     pub held_ns: i64,
@@ -148,6 +149,9 @@ pub struct Emitter {
     key_count: u32,
     skew: Option<Skewed>,
     holds: Holds,
+    payload_bytes_max: usize,
+    /// See [`Emitter::expect`].
+    planned_ns: i64,
 }
 
 impl Emitter {
@@ -176,6 +180,14 @@ impl Emitter {
             key_count: spec.key_count,
             skew: spec.skew.as_ref().map(skewed),
             holds: Holds::default(),
+            payload_bytes_max: spec
+                .pool
+                .templates()
+                .iter()
+                .map(|template| template.bytes().len())
+                .max()
+                .unwrap_or(0),
+            planned_ns: i64::MIN,
         }
     }
 
@@ -239,6 +251,43 @@ impl Emitter {
         count
     }
 
+    /// What becomes due before `planned_ns` is taken then, and no sooner unless something else happens: until then it would only wait in its
+    /// batch. So it counts as handed over when it was due, and late by as much as it is taken after this time. `i64::MIN`: messages are to be taken
+    /// when they are due.
+    #[inline]
+    pub fn expect(&mut self, planned_ns: i64) {
+        self.planned_ns = planned_ns;
+    }
+
+    /// What was expected last.
+    pub fn planned_ns(&self) -> i64 {
+        self.planned_ns
+    }
+
+    /// When a message counts as handed over that was due then and is handed over now.
+    #[inline]
+    fn counts_from_ns(&self, due_ns: i64, now_ns: i64) -> i64 {
+        if self.planned_ns > due_ns && mutants::is(Mutant::LatenessOfPlanForgotten) {
+            return due_ns;
+        }
+        due_ns + (now_ns - due_ns.max(self.planned_ns)).max(0)
+    }
+
+    /// See [`Schedule::earliest_ns`]; with the schedule's start.
+    pub fn earliest_ns(&self, count: u64) -> i64 {
+        self.start_ns.saturating_add(self.schedule.earliest_ns(count))
+    }
+
+    /// See [`Schedule::most_within`].
+    pub fn most_within(&self, ns: i64) -> u64 {
+        self.schedule.most_within(ns)
+    }
+
+    /// Bytes of the largest body.
+    pub fn payload_bytes_max(&self) -> usize {
+        self.payload_bytes_max
+    }
+
     /// Bytes of the next message's body, so that a client can look for room before it takes it.
     #[inline]
     pub fn next_payload_bytes(&self) -> usize {
@@ -270,6 +319,7 @@ impl Emitter {
         self.schedule.take();
         self.holds.end(now_ns);
         let held_ns = self.holds.held_since(intended_ns);
+        let sent_ns = self.counts_from_ns(intended_ns, now_ns);
         let sequence = self.sequence;
         self.sequence += 1;
         let template = &self.pool.templates()[self.template];
@@ -289,7 +339,7 @@ impl Emitter {
         };
         Some(Departure {
             stamp,
-            sent_ns: now_ns,
+            sent_ns,
             held_ns,
             key,
             template,
@@ -297,11 +347,13 @@ impl Emitter {
     }
 
     /// The client has no room: what is due from now on waits for the system, not for the generator. Ends by itself when the next message is taken.
-    pub fn hold(&mut self, now_ns: i64) {
-        // Only time in which something was due counts as held.
-        if self.next_due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
-            self.holds.begin(now_ns);
-        }
+    /// Returns from when on: a message that was left to be taken now has found no room since it was due. None: nothing is due, and only time in
+    /// which something is counts as held.
+    pub fn hold(&mut self, now_ns: i64) -> Option<i64> {
+        let due_ns = self.next_due_ns().filter(|due_ns| *due_ns <= now_ns)?;
+        let from_ns = self.counts_from_ns(due_ns, now_ns);
+        self.holds.begin(from_ns);
+        Some(from_ns)
     }
 
     /// From `at_ns` on the rate is `rate_msgs_s`.

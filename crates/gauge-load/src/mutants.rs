@@ -16,6 +16,9 @@ pub enum Mutant {
     ListedTwice,
     OldListKept,
     LateOpeningForgotten,
+    PatienceTooLong,
+    FullBatchOverlooked,
+    LatenessOfPlanForgotten,
     WindowNotGivenBack,
     MoveDoesNotHoldBack,
     SequenceNotReset,
@@ -92,7 +95,7 @@ pub enum Mutant {
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 77] = [
+pub const ALL: [(Mutant, &str); 80] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -106,6 +109,18 @@ pub const ALL: [(Mutant, &str); 77] = [
     (
         OldListKept,
         "a partition that moved stays in its old leader's list",
+    ),
+    (
+        PatienceTooLong,
+        "what is due is left for twice as long as its batch lingers",
+    ),
+    (
+        FullBatchOverlooked,
+        "what is due is left although the batch that it goes to is full before it has lingered",
+    ),
+    (
+        LatenessOfPlanForgotten,
+        "who is awake later than planned is not late",
     ),
     (
         LateOpeningForgotten,

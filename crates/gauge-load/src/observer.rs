@@ -430,6 +430,12 @@ impl Observer {
         self.tally.counters.count_error(kind, 1);
     }
 
+    /// The lane has nothing more to do and waits.
+    #[inline]
+    pub fn waits(&mut self) {
+        self.tally.counters.wakeups += 1;
+    }
+
     /// A produce request was written.
     #[inline]
     pub fn request(&mut self) {

@@ -114,6 +114,11 @@ impl Segment {
     }
 }
 
+/// By how much the number of drawn arrivals of which so many are expected may differ from it: more once in some hundred million times.
+fn spread(mean: f64) -> f64 {
+    6.0 * mean.sqrt() + 6.0
+}
+
 /// Changes of the rate that lie ahead; more than this at once is a caller's error.
 const SEGMENTS_MAX: usize = 4096;
 
@@ -283,6 +288,41 @@ impl Schedule {
             .find(|segment| segment.from_ns <= t_ns)
             .unwrap_or(&self.segment);
         holds.rate_at(t_ns.max(holds.from_ns)) * 1e9
+    }
+
+    /// A time before which the message `count` places behind the next one is not due; that very time where gaps are known, an earlier one
+    /// where they are drawn or the rate is about to change. `i64::MAX`: it never is.
+    pub fn earliest_ns(&self, count: u64) -> i64 {
+        let u = match self.arrival {
+            Arrival::Uniform => self.next_u + count as f64,
+            Arrival::Poisson => self.next_u + (count as f64 - spread(count as f64)).max(0.0),
+            Arrival::Burst { messages } => {
+                let messages = u64::from(messages.max(1));
+                ((self.taken + count) / messages * messages) as f64 + self.stagger * messages as f64
+            }
+            Arrival::Closed => return 0,
+        };
+        let due_ns = self.segment.time_of(u).unwrap_or(i64::MAX);
+        let next_ns = self.ahead.front().map_or(i64::MAX, |ahead| ahead.from_ns);
+        due_ns.min(next_ns.max(self.next_ns))
+    }
+
+    /// How many messages may be due within so many nanoseconds, wherever they begin; with drawn gaps all but surely no more.
+    pub fn most_within(&self, ns: i64) -> u64 {
+        let peak = self
+            .ahead
+            .iter()
+            .chain([&self.segment])
+            .map(|segment| segment.rate)
+            .fold(0.0, f64::max);
+        let mean = peak * ns as f64;
+        let most = match self.arrival {
+            Arrival::Uniform => mean + 1.0,
+            Arrival::Poisson => mean + spread(mean) + 1.0,
+            Arrival::Burst { messages } => mean + f64::from(messages),
+            Arrival::Closed => f64::INFINITY,
+        };
+        most.ceil() as u64
     }
 
     /// Ends the schedule at `at_ns`, unless it ends earlier.

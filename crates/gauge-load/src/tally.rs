@@ -44,6 +44,8 @@ pub struct Counters {
     pub requests: u64,
     /// Batches acknowledged.
     pub batches: u64,
+    /// How often the lane has waited for something to happen.
+    pub wakeups: u64,
     /// Nanoseconds in which a producer had something due and no room.
     pub backpressured_ns: u64,
     /// Per subscription.
@@ -61,6 +63,7 @@ impl Counters {
         self.retries += other.retries;
         self.requests += other.requests;
         self.batches += other.batches;
+        self.wakeups += other.wakeups;
         self.backpressured_ns += other.backpressured_ns;
         for (kind, count) in &other.errors {
             self.count_error(kind, *count);

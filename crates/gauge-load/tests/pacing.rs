@@ -131,6 +131,52 @@ proptest! {
         prop_assert_eq!(taken, prompt);
     }
 
+    /// A lane that leaves what is due until a time that it has planned is late by what it comes after that time, and by nothing else.
+    #[test]
+    fn who_comes_as_planned_is_not_late(arrival in arrivals(), rate in 100.0f64..200_000.0,
+                                        turns in proptest::collection::vec((0i64..20_000_000, -1_000_000i64..1_000_000), 1..40)) {
+        let mut emitter = emitter(ScheduleSpec { stop_ns: Some(200_000_000), ..spec(arrival, rate) });
+        let mut now_ns = 0;
+        for (plan_ns, late_ns) in turns {
+            let planned_ns = now_ns + plan_ns;
+            now_ns = now_ns.max(planned_ns + late_ns);
+            emitter.expect(planned_ns);
+            while let Some(departure) = emitter.take(now_ns) {
+                let intended_ns = departure.stamp.intended_ns;
+                let late_ns = departure.sent_ns - intended_ns;
+                prop_assert_eq!(late_ns, (now_ns - planned_ns.max(intended_ns)).max(0));
+                prop_assert!(departure.lingers_from_ns() >= intended_ns);
+            }
+        }
+    }
+
+    /// The message that much behind the next one is not due before the time that is told, and just then where gaps are known.
+    #[test]
+    fn no_message_is_due_before_it_can_be(arrival in arrivals(), rate in 100.0f64..200_000.0, to in 0.0f64..200_000.0, over_ns in 1i64..2_000_000_000,
+                                          ramps in proptest::bool::ANY, count in 0u64..2_000, taken in 0usize..500) {
+        let ramp = ramps.then_some(Ramp { to_msgs_s: to, over_ns });
+        let mut schedule = Schedule::new(&ScheduleSpec { ramp, ..spec(arrival, rate) });
+        for _ in 0..taken {
+            schedule.take();
+        }
+        let earliest_ns = schedule.earliest_ns(count);
+        let from_ns = schedule.next_ns().unwrap_or(i64::MAX);
+        prop_assert!(earliest_ns >= from_ns || arrival == Arrival::Poisson);
+        let mut later = schedule.clone();
+        for _ in 0..count {
+            later.take();
+        }
+        let due_ns = later.next_ns().unwrap_or(i64::MAX);
+        prop_assert!(earliest_ns <= due_ns, "{earliest_ns} {due_ns}");
+        if !ramps && arrival != Arrival::Poisson {
+            prop_assert_eq!(earliest_ns, due_ns);
+        }
+        // In no window there is more than there may be.
+        if due_ns < i64::MAX {
+            prop_assert!(schedule.most_within(due_ns - from_ns) > count, "{count} in {} ns", due_ns - from_ns);
+        }
+    }
+
     /// The delay of a message splits exactly into the generator's part and the part for which the client had no room.
     #[test]
     fn held_time_is_not_send_delay(holds in proptest::collection::vec((0i64..5_000_000, 1i64..5_000_000), 1..20)) {

@@ -48,6 +48,7 @@ pub enum Mark {
     Backpressure,
     Joined,
     RateChanged,
+    Left,
     NoResponders,
     ConsumerLost,
     ConsumerGap,

@@ -188,12 +188,29 @@ fn sent_side(case: &Case<'_>) -> BTreeMap<Key, Expected> {
             .or_default()
             .values
             .push((publish_ns, publish_ns));
-        let service = (seen.read_ns - taken.until_ns, seen.read_ns - taken.from_ns);
+        let (least_ns, most_ns) = taken.late_ns(*intended_ns);
+        let service = (publish_ns - most_ns, publish_ns - least_ns);
         expected
             .entry((phase, "service", None))
             .or_default()
             .values
             .push(service);
+    }
+    for (producer, all) in &truth.taken {
+        for (sequence, taken) in all.iter().enumerate() {
+            // When a message was due that reached no wire is not known; so much is, that there is one more.
+            let Some(intended_ns) = truth.intended.get(&(*producer, sequence as u64)) else {
+                for phase in 0..case.scenario.phases_ns.len() {
+                    expected.entry((phase, "send_delay", None)).or_default().more += 1;
+                }
+                continue;
+            };
+            let (least_ns, most_ns) = taken.late_ns(*intended_ns);
+            let phase = phase_of(case, *intended_ns);
+            let values = &mut expected.entry((phase, "send_delay", None)).or_default().values;
+            // Time for which there was no room is none of it, and how much that is is not known here.
+            values.push((if taken.is_held { 0 } else { least_ns }, most_ns));
+        }
     }
     expected
 }
@@ -394,7 +411,7 @@ fn audit_of(found: &Value, name: &str, expected: &Received, marks: &mut Marks, t
 }
 
 fn metric(name: &str) -> Option<&'static str> {
-    ["publish", "service", "end_to_end"]
+    ["publish", "service", "send_delay", "end_to_end"]
         .into_iter()
         .find(|known| *known == name)
 }

@@ -71,6 +71,24 @@ pub struct Taken {
     pub from_ns: i64,
     pub until_ns: i64,
     pub turn_ns: i64,
+    /// When the lane had planned to take what is due; what was due before it counts as handed over then.
+    pub planned_ns: i64,
+    /// Its producer had found no room before, so that it may have waited for the system.
+    pub is_held: bool,
+}
+
+impl Taken {
+    /// How late it was handed over at the least and at the most.
+    pub fn late_ns(&self, intended_ns: i64) -> (i64, i64) {
+        let late = |now_ns: i64, planned_ns: i64| (now_ns - intended_ns.max(planned_ns)).max(0);
+        if self.is_held {
+            return (late(self.from_ns, self.planned_ns), late(self.until_ns, i64::MIN));
+        }
+        (
+            late(self.from_ns, self.planned_ns),
+            late(self.until_ns, self.planned_ns),
+        )
+    }
 }
 
 /// Everything that happened.

@@ -3,10 +3,11 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use gauge_client::{Admin, ClientError, Endpoint, LaneClient, LaneSpec, Offer, Protocol, Waker};
+use gauge_client::{Admin, ClientError, Endpoint, LaneClient, LaneSpec, Offer, Patience, Protocol, Waker};
 use gauge_load::clock::simulated;
 use gauge_load::{Emitter, Observer};
 
+use crate::marks::Mark;
 use crate::net::Sim;
 use crate::system::System;
 use crate::truth::Taken;
@@ -21,6 +22,12 @@ pub trait Looks {
 
     /// When the turn began by the lane's reading, which decides to which interval it belongs. Some: a new one begins.
     fn turn(&self, begins_ns: Option<i64>) -> i64;
+
+    /// The client did what no client may do.
+    fn offend(&self, what: String);
+
+    /// Something happened that a swarm must come to.
+    fn mark(&self, mark: Mark);
 
     /// Messages were taken.
     fn took(&self, producer: u32, messages: u64, taken: Taken);
@@ -37,6 +44,14 @@ impl<S: System> Looks for Sim<S> {
             world.turn_ns = begins_ns;
         }
         world.turn_ns
+    }
+
+    fn offend(&self, what: String) {
+        self.world.borrow_mut().truth.offend(|| what);
+    }
+
+    fn mark(&self, mark: Mark) {
+        self.world.borrow_mut().marks.set(mark);
     }
 
     fn took(&self, producer: u32, messages: u64, taken: Taken) {
@@ -71,9 +86,12 @@ impl Protocol for Witnessed {
             .with_borrow(Clone::clone)
             .ok_or_else(|| ClientError::system("there is no world"))?;
         sim.learn_consumers(&spec);
-        let client = self.0.lane(endpoint, spec)?;
+        let lingers = ["kafka", "pulsar"].contains(&self.0.name()) && !spec.closed_loop;
         Ok(Box::new(Lane {
-            client,
+            is_held: vec![false; spec.producers.len()],
+            linger_ns: if lingers { spec.batch.linger_ns } else { 0 },
+            batch_bytes: spec.batch.bytes,
+            client: self.0.lane(endpoint, spec)?,
             sim,
             is_new_turn: true,
         }))
@@ -94,9 +112,36 @@ struct Lane {
     sim: Rc<dyn Looks>,
     /// The lane has waited since it called last: its next call begins a turn.
     is_new_turn: bool,
+    /// For how long messages may wait in their batch.
+    linger_ns: i64,
+    batch_bytes: usize,
+    /// Per producer: it has found no room.
+    is_held: Vec<bool>,
 }
 
 impl Lane {
+    /// What was left until the time that was planned must fit into a batch: otherwise one was full before.
+    fn watch_patience(&self, mut before: Emitter, until: u64, now_ns: i64) {
+        let (planned_ns, first) = (before.planned_ns(), before.sequence());
+        let (mut msgs, mut bytes) = (0, 0);
+        while before.sequence() < until
+            && let Some(departure) = before.take(i64::MAX)
+            && departure.stamp.intended_ns < planned_ns.min(now_ns)
+        {
+            msgs += 1;
+            bytes += departure.payload_bytes();
+        }
+        if msgs > 1 && bytes > self.batch_bytes {
+            self.sim.offend(format!(
+                "{msgs} messages of {bytes} bytes from {first} on were left until {planned_ns}, and a batch holds {} bytes",
+                self.batch_bytes
+            ));
+        }
+        if msgs > 0 {
+            self.sim.mark(Mark::Left);
+        }
+    }
+
     fn turn(&mut self, now_ns: i64) -> i64 {
         let is_new = std::mem::take(&mut self.is_new_turn);
         self.sim.turn(is_new.then_some(now_ns))
@@ -129,11 +174,29 @@ impl LaneClient for Lane {
     ) -> Offer {
         let turn_ns = self.turn(now_ns);
         let first = emitter.sequence();
+        let planned_ns = emitter.planned_ns();
+        if let Some(due_ns) = emitter.next_due_ns()
+            && due_ns <= now_ns
+            && planned_ns > due_ns + self.linger_ns
+            && !emitter.is_closed_loop()
+        {
+            self.sim.offend(format!(
+                "a message that was due at {due_ns} was to be taken at {planned_ns}, and its batch lingers for {} ns",
+                self.linger_ns
+            ));
+        }
+        let before = (planned_ns > i64::MIN && !emitter.is_closed_loop()).then(|| emitter.clone());
         let offer = self.client.offer(producer, emitter, observer, now_ns);
+        if let Some(before) = before {
+            self.watch_patience(before, emitter.sequence(), now_ns);
+        }
         let until_ns = simulated::now_ns().unwrap_or(now_ns);
         let messages = emitter.sequence() - first;
+        self.is_held[producer] |= offer == Offer::Full;
         if messages > 0 {
             let taken = Taken {
+                planned_ns,
+                is_held: self.is_held[producer],
                 from_ns: now_ns,
                 until_ns: until_ns.max(now_ns),
                 turn_ns,
@@ -141,6 +204,10 @@ impl LaneClient for Lane {
             self.sim.took(emitter.producer(), messages, taken);
         }
         offer
+    }
+
+    fn patience(&self, producer: usize, emitter: &Emitter) -> Option<Patience> {
+        self.client.patience(producer, emitter)
     }
 
     fn drive(&mut self, observer: &mut Observer, now_ns: i64) -> Result<bool, ClientError> {

@@ -109,6 +109,7 @@ pub struct CountersOut {
     waiting_msgs: u64,
     requests: u64,
     batches: u64,
+    wakeups: u64,
     backpressured_s: f64,
     subscriptions: Vec<ReceivedOut>,
 }
@@ -159,6 +160,7 @@ impl CountersOut {
             waiting_msgs,
             requests: counters.requests,
             batches: counters.batches,
+            wakeups: counters.wakeups,
             backpressured_s: counters.backpressured_ns as f64 / 1e9,
             subscriptions: subscriptions.iter().enumerate().map(received).collect(),
         }

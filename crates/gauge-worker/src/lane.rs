@@ -3,13 +3,16 @@
 //! # The loop
 //!
 //! What is due is offered to the client, the client is driven, and the lane sleeps until the next thing happens: a socket is ready, the
-//! client has a deadline (linger, retries, timeouts), an interval ends, a message is due. Only the last of these is rationed:
-//! a wake-up costs far more than a message, so the schedule wakes the lane at most once per quantum, and whatever became due meanwhile
-//! leaves together, each message with its own intended time. Every other wake-up takes along what is due.
+//! client has a deadline (linger, retries, timeouts), an interval ends, the schedule has something to send. A wake-up costs far more than a
+//! message, so a message that is due and would only wait in its batch wakes nobody: the lane is awake again when the batch must
+//! leave, because its first message has lingered or because it is full, and both are known beforehand ([`Patience`]). Such a message counts
+//! as handed over when it was due, and late by as much as the lane wakes up after the time that it had planned. Where messages
+//! leave at once, the schedule wakes the lane at most once per quantum, and what became due meanwhile leaves together, late by what it has waited.
+//! Every other wake-up takes along what is due.
 //!
 //! # Clock readings
 //!
-//! `now` is read once at the top of each turn, after the sleep; it is the `sent` instant of what is offered in that turn until the client reads
+//! `now` is read once at the top of each turn, after the sleep; what is offered in that turn is handed over then, until the client reads
 //! the clock again (every 100 us while it works). Acknowledgements and receipts are timed by the client when it has read
 //! their bytes. Nothing is timed by the interval boundaries: they only cut the counters.
 
@@ -17,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError};
 
-use gauge_client::{ClientError, Endpoint, LaneClient, Offer, Protocol};
+use gauge_client::{ClientError, Endpoint, LaneClient, Offer, Patience, Protocol};
 use gauge_load::clock::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
 use gauge_load::mutants::{self, Mutant};
 use gauge_load::quiet::Board;
@@ -31,6 +34,9 @@ use crate::scheduling::{self, Guard};
 
 /// How long a lane whose producers are held may sleep without looking for room again, although nothing told it to.
 const HELD_LOOK_NS: i64 = 10_000_000;
+/// The lane is awake again when so many messages of a producer are due, although their batch could wait for more: taking them takes
+/// time, which the last of them, and the batch, would be late by.
+const PATIENCE_MSGS_MAX: u64 = 256;
 /// How long an idle lane sleeps at most: then it looks for commands, should a wake-up have been lost.
 const IDLE_NS: i64 = 100_000_000;
 /// How long the end waits for the probes to look past the last answers: for a millisecond or two, unless a CPU is away.
@@ -58,7 +64,7 @@ pub struct LaneContext {
     pub measured: Option<Arc<[u32]>>,
     /// Length of an interval.
     pub interval_ns: i64,
-    /// The shortest time between two wake-ups for the schedule.
+    /// The shortest time between two wake-ups for messages that are due.
     pub quantum_ns: i64,
     /// Whether it may ask for real-time scheduling.
     pub realtime: bool,
@@ -127,6 +133,7 @@ fn live(context: LaneContext) -> Result<Box<LaneEnd>, ClientError> {
     let emitters: Vec<Emitter> = context.plan.emitters.iter().map(Emitter::new).collect();
     let lane = Lane {
         due_ns: vec![i64::MAX; emitters.len()],
+        wanted_ns: vec![i64::MAX; emitters.len()],
         held_since_ns: vec![None; emitters.len()],
         client,
         observer,
@@ -143,6 +150,7 @@ fn live(context: LaneContext) -> Result<Box<LaneEnd>, ClientError> {
         paused: vec![false; context.subscriptions],
         processing: Processing::new(&context.plan.paces),
         offered_ns: 0,
+        planned_ns: i64::MIN,
         context,
     };
     lane.run().map(Box::new)
@@ -155,6 +163,9 @@ struct Lane {
     emitters: Vec<Emitter>,
     /// Per producer: when its next message is due; `i64::MAX` when there is none. Side by side, so that a thousand are looked through quickly.
     due_ns: Vec<i64>,
+    /// Per producer: when the lane wants to be awake for it at the latest, as far as its schedule is concerned: later than its next message is due
+    /// where messages can wait.
+    wanted_ns: Vec<i64>,
     /// Per producer: since when the client has had no room for what is due.
     held_since_ns: Vec<Option<i64>>,
     guard: Guard,
@@ -174,6 +185,8 @@ struct Lane {
     processing: Processing,
     /// When the schedule was looked at last.
     offered_ns: i64,
+    /// When the lane wanted to be awake again, when it looked last.
+    planned_ns: i64,
 }
 
 impl Lane {
@@ -208,7 +221,12 @@ impl Lane {
             if self.guard.watch(now_ns, elapsed_ns) {
                 self.show_scheduling();
             }
-            let until_ns = if more { now_ns } else { self.next_wake_ns(now_ns) };
+            // Who has more to do goes on, and what was planned before stays planned.
+            let mut until_ns = now_ns;
+            if !more {
+                until_ns = self.plan(now_ns);
+                self.observer.waits();
+            }
             self.client.wait(until_ns);
         }
         Ok(self.end())
@@ -255,11 +273,12 @@ impl Lane {
             }
             let emitter = &mut self.emitters[at];
             let sequence = emitter.sequence();
+            emitter.expect(self.planned_ns.min(self.wanted_ns[at]));
             let offer = self.client.offer(at, emitter, &mut self.observer, now_ns);
             if emitter.is_closed_loop() {
                 more |= offer != Offer::Full;
                 if emitter.has_ended(now_ns) {
-                    self.due_ns[at] = i64::MAX;
+                    (self.due_ns[at], self.wanted_ns[at]) = (i64::MAX, i64::MAX);
                 }
                 continue;
             }
@@ -272,41 +291,48 @@ impl Lane {
             self.due_ns[at] = emitter.next_due_ns().unwrap_or(i64::MAX);
             if offer == Offer::Full {
                 // The client may have worked for a while, so the clock is read again: what it took of that time is not back-pressure.
-                let full_ns = monotonic_ns();
-                if self.due_ns[at] <= full_ns {
-                    emitter.hold(full_ns);
-                    self.held_since_ns[at].get_or_insert(full_ns);
+                if let Some(from_ns) = emitter.hold(monotonic_ns()) {
+                    self.held_since_ns[at].get_or_insert(from_ns);
                 }
             }
+            // What was left, for want of room or of time, is to be taken as soon as that is there, whatever was planned.
+            let has_more = offer == Offer::More && self.due_ns[at] <= now_ns;
+            let is_left = self.held_since_ns[at].is_some() || has_more;
+            self.wanted_ns[at] = match is_left {
+                true => i64::MIN,
+                false => wanted_ns(self.client.as_ref(), at, emitter, self.due_ns[at]),
+            };
             more |= offer == Offer::More;
         }
         more
     }
 
-    /// When the lane must be awake again.
-    fn next_wake_ns(&self, now_ns: i64) -> i64 {
-        let mut due_ns = i64::MAX;
+    /// When the lane must be awake again; what is late then is late against this plan.
+    fn plan(&mut self, now_ns: i64) -> i64 {
+        let mut wanted_ns = i64::MAX;
         let mut held = false;
-        for (due, held_since) in self.due_ns.iter().zip(&self.held_since_ns) {
+        for (wanted, held_since) in self.wanted_ns.iter().zip(&self.held_since_ns) {
             // For a held producer, room is what it waits for, and room comes with a socket.
             if held_since.is_none() {
-                due_ns = due_ns.min(*due);
+                wanted_ns = wanted_ns.min(*wanted);
             } else {
                 held = true;
             }
         }
-        let closed = self.context.plan.spec.closed_loop && due_ns <= now_ns;
+        let others_ns = self
+            .client
+            .next_deadline_ns()
+            .min(self.processing.next_ns())
+            .min(self.boundary_ns)
+            .min(now_ns + if held { HELD_LOOK_NS } else { IDLE_NS });
+        self.planned_ns = wanted_ns.min(others_ns);
+        let closed = self.context.plan.spec.closed_loop && wanted_ns <= now_ns;
         let schedule_ns = if closed {
             now_ns + HELD_LOOK_NS
         } else {
-            due_ns.max(self.offered_ns + self.context.quantum_ns)
+            wanted_ns.max(self.offered_ns + self.context.quantum_ns)
         };
-        let idle_ns = now_ns + if held { HELD_LOOK_NS } else { IDLE_NS };
-        schedule_ns
-            .min(self.client.next_deadline_ns())
-            .min(self.processing.next_ns())
-            .min(self.boundary_ns)
-            .min(idle_ns)
+        schedule_ns.min(others_ns)
     }
 
     /// Carries out the commands that have come. False: the lane ends; also when the supervisor is gone.
@@ -350,6 +376,7 @@ impl Lane {
             Command::Drain => {
                 self.draining = true;
                 self.client.flush();
+                self.look_up_due();
                 self.show_progress();
                 self.context.progress.draining.store(true, Ordering::Release);
             }
@@ -386,8 +413,9 @@ impl Lane {
     }
 
     fn look_up_due(&mut self) {
-        for (due_ns, emitter) in self.due_ns.iter_mut().zip(&self.emitters) {
-            *due_ns = emitter.next_due_ns().unwrap_or(i64::MAX);
+        for (at, emitter) in self.emitters.iter().enumerate() {
+            self.due_ns[at] = emitter.next_due_ns().unwrap_or(i64::MAX);
+            self.wanted_ns[at] = wanted_ns(self.client.as_ref(), at, emitter, self.due_ns[at]);
         }
     }
 
@@ -518,6 +546,8 @@ impl Lane {
     fn end(mut self) -> LaneEnd {
         self.guard.lower();
         let now_ns = monotonic_ns();
+        // What was left to be taken later was not kept out by the system.
+        self.offer_due(now_ns, false);
         self.charge_holds(now_ns);
         let untaken_msgs = self
             .emitters
@@ -562,4 +592,24 @@ impl Lane {
                 .send(Event::Lane(self.context.index, LaneEvent::Interval(interval)));
         }
     }
+}
+
+/// When the lane must look at a producer's schedule again whose next message is due at `due_ns`.
+fn wanted_ns(client: &dyn LaneClient, at: usize, emitter: &Emitter, due_ns: i64) -> i64 {
+    if due_ns == i64::MAX || emitter.is_closed_loop() {
+        return due_ns;
+    }
+    let Some(Patience { linger_ns, room_msgs }) = client.patience(at, emitter) else {
+        return due_ns;
+    };
+    let (linger_ns, room_msgs) = if mutants::is(Mutant::PatienceTooLong) {
+        (2 * linger_ns, room_msgs)
+    } else if mutants::is(Mutant::FullBatchOverlooked) {
+        (linger_ns, u64::MAX)
+    } else {
+        (linger_ns, room_msgs)
+    };
+    due_ns
+        .saturating_add(linger_ns)
+        .min(emitter.earliest_ns(room_msgs.min(PATIENCE_MSGS_MAX)))
 }

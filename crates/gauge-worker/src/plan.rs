@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use gauge_client::{Acks, BatchPolicy, Compression, ConsumerSpec, Endpoint, LaneSpec, StartAt, Topic};
+use gauge_client::{Acks, Compression, ConsumerSpec, Endpoint, LaneSpec, StartAt, Topic};
 use gauge_load::{Arrival, EmitterSpec, ScheduleSpec};
 
 use crate::check::{PARTITIONS_MAX, TOPICS_MAX, count, endpoint, name, ns, whole, within};
@@ -329,18 +329,9 @@ fn lane_counts(
     Ok((for_producers, for_consumers))
 }
 
-/// By how much a thread wakes up later than it asked to, with real-time scheduling on a quiet machine.
-const WAKE_UP_US: u64 = 25;
-
-/// The shortest time between two wake-ups for the schedule, unless it is asked for: with the wake-up's own lateness a fifth of the linger,
-/// for which messages wait in their batch anyway (and no longer than without the quantum: a batch lingers from when its first message was
-/// due), but 175 us at least, because waking up is what costs, and 400 us at most: a
-/// generator whose p99 of send delay is above 1 ms makes a trial invalid (METHOD), and the quantum alone must never come near that.
-fn default_quantum_us(batch: &BatchPolicy) -> u64 {
-    (batch.linger_ns.unsigned_abs() / 5_000)
-        .saturating_sub(WAKE_UP_US)
-        .clamp(175, 400)
-}
+/// The shortest time between two wake-ups for messages that leave at once, unless it is asked for. Waking up is what costs, several times what a
+/// message does; but what is left until then is late by it, and the latency of a fast system is some hundred microseconds.
+const QUANTUM_US: u64 = 100;
 
 /// Up to this many messages per second, sent and received together, one lane has time to spare for both.
 const LIGHT_MSGS_S_MAX: f64 = 200_000.0;
@@ -401,7 +392,7 @@ pub fn plan(request: &request::Trial, cores: usize) -> Result<Plan, ApiError> {
     let retry_for_ms = whole("retry_for_ms", request.retry_for_ms, 0, 86_400_000, "ms")?;
     let quantum_us = whole(
         "lanes.quantum_us",
-        request.lanes.quantum_us.unwrap_or(default_quantum_us(&batch)),
+        request.lanes.quantum_us.unwrap_or(QUANTUM_US),
         1,
         100_000,
         "us",

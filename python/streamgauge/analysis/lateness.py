@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamgauge.analysis.intervals import Series, Window, felt
+from streamgauge.model.result_machine import Cpu
 from streamgauge.vocabulary.bounds import LINGER_HIDES_MS_MAX, OWN_SHARE_MAX
 from streamgauge.vocabulary.format import plural
 
@@ -13,9 +14,10 @@ STEAL_S_MIN = 0.02
 """Two ticks of the kernel's account: one may be rounding."""
 
 
-def hidden_ms(linger_ms: float) -> float:
-    """What of a send delay is in no latency: a batch lingers from when its first message was due, so that one which leaves late lingers for less."""
-    return min(linger_ms, LINGER_HIDES_MS_MAX)
+def hidden_ms(linger_ms: float, cpu: Cpu) -> float:
+    """What of a send delay is in no latency. Workers that tell their wake-ups are late against when they had planned to be awake, which is in the latency;
+    those of before were late against when a message was due, and a batch lingers from then, so that one which leaves late lingers for less."""
+    return 0.0 if cpu.wakeups_per_s is not None else min(linger_ms, LINGER_HIDES_MS_MAX)
 
 
 def allowed_ms(judged_ms: float, hidden: float = 0.0) -> float:

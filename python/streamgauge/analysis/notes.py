@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from streamgauge.analysis.lateness import allowed_ms, hidden_ms
+from streamgauge.analysis.lateness import allowed_ms
 from streamgauge.model.result_special import CatchUp
 from streamgauge.store.context import TrialContext
 from streamgauge.vocabulary.bounds import ACHIEVED_SHARE_MIN
 from streamgauge.vocabulary.format import plural, trimmed
 
 
-def late_in(caught: CatchUp | None, linger_ms: float) -> list[str]:
+def late_in(caught: CatchUp | None, hidden: float) -> list[str]:
     """The measured phase is judged with the trial; the phases after it have figures, too."""
     notes = []
     for phase in caught.phases[1:] if caught is not None else []:
         delay, publish = phase.send_delay_ms.p99, (phase.service_ms or phase.publish_ms).p99
-        bound = allowed_ms(publish or 0.0, hidden_ms(linger_ms))
+        bound = allowed_ms(publish or 0.0, hidden)
         if delay is not None and publish is not None and delay > bound:
             notes.append(
                 f"The generator was late in the phase {phase.name}: p99 of send delay is {trimmed(delay)} ms, "

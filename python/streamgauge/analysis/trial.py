@@ -20,7 +20,7 @@ from streamgauge.analysis.books import audit_of, disagreements
 from streamgauge.analysis.catch_up import catch_up
 from streamgauge.analysis.faults import faults as fault_figures
 from streamgauge.analysis.intervals import Intervals, total
-from streamgauge.analysis.lateness import lateness
+from streamgauge.analysis.lateness import hidden_ms, lateness
 from streamgauge.analysis.measured import Measured, errors_of
 from streamgauge.analysis.notes import clock_notes, clocks, fatal, late_in
 from streamgauge.analysis.profiles import profiled
@@ -172,7 +172,7 @@ def _evidence(
             *clock_notes(raw),
             *raw.notes,
             *remarks(raw.finish),
-            *late_in(caught, measured.asked.linger_ms),
+            *late_in(caught, hidden_ms(measured.asked.linger_ms, cpu)),
         ],
         workload=measured.asked,
         search=search,

@@ -40,6 +40,9 @@ def cpu_of(measured: Measured) -> Cpu:
         steal_s=total_s(hosts, "steal_s") if hosts else None,
         workers_us_per_msg=us_per_msg(workers_s),
         system_us_per_msg=us_per_msg(system_s),
+        wakeups_per_s=counted.per_second(total(counters, "wakeups"))
+        if counters and told(counters, "wakeups")
+        else None,
         workers_share=None if workers_s is None else share(workers_s) or 0.0,
         system_share=None
         if system_s is None or available_s <= 0

@@ -160,7 +160,7 @@ def _allowed_ms(evidence: Evidence, metric: str, judged_ms: float) -> float:
 
 def _hidden_ms(evidence: Evidence, metric: str) -> float:
     """What of a delay is in no latency."""
-    return hidden_ms(evidence.workload.linger_ms) if metric == "send_delay" else 0.0
+    return hidden_ms(evidence.workload.linger_ms, evidence.cpu) if metric == "send_delay" else 0.0
 
 
 def _own_lateness(evidence: Evidence, metric: str) -> OwnLateness | None:

@@ -27,6 +27,7 @@ SUMMED = (
     "waiting_msgs",
     "requests",
     "batches",
+    "wakeups",
     "cpu_s",
     "rss_bytes",
     "backpressured_s",

@@ -303,6 +303,9 @@ class Interval(Message):
     waiting_msgs: Count | None = 0
     requests: Count | None = 0
     batches: Count | None = 0
+    wakeups: Count | None = None
+    """How often lanes had nothing to do and waited. A worker that tells it counts what is due and would only wait in its batch as handed over when it
+    was due; one of before counted that as send delay."""
     subscriptions: list[SubscriptionCounters] = Field(default_factory=list)
     cpu_s: float | None = 0.0
     lanes_cpu_s: list[float] = Field(default_factory=list)

@@ -26,6 +26,7 @@ INTERVAL_COLUMNS: dict[str, str] = {
     "waiting_msgs": "int64",  # level at the end of the interval
     "requests": "int64",
     "batches": "int64",
+    "wakeups": "int64",  # how often lanes had nothing to do and waited
     "cpu_s": "float64",  # of the worker's process
     "lanes_cpu_s": "string",  # JSON list: of each lane, in the order of the result's lanes of this worker
     "rss_bytes": "int64",

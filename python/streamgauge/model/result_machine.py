@@ -18,6 +18,8 @@ class Cpu(Model):
     workers_us_per_msg: float | None = None
     """Worker CPU per message sent; producing and all consuming together."""
     system_us_per_msg: float | None = None
+    wakeups_per_s: float | None = None
+    """How often per second the generator's lanes had nothing to do and waited, all of them together; None where workers do not tell it."""
     workers_share: float | None
     """Share of all cores."""
     system_share: float | None = None

@@ -42,6 +42,7 @@ quiet.seconds quiet.quiet_s quiet.disturbed_share quiet.away_share quiet.windows
 quiet.publish_rate_msgs_s.value quiet.publish_rate_msgs_s.at_least quiet.publish_rate_msgs_s.at_most quiet.consume_rate_msgs_s.value
 quiet.consume_rate_msgs_s.at_least
 quiet.consume_rate_msgs_s.at_most cpu.cores cpu.duration_s cpu.workers_s cpu.system_s cpu.others_s cpu.steal_s cpu.workers_us_per_msg cpu.system_us_per_msg
+cpu.wakeups_per_s
 cpu.workers_share cpu.system_share cpu.others_share limits.disk_write_mb_s limits.disk_read_mb_s limits.fsync_ms_p50 limits.fsync_ms_p99 limits.loopback_mb_s
 limits.round_trip_us_p50 limits.memcpy_mb_s limits.crc32c_mb_s limits.wakeup_us_p99 limits.cores share_of_limit.value tail.above_ms tail.msgs tail.intervals
 tail.largest.value_ms tail.largest.at_s tail.largest.lasted_ms profiled.above_ms profiled.intervals write_amplification worker_rss_bytes_max end_to_end_bound_ms
@@ -56,7 +57,7 @@ DEFAULT_FIGURE = "publish_ms.p99"
 HIGHER_IS_BETTER = ("publish_rate_", "consume_rate_", "achieved_share", "search.low", "search.high")
 
 UNITS = {
-    "us_per_msg": "us/msg", "msgs_s": "msg/s", "mb_s": "MB/s", "ms": "ms", "us": "us", "s": "s",
+    "us_per_msg": "us/msg", "per_s": "1/s", "msgs_s": "msg/s", "mb_s": "MB/s", "ms": "ms", "us": "us", "s": "s",
     "bytes": "B", "msgs": "messages", "percent": "%",
 }  # fmt: skip
 """The last words of a name, longest first, and how people write them."""

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use gauge_load::clock::monotonic_ns;
 use gauge_load::mutants::{self, Mutant};
 use gauge_load::stamp::{self, Stamp};
-use gauge_load::{Departure, Observer};
+use gauge_load::{Departure, Emitter, Observer};
 
 use super::batch::{Batch, Opening};
 use super::compress::Compressor;
@@ -27,8 +27,8 @@ use super::record_batch::{self, HEADER_BYTES, RecordSize, Shape};
 use super::sender::Trouble;
 use super::shared::{Commons, Shared};
 use crate::keys::{KEY_BYTES, Partitioner, decimal};
-use crate::source::{Held, Source};
-use crate::{ClientError, Ready};
+use crate::source::{self, Held, Source};
+use crate::{BatchPolicy, ClientError, Ready};
 
 /// A Produce request ends when the next batch would make it longer than this (the Java client's max.request.size).
 pub(crate) const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -426,6 +426,25 @@ impl Source<Commons> for Producer {
 
     fn batch_bytes(&self, _shared: &Shared) -> usize {
         self.request_bytes_max
+    }
+
+    fn room_msgs(&self, emitter: &Emitter, shared: &Shared) -> Option<u64> {
+        if self.is_flushing {
+            return None;
+        }
+        let BatchPolicy { bytes, linger_ns, .. } = shared.spec.batch;
+        let payload_bytes = emitter.payload_bytes_max();
+        // The last message of a batch is that much younger than its first at most.
+        let delta_ms = linger_ns / 1_000_000 + 1;
+        if !self.partitioner.is_sticky() {
+            let room = record_batch::room(HEADER_BYTES, 0, bytes, delta_ms, Some(KEY_BYTES), payload_bytes);
+            return source::room_of_several(room, linger_ns, emitter);
+        }
+        let open = self.lots[self.partitioner.turn()].open.as_deref();
+        let (len, records) = open.map_or((HEADER_BYTES, 0), |batch| (batch.len(), batch.records));
+        let room = record_batch::room(len, records, bytes, delta_ms, None, payload_bytes);
+        // A batch takes its first message whatever its size.
+        Some(room.max(usize::from(records == 0)) as u64)
     }
 
     fn could_send(&self, _now_ns: i64) -> bool {

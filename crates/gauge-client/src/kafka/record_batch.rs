@@ -125,6 +125,32 @@ pub(crate) fn record_size(
     }
 }
 
+/// How many more records of this size fit into a batch that may be `bytes` long, is `len` long and has `records`: an offset's varint grows
+/// with the number of records in front of it.
+pub(crate) fn room(
+    len: usize,
+    records: u32,
+    bytes: usize,
+    timestamp_delta_ms: i64,
+    key_bytes: Option<usize>,
+    value_bytes: usize,
+) -> usize {
+    let (mut left, mut at) = (bytes.saturating_sub(len), records as usize);
+    for until in [0x40, 0x2000, 0x10_0000, 0x800_0000] {
+        if at >= until {
+            continue;
+        }
+        let size = record_size(timestamp_delta_ms, until as u32 - 1, key_bytes, value_bytes).bytes;
+        let fit = left / size;
+        if at + fit < until {
+            return at + fit - records as usize;
+        }
+        left -= (until - at) * size;
+        at = until;
+    }
+    at - records as usize
+}
+
 /// Writes a record into `out`, which has exactly its size, and returns the place of its value, to be filled by the caller.
 #[inline]
 pub(crate) fn write_record<'a>(

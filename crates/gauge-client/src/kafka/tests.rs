@@ -189,6 +189,21 @@ proptest! {
     }
 
     #[test]
+    fn a_batch_has_room_for_as_many_as_fit(records in prop_oneof![0u32..200, 8_000u32..8_400], more_bytes in 0usize..200_000, delta in 0i64..100, value_bytes in prop_oneof![0usize..300, 8000usize..9000]) {
+        let (len, bytes) = (record_batch::HEADER_BYTES + 1_000, record_batch::HEADER_BYTES + 1_000 + more_bytes);
+        let (mut at, mut fit) = (len, 0);
+        loop {
+            at += record_batch::record_size(delta, records + fit, None, value_bytes).bytes;
+            if at > bytes {
+                break;
+            }
+            fit += 1;
+        }
+        prop_assert_eq!(record_batch::room(len, records, bytes, delta, None, value_bytes), fit as usize);
+        prop_assert_eq!(record_batch::room(bytes + 1, records, bytes, delta, None, value_bytes), 0);
+    }
+
+    #[test]
     fn contexts_are_used_again_without_a_trace(parts in prop::collection::vec(prop::collection::vec(0u8..4, 0..100_000), 2..4), codec in 1usize..5) {
         let mut compressor = Compressor::new(CODECS[codec]).unwrap();
         let mut decompressor = Decompressor::new();

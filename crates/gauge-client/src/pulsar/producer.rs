@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use gauge_load::clock::monotonic_ns;
 use gauge_load::mutants::{self, Mutant};
 use gauge_load::stamp::{self, Stamp};
-use gauge_load::{Departure, Observer};
+use gauge_load::{Departure, Emitter, Observer};
 
 use super::batch::{Batch, Common, Spares};
 use super::commands;
@@ -20,7 +20,7 @@ use super::options::Options;
 use super::routes::Routes;
 use crate::keys::{KEY_BYTES, Partitioner, decimal, every};
 use crate::shared::{Shared, producer_token};
-use crate::source::{Held, Source};
+use crate::source::{self, Held, Source};
 use crate::stream::{InputBytes, Lost, kind as lost_kind};
 use crate::{Acks, ClientError, Keys, LaneSpec, Ready};
 
@@ -444,6 +444,25 @@ impl Source for Producer {
 
     fn queued_bytes(&self) -> usize {
         self.queued_bytes
+    }
+
+    fn room_msgs(&self, emitter: &Emitter, shared: &Shared) -> Option<u64> {
+        // A batch of one key is full when another key comes.
+        if self.is_flushing || self.is_batch_by_key {
+            return None;
+        }
+        let payload_bytes = emitter.payload_bytes_max();
+        let room = |len: usize, key: &[u8]| {
+            self.batch_bytes_max.saturating_sub(len)
+                / (message::head_bytes(payload_bytes, key) + payload_bytes)
+        };
+        if !self.partitioner.is_sticky() {
+            let linger_ns = shared.spec.batch.linger_ns;
+            return source::room_of_several(room(0, &[b'0'; KEY_BYTES]), linger_ns, emitter);
+        }
+        let open = self.partitions[self.partitioner.turn()].open.as_deref();
+        // A batch takes its first message whatever its size.
+        Some(open.map_or_else(|| room(0, &[]).max(1), |batch| room(batch.len(), &[])) as u64)
     }
 
     fn could_send(&self, _now_ns: i64) -> bool {

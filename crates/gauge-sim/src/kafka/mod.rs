@@ -122,6 +122,7 @@ impl System for Cluster {
         use Mark::*;
         [
             LeaderCameBack,
+            Left,
             DuplicateRecognised,
             Reordered,
             Truncated,

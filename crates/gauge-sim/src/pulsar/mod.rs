@@ -163,6 +163,7 @@ impl System for Cluster {
         use Mark::*;
         [
             LeaderCameBack,
+            Left,
             DuplicateRecognised,
             Reordered,
             Damaged,

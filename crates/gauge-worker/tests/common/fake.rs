@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use gauge_client::{
-    Admin, ClientError, Endpoint, LaneClient, LaneSpec, NewTopic, Offer, Poller, Protocol, StartAt, Waker,
+    Admin, ClientError, Endpoint, LaneClient, LaneSpec, NewTopic, Offer, Patience, Poller, Protocol, StartAt,
+    Waker,
 };
 use gauge_load::clock::monotonic_ns;
 use gauge_load::stamp::{PROBE_PRODUCER, STAMP_BYTES, Stamp};
@@ -251,6 +252,10 @@ impl LaneClient for FakeLane {
         }
         self.prepared = true;
         Ok(())
+    }
+
+    fn patience(&self, _: usize, _: &Emitter) -> Option<Patience> {
+        None
     }
 
     fn assigned(&self) -> usize {

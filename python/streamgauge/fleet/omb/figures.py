@@ -163,6 +163,7 @@ def _counters(told: Told) -> Row:
         "waiting_msgs": None,
         "requests": None,
         "batches": None,
+        "wakeups": None,
         "subscriptions": [],
         "cpu_s": told.usage.cpu_s,
         "lanes_cpu_s": [],
@@ -226,7 +227,7 @@ def _add(totals: Totals, period: OmbPeriod) -> None:
 def _summary(rows: Sequence[Row]) -> Row:
     summed: Row = {
         **{key: rows[0][key] for key in ("index", "start_s", "duration_s")},
-        **dict.fromkeys(("retries", "waiting_msgs", "requests", "batches", "backpressured_s")),
+        **dict.fromkeys(("retries", "waiting_msgs", "requests", "batches", "wakeups", "backpressured_s")),
     }
     for key in ("sent_msgs", "sent_bytes", "acked_msgs", "acked_bytes", "failed_msgs"):
         summed[key] = sum(row[key] for row in rows)
