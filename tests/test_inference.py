@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy import special
 from streamgauge.inference.checks import Sample, Verdict
 from streamgauge.inference.claims import Judged, Question, judge
 from streamgauge.inference.contrast import Value
-from streamgauge.inference.looks import ALPHA, alpha_at
+from streamgauge.inference.looks import ALPHA, ROUNDS_MIN, level, spent, told
 from streamgauge.inference.spread import Common, Own, common
 from streamgauge.model.study_file import CheckFile, ClaimFile
 
@@ -192,8 +193,27 @@ def test_what_is_decided_at_a_look_stays_decided() -> None:
 
 
 def test_the_looks_together_spend_no_more_than_there_is() -> None:
-    assert sum(alpha_at(look, None) for look in range(1, 50)) <= ALPHA * (1 + 1e-9)
-    assert alpha_at(1, 1) == ALPHA
+    walks = np.random.default_rng(17).normal(size=(200_000, 12)).cumsum(axis=1)
+    chances = 2.0 * special.ndtr(-np.abs(walks) / np.sqrt(np.arange(1, 13)))
+    for error in (ALPHA, ALPHA / 10):
+        crossed = np.zeros(len(chances), dtype=bool)
+        for rounds in range(ROUNDS_MIN, 13):
+            crossed |= chances[:, rounds - 1] <= level(error, rounds)
+            chance = 4.0 * (error / len(chances)) ** 0.5
+            assert float(crossed.mean()) == pytest.approx(error * spent(rounds), abs=chance)
+            assert told(level(error, rounds), rounds) == pytest.approx(error, rel=1e-6)
+    assert told(0.0, 3) == 0.0
+    assert told(1.0, 3) == 1.0
+    assert told(1e-30, 5) < 1e-28, "what is beyond all that was computed goes on as there"
+    assert [told(0.001, rounds) for rounds in (3, 4, 8)] == sorted(
+        told(0.001, rounds) for rounds in (3, 4, 8)
+    )
+
+
+def test_a_look_may_decide_at_more_than_its_own_share() -> None:
+    # It has seen what the looks before have seen.
+    for rounds in range(ROUNDS_MIN + 1, 12):
+        assert level(ALPHA, rounds) > 1.5 * ALPHA * (spent(rounds) - spent(rounds - 1))
 
 
 def test_repeats_on_one_start_are_not_taken_for_starts() -> None:

@@ -1,8 +1,9 @@
 """Does a claim hold here? What its tests (checks.py) come to, and what may be concluded from so many of them.
 
 A claim holds when each of its tests does (intersection-union); it is refuted, or no difference that matters is shown, when one test is, corrected for having
-asked so many. A study asks many questions, several times: the error of 5 % is that of all claims and looks together. Each look has its share (looks.py), and
-within a look claims are decided in the order of their evidence, each at what is left (Holm 1979). What is decided stays decided.
+asked so many. A study asks many questions, several times: the error of 5 % is that of all claims and looks together. What a look may decide at follows from
+how many there were (looks.py), and within a look claims are decided in the order of their evidence, each at what is left (Holm 1979). What is decided stays
+decided.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from streamgauge.inference.checks import (
     untested,
 )
 from streamgauge.inference.estimates import holm
-from streamgauge.inference.looks import ALPHA, ROUNDS_MIN, alpha_at
+from streamgauge.inference.looks import ALPHA, ROUNDS_MIN, level, told
 from streamgauge.model.study_file import CheckFile, ClaimFile
 from streamgauge.vocabulary.format import plural
 
@@ -98,18 +99,18 @@ def judge(question: Question) -> list[Judged]:
     last = max((one.round for found in samples for one in found.values), default=0)
     looks = [last] if question.fixed else list(range(ROUNDS_MIN, last + 1)) or [last]
     decided: dict[int, tuple[Verdict, int]] = {}
-    for number, until in enumerate(looks, start=1):
+    for until in looks:
         numbers = Numbers(question.cells, _until(sample, until))
         chances = {
             place: _chances(tests, numbers)
             for place, tests in enumerate(steps)
             if part[place] and place not in decided
         }
-        alpha = alpha_at(number, 1 if question.fixed else None)
-        decided |= {place: (verdict, until) for place, verdict in _decided(chances, alpha).items()}
+        look = None if question.fixed else until
+        decided |= {place: (verdict, until) for place, verdict in _decided(chances, look).items()}
     numbers = Numbers(question.cells, sample)
     open_claims = max(sum(part) - len(decided), 1)
-    alpha = alpha_at(len(looks) + (0 if question.fixed else 1), 1 if question.fixed else None) / open_claims
+    alpha = ALPHA / open_claims if question.fixed else level(ALPHA / open_claims, last + 1)
     return [
         _judged(claim, tests, decided.get(place), numbers, question, alpha, sum(part))
         for place, (claim, tests) in enumerate(zip(question.claims, steps, strict=True))
@@ -175,17 +176,23 @@ def _chances(tests: Sequence[CheckFile], numbers: Numbers) -> tuple[float, float
     return holds, min(1.0, len(found) * least), verdict
 
 
-def _decided(chances: Mapping[int, tuple[float, float, Verdict] | None], alpha: float) -> dict[int, Verdict]:
-    """What is decided of claims that are asked at once."""
+def _decided(
+    chances: Mapping[int, tuple[float, float, Verdict] | None], look: int | None
+) -> dict[int, Verdict]:
+    """What is decided of claims that are asked at once. `look`: after how many rounds, where it is one of several looks."""
     known = {
-        place: (2.0 * min(one[0], one[1]), Verdict.holds if one[0] <= one[1] else one[2])
+        place: (
+            chance if look is None else told(chance, look),
+            Verdict.holds if one[0] <= one[1] else one[2],
+        )
         for place, one in chances.items()
         if one is not None
+        for chance in [2.0 * min(one[0], one[1])]
     }
     # A claim without its figures was asked, too.
     corrected = holm([known[place][0] if place in known else 1.0 for place in chances])
     return {
         place: known[place][1]
         for place, chance in zip(chances, corrected, strict=True)
-        if place in known and chance <= alpha
+        if place in known and chance <= ALPHA
     }
