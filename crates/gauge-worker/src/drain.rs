@@ -1,8 +1,9 @@
 //! When is everything there that will come? The drain of a trial.
 //!
 //! A subscription is complete when it has received as many different messages as were acknowledged or failed, and its consumers are at
-//! the end or nothing more comes for [`SETTLED_NS`]: a message that is delivered twice may come behind the last one. Where that cannot be
-//! known (messages were lost or failed, other workers receive as well, messages carry no stamp), it is at its end when its consumers
+//! the end or nothing more comes for [`SETTLED_NS`]: a message that is delivered twice may come behind the last one. Where batches were sent
+//! again there may be two of each, of which the second was stored after consumers were told that they are at the end: there it is as below, or
+//! nothing comes for so long that the drain is over anyway. Where that cannot be known (messages were lost or failed, other workers receive as well, messages carry no stamp), it is at its end when its consumers
 //! have read to the end of all partitions and nothing has moved for [`AT_END_QUIET_NS`]: longer than a long poll, so that each
 //! consumer has been told of an end that is later than the last acknowledgement.
 
@@ -134,7 +135,10 @@ impl Drain {
             .sum();
         let is_at_end = mine().all(|lane| lane.caught_up[subscription].load(Ordering::Relaxed));
         // Behind the last message that was missing there may be some that come twice.
-        let settled = is_at_end || still_ns > SETTLED_NS || mutants::is(Mutant::DrainTrustsTheCount);
+        let may_be_twice = lanes.iter().any(|lane| lane.retries.load(Ordering::Relaxed) > 0);
+        let settled_ns = if may_be_twice { self.quiet_ns } else { SETTLED_NS };
+        let settled =
+            (is_at_end && !may_be_twice) || still_ns > settled_ns || mutants::is(Mutant::DrainTrustsTheCount);
         let by_count = self.has_producers && self.is_whole[subscription] && has >= ended && settled;
         by_count || (is_still && is_at_end)
     }

@@ -523,6 +523,9 @@ impl Lane {
         }
         let acked_msgs = self.totals.acked_msgs + now.acked_msgs;
         progress.acked_msgs.store(acked_msgs, Ordering::Relaxed);
+        progress
+            .retries
+            .store(self.totals.retries + now.retries, Ordering::Relaxed);
         progress.ended_msgs.store(
             acked_msgs + self.totals.failed_msgs + now.failed_msgs,
             Ordering::Relaxed,

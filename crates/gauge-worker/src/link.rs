@@ -110,6 +110,8 @@ pub struct Progress {
     pub ended_msgs: AtomicU64,
     /// Messages acknowledged.
     pub acked_msgs: AtomicU64,
+    /// Batches sent again, of which there may be two.
+    pub retries: AtomicU64,
     /// Messages received, per subscription.
     pub received_msgs: Vec<AtomicU64>,
     /// Different messages received, per subscription.
@@ -137,6 +139,7 @@ impl Progress {
             waiting_msgs: AtomicU64::new(0),
             ended_msgs: AtomicU64::new(0),
             acked_msgs: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
             received_msgs: numbers(),
             unique_msgs: numbers(),
             caught_up: (0..subscriptions).map(|_| AtomicBool::new(false)).collect(),

@@ -73,6 +73,8 @@ pub struct Proposal {
     pub count: u32,
     pub socket: usize,
     pub producer: u64,
+    /// That of the opening over which it came.
+    pub epoch: u64,
     pub name: String,
     pub sequence: u64,
     /// It is stored, and the answer says this.
@@ -615,7 +617,7 @@ impl World<Cluster> {
             None => self.receipt(
                 proposal.socket,
                 slot,
-                proposal.producer,
+                (proposal.producer, proposal.epoch),
                 proposal.sequence,
                 id,
                 messages,

@@ -310,7 +310,8 @@ impl World<Cluster> {
                 .is_some_and(|last| sequence <= *last);
             if is_stored {
                 self.marks.set(Mark::DuplicateRecognised);
-                self.receipt(at, slot, id, sequence, (-1, -1), parsed.messages);
+                let opening = (id, producer.epoch);
+                self.receipt(at, slot, opening, sequence, (-1, -1), parsed.messages);
             } else {
                 self.marks.set(Mark::DuplicateUnknown);
                 self.send_error(at, id, sequence, error::UNKNOWN);
@@ -340,6 +341,7 @@ impl World<Cluster> {
             count: count as u32,
             socket: at,
             producer: id,
+            epoch: producer.epoch,
             name: producer.name,
             sequence,
             refusal: refusal.map(|(error, _)| error),
@@ -377,12 +379,12 @@ impl World<Cluster> {
         }
     }
 
-    /// A batch is stored, and its producer is told so.
+    /// A batch is stored, and its producer is told so, which may have been closed since the opening over which the batch came, and opened again.
     pub fn receipt(
         &mut self,
         at: usize,
         slot: usize,
-        producer: u64,
+        (producer, epoch): (u64, u64),
         sequence: u64,
         id: (i64, i64),
         messages: Vec<Message>,
@@ -395,7 +397,7 @@ impl World<Cluster> {
         let is_open = own
             .producers
             .get(&producer)
-            .is_some_and(|producer| producer.slot == slot);
+            .is_some_and(|producer| producer.slot == slot && producer.epoch == epoch);
         if !is_open {
             if !self.plan.settings.late_receipts {
                 return;
