@@ -214,7 +214,8 @@ impl Producer {
                 Checked::Whole(_) => return Ok(()),
                 Checked::Misrouted | Checked::Corrupted | Checked::Foreign => None,
             };
-            if !mutants::is(Mutant::RabbitmqReturnIgnored) {
+            // Whoever waits for nothing has sent a message when it is written, whether it comes back before the rest of its batch is written or after.
+            if self.acks != Acks::None && !mutants::is(Mutant::RabbitmqReturnIgnored) {
                 self.unconfirmed.mark_returned(sequence);
             }
             *returning = Returning::default();

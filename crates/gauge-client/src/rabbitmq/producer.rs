@@ -255,7 +255,8 @@ impl Producer {
             return Ok(());
         };
         let written = &mut self.written;
-        session.write(&shared.poller, |batch| written.push_back(batch))?;
+        let result = session.write(&shared.poller, |batch| written.push_back(batch));
+        // What was written whole before the connection broke was sent.
         if self.acks == Acks::None
             && let Some(last) = self.written.back()
         {
@@ -264,7 +265,7 @@ impl Producer {
             self.unconfirmed.settle_up_to(until, true, &mut self.settled);
             self.settle(shared, observer, monotonic_ns());
         }
-        Ok(())
+        result
     }
 
     /// Books what has been settled, and drops batches of which nothing waits.
