@@ -47,6 +47,9 @@ pub(super) struct Consumer {
     positions: Vec<Position>,
     session: Option<Session>,
     backoff: Backoff,
+    /// Until then the server may take a connection for alive that was given up as nothing came over it, and hold messages for it that come back when
+    /// it notices. It tells of them only while that connection has a consumer, and one that was paused has none.
+    doubt_until_ns: i64,
     attempts: usize,
     is_paused: bool,
     is_draining: bool,
@@ -89,6 +92,7 @@ impl Consumer {
             positions: positions.collect(),
             session: None,
             backoff: Backoff::default(),
+            doubt_until_ns: i64::MIN,
             attempts: index,
             is_paused: false,
             is_draining: false,
@@ -503,7 +507,10 @@ impl Consumer {
             Lost::Refused(_, _) => !shared.is_prepared,
             _ => false,
         };
-        self.session = None;
+        let heartbeat_ns = self.session.take().and_then(|session| session.heartbeat_ns());
+        if let (Lost::Timeout, Some(heartbeat_ns)) = (lost, heartbeat_ns) {
+            self.doubt_until_ns = now_ns.saturating_add(heartbeat_ns);
+        }
         self.backoff.pause(now_ns);
         self.outgoing.clear();
         self.dirty.clear();
@@ -550,7 +557,7 @@ impl Sink for Consumer {
 
     fn is_caught_up(&self) -> bool {
         let now_ns = monotonic_ns();
-        self.positions.iter().all(|position| position.is_empty(now_ns))
+        now_ns >= self.doubt_until_ns && self.positions.iter().all(|position| position.is_empty(now_ns))
     }
 
     fn flush(&mut self) {

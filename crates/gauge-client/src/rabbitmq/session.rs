@@ -188,6 +188,11 @@ impl Session {
         Ok(())
     }
 
+    /// How long the server may be without a word from us until it looks; None: it does not mind, or nothing was agreed yet.
+    pub fn heartbeat_ns(&self) -> Option<i64> {
+        (self.beat_ns != i64::MAX).then(|| 2 * self.beat_ns)
+    }
+
     /// When `drive` must be called at the latest.
     pub fn deadline_ns(&self) -> i64 {
         let beat_ns = match self.beat_ns {

@@ -185,7 +185,14 @@ impl World<Cluster> {
     /// Delivers what there is to whoever has room.
     pub fn feed(&mut self, queue: usize) {
         let now_ns = self.now_ns();
-        if self.ready_ns(queue).is_none_or(|ready_ns| ready_ns > now_ns) {
+        let Some(ready_ns) = self.ready_ns(queue) else {
+            return;
+        };
+        if ready_ns > now_ns {
+            // Who is paused, or leads since and was paused before, goes on then.
+            if !self.cluster.queues[queue].ready.is_empty() {
+                self.at(ready_ns, net::Event::Own(Event::Feed(queue)));
+            }
             return;
         }
         loop {
