@@ -48,7 +48,7 @@ pub(super) struct Consumer {
     session: Option<Session>,
     backoff: Backoff,
     /// Until then the server may take a connection for alive that was given up as nothing came over it, and hold messages for it that come back when
-    /// it notices. It tells of them only while that connection has a consumer, and one that was paused has none.
+    /// it notices. It tells of them only while that connection has a consumer, which one that was paused has not.
     doubt_until_ns: i64,
     attempts: usize,
     is_paused: bool,
@@ -508,7 +508,11 @@ impl Consumer {
             _ => false,
         };
         let heartbeat_ns = self.session.take().and_then(|session| session.heartbeat_ns());
-        if let (Lost::Timeout, Some(heartbeat_ns)) = (lost, heartbeat_ns) {
+        let has_consumers = self
+            .positions
+            .iter()
+            .all(|position| position.state == State::Consuming);
+        if let (Lost::Timeout, Some(heartbeat_ns), false) = (lost, heartbeat_ns, has_consumers) {
             self.doubt_until_ns = now_ns.saturating_add(heartbeat_ns);
         }
         self.backoff.pause(now_ns);
