@@ -65,11 +65,9 @@ pub(crate) trait Source<O = ()> {
     fn is_full(&self, shared: &Shared<O>) -> bool {
         self.queued_bytes() >= self.batch_bytes(shared)
     }
-    /// How many of the emitter's next messages fit for sure into the batches that they go to, where batches linger. None: messages leave at
-    /// once, or it is not known.
-    fn room_msgs(&self, _emitter: &Emitter, _shared: &Shared<O>) -> Option<u64> {
-        None
-    }
+    /// How many of the emitter's next messages fit for sure into the batches that they go to. None: batches do not linger any more, or it is not
+    /// known.
+    fn room_msgs(&self, emitter: &Emitter, shared: &Shared<O>) -> Option<u64>;
     /// Whether `drive` would send something at once.
     fn could_send(&self, now_ns: i64) -> bool;
     /// Sends a readiness probe to the producer's partition `at`.

@@ -126,6 +126,7 @@ const SHARED: &[Mark] = &{
         Backpressure,
         Joined,
         RateChanged,
+        Left,
     ]
 };
 

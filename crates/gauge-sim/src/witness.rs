@@ -86,10 +86,9 @@ impl Protocol for Witnessed {
             .with_borrow(Clone::clone)
             .ok_or_else(|| ClientError::system("there is no world"))?;
         sim.learn_consumers(&spec);
-        let lingers = ["kafka", "pulsar"].contains(&self.0.name()) && !spec.closed_loop;
         Ok(Box::new(Lane {
             is_held: vec![false; spec.producers.len()],
-            linger_ns: if lingers { spec.batch.linger_ns } else { 0 },
+            linger_ns: spec.batch.linger_ns,
             batch_bytes: spec.batch.bytes,
             client: self.0.lane(endpoint, spec)?,
             sim,

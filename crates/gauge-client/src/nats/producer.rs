@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use gauge_load::clock::monotonic_ns;
 use gauge_load::mutants::{self, Mutant};
 use gauge_load::stamp::{self, Stamp};
-use gauge_load::{BatchLedger, Departure, Observer};
+use gauge_load::{BatchLedger, Departure, Emitter, Observer};
 
 use super::answer::{self, Answer};
 use super::chunks::Chunks;
@@ -36,6 +36,8 @@ const RETRY_PAUSE_NS: i64 = 20_000_000;
 const RETRY_PAUSE_NS_MAX: i64 = 1_000_000_000;
 /// How often messages that wait are looked through for those that have waited too long.
 const EXPIRY_CHECK_NS: i64 = 50_000_000;
+/// Of an id and a key as headers, with all digits that their numbers may have.
+const HEADERS_BYTES_MAX: usize = 84;
 
 /// Chunks on the connection, and what the answers of one read have said of them.
 struct Window {
@@ -236,6 +238,15 @@ impl Producer {
     /// Whether one more chunk may leave.
     fn has_window(&self) -> bool {
         self.connection.is_ready() && !self.is_recovering && self.window.chunks.len() < self.in_flight
+    }
+
+    /// What a message may take at the most, with so many bytes of headers.
+    fn longest_bytes(&self, headers_bytes: usize, payload_bytes: usize) -> usize {
+        self.headings[0].publish_with_headers.len()
+            + 5
+            + PUBLISH_REST_BYTES_MAX
+            + headers_bytes
+            + payload_bytes
     }
 
     /// The header block: an id by which the stream drops what comes twice, and the key.
@@ -524,17 +535,30 @@ impl Source for Producer {
         self.connection.is_ready()
     }
 
+    fn room_msgs(&self, emitter: &Emitter, _shared: &Shared) -> Option<u64> {
+        if self.is_flushing {
+            return None;
+        }
+        let has_headers = self.idempotence || !self.partitioner.is_sticky();
+        let headers_bytes = if has_headers { HEADERS_BYTES_MAX } else { 0 };
+        let bytes = self.longest_bytes(headers_bytes, emitter.payload_bytes_max());
+        let (len, msgs) = self
+            .open
+            .as_deref()
+            .map_or((0, 0), |open| (open.len, open.entries.len()));
+        let room =
+            (self.chunk_bytes_max.saturating_sub(len) / bytes).min(self.chunk_msgs_max.saturating_sub(msgs));
+        // A chunk takes its first message whatever its size.
+        Some(room.max(usize::from(self.open.is_none())) as u64)
+    }
+
     #[inline]
     fn take(&mut self, departure: &Departure<'_>, shared: &mut Shared) {
         self.scratch.clear();
         if self.idempotence || departure.key.is_some() {
             self.put_headers(departure, shared.spec.run);
         }
-        let longest_bytes = self.headings[0].publish_with_headers.len()
-            + 5
-            + PUBLISH_REST_BYTES_MAX
-            + self.scratch.len()
-            + departure.payload_bytes();
+        let longest_bytes = self.longest_bytes(self.scratch.len(), departure.payload_bytes());
         if let Some(open) = &self.open
             && (open.len + longest_bytes > self.chunk_bytes_max || open.entries.len() >= self.chunk_msgs_max)
         {

@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use gauge_load::clock::monotonic_ns;
 use gauge_load::stamp::{self, Stamp};
-use gauge_load::{BatchLedger, Departure, Observer};
+use gauge_load::{BatchLedger, Departure, Emitter, Observer};
 
 use super::batch::{Batch, Spares};
 use super::codec::{self, Put, kind, method, method_frame};
@@ -378,6 +378,18 @@ impl Source for Producer {
 
     fn queued_bytes(&self) -> usize {
         self.queued_bytes
+    }
+
+    fn room_msgs(&self, emitter: &Emitter, shared: &Shared) -> Option<u64> {
+        // The last partition's routing key is the longest.
+        let prefix = self.prefixes.last().filter(|_| !self.is_flushing)?;
+        let payload_bytes = emitter.payload_bytes_max();
+        let more_frames = payload_bytes / self.body_bytes_max.max(1);
+        let bytes = prefix.wire_bytes(payload_bytes) + more_frames * codec::FRAME_OVERHEAD_BYTES;
+        let len = self.open.as_deref().map_or(0, Batch::len);
+        let room = shared.spec.batch.bytes.saturating_sub(len) / bytes;
+        // A batch takes its first message whatever its size.
+        Some(room.max(usize::from(self.open.is_none())) as u64)
     }
 
     fn could_send(&self, _now_ns: i64) -> bool {

@@ -122,7 +122,6 @@ impl System for Cluster {
         use Mark::*;
         [
             LeaderCameBack,
-            Left,
             DuplicateRecognised,
             Reordered,
             Truncated,

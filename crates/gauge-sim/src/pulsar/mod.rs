@@ -165,7 +165,6 @@ impl System for Cluster {
         use Mark::*;
         [
             LeaderCameBack,
-            Left,
             DuplicateRecognised,
             Reordered,
             Damaged,

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use gauge_load::clock::monotonic_ns;
 use gauge_load::stamp::{self, Stamp};
-use gauge_load::{BatchLedger, Departure, Observer};
+use gauge_load::{BatchLedger, Departure, Emitter, Observer};
 
 use super::super::batch::{Batch, Spares};
 use super::super::hash;
@@ -26,7 +26,7 @@ use super::session::Session;
 use super::wire::{self, error, key};
 use crate::keys::{KEY_BYTES, Partitioner, decimal, every};
 use crate::shared::{Shared, producer_token};
-use crate::source::{Held, Source};
+use crate::source::{self, Held, Source};
 use crate::stream::{Backoff, Lost, kind as lost_kind};
 use crate::{Acks, ClientError, LaneSpec, Ready};
 
@@ -277,6 +277,22 @@ impl Source for Producer {
 
     fn queued_bytes(&self) -> usize {
         self.queued_bytes
+    }
+
+    fn room_msgs(&self, emitter: &Emitter, shared: &Shared) -> Option<u64> {
+        if self.is_flushing {
+            return None;
+        }
+        let bytes = publish::entry_bytes(emitter.payload_bytes_max());
+        let room = |len: usize| self.batch_bytes.saturating_sub(len) / bytes;
+        if !self.partitioner.is_sticky() {
+            let linger_ns = shared.spec.batch.linger_ns;
+            return source::room_of_several(room(publish::FRAME_BYTES), linger_ns, emitter);
+        }
+        let open = self.partitions[self.partitioner.turn()].open.as_deref();
+        // A batch takes its first message whatever its size.
+        let room = open.map_or_else(|| room(publish::FRAME_BYTES).max(1), |batch| room(batch.len()));
+        Some(room as u64)
     }
 
     fn could_send(&self, _now_ns: i64) -> bool {
