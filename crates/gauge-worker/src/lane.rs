@@ -415,7 +415,9 @@ impl Lane {
     fn look_up_due(&mut self) {
         for (at, emitter) in self.emitters.iter().enumerate() {
             self.due_ns[at] = emitter.next_due_ns().unwrap_or(i64::MAX);
-            self.wanted_ns[at] = wanted_ns(self.client.as_ref(), at, emitter, self.due_ns[at]);
+            if self.held_since_ns[at].is_none() {
+                self.wanted_ns[at] = wanted_ns(self.client.as_ref(), at, emitter, self.due_ns[at]);
+            }
         }
     }
 
@@ -550,7 +552,7 @@ impl Lane {
         self.guard.lower();
         let now_ns = monotonic_ns();
         // What was left to be taken later was not kept out by the system.
-        self.offer_due(now_ns, false);
+        while !self.context.plan.spec.closed_loop && self.offer_due(now_ns, false) {}
         self.charge_holds(now_ns);
         let untaken_msgs = self
             .emitters
