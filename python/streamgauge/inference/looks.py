@@ -13,7 +13,6 @@ steps of a random walk (Armitage, McPherson and Rowe 1969). Levels are of p-valu
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 
 import numpy as np
@@ -41,7 +40,7 @@ def spent(rounds: int) -> float:
 
 def told(chance: float, rounds: int) -> float:
     """What a two-sided p-value is worth that was found at the look after so many rounds: the error over all looks at which this one would just decide."""
-    levels, nominal = np.log(LEVELS), np.log(_nominal(max(rounds, ROUNDS_MIN))[-1])
+    levels, nominal = np.log(LEVELS), np.log(_nominal(rounds))
     if chance <= 0.0:
         return 0.0
     found = math.log(chance)
@@ -53,32 +52,31 @@ def told(chance: float, rounds: int) -> float:
 
 def level(error: float, rounds: int) -> float:
     """The two-sided p-value at which the look after so many rounds decides, where so much error may be made over all looks."""
-    nominal = np.log(_nominal(max(rounds, ROUNDS_MIN))[-1])
+    nominal = np.log(_nominal(rounds))
     return float(np.exp(np.interp(math.log(error), np.log(LEVELS), nominal)))
 
 
 @functools.cache
-def _nominal(rounds: int) -> tuple[Row, ...]:
-    """Of each look up to this one its levels, for LEVELS."""
-    columns = [_walk(float(error), rounds) for error in LEVELS]
-    return tuple(np.array(look) for look in zip(*columns, strict=True))
+def _nominal(rounds: int) -> Row:
+    """The levels of a look, for LEVELS."""
+    return np.array([_walk(float(error), rounds)[0] for error in LEVELS])
 
 
-def _walk(error: float, rounds: int) -> list[float]:
-    """The levels of the looks after ROUNDS_MIN to so many rounds, each of which spends its share."""
-    first = error * spent(ROUNDS_MIN)
-    levels = [first]
-    edge = float(-special.ndtri(first / 2.0)) * math.sqrt(ROUNDS_MIN)
+@functools.cache
+def _walk(error: float, rounds: int) -> tuple[float, Row, Row]:
+    """The level of a look that spends its share, and where the walk is after it that has not crossed: places and their density."""
+    if rounds <= ROUNDS_MIN:
+        first = error * spent(ROUNDS_MIN)
+        edge = float(-special.ndtri(first / 2.0)) * math.sqrt(ROUNDS_MIN)
+        places = np.linspace(-edge, edge, GRID)
+        density = np.exp(-(places**2) / (2.0 * ROUNDS_MIN)) / math.sqrt(2.0 * math.pi * ROUNDS_MIN)
+        return first, places, density
+    _, before, density = _walk(error, rounds - 1)
+    weights = density * _weights(before)
+    edge = _edge(before, weights, error * (spent(rounds) - spent(rounds - 1)), math.sqrt(rounds))
     places = np.linspace(-edge, edge, GRID)
-    density = np.exp(-(places**2) / (2.0 * ROUNDS_MIN)) / math.sqrt(2.0 * math.pi * ROUNDS_MIN)
-    for before, now in itertools.pairwise(range(ROUNDS_MIN, rounds + 1)):
-        weights = density * _weights(places)
-        edge = _edge(places, weights, error * (spent(now) - spent(before)), math.sqrt(now))
-        levels.append(2.0 * float(special.ndtr(-edge / math.sqrt(now))))
-        following = np.linspace(-edge, edge, GRID)
-        steps = np.exp(-((following[:, None] - places[None, :]) ** 2) / 2.0) / math.sqrt(2.0 * math.pi)
-        places, density = following, steps @ weights
-    return levels
+    steps = np.exp(-((places[:, None] - before[None, :]) ** 2) / 2.0) / math.sqrt(2.0 * math.pi)
+    return 2.0 * float(special.ndtr(-edge / math.sqrt(rounds))), places, steps @ weights
 
 
 def _weights(places: Row) -> Row:
