@@ -23,7 +23,7 @@ QUIET = (
 )
 """Their figures would be those of the neighbours: one at a time, with nothing beside them."""
 
-LONG = ("test_long.py::*", "test_deploy_roles.py::test_pulsar*")
+LONG = ("test_long.py::*", "test_deploy_roles.py::test_pulsar*", "test_study_hosts.py::*")
 """Whole studies: `make test-long`. docs/testing.md says when they were run last, and what came out."""
 
 LAB = (

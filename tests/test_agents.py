@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hosts
 import numpy as np
 import pytest
 from streamgauge.analysis.hosts import figures, series, shares
@@ -190,6 +192,26 @@ def test_a_real_agent_tells_of_this_machine_and_who_listens(agent: str) -> None:
     system = next(row for row in kept if row["scope"] == "system")
     assert system["process"].startswith(f"{agent} gauge (")
     assert abs(found.ahead_ns) < 1e9, "one machine has one clock"
+
+
+def test_an_agent_behind_tls_is_known_by_its_fingerprint(real_gauge: Path, tmp_path: Path) -> None:
+    with hosts.started(real_gauge, tmp_path, [hosts.Seat("broker-1")], "agent") as file:
+        [found] = reach(read_agents([str(file)]), [])
+        assert (found.name, found.cores > 0) == ("broker-1", True)
+        assert found.sample().cores == found.cores
+        found.client.close()
+        told = file.read_text("utf-8")
+        of_another = re.sub(
+            r"fingerprint: '..", lambda at: at[0][:-2] + ("00" if at[0][-2:] != "00" else "11"), told
+        )
+        file.write_text(of_another, "utf-8")
+        with pytest.raises(FleetFailure, match=r"agent broker-1: .*fingerprint"):
+            reach(read_agents([str(file)]), [])
+        (tmp_path / "other").write_text("0" * 64, "utf-8")
+        (tmp_path / "other").chmod(0o600)
+        file.write_text(told.replace(str(tmp_path / "identity/token"), str(tmp_path / "other")), "utf-8")
+        with pytest.raises(FleetFailure, match=r"agent broker-1: .*token"):
+            reach(read_agents([str(file)]), [])
 
 
 def test_an_agent_that_is_gone_is_a_gap_and_one_that_never_was_ends_the_trial(agent: str) -> None:

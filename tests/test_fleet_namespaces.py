@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hosts
 import pytest
 from lab_support import lab, reference_log
 from streamgauge.systems.gauge_log import system as gauge_log
+from streamgauge.systems.support.network import Namespaces
 
-HERE = "10.213.7.1"
-BRIDGE = "sgtest-br"
 HOSTS = 4
-SKEWED = 2
+SKEWED = 3
 """Its clock is 50 ms ahead and gains 100 ppm."""
 WORKLOAD = """\
 name: shared
@@ -31,104 +29,34 @@ rate: 4000
 warmup: 2s
 duration: 3s
 """
-
-
-def ip(*arguments: str, check: bool = True) -> bool:
-    return subprocess.run(["ip", *arguments], capture_output=True, check=check).returncode == 0
-
-
-def missing() -> str | None:
-    """Why there can be no namespaces."""
-    if os.geteuid() != 0:
-        return "network namespaces need root"
-    if shutil.which("ip") is None:
-        return "network namespaces need ip (package iproute2)"
-    if not ip("netns", "add", "sgtest-try", check=False):
-        return "network namespaces are not permitted here"
-    ip("netns", "delete", "sgtest-try")
-    return None
-
-
-pytestmark = [pytest.mark.server, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
-
-
-def take_down() -> None:
-    for number in range(HOSTS):
-        ip("netns", "delete", f"sgtest-{number}", check=False)
-    ip("link", "delete", BRIDGE, check=False)
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing())),
+]
 
 
 @pytest.fixture
-def network() -> Iterator[list[str]]:
-    """A bridge with an address of this machine, and the addresses of namespaces sgtest-0 to 3 on it."""
-    addresses = [f"10.213.7.{11 + number}" for number in range(HOSTS)]
-    take_down()
-    try:
-        ip("link", "add", BRIDGE, "type", "bridge")
-        ip("address", "add", f"{HERE}/24", "dev", BRIDGE)
-        ip("link", "set", BRIDGE, "up")
-        for number, address in enumerate(addresses):
-            name, inner, outer = f"sgtest-{number}", "uplink", f"sgtest-v{number}"
-            ip("netns", "add", name)
-            ip("link", "add", outer, "type", "veth", "peer", "name", inner, "netns", name)
-            ip("link", "set", outer, "master", BRIDGE, "up")
-            ip("-n", name, "link", "set", "lo", "up")
-            ip("-n", name, "address", "add", f"{address}/24", "dev", inner)
-            ip("-n", name, "link", "set", inner, "up")
-        yield addresses
-    finally:
-        take_down()
+def network() -> Iterator[Namespaces]:
+    with hosts.network_of(HOSTS) as made:
+        yield made
 
 
 @pytest.fixture
-def log(gauge: Path, network: list[str], tmp_path: Path) -> Iterator[str]:
-    """The address of a reference log on the bridge."""
-    assert network
-    with reference_log(gauge, tmp_path / "log", "--insecure", host=HERE) as address:
+def log(gauge: Path, network: Namespaces, tmp_path: Path) -> Iterator[str]:
+    """The address of a reference log on the switch."""
+    with reference_log(gauge, tmp_path / "log", "--insecure", host=network.shared_host) as address:
         yield address
 
 
 @pytest.fixture
-def hosts(gauge: Path, network: list[str], tmp_path: Path) -> Iterator[Path]:
-    """Workers in the namespaces, behind TLS and a token."""
-    identity = tmp_path / "identity"
-    made = subprocess.run(
-        [gauge, "worker", "--make-identity", identity], capture_output=True, text=True, check=True
-    )
-    secrets = [f"--token-file={identity}/token", f"--certificate={identity}/certificate.pem"]
-    secrets.append(f"--key={identity}/key.pem")
-    workers, lines = [], [f"token_file: {identity / 'token'}", "hosts:"]
-    for number, host in enumerate(network):
-        address = f"{host}:7400"
-        command = [
-            "ip",
-            "netns",
-            "exec",
-            f"sgtest-{number}",
-            str(gauge),
-            "worker",
-            "--listen",
-            address,
-            *secrets,
-        ]
-        if number == SKEWED:
-            command += ["--skew-clock", "50,100"]
-        worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        workers.append(worker)
-        assert worker.stdout is not None
-        assert worker.stdout.readline().startswith("certificate ")
-        assert worker.stdout.readline().startswith("ready ")
-        lines.append(
-            f"  - {{name: host-{number}, address: '{address}', fingerprint: '{made.stdout.strip()}'}}"
-        )
-    (tmp_path / "hosts.yaml").write_text("\n".join(lines) + "\n")
-    yield tmp_path / "hosts.yaml"
-    for worker in workers:
-        worker.terminate()
-    assert [worker.wait(10) for worker in workers] == [143] * HOSTS
+def fleet(gauge: Path, network: Namespaces, tmp_path: Path) -> Iterator[Path]:
+    """Workers on all hosts."""
+    seats = hosts.seats_of(network, range(1, HOSTS + 1), {SKEWED: ("--skew-clock", "50,100")})
+    with hosts.started(gauge, tmp_path, seats) as file:
+        yield file
 
 
-def measure(gauge: Path, directory: Path, hosts: Path, log: str, topology: str) -> tuple[dict[str, Any], Any]:
+def measure(gauge: Path, directory: Path, fleet: Path, log: str, topology: str) -> tuple[dict[str, Any], Any]:
     """The result of a run, and what is known of the clocks."""
     (directory / "shared.yaml").write_text(WORKLOAD)
     arguments = (
@@ -137,7 +65,7 @@ def measure(gauge: Path, directory: Path, hosts: Path, log: str, topology: str) 
         "--connect",
         log,
         "--fleet",
-        str(hosts),
+        str(fleet),
         "--topology",
         topology,
     )
@@ -150,11 +78,11 @@ def measure(gauge: Path, directory: Path, hosts: Path, log: str, topology: str) 
 
 
 def test_four_hosts_measure_the_same_in_every_topology(
-    gauge: Path, tmp_path: Path, hosts: Path, log: str, disturbance: Callable[[], str | None]
+    gauge: Path, tmp_path: Path, fleet: Path, log: str, disturbance: Callable[[], str | None]
 ) -> None:
     found: dict[str, dict[str, Any]] = {}
     for topology in ("same", "split", "swarm"):
-        found[topology], clocks = measure(gauge, tmp_path, hosts, log, topology)
+        found[topology], clocks = measure(gauge, tmp_path, fleet, log, topology)
         audit = found[topology]["audit"]
         assert audit["clean"], audit
         assert all(one["unique"] == audit["sent"] == 20_000 for one in audit["subscriptions"]), audit

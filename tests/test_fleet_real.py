@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hosts
 import lab_support
 import psutil
 import pytest
-from streamgauge.vocabulary.errors import FleetFailure
 from streamgauge.vocabulary.gauge_binary import find_gauge
 
 WORKLOAD = """\
@@ -153,42 +153,18 @@ def test_a_worker_that_answers_nothing_is_noticed_while_its_answer_is_waited_for
 
 
 @pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[Path]:
+def two(real_gauge: Path, tmp_path: Path) -> Iterator[Path]:
     """Two workers with TLS and a token, one with a clock that is 50 ms ahead and gains 100 ppm."""
-    try:
-        gauge = find_gauge()
-    except FleetFailure as failure:
-        pytest.fail(f"{failure}; run the tests with make test")
-    identity = tmp_path / "identity"
-    made = subprocess.run(
-        [gauge, "worker", "--make-identity", identity], capture_output=True, text=True, check=True
-    )
-    secrets: list[str | Path] = ["--token-file", identity / "token"]
-    secrets += ["--certificate", identity / "certificate.pem"]
-    secrets += ["--key", identity / "key.pem"]
-    workers, lines = [], [f"token_file: {identity / 'token'}", "hosts:"]
-    for name, role, skew in (("sends", "producers", "50,100"), ("receives", "consumers", "0,0")):
-        worker = subprocess.Popen(
-            [gauge, "worker", "--listen", "127.0.0.1:0", *secrets, "--skew-clock", skew],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        workers.append(worker)
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == f"certificate {made.stdout}"
-        address = worker.stdout.readline().removeprefix("ready ").strip()
-        lines.append(
-            f"  - {{name: {name}, address: '{address}', roles: {role}, fingerprint: '{made.stdout.strip()}'}}"
-        )
-    (tmp_path / "hosts.yaml").write_text("\n".join(lines) + "\n")
-    yield tmp_path / "hosts.yaml"
-    for worker in workers:
-        worker.terminate()
-        assert worker.wait(10) == 143
+    seats = [
+        hosts.Seat(name, words=("--skew-clock", skew), keys=f"roles: {role}, ")
+        for name, role, skew in (("sends", "producers", "50,100"), ("receives", "consumers", "0,0"))
+    ]
+    with hosts.started(real_gauge, tmp_path, seats) as file:
+        yield file
 
 
-def test_clocks_of_hosts_are_recovered_within_the_bound(tmp_path: Path, hosts: Path) -> None:
-    found, out = run(tmp_path, "--fleet", str(hosts))
+def test_clocks_of_hosts_are_recovered_within_the_bound(tmp_path: Path, two: Path) -> None:
+    found, out = run(tmp_path, "--fleet", str(two))
     check_books(found)
     trial = json.loads((tmp_path / "runs/latest/trials/001/trial.json").read_text(encoding="utf-8"))
     clocks = trial["finish"]["clocks"]
@@ -209,11 +185,11 @@ def test_clocks_of_hosts_are_recovered_within_the_bound(tmp_path: Path, hosts: P
     assert token not in out
 
 
-def test_a_worker_that_is_another_is_not_trusted(tmp_path: Path, hosts: Path) -> None:
-    text = hosts.read_text()
+def test_a_worker_that_is_another_is_not_trusted(tmp_path: Path, two: Path) -> None:
+    text = two.read_text()
     pinned = text.split("sha256:")[1][:64]
-    hosts.write_text(text.replace(pinned, "0" * 64, 1))
-    process = lab(tmp_path, "--fleet", str(hosts))
+    two.write_text(text.replace(pinned, "0" * 64, 1))
+    process = lab(tmp_path, "--fleet", str(two))
     out, _ = process.communicate(timeout=100)
     assert process.returncode == 3
     assert f"shows a certificate with the fingerprint sha256:{pinned}, expected sha256:0000" in out.replace(

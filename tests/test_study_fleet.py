@@ -23,7 +23,7 @@ from streamgauge.store.plan_file import check_ours, read_plan, write_plan
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.errors import InputError
 from streamgauge.vocabulary.gauge_binary import find_gauge
-from test_fleet_real import hosts  # noqa: F401
+from test_fleet_real import two  # noqa: F401
 from test_study_model import TEXT
 
 pytestmark = pytest.mark.usefixtures("one_probe")
@@ -152,11 +152,9 @@ pages: [{title: Table, table: [publish_ms.p99, catch_up.chase_s], cells: ["*"]}]
 
 
 @pytest.mark.server
-def test_a_study_of_two_hosts_is_killed_and_gone_on_with(tmp_path: Path, hosts: Path) -> None:  # noqa: F811
+def test_a_study_of_two_hosts_is_killed_and_gone_on_with(tmp_path: Path, two: Path) -> None:  # noqa: F811
     (tmp_path / "tiny.yaml").write_text(STUDY, encoding="utf-8")
-    process = lab(
-        find_gauge(), tmp_path, "study", "tiny.yaml", "--quick", "--seed", "3", "--fleet", "hosts.yaml"
-    )
+    process = lab(find_gauge(), tmp_path, "study", "tiny.yaml", "--quick", "--seed", "3", "--fleet", two.name)
     deadline_s = time.monotonic() + 90
     while not list((tmp_path / "runs").glob("*/trials/001/result.json")):
         assert time.monotonic() < deadline_s
@@ -178,4 +176,4 @@ def test_a_study_of_two_hosts_is_killed_and_gone_on_with(tmp_path: Path, hosts: 
         assert found["end_to_end_bound_ms"] is not None, "their clocks were compared"
     by_cell = {found["workload"]["name"]: found for found in results}
     assert by_cell["caught-up"]["catch_up"]["drains"]
-    assert f"workers of {hosts}" in (run / "report.html").read_text("utf-8")
+    assert f"workers of {two}" in (run / "report.html").read_text("utf-8")

@@ -249,7 +249,7 @@ where
         if self.shared.spec.closed_loop || linger_ns <= 0 {
             return None;
         }
-        let room_msgs = self.producers.get(producer)?.room_msgs(emitter, &self.shared)?;
+        let room_msgs = source::room_msgs(self.producers.get(producer)?, emitter, &self.shared)?;
         Some(Patience { linger_ns, room_msgs })
     }
 

@@ -15,6 +15,8 @@ const CLOCK_BYTES: usize = 64 << 10;
 /// `offer` returns to let batches leave when this much is ready, or this much time has passed.
 const OFFER_BYTES: usize = 64 << 10;
 const OFFER_NS: i64 = 200_000;
+/// How often what waits is looked through for what has waited too long.
+const EXPIRY_CHECK_NS: i64 = 50_000_000;
 
 /// What a producer has taken and not brought to its end.
 #[derive(Debug)]
@@ -26,6 +28,12 @@ pub(crate) struct Held {
     pub probes: usize,
     /// Room was made since the last offer that found none.
     pub has_room: bool,
+    /// Bytes of batches that are ready to leave. It grows by each batch that becomes so while messages are taken.
+    pub queued_bytes: usize,
+    /// Batches leave without waiting for their linger.
+    pub is_flushing: bool,
+    /// When what waits is looked through next ([`Held::is_expiry_due`]).
+    pub next_expiry_ns: i64,
 }
 
 impl Held {
@@ -36,7 +44,19 @@ impl Held {
             msgs: 0,
             probes: 0,
             has_room: false,
+            queued_bytes: 0,
+            is_flushing: false,
+            next_expiry_ns: 0,
         }
+    }
+
+    /// Whether it is time to look through what waits for what has waited too long; it is then said to have been done.
+    pub fn is_expiry_due(&mut self, now_ns: i64) -> bool {
+        let is_due = now_ns >= self.next_expiry_ns;
+        if is_due {
+            self.next_expiry_ns = now_ns + EXPIRY_CHECK_NS;
+        }
+        is_due
     }
 
     /// So many have come to their end, which makes room.
@@ -47,6 +67,22 @@ impl Held {
     }
 }
 
+/// Where messages go that are not taken yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Into one batch until that is full; it holds so many bytes and messages, or is not opened yet.
+    One { bytes: usize, msgs: usize },
+    /// Into any of several open batches.
+    Any,
+    /// Nobody can tell.
+    Unknown,
+}
+
+impl Next {
+    /// Into a batch that is not opened yet.
+    pub const NEW: Next = Next::One { bytes: 0, msgs: 0 };
+}
+
 /// A protocol's producer.
 pub(crate) trait Source<O = ()> {
     fn held(&self) -> &Held;
@@ -55,25 +91,26 @@ pub(crate) trait Source<O = ()> {
     fn is_ready(&self) -> bool;
     /// Puts a message into a batch.
     fn take(&mut self, departure: &Departure<'_>, shared: &mut Shared<O>);
-    /// Bytes of batches that are ready to leave. It grows by each batch that becomes so while messages are taken.
-    fn queued_bytes(&self) -> usize;
     /// As many bytes as leave together.
     fn batch_bytes(&self, shared: &Shared<O>) -> usize {
         shared.spec.batch.bytes.max(1)
     }
     /// Whether a closed loop has so much ready that it takes no more.
     fn is_full(&self, shared: &Shared<O>) -> bool {
-        self.queued_bytes() >= self.batch_bytes(shared)
+        self.held().queued_bytes >= self.batch_bytes(shared)
     }
-    /// How many of the emitter's next messages fit for sure into the batches that they go to. None: batches do not linger any more, or it is not
-    /// known.
-    fn room_msgs(&self, emitter: &Emitter, shared: &Shared<O>) -> Option<u64>;
+    /// Where the next messages go.
+    fn next(&self) -> Next;
+    /// How many messages with payloads of so many bytes fit for sure into a batch that holds so much; 0 messages: one that is not opened yet.
+    fn fitting(&self, bytes: usize, msgs: usize, payload_bytes: usize, shared: &Shared<O>) -> usize;
     /// Whether `drive` would send something at once.
     fn could_send(&self, now_ns: i64) -> bool;
     /// Sends a readiness probe to the producer's partition `at`.
     fn send_probe(&mut self, at: usize, probe: &Stamp, shared: &mut Shared<O>);
     /// From now on batches leave without waiting for their linger.
-    fn flush(&mut self);
+    fn flush(&mut self) {
+        self.held_mut().is_flushing = true;
+    }
     /// A socket is ready; `link` is the producer's own number for it.
     fn on_ready(
         &mut self,
@@ -93,10 +130,22 @@ pub(crate) trait Source<O = ()> {
     fn abandon(&mut self, shared: &mut Shared<O>, observer: &mut Observer);
 }
 
-/// [`Source::room_msgs`] where messages go to several open batches: as many as there may be, as long as no batch can hold too many while it
-/// lingers, although all went to it. `batch_msgs`: how many of the largest fit into one.
-pub(crate) fn room_of_several(batch_msgs: usize, linger_ns: i64, emitter: &Emitter) -> Option<u64> {
-    (emitter.most_within(linger_ns) < batch_msgs as u64).then_some(u64::MAX)
+/// How many of the emitter's next messages fit for sure into the batches that they go to. None: batches do not linger any more, or it is not
+/// known. Where there are several batches, all messages might go to one of them.
+pub(crate) fn room_msgs<O>(producer: &impl Source<O>, emitter: &Emitter, shared: &Shared<O>) -> Option<u64> {
+    if producer.held().is_flushing {
+        return None;
+    }
+    let fitting = |bytes, msgs| producer.fitting(bytes, msgs, emitter.payload_bytes_max(), shared) as u64;
+    match producer.next() {
+        // A batch takes its first message whatever its size.
+        Next::One { bytes, msgs } => Some(fitting(bytes, msgs).max(u64::from(msgs == 0))),
+        Next::Any => {
+            let most_msgs = emitter.most_within(shared.spec.batch.linger_ns);
+            (most_msgs < fitting(0, 0)).then_some(u64::MAX)
+        }
+        Next::Unknown => None,
+    }
 }
 
 /// See [`LaneClient::offer`](crate::LaneClient::offer).
@@ -123,7 +172,7 @@ fn take_due<O>(
     run: &mut SentRun,
 ) -> Offer {
     let began_ns = now_ns;
-    let enough_bytes = producer.queued_bytes() + OFFER_BYTES.min(producer.batch_bytes(shared));
+    let enough_bytes = producer.held().queued_bytes + OFFER_BYTES.min(producer.batch_bytes(shared));
     let mut now_ns = now_ns;
     let (mut msgs, mut bytes) = (0, 0);
     loop {
@@ -154,7 +203,7 @@ fn take_due<O>(
         msgs += 1;
         bytes += payload_bytes;
         producer.take(&departure, shared);
-        if producer.queued_bytes() >= enough_bytes {
+        if producer.held().queued_bytes >= enough_bytes {
             return Offer::More;
         }
     }

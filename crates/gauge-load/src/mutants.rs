@@ -69,7 +69,6 @@ pub enum Mutant {
     PulsarRedeliveredIsNew,
     PulsarRedeliveredNotAcked,
     PulsarPositionOneTooFar,
-    PulsarEndKept,
     PulsarSilenceIsTheEnd,
     RabbitmqAckDropped,
     RabbitmqRefusalCountsAsAck,
@@ -89,13 +88,12 @@ pub enum Mutant {
     RabbitmqStreamPositionOneTooFar,
     RabbitmqStreamCreditsLost,
     RabbitmqStreamEmptyForgotten,
-    RabbitmqStreamSilenceIsEmpty,
 }
 
 use Mutant::*;
 
 /// Every mutant with what it does wrong.
-pub const ALL: [(Mutant, &str); 80] = [
+pub const ALL: [(Mutant, &str); 78] = [
     (AckDropped, "an acknowledged batch is closed and recorded nowhere"),
     (
         FailureCountsAsAck,
@@ -309,10 +307,6 @@ pub const ALL: [(Mutant, &str); 80] = [
         "Pulsar: the entry behind the last counts as handed over",
     ),
     (
-        PulsarEndKept,
-        "Pulsar: the end that was told to a consumer that is gone is believed",
-    ),
-    (
         PulsarSilenceIsTheEnd,
         "Pulsar: a consumer whose broker is silent counts as being at the end that it was told before",
     ),
@@ -387,10 +381,6 @@ pub const ALL: [(Mutant, &str); 80] = [
     (
         RabbitmqStreamEmptyForgotten,
         "RabbitMQ streams: a stream that shows no end is never known to be empty",
-    ),
-    (
-        RabbitmqStreamSilenceIsEmpty,
-        "RabbitMQ streams: a stream whose server is silent counts as empty",
     ),
 ];
 

@@ -106,6 +106,8 @@ pub struct Probed {
     disturbed_s: f64,
     windows: Vec<WindowOut>,
     unlisted: Unlisted,
+    /// For how long probes waited for the kernel's work for threads of lower priority, over all CPUs: no windows. None: it could not be told from them.
+    stretches_s: Option<f64>,
     attraction: Attraction,
     /// Of the messages that were decided in the interval.
     #[serde(flatten)]
@@ -147,6 +149,9 @@ pub struct Disturbance {
     /// CPU time of probes and witness so far, and of that what intervals have told.
     cpu_ns: i64,
     told_cpu_ns: i64,
+    /// The same of what probes waited for and was no window; None: nobody can tell.
+    stretches_ns: Option<i64>,
+    told_stretches_ns: i64,
 }
 
 impl Disturbance {
@@ -163,6 +168,8 @@ impl Disturbance {
             seen_windows: 0,
             cpu_ns: 0,
             told_cpu_ns: 0,
+            stretches_ns: None,
+            told_stretches_ns: 0,
         }
     }
 
@@ -199,6 +206,11 @@ impl Disturbance {
     /// The CPU time of probes and witness, so far.
     pub fn cost(&mut self, cpu_ns: i64) {
         self.cpu_ns = cpu_ns;
+    }
+
+    /// What probes waited for and was no window, so far.
+    pub fn stretched(&mut self, stretches_ns: Option<i64>) {
+        self.stretches_ns = stretches_ns;
     }
 
     /// Everything before this time has been told.
@@ -263,6 +275,9 @@ impl Disturbance {
         }
         self.spans.forget_before(from_ns);
         let causes = causes(&windows, &steal_ns);
+        let stretches_s = self
+            .stretches_ns
+            .map(|ns| (ns - std::mem::replace(&mut self.told_stretches_ns, ns)) as f64 / 1e9);
         let seconds = |ns: i64| ns as f64 / 1e9;
         let shown = windows
             .iter()
@@ -293,6 +308,7 @@ impl Disturbance {
                         .map(|(window, _)| seconds(window.to_ns - window.from_ns))
                         .sum(),
                 },
+                stretches_s,
                 attraction,
                 due: DueInQuiet::default(),
             }),

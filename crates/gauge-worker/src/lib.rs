@@ -54,6 +54,7 @@ mod seats;
 mod server;
 #[doc(hidden)]
 pub mod simulation;
+mod ticks;
 mod trial;
 
 pub use access::{Access, make_identity};

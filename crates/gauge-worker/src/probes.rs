@@ -7,12 +7,17 @@
 //! A probe reads a clock, writes to memory, and now and then reads one small file of its own; who took a CPU is found out afterwards, by a thread of
 //! normal priority (the witness) that reads the kernel's accounts every 20 ms. Only on windows do both do more.
 //!
+//! What a probe cannot interrupt is the kernel: where it works for a thread of lower priority and is not preemptible, the probe waits, and that is no
+//! disturbance but the system's own work (or the generator's). Where the kernel lets the probes see who had the CPU meanwhile ([`Ticks`]), such
+//! stretches are no windows.
+//!
 //! Several workers on one machine each have their own probes: a second set costs as little as the first, and every worker knows its windows on its own
 //! clock without asking another.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,6 +29,7 @@ use serde::Serialize;
 use crate::accounts::{self, Account};
 use crate::disturbance::{Disturbance, Evidence};
 use crate::scheduling;
+use crate::ticks::{Holder, Tick, Ticks, holder};
 
 /// How often the witness reads the accounts.
 const ACCOUNTS_PERIOD: Duration = Duration::from_millis(20);
@@ -40,6 +46,10 @@ const TELL_CPU_EVERY: u32 = 128;
 /// And reads how long it has waited in run queues: reading costs 4 us. A window is charged with the waits of the punctual wake-ups since then,
 /// some us each.
 const READ_QUEUE_EVERY: u32 = 16;
+/// By as much a tick may be late without a CPU having been away.
+const TICK_SLACK_NS: i64 = LATE_NS_MIN / 2;
+/// A probe waits for its first tick for so long.
+const FIRST_TICK_NS: i64 = 5 * PROBE_PERIOD_NS;
 
 /// The probes of a trial, as its status shows them.
 #[derive(Clone, Debug, Serialize)]
@@ -53,6 +63,31 @@ pub struct ProbesStatus {
     /// Of one CPU, the mean over all since they began.
     pub cpu_share: f64,
     pub windows: u64,
+}
+
+/// What probes waited for the kernel's work for threads of lower priority.
+#[derive(Debug)]
+struct Stretches {
+    length_ns: AtomicI64,
+    /// Whether all of them can tell.
+    are_told: AtomicBool,
+}
+
+impl Stretches {
+    /// So far, over all CPUs; None: it cannot be told from windows.
+    fn told_ns(&self) -> Option<i64> {
+        let are_told = self.are_told.load(Ordering::Relaxed);
+        are_told.then(|| self.length_ns.load(Ordering::Relaxed))
+    }
+}
+
+impl Default for Stretches {
+    fn default() -> Stretches {
+        Stretches {
+            length_ns: AtomicI64::new(0),
+            are_told: AtomicBool::new(true),
+        }
+    }
 }
 
 /// What the witness finds out, and the collector takes.
@@ -82,7 +117,8 @@ impl Probes {
     /// witness alone is at work.
     pub fn start(cpus: Vec<usize>, board: Arc<Board>) -> Probes {
         let stop = Arc::new(AtomicBool::new(false));
-        let why_not = why_not(cpus.len()).or_else(|| begin(&cpus, &board, &stop).err());
+        let stretches = Arc::new(Stretches::default());
+        let why_not = why_not(cpus.len()).or_else(|| begin(&cpus, &board, &stop, &stretches).err());
         let is_on = why_not.is_none();
         if is_on {
             board.turn_on();
@@ -92,7 +128,7 @@ impl Probes {
         }
         let seen = Seen(Arc::new(Mutex::new(Disturbance::new(cpus.clone(), is_on))));
         let stop = if is_on { stop } else { Arc::default() };
-        let witness = Witness::new(cpus.clone(), Arc::clone(&board), seen.clone());
+        let witness = Witness::new(cpus.clone(), Arc::clone(&board), stretches, seen.clone());
         let told = Arc::clone(&stop);
         let spawned = std::thread::Builder::new()
             .name("witness".to_owned())
@@ -182,15 +218,21 @@ fn why_not(cpus: usize) -> Option<String> {
 }
 
 /// Starts all probes. The error is a sentence.
-fn begin(cpus: &[usize], board: &Arc<Board>, stop: &Arc<AtomicBool>) -> Result<(), String> {
+fn begin(
+    cpus: &[usize],
+    board: &Arc<Board>,
+    stop: &Arc<AtomicBool>,
+    stretches: &Arc<Stretches>,
+) -> Result<(), String> {
     let (answers, begun) = channel();
     for (seat, &cpu) in cpus.iter().enumerate() {
         let (board, stop, answers) = (Arc::clone(board), Arc::clone(stop), answers.clone());
+        let stretches = Arc::clone(stretches);
         std::thread::Builder::new()
             .name(format!("probe-{cpu}"))
             // It calls nothing deep, and there may be a hundred of them.
             .stack_size(128 << 10)
-            .spawn(move || probe(seat, cpu, &board, &stop, &answers))
+            .spawn(move || probe(seat, cpu, &board, &stop, &stretches, &answers))
             .map_err(|error| format!("no thread could be started for a probe: {error}"))?;
     }
     for _ in cpus {
@@ -202,7 +244,14 @@ fn begin(cpus: &[usize], board: &Arc<Board>, stop: &Arc<AtomicBool>) -> Result<(
 }
 
 /// A probe's life.
-fn probe(seat: usize, cpu: usize, board: &Board, stop: &AtomicBool, answers: &Sender<Result<(), String>>) {
+fn probe(
+    seat: usize,
+    cpu: usize,
+    board: &Board,
+    stop: &AtomicBool,
+    stretches: &Stretches,
+    answers: &Sender<Result<(), String>>,
+) {
     scheduling::exact_timers();
     let prepared = scheduling::pin_to(cpu)
         .map_err(|error| format!("a probe could not be bound to CPU {cpu}: {error}"))
@@ -216,6 +265,10 @@ fn probe(seat: usize, cpu: usize, board: &Board, stop: &AtomicBool, answers: &Se
             })
         });
     let is_ready = prepared.is_ok();
+    let mut ticking = is_ready.then(|| Ticking::of_cpu(cpu)).flatten();
+    if ticking.is_none() {
+        stretches.are_told.store(false, Ordering::Relaxed);
+    }
     let mut last_ns = monotonic_ns();
     board.looked(seat, last_ns);
     // When nobody waits for it any more, the stop is on its way.
@@ -227,7 +280,11 @@ fn probe(seat: usize, cpu: usize, board: &Board, stop: &AtomicBool, answers: &Se
     let waited_ns = || queue.as_ref().map_or(0, run_delay_ns);
     let mut last_waited_ns = waited_ns();
     let mut last_oldest_ns = board.oldest_due_ns();
-    let mut due_ns = last_ns + PROBE_PERIOD_NS;
+    let mut due_ns = match &ticking {
+        // One interrupt for both.
+        Some(ticking) => next_due_ns(ticking.last_ns(), last_ns),
+        None => last_ns + PROBE_PERIOD_NS,
+    };
     let mut wake_ups = 0_u32;
     while !stop.load(Ordering::Relaxed) {
         if !scheduling::sleep_until(due_ns) {
@@ -236,20 +293,33 @@ fn probe(seat: usize, cpu: usize, board: &Board, stop: &AtomicBool, answers: &Se
         }
         let now_ns = monotonic_ns();
         wake_ups = wake_ups.wrapping_add(1);
-        if now_ns - due_ns >= LATE_NS_MIN {
+        let late_ns = now_ns - due_ns;
+        let held_by = match &mut ticking {
+            Some(ticking) => ticking.look(due_ns, now_ns, late_ns >= LATE_NS_MIN),
+            None => None,
+        };
+        if late_ns >= LATE_NS_MIN && held_by != Some(Holder::Below) {
             let waited_so_far_ns = waited_ns();
+            let waited_ns = match held_by {
+                Some(Holder::Above) => late_ns,
+                Some(_) => 0,
+                None => (waited_so_far_ns - last_waited_ns).min(late_ns),
+            };
             board.window(&Window {
                 seat,
                 from_ns: last_ns,
                 due_ns,
                 to_ns: now_ns,
-                recovered_ns: now_ns + board.recovery_ns(seat, now_ns - due_ns),
-                waited_ns: (waited_so_far_ns - last_waited_ns).min(now_ns - due_ns),
+                recovered_ns: now_ns + board.recovery_ns(seat, late_ns),
+                waited_ns,
                 oldest_due_ns: last_oldest_ns,
             });
             last_waited_ns = waited_so_far_ns;
             last_oldest_ns = board.oldest_due_ns();
         } else {
+            if late_ns >= LATE_NS_MIN {
+                stretches.length_ns.fetch_add(late_ns, Ordering::Relaxed);
+            }
             last_oldest_ns = board.oldest_due_ns();
             if seat == 0 {
                 board.sample(Sample {
@@ -271,13 +341,54 @@ fn probe(seat: usize, cpu: usize, board: &Board, stop: &AtomicBool, answers: &Se
     board.set_cpu_ns(seat, thread_cpu_ns());
 }
 
-/// When a probe that was due at `due_ns` and woke up at `now_ns` wakes up next: never in the past.
-fn next_due_ns(due_ns: i64, now_ns: i64) -> i64 {
-    if now_ns - due_ns >= LATE_NS_MIN {
-        now_ns + PROBE_PERIOD_NS
-    } else {
-        due_ns + PROBE_PERIOD_NS
+/// The ticks of a probe's CPU since it ran last, and one before.
+struct Ticking {
+    ticks: Ticks,
+    latest: Vec<Tick>,
+}
+
+impl Ticking {
+    /// None where the kernel does not let it, or shows nothing.
+    fn of_cpu(cpu: usize) -> Option<Ticking> {
+        let mut ticks = Ticks::of_cpu(cpu).ok()?;
+        let mut latest = Vec::with_capacity(16);
+        let until_ns = monotonic_ns() + FIRST_TICK_NS;
+        // It has to be busy: an idle CPU is not told of.
+        while latest.is_empty() && monotonic_ns() < until_ns {
+            ticks.drain(|tick| latest.push(tick));
+            std::hint::spin_loop();
+        }
+        (!latest.is_empty()).then_some(Ticking { ticks, latest })
     }
+
+    /// When the latest tick came.
+    fn last_ns(&self) -> i64 {
+        self.latest.last().map_or(0, |tick| tick.at_ns)
+    }
+
+    /// Takes out the ticks since the last look; who had the CPU from `due_ns` on, where that is asked.
+    fn look(&mut self, due_ns: i64, now_ns: i64, is_late: bool) -> Option<Holder> {
+        let latest = &mut self.latest;
+        self.ticks.drain(|tick| latest.push(tick));
+        let found = is_late.then(|| {
+            let known = Cell::new((0, false));
+            holder(latest, due_ns, now_ns, TICK_SLACK_NS, |tid| {
+                if known.get().0 != tid {
+                    known.set((tid, !scheduling::is_below_probes(tid)));
+                }
+                known.get().1
+            })
+        });
+        latest.drain(..latest.len().saturating_sub(1));
+        found
+    }
+}
+
+/// When a probe that was due at `due_ns` and woke up at `now_ns` wakes up next: in half a period at the earliest, and a whole number of periods
+/// after it was due, so that it stays with its ticks.
+fn next_due_ns(due_ns: i64, now_ns: i64) -> i64 {
+    let periods = (now_ns - due_ns + PROBE_PERIOD_NS / 2 + PROBE_PERIOD_NS - 1).div_euclid(PROBE_PERIOD_NS);
+    due_ns + periods.max(1) * PROBE_PERIOD_NS
 }
 
 /// How long the thread has waited in run queues; 0 where the kernel does not count it.
@@ -298,6 +409,7 @@ fn run_delay_ns(file: &File) -> i64 {
 struct Witness {
     cpus: Vec<usize>,
     board: Arc<Board>,
+    stretches: Arc<Stretches>,
     seen: Seen,
     reader: BoardReader,
     tick_ns: i64,
@@ -315,12 +427,13 @@ struct Held {
 }
 
 impl Witness {
-    fn new(cpus: Vec<usize>, board: Arc<Board>, seen: Seen) -> Witness {
+    fn new(cpus: Vec<usize>, board: Arc<Board>, stretches: Arc<Stretches>, seen: Seen) -> Witness {
         Witness {
             reader: BoardReader::new(&board),
             held: cpus.iter().map(|_| Held::default()).collect(),
             cpus,
             board,
+            stretches,
             seen,
             tick_ns: accounts::tick_ns(),
             readings: std::collections::VecDeque::with_capacity(READINGS + 1),
@@ -389,6 +502,7 @@ impl Witness {
             seen.steal(now_ns, grown.collect());
         }
         seen.cost(self.board.cpu_ns() + thread_cpu_ns());
+        seen.stretched(self.stretches.told_ns());
         seen.settle(if is_on { horizon_ns } else { now_ns });
         drop(seen);
         self.enter_utilisation(now_ns, accounts);
@@ -461,7 +575,8 @@ mod tests {
         for late_ns in [0, 499_999, 500_000, 1_500_000, 300 * MS] {
             let next_ns = next_due_ns(1000 * MS, 1000 * MS + late_ns);
             let sleep_ns = next_ns - (1000 * MS + late_ns);
-            assert!((MS / 2..=MS).contains(&sleep_ns), "{late_ns}: {sleep_ns}");
+            assert!((MS / 2..MS * 3 / 2).contains(&sleep_ns), "{late_ns}: {sleep_ns}");
+            assert_eq!(next_ns % MS, 0, "it stays with its ticks");
         }
     }
 
@@ -486,7 +601,7 @@ mod tests {
         board.looked(0, 0);
         board.turn_on();
         let seen = Seen(Arc::new(Mutex::new(Disturbance::new(vec![0], true))));
-        let mut witness = Witness::new(vec![0], Arc::clone(&board), seen.clone());
+        let mut witness = Witness::new(vec![0], Arc::clone(&board), Arc::default(), seen.clone());
         board.window(&window(0, 100 * MS, 5 * MS));
         witness.look(107 * MS, vec![stolen(0)]);
         assert_eq!(seen.lock().settled_ns(), 100 * MS, "the tick may be on its way");

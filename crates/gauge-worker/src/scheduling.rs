@@ -111,6 +111,25 @@ pub fn raise_probe() -> io::Result<()> {
     }
 }
 
+/// Whether a probe goes before this thread. False where that cannot be found out: the thread has ended, or is of another PID namespace.
+pub fn is_below_probes(tid: u32) -> bool {
+    let Ok(tid) = libc::pid_t::try_from(tid) else {
+        return false;
+    };
+    // SAFETY: only numbers are passed.
+    let policy = unsafe { libc::sched_getscheduler(tid) };
+    match policy & !libc::SCHED_RESET_ON_FORK {
+        libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE => policy >= 0,
+        libc::SCHED_FIFO | libc::SCHED_RR => {
+            let mut parameter = libc::sched_param { sched_priority: 0 };
+            // SAFETY: `parameter` is valid for writing.
+            let status = unsafe { libc::sched_getparam(tid, &raw mut parameter) };
+            status == 0 && parameter.sched_priority < PROBE_PRIORITY
+        }
+        _ => false,
+    }
+}
+
 /// Lets the calling thread run only when nothing else wants to.
 ///
 /// # Errors

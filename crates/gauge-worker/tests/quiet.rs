@@ -167,6 +167,66 @@ fn burn_until(ns: i64) {
     }
 }
 
+/// Writes megabytes into the page cache until it is told to stop: long system calls of a thread of normal priority.
+fn write_much(path: &std::path::Path, stop: &AtomicBool) {
+    let piece = vec![7_u8; 1 << 20];
+    while !stop.load(Ordering::Relaxed) {
+        let mut file = std::fs::File::create(path).unwrap();
+        for _ in 0..500 {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            std::io::Write::write_all(&mut file, &piece).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_kernels_work_for_a_program_is_no_disturbance() {
+    let _alone = alone();
+    let worker = Worker::new();
+    begin(&worker, 2.0);
+    let has_probes = may_probe(&worker);
+    let directory = std::env::temp_dir().join(format!("gauge-quiet-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for number in 0..2 {
+            let (path, stop) = (directory.join(number.to_string()), &stop);
+            scope.spawn(move || write_much(&path, stop));
+        }
+        worker.sleep_until_s(2.05);
+        stop.store(true, Ordering::Relaxed);
+    });
+    worker.finish();
+    std::fs::remove_dir_all(&directory).unwrap();
+    let intervals = worker.intervals();
+    if !has_probes {
+        return;
+    }
+    check_parts(&worker, &intervals);
+    let told: Vec<f64> = intervals
+        .iter()
+        .filter_map(|interval| interval["disturbance"]["stretches_s"].as_f64())
+        .collect();
+    if told.is_empty() {
+        // The kernel does not tell this user whom its interrupts meet.
+        return;
+    }
+    let stretches_s: f64 = told.iter().sum();
+    let others_s: f64 = windows(&intervals)
+        .iter()
+        .filter(|window| window["cause"] != "host")
+        .map(|window| window["late_s"].as_f64().unwrap())
+        .sum();
+    // On a kernel that is preemptible there is nothing of either.
+    let all_s = stretches_s + others_s;
+    assert!(
+        all_s < 0.05 || others_s < 0.5 * all_s,
+        "{stretches_s} s were no windows, {others_s} s were"
+    );
+}
+
 #[test]
 fn a_real_time_thief_is_seen_and_its_harm_is_not_in_quiet_time() {
     let _alone = alone();

@@ -77,6 +77,7 @@ def quiet_time(
         windows_s_by_cause=_by_cause(windows),
         steal_s=stolen,
         probes_cpu_share=_cost(seen, seconds, probes),
+        stretches_s=_stretches_s(seen),
         attraction=attracted.kind.value,
         why=distrust(attracted, share),
         **{f"{metric}_ms": found for metric, (found, _) in estimated.items()},
@@ -245,6 +246,11 @@ def _by_cause(windows: Iterable[CpuWindow]) -> dict[str, float]:
     for window in windows:
         sums[window.cause] += window.to_s - window.from_s
     return dict(sorted(sums.items()))
+
+
+def _stretches_s(seen: Sequence[tuple[Row, Disturbance]]) -> float | None:
+    told = [one.stretches_s for _, one in seen]
+    return None if None in told else sum(one or 0.0 for one in told)
 
 
 def _cost(

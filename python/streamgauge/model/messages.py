@@ -274,6 +274,8 @@ class Disturbance(Message):
     attraction: Begins = Begins()
     steal_s: list[Span] = Field(default_factory=list)
     """Of each CPU that is watched."""
+    stretches_s: Span | None = None
+    """For how long the kernel worked for programs of lower priority than the probes and let these wait, over all CPUs; None: not told from windows."""
     probes_cpu_s: Span = 0.0
 
 

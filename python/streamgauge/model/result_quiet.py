@@ -75,6 +75,9 @@ class QuietTime(Model):
     """What the host took by the kernel's account, all CPUs together."""
     probes_cpu_share: float | None = None
     """What the probes cost: of one CPU, each."""
+    stretches_s: float | None = None
+    """For how long, over all CPUs, the kernel worked for programs of normal priority and let nothing else run: no disturbance, and part of every
+    figure. None: it could not be told from disturbance."""
     attraction: Literal["independent", "attracted", "cannot tell"] | None = None
     """Whether disturbances began whenever they liked, or just when the system was slow."""
     why: str = ""

@@ -40,7 +40,7 @@ from streamgauge.vocabulary.errors import InputError
 ROWS_PER_GROUP = 2000
 """Rows with histograms weigh some tens of kB; a group is what is held in memory at a time."""
 DISTURBANCE_FIGURES = ("quiet_s", "disturbed_s", "quiet_sent_msgs", "quiet_acked_msgs", "undecided_msgs")
-DISTURBANCE_DETAILS = ("windows", "unlisted", "attraction", "steal_s", "probes_cpu_s")
+DISTURBANCE_DETAILS = ("windows", "unlisted", "attraction", "steal_s", "stretches_s", "probes_cpu_s")
 
 Row = dict[str, Any]
 

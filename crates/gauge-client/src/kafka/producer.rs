@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use gauge_load::clock::monotonic_ns;
 use gauge_load::mutants::{self, Mutant};
 use gauge_load::stamp::{self, Stamp};
-use gauge_load::{Departure, Emitter, Observer};
+use gauge_load::{Departure, Observer};
 
 use super::batch::{Batch, Opening};
 use super::compress::Compressor;
@@ -27,15 +27,13 @@ use super::record_batch::{self, HEADER_BYTES, RecordSize, Shape};
 use super::sender::Trouble;
 use super::shared::{Commons, Shared};
 use crate::keys::{KEY_BYTES, Partitioner, decimal};
-use crate::source::{self, Held, Source};
+use crate::source::{Held, Next, Source};
 use crate::{BatchPolicy, ClientError, Ready};
 
 /// A Produce request ends when the next batch would make it longer than this (the Java client's max.request.size).
 pub(crate) const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// Answers to Produce are short.
 pub(super) const INPUT_BYTES: usize = 8 << 10;
-/// How often batches that wait are looked through for those that have waited too long.
-const EXPIRY_CHECK_NS: i64 = 50_000_000;
 /// Requests under way that an idempotent producer may have.
 pub(crate) const IDEMPOTENT_WINDOW_MAX: usize = 5;
 
@@ -140,20 +138,16 @@ pub(crate) struct Producer {
     pub(super) delayed: Vec<(i64, u32)>,
     /// Length of the latest batch: the next one begins in a buffer of that size.
     pub(super) typical_bytes: usize,
-    /// Bytes of full batches that wait.
-    pub(super) queued_bytes: usize,
     pub(super) request_bytes_max: usize,
     /// Requests under way per connection.
     window: usize,
     pub(super) waiting_batches: usize,
-    pub(super) is_flushing: bool,
     pub(super) identity: Identity,
     /// Not asked for before this time.
     pub(super) identity_after_ns: i64,
     pub(super) compressor: Compressor,
     pub(super) scratch: Vec<u8>,
     pub(super) spare_flights: Vec<Flight>,
-    next_expiry_ns: i64,
 }
 
 impl Producer {
@@ -176,13 +170,11 @@ impl Producer {
             lingering: VecDeque::new(),
             delayed: Vec::new(),
             typical_bytes: 0,
-            queued_bytes: 0,
             request_bytes_max: REQUEST_BYTES_MAX
                 .min(batch_bytes.saturating_mul(partitions))
                 .max(batch_bytes),
             window: window(shared.spec.batch.in_flight, shared.spec.idempotence),
             waiting_batches: 0,
-            is_flushing: false,
             identity: if shared.spec.idempotence {
                 Identity::Wanted
             } else {
@@ -192,7 +184,6 @@ impl Producer {
             compressor,
             scratch: Vec::new(),
             spare_flights: Vec::new(),
-            next_expiry_ns: 0,
         })
     }
 
@@ -260,7 +251,7 @@ impl Producer {
         lot.next_serial += 1;
         lot.open = Some(batch);
         self.waiting_batches += 1;
-        let is_due = due_ns <= now_ns || self.is_flushing;
+        let is_due = due_ns <= now_ns || self.held.is_flushing;
         if is_due {
             self.list(at);
         }
@@ -276,7 +267,7 @@ impl Producer {
 
     fn close_open(&mut self, at: usize) {
         if let Some(batch) = self.lots[at].open.take() {
-            self.queued_bytes += batch.len();
+            self.held.queued_bytes += batch.len();
             self.lots[at].queue.push_back(batch);
             self.list(at);
         }
@@ -294,7 +285,7 @@ impl Producer {
 
     /// Whether an open batch may leave.
     pub(super) fn is_due(&self, batch: &Batch, now_ns: i64) -> bool {
-        self.is_flushing || batch.due_ns <= now_ns
+        self.held.is_flushing || batch.due_ns <= now_ns
     }
 
     fn list_due(&mut self, now_ns: i64) {
@@ -361,7 +352,7 @@ impl Producer {
                 && self.lots[at].queue[first].first_sent_ns <= oldest_ns
                 && let Some(batch) = self.lots[at].queue.remove(first)
             {
-                self.queued_bytes -= batch.len();
+                self.held.queued_bytes -= batch.len();
                 self.fail(batch, kind::RETRY_TIME_OVER, shared, observer);
             }
             let is_old = |batch: &Batch| batch.first_sent_ns <= oldest_ns && batch.due_ns <= now_ns;
@@ -420,31 +411,32 @@ impl Source<Commons> for Producer {
         }
     }
 
-    fn queued_bytes(&self) -> usize {
-        self.queued_bytes
-    }
-
     fn batch_bytes(&self, _shared: &Shared) -> usize {
         self.request_bytes_max
     }
 
-    fn room_msgs(&self, emitter: &Emitter, shared: &Shared) -> Option<u64> {
-        if self.is_flushing {
-            return None;
-        }
-        let BatchPolicy { bytes, linger_ns, .. } = shared.spec.batch;
-        let payload_bytes = emitter.payload_bytes_max();
-        // The last message of a batch is that much younger than its first at most.
-        let delta_ms = linger_ns / 1_000_000 + 1;
+    fn next(&self) -> Next {
         if !self.partitioner.is_sticky() {
-            let room = record_batch::room(HEADER_BYTES, 0, bytes, delta_ms, Some(KEY_BYTES), payload_bytes);
-            return source::room_of_several(room, linger_ns, emitter);
+            return Next::Any;
         }
         let open = self.lots[self.partitioner.turn()].open.as_deref();
-        let (len, records) = open.map_or((HEADER_BYTES, 0), |batch| (batch.len(), batch.records));
-        let room = record_batch::room(len, records, bytes, delta_ms, None, payload_bytes);
-        // A batch takes its first message whatever its size.
-        Some(room.max(usize::from(records == 0)) as u64)
+        open.map_or(Next::NEW, |batch| Next::One {
+            bytes: batch.len(),
+            msgs: batch.records as usize,
+        })
+    }
+
+    fn fitting(&self, bytes: usize, msgs: usize, payload_bytes: usize, shared: &Shared) -> usize {
+        let BatchPolicy {
+            bytes: bytes_max,
+            linger_ns,
+            ..
+        } = shared.spec.batch;
+        // The last message of a batch is that much younger than its first at most.
+        let delta_ms = linger_ns / 1_000_000 + 1;
+        let key_bytes = (!self.partitioner.is_sticky()).then_some(KEY_BYTES);
+        let bytes = bytes.max(HEADER_BYTES);
+        record_batch::room(bytes, msgs as u32, bytes_max, delta_ms, key_bytes, payload_bytes)
     }
 
     fn could_send(&self, _now_ns: i64) -> bool {
@@ -480,7 +472,7 @@ impl Source<Commons> for Producer {
             stamp::STAMP_BYTES,
         );
         stamp::write(place, probe, stamp::tail_crc(&[]));
-        self.queued_bytes += batch.len();
+        self.held.queued_bytes += batch.len();
         self.waiting_batches += 1;
         lot.queue.push_back(batch);
         self.list(at);
@@ -488,7 +480,7 @@ impl Source<Commons> for Producer {
 
     /// From now on batches leave without waiting for their linger.
     fn flush(&mut self) {
-        self.is_flushing = true;
+        self.held.is_flushing = true;
         while let Some(lingering) = self.lingering.pop_front() {
             self.list(lingering.lot as usize);
         }
@@ -523,11 +515,8 @@ impl Source<Commons> for Producer {
         if !self.delayed.is_empty() {
             self.list_delayed(now_ns);
         }
-        if now_ns >= self.next_expiry_ns {
-            self.next_expiry_ns = now_ns + EXPIRY_CHECK_NS;
-            if self.waiting_batches > 0 {
-                self.expire(shared, observer, now_ns);
-            }
+        if self.held.is_expiry_due(now_ns) && self.waiting_batches > 0 {
+            self.expire(shared, observer, now_ns);
         }
         self.want_identity(shared, now_ns);
         for at in 0..self.outlets.len() {
@@ -551,7 +540,7 @@ impl Source<Commons> for Producer {
             deadline_ns = deadline_ns.min(self.identity_after_ns);
         }
         if self.waiting_batches > 0 {
-            deadline_ns = deadline_ns.min(self.next_expiry_ns);
+            deadline_ns = deadline_ns.min(self.held.next_expiry_ns);
         }
         deadline_ns
     }
@@ -568,7 +557,7 @@ impl Source<Commons> for Producer {
             given_up.extend(lot.queue.drain(..));
             given_up.extend(lot.open.take());
         }
-        self.queued_bytes = 0;
+        self.held.queued_bytes = 0;
         self.lingering.clear();
         self.delayed.clear();
         for batch in given_up {

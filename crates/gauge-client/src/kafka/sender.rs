@@ -230,7 +230,7 @@ impl Producer {
         let lot = &mut self.lots[at];
         let mut batch = match lot.queue.pop_front() {
             Some(batch) => {
-                self.queued_bytes -= batch.len();
+                self.held.queued_bytes -= batch.len();
                 batch
             }
             None => lot.open.take()?,
@@ -275,7 +275,7 @@ impl Producer {
         let is_next_due = lot
             .open
             .as_ref()
-            .is_some_and(|open| self.is_flushing || open.due_ns <= now_ns);
+            .is_some_and(|open| self.held.is_flushing || open.due_ns <= now_ns);
         if !lot.queue.is_empty() || is_next_due {
             self.list(at);
         }

@@ -130,7 +130,7 @@ impl Producer {
         let pause_ns = (RETRY_PAUSE_NS << (lot.attempts.saturating_sub(1)).min(RETRY_DOUBLINGS_MAX))
             .min(RETRY_PAUSE_NS_MAX);
         lot.retry_at_ns = now_ns + pause_ns;
-        self.queued_bytes += batch.len();
+        self.held.queued_bytes += batch.len();
         let place = if mutants::is(Mutant::RetryAtTheEnd) {
             lot.queue.len()
         } else {

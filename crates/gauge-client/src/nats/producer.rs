@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use gauge_load::clock::monotonic_ns;
 use gauge_load::mutants::{self, Mutant};
 use gauge_load::stamp::{self, Stamp};
-use gauge_load::{BatchLedger, Departure, Emitter, Observer};
+use gauge_load::{BatchLedger, Departure, Observer};
 
 use super::answer::{self, Answer};
 use super::chunks::Chunks;
@@ -25,7 +25,7 @@ use super::window::{Chunk, Heading, PUBLISH_REST_BYTES_MAX};
 use super::wire::{self, Message, put_decimal};
 use crate::keys::{KEY_BYTES, Partitioner, decimal, every};
 use crate::shared::{Shared, producer_token};
-use crate::source::{Held, Source};
+use crate::source::{Held, Next, Source};
 use crate::stream::{Lost, kind};
 use crate::{Acks, ClientError, LaneSpec, Ready};
 
@@ -34,8 +34,6 @@ const ANSWER_TIMEOUT_NS: i64 = 5_000_000_000;
 /// Pause before refused messages are sent again; doubles up to a second.
 const RETRY_PAUSE_NS: i64 = 20_000_000;
 const RETRY_PAUSE_NS_MAX: i64 = 1_000_000_000;
-/// How often messages that wait are looked through for those that have waited too long.
-const EXPIRY_CHECK_NS: i64 = 50_000_000;
 /// Of an id and a key as headers, with all digits that their numbers may have.
 const HEADERS_BYTES_MAX: usize = 84;
 
@@ -141,15 +139,12 @@ pub(crate) struct Producer {
     window: Window,
     open: Option<Box<Chunk>>,
     queue: VecDeque<Box<Chunk>>,
-    /// Of all chunks that became full while messages were taken.
-    filled_bytes: usize,
     next_number: u64,
     chunk_bytes_max: usize,
     chunk_msgs_max: usize,
     in_flight: usize,
     acks: Acks,
     idempotence: bool,
-    is_flushing: bool,
     /// Refused messages wait until everything under way was answered.
     is_recovering: bool,
     /// Nothing leaves before this time.
@@ -158,7 +153,6 @@ pub(crate) struct Producer {
     /// When the latest answer came, or the first chunk left after none was under way.
     progress_ns: i64,
     answer_timeout_ns: i64,
-    next_expiry_ns: i64,
     /// Headers of the message at hand.
     scratch: Vec<u8>,
     written: Vec<Piece>,
@@ -214,20 +208,17 @@ impl Producer {
             },
             open: None,
             queue: VecDeque::new(),
-            filled_bytes: 0,
             next_number: 0,
             chunk_bytes_max: lane.batch.bytes,
             chunk_msgs_max: (options.window_msgs / in_flight).max(1),
             in_flight,
             acks,
             idempotence: lane.idempotence,
-            is_flushing: false,
             is_recovering: false,
             hold_until_ns: i64::MIN,
             pause_ns: RETRY_PAUSE_NS,
             progress_ns: 0,
             answer_timeout_ns: ANSWER_TIMEOUT_NS.min(lane.request_timeout_ns),
-            next_expiry_ns: 0,
             scratch: Vec::new(),
             written: Vec::new(),
             chunks: Chunks::new(lane.batch.buffer_bytes, lane.producers.len()),
@@ -317,7 +308,7 @@ impl Producer {
     fn is_due(&self, now_ns: i64) -> bool {
         self.open
             .as_ref()
-            .is_some_and(|open| self.is_flushing || open.due_ns <= now_ns)
+            .is_some_and(|open| self.held.is_flushing || open.due_ns <= now_ns)
     }
 
     fn send(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) -> Result<(), Lost> {
@@ -535,21 +526,19 @@ impl Source for Producer {
         self.connection.is_ready()
     }
 
-    fn room_msgs(&self, emitter: &Emitter, _shared: &Shared) -> Option<u64> {
-        if self.is_flushing {
-            return None;
-        }
+    fn next(&self) -> Next {
+        self.open.as_deref().map_or(Next::NEW, |open| Next::One {
+            bytes: open.len,
+            msgs: open.entries.len(),
+        })
+    }
+
+    fn fitting(&self, bytes: usize, msgs: usize, payload_bytes: usize, _shared: &Shared) -> usize {
         let has_headers = self.idempotence || !self.partitioner.is_sticky();
         let headers_bytes = if has_headers { HEADERS_BYTES_MAX } else { 0 };
-        let bytes = self.longest_bytes(headers_bytes, emitter.payload_bytes_max());
-        let (len, msgs) = self
-            .open
-            .as_deref()
-            .map_or((0, 0), |open| (open.len, open.entries.len()));
-        let room =
-            (self.chunk_bytes_max.saturating_sub(len) / bytes).min(self.chunk_msgs_max.saturating_sub(msgs));
-        // A chunk takes its first message whatever its size.
-        Some(room.max(usize::from(self.open.is_none())) as u64)
+        let by_bytes =
+            self.chunk_bytes_max.saturating_sub(bytes) / self.longest_bytes(headers_bytes, payload_bytes);
+        by_bytes.min(self.chunk_msgs_max.saturating_sub(msgs))
     }
 
     #[inline]
@@ -562,7 +551,8 @@ impl Source for Producer {
         if let Some(open) = &self.open
             && (open.len + longest_bytes > self.chunk_bytes_max || open.entries.len() >= self.chunk_msgs_max)
         {
-            self.filled_bytes += open.len;
+            // Never less: whether a closed loop is full is asked of the queue itself.
+            self.held.queued_bytes += open.len;
             self.close_open();
         }
         if self.open.is_none() {
@@ -588,10 +578,6 @@ impl Source for Producer {
         let bytes = chunk.len - before;
         chunk.charged_bytes += bytes;
         shared.buffered_bytes += bytes;
-    }
-
-    fn queued_bytes(&self) -> usize {
-        self.filled_bytes
     }
 
     /// Chunks that are full leave one by one, and are written together.
@@ -622,10 +608,6 @@ impl Source for Producer {
         self.queue.push_back(chunk);
     }
 
-    fn flush(&mut self) {
-        self.is_flushing = true;
-    }
-
     fn on_ready(
         &mut self,
         _link: usize,
@@ -651,8 +633,7 @@ impl Source for Producer {
         observer: &mut Observer,
         now_ns: i64,
     ) -> Result<(), ClientError> {
-        if now_ns >= self.next_expiry_ns {
-            self.next_expiry_ns = now_ns + EXPIRY_CHECK_NS;
+        if self.held.is_expiry_due(now_ns) {
             self.expire(shared, observer, now_ns);
         }
         if let Err(lost) = self.advance(shared, observer, now_ns) {
@@ -671,12 +652,16 @@ impl Source for Producer {
             if !self.queue.is_empty() {
                 deadline_ns = deadline_ns.min(self.hold_until_ns);
             } else if let Some(open) = &self.open {
-                let due_ns = if self.is_flushing { i64::MIN } else { open.due_ns };
+                let due_ns = if self.held.is_flushing {
+                    i64::MIN
+                } else {
+                    open.due_ns
+                };
                 deadline_ns = deadline_ns.min(due_ns.max(self.hold_until_ns));
             }
         }
         if !self.queue.is_empty() || self.open.is_some() {
-            deadline_ns = deadline_ns.min(self.next_expiry_ns);
+            deadline_ns = deadline_ns.min(self.held.next_expiry_ns);
         }
         deadline_ns
     }

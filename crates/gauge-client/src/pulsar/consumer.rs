@@ -382,9 +382,7 @@ impl Consumer {
         }
         position.unacked.clear();
         position.questions.clear();
-        if !mutants::is(Mutant::PulsarEndKept) {
-            position.end = None;
-        }
+        position.end = None;
     }
 
     #[inline]

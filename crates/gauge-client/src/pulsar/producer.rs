@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use gauge_load::clock::monotonic_ns;
 use gauge_load::mutants::{self, Mutant};
 use gauge_load::stamp::{self, Stamp};
-use gauge_load::{Departure, Emitter, Observer};
+use gauge_load::{Departure, Observer};
 
 use super::batch::{Batch, Common, Spares};
 use super::commands;
@@ -20,7 +20,7 @@ use super::options::Options;
 use super::routes::Routes;
 use crate::keys::{KEY_BYTES, Partitioner, decimal, every};
 use crate::shared::{Shared, producer_token};
-use crate::source::{self, Held, Source};
+use crate::source::{Held, Next, Source};
 use crate::stream::{InputBytes, Lost, kind as lost_kind};
 use crate::{Acks, ClientError, Keys, LaneSpec, Ready};
 
@@ -29,8 +29,6 @@ const INPUT: InputBytes = InputBytes {
     first: 16 << 10,
     max: 1 << 20,
 };
-/// How often what waits without a broker is looked through for what has waited too long.
-const EXPIRY_CHECK_NS: i64 = 50_000_000;
 /// What a broker wants to add to a message must fit beside it.
 const METADATA_BYTES_MAX: usize = 1024;
 
@@ -86,13 +84,10 @@ pub(super) struct Producer {
     /// Batches that were just written, with their links; used again.
     pub(super) written: Vec<(usize, Box<Batch>)>,
     pub(super) spares: Spares,
-    queued_bytes: usize,
     batch_bytes_max: usize,
     in_flight_max: usize,
     pub(super) request_timeout_ns: i64,
     pub(super) payload_bytes_max: usize,
-    is_flushing: bool,
-    next_expiry_ns: i64,
 }
 
 impl Producer {
@@ -121,13 +116,10 @@ impl Producer {
             spare: Vec::new(),
             written: Vec::new(),
             spares: Spares::default(),
-            queued_bytes: 0,
             batch_bytes_max: spec.batch.bytes,
             in_flight_max: spec.batch.in_flight.max(1),
             request_timeout_ns: spec.request_timeout_ns,
             payload_bytes_max: spec.payload_bytes_max,
-            is_flushing: false,
-            next_expiry_ns: 0,
         }
     }
 
@@ -165,7 +157,7 @@ impl Producer {
         let turn = self.partitioner.turn();
         if self.partitioner.is_sticky()
             && let Some(batch) = &self.partitions[turn].open
-            && (batch.due_ns <= now_ns || self.is_flushing)
+            && (batch.due_ns <= now_ns || self.held.is_flushing)
             && self.way(turn).is_none()
             && (0..self.partitions.len()).any(|at| self.way(at).is_some())
         {
@@ -221,7 +213,7 @@ impl Producer {
         if let Some(mut batch) = partition.open.take() {
             batch.sequence = partition.next_sequence;
             partition.next_sequence += u64::from(batch.messages);
-            self.queued_bytes += batch.len();
+            self.held.queued_bytes += batch.len();
             partition.waiting.push_back(batch);
             self.list(at);
             // A partition whose broker is gone does not hold up the others.
@@ -254,7 +246,7 @@ impl Producer {
     /// Closes open batches whose time has come and that can leave. Those that cannot leave go on growing.
     fn close_due(&mut self, now_ns: i64) {
         while let Some(&(due_ns, at)) = self.due.front() {
-            if due_ns > now_ns && !self.is_flushing {
+            if due_ns > now_ns && !self.held.is_flushing {
                 return;
             }
             self.due.pop_front();
@@ -278,7 +270,7 @@ impl Producer {
             self.partitions[at].is_listed = false;
             while let Some(link) = self.way(at) {
                 if self.partitions[at].waiting.is_empty() {
-                    let is_due = |batch: &Batch| self.is_flushing || batch.due_ns <= now_ns;
+                    let is_due = |batch: &Batch| self.held.is_flushing || batch.due_ns <= now_ns;
                     if !self.partitions[at].open.as_deref().is_some_and(is_due) {
                         break;
                     }
@@ -298,12 +290,12 @@ impl Producer {
             return Ok(());
         };
         let queued_bytes = batch.held_bytes;
-        self.queued_bytes = self.queued_bytes.saturating_sub(queued_bytes);
+        self.held.queued_bytes = self.held.queued_bytes.saturating_sub(queued_bytes);
         let sealed = batch.seal(&self.common, &mut self.compressor, &mut self.spare);
         let link = &mut self.routes.links[link];
         let (Ok(()), Some(session)) = (sealed, link.session.as_mut()) else {
             partition.waiting.push_front(batch);
-            self.queued_bytes += queued_bytes;
+            self.held.queued_bytes += queued_bytes;
             return Err(Lost::Closed(None));
         };
         if link.in_flight == 0 {
@@ -318,7 +310,7 @@ impl Producer {
 
     /// A batch that was sent before waits again.
     pub(super) fn put_back(&mut self, batch: Box<Batch>) {
-        self.queued_bytes += batch.held_bytes;
+        self.held.queued_bytes += batch.held_bytes;
         self.partitions[batch.partition].put_back(batch);
     }
 
@@ -329,7 +321,7 @@ impl Producer {
             .binary_search_by_key(&sequence, |batch| batch.sequence)
             .ok()?;
         let batch = waiting.remove(place)?;
-        self.queued_bytes = self.queued_bytes.saturating_sub(batch.held_bytes);
+        self.held.queued_bytes = self.held.queued_bytes.saturating_sub(batch.held_bytes);
         Some(batch)
     }
 
@@ -350,7 +342,7 @@ impl Producer {
                 .is_some_and(|batch| is_old(batch))
                 && let Some(batch) = self.partitions[at].waiting.pop_front()
             {
-                self.queued_bytes = self.queued_bytes.saturating_sub(batch.held_bytes);
+                self.held.queued_bytes = self.held.queued_bytes.saturating_sub(batch.held_bytes);
                 if !batch.ledger.is_empty() {
                     observer.failed(&batch.ledger, lost_kind::RETRY_TIME_OVER);
                 }
@@ -442,27 +434,28 @@ impl Source for Producer {
         );
     }
 
-    fn queued_bytes(&self) -> usize {
-        self.queued_bytes
-    }
-
-    fn room_msgs(&self, emitter: &Emitter, shared: &Shared) -> Option<u64> {
-        // A batch of one key is full when another key comes.
-        if self.is_flushing || self.is_batch_by_key {
-            return None;
+    fn next(&self) -> Next {
+        if self.is_batch_by_key {
+            // A batch of one key is full when another key comes.
+            return Next::Unknown;
         }
-        let payload_bytes = emitter.payload_bytes_max();
-        let room = |len: usize, key: &[u8]| {
-            self.batch_bytes_max.saturating_sub(len)
-                / (message::head_bytes(payload_bytes, key) + payload_bytes)
-        };
         if !self.partitioner.is_sticky() {
-            let linger_ns = shared.spec.batch.linger_ns;
-            return source::room_of_several(room(0, &[b'0'; KEY_BYTES]), linger_ns, emitter);
+            return Next::Any;
         }
         let open = self.partitions[self.partitioner.turn()].open.as_deref();
-        // A batch takes its first message whatever its size.
-        Some(open.map_or_else(|| room(0, &[]).max(1), |batch| room(batch.len(), &[])) as u64)
+        open.map_or(Next::NEW, |batch| Next::One {
+            bytes: batch.len(),
+            msgs: batch.messages as usize,
+        })
+    }
+
+    fn fitting(&self, bytes: usize, _msgs: usize, payload_bytes: usize, _shared: &Shared) -> usize {
+        let key: &[u8] = if self.partitioner.is_sticky() {
+            &[]
+        } else {
+            &[b'0'; KEY_BYTES]
+        };
+        self.batch_bytes_max.saturating_sub(bytes) / (message::head_bytes(payload_bytes, key) + payload_bytes)
     }
 
     fn could_send(&self, _now_ns: i64) -> bool {
@@ -478,7 +471,7 @@ impl Source for Producer {
     }
 
     fn flush(&mut self) {
-        self.is_flushing = true;
+        self.held.is_flushing = true;
         for at in 0..self.partitions.len() {
             self.list(at);
         }
@@ -506,8 +499,7 @@ impl Source for Producer {
         if let Err((link, lost)) = self.drive_links(shared, observer, now_ns) {
             self.fail(link, lost.into(), shared, observer, now_ns)?;
         }
-        if !self.routes.is_settled() && now_ns >= self.next_expiry_ns {
-            self.next_expiry_ns = now_ns + EXPIRY_CHECK_NS;
+        if !self.routes.is_settled() && self.held.is_expiry_due(now_ns) {
             self.expire(shared, observer, now_ns);
         }
         Ok(())
@@ -524,7 +516,7 @@ impl Source for Producer {
             }
         }
         if !self.routes.is_settled() && self.held.msgs > 0 {
-            deadline_ns = deadline_ns.min(self.next_expiry_ns);
+            deadline_ns = deadline_ns.min(self.held.next_expiry_ns);
         }
         deadline_ns
     }

@@ -260,7 +260,7 @@ impl Producer {
                 continue;
             }
             observer.retried(lost.kind());
-            self.queued_bytes += batch.len();
+            self.held.queued_bytes += batch.len();
             self.queue.push_front(batch);
         }
         // What had its end between others has left gaps, which close.

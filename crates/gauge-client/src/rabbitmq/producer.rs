@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use gauge_load::clock::monotonic_ns;
 use gauge_load::stamp::{self, Stamp};
-use gauge_load::{BatchLedger, Departure, Emitter, Observer};
+use gauge_load::{BatchLedger, Departure, Observer};
 
 use super::batch::{Batch, Spares};
 use super::codec::{self, Put, kind, method, method_frame};
@@ -23,14 +23,12 @@ use super::session::{Session, error};
 use super::unconfirmed::{Entry, Settled, Unconfirmed};
 use crate::keys::{KEY_BYTES, Partitioner, decimal, every};
 use crate::shared::Shared;
-use crate::source::{Held, Source};
+use crate::source::{Held, Next, Source};
 use crate::stream::{Backoff, Lost, kind as lost_kind};
 use crate::{Acks, ClientError, LaneSpec, Ready};
 
 /// The producer's channel.
 pub(super) const CHANNEL: u16 = 1;
-/// How often what waits without a connection is looked through for what has waited too long.
-const EXPIRY_CHECK_NS: i64 = 50_000_000;
 
 /// A message's frames up to its body: basic.publish, the content header, and the head of the body's frame.
 #[derive(Debug)]
@@ -105,7 +103,6 @@ pub(super) struct Producer {
     pub(super) queue: VecDeque<Box<Batch>>,
     /// Written whole; the last message of the first one is not confirmed.
     pub(super) written: VecDeque<Box<Batch>>,
-    pub(super) queued_bytes: usize,
     pub(super) unconfirmed: Unconfirmed,
     /// Serial number minus delivery tag of this connection.
     pub(super) tag_base: u64,
@@ -121,8 +118,6 @@ pub(super) struct Producer {
     pub(super) body_bytes_max: usize,
     pub(super) window_bytes: usize,
     pub(super) request_timeout_ns: i64,
-    pub(super) is_flushing: bool,
-    pub(super) next_expiry_ns: i64,
 }
 
 impl Producer {
@@ -147,7 +142,6 @@ impl Producer {
             open: None,
             queue: VecDeque::new(),
             written: VecDeque::new(),
-            queued_bytes: 0,
             unconfirmed: Unconfirmed::default(),
             tag_base: 0,
             sent_serial: 0,
@@ -159,8 +153,6 @@ impl Producer {
             body_bytes_max: usize::MAX,
             window_bytes: spec.batch.bytes.saturating_mul(spec.batch.in_flight.max(1)),
             request_timeout_ns: spec.request_timeout_ns,
-            is_flushing: false,
-            next_expiry_ns: 0,
         }
     }
 
@@ -214,7 +206,7 @@ impl Producer {
 
     fn close_open(&mut self) {
         if let Some(batch) = self.open.take() {
-            self.queued_bytes += batch.len();
+            self.held.queued_bytes += batch.len();
             self.queue.push_back(batch);
             self.partitioner.closed(self.partitioner.turn(), every);
         }
@@ -223,7 +215,7 @@ impl Producer {
     /// Hands batches to the connection as far as the window allows, and writes.
     fn send(&mut self, shared: &mut Shared, observer: &mut Observer, now_ns: i64) -> Result<(), Lost> {
         loop {
-            let is_due = |batch: &Batch| self.is_flushing || batch.due_ns <= now_ns;
+            let is_due = |batch: &Batch| self.held.is_flushing || batch.due_ns <= now_ns;
             let bytes = match (self.queue.front(), self.open.as_deref()) {
                 (Some(batch), _) => batch.len(),
                 (None, Some(batch)) if is_due(batch) => batch.len(),
@@ -238,7 +230,7 @@ impl Producer {
             let (Some(batch), Some(session)) = (self.queue.pop_front(), self.session.as_mut()) else {
                 break;
             };
-            self.queued_bytes -= batch.len();
+            self.held.queued_bytes -= batch.len();
             if self.in_flight_bytes == 0 {
                 self.progress_ns = now_ns;
             }
@@ -303,7 +295,7 @@ impl Producer {
             .is_some_and(|batch| batch.first_sent_ns <= oldest_ns)
             && let Some(batch) = self.queue.pop_front()
         {
-            self.queued_bytes -= batch.len();
+            self.held.queued_bytes -= batch.len();
             self.settled.clear(self.id);
             self.unconfirmed
                 .settle_up_to(batch.end_serial() - 1, false, &mut self.settled);
@@ -376,20 +368,22 @@ impl Source for Producer {
         self.is_channel_open
     }
 
-    fn queued_bytes(&self) -> usize {
-        self.queued_bytes
+    fn next(&self) -> Next {
+        self.open.as_deref().map_or(Next::NEW, |batch| Next::One {
+            bytes: batch.len(),
+            msgs: batch.messages as usize,
+        })
     }
 
-    fn room_msgs(&self, emitter: &Emitter, shared: &Shared) -> Option<u64> {
+    fn fitting(&self, bytes: usize, _msgs: usize, payload_bytes: usize, shared: &Shared) -> usize {
         // The last partition's routing key is the longest.
-        let prefix = self.prefixes.last().filter(|_| !self.is_flushing)?;
-        let payload_bytes = emitter.payload_bytes_max();
+        let wire_bytes = self
+            .prefixes
+            .last()
+            .map_or(1, |prefix| prefix.wire_bytes(payload_bytes));
         let more_frames = payload_bytes / self.body_bytes_max.max(1);
-        let bytes = prefix.wire_bytes(payload_bytes) + more_frames * codec::FRAME_OVERHEAD_BYTES;
-        let len = self.open.as_deref().map_or(0, Batch::len);
-        let room = shared.spec.batch.bytes.saturating_sub(len) / bytes;
-        // A batch takes its first message whatever its size.
-        Some(room.max(usize::from(self.open.is_none())) as u64)
+        shared.spec.batch.bytes.saturating_sub(bytes)
+            / (wire_bytes + more_frames * codec::FRAME_OVERHEAD_BYTES)
     }
 
     fn could_send(&self, _now_ns: i64) -> bool {
@@ -428,10 +422,6 @@ impl Source for Producer {
         self.unconfirmed.push(Entry::probe(now_ns, bytes));
     }
 
-    fn flush(&mut self) {
-        self.is_flushing = true;
-    }
-
     fn on_ready(
         &mut self,
         _link: usize,
@@ -454,8 +444,7 @@ impl Source for Producer {
         if let Err(lost) = self.drive_session(shared, observer, now_ns) {
             self.lose(&lost, shared, observer, now_ns)?;
         }
-        if !self.is_channel_open && now_ns >= self.next_expiry_ns {
-            self.next_expiry_ns = now_ns + EXPIRY_CHECK_NS;
+        if !self.is_channel_open && self.held.is_expiry_due(now_ns) {
             self.expire(shared, observer, now_ns);
         }
         Ok(())
@@ -477,7 +466,7 @@ impl Source for Producer {
             deadline_ns = deadline_ns.min(self.progress_ns.saturating_add(self.request_timeout_ns));
         }
         if !self.is_channel_open && !self.unconfirmed.is_empty() {
-            deadline_ns = deadline_ns.min(self.next_expiry_ns);
+            deadline_ns = deadline_ns.min(self.held.next_expiry_ns);
         }
         deadline_ns
     }

@@ -270,7 +270,7 @@ impl Producer {
             return false;
         }
         observer.retried(lost.kind());
-        self.queued_bytes += batch.len();
+        self.held.queued_bytes += batch.len();
         match mutants::is(Mutant::RabbitmqStreamRetryAtTheEnd) {
             true => partition.queue.push_back(batch),
             false => partition.queue.push_front(batch),

@@ -86,16 +86,16 @@ pub(super) struct Position {
     pub end: End,
 }
 
-impl Position {
-    /// Everything was read, as far as the server has told. A stream of which no last chunk has come is empty: the question stays open, and the first
-    /// chunk would answer it. A server that has not said that it will answer may be silent.
-    fn is_at_end(&self, now_ns: i64) -> bool {
-        match self.end {
-            End::At(end) => self.next.unwrap_or(0) >= end,
+impl End {
+    /// Everything was read up to here, as far as the server has told; `next`: the offset of the next message, None before any was seen. A stream of
+    /// which no last chunk has come is empty: the question stays open, and the first chunk would answer it. A server that has not said that it will
+    /// answer may be silent.
+    fn is_reached(self, next: Option<u64>, now_ns: i64) -> bool {
+        match self {
+            End::At(end) => next.unwrap_or(0) >= end,
             End::Awaited(_) if mutants::is(Mutant::RabbitmqStreamEmptyForgotten) => false,
-            End::Asked(_) if !mutants::is(Mutant::RabbitmqStreamSilenceIsEmpty) => false,
-            End::Asked(at_ns) | End::Awaited(at_ns) => self.next.is_none() && now_ns >= at_ns + EMPTY_NS,
-            End::Unknown => false,
+            End::Awaited(at_ns) => next.is_none() && now_ns >= at_ns + EMPTY_NS,
+            End::Asked(_) | End::Unknown => false,
         }
     }
 }
@@ -421,7 +421,9 @@ impl Sink for Consumer {
 
     fn is_caught_up(&self) -> bool {
         let now_ns = monotonic_ns();
-        self.positions.iter().all(|position| position.is_at_end(now_ns))
+        self.positions
+            .iter()
+            .all(|position| position.end.is_reached(position.next, now_ns))
     }
 
     fn flush(&mut self) {
@@ -502,5 +504,32 @@ impl Sink for Consumer {
                 session.close(&shared.poller, now_ns);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_does_not_make_a_stream_empty() {
+        assert!(
+            !End::Asked(0).is_reached(None, 100 * EMPTY_NS),
+            "the server may be silent"
+        );
+        assert!(!End::Awaited(0).is_reached(None, EMPTY_NS - 1));
+        assert!(End::Awaited(0).is_reached(None, EMPTY_NS));
+        assert!(
+            !End::Awaited(0).is_reached(Some(3), 100 * EMPTY_NS),
+            "it is not empty"
+        );
+    }
+
+    #[test]
+    fn an_end_is_reached_when_the_message_before_it_was_read() {
+        assert!(!End::At(3).is_reached(Some(2), 0));
+        assert!(End::At(3).is_reached(Some(3), 0));
+        assert!(End::At(0).is_reached(None, 0));
+        assert!(!End::Unknown.is_reached(Some(3), i64::MAX));
     }
 }

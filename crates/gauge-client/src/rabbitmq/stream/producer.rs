@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use gauge_load::clock::monotonic_ns;
 use gauge_load::stamp::{self, Stamp};
-use gauge_load::{BatchLedger, Departure, Emitter, Observer};
+use gauge_load::{BatchLedger, Departure, Observer};
 
 use super::super::batch::{Batch, Spares};
 use super::super::hash;
@@ -26,14 +26,12 @@ use super::session::Session;
 use super::wire::{self, error, key};
 use crate::keys::{KEY_BYTES, Partitioner, decimal, every};
 use crate::shared::{Shared, producer_token};
-use crate::source::{self, Held, Source};
+use crate::source::{Held, Next, Source};
 use crate::stream::{Backoff, Lost, kind as lost_kind};
 use crate::{Acks, ClientError, LaneSpec, Ready};
 
 /// Publishers of a connection: their numbers are bytes.
 pub(super) const PUBLISHERS_MAX: usize = 256;
-/// How often what waits without a connection is looked through for what has waited too long.
-const EXPIRY_CHECK_NS: i64 = 50_000_000;
 /// The locator's number among the producer's sockets; connections are numbered from 1.
 pub(super) const LOCATOR: usize = 0;
 
@@ -102,14 +100,11 @@ pub(super) struct Producer {
     pub backoff: Backoff,
     /// When the open batches have waited for their linger, in this order: a partition may be in it more than once.
     pub opened: VecDeque<(i64, u32)>,
-    pub queued_bytes: usize,
     pub settled: Settled,
     pub spares: Spares,
     pub batch_bytes: usize,
     pub window_bytes: usize,
     pub request_timeout_ns: i64,
-    pub is_flushing: bool,
-    pub next_expiry_ns: i64,
 }
 
 impl Producer {
@@ -151,14 +146,11 @@ impl Producer {
             partitions,
             options,
             opened: VecDeque::new(),
-            queued_bytes: 0,
             settled: Settled::default(),
             spares: Spares::default(),
             batch_bytes: spec.batch.bytes,
             window_bytes: spec.batch.bytes.saturating_mul(spec.batch.in_flight.max(1)),
             request_timeout_ns: spec.request_timeout_ns,
-            is_flushing: false,
-            next_expiry_ns: 0,
         }
     }
 
@@ -180,7 +172,7 @@ impl Producer {
                 .is_some_and(|batch| is_old(batch))
                 && let Some(batch) = self.partitions[at].queue.pop_front()
             {
-                self.queued_bytes -= batch.len();
+                self.held.queued_bytes -= batch.len();
                 self.settled.clear(self.id);
                 self.partitions[at].unconfirmed.settle_up_to(
                     batch.end_serial() - 1,
@@ -275,24 +267,20 @@ impl Source for Producer {
             .all(|partition| matches!(partition.state, State::Open(_)))
     }
 
-    fn queued_bytes(&self) -> usize {
-        self.queued_bytes
-    }
-
-    fn room_msgs(&self, emitter: &Emitter, shared: &Shared) -> Option<u64> {
-        if self.is_flushing {
-            return None;
-        }
-        let bytes = publish::entry_bytes(emitter.payload_bytes_max());
-        let room = |len: usize| self.batch_bytes.saturating_sub(len) / bytes;
+    fn next(&self) -> Next {
         if !self.partitioner.is_sticky() {
-            let linger_ns = shared.spec.batch.linger_ns;
-            return source::room_of_several(room(publish::FRAME_BYTES), linger_ns, emitter);
+            return Next::Any;
         }
         let open = self.partitions[self.partitioner.turn()].open.as_deref();
-        // A batch takes its first message whatever its size.
-        let room = open.map_or_else(|| room(publish::FRAME_BYTES).max(1), |batch| room(batch.len()));
-        Some(room as u64)
+        open.map_or(Next::NEW, |batch| Next::One {
+            bytes: batch.len(),
+            msgs: batch.messages as usize,
+        })
+    }
+
+    fn fitting(&self, bytes: usize, _msgs: usize, payload_bytes: usize, _shared: &Shared) -> usize {
+        let bytes = bytes.max(publish::FRAME_BYTES);
+        self.batch_bytes.saturating_sub(bytes) / publish::entry_bytes(payload_bytes)
     }
 
     fn could_send(&self, _now_ns: i64) -> bool {
@@ -335,10 +323,6 @@ impl Source for Producer {
         self.partitions[at].unconfirmed.push(Entry::probe(now_ns, bytes));
     }
 
-    fn flush(&mut self) {
-        self.is_flushing = true;
-    }
-
     fn on_ready(
         &mut self,
         link: usize,
@@ -373,8 +357,7 @@ impl Source for Producer {
                 self.lose(at, &lost, shared, observer, now_ns)?;
             }
         }
-        if !self.is_ready() && now_ns >= self.next_expiry_ns {
-            self.next_expiry_ns = now_ns + EXPIRY_CHECK_NS;
+        if !self.is_ready() && self.held.is_expiry_due(now_ns) {
             self.expire(shared, observer, now_ns);
         }
         Ok(())
@@ -392,7 +375,7 @@ impl Source for Producer {
             }
         }
         if self.held.msgs > 0 && !self.is_ready() {
-            deadline_ns = deadline_ns.min(self.next_expiry_ns);
+            deadline_ns = deadline_ns.min(self.held.next_expiry_ns);
         }
         deadline_ns
     }

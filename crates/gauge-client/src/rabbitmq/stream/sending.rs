@@ -64,7 +64,7 @@ impl Producer {
     pub(super) fn close_open(&mut self, at: usize) {
         if let Some(mut batch) = self.partitions[at].open.take() {
             publish::end(&mut batch);
-            self.queued_bytes += batch.len();
+            self.held.queued_bytes += batch.len();
             self.partitions[at].queue.push_back(batch);
             self.pend(at);
             self.partitioner.closed(at, every);
@@ -88,11 +88,11 @@ impl Producer {
     /// Marks the open batches that have waited for their linger.
     pub(super) fn mark_due(&mut self, now_ns: i64) {
         while let Some(&(due_ns, at)) = self.opened.front()
-            && (due_ns <= now_ns || self.is_flushing)
+            && (due_ns <= now_ns || self.held.is_flushing)
         {
             self.opened.pop_front();
             let partition = &mut self.partitions[at as usize];
-            let is_due = |batch: &Batch| batch.due_ns <= due_ns || self.is_flushing;
+            let is_due = |batch: &Batch| batch.due_ns <= due_ns || self.held.is_flushing;
             if partition.open.as_deref().is_some_and(is_due) {
                 partition.is_due = true;
                 self.pend(at as usize);
@@ -155,7 +155,7 @@ impl Producer {
             self.close_open(at);
         }
         let batch = self.partitions[at].queue.pop_front()?;
-        self.queued_bytes -= batch.len();
+        self.held.queued_bytes -= batch.len();
         Some(batch)
     }
 

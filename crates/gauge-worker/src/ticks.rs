@@ -1,0 +1,302 @@
+//! What a CPU was doing when its timer interrupt came, once per millisecond: the kernel's own sampling clock (`perf_event_open(2)`).
+//!
+//! A probe that is late tells that it could not run, and not why. Interrupts are served also where a thread of normal priority is in a stretch of
+//! the kernel that nothing interrupts, as on kernels without preemption every long system call is: a broker that writes a megabyte into the page
+//! cache keeps even a real-time thread waiting for a millisecond or two. What the kernel's accounts say of it is no help, as they do not count that
+//! wait (the run queue's clock stands still from such a wake-up to the next tick). So the probes ask who had the CPU while they waited.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Between two ticks.
+pub const TICK_NS: i64 = 1_000_000;
+
+const TYPE_SOFTWARE: u32 = 1;
+const CONFIG_CPU_CLOCK: u64 = 0;
+const SAMPLE_TID: u64 = 1 << 1;
+const SAMPLE_TIME: u64 = 1 << 2;
+const FLAG_USE_CLOCKID: u64 = 1 << 25;
+const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
+const RECORD_SAMPLE: u32 = 9;
+const PAGE_BYTES: usize = 4096;
+/// A power of two: ticks of 1.3 s, and a probe takes them out each millisecond.
+const DATA_PAGES: usize = 8;
+const DATA_BYTES: usize = DATA_PAGES * PAGE_BYTES;
+/// Of the page before the data, which both sides write: where the kernel has written to, and what has been read.
+const HEAD_OFFSET: usize = 1024;
+const TAIL_OFFSET: usize = 1032;
+
+/// The kernel's `struct perf_event_attr` as of its fifth version (Linux 4.1), which is the first with a clock to choose.
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    bp_type: u32,
+    config1: u64,
+    config2: u64,
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clockid: i32,
+    sample_regs_intr: u64,
+    aux_watermark: u32,
+    sample_max_stack: u16,
+    reserved: u16,
+}
+
+/// A tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tick {
+    /// CLOCK_MONOTONIC.
+    pub at_ns: i64,
+    /// The thread that it interrupted; 0: none, the CPU was idle.
+    pub tid: u32,
+}
+
+/// The ticks of a CPU, as long as it lives.
+#[derive(Debug)]
+pub struct Ticks {
+    /// Closed last.
+    _event: OwnedFd,
+    ring: NonNull<u8>,
+    tail: u64,
+}
+
+impl Ticks {
+    /// Ticks of a CPU, from now on.
+    ///
+    /// # Errors
+    /// The kernel's: mostly that it is not permitted (CAP_PERFMON, or `kernel.perf_event_paranoid` of 0 or less).
+    pub fn of_cpu(cpu: usize) -> io::Result<Ticks> {
+        let attributes = Attributes {
+            kind: TYPE_SOFTWARE,
+            size: size_of::<Attributes>() as u32,
+            config: CONFIG_CPU_CLOCK,
+            sample_period: TICK_NS as u64,
+            sample_type: SAMPLE_TID | SAMPLE_TIME,
+            flags: FLAG_USE_CLOCKID,
+            clockid: libc::CLOCK_MONOTONIC,
+            ..Attributes::default()
+        };
+        // SAFETY: the attributes are as long as they say, and the kernel only reads them; the rest are numbers.
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                &raw const attributes,
+                -1,
+                cpu as libc::c_int,
+                -1,
+                FLAG_FD_CLOEXEC,
+            )
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just made this descriptor, and nobody else has it.
+        let event = unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) };
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let ring = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                PAGE_BYTES + DATA_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                event.as_raw_fd(),
+                0,
+            )
+        };
+        match NonNull::new(ring.cast::<u8>()) {
+            Some(ring) if ring.as_ptr().cast() != libc::MAP_FAILED => Ok(Ticks {
+                _event: event,
+                ring,
+                tail: 0,
+            }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// A number of the page that both sides write.
+    fn shared(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: the page is mapped as long as `self` lives, the offset is within it and aligned, and all sides access it atomically.
+        unsafe { &*self.ring.as_ptr().add(offset).cast::<AtomicU64>() }
+    }
+
+    /// Reads a number of the data; `at` counts bytes since the beginning. Records are multiples of eight bytes and may go round the end.
+    fn word(&self, at: u64) -> u64 {
+        let offset = PAGE_BYTES + at as usize % DATA_BYTES;
+        // SAFETY: within the mapping, aligned as `at` is a multiple of eight, and written before the head that was read.
+        unsafe { self.ring.as_ptr().add(offset).cast::<u64>().read() }
+    }
+
+    /// Takes out the ticks that have come since it was asked last, in their order.
+    pub fn drain(&mut self, mut each: impl FnMut(Tick)) {
+        let head = self.shared(HEAD_OFFSET).load(Ordering::Acquire);
+        while self.tail < head {
+            let header = self.word(self.tail);
+            let bytes = header >> 48;
+            if bytes == 0 {
+                // No record is empty: rather lose ticks than turn here for ever.
+                self.tail = head;
+                break;
+            }
+            if header as u32 == RECORD_SAMPLE {
+                each(Tick {
+                    at_ns: self.word(self.tail + 16) as i64,
+                    tid: (self.word(self.tail + 8) >> 32) as u32,
+                });
+            }
+            self.tail += bytes;
+        }
+        self.shared(TAIL_OFFSET).store(self.tail, Ordering::Release);
+    }
+}
+
+impl Drop for Ticks {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made with this length, and nothing refers to it any more.
+        unsafe {
+            libc::munmap(self.ring.as_ptr().cast(), PAGE_BYTES + DATA_BYTES);
+        }
+    }
+}
+
+/// Who had a CPU while a probe waited for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// Nobody: its interrupts came late as well.
+    Away,
+    /// A thread that goes before the probe or is its equal.
+    Above,
+    /// Threads that the probe goes before, in the kernel.
+    Below,
+}
+
+/// Who had the CPU from `due_ns`, when a probe was to run, to `now_ns`, when it did. `ticks`: those since it ran last, and one before; `is_above`: whether a thread is
+/// not one that the probe goes before, as far as that can be found out.
+///
+/// `slack_ns`: by as much a tick may be late, and a probe for other reasons.
+pub fn holder(
+    ticks: &[Tick],
+    due_ns: i64,
+    now_ns: i64,
+    slack_ns: i64,
+    is_above: impl Fn(u32) -> bool,
+) -> Holder {
+    let first = ticks.partition_point(|tick| tick.at_ns < due_ns - slack_ns);
+    let (before, during) = ticks.split_at(first);
+    let Some(last) = before.last().or(during.first()) else {
+        return Holder::Away;
+    };
+    let mut last_ns = last.at_ns;
+    for at_ns in during.iter().map(|tick| tick.at_ns).chain([now_ns]) {
+        if at_ns - last_ns > TICK_NS + slack_ns {
+            return Holder::Away;
+        }
+        last_ns = at_ns;
+    }
+    // An idle CPU would have run the probe.
+    if during.is_empty() || during.iter().any(|tick| tick.tid == 0) {
+        Holder::Away
+    } else if during.iter().any(|tick| is_above(tick.tid)) {
+        Holder::Above
+    } else {
+        Holder::Below
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLACK_NS: i64 = 250_000;
+    const THIEF: u32 = 7;
+
+    fn held(ticks: &[(i64, u32)], due_us: i64, now_us: i64) -> Holder {
+        let ticks: Vec<Tick> = ticks
+            .iter()
+            .map(|(at_us, tid)| Tick {
+                at_ns: at_us * 1000,
+                tid: *tid,
+            })
+            .collect();
+        holder(&ticks, due_us * 1000, now_us * 1000, SLACK_NS, |tid| tid == THIEF)
+    }
+
+    #[test]
+    fn a_stretch_of_the_kernel_is_told_from_a_host_and_from_a_thief() {
+        assert_eq!(
+            held(&[(9_010, 1), (10_010, 5), (11_010, 5)], 10_000, 11_700),
+            Holder::Below
+        );
+        assert_eq!(
+            held(&[(9_010, 1), (11_690, 5)], 10_000, 11_700),
+            Holder::Away,
+            "no tick came on time"
+        );
+        assert_eq!(
+            held(&[(9_010, 1), (10_010, THIEF), (11_010, THIEF)], 10_000, 11_700),
+            Holder::Above
+        );
+        assert_eq!(
+            held(&[(9_010, 1), (10_010, 5), (11_010, THIEF)], 10_000, 11_700),
+            Holder::Above,
+            "part of the time is enough"
+        );
+        assert_eq!(
+            held(&[(9_010, 1), (10_010, 0)], 10_000, 10_700),
+            Holder::Away,
+            "it was idle, and did not wake up"
+        );
+        assert_eq!(held(&[(9_010, 1)], 10_000, 10_700), Holder::Away);
+        assert_eq!(held(&[], 10_000, 10_700), Holder::Away);
+    }
+
+    #[test]
+    fn a_host_that_takes_the_cpu_within_a_stretch_is_seen() {
+        assert_eq!(
+            held(&[(9_010, 1), (10_010, 5), (13_400, 5)], 10_000, 13_500),
+            Holder::Away
+        );
+        assert_eq!(
+            held(&[(9_010, 1), (10_010, 5)], 10_000, 11_700),
+            Holder::Away,
+            "the last tick is missing"
+        );
+    }
+
+    #[test]
+    fn a_cpu_ticks_where_it_is_permitted() {
+        let mut ticks = match Ticks::of_cpu(0) {
+            Ok(ticks) => ticks,
+            Err(error) => {
+                let refused = matches!(
+                    error.raw_os_error(),
+                    Some(libc::EACCES | libc::EPERM | libc::ENOSYS)
+                );
+                assert!(refused, "{error}");
+                return;
+            }
+        };
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            ticks.drain(|tick| seen.push(tick));
+        }
+        // An idle CPU may sleep through some, and a busy machine through others.
+        assert!(seen.len() > 3, "{seen:?}");
+        assert!(seen.iter().all(|tick| tick.at_ns > 0));
+        assert!(seen.windows(2).all(|two| two[0].at_ns < two[1].at_ns), "{seen:?}");
+        let mut again = Vec::new();
+        ticks.drain(|tick| again.push(tick));
+        assert!(again.len() < 100, "what was taken out does not come again");
+    }
+}

@@ -1,0 +1,209 @@
+"""A published study at full scale on hosts of their own: three with brokers, which commands of the user change from one variant to the next, and
+two that send."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hosts
+import pytest
+from lab_support import lab
+from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.base import RunningSystem
+from streamgauge.systems.registry import systems
+from streamgauge.systems.support import processes
+from streamgauge.systems.support.network import Namespaces
+
+pytestmark = [pytest.mark.jvm, pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing()))]
+
+BROKERS = 3
+STUDY = Path(__file__).parent.parent / "python/streamgauge/studies/streamnative-2020.yaml"
+SHORTER = {
+    "  warmup: 1m\n  duration: 3m\n": "  warmup: 3s\n  duration: 5s\n",
+    "search: {first: 20k}": "search: {first: 2k, probe: 2s, within: 40s, width: 30}",
+    # What it is about here is not the load.
+    "buffer: 4GiB": "buffer: 64MiB",
+    "level: L1, options: {profile: streamnative-2020}": "level: L1, vouched: [durability], options: {profile: streamnative-2020}",
+}
+CELLS = ("max-kafka-l1-1-1p", "max-kafka-l2-1-1p", "max-pulsar-l1-1-1p")
+HOOK = """
+import json, os, pathlib, sys, time
+here = pathlib.Path(__file__).parent
+(here / "asked.new").write_text(json.dumps({key: value for key, value in os.environ.items() if key.startswith("STREAMGAUGE_")}))
+(here / "asked.new").rename(here / "asked")
+while not (here / "answer").exists():
+    time.sleep(0.05)
+said = (here / "answer").read_text()
+(here / "answer").unlink()
+print(said)
+sys.exit(said != "done")
+"""
+
+
+@dataclass
+class Operator:
+    """Does with the three hosts what hooks ask for."""
+
+    network: Namespaces
+    directory: Path
+    forgets: bool = False
+    """Whether it leaves a system as it was set up first."""
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    set_up: dict[str, tuple[Any, dict[str, Any]]] = field(default_factory=dict)
+    running: RunningSystem | None = None
+    starts: int = 0
+
+    def start(self, kind: str) -> RunningSystem:
+        level, options = self.set_up[kind]
+        self.starts += 1
+        request = SystemRequest(nodes=BROKERS, level=level, options=options, placement=self.network)
+        directory = self.directory / f"{kind}-{self.starts}"
+        self.running = systems()[kind].start(request, directory, lambda _: None)
+        return self.running
+
+    def stop(self) -> None:
+        if self.running is not None:
+            self.running.stop()
+            self.running.wipe()
+            self.running = None
+
+    def do(self, asked: dict[str, str]) -> None:
+        hook, kind = asked["STREAMGAUGE_HOOK"], asked["STREAMGAUGE_KIND"]
+        self.asked.append((hook, asked["STREAMGAUGE_SYSTEM"]))
+        if hook == "reconfigure" and not (self.forgets and kind in self.set_up):
+            known = {"profile", "journal"}
+            options = json.loads(asked["STREAMGAUGE_OPTIONS"])
+            self.set_up[kind] = (
+                asked["STREAMGAUGE_LEVEL"],
+                {key: value for key, value in options.items() if key in known},
+            )
+        elif hook == "start":
+            self.start(kind)
+        elif hook == "stop":
+            self.stop()
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Answers hooks until it is left."""
+        over = threading.Event()
+
+        def serve() -> None:
+            asked = self.directory / "asked"
+            while not over.wait(0.05):
+                if not asked.exists():
+                    continue
+                said = json.loads(asked.read_text("utf-8"))
+                asked.unlink()
+                try:
+                    self.do(said)
+                    answer = "done"
+                except Exception as error:  # The hook tells of it.
+                    answer = repr(error)
+                new = self.directory / "answer.new"
+                new.write_text(answer, "utf-8")
+                new.rename(self.directory / "answer")
+
+        server = threading.Thread(target=serve)
+        server.start()
+        try:
+            yield
+        finally:
+            over.set()
+            server.join()
+            self.stop()
+
+
+def reached(operator: Operator, kind: str) -> Path:
+    """A system file that says how a kind of system is reached on the hosts: found out by starting it once."""
+    operator.set_up[kind] = ("L2", {})
+    told = operator.start(kind).connection
+    operator.stop()
+    del operator.set_up[kind]
+    lines = [f"system: {kind}", f"connect: {json.dumps(told['bootstrap'])}"]
+    if "admin" in told["options"]:
+        lines.append(f"admin: {json.dumps(told['options']['admin'])}")
+    file = operator.directory / f"{kind}.yaml"
+    file.write_text("\n".join(lines) + "\n", "utf-8")
+    return file
+
+
+def shorter() -> str:
+    """The study with its durations cut."""
+    text = STUDY.read_text("utf-8")
+    for written, cut in SHORTER.items():
+        assert written in text
+        text = text.replace(written, cut)
+    return text
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("forgets", [False, True], ids=["reconfigured", "forgotten"])
+def test_a_study_goes_through_its_variants_on_three_hosts(
+    gauge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgets: bool
+) -> None:
+    # A cluster whose brokers have new ports with each variant would be another one.
+    monkeypatch.setattr(processes, "free_ports", lambda count, **_: list(range(15100, 15100 + count)))
+    (tmp_path / "hook.py").write_text(HOOK, "utf-8")
+    command = json.dumps([sys.executable, str(tmp_path / "hook.py")])
+    (tmp_path / "hooks.yaml").write_text(
+        "timeout: 5m\n" + "".join(f"{name}: {command}\n" for name in ("reconfigure", "start", "stop")),
+        "utf-8",
+    )
+    (tmp_path / "study.yaml").write_text(shorter(), "utf-8")
+    with (
+        hosts.network_of(BROKERS + 2) as network,
+        hosts.started(gauge, tmp_path, hosts.seats_of(network, (BROKERS + 1, BROKERS + 2))) as fleet,
+    ):
+        operator = Operator(network, tmp_path, forgets)
+        kinds = ("kafka", "pulsar")
+        files = {kind: reached(operator, kind) for kind in kinds}
+        connect = [word for kind in kinds for word in ("--connect", f"{kind}={files[kind]}")]
+        asked = ["--scale", "full", "--only", ",".join(CELLS), "--repeats", "1", "--seed", "3"]
+        trust = [word for name in ("hooks.yaml", "study.yaml") for word in ("--trust-file", name)]
+        with operator.at_work():
+            process = lab(
+                gauge,
+                tmp_path,
+                "study",
+                "study.yaml",
+                *asked,
+                *connect,
+                *("--fleet", str(fleet), "--hooks", "hooks.yaml", *trust),
+                stderr=subprocess.STDOUT,
+            )
+            out, _ = process.communicate(timeout=3000)
+    assert process.returncode in (0, 1), out
+    run = (tmp_path / "runs/latest").resolve()
+    found = {
+        result["workload"]["name"]: result
+        for path in run.glob("trials/*/result.json")
+        if (result := json.loads(path.read_text("utf-8")))
+    }
+    assert set(CELLS) <= set(found), out
+    assert all(found[cell]["status"] == "complete" for cell in CELLS), out
+    # One system after the other on the same hosts, each variant with a block of its own.
+    assert [hook for hook, _ in operator.asked] == ["reconfigure", "start", "stop"] * 3
+    assert {system for _, system in operator.asked} == {"kafka-l1", "kafka-l2", "pulsar-l1"}
+    levels = {cell: found[cell]["durability"]["declared"] for cell in CELLS}
+    page = re.sub(r"\s+", " ", (run / "report.html").read_text("utf-8"))
+    if forgets:
+        first = next(system for hook, system in operator.asked if system.startswith("kafka"))
+        left = next(cell for cell in CELLS if "kafka" in cell and first[-2:] not in cell)
+        assert levels[left].lower() == first[-2:], "as it was set up first"
+        assert not found[left]["validity"]["valid"]
+        assert any("was asked for" in reason for reason in found[left]["validity"]["reasons"])
+        assert "not shown" in page
+    else:
+        assert levels == {CELLS[0]: "L1", CELLS[1]: "L2", CELLS[2]: "L1"}
+        assert not [reason for cell in CELLS for reason in found[cell]["durability"]["mismatches"]]
+    for cell in CELLS:
+        assert found[cell]["nodes"] == BROKERS
