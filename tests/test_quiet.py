@@ -346,6 +346,10 @@ def test_words_say_what_may_be_concluded() -> None:
         "30.0 % of the time was disturbed. Figures of quiet time are the system's, with the intervals beside them; those as they came are also the machine's.",
     )
     assert judged(figures_missing=["p99.9"])[1].endswith("Of p99.9 only the bounds stand.")
+    of_both = " Part of that may be the kernel's work for the system itself"
+    assert of_both in judged(blurred=True)[1]
+    assert of_both in judged(blurred=True, figures_told=[])[1]
+    assert of_both not in judged(blurred=True, disturbed_share=0.001)[1], "too little to matter"
     assert judged(own_faults=["A message failed."])[0] is Word.invalid
     assert judged(own_faults=["A message failed."], watched=False)[0] is Word.invalid
     assert judged(figures_told=[])[0] is Word.bounds_only

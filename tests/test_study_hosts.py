@@ -203,7 +203,8 @@ def test_a_study_goes_through_its_variants_on_three_hosts(
         assert any("was asked for" in reason for reason in found[left]["validity"]["reasons"])
         assert "not shown" in page
     else:
-        assert levels == {CELLS[0]: "L1", CELLS[1]: "L2", CELLS[2]: "L1"}
+        # Pulsar's brokers do not tell what its bookies sync: for that the file vouches.
+        assert levels == {CELLS[0]: "L1", CELLS[1]: "L2", CELLS[2]: None}
         assert not [reason for cell in CELLS for reason in found[cell]["durability"]["mismatches"]]
     for cell in CELLS:
         assert found[cell]["nodes"] == BROKERS

@@ -45,11 +45,14 @@ def planned(text: str, **connect: tuple[str, ...]) -> StudyPlan:
 
 
 def outcome(
-    tmp_path: Path, plan: StudyPlan, state: Callable[[str], dict[str, Any]] = lambda system: {"of": system}
+    tmp_path: Path,
+    plan: StudyPlan,
+    state: Callable[[str], dict[str, Any]] = lambda system: {"of": system},
+    publish_ms: Callable[[str], float] = lambda cell: 0.9 if cell == "log-sync-1" else 0.3,
 ) -> StudyOutcome:
-    """All rounds, as if they had been measured. `state`: what was read back of each study system's cluster."""
+    """All rounds, as if they had been measured. `state`: what was read back of each study system's cluster; `publish_ms`: of a cell."""
     directory = tmp_path / "20260921-141320-study"
-    shapes = [replace(LOG, publish_ms=0.9 if one.cell == "log-sync-1" else 0.3) for one in plan.trials]
+    shapes = [replace(LOG, publish_ms=publish_ms(one.cell)) for one in plan.trials]
     write_run(directory, shapes, asked=workload(seconds=4, warmup_s=1.0))
     for trial in plan.trials:
         path = directory / f"trials/{trial.number:03d}/result.json"

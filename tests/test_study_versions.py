@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from streamgauge.model.checked_study import parse_study, read_study, study_names
 from streamgauge.model.scaling import Machine
 from streamgauge.model.study_planning import Wishes, plan_study
-from streamgauge.model.study_versions import both_of, parse_versions, with_versions
+from streamgauge.model.study_versions import both_of, pairs, parse_versions, with_versions
+from streamgauge.report.changes import changes_of, told
+from streamgauge.report.verdict_words import counted, found
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.errors import InputError
 from test_study_model import TEXT
+from test_study_variants import outcome
 
 MACHINE = Machine(8, 64 << 30, 500.0)
 KAFKAS = TEXT.replace("system: gauge-log", "system: kafka").replace(
@@ -45,6 +50,34 @@ def test_both_versions_of_everything_are_in_one_study() -> None:
     for trial in plan.trials:
         blocks.setdefault(trial.block, set()).add(plan.cell(trial.cell).system)
     assert all(len(members) == 1 for members in blocks.values()), "versions share no start"
+
+
+def test_what_has_changed_since_is_told_of_each_cell(tmp_path: Path) -> None:
+    study = with_versions(parse_study(KAFKAS, "small.yaml", systems()), BOTH).study
+    plan = plan_study(study, Wishes(scale="quick", seed=7), MACHINE)
+    was = outcome(tmp_path, plan, publish_ms=lambda cell: 0.9 if cell == "log-sync-1@2.6.0" else 0.3)
+    changes = {(one.cell, one.figure): one for one in changes_of(was)}
+    sync = changes["log-sync-1", "publish p99"]
+    assert (sync.word, sync.tone) == ("lower now", "good")
+    assert sync.ratio.startswith("0.3")
+    assert changes["log-async-1", "publish p99"].word == "no difference that matters"
+    lower, same = told(changes_of(was))
+    assert lower.startswith("Lower now: publish p99 of log-sync-1 0.3")
+    assert same.startswith("No difference that matters: ")
+
+
+def test_cells_of_both_versions_belong_together() -> None:
+    names = ["a@2.6.0", "a@current", "b", "c@current"]
+    assert pairs(names) == {"a": ("a@current", "a@2.6.0")}
+
+
+def test_claims_that_were_not_asked_about_are_counted_and_not_listed(tmp_path: Path) -> None:
+    study = parse_study(TEXT, "small.yaml", systems())
+    plan = plan_study(study, Wishes(scale="quick", seed=7, only=("log-sync-1",)), MACHINE)
+    was = outcome(tmp_path, plan)
+    assert counted(was) == "0 of 0 claims decided: none (1 more need cells that were not asked for)"
+    assert found(was) == []
+    assert not was.changes
 
 
 def test_published_alone_keeps_the_names() -> None:

@@ -34,6 +34,7 @@ pub mod fuzzing;
 pub mod kafka;
 mod keys;
 mod lane;
+mod lingering;
 mod names;
 pub mod nats;
 mod poller;

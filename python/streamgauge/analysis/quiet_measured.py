@@ -37,6 +37,8 @@ class Quiet:
     """Metric -> its intervals of the measured phase, in the order of time; empty where nothing watched."""
     told: dict[str, dict[str, Told]] = field(default_factory=dict)
     """Metric -> percentile -> its figure or bounds."""
+    blurred: bool = False
+    """The workers look for the kernel's work for the system, and could not tell it from disturbance."""
 
     @property
     def disturbed_share(self) -> float:
@@ -95,7 +97,8 @@ def quiet_time(
         if at_its_most
         else None,
     )
-    return Quiet(found, attracted, of_metric, {metric: told for metric, (_, told) in estimated.items()})
+    told_of = {metric: told for metric, (_, told) in estimated.items()}
+    return Quiet(found, attracted, of_metric, told_of, blurred=_is_blurred(seen))
 
 
 @dataclass(frozen=True)
@@ -246,6 +249,11 @@ def _by_cause(windows: Iterable[CpuWindow]) -> dict[str, float]:
     for window in windows:
         sums[window.cause] += window.to_s - window.from_s
     return dict(sorted(sums.items()))
+
+
+def _is_blurred(seen: Sequence[tuple[Row, Disturbance]]) -> bool:
+    """Those of before do not look for it, and say nothing of it."""
+    return any(one.stretches_s is None and "stretches_s" in one.model_fields_set for _, one in seen)
 
 
 def _stretches_s(seen: Sequence[tuple[Row, Disturbance]]) -> float | None:

@@ -17,6 +17,7 @@ from streamgauge.vocabulary.histograms import Histogram, merge
 
 TOUCHED = 0.1
 """A percentile is moved by disturbance where this part of what lies above it may be of disturbed time."""
+BLURRED = " Part of that may be the kernel's work for the system itself, which could not be told from it (CAP_PERFMON lets the workers see it)."
 
 
 class Word(StrEnum):
@@ -45,8 +46,10 @@ def verdict(
     figures_missing: Sequence[str],
     figures_told: Sequence[str],
     attracted: Attraction,
+    blurred: bool = False,
 ) -> Verdict:
-    """`held_up`: why no figure stands although nobody here is at fault, if so.
+    """`blurred`: whether what the system did itself could not be told from disturbance.
+    `held_up`: why no figure stands although nobody here is at fault, if so.
     `own_faults`: sentences, why the generator or the settings spoil the trial, apart from any disturbance. `watched`: a probe told when CPUs were not to be
     had. `figures_missing`, `figures_told`: names of the headline figures that quiet time does not give, and of those that it gives."""
     if own_faults:
@@ -62,25 +65,26 @@ def verdict(
     share = percent(disturbed_share, 1)
     if disturbed_share <= DISTURBED_SHARE_MAX:
         return Verdict(Word.valid, f"{share} of the time was disturbed. {_reach(disturbed_share)}")
+    part = BLURRED if blurred else ""
     if held_up:
         return Verdict(
             Word.bounds_only,
-            f"{share} of the time was disturbed. {held_up} Each figure lies between its bounds; no more can be concluded.",
+            f"{share} of the time was disturbed.{part} {held_up} Each figure lies between its bounds; no more can be concluded.",
         )
     if attracted.kind is not Kind.independent:
         return Verdict(
             Word.bounds_only,
-            f"{share} of the time was disturbed. {attracted.sentence} Each figure lies between its bounds; no more can be concluded.",
+            f"{share} of the time was disturbed.{part} {attracted.sentence} Each figure lies between its bounds; no more can be concluded.",
         )
     if not figures_told:
         return Verdict(
             Word.bounds_only,
-            f"{share} of the time was disturbed, and quiet time is too short for any figure. Each lies between its bounds; no more can be concluded.",
+            f"{share} of the time was disturbed, and quiet time is too short for any figure.{part} Each lies between its bounds; no more can be concluded.",
         )
     rest = f" Of {joined(list(figures_missing))} only the bounds stand." if figures_missing else ""
     return Verdict(
         Word.disturbed,
-        f"{share} of the time was disturbed. Figures of quiet time are the system's, with the intervals beside them; those as they came are also the "
+        f"{share} of the time was disturbed.{part} Figures of quiet time are the system's, with the intervals beside them; those as they came are also the "
         f"machine's.{rest}",
     )
 

@@ -19,10 +19,11 @@ from streamgauge.inference.contrast import Value
 from streamgauge.inference.estimates import median_interval
 from streamgauge.model.checked_study import parse_study
 from streamgauge.model.result import Manifest, TrialResult
-from streamgauge.model.study_file import ClaimFile
-from streamgauge.model.study_plan import PlannedCell, StudyPlan
+from streamgauge.model.study_file import CheckFile, ClaimFile
+from streamgauge.model.study_plan import NOT_ASKED_FOR, PlannedCell, StudyPlan
 from streamgauge.model.study_rates import counts
 from streamgauge.model.study_told import ToldCell, ToldStudy, told
+from streamgauge.model.study_versions import pairs
 
 LIMITS = {"cpu": "CPU", "disk_write": "disk writes", "disk_read": "disk reads", "network": "loopback network"}
 
@@ -87,6 +88,16 @@ class StudyOutcome:
     def rounds(self) -> int:
         """How many rounds there are that are not void."""
         return self.plan.rounds - len(self.drifted)
+
+    @functools.cached_property
+    def asked(self) -> list[Judged]:
+        """The claims that were asked about: all whose cells were, where only some were named."""
+        return [judged for judged in self.claims if NOT_ASKED_FOR not in self.left_out(judged)]
+
+    def left_out(self, judged: Judged) -> list[str]:
+        """Why cells that a claim needs are not part of the plan, each reason once."""
+        names = [name for test in judged.claim.tests for name in test.cells]
+        return list(dict.fromkeys(self.plan.left_out[name] for name in names if name in self.plan.left_out))
 
     def planned(self, cell: str) -> PlannedCell | None:
         """A cell as it was to be run; None when it was left out."""
@@ -210,6 +221,30 @@ class StudyOutcome:
         )
         return judge(question)
 
+    @functools.cached_property
+    def changes(self) -> list[Judged]:
+        """What has changed since, of cells that were measured at both versions (`--versions published,current`): for the figures that each is about,
+        today's over the published version's. They have an error of 5 % of their own, and claims none of it."""
+        measured = [cell.cell for cell in self.plan.cells if not cell.heats]
+        claims = []
+        for now, before in pairs(measured).values():
+            label = now.rpartition("@")[2]
+            title = self.study.cell(now).title.removesuffix(f" ({label})")
+            claims += [
+                ClaimFile(claim=title, tests=[CheckFile(figure=figure, ratio=[now, before], above=1.0)])
+                for figure in _headlines(self.plan.cell(now))
+            ]
+        return judge(
+            Question(
+                claims=claims,
+                cells=measured,
+                sample=self.sample,
+                printed=lambda _cell, _figure: None,
+                fixed=self.plan.budget_s is None,
+                bars=self.plan.bars,
+            )
+        )
+
     @property
     def old_design(self) -> bool:
         """Whether all repeats of a system shared one start of it, as they did before there were rounds."""
@@ -265,6 +300,13 @@ class StudyOutcome:
                 f"the generator {100 * statistics.median(generators):.0f} % (medians)"
             )
         return sentences
+
+
+def _headlines(cell: PlannedCell) -> list[str]:
+    """The figures that a cell is about."""
+    of_rate = {"max": ["publish_rate_mb_s"], "sustainable": ["sustained_mb_s"]}
+    found = of_rate.get(str(cell.workload.get("rate")), ["publish_ms.p99", "end_to_end_ms.p99"])
+    return [*found, "catch_up_mean_mb_s"] if "backlog" in cell.workload else found
 
 
 def _why_no_figure(figure: str, trials: Sequence[MeasuredTrial]) -> str:

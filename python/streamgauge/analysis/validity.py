@@ -213,6 +213,7 @@ def _verdict(evidence: Evidence, reasons: list[str], held_up: str) -> Verdict:
         if named
         else ["rates"],
         attracted=ATTRACTION_UNKNOWN if quiet is None else quiet.attracted,
+        blurred=quiet is not None and quiet.blurred,
     )
 
 

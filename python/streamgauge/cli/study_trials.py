@@ -22,8 +22,8 @@ from streamgauge.model.checked_study import Study, experiment_study_names, read_
 from streamgauge.model.hooks_file import PlannedHooks, read_hooks
 from streamgauge.model.result_hosts import ProbedDisk
 from streamgauge.model.scaling import Machine
-from streamgauge.model.study_plan import StudyPlan
-from streamgauge.model.study_planning import NOT_ASKED_FOR, Wishes, plan_study
+from streamgauge.model.study_plan import NOT_ASKED_FOR, StudyPlan
+from streamgauge.model.study_planning import Wishes, plan_study
 from streamgauge.model.study_trust import refuse_untrusted_plan, refuse_untrusted_study
 from streamgauge.model.study_versions import CURRENT, PUBLISHED, both_of, parse_versions, with_versions
 from streamgauge.model.trust import Trust

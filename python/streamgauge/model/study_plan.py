@@ -26,6 +26,8 @@ from streamgauge.vocabulary.choices import OnLoss, Scale, Topology
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.levels import Level
 
+NOT_ASKED_FOR = "not asked for (--only)"
+"""Why a cell is left out that was not among those that were named."""
 AROUND_S = 4.0
 """Of a trial, besides starting a system and the load: settling, topics, assignment, drain, audit, figures."""
 

@@ -13,7 +13,14 @@ from streamgauge.model.hooks_file import PlannedHooks
 from streamgauge.model.scaling import Demand, Machine
 from streamgauge.model.study_file import CellScale, ScaleFile, SystemOfStudy
 from streamgauge.model.study_order import with_heating, with_rounds
-from streamgauge.model.study_plan import AROUND_S, PlannedCell, PlannedLoad, StudyPlan, workload_of
+from streamgauge.model.study_plan import (
+    AROUND_S,
+    NOT_ASKED_FOR,
+    PlannedCell,
+    PlannedLoad,
+    StudyPlan,
+    workload_of,
+)
 from streamgauge.model.study_told import told
 from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import read_rate
@@ -27,7 +34,6 @@ PUBLISHED_NODES = 3
 PER_PARTITION_S = 0.004
 PROBES = 8
 PROBE_AROUND_S = 4.0
-NOT_ASKED_FOR = "not asked for (--only)"
 EXTENDED_SHARE = 1.5
 """Probes of a search are extended until they are conclusive."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from streamgauge.model.checked_study import Study, StudyCell
@@ -111,6 +111,20 @@ def _label(study: Study, kind: str, side: str) -> str:
         return CURRENT
     found = study.written.versions.get(kind)
     return found.version if found is not None and found.version is not None else PUBLISHED
+
+
+def pairs(cells: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Of cells by their names: what is there at both versions, without its version -> its cell at today's and at the published one."""
+    versions: dict[str, dict[str, str]] = {}
+    for name in cells:
+        cell, separator, label = name.rpartition("@")
+        if separator:
+            versions.setdefault(cell, {})[label] = name
+    return {
+        cell: (labels[CURRENT], next(name for label, name in labels.items() if label != CURRENT))
+        for cell, labels in versions.items()
+        if CURRENT in labels and len(labels) > 1
+    }
 
 
 def _named(study: Study, system: str, side: str) -> str:

@@ -320,4 +320,4 @@ def _study(name: str, runs: Sequence[Published]) -> str:
 
 
 def _verdicts(run: Run) -> str:
-    return str(counted(study_page.outcome_of(run).claims))
+    return str(counted(study_page.outcome_of(run)))

@@ -17,6 +17,8 @@ from streamgauge.model.study_file import PageFile
 from streamgauge.model.study_told import ToldCell
 from streamgauge.report import further, html, study_plots
 from streamgauge.report.assets_of import page_script, policy
+from streamgauge.report.changes import changes_of
+from streamgauge.report.changes import told as told_changes
 from streamgauge.report.forest import forest
 from streamgauge.report.pages import inline
 from streamgauge.report.pages import render as render_page
@@ -57,6 +59,7 @@ def render(run: Run) -> str:
     """The page as text."""
     outcome = outcome_of(run)
     written = outcome.study
+    changes = changes_of(outcome)
     script = page_script()
     repeated, others = split_notes(outcome.manifest.notes)
     return render_page(
@@ -65,12 +68,14 @@ def render(run: Run) -> str:
         policy=inline(policy(script)),
         source=written.source,
         facts=_facts(outcome),
-        verdicts=counted(outcome.claims),
+        verdicts=counted(outcome),
         answers=found(outcome),
-        forest=forest(outcome.claims),
+        forest=forest(outcome.asked),
+        changes=changes,
+        changed=told_changes(changes),
         notices=_notices(outcome) + others,
         repeated=repeated,
-        claims=[_claim(outcome, judged) for judged in outcome.claims],
+        claims=[_claim(outcome, judged) for judged in outcome.asked],
         pages=[_page(outcome, page) for page in _pages(outcome)],
         cells=[_cell(outcome, cell) for cell in outcome.study.cells],
         there=_there(outcome),

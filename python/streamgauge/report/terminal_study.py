@@ -11,6 +11,7 @@ from streamgauge.analysis.study_outcome import StudyOutcome
 from streamgauge.inference.checks import Tested, Verdict
 from streamgauge.inference.claims import Judged
 from streamgauge.report import further
+from streamgauge.report.changes import changes_of, told
 from streamgauge.report.verdict_words import counted, decided_when, found, void_rounds, why
 from streamgauge.vocabulary.format import significant
 
@@ -21,9 +22,12 @@ STYLES = {Verdict.holds: "green", Verdict.refuted: "red"}
 
 def print_claims(outcome: StudyOutcome, console: Console) -> None:
     """What was found, in words; then claim, printed, here, verdict, and why, where nothing was shown."""
-    console.print(f"{counted(outcome.claims)}.", markup=False, highlight=False, style="bold")
+    console.print(f"{counted(outcome)}.", markup=False, highlight=False, style="bold")
     for title, claims in found(outcome):
         console.print(f"{title}: {'; '.join(claims)}.", markup=False, highlight=False)
+    changed = told(changes_of(outcome))
+    if changed:
+        console.print(f"What has changed since: {' '.join(changed)}", markup=False, highlight=False)
     console.print()
     if console.width < TABLE_WIDTH_MIN:
         _print_blocks(outcome, console)
@@ -40,7 +44,7 @@ def _table(outcome: StudyOutcome) -> Table:
     table = Table(title=escape(outcome.study.title), title_justify="left", show_lines=True)
     for title in ("claim", "printed", "here [95 % interval]", "verdict"):
         table.add_column(title)
-    for judged in outcome.claims:
+    for judged in outcome.asked:
         verdict, reason = _verdict(outcome, judged)
         table.add_row(
             escape(judged.claim.claim),
@@ -54,7 +58,7 @@ def _table(outcome: StudyOutcome) -> Table:
 def _print_blocks(outcome: StudyOutcome, console: Console) -> None:
     """Where four columns would cut words in two: one claim below the other."""
     console.print(escape(outcome.study.title), style="italic")
-    for judged in outcome.claims:
+    for judged in outcome.asked:
         verdict, reason = _verdict(outcome, judged)
         tests = [f"printed {escape(_printed(test))}, here {escape(_measured(test))}" for test in judged.tests]
         lines = [f"{verdict}: {reason}" if reason else verdict, *tests]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from streamgauge.analysis.study_outcome import StudyOutcome
 from streamgauge.analysis.study_rounds import cells_in_doubt, lacks_rounds, round_s, rounds_wanted
@@ -29,25 +28,43 @@ def tone_of(verdict: Verdict) -> str:
     return TONES.get(verdict, "plain")
 
 
-def counted(claims: Sequence[Judged]) -> str:
+def counted(outcome: StudyOutcome) -> str:
     """How many claims there are, and how many of each verdict."""
-    verdicts = [judged.verdict for judged in claims]
+    verdicts = [judged.verdict for judged in outcome.asked]
+    unasked = len(outcome.claims) - len(verdicts)
     decided = sum(verdict.decided for verdict in verdicts)
     each = ", ".join(
         f"{verdicts.count(verdict)} {TITLES[verdict].lower()}" for verdict in Verdict if verdict in verdicts
     )
-    return f"{decided} of {plural(len(verdicts), 'claim')} decided: {each or 'none'}"
+    told = f"{decided} of {plural(len(verdicts), 'claim')} decided: {each or 'none'}"
+    return f"{told} ({unasked} more need cells that were not asked for)" if unasked else told
 
 
 def found(outcome: StudyOutcome) -> list[tuple[str, list[str]]]:
-    """Verdict in words -> claims with it, in words; those that are open with the reason."""
-    answers: dict[Verdict, list[str]] = {}
-    for judged in outcome.claims:
-        text = judged.claim.claim
-        if not judged.verdict.decided:
-            text = f"{text} ({why(outcome, judged)})"
-        answers.setdefault(judged.verdict, []).append(text)
-    return [(TITLES[verdict], answers[verdict]) for verdict in Verdict if verdict in answers]
+    """Verdict in words -> claims with it, in words; those that are open with the reason, once for all that have the same."""
+    answers: dict[Verdict, dict[str, list[str]]] = {}
+    for judged in outcome.asked:
+        reason = "" if judged.verdict.decided else _reason(outcome, judged)
+        # What was decided stands alone.
+        key = reason or judged.claim.claim
+        answers.setdefault(judged.verdict, {}).setdefault(key, []).append(judged.claim.claim)
+    return [
+        (
+            TITLES[verdict],
+            [
+                "; ".join(claims) if verdict.decided else f"{'; '.join(claims)} ({reason})"
+                for reason, claims in answers[verdict].items()
+            ],
+        )
+        for verdict in Verdict
+        if verdict in answers
+    ]
+
+
+def _reason(outcome: StudyOutcome, judged: Judged) -> str:
+    """As `why`, without the names of cells where one reason holds for all of them."""
+    left_out = outcome.left_out(judged) if judged.verdict is Verdict.not_shown else []
+    return left_out[0] if len(left_out) == 1 else why(outcome, judged)
 
 
 def decided_when(outcome: StudyOutcome, judged: Judged) -> list[str]:

@@ -59,6 +59,7 @@ REASONS = (
 """Why a trial is invalid. Settings that are not as asked are told by each system in its own words (`of_reason`)."""
 
 CONCLUSIONS = (
+    Topic("disturbed-or-the-kernel-at-work", r"the kernel's work for the system itself"),
     Topic("bounds-only-the-rate-was-not-reached", r"might have kept up"),
     Topic(
         "bounds-only-who-was-late-is-not-known", r"Whether the generator was late by itself cannot be told"

@@ -27,6 +27,7 @@ use super::record_batch::{self, HEADER_BYTES, RecordSize, Shape};
 use super::sender::Trouble;
 use super::shared::{Commons, Shared};
 use crate::keys::{KEY_BYTES, Partitioner, decimal};
+use crate::lingering::Lingering;
 use crate::source::{Held, Next, Source};
 use crate::{BatchPolicy, ClientError, Ready};
 
@@ -114,13 +115,6 @@ pub(super) enum Identity {
     },
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Lingering {
-    due_ns: i64,
-    lot: u32,
-    serial: u64,
-}
-
 /// A producer.
 pub(crate) struct Producer {
     /// Its place among the lane's producers.
@@ -133,7 +127,7 @@ pub(crate) struct Producer {
     pub(super) outlets: Vec<Outlet>,
     /// The shape of the latest record without a key.
     shape: Shape,
-    lingering: VecDeque<Lingering>,
+    lingering: Lingering,
     /// Partitions that wait for a retry: (when, partition).
     pub(super) delayed: Vec<(i64, u32)>,
     /// Length of the latest batch: the next one begins in a buffer of that size.
@@ -167,7 +161,7 @@ impl Producer {
             lots: (0..partitions).map(|_| Lot::new()).collect(),
             outlets: Vec::new(),
             shape: Shape::default(),
-            lingering: VecDeque::new(),
+            lingering: Lingering::default(),
             delayed: Vec::new(),
             typical_bytes: 0,
             request_bytes_max: REQUEST_BYTES_MAX
@@ -257,11 +251,7 @@ impl Producer {
         }
         // The turn may have begun before: for it such a batch is not due yet, and the next turn has to find it.
         if !is_due || !mutants::is(Mutant::LateOpeningForgotten) {
-            self.lingering.push_back(Lingering {
-                due_ns,
-                lot: at as u32,
-                serial: opening.serial,
-            });
+            self.lingering.opened(at, due_ns);
         }
     }
 
@@ -289,19 +279,9 @@ impl Producer {
     }
 
     fn list_due(&mut self, now_ns: i64) {
-        while let Some(first) = self.lingering.front() {
-            let (lot, serial) = (first.lot as usize, first.serial);
-            let is_open = self.lots[lot]
-                .open
-                .as_ref()
-                .is_some_and(|batch| batch.serial == serial);
-            if is_open && first.due_ns > now_ns {
-                return;
-            }
-            if is_open {
-                self.list(lot);
-            }
-            self.lingering.pop_front();
+        let due_ns_of = |lots: &[Lot], at: usize| lots[at].open.as_ref().map(|batch| batch.due_ns);
+        while let Some(at) = self.lingering.next(now_ns, |at| due_ns_of(&self.lots, at)) {
+            self.list(at);
         }
     }
 
@@ -481,9 +461,7 @@ impl Source<Commons> for Producer {
     /// From now on batches leave without waiting for their linger.
     fn flush(&mut self) {
         self.held.is_flushing = true;
-        while let Some(lingering) = self.lingering.pop_front() {
-            self.list(lingering.lot as usize);
-        }
+        self.list_due(i64::MAX);
     }
 
     fn on_ready(
@@ -528,7 +506,7 @@ impl Source<Commons> for Producer {
     }
 
     fn deadline_ns(&self) -> i64 {
-        let mut deadline_ns = self.lingering.front().map_or(i64::MAX, |first| first.due_ns);
+        let mut deadline_ns = self.lingering.deadline_ns();
         for (retry_at_ns, _) in &self.delayed {
             deadline_ns = deadline_ns.min(*retry_at_ns);
         }

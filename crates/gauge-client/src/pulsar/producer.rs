@@ -19,6 +19,7 @@ use super::message;
 use super::options::Options;
 use super::routes::Routes;
 use crate::keys::{KEY_BYTES, Partitioner, decimal, every};
+use crate::lingering::Lingering;
 use crate::shared::{Shared, producer_token};
 use crate::source::{Held, Next, Source};
 use crate::stream::{InputBytes, Lost, kind as lost_kind};
@@ -76,8 +77,7 @@ pub(super) struct Producer {
     pub(super) partitions: Vec<Partition>,
     /// Partitions that may have something to send.
     listed: VecDeque<usize>,
-    /// Open batches by the time at which they leave; some of them may have left before.
-    due: VecDeque<(i64, usize)>,
+    lingering: Lingering,
     common: Common,
     compressor: Compressor,
     spare: Vec<u8>,
@@ -107,7 +107,7 @@ impl Producer {
             routes: Routes::new(names, token, INPUT, options.auth.clone(), attempts),
             partitions: (0..topic.partitions).map(|_| Partition::default()).collect(),
             listed: VecDeque::new(),
-            due: VecDeque::new(),
+            lingering: Lingering::default(),
             common: Common {
                 name: format!("streamgauge-{:08x}-{}", spec.run, producer.id),
                 codec: codec_number(spec.compression),
@@ -191,10 +191,10 @@ impl Producer {
         {
             self.close_open(at);
         }
-        let (spares, due, id) = (&mut self.spares, &mut self.due, self.id);
+        let (spares, lingering, id) = (&mut self.spares, &mut self.lingering, self.id);
         let batch = self.partitions[at].open.get_or_insert_with(|| {
             let due_ns = now_ns.saturating_add(shared.spec.batch.linger_ns);
-            due.push_back((due_ns, at));
+            lingering.opened(at, due_ns);
             let mut batch = spares.open(id, at, now_ns, due_ns);
             batch.key = key_number;
             batch
@@ -243,17 +243,12 @@ impl Producer {
         }
     }
 
-    /// Closes open batches whose time has come and that can leave. Those that cannot leave go on growing.
-    fn close_due(&mut self, now_ns: i64) {
-        while let Some(&(due_ns, at)) = self.due.front() {
-            if due_ns > now_ns && !self.held.is_flushing {
-                return;
-            }
-            self.due.pop_front();
-            let open = &self.partitions[at].open;
-            if open.as_ref().is_some_and(|batch| batch.due_ns == due_ns) {
-                self.list(at);
-            }
+    /// Lists the partitions whose open batches have lingered. Those that cannot leave go on growing.
+    fn list_due(&mut self, now_ns: i64) {
+        let now_ns = if self.held.is_flushing { i64::MAX } else { now_ns };
+        let due_ns_of = |partition: &Partition| partition.open.as_ref().map(|batch| batch.due_ns);
+        while let Some(at) = self.lingering.next(now_ns, |at| due_ns_of(&self.partitions[at])) {
+            self.list(at);
         }
     }
 
@@ -264,7 +259,7 @@ impl Producer {
         observer: &mut Observer,
         now_ns: i64,
     ) -> Result<(), (usize, Lost)> {
-        self.close_due(now_ns);
+        self.list_due(now_ns);
         self.pass_turn(now_ns);
         while let Some(at) = self.listed.pop_front() {
             self.partitions[at].is_listed = false;
@@ -506,10 +501,7 @@ impl Source for Producer {
     }
 
     fn deadline_ns(&self) -> i64 {
-        let mut deadline_ns = self.routes.deadline_ns();
-        if let Some((due_ns, _)) = self.due.front() {
-            deadline_ns = deadline_ns.min(*due_ns);
-        }
+        let mut deadline_ns = self.routes.deadline_ns().min(self.lingering.deadline_ns());
         for link in &self.routes.links {
             if link.in_flight > 0 {
                 deadline_ns = deadline_ns.min(link.progress_ns.saturating_add(self.request_timeout_ns));

@@ -25,6 +25,7 @@ use super::publish;
 use super::session::Session;
 use super::wire::{self, error, key};
 use crate::keys::{KEY_BYTES, Partitioner, decimal, every};
+use crate::lingering::Lingering;
 use crate::shared::{Shared, producer_token};
 use crate::source::{Held, Next, Source};
 use crate::stream::{Backoff, Lost, kind as lost_kind};
@@ -98,8 +99,7 @@ pub(super) struct Producer {
     pub locator: Locator,
     pub found: Vec<Found>,
     pub backoff: Backoff,
-    /// When the open batches have waited for their linger, in this order: a partition may be in it more than once.
-    pub opened: VecDeque<(i64, u32)>,
+    pub lingering: Lingering,
     pub settled: Settled,
     pub spares: Spares,
     pub batch_bytes: usize,
@@ -145,7 +145,7 @@ impl Producer {
             backoff: Backoff::default(),
             partitions,
             options,
-            opened: VecDeque::new(),
+            lingering: Lingering::default(),
             settled: Settled::default(),
             spares: Spares::default(),
             batch_bytes: spec.batch.bytes,
@@ -364,10 +364,7 @@ impl Source for Producer {
     }
 
     fn deadline_ns(&self) -> i64 {
-        let mut deadline_ns = self.locator.deadline_ns();
-        if let Some(&(due_ns, _)) = self.opened.front() {
-            deadline_ns = deadline_ns.min(due_ns);
-        }
+        let mut deadline_ns = self.locator.deadline_ns().min(self.lingering.deadline_ns());
         for (link, session) in self.links.iter() {
             deadline_ns = deadline_ns.min(session.deadline_ns());
             if link.in_flight_bytes > 0 || link.declaring > 0 {

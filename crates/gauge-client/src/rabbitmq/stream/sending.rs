@@ -4,7 +4,7 @@ use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
 
 use super::super::batch::Batch;
-use super::producer::{Producer, State};
+use super::producer::{Partition, Producer, State};
 use super::publish;
 use super::wire::error;
 use crate::Acks;
@@ -38,7 +38,7 @@ impl Producer {
             let mut batch = self.spares.open(serial, now_ns, due_ns);
             batch.partition = at as u32;
             publish::begin(&mut batch);
-            self.opened.push_back((due_ns, at as u32));
+            self.lingering.opened(at, due_ns);
             self.partitions[at].open = Some(batch);
             self.partitions[at].is_due = false;
         }
@@ -87,16 +87,11 @@ impl Producer {
 
     /// Marks the open batches that have waited for their linger.
     pub(super) fn mark_due(&mut self, now_ns: i64) {
-        while let Some(&(due_ns, at)) = self.opened.front()
-            && (due_ns <= now_ns || self.held.is_flushing)
-        {
-            self.opened.pop_front();
-            let partition = &mut self.partitions[at as usize];
-            let is_due = |batch: &Batch| batch.due_ns <= due_ns || self.held.is_flushing;
-            if partition.open.as_deref().is_some_and(is_due) {
-                partition.is_due = true;
-                self.pend(at as usize);
-            }
+        let now_ns = if self.held.is_flushing { i64::MAX } else { now_ns };
+        let due_ns_of = |partition: &Partition| partition.open.as_ref().map(|batch| batch.due_ns);
+        while let Some(at) = self.lingering.next(now_ns, |at| due_ns_of(&self.partitions[at])) {
+            self.partitions[at].is_due = true;
+            self.pend(at);
         }
     }
 
