@@ -276,7 +276,10 @@ def judged(cause: str, result: dict[str, Any]) -> tuple[bool, str]:
     if tail is None:
         return False, "there is no tail"
     names = [one["event"] for one in tail["coincidences"]]
-    said = f"p99.9 {tail['above_ms']:.3g} ms; {'; '.join(names) or 'nothing found'}"
+    where = (
+        f"p{tail['percentile']:g} {tail['above_ms']:.3g} ms, {tail['msgs']} messages of {tail['intervals']} s"
+    )
+    said = f"{where}; {'; '.join(names) or 'nothing found'}"
     if cause == "nothing":
         return not names, said
     if not names:

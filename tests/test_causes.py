@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 from sample_run import Shape, sample_trial, workload
 from streamgauge.analysis.causes import INTERVALS_MIN, Event, causes, unusual
-from streamgauge.analysis.intervals import Window
+from streamgauge.analysis.intervals import Intervals, Series, Window
 from streamgauge.analysis.measured import Measured
 from streamgauge.analysis.own_metrics import OwnSeries
-from streamgauge.analysis.tail import own_events, tail
+from streamgauge.analysis.tail import _slowest, own_events, tail
 from streamgauge.model.own_metric import OwnMetric, Role
 from streamgauge.report.explain import sentences
+from streamgauge.vocabulary.histograms import Histogram, merge, recorded
 
 Values = npt.NDArray[np.float64]
 KINDS = ("GC pressure", "disk delay", "CPU thief", "network delay", "compaction")
@@ -190,3 +194,40 @@ def test_the_largest_latency_is_told_with_what_stood_still(tmp_path_factory: pyt
     enough = float(largest[at]) + 12.0
     assert any("came with bookie-2: time spent in syncs" in one for one in told(enough))
     assert not any("came with" in one for one in told(2.0))
+
+
+class Seconds:
+    """A second each, of latencies in ms."""
+
+    def __init__(self, latencies_ms: Sequence[Sequence[float]]) -> None:
+        self._histograms = [
+            recorded((np.array(one) * 1e6).astype(np.int64), np.ones(len(one), np.int64))
+            for one in latencies_ms
+        ]
+
+    def histogram(self, *_: str) -> Histogram:
+        return merge(self._histograms)
+
+    def histograms_by_interval(self, *_: str) -> dict[int, Histogram]:
+        return dict(enumerate(self._histograms))
+
+
+@pytest.mark.parametrize(
+    ("slow_ms", "percentile"),
+    [
+        ({5: [80.0] * 40} | dict.fromkeys((11, 15, 22, 26, 33, 41), [30.0] * 40), 99.0),
+        (dict.fromkeys((5, 11, 15, 22, 26, 33, 41), [80.0] * 40), 99.9),
+        ({5: [80.0] * 400}, 99.9),
+    ],
+    ids=["the slowest are of one second", "they are spread", "there is nothing else"],
+)
+def test_a_tail_of_one_second_is_taken_from_further_down(
+    slow_ms: dict[int, list[float]], percentile: float
+) -> None:
+    seconds = Seconds([[1.0] * (500 - len(slow_ms.get(at, []))) + slow_ms.get(at, []) for at in range(50)])
+    axis = np.arange(50)
+    lined_up = Series(axis, axis.astype(float), np.ones(50), {})
+    found, above_ns, slow = _slowest(cast("Intervals", seconds), lined_up, "publish", "measure")
+    assert found == percentile
+    assert above_ns is not None
+    assert set(np.flatnonzero(slow)) <= set(slow_ms)

@@ -1,6 +1,7 @@
 """What coincided with the slowest messages.
 
-The tail is what is slower than the trial's p99.9. What happened meanwhile - stops of JVMs, slow flushes of the disk, steal, what the system told of itself -
+The tail is what is slower than the trial's p99.9, or where that lies in a few seconds alone, which no chance can be reckoned for, than the highest
+percentile that does not. What happened meanwhile - stops of JVMs, slow flushes of the disk, steal, what the system told of itself -
 is held against it, interval by interval (analysis/causes.py). The largest latency is one message: no chance can be reckoned for it, but where something
 stood still for half of its time at that moment, that is named.
 """
@@ -34,6 +35,11 @@ DISTURBED_S_MIN = 0.01
 FLUSH_MS_MIN = 5.0
 LATE_MS_MIN = 1.0
 
+PERCENTILES = (99.9, 99.5, 99.0)
+"""What the tail may be above."""
+SPREAD_MIN = 5.0
+"""Over so many intervals it has to be spread (Kish's effective number), for there to be something to explain it by."""
+
 LARGEST_SHARE_MIN = 0.5
 """Of the largest latency, for what stood still to be named as its reason."""
 
@@ -59,7 +65,7 @@ def tail(
     JVM of the system stood still, None where there is none; `own`: what the system told of itself; `hosts`: what agents told of the
     cluster's machines, by name, and `host_cores` how many cores they have. None when there is too little to tell anything."""
     inside = lined_up.within(window)
-    above_ns, slow = slow_msgs(intervals, lined_up, metric, phase)
+    percentile, above_ns, slow = _slowest(intervals, lined_up, metric, phase)
     if above_ns is None or int(inside.sum()) < INTERVALS_MIN:
         return None
     place = {int(interval): at for at, interval in enumerate(lined_up.interval)}
@@ -81,6 +87,7 @@ def tail(
     found = [_coincidence(one) for one in causes(weights, happened)]
     return Tail(
         metric=metric,
+        percentile=percentile,
         above_ms=above_ns / NS_PER_MS,
         msgs=int(weights.sum()),
         intervals=int(np.count_nonzero(weights)),
@@ -91,11 +98,23 @@ def tail(
     )
 
 
-def slow_msgs(
+def _slowest(
     intervals: Intervals, lined_up: Series, metric: Headline, phase: str
+) -> tuple[float, float | None, Values]:
+    """The highest percentile above which messages are spread over several intervals, its latency in ns and how many messages of each interval are
+    slower. What happened meanwhile has no part in the choice. The highest of all where none is."""
+    for percentile in PERCENTILES:
+        above_ns, slow = slow_msgs(intervals, lined_up, metric, phase, percentile)
+        if slow.sum() ** 2 >= SPREAD_MIN * (slow**2).sum() > 0:
+            return percentile, above_ns, slow
+    return PERCENTILES[0], *slow_msgs(intervals, lined_up, metric, phase, PERCENTILES[0])
+
+
+def slow_msgs(
+    intervals: Intervals, lined_up: Series, metric: Headline, phase: str, percentile: float = 99.9
 ) -> tuple[float | None, Values]:
-    """p99.9 of a metric in a phase, in ns (None without a message), and how many messages of each interval are slower."""
-    above_ns = intervals.histogram(metric, phase).percentile(99.9)
+    """A percentile of a metric in a phase, in ns (None without a message), and how many messages of each interval are slower."""
+    above_ns = intervals.histogram(metric, phase).percentile(percentile)
     slow = np.zeros(len(lined_up))
     if above_ns is None:
         return None, slow

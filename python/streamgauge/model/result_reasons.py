@@ -89,8 +89,10 @@ class Tail(Model):
     """The slowest messages, and what coincided with them."""
 
     metric: Headline = "publish"
+    percentile: float = 99.9
+    """Above which it lies: a lower one than p99.9 where what is slower than that lies in a few intervals alone."""
     above_ms: float
-    """p99.9: what is slower than this is the tail."""
+    """The percentile: what is slower than this is the tail."""
     msgs: int
     intervals: int
     """That hold any of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamgauge.model.result import TrialResult
 from streamgauge.model.result_hosts import HostFigures
 from streamgauge.model.result_reasons import Pattern
-from streamgauge.vocabulary.format import capital, plural, significant
+from streamgauge.vocabulary.format import capital, plural, significant, trimmed
 
 SERIES = {
     "publish_rate": ("publish rate", "msg/s"),
@@ -34,7 +34,7 @@ def sentences(trial: TrialResult) -> list[str]:
         ]
     if trial.tail is not None:
         found.append(
-            f"Tail ({plural(trial.tail.msgs, 'message')} above {significant(trial.tail.above_ms)} ms, the {trial.tail.metric} p99.9, in "
+            f"Tail ({plural(trial.tail.msgs, 'message')} above {significant(trial.tail.above_ms)} ms, the {trial.tail.metric} p{trimmed(trial.tail.percentile)}, in "
             f"{plural(trial.tail.intervals, 'interval')}): {trial.tail.explanation}"
         )
         if trial.tail.largest is not None:

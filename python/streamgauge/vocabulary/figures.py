@@ -44,7 +44,8 @@ quiet.consume_rate_msgs_s.at_least
 quiet.consume_rate_msgs_s.at_most cpu.cores cpu.duration_s cpu.workers_s cpu.system_s cpu.others_s cpu.steal_s cpu.workers_us_per_msg cpu.system_us_per_msg
 cpu.wakeups_per_s
 cpu.workers_share cpu.system_share cpu.others_share limits.disk_write_mb_s limits.disk_read_mb_s limits.fsync_ms_p50 limits.fsync_ms_p99 limits.loopback_mb_s
-limits.round_trip_us_p50 limits.memcpy_mb_s limits.crc32c_mb_s limits.wakeup_us_p99 limits.cores share_of_limit.value tail.above_ms tail.msgs tail.intervals
+limits.round_trip_us_p50 limits.memcpy_mb_s limits.crc32c_mb_s limits.wakeup_us_p99 limits.cores share_of_limit.value tail.percentile tail.above_ms tail.msgs
+tail.intervals
 tail.largest.value_ms tail.largest.at_s tail.largest.lasted_ms profiled.above_ms profiled.intervals write_amplification worker_rss_bytes_max end_to_end_bound_ms
 """
 RESULT_FIGURES: tuple[str, ...] = tuple(_NAMES.split())
