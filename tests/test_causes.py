@@ -215,7 +215,7 @@ class Seconds:
 @pytest.mark.parametrize(
     ("slow_ms", "percentile"),
     [
-        ({5: [80.0] * 40} | dict.fromkeys((11, 15, 22, 26, 33, 41), [30.0] * 40), 99.0),
+        ({5: [80.0] * 40} | dict.fromkeys((11, 15, 22, 26, 33, 41), [10.0 + at for at in range(40)]), 99.5),
         (dict.fromkeys((5, 11, 15, 22, 26, 33, 41), [80.0] * 40), 99.9),
         ({5: [80.0] * 400}, 99.9),
     ],

@@ -34,7 +34,8 @@ def sentences(trial: TrialResult) -> list[str]:
         ]
     if trial.tail is not None:
         found.append(
-            f"Tail ({plural(trial.tail.msgs, 'message')} above {significant(trial.tail.above_ms)} ms, the {trial.tail.metric} p{trimmed(trial.tail.percentile)}, in "
+            f"Tail ({plural(trial.tail.msgs, 'message')} above {significant(trial.tail.above_ms)} ms, the {trial.tail.metric} "
+            f"p{trimmed(trial.tail.percentile)}, in "
             f"{plural(trial.tail.intervals, 'interval')}): {trial.tail.explanation}"
         )
         if trial.tail.largest is not None:
