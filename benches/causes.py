@@ -55,7 +55,8 @@ ON_JVMS = ("kafka", "pulsar")
 NAMED_BY: Mapping[str, tuple[str, ...]] = {
     "disk": ("sync", "flush", "commit", "journal"),
     "pause": ("JVM",),
-    "thief": ("a CPU was not to be had", "steal"),
+    # The thief is a program.
+    "thief": ("a CPU was not to be had", "steal", "other programs used CPU"),
 }
 """Words, one of which is in the name of whatever tells of the cause."""
 Act = Callable[[], None]

@@ -118,8 +118,8 @@ METRICS = PrometheusMetrics(
             "produce_local_ms",
             "time that the leader took for a produce request",
             "LocalTimeMs",
-            "appending to the log: the page cache or the disk holds it up",
-            "cause",
+            "appending to the log: the page cache or the disk holds it up, a flush that it waits for included",
+            "sign",
         ),
         *_produce(
             "produce_remote_ms",
