@@ -174,7 +174,7 @@ def connection_of(running: RunningSystem) -> dict[str, Any]:
 def attached(name: str, cause: str, *_: object) -> Iterator[Under]:
     """A system that runs already, with an agent on its machine: this one."""
     gauge = find_gauge()
-    with contextlib.ExitStack() as ends, tempfile.TemporaryDirectory(prefix="streamgauge-bench-") as text:
+    with tempfile.TemporaryDirectory(prefix="streamgauge-bench-") as text, contextlib.ExitStack() as ends:
         directory = Path(text)
         disks = open_disks(gauge, directory / "disks") if cause == "disk" else None
         if disks is not None:
