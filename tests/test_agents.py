@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -201,9 +200,8 @@ def test_an_agent_behind_tls_is_known_by_its_fingerprint(real_gauge: Path, tmp_p
         assert found.sample().cores == found.cores
         found.client.close()
         told = file.read_text("utf-8")
-        of_another = re.sub(
-            r"fingerprint: '..", lambda at: at[0][:-2] + ("00" if at[0][-2:] != "00" else "11"), told
-        )
+        pinned = told.split("sha256:")[1][:64]
+        of_another = told.replace(pinned, "0" * 64)
         file.write_text(of_another, "utf-8")
         with pytest.raises(FleetFailure, match=r"agent broker-1: .*fingerprint"):
             reach(read_agents([str(file)]), [])

@@ -341,7 +341,7 @@ fn probe(
     board.set_cpu_ns(seat, thread_cpu_ns());
 }
 
-/// The ticks of a probe's CPU since it ran last, and one before.
+/// The ticks of a probe's CPU since it ran last, and the one that came with it.
 struct Ticking {
     ticks: Ticks,
     latest: Vec<Tick>,

@@ -180,10 +180,10 @@ pub enum Holder {
     Below,
 }
 
-/// Who had the CPU from `due_ns`, when a probe was to run, to `now_ns`, when it did. `ticks`: those since it ran last, and one before; `is_above`: whether a thread is
-/// not one that the probe goes before, as far as that can be found out.
+/// Who had the CPU from `due_ns`, when a probe was to run and a tick was to come, to `now_ns`, when it did. `is_above`: whether a thread is not one that the
+/// probe goes before, as far as that can be found out.
 ///
-/// `slack_ns`: by as much a tick may be late, and a probe for other reasons.
+/// `slack_ns`: by as much a tick may be late, and a probe for other reasons. What came before does not matter: a CPU that was idle has no ticks.
 pub fn holder(
     ticks: &[Tick],
     due_ns: i64,
@@ -191,17 +191,14 @@ pub fn holder(
     slack_ns: i64,
     is_above: impl Fn(u32) -> bool,
 ) -> Holder {
-    let first = ticks.partition_point(|tick| tick.at_ns < due_ns - slack_ns);
-    let (before, during) = ticks.split_at(first);
-    let Some(last) = before.last().or(during.first()) else {
-        return Holder::Away;
-    };
-    let mut last_ns = last.at_ns;
+    let during = &ticks[ticks.partition_point(|tick| tick.at_ns < due_ns - slack_ns)..];
+    // One was to come with the probe, and then one each period.
+    let mut next_ns = due_ns;
     for at_ns in during.iter().map(|tick| tick.at_ns).chain([now_ns]) {
-        if at_ns - last_ns > TICK_NS + slack_ns {
+        if at_ns - next_ns > slack_ns {
             return Holder::Away;
         }
-        last_ns = at_ns;
+        next_ns = at_ns + TICK_NS;
     }
     // An idle CPU would have run the probe.
     if during.is_empty() || during.iter().any(|tick| tick.tid == 0) {
@@ -258,6 +255,11 @@ mod tests {
         );
         assert_eq!(held(&[(9_010, 1)], 10_000, 10_700), Holder::Away);
         assert_eq!(held(&[], 10_000, 10_700), Holder::Away);
+        // It was idle until just before.
+        assert_eq!(
+            held(&[(2_010, 1), (10_010, 5), (11_010, 5)], 10_000, 11_700),
+            Holder::Below
+        );
     }
 
     #[test]
