@@ -333,7 +333,10 @@ fn probe(
             }
         }
         last_ns = now_ns;
-        due_ns = next_due_ns(due_ns, now_ns);
+        let in_step_ns = ticking
+            .as_ref()
+            .map_or(due_ns, |ticking| in_step_ns(ticking.last_ns(), due_ns, now_ns));
+        due_ns = next_due_ns(in_step_ns, now_ns);
         if wake_ups.is_multiple_of(TELL_CPU_EVERY) {
             board.set_cpu_ns(seat, thread_cpu_ns());
         }
@@ -382,6 +385,14 @@ impl Ticking {
         latest.drain(..latest.len().saturating_sub(1));
         found
     }
+}
+
+/// When a probe that was due at `due_ns` and woke up at `now_ns` should have been due, to come with the ticks of its CPU, of which `tick_ns` is the latest: the first one,
+/// by which it went until then, may have come late.
+fn in_step_ns(tick_ns: i64, due_ns: i64, now_ns: i64) -> i64 {
+    let is_fresh = now_ns - tick_ns < PROBE_PERIOD_NS;
+    let is_off = (tick_ns - due_ns).abs() > TICK_SLACK_NS / 2;
+    if is_fresh && is_off { tick_ns } else { due_ns }
 }
 
 /// When a probe that was due at `due_ns` and woke up at `now_ns` wakes up next: in half a period at the earliest, and a whole number of periods
@@ -578,6 +589,23 @@ mod tests {
             assert!((MS / 2..MS * 3 / 2).contains(&sleep_ns), "{late_ns}: {sleep_ns}");
             assert_eq!(next_ns % MS, 0, "it stays with its ticks");
         }
+    }
+
+    #[test]
+    fn a_probe_keeps_step_with_its_ticks() {
+        // The first tick was 0.4 ms late: the others come before the probe.
+        assert_eq!(in_step_ns(9_600_000, 10 * MS, 10 * MS + 9_000), 9_600_000);
+        assert_eq!(next_due_ns(9_600_000, 10 * MS + 9_000), 10_600_000);
+        assert_eq!(
+            in_step_ns(10 * MS - 4_000, 10 * MS, 10 * MS + 9_000),
+            10 * MS,
+            "as good as together"
+        );
+        assert_eq!(
+            in_step_ns(3_600_000, 10 * MS, 10 * MS + 9_000),
+            10 * MS,
+            "the CPU was idle since"
+        );
     }
 
     #[test]
