@@ -33,6 +33,7 @@ from unittest import mock
 
 import psutil
 import yaml
+from lab_runs import LAB, measures
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.runner.profiles import attach
 from streamgauge.systems.base import RunningSystem
@@ -44,7 +45,6 @@ from streamgauge.systems.support.prometheus import PrometheusMetrics
 from streamgauge.vocabulary.gauge_binary import find_gauge, ready_address
 from streamgauge.vocabulary.waiting import wait_until
 
-LAB = Path(sys.executable).with_name("streamgauge")
 TIMES = 7
 GAP_S = 3.0
 """Between two: what a pause has held up is over by then."""
@@ -114,16 +114,6 @@ def steal() -> None:
         children.append(child)
     for child in children:
         os.waitpid(child, 0)
-
-
-def begin_of_measuring(process: subprocess.Popen[str], events: Path) -> float | None:
-    """When the lab began to measure; None where it ended before."""
-    while process.poll() is None:
-        lines = events.read_text().splitlines() if events.exists() else []
-        if any('"measure"' in line for line in lines):
-            return time.monotonic()
-        time.sleep(0.02)
-    return None
 
 
 @contextlib.contextmanager
@@ -256,9 +246,9 @@ def measure(name: str, how: str, cause: str, seconds: int, seed: str) -> dict[st
         with log.open("w") as sink:
             process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT, text=True)
         try:
-            began_s = begin_of_measuring(process, events)
-            if began_s is not None and cause != "nothing" and not (cause == "disk" and how == "started"):
-                put_in(cause, under, psutil.Process(process.pid), times_of(seed, seconds), began_s)
+            the_labs = cause == "nothing" or (cause == "disk" and under.slow is None)
+            if measures(process, events) and not the_labs:
+                put_in(cause, under, psutil.Process(process.pid), times_of(seed, seconds), time.monotonic())
             process.wait(timeout=300)
         finally:
             process.kill()

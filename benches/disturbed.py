@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from lab_runs import LAB, measures
 from thief import thief
 
 Habit = tuple[float, float, float]
@@ -46,7 +47,6 @@ THIEVES: tuple[Habit, ...] = (
     (0.1, 0.02, 0.03),
     (0.3, 0.002, 0.1),
 )
-LAB = Path(sys.executable).with_name("streamgauge")
 DISTURBERS = Path(__file__).with_name("disturbers.py")
 BEYOND = "4000000"
 """Messages per second that no generator on two cores sends."""
@@ -107,16 +107,6 @@ class Bench:
                 process.kill()
             found: Trial = json.loads(next(Path(out).glob("*/trials/001/result.json")).read_text("utf-8"))
         return found
-
-
-def measures(process: subprocess.Popen[bytes], events: Path) -> bool:
-    """Waits until the lab measures; False where it ended before."""
-    while process.poll() is None:
-        lines = events.read_text().splitlines() if events.exists() else []
-        if any('"measure"' in line for line in lines):
-            return True
-        time.sleep(0.05)
-    return False
 
 
 @contextlib.contextmanager

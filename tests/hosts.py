@@ -14,11 +14,6 @@ from streamgauge.systems.support import network
 PORT = 7400
 
 
-def missing() -> str | None:
-    """Why there can be no namespaces here; None when there can."""
-    return network.missing()
-
-
 @contextlib.contextmanager
 def network_of(hosts: int) -> Iterator[network.Namespaces]:
     """A switch with so many hosts on it."""

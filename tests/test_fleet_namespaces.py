@@ -12,7 +12,7 @@ import hosts
 import pytest
 from lab_support import lab, reference_log
 from streamgauge.systems.gauge_log import system as gauge_log
-from streamgauge.systems.support.network import Namespaces
+from streamgauge.systems.support.network import Namespaces, missing
 
 HOSTS = 4
 SKEWED = 3
@@ -31,7 +31,7 @@ duration: 3s
 """
 pytestmark = [
     pytest.mark.server,
-    pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing())),
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
 ]
 
 

@@ -20,9 +20,9 @@ from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.base import RunningSystem
 from streamgauge.systems.registry import systems
 from streamgauge.systems.support import processes
-from streamgauge.systems.support.network import Namespaces
+from streamgauge.systems.support.network import Namespaces, missing
 
-pytestmark = [pytest.mark.jvm, pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing()))]
+pytestmark = [pytest.mark.jvm, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 BROKERS = 3
 STUDY = Path(__file__).parent.parent / "python/streamgauge/studies/streamnative-2020.yaml"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from streamgauge.inference.checks import Verdict
 from streamgauge.model.checked_study import parse_study, read_study, study_names
 from streamgauge.model.scaling import Machine
 from streamgauge.model.study_planning import Wishes, plan_study
 from streamgauge.model.study_versions import both_of, pairs, parse_versions, with_versions
-from streamgauge.report.changes import changes_of, told
+from streamgauge.report.changes import changes_of, told, tone_of
 from streamgauge.report.verdict_words import counted, found
 from streamgauge.systems.registry import systems
 from streamgauge.vocabulary.errors import InputError
@@ -64,6 +65,14 @@ def test_what_has_changed_since_is_told_of_each_cell(tmp_path: Path) -> None:
     lower, same = told(changes_of(was))
     assert lower.startswith("Lower now: publish p99 of log-sync-1 0.3")
     assert same.startswith("No difference that matters: ")
+
+
+def test_more_of_what_a_cell_is_about_is_for_the_better_or_not() -> None:
+    for figure in ("publish_rate_mb_s", "sustained_mb_s", "catch_up_mean_mb_s"):
+        assert (tone_of(figure, Verdict.holds), tone_of(figure, Verdict.refuted)) == ("good", "bad")
+    for figure in ("publish_ms.p99", "end_to_end_ms.p99"):
+        assert (tone_of(figure, Verdict.holds), tone_of(figure, Verdict.refuted)) == ("bad", "good")
+    assert tone_of("publish_ms.p99", Verdict.undecided) == "plain"
 
 
 def test_cells_of_both_versions_belong_together() -> None:

@@ -276,7 +276,11 @@ fn probe(
     if !is_ready {
         return;
     }
-    let queue = File::open("/proc/thread-self/schedstat").ok();
+    // Where ticks tell who had the CPU, nobody asks for how long it was waited for.
+    let queue = match ticking {
+        Some(_) => None,
+        None => File::open("/proc/thread-self/schedstat").ok(),
+    };
     let waited_ns = || queue.as_ref().map_or(0, run_delay_ns);
     let mut last_waited_ns = waited_ns();
     let mut last_oldest_ns = board.oldest_due_ns();

@@ -96,8 +96,7 @@ class StudyOutcome:
 
     def left_out(self, judged: Judged) -> list[str]:
         """Why cells that a claim needs are not part of the plan, each reason once."""
-        names = [name for test in judged.claim.tests for name in test.cells]
-        return list(dict.fromkeys(self.plan.left_out[name] for name in names if name in self.plan.left_out))
+        return list(dict.fromkeys(self.plan.lacking(judged.claim.tests).values()))
 
     def planned(self, cell: str) -> PlannedCell | None:
         """A cell as it was to be run; None when it was left out."""

@@ -373,9 +373,7 @@ def _say_plan(study: Study, plan: StudyPlan, clusters: Clusters) -> None:
         )
     unasked = 0
     for claim in study.written.claims:
-        missing = {
-            name: plan.left_out[name] for test in claim.tests for name in test.cells if name in plan.left_out
-        }
+        missing = plan.lacking(claim.tests)
         if NOT_ASKED_FOR in missing.values():
             # Who names the cells knows which there are not.
             unasked += 1

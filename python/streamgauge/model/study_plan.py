@@ -170,6 +170,11 @@ class StudyPlan(Model):
         told = ", ".join(f"{cell.cell} has {plural(cell.nodes, 'node')}" for cell in cells)
         return f"at scale {self.scale} {told}: not alike, as they are in the study"
 
+    def lacking(self, tests: Sequence[CheckFile]) -> dict[str, str]:
+        """Cells that such tests name and that are left out, and why each is."""
+        names = [name for test in tests for name in test.cells]
+        return {name: self.left_out[name] for name in names if name in self.left_out}
+
     def bars(self, tests: Sequence[CheckFile]) -> str:
         """Why a claim of such tests is no part of it, although its cells are; empty where nothing is against it."""
         return next((why for test in tests if (why := self.unlike(test.cells))), "")

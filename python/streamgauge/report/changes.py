@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from streamgauge.analysis.study_outcome import StudyOutcome
 from streamgauge.inference.checks import Verdict
 from streamgauge.inference.claims import Judged
-from streamgauge.vocabulary.figures import higher_is_better, title_of
+from streamgauge.vocabulary.figures import STUDY_FIGURES, title_of
 from streamgauge.vocabulary.format import plural, significant
 
 WORDS = {
@@ -32,8 +32,13 @@ class Change:
     """Medians."""
     ratio: str
     """Today's over the former, with its 95 % interval; empty where there is none."""
-    word: str
+    verdict: Verdict
     tone: str
+
+    @property
+    def word(self) -> str:
+        """The verdict, in words."""
+        return WORDS[self.verdict]
 
 
 def changes_of(outcome: StudyOutcome) -> list[Change]:
@@ -44,15 +49,15 @@ def changes_of(outcome: StudyOutcome) -> list[Change]:
 def told(changes: Sequence[Change]) -> list[str]:
     """The first page's answer: what is higher and lower now, and what makes no difference, a sentence each."""
     sentences = []
-    for word in (WORDS[Verdict.refuted], WORDS[Verdict.holds], WORDS[Verdict.equivalent]):
+    for verdict in (Verdict.refuted, Verdict.holds, Verdict.equivalent):
         named = [
-            f"{one.figure} of {one.cell}" + (f" {one.ratio} times" if "now" in word else "")
+            f"{one.figure} of {one.cell}" + ("" if verdict is Verdict.equivalent else f" {one.ratio} times")
             for one in changes
-            if one.word == word
+            if one.verdict is verdict
         ]
         if named:
-            sentences.append(f"{word.capitalize()}: {'; '.join(named)}.")
-    left = sum(one.tone == "plain" and one.word != WORDS[Verdict.equivalent] for one in changes)
+            sentences.append(f"{WORDS[verdict].capitalize()}: {'; '.join(named)}.")
+    left = sum(not one.verdict.decided for one in changes)
     if left and not sentences:
         sentences.append("Nothing is shown to have changed, and nothing to be as it was.")
     if left:
@@ -69,14 +74,20 @@ def _change(outcome: StudyOutcome, judged: Judged) -> Change:
         ratio = significant(test.measured.value)
         if test.measured.interval is not None:
             ratio += f" [{', '.join(significant(one) for one in test.measured.interval)}]"
-    good = {Verdict.holds: higher_is_better(figure), Verdict.refuted: not higher_is_better(figure)}
-    tone = {True: "good", False: "bad", None: "plain"}[good.get(judged.verdict)]
     return Change(
         cell=judged.claim.claim,
         figure=title_of(figure),
         before=None if before is None else before.median,
         now=None if now is None else now.median,
         ratio=ratio,
-        word=WORDS[judged.verdict],
-        tone=tone,
+        verdict=judged.verdict,
+        tone=tone_of(figure, judged.verdict),
     )
+
+
+def tone_of(figure: str, verdict: Verdict) -> str:
+    """Whether what has changed is for the better."""
+    now = {Verdict.holds: "higher", Verdict.refuted: "lower"}.get(verdict)
+    if now is None:
+        return "plain"
+    return "good" if STUDY_FIGURES[figure].better == now else "bad"

@@ -279,8 +279,10 @@ impl Producer {
     }
 
     fn list_due(&mut self, now_ns: i64) {
-        let due_ns_of = |lots: &[Lot], at: usize| lots[at].open.as_ref().map(|batch| batch.due_ns);
-        while let Some(at) = self.lingering.next(now_ns, |at| due_ns_of(&self.lots, at)) {
+        while let Some(at) = self
+            .lingering
+            .next(now_ns, |at| self.lots[at].open.as_ref().map(|batch| batch.due_ns))
+        {
             self.list(at);
         }
     }

@@ -246,8 +246,9 @@ impl Producer {
     /// Lists the partitions whose open batches have lingered. Those that cannot leave go on growing.
     fn list_due(&mut self, now_ns: i64) {
         let now_ns = if self.held.is_flushing { i64::MAX } else { now_ns };
-        let due_ns_of = |partition: &Partition| partition.open.as_ref().map(|batch| batch.due_ns);
-        while let Some(at) = self.lingering.next(now_ns, |at| due_ns_of(&self.partitions[at])) {
+        while let Some(at) = self.lingering.next(now_ns, |at| {
+            self.partitions[at].open.as_ref().map(|batch| batch.due_ns)
+        }) {
             self.list(at);
         }
     }

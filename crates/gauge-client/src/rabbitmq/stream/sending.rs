@@ -4,7 +4,7 @@ use gauge_load::Observer;
 use gauge_load::clock::monotonic_ns;
 
 use super::super::batch::Batch;
-use super::producer::{Partition, Producer, State};
+use super::producer::{Producer, State};
 use super::publish;
 use super::wire::error;
 use crate::Acks;
@@ -88,8 +88,9 @@ impl Producer {
     /// Marks the open batches that have waited for their linger.
     pub(super) fn mark_due(&mut self, now_ns: i64) {
         let now_ns = if self.held.is_flushing { i64::MAX } else { now_ns };
-        let due_ns_of = |partition: &Partition| partition.open.as_ref().map(|batch| batch.due_ns);
-        while let Some(at) = self.lingering.next(now_ns, |at| due_ns_of(&self.partitions[at])) {
+        while let Some(at) = self.lingering.next(now_ns, |at| {
+            self.partitions[at].open.as_ref().map(|batch| batch.due_ns)
+        }) {
             self.partitions[at].is_due = true;
             self.pend(at);
         }
