@@ -29,7 +29,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import psutil
 import yaml
@@ -37,11 +36,8 @@ from lab_runs import LAB, measures
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.runner.profiles import attach
 from streamgauge.systems.base import RunningSystem
-from streamgauge.systems.base.own_metrics import MetricSource, OwnMetrics
-from streamgauge.systems.nats.metrics import NatsMetrics
 from streamgauge.systems.registry import systems
 from streamgauge.systems.support.powercut import open_disks
-from streamgauge.systems.support.prometheus import PrometheusMetrics
 from streamgauge.vocabulary.gauge_binary import find_gauge, ready_address
 from streamgauge.vocabulary.waiting import wait_until
 
@@ -51,6 +47,9 @@ GAP_S = 3.0
 SLOW_MS, SLOW_S = 20, 0.9
 PAUSE_S, THEFT_S = 0.3, 0.08
 WARM_UP_S = 12
+LEVEL = ("--durability", "L3")
+OF_TOPICS = ("kafka",)
+"""Systems whose level is that of topics, so that it has to be asked for also where they run already."""
 ON_JVMS = ("kafka", "pulsar")
 NAMED_BY: Mapping[str, tuple[str, ...]] = {
     "disk": ("sync", "flush", "commit", "journal"),
@@ -119,7 +118,7 @@ def steal() -> None:
 @contextlib.contextmanager
 def started(name: str, cause: str, seconds: int, seed: str) -> Iterator[Under]:
     """A system that the lab starts."""
-    words = ["--system", name, "--durability", "L3"]
+    words = ["--system", name, *LEVEL]
     if cause == "disk":
         changes = [
             change
@@ -131,23 +130,6 @@ def started(name: str, cause: str, seconds: int, seed: str) -> Iterator[Under]:
         ]
         words += ["--fault", ",".join(changes)]
     yield Under(words, None, None)
-
-
-@contextlib.contextmanager
-def telling_where() -> Iterator[list[str]]:
-    """Collects the URLs at which systems that are started tell their metrics."""
-    urls: list[str] = []
-    with contextlib.ExitStack() as patches:
-        for kind in (PrometheusMetrics, NatsMetrics):
-            original = kind.source
-
-            def source(self: OwnMetrics, name: str, url: str, original: Any = original) -> MetricSource:
-                urls.append(url)
-                found: MetricSource = original(self, name, url)
-                return found
-
-            patches.enter_context(mock.patch.object(kind, "source", source))
-        yield urls
 
 
 def connection_of(running: RunningSystem) -> dict[str, Any]:
@@ -169,11 +151,9 @@ def attached(name: str, cause: str, *_: object) -> Iterator[Under]:
         disks = open_disks(gauge, directory / "disks") if cause == "disk" else None
         if disks is not None:
             ends.callback(disks.stop)
-        request = SystemRequest(level="L3", volume=None if disks is None else disks.provide)
-        with telling_where() as urls:
-            running = systems()[name].start(request, directory / "data", lambda _: None)
-            ends.callback(running.stop)
-            running.metric_sources()
+        request = SystemRequest(level=LEVEL[1], volume=None if disks is None else disks.provide)
+        running = systems()[name].start(request, directory / "data", lambda _: None)
+        ends.callback(running.stop)
         log = directory / "agent.log"
         with log.open("wb") as sink:
             agent = subprocess.Popen([str(gauge), "agent"], stdout=sink)
@@ -185,7 +165,7 @@ def attached(name: str, cause: str, *_: object) -> Iterator[Under]:
         said = {
             "system": name,
             **connection_of(running),
-            "metrics": list(dict.fromkeys(urls)),
+            "metrics": [source.url for source in running.metric_sources()],
             "agents": ready_address(log),
         }
         file.write_text(yaml.safe_dump(said), "utf-8")
@@ -194,7 +174,7 @@ def attached(name: str, cause: str, *_: object) -> Iterator[Under]:
             assert disks is not None
             disks.set_faults(disks.names, sync_delay_ms=delay_ms or None)
 
-        yield Under(["--system", str(file)], psutil.Process(), slow)
+        yield Under(["--system", str(file), *(LEVEL if name in OF_TOPICS else ())], psutil.Process(), slow)
 
 
 HOW = {"started": started, "attached": attached}

@@ -30,6 +30,8 @@ SINCE: Mapping[str, Any] = {
     "cluster_hosts": [],
     "profiled": None,
     "cpu.wakeups_per_s": None,
+    "processes.syncs_per_s": None,
+    "processes.sync_ms": None,
 }
 """Keys of a result that came after trials were kept -> their value in those."""
 
@@ -54,11 +56,7 @@ def result_of(directory: Path) -> str:
     assert context is not None
     result: dict[str, Any] = json.loads(analyse(context, directory).model_dump_json())
     for key in LEFT_OUT:
-        *path, last = key.split(".")
-        found: list[dict[str, Any]] = [result]
-        for part in path:
-            below = [one[part] for one in found if one[part] is not None]
-            found = [one for value in below for one in (value if isinstance(value, list) else [value])]
+        found, last = _holding(result, key)
         for one in found:
             del one[last]
     return canonical(result)
@@ -68,12 +66,20 @@ def stored(name: str) -> str:
     """The result that was kept, with `SINCE`."""
     kept: dict[str, Any] = json.loads((KEPT / f"{name}.json").read_text("utf-8"))
     for key, value in SINCE.items():
-        *path, last = key.split(".")
-        place = kept
-        for part in path:
-            place = place[part]
-        place.setdefault(last, value)
+        found, last = _holding(kept, key)
+        for one in found:
+            one.setdefault(last, value)
     return canonical(kept)
+
+
+def _holding(result: dict[str, Any], key: str) -> tuple[list[dict[str, Any]], str]:
+    """What has the last part of a key in it, in lists each of their entries, and that part."""
+    *path, last = key.split(".")
+    found = [result]
+    for part in path:
+        below = [one[part] for one in found if one[part] is not None]
+        found = [one for value in below for one in (value if isinstance(value, list) else [value])]
+    return found, last
 
 
 def canonical(result: Mapping[str, Any]) -> str:

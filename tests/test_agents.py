@@ -66,6 +66,11 @@ def told(at_s: float, *, busy_s: float, spent_s: float, written: int, flush_s: f
                         "rss_bytes": 100,
                         "read_bytes": None,
                         "write_bytes": written,
+                        "syncs": {
+                            "calls": int(20 * at_s),
+                            "wait_s": flush_s,
+                            "wait_s2": 0.0004 * at_s + (flush_s - 0.02 * at_s) ** 2,
+                        },
                         "threads": [],
                     }
                 ],
@@ -98,6 +103,7 @@ def test_totals_become_what_a_machine_used_in_an_interval() -> None:
     assert by_scope["others"]["cpu_s"] == pytest.approx(1.0)
     assert by_scope["system"]["process"] == "b java (7)"
     assert by_scope["system"]["disk_read_bytes"] is None, "the kernel did not tell"
+    assert (by_scope["system"]["syncs"], by_scope["system"]["sync_s"]) == (25, pytest.approx(0.08))
     assert by_scope["host"]["pressure_io_s"] is None
     assert {row["interval"] for row in by_scope.values()} == {2}
     assert rows_of("b", 2, 1.0, *reversed(_two())) == [], "a machine that was started again"
@@ -131,6 +137,8 @@ def test_what_happened_on_a_machine_is_an_event_with_its_name() -> None:
     events = {one.name: one for one in host_events(name, of_host, 4)}
     slow = events["broker-1: slow flushes of the disk (fsync)"]
     assert list(np.flatnonzero(slow.strength)) == [2]
+    syncs = events["broker-1: slow syncs of the system (fsync)"]
+    assert list(np.flatnonzero(syncs.strength)) == [2]
     assert events["broker-1: a CPU was not to be had (disturbance)"].strength.min() == pytest.approx(0.1)
     assert events["broker-1: steal"].strength.max() == 0
 

@@ -187,7 +187,7 @@ def test_values_are_kept_beside_the_intervals_and_what_is_missed_is_a_gap(tmp_pa
         raise NotRead("connection refused")
 
     start_s = time.monotonic() + 0.02
-    sources = [MetricSource("a", read), MetricSource("b", refused)]
+    sources = [MetricSource("a", "http://a", read), MetricSource("b", "http://b", refused)]
     sampler = OwnMetricSampler(start_s, 0.05, sources, trial.append_metrics)
     sampler.start()
     while len(asked) < 5:

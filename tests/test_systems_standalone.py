@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems import standalone
+from streamgauge.systems.base.attached import attached_sources
+from streamgauge.systems.registry import systems
 from streamgauge.systems.support.cache import cache_root
 from streamgauge.systems.support.guard import identity
 from streamgauge.systems.support.kafka_broker import describe
@@ -114,6 +116,8 @@ def test_it_survives_the_command_and_goes_when_told() -> None:
     now = standalone.status("kafka")
     assert (now.state, now.nodes, now.level) == ("up", 1, "L4")
     assert describe(now.connection["bootstrap"][0]).brokers == 1
+    (source,) = attached_sources(systems()["kafka"].own_metrics, now.metrics)
+    assert source.read()
     with pytest.raises(SystemInputError, match="kafka is up already"):
         standalone.up("kafka", SystemRequest(), quiet)
     (pid, start) = now.processes["node-1"]

@@ -3,7 +3,7 @@
 //! It drives no load, starts no command of its caller's and keeps nothing: answers are totals, and who asks takes differences. The probes that see when a CPU
 //! was not to be had are at work only while somebody asks for them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +25,7 @@ use crate::host::Host;
 use crate::probes::Probes;
 use crate::scheduling;
 use crate::server::{self, Language};
+use crate::syncs::{Syncs, Total};
 
 /// Names and ports that are looked for at most.
 const WATCHED_MAX: usize = 32;
@@ -84,6 +85,8 @@ pub fn run(args: Args) -> ExitCode {
 
 struct Watching {
     probes: Probes,
+    /// None where they cannot be seen.
+    syncs: Option<Syncs>,
     told_ns: i64,
     asked: Instant,
 }
@@ -140,6 +143,7 @@ impl Agent {
             let board = Arc::new(Board::new(cpus.len(), 1));
             Watching {
                 probes: Probes::start(cpus, board),
+                syncs: Syncs::begin().ok(),
                 told_ns: now_ns,
                 asked: Instant::now(),
             }
@@ -154,6 +158,12 @@ impl Agent {
         let told = seen.take(0, one.told_ns, until_ns);
         one.told_ns = until_ns;
         (status, Some(told))
+    }
+
+    /// Of all processes, while somebody has the probes at work.
+    fn syncs(&self) -> Option<BTreeMap<u32, Total>> {
+        let watching = self.watching();
+        Some(watching.as_ref()?.syncs.as_ref()?.totals())
     }
 
     fn pids(&self, ports: BTreeSet<u16>) -> BTreeSet<u32> {
@@ -227,7 +237,12 @@ async fn sample(
     } else {
         (Value::Null, None)
     };
-    let told = agent.host.sample(&agent.pids(ports));
+    let mut told = agent.host.sample(&agent.pids(ports));
+    if let Some(totals) = agent.syncs() {
+        for process in &mut told.processes {
+            process.syncs = Some(totals.get(&process.pid).copied().unwrap_or_default());
+        }
+    }
     Ok(Json(json!({
         "monotonic_ns": shown_ns(monotonic_ns()),
         "unix_ns": unix_ns(),

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::syncs::Total;
+
 /// Threads that a process shows: those with the most CPU time so far.
 const THREADS_MAX: usize = 24;
 /// Threads of a process that are looked at.
@@ -89,6 +91,8 @@ pub struct Process {
     /// None where its owner is another.
     pub read_bytes: Option<u64>,
     pub write_bytes: Option<u64>,
+    /// Since the agent looks; None where it cannot.
+    pub syncs: Option<Total>,
     pub threads: Vec<Thread>,
 }
 

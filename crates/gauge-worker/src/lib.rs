@@ -8,12 +8,13 @@
 //!   `books`: the audit over several workers.
 //! - `lane`: a thread that owns a client and paces it; `link`: what it and the trial say to each other; `scheduling`: what the kernel gives it.
 //! - `probes`: a thread per CPU that notes when it was not to be had; `accounts`: what the kernel says of it; `disturbance`: both, put together
-//!   for an interval.
+//!   for an interval; `ticks`: whom a CPU's timer interrupts met; `perf`: the kernel's records of events.
 //! - `simulation`: a trial without threads, for a world whose time and network are simulated (`gauge-sim`).
 //! - `processing`: consumers that take their time.
 //! - `collector`: what the lanes saw in an interval, added up, encoded, kept.
 //! - `clock_probe`: how far the clocks of other workers are ahead.
-//! - `agent`: what a broker's machine does, told to the lab; `host`: the kernel's files that it reads.
+//! - `agent`: what a broker's machine does, told to the lab; `host`: the kernel's files that it reads; `syncs`: how long processes wait for
+//!   theirs.
 //! - `omb`: the same by the worker protocol of the OpenMessaging Benchmark.
 //! - `cli`: the command line (signals and the parent: `gauge-process`).
 //!
@@ -45,6 +46,7 @@ mod link;
 mod load;
 mod messages;
 mod omb;
+mod perf;
 mod plan;
 mod probes;
 mod processing;
@@ -54,6 +56,7 @@ mod seats;
 mod server;
 #[doc(hidden)]
 pub mod simulation;
+pub mod syncs;
 mod ticks;
 mod trial;
 

@@ -6,52 +6,16 @@
 //! wait (the run queue's clock stands still from such a wake-up to the next tick). So the probes ask who had the CPU while they waited.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::perf::{Event, Ring, SAMPLE_TID, SAMPLE_TIME};
 
 /// Between two ticks.
 pub const TICK_NS: i64 = 1_000_000;
 
 const TYPE_SOFTWARE: u32 = 1;
 const CONFIG_CPU_CLOCK: u64 = 0;
-const SAMPLE_TID: u64 = 1 << 1;
-const SAMPLE_TIME: u64 = 1 << 2;
-const FLAG_USE_CLOCKID: u64 = 1 << 25;
-const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
-const RECORD_SAMPLE: u32 = 9;
-const PAGE_BYTES: usize = 4096;
 /// A power of two: ticks of 1.3 s, and a probe takes them out each millisecond.
-const DATA_PAGES: usize = 8;
-const DATA_BYTES: usize = DATA_PAGES * PAGE_BYTES;
-/// Of the page before the data, which both sides write: where the kernel has written to, and what has been read.
-const HEAD_OFFSET: usize = 1024;
-const TAIL_OFFSET: usize = 1032;
-
-/// The kernel's `struct perf_event_attr` as of its fifth version (Linux 4.1), which is the first with a clock to choose.
-#[repr(C)]
-#[derive(Default)]
-struct Attributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    bp_type: u32,
-    config1: u64,
-    config2: u64,
-    branch_sample_type: u64,
-    sample_regs_user: u64,
-    sample_stack_user: u32,
-    clockid: i32,
-    sample_regs_intr: u64,
-    aux_watermark: u32,
-    sample_max_stack: u16,
-    reserved: u16,
-}
+const RING_PAGES: usize = 8;
 
 /// A tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,107 +29,37 @@ pub struct Tick {
 /// The ticks of a CPU, as long as it lives.
 #[derive(Debug)]
 pub struct Ticks {
-    /// Closed last.
-    _event: OwnedFd,
-    ring: NonNull<u8>,
-    tail: u64,
+    ring: Ring,
+    _event: Event,
 }
 
 impl Ticks {
     /// Ticks of a CPU, from now on.
     ///
     /// # Errors
-    /// The kernel's: mostly that it is not permitted (CAP_PERFMON, or `kernel.perf_event_paranoid` of 0 or less).
+    /// Those of [`Event::of_cpu`] and [`Ring::of`].
     pub fn of_cpu(cpu: usize) -> io::Result<Ticks> {
-        let attributes = Attributes {
-            kind: TYPE_SOFTWARE,
-            size: size_of::<Attributes>() as u32,
-            config: CONFIG_CPU_CLOCK,
-            sample_period: TICK_NS as u64,
-            sample_type: SAMPLE_TID | SAMPLE_TIME,
-            flags: FLAG_USE_CLOCKID,
-            clockid: libc::CLOCK_MONOTONIC,
-            ..Attributes::default()
-        };
-        // SAFETY: the attributes are as long as they say, and the kernel only reads them; the rest are numbers.
-        let fd = unsafe {
-            libc::syscall(
-                libc::SYS_perf_event_open,
-                &raw const attributes,
-                -1,
-                cpu as libc::c_int,
-                -1,
-                FLAG_FD_CLOEXEC,
-            )
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just made this descriptor, and nobody else has it.
-        let event = unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) };
-        // SAFETY: a new mapping at a place of the kernel's choice.
-        let ring = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                PAGE_BYTES + DATA_BYTES,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                event.as_raw_fd(),
-                0,
-            )
-        };
-        match NonNull::new(ring.cast::<u8>()) {
-            Some(ring) if ring.as_ptr().cast() != libc::MAP_FAILED => Ok(Ticks {
-                _event: event,
-                ring,
-                tail: 0,
-            }),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-
-    /// A number of the page that both sides write.
-    fn shared(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: the page is mapped as long as `self` lives, the offset is within it and aligned, and all sides access it atomically.
-        unsafe { &*self.ring.as_ptr().add(offset).cast::<AtomicU64>() }
-    }
-
-    /// Reads a number of the data; `at` counts bytes since the beginning. Records are multiples of eight bytes and may go round the end.
-    fn word(&self, at: u64) -> u64 {
-        let offset = PAGE_BYTES + at as usize % DATA_BYTES;
-        // SAFETY: within the mapping, aligned as `at` is a multiple of eight, and written before the head that was read.
-        unsafe { self.ring.as_ptr().add(offset).cast::<u64>().read() }
+        let event = Event::of_cpu(
+            TYPE_SOFTWARE,
+            CONFIG_CPU_CLOCK,
+            TICK_NS as u64,
+            SAMPLE_TID | SAMPLE_TIME,
+            cpu,
+        )?;
+        Ok(Ticks {
+            ring: Ring::of(&event, RING_PAGES)?,
+            _event: event,
+        })
     }
 
     /// Takes out the ticks that have come since it was asked last, in their order.
     pub fn drain(&mut self, mut each: impl FnMut(Tick)) {
-        let head = self.shared(HEAD_OFFSET).load(Ordering::Acquire);
-        while self.tail < head {
-            let header = self.word(self.tail);
-            let bytes = header >> 48;
-            if bytes == 0 {
-                // No record is empty: rather lose ticks than turn here for ever.
-                self.tail = head;
-                break;
-            }
-            if header as u32 == RECORD_SAMPLE {
-                each(Tick {
-                    at_ns: self.word(self.tail + 16) as i64,
-                    tid: (self.word(self.tail + 8) >> 32) as u32,
-                });
-            }
-            self.tail += bytes;
-        }
-        self.shared(TAIL_OFFSET).store(self.tail, Ordering::Release);
-    }
-}
-
-impl Drop for Ticks {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made with this length, and nothing refers to it any more.
-        unsafe {
-            libc::munmap(self.ring.as_ptr().cast(), PAGE_BYTES + DATA_BYTES);
-        }
+        self.ring.drain(|[thread, at_ns]| {
+            each(Tick {
+                at_ns: at_ns as i64,
+                tid: (thread >> 32) as u32,
+            })
+        });
     }
 }
 

@@ -20,6 +20,7 @@ enum Command {
     Log(gauge_log::cli::Args),
     Powercut(gauge_powercut::cli::Args),
     Probe(gauge_probe::cli::Args),
+    Syncs(gauge_worker::syncs::Args),
     /// Drive load on behalf of a lab
     Worker(gauge_worker::cli::Args),
 }
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Command::Log(args) => gauge_log::cli::run(args),
         Command::Powercut(args) => gauge_powercut::cli::run(args),
         Command::Probe(args) => gauge_probe::cli::run(args),
+        Command::Syncs(args) => gauge_worker::syncs::run(&args),
         Command::Worker(args) => gauge_worker::cli::run(args),
     }
 }

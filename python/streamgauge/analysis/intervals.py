@@ -343,4 +343,6 @@ def _resource_values(
         "system_rss_bytes": of("system", "rss_bytes") / members,
         "system_disk_write_bytes": of("system", "disk_write_bytes"),
         "system_disk_read_bytes": of("system", "disk_read_bytes"),
+        "system_sync_s": of("system", "sync_s"),
+        "system_sync_s2": of("system", "sync_s2"),
     }

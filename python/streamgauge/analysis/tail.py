@@ -73,7 +73,9 @@ def tail(
     if weights.sum() == 0:
         return None
     all_events = [
-        *_events(lined_up, cores, stops_ms, cluster_here=cluster_here),
+        *_events(lined_up, cores, stops_ms, cluster_here=cluster_here, is_told_apart=bool(hosts)),
+        # Of a cluster's machines each tells its own.
+        *([] if hosts else [_slow_syncs(lined_up)]),
         _disturbed(intervals, place),
         *own_events(own),
         *(
@@ -150,9 +152,14 @@ def _stopped(lined_up: Series, stops_ms: Mapping[int, float]) -> Values:
 
 
 def _events(
-    lined_up: Series, cores: int, stops_ms: Mapping[int, float] | None, *, cluster_here: bool
+    lined_up: Series,
+    cores: int,
+    stops_ms: Mapping[int, float] | None,
+    *,
+    cluster_here: bool,
+    is_told_apart: bool,
 ) -> list[Event]:
-    """What happened on the machine."""
+    """What happened on the machine. `is_told_apart`: agents tell what a cluster used, and what others did."""
     values, seconds = lined_up.values, np.maximum(lined_up.duration_s, 1e-9)
     found: list[Event] = []
     if stops_ms is not None:
@@ -166,7 +173,12 @@ def _events(
             Event("much written to the disk", unusual(values["system_disk_write_bytes"])),
             Event("the disk was busy all the time", _above(values["disk_busy_s"] / seconds, BUSY_SHARE_MIN)),
             Event("steal", _above(values["steal_s"] / (cores * seconds), STEAL_SHARE_MIN)),
-            Event(f"{who} used CPU", _above(others / (cores * seconds), OTHERS_SHARE_MIN)),
+            Event(
+                f"{who} used CPU",
+                _above(others / (cores * seconds), OTHERS_SHARE_MIN),
+                # What the cluster used by itself has a reason, which is another event.
+                "sign" if cluster_here and is_told_apart else "cause",
+            ),
             Event(
                 "all cores were busy",
                 _above(values["host_cpu_s"] / (cores * seconds), BUSY_SHARE_MIN),
@@ -186,6 +198,7 @@ def host_events(name: str, told: Series, cores: int) -> list[Event]:
                 "slow flushes of the disk (fsync)",
                 unusual(1e3 * values["flush_s"] / values["flushes"], FLUSH_MS_MIN),
             ),
+            _slow_syncs(told),
             Event("the disk was busy all the time", _above(values["disk_busy_s"] / seconds, BUSY_SHARE_MIN)),
             Event(
                 "much waited for the disk (PSI)",
@@ -214,6 +227,14 @@ def host_events(name: str, told: Series, cores: int) -> list[Event]:
             ),
         ]
     return [Event(f"{name}: {one.name}", one.strength, one.role) for one in found]
+
+
+def _slow_syncs(told: Series) -> Event:
+    """What the system's threads waited in fsync and fdatasync, as the kernel saw it: how long the sync lasted in which one of them was found. Among hundreds that
+    are fast a few that are slow leave the mean as it was, and it is those that others wait for."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found_ms = 1e3 * told.values["system_sync_s2"] / told.values["system_sync_s"]
+    return Event("slow syncs of the system (fsync)", unusual(found_ms, FLUSH_MS_MIN))
 
 
 def _disturbed(intervals: Intervals, place: Mapping[int, int]) -> Event:

@@ -72,9 +72,19 @@ def processes_of(measured: Measured) -> list[Process]:
             rss_bytes_max=max(int(row["rss_bytes"] or 0) for row in rows),
             disk_write_bytes=total(rows, "disk_write_bytes"),
             disk_read_bytes=total(rows, "disk_read_bytes"),
+            **_syncs([row for row in rows if row["syncs"] is not None]),
         )
         for name, rows in sorted(groups.items())
     ]
+
+
+def _syncs(rows: Sequence[Row]) -> dict[str, float | None]:
+    """Of the intervals in which they were seen."""
+    syncs, seconds = total(rows, "syncs"), total_s(rows, "duration_s")
+    return {
+        "syncs_per_s": syncs / seconds if seconds > 0 else None,
+        "sync_ms": 1e3 * total_s(rows, "sync_s") / syncs if syncs else None,
+    }
 
 
 def disk_mb_s(processes: Sequence[Process], column: str, counted: Counted) -> float | None:

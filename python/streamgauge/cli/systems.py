@@ -105,6 +105,8 @@ def _show(known: Standalone) -> None:
     elif known.message:
         line += f": {known.message}"
     typer.echo(line)
+    if known.state == "up" and known.metrics:
+        typer.echo(f"  its metrics (--system-metrics): {','.join(known.metrics)}")
 
 
 def _say(text: str) -> None:

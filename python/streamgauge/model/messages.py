@@ -102,6 +102,15 @@ class HostThread(Message):
     cpu_s: float
 
 
+class SyncsTold(Message):
+    """A process's calls of fsync and fdatasync since somebody looks."""
+
+    calls: Count = 0
+    wait_s: Span = 0.0
+    wait_s2: Span = 0.0
+    """Squares of the times."""
+
+
 class HostProcess(Message):
     """Totals of a process that was asked for."""
 
@@ -112,6 +121,7 @@ class HostProcess(Message):
     rss_bytes: int
     read_bytes: int | None = None
     write_bytes: int | None = None
+    syncs: SyncsTold | None = None
     threads: Annotated[list[HostThread], Field(max_length=64)] = Field(default_factory=list)
 
 

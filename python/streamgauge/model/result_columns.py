@@ -140,4 +140,9 @@ RESOURCE_COLUMNS: dict[str, str] = {
     "memory_available_bytes": "int64",  # host
     "page_cache_bytes": "int64",  # host
     "disturbed_s": "float64",  # host: time in which a CPU was not to be had
+    # system, of either: calls of fsync and fdatasync that returned, time that its threads were in them, and the squares of these times (docs/causes.md);
+    # null where that cannot be seen.
+    "syncs": "int64",
+    "sync_s": "float64",
+    "sync_s2": "float64",
 }

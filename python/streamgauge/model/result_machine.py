@@ -60,6 +60,10 @@ class Process(Model):
     rss_bytes_max: int
     disk_write_bytes: int
     disk_read_bytes: int
+    syncs_per_s: float | None = None
+    """Calls of fsync and fdatasync that returned; None where the kernel does not tell (docs/causes.md)."""
+    sync_ms: float | None = None
+    """Time in such a call, the mean."""
 
 
 class Thread(Model):

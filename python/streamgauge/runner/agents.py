@@ -15,6 +15,7 @@ from streamgauge.fleet.agents import Agent, reach
 from streamgauge.fleet.hosts import Host
 from streamgauge.model.messages import HostProcess, HostSample
 from streamgauge.model.result_hosts import ProbedDisk
+from streamgauge.runner.syncs import synced
 from streamgauge.vocabulary.background import Background
 from streamgauge.vocabulary.errors import WorkerLost, WorkerRefused
 from streamgauge.vocabulary.format import plural
@@ -151,6 +152,7 @@ def rows_of(
                 "rss_bytes": process.rss_bytes,
                 "disk_write_bytes": count(process.write_bytes, earlier.write_bytes),
                 "disk_read_bytes": count(process.read_bytes, earlier.read_bytes),
+                **synced(process.syncs, earlier.syncs, scale),
             }
         )
     earlier_disks = {one.name: one for one in before.host.disks}

@@ -17,6 +17,7 @@ from streamgauge.runner.profiles import Profiles
 from streamgauge.runner.record import TrialRecord
 from streamgauge.runner.request import quiet_stop_s
 from streamgauge.runner.resources import IDLE, ResourceSampler, Watched
+from streamgauge.runner.syncs import Syncs
 from streamgauge.runner.under_test import UnderTest
 from streamgauge.store.directory import PROFILE_NAME, TrialDirectory
 from streamgauge.store.tables import write_profile
@@ -57,8 +58,15 @@ class Instruments:
         watched.extend(Watched("worker", name, pid) for name, pid in worker.processes.items())
         if self._awake is not None:
             watched.append(Watched(IDLE, None, self._awake.pid))
-        data = None if self._record.context.attached else self._data
-        self._resources = ResourceSampler(start_s, INTERVAL_S, watched, keep, data)
+        is_here = not self._record.context.attached
+        self._resources = ResourceSampler(
+            start_s,
+            INTERVAL_S,
+            watched,
+            keep,
+            self._data if is_here else None,
+            Syncs() if is_here else None,
+        )
         self._resources.start()
         if self._under.agents:
             self._agents = AgentSampler(

@@ -16,7 +16,9 @@ from typing import Any
 
 import psutil
 
+from streamgauge.model.messages import SyncsTold
 from streamgauge.runner.disk_stats import DiskReading, disk_name, read_disk
+from streamgauge.runner.syncs import Syncs, synced
 from streamgauge.runner.thread_stats import busiest, read_threads
 from streamgauge.vocabulary.background import Background
 
@@ -45,6 +47,7 @@ class _Reading:
     rss_bytes: int
     read_bytes: int | None
     write_bytes: int | None
+    syncs: SyncsTold | None = None
 
 
 class ResourceSampler(Background):
@@ -59,11 +62,13 @@ class ResourceSampler(Background):
         watched: Sequence[Watched],
         sink: Sink,
         data: Path | None = None,
+        syncs: Syncs | None = None,
     ) -> None:
-        """`data`: a directory on the disk whose flushes are to be counted."""
+        """`data`: a directory on the disk whose flushes are to be counted. `syncs`: tells those of processes; it is ended with this."""
         super().__init__("resources", 2.0)
         self._disk = None if data is None else disk_name(data)
         self._disk_before: DiskReading | None = None
+        self._syncs = syncs
         self._threads: dict[Watched, dict[int, tuple[str, float]]] = {}
         self._threads_index = 0
         self._start_s = start_s
@@ -79,6 +84,11 @@ class ResourceSampler(Background):
                 with contextlib.suppress(psutil.Error):
                     # Replaced whole: the sampling thread may be walking through it.
                     self._processes = {**self._processes, one: psutil.Process(one.pid)}
+
+    def stop(self) -> None:
+        super().stop()
+        if self._syncs is not None:
+            self._syncs.end()
 
     def _run(self) -> None:
         index = max(0, int((time.monotonic() - self._start_s) / self._interval_s + 1.0))
@@ -137,6 +147,7 @@ class ResourceSampler(Background):
 
     def _read(self) -> dict[Watched, _Reading]:
         readings: dict[Watched, _Reading] = {}
+        totals = None if self._syncs is None else self._syncs.totals()
         for one, process in self._processes.items():
             with contextlib.suppress(psutil.Error), process.oneshot():
                 spent = process.cpu_times()
@@ -144,8 +155,9 @@ class ResourceSampler(Background):
                 with contextlib.suppress(psutil.Error, AttributeError):
                     counters = process.io_counters()
                     read_bytes, write_bytes = counters.read_bytes, counters.write_bytes
+                syncs = None if totals is None else totals.get(one.pid, SyncsTold())
                 readings[one] = _Reading(
-                    spent.user + spent.system, process.memory_info().rss, read_bytes, write_bytes
+                    spent.user + spent.system, process.memory_info().rss, read_bytes, write_bytes, syncs
                 )
         readings[_HOST], readings[_STEAL] = _read_host()
         return readings
@@ -179,6 +191,7 @@ class ResourceSampler(Background):
                     "rss_bytes": reading.rss_bytes,
                     "disk_write_bytes": _difference(reading.write_bytes, before[one].write_bytes),
                     "disk_read_bytes": _difference(reading.read_bytes, before[one].read_bytes),
+                    **(synced(reading.syncs, before[one].syncs, scale) if one.scope == "system" else {}),
                 }
             )
         # Intervals and counters end at slightly different moments: the whole is never less than its parts.

@@ -81,6 +81,9 @@ class ResourceLine(Message):
     memory_available_bytes: int | None = None
     page_cache_bytes: int | None = None
     disturbed_s: float | None = None
+    syncs: int | None = None
+    sync_s: float | None = None
+    sync_s2: float | None = None
 
 
 class MetricLine(Message):

@@ -62,6 +62,8 @@ class Standalone:
     level: str | None = None
     connection: dict[str, Any] = field(default_factory=dict)
     """As RunningSystem.connection; `bootstrap` holds the addresses."""
+    metrics: list[str] = field(default_factory=list)
+    """Where its processes tell metrics (`run --system-metrics`)."""
     started_unix_s: int = 0
     supervisor: tuple[int, str] | None = None
     """Pid and start time."""
@@ -358,6 +360,7 @@ def _describe_running(state: Standalone, running: RunningSystem) -> Standalone:
         nodes=running.nodes,
         level=running.level,
         connection=running.connection,
+        metrics=[source.url for source in running.metric_sources()],
         processes=processes,
     )
 

@@ -4,6 +4,7 @@
 //! is not used here because its decoders reserve memory for an array before they know that the frame is long enough for it: a
 //! frame of twenty bytes could end the process.
 
+pub mod commits;
 pub mod configs;
 pub mod error;
 pub mod fetch;
@@ -305,8 +306,8 @@ fn dispatch(request: Request<'_>) -> Read<Outcome> {
         1 => fetch::fetch(request),
         2 => offsets::list_offsets(request),
         3 => metadata::metadata(request),
-        8 => groups::offset_commit(request),
-        9 => groups::offset_fetch(request),
+        8 => commits::commit(request),
+        9 => commits::fetch(request),
         10 => groups::find_coordinator(request),
         11 => groups::join(request),
         12 => groups::heartbeat(request),
@@ -346,7 +347,7 @@ fn dispatch(request: Request<'_>) -> Read<Outcome> {
         37 => topics::create_partitions(request),
         42 => groups::delete(request),
         44 => configs::alter_incrementally(request),
-        47 => groups::delete_offsets(request),
+        47 => commits::delete(request),
         60 => metadata::describe_cluster(request),
         68 => groups::refuse_newer_protocol(request),
         _ => Err(Malformed("an API that is not offered")),

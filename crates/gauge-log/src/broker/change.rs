@@ -14,7 +14,7 @@ pub struct CommittedOffset {
     pub partition: i32,
     /// The offset that the group reads next.
     pub offset: i64,
-    /// What the client attached; at most `crate::api::groups::METADATA_BYTES_MAX` bytes.
+    /// What the client attached; at most `crate::api::commits::METADATA_BYTES_MAX` bytes.
     pub metadata: String,
 }
 

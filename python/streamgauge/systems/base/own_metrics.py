@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from streamgauge.model.own_metric import OwnMetric
 
@@ -23,6 +23,8 @@ class MetricSource:
 
     name: str
     """The process ("bookie-1"), or the address of one that was running already."""
+    url: str = field(repr=False)
+    """Where it tells them. May hold credentials."""
     read: Callable[[], Mapping[str, float]]
     """Values by the names of the declared metrics, those that are told now. Raises NotRead, within seconds at the most. Called from one
     thread alone, which is not the one that made it."""

@@ -118,7 +118,7 @@ class NatsMetrics(OwnMetrics):
                 return told if lag is None else {**told, LAG: lag}
             return told
 
-        return MetricSource(name, read)
+        return MetricSource(name, url, read)
 
 
 METRICS = NatsMetrics()

@@ -56,7 +56,7 @@ class PrometheusMetrics(OwnMetrics):
 
     def source(self, name: str, url: str) -> MetricSource:
         endpoint = Endpoint(url)
-        return MetricSource(name, lambda: self.select(endpoint.get()))
+        return MetricSource(name, url, lambda: self.select(endpoint.get()))
 
     def select(self, text: bytes) -> dict[str, float]:
         """The metrics that are there, by name. Values that are no numbers are left out."""

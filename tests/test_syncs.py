@@ -1,0 +1,82 @@
+"""How long processes wait for their syncs: the real program that asks the kernel, and what becomes of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from streamgauge.runner.resources import ResourceSampler, Watched
+from streamgauge.runner.syncs import Syncs
+
+TRACING = Path("/sys/kernel/tracing/events/syscalls/sys_enter_fsync/id")
+
+
+def is_permitted() -> bool:
+    """Root may, wherever the kernel's trace file system is there."""
+    return os.geteuid() == 0 and TRACING.exists()
+
+
+def sync(path: Path, times: int) -> None:
+    with path.open("wb") as file:
+        for _ in range(times):
+            file.write(b"x")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def test_syncs_of_a_process_are_counted_where_it_is_permitted(real_gauge: Path, tmp_path: Path) -> None:
+    syncs = Syncs(real_gauge)
+    sync(tmp_path / "file", 3)
+    found = syncs.totals()
+    if found is not None:
+        assert found[os.getpid()].calls == 3
+        assert 0 < found[os.getpid()].wait_s < 60
+    else:
+        assert not is_permitted()
+    syncs.end()
+    syncs.end()
+    assert syncs.totals() is None
+
+
+def test_a_program_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
+    silent = tmp_path / "gauge"
+    silent.write_text("#!/bin/sh\necho ready\nexec sleep 60\n")
+    silent.chmod(0o755)
+    syncs = Syncs(silent)
+    begun_s = time.monotonic()
+    assert syncs.totals() is None
+    assert syncs.totals() is None
+    assert time.monotonic() - begun_s < 10, "half a second, and then never again"
+    syncs.end()
+
+
+@pytest.mark.parametrize("says", ["exit 3", "echo something else"])
+def test_where_it_cannot_be_seen_nothing_is_told(tmp_path: Path, says: str) -> None:
+    refused = tmp_path / "gauge"
+    refused.write_text(f"#!/bin/sh\n{says}\n")
+    refused.chmod(0o755)
+    syncs = Syncs(refused)
+    assert syncs.totals() is None
+    syncs.end()
+
+
+def test_rows_of_the_system_tell_its_syncs(real_gauge: Path, tmp_path: Path) -> None:
+    kept: list[dict[str, object]] = []
+    watched = [Watched("system", "node-1", os.getpid())]
+    syncs = Syncs(real_gauge)
+    sampler = ResourceSampler(time.monotonic(), 0.2, watched, kept.extend, syncs=syncs)
+    sampler.start()
+    until_s = time.monotonic() + 20.0
+    while len([row for row in kept if row["scope"] == "system"]) < 3:
+        assert time.monotonic() < until_s
+        sync(tmp_path / "file", 5)
+    sampler.stop()
+    rows = [row for row in kept if row["scope"] == "system"]
+    if is_permitted():
+        assert sum(int(str(row["syncs"])) for row in rows) > 0
+        assert all(float(str(row["sync_s"])) >= 0 for row in rows)
+    else:
+        assert not any("syncs" in row and row["syncs"] for row in rows)
+    assert not any("syncs" in row for row in kept if row["scope"] == "lab")
