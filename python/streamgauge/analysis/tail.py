@@ -230,8 +230,8 @@ def host_events(name: str, told: Series, cores: int) -> list[Event]:
 
 
 def _slow_syncs(told: Series) -> Event:
-    """What the system's threads waited in fsync and fdatasync, as the kernel saw it: how long the sync lasted in which one of them was found. Among hundreds that
-    are fast a few that are slow leave the mean as it was, and it is those that others wait for."""
+    """What the system's threads waited in fsync and fdatasync, as the kernel saw it: how long the sync lasted in which one of them was found. Among hundreds
+    that are fast a few that are slow leave the mean as it was, and it is those that others wait for."""
     with np.errstate(invalid="ignore", divide="ignore"):
         found_ms = 1e3 * told.values["system_sync_s2"] / told.values["system_sync_s"]
     return Event("slow syncs of the system (fsync)", unusual(found_ms, FLUSH_MS_MIN))
