@@ -7,64 +7,40 @@ from __future__ import annotations
 
 import json
 import select
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from streamgauge.model.messages import SyncsTold
-from streamgauge.vocabulary.gauge_binary import find_gauge
+from streamgauge.runner.helper import Helper
 
-READY = "ready"
 ANSWER_WITHIN_S = 0.5
-END_WITHIN_S = 3.0
 
 
-class Syncs:
+class Syncs(Helper):
     """The process that looks, from here to `end`."""
 
     def __init__(self, gauge: Path | None = None) -> None:
-        command = [str(gauge or find_gauge()), "syncs"]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-        assert self._process.stdout is not None
-        self._is_on = self._process.stdout.readline().strip() == READY
+        super().__init__(["syncs"], gauge)
 
     def totals(self) -> Mapping[int, SyncsTold] | None:
         """Process -> what it has synced so far; None where that cannot be seen, from then on."""
-        asks, answers = self._process.stdin, self._process.stdout
-        if not self._is_on or asks is None or answers is None:
+        if not self._is_ready:
             return None
         try:
-            asks.write("\n")
-            if not select.select([answers], [], [], ANSWER_WITHIN_S)[0]:
+            self._asks.write("\n")
+            if not select.select([self._answers], [], [], ANSWER_WITHIN_S)[0]:
                 raise TimeoutError
-            told = json.loads(answers.readline())
+            told = json.loads(self._answers.readline())
             return {int(pid): SyncsTold.model_validate(one) for pid, one in told.items()}
         except (OSError, ValueError, AttributeError):
             # A late answer would be taken for that to the next question.
-            self._is_on = False
+            self._is_ready = False
             return None
 
     def end(self) -> None:
-        """Ends it. Idempotent."""
-        self._is_on = False
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(END_WITHIN_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                pipe.close()
+        self._is_ready = False
+        super().end()
 
 
 def synced(now: SyncsTold | None, before: SyncsTold | None, scale: float) -> dict[str, Any]:

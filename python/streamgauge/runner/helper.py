@@ -1,0 +1,52 @@
+"""Programs of `gauge` that run beside a trial: they say that they are ready, do their work, and are ended."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from streamgauge.vocabulary.gauge_binary import find_gauge
+
+READY = "ready"
+END_WITHIN_S = 3.0
+
+
+class Helper:
+    """A running one, from here to `end`."""
+
+    def __init__(self, words: Sequence[str], gauge: Path | None) -> None:
+        self._process = subprocess.Popen(
+            [str(gauge or find_gauge()), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._asks, self._answers = self._process.stdin, self._process.stdout
+        self._is_ready = self._answers.readline().startswith(READY)
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def end(self) -> None:
+        """Ends it. Idempotent."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(END_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def _why_not(self) -> str:
+        """What one that is not ready says of it; it has ended then."""
+        return self._process.communicate()[1].strip()
