@@ -259,7 +259,8 @@ def test_pulsars_memory_is_that_of_the_studies_at_full_scale() -> None:
     # The authors' deploy/deploy_pulsar.yaml at 0fb69e5: max_heap_memory 8g, max_direct_memory 16g.
     memory = plan(NATIVE_2020).cell("pulsar-l1-100").options["memory"]
     assert memory == {"bookie": "8g", "bookie_direct": "16g", "broker": "8g", "broker_direct": "16g"}
-    assert "memory" not in plan(NATIVE_2020, "quick").cell("pulsar-l4-100").options
+    here = plan(NATIVE_2020, "quick").cell("pulsar-l4-100").options["memory"]
+    assert here == {"broker_direct": "1g"}, "what 10,000 partitions take, and the rest as the lab has it"
 
 
 @pytest.mark.parametrize("name", [CONFLUENT, NATIVE_2020, NATIVE_2022])
