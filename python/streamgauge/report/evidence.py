@@ -105,7 +105,6 @@ def _share_card(cell: Cell, colour: str, label: str) -> dict[str, Any]:
         "write_amplification": amplification,
         "in_memory": "" if written or trial.workload.compression != "none" else IN_MEMORY,
         "processes": trial.processes,
-        "tells_syncs": any(process.syncs_per_s is not None for process in trial.processes),
     }
 
 
