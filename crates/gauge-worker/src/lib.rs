@@ -13,8 +13,8 @@
 //! - `processing`: consumers that take their time.
 //! - `collector`: what the lanes saw in an interval, added up, encoded, kept.
 //! - `clock_probe`: how far the clocks of other workers are ahead.
-//! - `agent`: what a broker's machine does, told to the lab; `host`: the kernel's files that it reads; `syncs`: how long processes wait for
-//!   theirs.
+//! - `agent`: what a broker's machine does, told to the lab; `host`: the kernel's files that it reads; `syncs`: how long processes wait in
+//!   fsync.
 //! - `omb`: the same by the worker protocol of the OpenMessaging Benchmark.
 //! - `cli`: the command line (signals and the parent: `gauge-process`).
 //!

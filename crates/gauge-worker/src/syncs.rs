@@ -163,8 +163,9 @@ impl Seen {
             });
         }
         if were_lost {
-            // Returns may be among them, and calls without one would last for ever.
+            // What is missing may be a return and the next entry: pairs across it would be wrong.
             self.books.open.clear();
+            return;
         }
         moments.sort_by_key(|moment| moment.at_ns);
         self.later = moments.split_off(moments.partition_point(|moment| moment.at_ns <= until_ns));

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::error::ErrorCode;
+use super::groups::Asking;
 use super::{Outcome, Request, finish};
 use crate::broker::change::{Change, CommittedOffset};
 use crate::broker::groups::Group;
@@ -24,14 +25,12 @@ type AskedCommit<'a> = (i32, i64, &'a str);
 pub fn commit(mut request: Request<'_>) -> Read<Outcome> {
     let version = request.version;
     let body = &mut request.body;
-    let group = body.string()?;
-    let generation = body.i32()?;
-    let member_id = body.string()?;
-    let instance_id = if version >= 7 {
-        body.nullable_string()?
-    } else {
-        None
-    };
+    let Asking {
+        group,
+        generation,
+        member_id,
+        instance_id,
+    } = Asking::read(body, version >= 7)?;
     if version <= 4 {
         body.i64()?;
     }

@@ -10,7 +10,7 @@ use crate::broker::change::Change;
 use crate::broker::groups::{Delivery, Group, Join, Joined, State, Synced, Waiting};
 use crate::broker::topics::ConnectionId;
 use crate::shared::Shared;
-use crate::wire::{Read, check_names};
+use crate::wire::{Read, Reader, check_names};
 
 const JOIN: i16 = 11;
 const SYNC: i16 = 14;
@@ -18,6 +18,30 @@ const SYNC: i16 = 14;
 thread_local! {
     /// What a handler made for waiting connections; `deliver` sends it once the handler's own connection is marked as waiting.
     static DELIVERIES: RefCell<Vec<Delivery>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The member that asks, and of which generation it thinks it is.
+pub(super) struct Asking<'a> {
+    pub(super) group: &'a str,
+    pub(super) generation: i32,
+    pub(super) member_id: &'a str,
+    pub(super) instance_id: Option<&'a str>,
+}
+
+impl<'a> Asking<'a> {
+    /// Reads it; `may_be_static`: whether the version knows instances.
+    pub(super) fn read(body: &mut Reader<'a>, may_be_static: bool) -> Read<Asking<'a>> {
+        Ok(Asking {
+            group: body.string()?,
+            generation: body.i32()?,
+            member_id: body.string()?,
+            instance_id: if may_be_static {
+                body.nullable_string()?
+            } else {
+                None
+            },
+        })
+    }
 }
 
 fn waiting(request: &Request<'_>) -> Waiting {
@@ -196,14 +220,12 @@ pub fn sync(mut request: Request<'_>) -> Read<Outcome> {
     let version = request.version;
     let waiting = waiting(&request);
     let body = &mut request.body;
-    let group = body.string()?;
-    let generation = body.i32()?;
-    let member_id = body.string()?;
-    let instance_id = if version >= 3 {
-        body.nullable_string()?
-    } else {
-        None
-    };
+    let Asking {
+        group,
+        generation,
+        member_id,
+        instance_id,
+    } = Asking::read(body, version >= 3)?;
     if version >= 5 {
         body.nullable_string()?;
         body.nullable_string()?;
@@ -251,14 +273,12 @@ fn respond_sync(waiting: Waiting, synced: Synced) -> Vec<u8> {
 pub fn heartbeat(mut request: Request<'_>) -> Read<Outcome> {
     let version = request.version;
     let body = &mut request.body;
-    let group = body.string()?;
-    let generation = body.i32()?;
-    let member_id = body.string()?;
-    let instance_id = if version >= 3 {
-        body.nullable_string()?
-    } else {
-        None
-    };
+    let Asking {
+        group,
+        generation,
+        member_id,
+        instance_id,
+    } = Asking::read(body, version >= 3)?;
     let mut broker = request.shared.broker();
     let error = broker
         .groups
