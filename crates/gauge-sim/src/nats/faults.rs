@@ -83,7 +83,7 @@ pub const WORDS: [&str; 4] = [
 /// What is drawn of NATS alone.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Until a stream's followers have a message, at most.
+    /// Until a stream's followers have a message, at most; `draw_the_end` bounds it by what the load needs.
     pub follow_ns: i64,
     /// Whether a stream remembers the ids of messages.
     pub ack_policy: &'static str,
@@ -96,7 +96,7 @@ impl Settings {
     /// Draws them.
     pub fn draw(rng: &mut Rng) -> Settings {
         Settings {
-            follow_ns: one(rng, &[0, 100_000, 5_000_000]),
+            follow_ns: one(rng, &[0, 100_000, 5_000_000, 50_000_000]),
             ack_policy: one(rng, &["explicit", "all", "none"]),
             window_msgs: one(rng, &[1, 50, 4_000, 4_000]),
             answers_wander: true,

@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::marks::Mark;
 use crate::net::{self, Stage, Told, World};
 use crate::nodes::{Few, Place};
-use crate::scenario::{Again, Expects, Plan, Scenario};
+use crate::scenario::{Again, Expects, Plan, Scenario, Step};
 use crate::system::System;
 use crate::truth::Message;
 pub use consumers::Consumer;
@@ -172,6 +172,7 @@ impl System for Cluster {
         // Who has given a message up does not care for its answer any more; so that the world knows which were given up, answers then come on the
         // connection of their question or not at all.
         plan.settings.answers_wander = scenario.retry_for_ns >= 60_000_000_000;
+        plan.settings.follow_ns = plan.settings.follow_ns.min(carried_follow_ns(scenario));
         scenario.request["system"]["options"] = json!({
             "ack_policy": plan.settings.ack_policy,
             "window_msgs": plan.settings.window_msgs,
@@ -279,6 +280,30 @@ impl System for Cluster {
     fn wrote(world: &mut World<Self>, at: usize) {
         world.note_written(at);
     }
+}
+
+/// The slowest followers with which the load comes to its end in time: what is under way while they follow bounds the rate, and slower ones would be
+/// a reason to give messages up that has nothing to do with what the client does.
+fn carried_follow_ns(scenario: &Scenario) -> i64 {
+    const CARRIED_WITHIN_S: f64 = 80.0;
+    let number = |value: &serde_json::Value| value.as_f64();
+    let request = &scenario.request;
+    let (Some(rate), Some(batch_bytes), Some(size_bytes)) = (
+        number(&request["schedule"]["rate_msgs_s"]),
+        number(&request["batch"]["bytes"]),
+        number(&request["payload"]["size_bytes"]),
+    ) else {
+        return i64::MAX; // A closed loop waits for its answers.
+    };
+    let under_way = f64::from(scenario.in_flight) * (batch_bytes / size_bytes).max(1.0);
+    // The rate may be doubled on the way, and the load goes on while the supervisor is away.
+    let away = scenario.steps.iter().map(|(_, step)| match step {
+        Step::Stall(for_ns) => *for_ns,
+        _ => 0,
+    });
+    let load_ns = scenario.load_ns + away.sum::<i64>();
+    let messages = rate * 2.0 * load_ns as f64 / 1e9;
+    (CARRIED_WITHIN_S * 1e9 * under_way / messages) as i64
 }
 
 impl World<Cluster> {
