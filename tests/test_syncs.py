@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from streamgauge.runner.resources import ResourceSampler, Watched
 from streamgauge.runner.syncs import Syncs
@@ -60,6 +61,18 @@ def test_where_it_cannot_be_seen_nothing_is_told(tmp_path: Path, says: str) -> N
     syncs = Syncs(refused)
     assert syncs.totals() is None
     syncs.end()
+
+
+def test_one_that_cannot_look_is_no_zombie_beside_the_lab(tmp_path: Path) -> None:
+    program = tmp_path / "gauge"
+    program.write_text("#!/bin/sh\necho 'no trace file system' >&2\nexit 1\n", "utf-8")
+    program.chmod(0o755)
+    syncs = Syncs(program)
+    try:
+        assert not psutil.pid_exists(syncs.pid)
+        assert syncs.totals() is None
+    finally:
+        syncs.end()
 
 
 def test_rows_of_the_system_tell_its_syncs(real_gauge: Path, tmp_path: Path) -> None:

@@ -16,4 +16,4 @@ class Awake(Helper):
         """Raises SystemFailure where CPUs cannot be kept awake, as under a quota."""
         super().__init__(["idle", "--parent-pid", str(os.getpid())], gauge)
         if not self._is_ready:
-            raise SystemFailure(f"the CPUs cannot be kept awake (idle: poll): {self._why_not()}")
+            raise SystemFailure(f"the CPUs cannot be kept awake (idle: poll): {self._why_not}")

@@ -28,6 +28,8 @@ class Helper:
         assert self._process.stdout is not None
         self._asks, self._answers = self._process.stdin, self._process.stdout
         self._is_ready = self._answers.readline().startswith(READY)
+        # One that cannot do its work is waited for here: nobody asks it again, and it would stay a zombie for as long as the lab runs.
+        self._why_not = "" if self._is_ready else self._last_words()
 
     @property
     def pid(self) -> int:
@@ -47,6 +49,10 @@ class Helper:
             if pipe is not None:
                 pipe.close()
 
-    def _why_not(self) -> str:
-        """What one that is not ready says of it; it has ended then."""
-        return self._process.communicate()[1].strip()
+    def _last_words(self) -> str:
+        """What one says that is not ready; it has ended afterwards."""
+        try:
+            return self._process.communicate(timeout=END_WITHIN_S)[1].strip()
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.communicate()[1].strip()

@@ -34,8 +34,8 @@ class Syncs(Helper):
             told = json.loads(self._answers.readline())
             return {int(pid): SyncsTold.model_validate(one) for pid, one in told.items()}
         except (OSError, ValueError, AttributeError):
-            # A late answer would be taken for that to the next question.
-            self._is_ready = False
+            # A late answer would be taken for that to the next question, so that it is asked no more.
+            self.end()
             return None
 
     def end(self) -> None:
