@@ -75,6 +75,17 @@ def test_one_that_cannot_look_is_no_zombie_beside_the_lab(tmp_path: Path) -> Non
         syncs.end()
 
 
+def test_one_that_dies_is_asked_no_more(tmp_path: Path) -> None:
+    program = tmp_path / "gauge"
+    program.write_text("#!/bin/sh\necho ready\nexec 0<&-\n", "utf-8")
+    program.chmod(0o755)
+    syncs = Syncs(program)
+    time.sleep(0.2)
+    assert syncs.totals() is None
+    assert not psutil.pid_exists(syncs.pid)
+    syncs.end()
+
+
 def test_rows_of_the_system_tell_its_syncs(real_gauge: Path, tmp_path: Path) -> None:
     kept: list[dict[str, object]] = []
     watched = [Watched("system", "node-1", os.getpid())]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from streamgauge.vocabulary.gauge_binary import find_gauge
@@ -47,7 +48,9 @@ class Helper:
                 self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
-                pipe.close()
+                # What was asked of one that had died is still to be written, and cannot be.
+                with suppress(BrokenPipeError):
+                    pipe.close()
 
     def _last_words(self) -> str:
         """What one says that is not ready; it has ended afterwards."""
