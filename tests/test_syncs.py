@@ -41,11 +41,16 @@ def test_syncs_of_a_process_are_counted_where_it_is_permitted(real_gauge: Path, 
     assert syncs.totals() is None
 
 
+def syncs_of(tmp_path: Path, script: str) -> Syncs:
+    """With a shell script in place of the program."""
+    program = tmp_path / "gauge"
+    program.write_text(f"#!/bin/sh\n{script}\n", "utf-8")
+    program.chmod(0o755)
+    return Syncs(program)
+
+
 def test_a_program_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
-    silent = tmp_path / "gauge"
-    silent.write_text("#!/bin/sh\necho ready\nexec sleep 60\n")
-    silent.chmod(0o755)
-    syncs = Syncs(silent)
+    syncs = syncs_of(tmp_path, "echo ready\nexec sleep 60")
     begun_s = time.monotonic()
     assert syncs.totals() is None
     assert syncs.totals() is None
@@ -53,33 +58,16 @@ def test_a_program_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> Non
     syncs.end()
 
 
-@pytest.mark.parametrize("says", ["exit 3", "echo something else"])
-def test_where_it_cannot_be_seen_nothing_is_told(tmp_path: Path, says: str) -> None:
-    refused = tmp_path / "gauge"
-    refused.write_text(f"#!/bin/sh\n{says}\n")
-    refused.chmod(0o755)
-    syncs = Syncs(refused)
+@pytest.mark.parametrize("says", ["exit 3", "echo something else", "echo 'no trace file system' >&2; exit 1"])
+def test_where_it_cannot_be_seen_nothing_is_told_and_no_zombie_stays(tmp_path: Path, says: str) -> None:
+    syncs = syncs_of(tmp_path, says)
+    assert not psutil.pid_exists(syncs.pid)
     assert syncs.totals() is None
     syncs.end()
 
 
-def test_one_that_cannot_look_is_no_zombie_beside_the_lab(tmp_path: Path) -> None:
-    program = tmp_path / "gauge"
-    program.write_text("#!/bin/sh\necho 'no trace file system' >&2\nexit 1\n", "utf-8")
-    program.chmod(0o755)
-    syncs = Syncs(program)
-    try:
-        assert not psutil.pid_exists(syncs.pid)
-        assert syncs.totals() is None
-    finally:
-        syncs.end()
-
-
 def test_one_that_dies_is_asked_no_more(tmp_path: Path) -> None:
-    program = tmp_path / "gauge"
-    program.write_text("#!/bin/sh\necho ready\nexec 0<&-\n", "utf-8")
-    program.chmod(0o755)
-    syncs = Syncs(program)
+    syncs = syncs_of(tmp_path, "echo ready\nexec 0<&-")
     time.sleep(0.2)
     assert syncs.totals() is None
     assert not psutil.pid_exists(syncs.pid)
