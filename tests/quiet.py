@@ -6,8 +6,11 @@ that met one, so that a machine that is never quiet does not pass for one that p
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 import time
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,12 @@ BUSY_SHARE = 0.2
 STEAL_SHARE = 0.02
 LATE_S = 0.05
 """A thread that asks to be woken comes so late only when the cores are taken: 2,000 times what it takes on a quiet machine."""
+WITHIN_S = 2.0
+"""As long as the shortest measurement that a test makes."""
+STALL_S = 0.001
+STALLED_SHARE = 0.01
+"""Of the time within WITHIN_S, in which a CPU did not run a real-time thread for more than STALL_S: as much as makes the p99 of a generator's lateness longer
+than what it may be."""
 
 
 def cpu_times() -> tuple[float, float, float]:
@@ -45,16 +54,37 @@ class Witness:
         self._before = busy_share(LOOK_S)
         while self._before > BUSY_SHARE and time.monotonic() < deadline_s:
             self._before = busy_share(LOOK_S)
-        self._latest_s = 0.0
         self._over = threading.Event()
         self._times = cpu_times()
+        self._latest_s = 0.0
+        self._stalled_s = 0.0
         threading.Thread(target=self._watch, daemon=True).start()
+        for cpu in os.sched_getaffinity(0):
+            threading.Thread(target=self._watch_cpu, args=(cpu,), daemon=True).start()
+
+    def _late_s(self) -> float:
+        asked_s = time.monotonic()
+        time.sleep(0.005)
+        return time.monotonic() - asked_s - 0.005
 
     def _watch(self) -> None:
         while not self._over.is_set():
-            asked_s = time.monotonic()
-            time.sleep(0.005)
-            self._latest_s = max(self._latest_s, time.monotonic() - asked_s - 0.005)
+            self._latest_s = max(self._latest_s, self._late_s())
+
+    def _watch_cpu(self, cpu: int) -> None:
+        """Neither what the tests run nor what runs beside them keeps this thread from its CPU: the host does, and the kernel."""
+        os.sched_setaffinity(0, {cpu})
+        # Where it may not be, the lab's load workers may not either, and all that runs delays both.
+        with contextlib.suppress(PermissionError):
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        stalls: deque[tuple[float, float]] = deque()
+        while not self._over.is_set():
+            late_s, now_s = self._late_s(), time.monotonic()
+            if late_s > STALL_S:
+                stalls.append((now_s, late_s))
+            while stalls and stalls[0][0] < now_s - WITHIN_S:
+                stalls.popleft()
+            self._stalled_s = max(self._stalled_s, sum(stalled_s for _, stalled_s in stalls))
 
     def end(self) -> None:
         """Stops watching."""
@@ -70,6 +100,8 @@ class Witness:
             return f"{stolen / max(total, 1):.1%} of the cores' time was stolen"
         if self._latest_s > LATE_S:
             return f"a thread that waited for nothing was woken {self._latest_s * 1000:.0f} ms late"
+        if self._stalled_s > STALLED_SHARE * WITHIN_S:
+            return f"a CPU did not run a real-time thread for {self._stalled_s * 1000:.0f} ms within {WITHIN_S:g} s"
         return None
 
 

@@ -47,9 +47,11 @@ REPEAT_ABOVE_SHARE = 0.75
 """A failure that achieved more than this may be an accident: it is tried once more."""
 GUESS_SHARE = 0.8
 """Of what was achieved at a rate that did not hold for longer: where the search goes on."""
+IDLE_LANE_SHARE = 0.25
+"""A generator whose busiest thread had less to do than this was not at its end, however late it was."""
 DISTURBED_TRIES_MAX = 5
-"""Tries of a rate at which the generator was late although it has sent as much before, or while the host took CPU time away:
-something else was in the way."""
+"""Tries of a rate at which the generator was late although it has sent as much before, or its threads had little to do, or while the host took CPU time
+away: something else was in the way."""
 PROBES_MAX = 60
 RATE_FLOOR_SHARE = 1 / 1024
 """Below this share of the first rate nothing is tried any more."""
@@ -284,7 +286,8 @@ class Hunt:
                 and one.achieved_share * one.rate_msgs_s >= ACHIEVED_SHARE_MIN * failed.rate_msgs_s
                 for one in self.probes
             )
-            return DISTURBED_TRIES_MAX if coped or failed.steal_share >= STEAL_SHARE_MIN else 2
+            was_idle = failed.busiest_lane_share < IDLE_LANE_SHARE
+            return DISTURBED_TRIES_MAX if coped or was_idle or failed.steal_share >= STEAL_SHARE_MIN else 2
         return 2 if failed.achieved_share > REPEAT_ABOVE_SHARE else 1
 
     def outcome(self) -> Search:
@@ -307,8 +310,10 @@ class Hunt:
         if self._ended_early:
             held += f" when the search's time of {format_duration(self._asked.within_s or 0.0)} was over"
         if bounded:
-            at = format_rate(self._generator)
-            text = f"{held}; generator-bound at {at}: the system may sustain more"
+            at = self._generator or 0.0
+            text = (
+                f"{held}; generator-bound at {format_rate(at)}: the system may sustain more ({self._why(at)})"
+            )
             return self._found("generator", text, high, width)
         if high is None:
             return self._found("range", f"{held}, and there was no higher rate to try", high, width)
