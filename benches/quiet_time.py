@@ -5,7 +5,8 @@
 `coverage`: systems whose latency is known (tests/disturbed_machine.py) under thieves of different duty. Of each percentile: in how many trials there was a
 figure, how many of these intervals held the truth, how wide they were (the geometric mean of upper over lower end); and of all trials, in how many the lower
 and the upper bound held (of trials with a figure its interval's ends). `fastest` and `came` are the bounds that are given where spans may be attracted.
-`attraction`: how often thieves of each kind are called attracted, or cannot be told. `bias`: what attraction that is not called so does to a p99.9.
+`attraction`: how often thieves of each kind are called attracted, or cannot be told. `bias`: what attraction that is not called so does to a p99.9, and
+how often intervals hold what the system did where it cannot be told.
 """
 
 from __future__ import annotations
@@ -14,8 +15,19 @@ import argparse
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
-from disturbed_machine import Spans, System, Values, independent, slow_seconds, stalls, thief, told, waves
+from disturbed_machine import (
+    Spans,
+    System,
+    Values,
+    attacked,
+    independent,
+    slow_seconds,
+    stalls,
+    thief,
+    told,
+    waves,
+)
+from streamgauge.analysis.quiet import QuietInterval
 from streamgauge.analysis.quiet_bounds import Estimates, figures
 from streamgauge.analysis.quiet_check import Ages, Attraction, Kind, attraction
 from streamgauge.analysis.quiet_limits import Estimate, quiet_blocks
@@ -126,54 +138,54 @@ def thieves(count: int) -> None:
 
 def bias(count: int, seconds: int, rate: int) -> None:
     """A thief that strikes every 100 ms, and so many times as often while everything stands still: for 5 ms, every 2 s."""
-    print("| times as often | p99.9 of quiet time, over the truth | attracted | cannot tell |")
-    print("|---|---|---|---|")
-    due = np.arange(rate * seconds) / rate
+    print(
+        "| times as often | p99.9 of quiet time, over the truth | attracted | cannot tell | of these with figures, and held: p50 | p99 | p99.9 |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for times in (1, 2, 5, 10, 20, 50):
         random = np.random.default_rng(times)
         ratios, kinds = [], []
+        tallies = {percent: Tally() for percent in PERCENTS}
         for _ in range(count):
-            begin = np.arange(1.0, seconds, 2.0) + random.uniform(0, 0.5, len(np.arange(1.0, seconds, 2.0)))
-            still = Spans(begin, begin + 0.005, begin + 0.005)
-            rest = np.where(still.holds(due), still.end[np.maximum(still.before(due), 0)] - due, 0.0)
-            alone = np.asarray(0.0005 + rest, dtype=np.float64)
-            extra = begin + random.exponential(0.1 / max(times - 1, 1e-9), len(begin))
-            spans = _strikes(random, seconds, extra[extra < begin + 0.005])
-            kinds.append(attraction([_ages(still, spans, seconds)]).kind)
-            found = Estimate(quiet_blocks(told(due, alone, spans))).curve.percentile(99.9)
+            due, alone, spans, attracted = attacked(random, seconds, rate, times)
+            intervals = told(due, alone, spans)
+            kinds.append(attracted.kind)
+            found = Estimate(quiet_blocks(intervals)).curve.percentile(99.9)
             if found is not None:
                 ratios.append(found / 1e9 / float(np.percentile(alone, 99.9)))
-        called = " | ".join(f"{kinds.count(kind) / count:.0%}" for kind in (Kind.attracted, Kind.cannot_tell))
-        print(f"| {times} | {np.median(ratios):.2f} | {called} |".replace("%", " %"), flush=True)
+            if attracted.kind is Kind.cannot_tell:
+                _tally(tallies, intervals, alone, spans, attracted)
+        unsure = kinds.count(Kind.cannot_tell)
+        cells = [
+            f"{times}",
+            f"{np.median(ratios):.2f}",
+            f"{kinds.count(Kind.attracted) / count:.0%}",
+            f"{unsure / count:.0%}",
+        ]
+        cells += [
+            f"{one.figures / unsure:.0%}, {one.held / one.figures:.1%}" if one.figures else "-"
+            for one in tallies.values()
+        ]
+        print(f"| {' | '.join(cells)} |".replace("%", " %"), flush=True)
 
 
-def _ages(still: Spans, spans: Spans, seconds: int) -> Ages:
-    """What a worker would count of the oldest message under way: older than 2 ms."""
-
-    def older(at: Values) -> npt.NDArray[np.bool_]:
-        return np.asarray(still.holds(at) & (at - still.begin[np.maximum(still.before(at), 0)] > 0.002))
-
-    at = np.arange(0.0, seconds, 0.001)
-    at = at[~spans.holds(at)]
-    second = at.astype(np.int64)
-    samples = np.bincount(second, minlength=seconds)
-    old = np.bincount(second, weights=older(at), minlength=seconds).astype(np.int64)
-    return Ages(2.0, samples.tolist(), old.tolist(), len(spans.begin), int(older(spans.begin - 1e-9).sum()))
-
-
-def _strikes(random: np.random.Generator, seconds: int, extra: Values) -> Spans:
-    """A thief every 100 ms, and the `extra` strikes; none within another's span."""
-    usual = np.cumsum(random.exponential(0.1, seconds * 20))
-    wished = np.sort(np.concatenate((usual[usual < seconds], extra)))
-    begins, backs, over = [], [], 0.0
-    for at in wished:
-        if at >= over:
-            taken = random.uniform(0.002, 0.010)
-            begins.append(at)
-            backs.append(at + taken)
-            over = at + 2 * taken
-    begin, back = np.array(begins), np.array(backs)
-    return Spans(begin, back, 2 * back - begin)
+def _tally(
+    tallies: dict[float, Tally],
+    intervals: list[QuietInterval],
+    alone: Values,
+    spans: Spans,
+    attracted: Attraction,
+) -> None:
+    """Whether the figures of a trial of which it cannot be told hold what the system did by itself."""
+    seconds = len(intervals)
+    share = float((np.minimum(spans.end, seconds) - spans.begin).sum()) / seconds
+    found = Estimates(intervals, attracted.doubt)
+    for percent, tally in tallies.items():
+        one = figures(found, attracted, share, {"it": percent})["it"]
+        truth = float(np.percentile(alone, percent)) * 1e3
+        if one.value is not None:
+            tally.figures += 1
+            tally.held += one.at_least <= truth and (one.at_most is None or one.at_most >= truth)
 
 
 def main() -> None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
 from streamgauge.analysis.quiet import QuietInterval
+from streamgauge.analysis.quiet_check import Ages, Attraction, Doubt, Kind, attraction
 from streamgauge.vocabulary.histograms import Histogram, recorded
 
 Values = npt.NDArray[np.float64]
@@ -189,3 +190,60 @@ def histogram(latencies_s: Values) -> Histogram:
     """As a worker records it."""
     values = np.round(latencies_s * 1e9).astype(np.int64)
     return recorded(values, np.ones(len(values), dtype=np.int64))
+
+
+OLD_S = 0.002
+"""What is older is slow."""
+STILL_S = 0.005
+
+
+def attacked(
+    random: np.random.Generator, seconds: int, rate: int, times: float
+) -> tuple[Values, Values, Spans, Attraction]:
+    """Due times, what the system takes by itself, when it is disturbed, and what its workers make of that. Every 2 s everything stands still for STILL_S; a
+    thief strikes every 100 ms, and `times` times as often while it does."""
+    due = np.arange(rate * seconds) / rate
+    whole = np.arange(1.0, seconds, 2.0)
+    begin = whole + random.uniform(0, 0.5, len(whole))
+    still = Spans(begin, begin + STILL_S, begin + STILL_S)
+    rest = np.where(still.holds(due), still.end[np.maximum(still.before(due), 0)] - due, 0.0)
+    extra = begin + random.exponential(0.1 / max(times - 1, 1e-9), len(begin))
+    spans = _strikes(random, seconds, extra[extra < begin + STILL_S])
+    return due, np.asarray(0.0005 + rest, dtype=np.float64), spans, _attraction(still, spans, seconds)
+
+
+def _attraction(still: Spans, spans: Spans, seconds: int) -> Attraction:
+    """From what a worker would count of the oldest message under way."""
+
+    def older(at: Values) -> Mask:
+        return np.asarray(still.holds(at) & (at - still.begin[np.maximum(still.before(at), 0)] > OLD_S))
+
+    at = np.arange(0.0, seconds, 0.001)
+    at = at[~spans.holds(at)]
+    second = at.astype(np.int64)
+    samples = np.bincount(second, minlength=seconds)
+    old = np.bincount(second, weights=older(at), minlength=seconds).astype(np.int64)
+    begins = older(spans.begin - 1e-9)
+    found = attraction(
+        [Ages(1e3 * OLD_S, samples.tolist(), old.tolist(), len(spans.begin), int(begins.sum()))]
+    )
+    if found.kind is not Kind.cannot_tell:
+        return found
+    lengths = spans.end - spans.begin
+    share = float(lengths[begins].sum() / lengths.sum())
+    return replace(found, doubt=Doubt(share, frozenset(spans.begin[begins].astype(np.int64).tolist())))
+
+
+def _strikes(random: np.random.Generator, seconds: int, extra: Values) -> Spans:
+    """A thief every 100 ms, and the `extra` strikes; none within another's span."""
+    usual = np.cumsum(random.exponential(0.1, seconds * 20))
+    wished = np.sort(np.concatenate((usual[usual < seconds], extra)))
+    begins, backs, over = [], [], 0.0
+    for at in wished:
+        if at >= over:
+            taken = random.uniform(0.002, 0.010)
+            begins.append(at)
+            backs.append(at + taken)
+            over = at + 2 * taken
+    begin, back = np.array(begins), np.array(backs)
+    return Spans(begin, back, 2 * back - begin)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from disturbed_machine import (
     System,
+    attacked,
     histogram,
     independent,
     slow_seconds,
@@ -179,6 +180,33 @@ def test_bounds_hold_when_spans_are_attracted(system: System) -> None:
             assert one.at_least <= truth
             missed += one.at_most is not None and one.at_most < truth
     assert missed == 0
+
+
+@pytest.mark.parametrize("times", [5, 10])
+def test_where_it_cannot_be_told_intervals_hold_what_disturbances_may_hide(times: float) -> None:
+    """A thief that strikes more often while everything stands still: by too little, or too seldom, to be called attracted."""
+    random = np.random.default_rng(int(times))
+    shown, missed = dict.fromkeys(PERCENTS, 0), dict.fromkeys(PERCENTS, 0)
+    unsure = 0
+    for _ in range(60):
+        due, alone, spans, attracted = attacked(random, 20, RATE, times)
+        if attracted.kind is not Kind.cannot_tell:
+            continue
+        unsure += 1
+        disturbed = float((np.minimum(spans.end, 20) - spans.begin).sum()) / 20
+        intervals = told(due, alone, spans)
+        trusted = figures(Estimates(intervals), INDEPENDENT, disturbed, PERCENTS)
+        for name, one in figures(
+            Estimates(intervals, attracted.doubt), attracted, disturbed, PERCENTS
+        ).items():
+            truth = float(np.percentile(alone, PERCENTS[name])) * 1e3
+            assert one.at_least <= trusted[name].at_least
+            shown[name] += one.value is not None
+            missed[name] += one.at_least > truth or (one.at_most is not None and one.at_most < truth)
+    assert unsure >= 10
+    assert max(missed.values()) <= 1, missed
+    assert shown["p50"] == unsure, "half of the messages cannot be hidden"
+    assert shown["p99_9"] < unsure, "a thousandth can"
 
 
 def test_bounds_do_not_cross_and_hold_the_sample_itself() -> None:

@@ -12,8 +12,10 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from pyarrow import parquet
 from pydantic import ValidationError
-from streamgauge.analysis.intervals import Intervals
-from streamgauge.model.messages import WINDOWS_MAX, Disturbance
+from streamgauge.analysis.intervals import Intervals, Window
+from streamgauge.analysis.quiet_check import Kind
+from streamgauge.analysis.quiet_measured import Quiet, quiet_time
+from streamgauge.model.messages import WINDOWS_MAX, Disturbance, ProbesStatus
 from streamgauge.model.result_columns import INTERVAL_COLUMNS
 from streamgauge.store.files import write_atomically
 from streamgauge.store.parquet import read_rows
@@ -24,7 +26,9 @@ WINDOW = {
     "cpu": 1, "from_s": 0.1, "to_s": 0.11, "late_s": 0.009, "recovered_s": 0.12, "cause": "host",
     "steal_s": 0.01, "waited_s": 0.0, "softirq_s": 0.0,
 }  # fmt: skip
-ATTRACTION = {"quiet_samples": 9, "quiet_older": [1, 0, 0, 0], "begins": 1, "begins_older": [0, 0, 0, 0]}
+ATTRACTION = {
+    "quiet_samples": 9, "quiet_older": [1, 0, 0, 0], "begins": 1, "begins_older": [0, 0, 0, 0], "begins_older_s": [0.0, 0.0, 0.0, 0.0],
+}  # fmt: skip
 
 
 def encoded(*values_ns: int) -> str:
@@ -145,3 +149,56 @@ def test_parts_of_another_layout_are_refused_as_whole_distributions_are() -> Non
     row = {**dict.fromkeys(INTERVAL_COLUMNS), "publish_quiet": base64.b64decode(histogram.encode())}
     with pytest.raises(HistogramError, match="another layout"):
         Intervals([row]).merged([0], "publish_quiet")
+
+
+def trial(directory: Path, *, told: bool) -> Quiet:
+    """12 s of which 1.2 s were disturbed, by 120 spans; two of them, in the third and in the eighth second, began while something was older than 2 ms, which
+    was so for 0.2 % of quiet time. `told`: how long those two were."""
+    lines = []
+    for index in range(12):
+        old = int(index in (2, 7))
+        attraction = {
+            "quiet_samples": 900, "quiet_older": [0, 0, 2, 0], "begins": 10, "begins_older": [0, 0, old, 0],
+            "begins_older_s": [0.0, 0.0, 0.010 * old, 0.0] if told else None,
+        }  # fmt: skip
+        disturbance = {"quiet_s": 0.9, "disturbed_s": 0.1, "attraction": attraction}
+        publish = {
+            "phase": "measure", "metric": "publish", "count": 1000, "min_ns": 1, "max_ns": 9, "histogram": encoded(*[1_000_000] * 1000),
+            "quiet": part(*range(1_000_000, 1_890_000, 1000)), "censored": part(*[300_000] * 10), "left_out": 100,
+        }  # fmt: skip
+        lines.append(
+            interval(index=index, start_s=float(index), latencies=[publish], disturbance=disturbance)
+        )
+    write_atomically(directory / "i.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    write_intervals(directory / "i.jsonl", directory / "intervals.parquet")
+    found = quiet_time(Intervals.read(directory), Window(0.0, 12.0), ProbesStatus(), at_its_most=True)
+    assert found is not None
+    assert found.attracted.kind is Kind.cannot_tell
+    return found
+
+
+def test_a_few_spans_of_which_it_cannot_be_told_leave_figures_that_they_cannot_move(tmp_path: Path) -> None:
+    found = trial(tmp_path, told=True)
+    doubt = found.attracted.doubt
+    assert doubt is not None
+    assert doubt.share == pytest.approx(0.02 / 1.2)
+    assert doubt.began == {2, 7}
+    publish, rate = found.found.publish_ms, found.found.publish_rate_msgs_s
+    assert publish is not None
+    assert publish.p50.value == pytest.approx(1.445, rel=0.01)
+    # 20 messages were due in the two spans, and 40 were cut in their seconds and the next; 10,720 others are quiet or were cut elsewhere.
+    assert publish.p50.at_least == pytest.approx(publish.p50.value, rel=0.02)
+    assert publish.p50.at_most == pytest.approx(publish.p50.value, rel=0.02)
+    assert publish.p99.value == pytest.approx(1.88, rel=0.01)
+    assert (publish.p99_9.value, publish.mean.value) == (None, None)
+    assert "may hide as many messages as last that long" in publish.p99_9.why
+    assert rate is not None
+    assert found.found.why == ""
+
+
+def test_of_workers_that_do_not_tell_how_long_they_were_only_the_bounds_stand(tmp_path: Path) -> None:
+    found = trial(tmp_path, told=False)
+    assert found.attracted.doubt is None
+    assert found.found.publish_ms is not None
+    assert found.found.publish_ms.p50.value is None
+    assert "cannot be told" in found.found.why

@@ -80,12 +80,22 @@ pub struct Unlisted {
 }
 
 /// How often the oldest message under way was older than each of the ages: over quiet time, and where disturbed spans begin.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Attraction {
     quiet_samples: u64,
     quiet_older: [u64; AGES_NS.len()],
     begins: u64,
     begins_older: [u64; AGES_NS.len()],
+    /// How long those spans were. What one is longer than was known when its interval was put together is told with the next.
+    begins_older_s: [f64; AGES_NS.len()],
+}
+
+/// A span that may still become longer, and began while something was old.
+#[derive(Clone, Copy, Debug)]
+struct OpenSpan {
+    from_ns: i64,
+    told_to_ns: i64,
+    is_older: [bool; AGES_NS.len()],
 }
 
 /// An interval's disturbance, as docs/worker-api.md has it. Without probes only the steal account is known.
@@ -142,6 +152,7 @@ pub struct Disturbance {
     spans: Spans,
     windows: VecDeque<(Window, Evidence)>,
     samples: VecDeque<Sample>,
+    open_spans: Vec<OpenSpan>,
     /// Per CPU: when the steal account was read, and by how much it had grown.
     steal: VecDeque<(i64, Vec<i64>)>,
     settled_ns: i64,
@@ -163,6 +174,7 @@ impl Disturbance {
             spans: Spans::default(),
             windows: VecDeque::new(),
             samples: VecDeque::new(),
+            open_spans: Vec::new(),
             steal: VecDeque::new(),
             settled_ns: i64::MIN,
             seen_windows: 0,
@@ -251,7 +263,10 @@ impl Disturbance {
         while let Some(sample) = self.samples.pop_front_if(|sample| sample.at_ns < to_ns) {
             if sample.at_ns >= from_ns && !self.spans.contains(sample.at_ns) {
                 attraction.quiet_samples += 1;
-                count_age(&mut attraction.quiet_older, sample.at_ns, sample.oldest_due_ns);
+                count(
+                    &mut attraction.quiet_older,
+                    older(sample.at_ns, sample.oldest_due_ns),
+                );
             }
         }
         let mut windows = Vec::new();
@@ -268,11 +283,18 @@ impl Disturbance {
                 .is_ok();
             if begins && begun_ns != window.from_ns {
                 begun_ns = window.from_ns;
+                let is_older = older(window.from_ns, window.oldest_due_ns);
                 attraction.begins += 1;
-                count_age(&mut attraction.begins_older, window.from_ns, window.oldest_due_ns);
+                count(&mut attraction.begins_older, is_older);
+                self.open_spans.push(OpenSpan {
+                    from_ns: window.from_ns,
+                    told_to_ns: window.from_ns,
+                    is_older,
+                });
             }
             windows.push((window, evidence));
         }
+        self.measure_old(&mut attraction, to_ns);
         self.spans.forget_before(from_ns);
         let causes = causes(&windows, &steal_ns);
         let stretches_s = self
@@ -316,14 +338,31 @@ impl Disturbance {
             probes_cpu_s,
         }
     }
+
+    /// Adds by how much spans that began with something old are longer than was told, and forgets those that were over by `to_ns`.
+    fn measure_old(&mut self, attraction: &mut Attraction, to_ns: i64) {
+        let spans = self.spans.as_slice();
+        self.open_spans.retain_mut(|open| {
+            let at = spans.partition_point(|span| span.1 <= open.from_ns);
+            let end_ns = spans.get(at).map_or(open.told_to_ns, |span| span.1);
+            let grown_s = (end_ns - open.told_to_ns).max(0) as f64 / 1e9;
+            for (sum_s, is_older) in attraction.begins_older_s.iter_mut().zip(open.is_older) {
+                *sum_s += if is_older { grown_s } else { 0.0 };
+            }
+            open.told_to_ns = open.told_to_ns.max(end_ns);
+            end_ns >= to_ns
+        });
+    }
 }
 
-fn count_age(older: &mut [u64], at_ns: i64, oldest_due_ns: i64) {
-    if oldest_due_ns == NOTHING_DUE_NS {
-        return;
-    }
-    for (count, age_ns) in older.iter_mut().zip(AGES_NS) {
-        *count += u64::from(at_ns - oldest_due_ns > age_ns);
+/// Than which of the ages the oldest message under way was older.
+fn older(at_ns: i64, oldest_due_ns: i64) -> [bool; AGES_NS.len()] {
+    AGES_NS.map(|age_ns| oldest_due_ns != NOTHING_DUE_NS && at_ns - oldest_due_ns > age_ns)
+}
+
+fn count(counts: &mut [u64; AGES_NS.len()], is_older: [bool; AGES_NS.len()]) {
+    for (count, is_older) in counts.iter_mut().zip(is_older) {
+        *count += u64::from(is_older);
     }
 }
 
@@ -431,6 +470,7 @@ mod tests {
         assert_eq!(probed.windows[1].cause, Cause::RealTime);
         let attraction = &probed.attraction;
         assert_eq!((attraction.begins, attraction.begins_older), (2, [2, 2, 2, 0]));
+        assert_eq!(attraction.begins_older_s, [0.014, 0.014, 0.014, 0.0]);
         assert_eq!(attraction.quiet_samples, 199 - 7 - 2);
         assert_eq!(attraction.quiet_older, [150 - 9, 150 - 9, 0, 0]);
         // The rest of the span is the next interval's.

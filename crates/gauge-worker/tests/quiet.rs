@@ -355,8 +355,8 @@ fn who_is_of_normal_priority_makes_no_window_however_busy() {
         "windows {}, of which real-time {kept_s} s",
         windows(&intervals).len()
     );
-    // A probe below them would be kept all the time.
-    assert!(kept_s < 0.1, "{kept_s} s: {:?}", windows(&intervals));
+    // A probe below them would be kept all the time, and one beside them half of it, on each CPU; a real-time program of the machine may take a tenth.
+    assert!(kept_s < 0.8, "{kept_s} s: {:?}", windows(&intervals));
 }
 
 #[test]

@@ -7,23 +7,29 @@ least as long as it would have undisturbed, and every percentile of all of them 
 message that was cut is taken to have ended there, and each that was due in a disturbed span as faster than all others (after Manski 1990); the lower limit of
 that percentile. Both suppose that recovery is over when quiet time begins: what is still waiting then waits for the disturbance.
 
+**In between.** Where it cannot be told of a few spans whether they began whenever they like, figures are those of quiet time, and their intervals hold
+whatever these spans may hide: the messages that they cut and those due in them are taken to be slower than all others for the upper end, and as fast as they
+can have been for the lower one. Where that leaves no upper end of its own that of all messages as they came stands.
+
 Manski, C. F. (1990), Nonparametric bounds on treatment effects, American Economic Review 80, 319-323.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from streamgauge.analysis.quiet import QuietInterval
-from streamgauge.analysis.quiet_check import Attraction, Kind
+from streamgauge.analysis.quiet_check import Attraction, Doubt, Kind
 from streamgauge.analysis.quiet_limits import (
     BLOCKS_MIN,
     Block,
     Estimate,
+    Limits,
     came_blocks,
     quiet_blocks,
     spread_over_blocks,
@@ -31,7 +37,7 @@ from streamgauge.analysis.quiet_limits import (
 )
 from streamgauge.model.percentiles import NS_PER_MS, PERCENTS
 from streamgauge.vocabulary.format import percent as percent_text
-from streamgauge.vocabulary.histograms import merge, recorded
+from streamgauge.vocabulary.histograms import Histogram, empty, merge, recorded
 
 QUIET_SHARE_MIN = 0.05
 """With less of the time quiet, recovery may never be over (with 0.2 % left, a p50 was 37 % too high)."""
@@ -59,6 +65,7 @@ class Estimates:
 
     intervals: Sequence[QuietInterval]
     """All of the phase, in the order of time."""
+    doubt: Doubt | None = None
 
     @functools.cached_property
     def quiet(self) -> Estimate:
@@ -74,6 +81,16 @@ class Estimates:
     def fastest(self) -> Estimate:
         """Of the fastest that each message can have been: not above it."""
         return Estimate(fastest_blocks(self.intervals))
+
+    @functools.cached_property
+    def slower(self) -> Estimate | None:
+        """Of quiet time, if whatever doubtful spans may hide is slower than all else. None without doubt."""
+        return Estimate(doubtful_blocks(self.intervals, self.doubt, slow=True)) if self.doubt else None
+
+    @functools.cached_property
+    def faster(self) -> Estimate | None:
+        """The same, if it is as fast as it can have been."""
+        return Estimate(doubtful_blocks(self.intervals, self.doubt, slow=False)) if self.doubt else None
 
 
 def figures(
@@ -103,7 +120,7 @@ def _in_order(told: dict[str, Told]) -> dict[str, Told]:
 
 def distrust(attracted: Attraction, disturbed_share: float) -> str:
     """Why quiet time as a whole gives no figures; empty where it does."""
-    if attracted.kind is not Kind.independent:
+    if attracted.kind is not Kind.independent and attracted.doubt is None:
         return attracted.sentence
     if 1.0 - disturbed_share < QUIET_SHARE_MIN:
         left, least = percent_text(1.0 - disturbed_share, 1), percent_text(QUIET_SHARE_MIN)
@@ -115,34 +132,80 @@ def fastest_blocks(intervals: Sequence[QuietInterval]) -> list[Block]:
     """The fastest that each message can have been: those cut ended there, and those left out took no time."""
     return [
         Block(
-            merge([one.quiet, one.censored, recorded(np.zeros(1, dtype=np.int64), np.array([one.left_out]))]),
-            recorded(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)),
+            merge([one.quiet, one.censored, _of_no_time(one.left_out)]),
+            empty(),
             one.beyond,
         )
         for one in intervals
     ]
 
 
+def doubtful_blocks(intervals: Sequence[QuietInterval], doubt: Doubt, *, slow: bool) -> list[Block]:
+    """Of quiet time, with the messages that doubtful spans may have cut, and those due in them. How long spans were tells how many were due in them, and in
+    which intervals they began, which they may have cut: those that were cut there or, as messages are told of when they are answered, in the next."""
+    cut = doubt.began | {at + 1 for at in doubt.began}
+    due = math.ceil(doubt.share * sum(one.left_out for one in intervals))
+    places = sorted(at for at in doubt.began if at < len(intervals))
+    due_in = {at: due // len(places) + (order < due % len(places)) for order, at in enumerate(places)}
+    blocks = []
+    for at, one in enumerate(intervals):
+        hidden = one.censored if at in cut else empty()
+        spared = empty() if at in cut else one.censored
+        if slow:
+            beyond = one.beyond + hidden.count + due_in.get(at, 0)
+            blocks.append(Block(one.quiet, spared, beyond))
+        else:
+            ended = merge([one.quiet, hidden, _of_no_time(due_in.get(at, 0))])
+            blocks.append(Block(ended, spared, one.beyond))
+    return blocks
+
+
+def _of_no_time(messages: int) -> Histogram:
+    return recorded(np.zeros(1, dtype=np.int64), np.array([messages])) if messages else empty()
+
+
 def _told(given: Estimates, percent: float, why_none: str) -> Told:
     found = given.quiet.percentile(percent)
-    if not why_none and not found.shortage and found.value is not None:
-        high = found.high if found.high is not None else given.came.high(percent)
+    why = why_none or (
+        f"Too little quiet time: {found.shortage}." if found.shortage else _hidden(given, percent)
+    )
+    if not why and found.value is not None:
+        low, high = _ends(given, percent, found)
         return Told(
             found.value / NS_PER_MS,
-            min(found.low, found.value) / NS_PER_MS,
+            min(low, found.value) / NS_PER_MS,
             None if high is None else max(high, found.value) / NS_PER_MS,
             events=found.events,
         )
     high = given.came.high(percent)
     least = given.fastest.low(percent)
-    if not why_none and (high is None or found.low <= high):
+    if not why_none and not given.doubt and (high is None or found.low <= high):
         least = max(least, found.low)
     return Told(
         None,
         least / NS_PER_MS,
         None if high is None else high / NS_PER_MS,
-        why_none or f"Too little quiet time: {found.shortage}.",
+        why,
         found.events,
+    )
+
+
+def _hidden(given: Estimates, percent: float) -> str:
+    """Why there is no figure where it cannot be told when spans began; empty where there is no such reason."""
+    if given.slower is None or given.slower.percentile(percent).value is not None:
+        return ""
+    return (
+        "Disturbances of which it cannot be told why they began may hide as many messages as last that long."
+    )
+
+
+def _ends(given: Estimates, percent: float, found: Limits) -> tuple[float, float | None]:
+    """The ends of a figure's interval, in ns."""
+    if given.slower is None or given.faster is None:
+        return found.low, found.high if found.high is not None else given.came.high(percent)
+    ends = (given.slower.high(percent), given.came.high(percent))
+    return min(found.low, given.faster.low(percent)), min(
+        (one for one in ends if one is not None), default=None
     )
 
 
@@ -172,6 +235,9 @@ def rate(intervals: Sequence[RateInterval], attracted: Attraction) -> Told:
         _, low, _ = _mean([float(one.msgs) for one in intervals], [one.seconds for one in intervals])
         return Told(None, low, None, why)
     value, low, high = _mean([float(one.quiet_msgs) for one in intervals], [one.quiet_s for one in intervals])
+    if attracted.doubt is not None:
+        # As if the system had stood still in the spans that began while something was old.
+        low *= quiet_s / (quiet_s + attracted.doubt.share * (seconds - quiet_s))
     return Told(value, low, high)
 
 

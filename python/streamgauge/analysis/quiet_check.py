@@ -17,7 +17,7 @@ Przyborowski, J. and Wilenski, H. (1940), Homogeneity of results in testing samp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -64,6 +64,16 @@ class Ages:
 
 
 @dataclass(frozen=True)
+class Doubt:
+    """The spans of which it cannot be told whether they began whenever they like: nothing else can have hidden slowness that showed before."""
+
+    share: float
+    """Of all disturbed time."""
+    began: frozenset[int]
+    """In which intervals of the phase, counted from 0."""
+
+
+@dataclass(frozen=True)
 class Attraction:
     """Whether spans are attracted by slowness, by the threshold that says most."""
 
@@ -78,6 +88,10 @@ class Attraction:
     begins: int = 0
     begins_older: int = 0
     quiet_share: float = 0.0
+    doubtful_ms: float | None = None
+    """Where it cannot be told: the lowest threshold for which it cannot."""
+    doubt: Doubt | None = None
+    """Where it cannot be told, and is known how long the spans were that began while something was older than `doubtful_ms`."""
 
     @property
     def sentence(self) -> str:
@@ -125,7 +139,8 @@ def attraction(thresholds: Sequence[Ages]) -> Attraction:
     if shown:
         return _told(Kind.attracted, *min(shown, key=lambda pair: pair[1]))
     if open_:
-        return _told(Kind.cannot_tell, *max(open_, key=lambda pair: pair[0].ratio_high))
+        told = _told(Kind.cannot_tell, *max(open_, key=lambda pair: pair[0].ratio_high))
+        return replace(told, doubtful_ms=min(one.ages.threshold_ms for one, _ in open_))
     return _told(Kind.independent, *max(found, key=lambda pair: pair[0].ratio))
 
 

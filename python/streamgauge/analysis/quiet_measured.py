@@ -12,7 +12,7 @@ from streamgauge.analysis.intervals import Intervals, Row, Window, total, total_
 from streamgauge.analysis.quiet import QuietInterval
 from streamgauge.analysis.quiet_bounds import Estimates, Told, distrust, figures, rate
 from streamgauge.analysis.quiet_bounds import RateInterval as QuietCount
-from streamgauge.analysis.quiet_check import Ages, Attraction, attraction
+from streamgauge.analysis.quiet_check import Ages, Attraction, Doubt, attraction
 from streamgauge.model.messages import OLDER_MS, CpuWindow, Disturbance, ProbesStatus
 from streamgauge.model.percentiles import NS_PER_MS
 from streamgauge.model.result_quiet import Bounded, QuietLatency, QuietTime
@@ -59,11 +59,12 @@ def quiet_time(
     if not seen or any(row["quiet_s"] is None for row, _ in seen):
         why_not = probes.why_not if probes is not None else None
         return Quiet(QuietTime(watched=False, why_not=why_not, steal_s=stolen), attraction([]))
-    attracted = attraction(_ages(seen))
     seconds, quiet_s = total_s(counters, "duration_s"), total_s(counters, "quiet_s")
     workers = len({row["worker"] for row in counters})
     share = 1.0 - quiet_s / seconds if seconds else 0.0
     axis = sorted({int(row["interval"]) for row in counters})
+    attracted = attraction(_ages(seen))
+    attracted = replace(attracted, doubt=_doubt(seen, attracted, axis))
     of_metric = {metric: _intervals(intervals, metric, axis) for metric in METRICS}
     sky = _Sky(attracted, share)
     estimated = {metric: sky.estimate(one) for metric, one in of_metric.items()}
@@ -110,10 +111,11 @@ class _Sky:
 
     def estimate(self, intervals: Sequence[QuietInterval]) -> tuple[QuietLatency, dict[str, Told]]:
         """The figures of one metric."""
-        found = Estimates(intervals)
+        found = Estimates(intervals, self.attracted.doubt)
         told = figures(found, self.attracted, self.disturbed_share)
         curve, why = found.quiet.curve, distrust(self.attracted, self.disturbed_share)
-        # Where the slowest were cut, the mean is that and more.
+        # A mean has no bounds where anything may be hidden. Where the slowest were cut, it is that of the curve and more.
+        why = why or (self.attracted.sentence if self.attracted.doubt else "")
         mean = curve.mean if not why and curve.left <= MEAN_LEFT_MAX else None
         latency = QuietLatency(
             mean=Bounded(value=None if mean is None else mean / NS_PER_MS, why=why),
@@ -154,6 +156,24 @@ def _ages(seen: Sequence[tuple[Row, Disturbance]]) -> list[Ages]:
         )
         for at, older_ms in enumerate(OLDER_MS)
     ]
+
+
+def _doubt(
+    seen: Sequence[tuple[Row, Disturbance]], attracted: Attraction, axis: Sequence[int]
+) -> Doubt | None:
+    """What spans may hide; None where there is no doubt, or their length is not told."""
+    if attracted.doubtful_ms is None:
+        return None
+    at = OLDER_MS.index(attracted.doubtful_ms)
+    lengths = [one.attraction.begins_older_s for _, one in seen]
+    if any(one is None or len(one) <= at for one in lengths):
+        return None
+    disturbed_s = total_s([row for row, _ in seen], "disturbed_s")
+    old_s = sum(one[at] for one in lengths if one is not None)
+    began = frozenset(
+        axis.index(int(row["interval"])) for row, one in seen if one.attraction.begins_older[at]
+    )
+    return Doubt(min(old_s / disturbed_s, 1.0), began) if disturbed_s and began else None
 
 
 def _intervals(

@@ -71,7 +71,7 @@ def verdict(
             Word.bounds_only,
             f"{share} of the time was disturbed.{part} {held_up} Each figure lies between its bounds; no more can be concluded.",
         )
-    if attracted.kind is not Kind.independent:
+    if attracted.kind is not Kind.independent and not (attracted.doubt and figures_told):
         return Verdict(
             Word.bounds_only,
             f"{share} of the time was disturbed.{part} {attracted.sentence} Each figure lies between its bounds; no more can be concluded.",
@@ -82,6 +82,8 @@ def verdict(
             f"{share} of the time was disturbed, and quiet time is too short for any figure.{part} Each lies between its bounds; no more can be concluded.",
         )
     rest = f" Of {joined(list(figures_missing))} only the bounds stand." if figures_missing else ""
+    if attracted.doubt:
+        rest = f" {attracted.sentence} The intervals hold whatever those disturbances may hide.{rest}"
     return Verdict(
         Word.disturbed,
         f"{share} of the time was disturbed.{part} Figures of quiet time are the system's, with the intervals beside them; those as they came are also the "

@@ -268,6 +268,8 @@ class Begins(Message):
     quiet_older: list[Count] = Field(default_factory=lambda: [0] * len(OLDER_MS), max_length=AGES_MAX)
     begins: Count = 0
     begins_older: list[Count] = Field(default_factory=lambda: [0] * len(OLDER_MS), max_length=AGES_MAX)
+    begins_older_s: list[Span] | None = Field(default=None, max_length=AGES_MAX)
+    """How long those spans were; None: not told, as by workers of before."""
 
 
 class Disturbance(Message):
