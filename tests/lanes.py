@@ -68,6 +68,7 @@ LAB = (
     "test_quiet.py::test_bounds_hold*",
     "test_quiet.py::test_intervals*",
     "test_quiet.py::test_the_interval*",
+    "test_quiet.py::test_where_it_cannot_be_told*",
     "test_quiet_real.py::*",
     "test_security_real.py::*",
     "test_security_runs.py::*",
