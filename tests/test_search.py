@@ -181,6 +181,55 @@ def test_a_generator_that_is_late_with_little_to_do_was_kept_from_running_and_ge
     )
 
 
+def test_a_rate_that_is_held_is_held_however_late_single_messages_left() -> None:
+    """Seen with JVMs that had just begun: 100 % of 40,000 msg/s acknowledged, nothing outstanding that grew, and 4 ms of send delay at p99."""
+    held, _ = judge(seen(40_000, 1e9, send_delay_ms_p99=3.6))
+    assert held.passed
+    assert not judge(seen(40_000, 1e9, send_delay_ms_p99=0.2, lane=0.98))[0].passed
+    missed, _ = judge(seen(40_000, 1e9, send_delay_ms_p99=3.6, failed=1))
+    assert missed.by_generator
+
+
+@pytest.mark.parametrize(
+    ("backpressured", "ack_delay_ms", "by_generator"),
+    [
+        (0.84, 3.0, False),
+        (0.84, 90.0, True),  # it read the answers late: it held itself back
+        (0.84, None, True),  # it does not tell
+        (0.6, 3.0, True),  # more is missing than the system held back
+        (0.0, 3.0, True),
+    ],
+)
+def test_who_is_held_back_leaves_late_for_that(
+    backpressured: float, ack_delay_ms: float | None, by_generator: bool
+) -> None:
+    """Seen with Kafka and Pulsar far beyond what they take: send delays of 6 to 25 % of publish latencies of seconds, by threads that were busy for 17 %."""
+    beyond = seen(964_000, 0.22 * 964_000, publish_ms_p99=1600.0, send_delay_ms_p99=116.0, lane=0.17)
+    told = replace(beyond, backpressured_share=backpressured, ack_delay_ms_p99=ack_delay_ms)
+    probe, _ = judge(told)
+    assert not probe.passed
+    assert probe.by_generator is by_generator
+    little = replace(
+        seen(271_600, 0.924 * 271_600, publish_ms_p99=713.0, send_delay_ms_p99=62.0),
+        backpressured_share=0.35,
+        ack_delay_ms_p99=3.0,
+    )
+    assert judge(little)[0].by_generator
+
+
+def test_of_a_probe_in_which_nothing_was_answered_the_system_is_the_limit_only_if_it_held_producers_back() -> (
+    None
+):
+    """A generator that is seconds late has sent nothing of what was due in the measured time: that is not a system that takes nothing."""
+    nothing = seen(8_000_000, 0.0, publish_ms_p99=None, send_delay_ms_p99=None)
+    late, _ = judge(nothing)
+    assert late.by_generator
+    assert "the system did not hold it back" in late.reasons[0]
+    stopped, _ = judge(replace(nothing, backpressured_share=1.0))
+    assert not stopped.passed
+    assert not stopped.by_generator
+
+
 def test_what_holds_for_a_short_time_only_is_searched_anew_with_long_probes() -> None:
     """A cache takes 100,000 messages at any rate, and the disk behind it 30,000 per second."""
     found = Hunt(ASKED, soak_s=20)
@@ -315,7 +364,7 @@ def test_a_generator_that_was_late_while_the_host_took_the_cpu_is_tried_again() 
         found, count = Hunt(ASKED), 0
         while (wanted := found.next()) is not None and wanted[0] == ASKED.first_msgs_s:
             late = replace(
-                seen(wanted[0], 1e9, send_delay_ms_p99=3.0, lane=0.6),
+                seen(wanted[0], 0.98 * wanted[0], send_delay_ms_p99=3.0, lane=0.6),
                 steal_share=steal_share,
                 disturbed_share=disturbed_share,
             )

@@ -40,6 +40,8 @@ LATE_SHARE_MAX = 0.05
 """Send delay, as a share of the publish latency, both at p99: beyond, the generator does not keep up with the probe's rate."""
 LATE_MS_FLOOR = 1.0
 """Send delays below it are never held against a probe."""
+HELD_BACK_SHARE_MIN = 0.5
+"""Of the time for which the system held producers back: from here on what leaves late leaves late for that, if answers are read on time."""
 GROWTH_MSGS_S_MIN = 1.0
 """A slope below one message per second cannot be told from the edges of intervals."""
 CONFIDENCE = 0.95
@@ -72,12 +74,15 @@ class Seen:
     received_msgs: Values
     """Received by the slowest subscription since the start; acknowledged, where there is no subscription."""
     publish_ms_p99: float | None
+    """Of messages due in this time; of all that were answered in it, where none of those was. None: none was answered. The delays likewise."""
     send_delay_ms_p99: float | None
     backpressured_share: float
     workers_share: float
     busiest_lane_share: float
     failed_msgs: int
     errors: dict[str, int]
+    ack_delay_ms_p99: float | None = None
+    """How late the generator was in reading acknowledgements, at the most; None where workers do not tell."""
     linger_s: float = 0.0
     """How long a batch may wait."""
     steal_share: float = 0.0
@@ -133,6 +138,9 @@ def judge(seen: Seen, publish_ms_p99_max: float | None = None) -> tuple[Probe, b
             f"at most {trimmed(publish_ms_p99_max)} ms were asked for"
         )
     generator = _generator(seen)
+    if reasons and not _held_back(seen, achieved):
+        # A rate that is held is held, however late its messages left: what leaves late comes in bursts, and that is no easier to take.
+        generator = _lateness(seen) + generator
     probe = Probe(
         rate_msgs_s=rate,
         seconds=round(seconds, 3),
@@ -163,17 +171,31 @@ def _finite(share: float) -> float:
     return max(min(share, 1e9), -1e9)
 
 
+def _late_ms_max(seen: Seen) -> float:
+    return max(LATE_SHARE_MAX * (seen.publish_ms_p99 or 0.0), LATE_MS_FLOOR)
+
+
+def _held_back(seen: Seen, achieved: float) -> bool:
+    """Whether the system held producers back for so long that this alone is what is missing of the rate. Then messages leave late because many may leave at
+    once when it lets them. Who reads answers late holds himself back."""
+    nothing_to_read = seen.publish_ms_p99 is None
+    on_time = seen.ack_delay_ms_p99 is not None and seen.ack_delay_ms_p99 <= _late_ms_max(seen)
+    was_long = seen.backpressured_share >= max(1.0 - achieved, HELD_BACK_SHARE_MIN)
+    return was_long and (nothing_to_read or on_time)
+
+
+def _lateness(seen: Seen) -> list[str]:
+    delay, bound = seen.send_delay_ms_p99, _late_ms_max(seen)
+    if seen.publish_ms_p99 is None:
+        return ["the generator was late: nothing was acknowledged, and the system did not hold it back"]
+    if delay is None or delay <= bound:
+        return []
+    return [f"the generator was late (p99 of send delay {trimmed(delay)} ms, allowed {trimmed(bound)} ms)"]
+
+
 def _generator(seen: Seen) -> list[str]:
-    """Signs that the generator was at its end. A system that does not keep up shows as back-pressure, which is no
-    delay of the generator."""
+    """Signs that the generator had no more to give."""
     reasons = []
-    delay = seen.send_delay_ms_p99
-    # What is judged here is a rate: a delay counts where it shows that the generator does not keep up.
-    bound = max(LATE_SHARE_MAX * (seen.publish_ms_p99 or 0.0), LATE_MS_FLOOR)
-    if delay is not None and delay > bound:
-        reasons.append(
-            f"the generator was late (p99 of send delay {trimmed(delay)} ms, allowed {trimmed(bound)} ms)"
-        )
     if seen.workers_share > WORKERS_SHARE_MAX:
         reasons.append(f"the generator used {100 * seen.workers_share:.0f} % of all cores")
     if seen.busiest_lane_share > PROBE_LANE_BUSY_SHARE_MAX:

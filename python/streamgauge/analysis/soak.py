@@ -36,6 +36,7 @@ def soaked(measured: Measured, cpu: Cpu) -> Search | None:
         received_msgs=search_rules.slowest(received, acked),
         publish_ms_p99=latencies["publish"].p99,
         send_delay_ms_p99=latencies["send_delay"].p99,
+        ack_delay_ms_p99=latencies["ack_delay"].p99,
         backpressured_share=measured.counted.per_second(total_s(counters, "backpressured_s"))
         / measured.producers,
         workers_share=cpu.workers_share or 0.0,
