@@ -22,6 +22,7 @@ from streamgauge.model.result_asked import SearchAsked
 from streamgauge.model.result_special import Probe, Search
 from streamgauge.vocabulary.bounds import (
     ACHIEVED_SHARE_MIN,
+    OWN_SHARE_MAX,
     PROBE_LANE_BUSY_SHARE_MAX,
     WORKERS_SHARE_MAX,
 )
@@ -37,7 +38,7 @@ STEAL_SHARE_MIN = 0.01
 """Of the cores' time: with so much taken away by the host, a late generator may have been kept from running. Windows do not decide that: near the limit of a
 machine the load itself makes them (interrupts, real-time threads), 10 to 20 % of the time, and each rate there would be tried in vain again and again."""
 LATE_SHARE_MAX = 0.05
-"""Send delay, as a share of the publish latency, both at p99: beyond, the generator does not keep up with the probe's rate."""
+"""Send delay, as a share of the publish latency, both at p99: beyond, the generator may be why a rate was not held."""
 LATE_MS_FLOOR = 1.0
 """Send delays below it are never held against a probe."""
 HELD_BACK_SHARE_MIN = 0.5
@@ -83,6 +84,9 @@ class Seen:
     errors: dict[str, int]
     ack_delay_ms_p99: float | None = None
     """How late the generator was in reading acknowledgements, at the most; None where workers do not tell."""
+    quiet_publish_ms_p99: float | None = None
+    quiet_send_delay_ms_p99: float | None = None
+    """Of quiet time, those that were cut included; None where nothing watched the CPUs."""
     linger_s: float = 0.0
     """How long a batch may wait."""
     steal_share: float = 0.0
@@ -138,8 +142,9 @@ def judge(seen: Seen, publish_ms_p99_max: float | None = None) -> tuple[Probe, b
             f"at most {trimmed(publish_ms_p99_max)} ms were asked for"
         )
     generator = _generator(seen)
-    if reasons and not _held_back(seen, achieved):
-        # A rate that is held is held, however late its messages left: what leaves late comes in bursts, and that is no easier to take.
+    if not reasons:
+        generator = _own_lateness(seen) + generator
+    elif not _held_back(seen, achieved):
         generator = _lateness(seen) + generator
     probe = Probe(
         rate_msgs_s=rate,
@@ -185,12 +190,27 @@ def _held_back(seen: Seen, achieved: float) -> bool:
 
 
 def _lateness(seen: Seen) -> list[str]:
-    delay, bound = seen.send_delay_ms_p99, _late_ms_max(seen)
+    """Of a rate that was not held."""
     if seen.publish_ms_p99 is None:
         return ["the generator was late: nothing was acknowledged, and the system did not hold it back"]
-    if delay is None or delay <= bound:
+    return _late(seen.send_delay_ms_p99, _late_ms_max(seen))
+
+
+def _own_lateness(seen: Seen) -> list[str]:
+    """Of a rate that was held: what leaves late comes in bursts, and that is no easier for the system. But at a rate at which the generator is late by itself
+    nothing can be measured: it may be as late as in a trial."""
+    quiet = seen.quiet_publish_ms_p99 is not None and seen.quiet_send_delay_ms_p99 is not None
+    publish = seen.quiet_publish_ms_p99 if quiet else seen.publish_ms_p99
+    delay = seen.quiet_send_delay_ms_p99 if quiet else seen.send_delay_ms_p99
+    return _late(delay, max(OWN_SHARE_MAX * (publish or 0.0), LATE_MS_FLOOR))
+
+
+def _late(delay_ms: float | None, bound_ms: float) -> list[str]:
+    if delay_ms is None or delay_ms <= bound_ms:
         return []
-    return [f"the generator was late (p99 of send delay {trimmed(delay)} ms, allowed {trimmed(bound)} ms)"]
+    return [
+        f"the generator was late (p99 of send delay {trimmed(delay_ms)} ms, allowed {trimmed(bound_ms)} ms)"
+    ]
 
 
 def _generator(seen: Seen) -> list[str]:

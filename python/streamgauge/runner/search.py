@@ -234,13 +234,19 @@ def _seen(intervals: list[Interval], rate_msgs_s: float, steal_share: float, ben
         counts([one.subscriptions[place].received_msgs for one in intervals]) for place in range(len(names))
     ]
 
-    def p99_ms(metric: str) -> float | None:
-        entries = [
-            entry for one in inside for entry in one.latencies if entry.metric == metric and entry.histogram
-        ]
+    def p99_ms(metric: str, *, quiet: bool = False) -> float | None:
+        entries = [entry for one in inside for entry in one.latencies if entry.metric == metric]
         # Far beyond what is taken, what is answered by the end was due before the measured time.
-        due = [entry for entry in entries if entry.phase == MEASURE] or entries
-        value = merge(decode(base64.b64decode(entry.histogram)) for entry in due).percentile(99.0)
+        due = [entry for entry in entries if entry.phase == MEASURE]
+        if not any(entry.count for entry in due):
+            due = entries
+        texts = [
+            part.histogram
+            for entry in due
+            for part in ((entry.quiet, entry.censored) if quiet else (entry,))
+            if part
+        ]
+        value = merge(decode(base64.b64decode(text)) for text in texts if text).percentile(99.0)
         return None if value is None else value / NS_PER_MS
 
     lanes = [sum(shares) / elapsed_s for shares in zip(*(one.lanes_cpu_s for one in inside), strict=False)]
@@ -257,6 +263,8 @@ def _seen(intervals: list[Interval], rate_msgs_s: float, steal_share: float, ben
         publish_ms_p99=p99_ms("publish"),
         send_delay_ms_p99=p99_ms("send_delay"),
         ack_delay_ms_p99=p99_ms("ack_delay"),
+        quiet_publish_ms_p99=p99_ms("publish", quiet=True),
+        quiet_send_delay_ms_p99=p99_ms("send_delay", quiet=True),
         backpressured_share=sum(one.backpressured_s or 0.0 for one in inside) / elapsed_s / producers,
         workers_share=sum(one.cpu_s or 0.0 for one in inside) / elapsed_s / bench.cores,
         busiest_lane_share=max(lanes, default=0.0),
