@@ -201,6 +201,7 @@ def test_where_it_cannot_be_told_intervals_hold_what_disturbances_may_hide(times
         ).items():
             truth = float(np.percentile(alone, PERCENTS[name])) * 1e3
             assert one.at_least <= trusted[name].at_least
+            assert one.value is None or one.at_least > 0.8 * trusted[name].at_least, "few can hide little"
             shown[name] += one.value is not None
             missed[name] += one.at_least > truth or (one.at_most is not None and one.at_most < truth)
     assert unsure >= 10

@@ -8,8 +8,8 @@ message that was cut is taken to have ended there, and each that was due in a di
 that percentile. Both suppose that recovery is over when quiet time begins: what is still waiting then waits for the disturbance.
 
 **In between.** Where it cannot be told of a few spans whether they began whenever they like, figures are those of quiet time, and their intervals hold
-whatever these spans may hide: the messages that they cut and those due in them are taken to be slower than all others for the upper end, and as fast as they
-can have been for the lower one. Where that leaves no upper end of its own that of all messages as they came stands.
+whatever these spans may hide: the messages that they cut and those due in them are taken to be slower than all others for the upper end, and of no time
+for the lower one. Where that leaves no upper end of its own that of all messages as they came stands.
 
 Manski, C. F. (1990), Nonparametric bounds on treatment effects, American Economic Review 80, 319-323.
 """
@@ -17,7 +17,6 @@ Manski, C. F. (1990), Nonparametric bounds on treatment effects, American Econom
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,7 +36,7 @@ from streamgauge.analysis.quiet_limits import (
 )
 from streamgauge.model.percentiles import NS_PER_MS, PERCENTS
 from streamgauge.vocabulary.format import percent as percent_text
-from streamgauge.vocabulary.histograms import Histogram, empty, merge, recorded
+from streamgauge.vocabulary.histograms import empty, merge, recorded
 
 QUIET_SHARE_MIN = 0.05
 """With less of the time quiet, recovery may never be over (with 0.2 % left, a p50 was 37 % too high)."""
@@ -83,14 +82,9 @@ class Estimates:
         return Estimate(fastest_blocks(self.intervals))
 
     @functools.cached_property
-    def slower(self) -> Estimate | None:
-        """Of quiet time, if whatever doubtful spans may hide is slower than all else. None without doubt."""
-        return Estimate(doubtful_blocks(self.intervals, self.doubt, slow=True)) if self.doubt else None
-
-    @functools.cached_property
-    def faster(self) -> Estimate | None:
-        """The same, if it is as fast as it can have been."""
-        return Estimate(doubtful_blocks(self.intervals, self.doubt, slow=False)) if self.doubt else None
+    def spared(self) -> Spared | None:
+        """What doubtful spans cannot have hidden; None without doubt."""
+        return None if self.doubt is None else spared(self.intervals, self.doubt)
 
 
 def figures(
@@ -132,7 +126,7 @@ def fastest_blocks(intervals: Sequence[QuietInterval]) -> list[Block]:
     """The fastest that each message can have been: those cut ended there, and those left out took no time."""
     return [
         Block(
-            merge([one.quiet, one.censored, _of_no_time(one.left_out)]),
+            merge([one.quiet, one.censored, recorded(np.zeros(1, dtype=np.int64), np.array([one.left_out]))]),
             empty(),
             one.beyond,
         )
@@ -140,28 +134,40 @@ def fastest_blocks(intervals: Sequence[QuietInterval]) -> list[Block]:
     ]
 
 
-def doubtful_blocks(intervals: Sequence[QuietInterval], doubt: Doubt, *, slow: bool) -> list[Block]:
-    """Of quiet time, with the messages that doubtful spans may have cut, and those due in them. How long spans were tells how many were due in them, and in
-    which intervals they began, which they may have cut: those that were cut there or, as messages are told of when they are answered, in the next."""
-    cut = doubt.began | {at + 1 for at in doubt.began}
-    due = math.ceil(doubt.share * sum(one.left_out for one in intervals))
-    places = sorted(at for at in doubt.began if at < len(intervals))
-    due_in = {at: due // len(places) + (order < due % len(places)) for order, at in enumerate(places)}
+@dataclass(frozen=True)
+class Spared:
+    """What doubtful spans cannot have hidden, and how much they may have."""
+
+    rest: Estimate
+    """Of quiet time without the messages that they may have cut."""
+    hidden: float
+    """Share of messages that they may have cut, or that were due in them, of these and the rest."""
+
+    def slower(self, percent: float) -> Limits | None:
+        """The percentile if what is hidden is slower than all the rest; None where it lies in what is hidden."""
+        of_rest = percent / (1.0 - self.hidden)
+        found = self.rest.percentile(of_rest) if of_rest < 100.0 else None
+        return found if found is not None and found.value is not None else None
+
+    def low(self, percent: float) -> float:
+        """Of the percentile if what is hidden takes no time."""
+        return self.rest.low(100.0 * max(percent / 100.0 - self.hidden, 0.0) / (1.0 - self.hidden))
+
+
+def spared(intervals: Sequence[QuietInterval], doubt: Doubt) -> Spared:
+    """In which intervals spans began tells which messages they may have cut: those that were cut there or, as messages are told of when they are answered, in
+    the next. How long they were tells how many were due in them."""
+    may_cut = {later for at in doubt.began for later in (at, at + 1)}
+    hidden = doubt.share * sum(one.left_out for one in intervals)
     blocks = []
     for at, one in enumerate(intervals):
-        hidden = one.censored if at in cut else empty()
-        spared = empty() if at in cut else one.censored
-        if slow:
-            beyond = one.beyond + hidden.count + due_in.get(at, 0)
-            blocks.append(Block(one.quiet, spared, beyond))
+        if at in may_cut:
+            hidden += one.censored.count
+            blocks.append(Block(one.quiet, empty(), one.beyond))
         else:
-            ended = merge([one.quiet, hidden, _of_no_time(due_in.get(at, 0))])
-            blocks.append(Block(ended, spared, one.beyond))
-    return blocks
-
-
-def _of_no_time(messages: int) -> Histogram:
-    return recorded(np.zeros(1, dtype=np.int64), np.array([messages])) if messages else empty()
+            blocks.append(Block(one.quiet, one.censored, one.beyond))
+    left = sum(one.ended.count + one.censored.count + one.beyond for one in blocks)
+    return Spared(Estimate(blocks), hidden / (hidden + left) if left else 0.0)
 
 
 def _told(given: Estimates, percent: float, why_none: str) -> Told:
@@ -192,7 +198,7 @@ def _told(given: Estimates, percent: float, why_none: str) -> Told:
 
 def _hidden(given: Estimates, percent: float) -> str:
     """Why there is no figure where it cannot be told when spans began; empty where there is no such reason."""
-    if given.slower is None or given.slower.percentile(percent).value is not None:
+    if given.spared is None or given.spared.slower(percent) is not None:
         return ""
     return (
         "Disturbances of which it cannot be told why they began may hide as many messages as last that long."
@@ -201,12 +207,12 @@ def _hidden(given: Estimates, percent: float) -> str:
 
 def _ends(given: Estimates, percent: float, found: Limits) -> tuple[float, float | None]:
     """The ends of a figure's interval, in ns."""
-    if given.slower is None or given.faster is None:
+    if given.spared is None:
         return found.low, found.high if found.high is not None else given.came.high(percent)
-    ends = (given.slower.high(percent), given.came.high(percent))
-    return min(found.low, given.faster.low(percent)), min(
-        (one for one in ends if one is not None), default=None
-    )
+    slower = given.spared.slower(percent)
+    highs = (None if slower is None else slower.high, given.came.high(percent))
+    ends = [one for one in highs if one is not None]
+    return min(found.low, given.spared.low(percent)), min(ends, default=None)
 
 
 @dataclass(frozen=True)
