@@ -28,7 +28,7 @@ from disturbed_machine import (
     waves,
 )
 from streamgauge.analysis.quiet import QuietInterval
-from streamgauge.analysis.quiet_bounds import Estimates, figures
+from streamgauge.analysis.quiet_bounds import Estimates, Told, figures
 from streamgauge.analysis.quiet_check import Ages, Attraction, Kind, attraction
 from streamgauge.analysis.quiet_limits import Estimate, quiet_blocks
 
@@ -52,6 +52,17 @@ class Tally:
     fastest: int = 0
     came: int = 0
     widths: list[float] = field(default_factory=list)
+
+    def add(self, one: Told, truth: float) -> None:
+        """A figure with its interval, or its bounds."""
+        low, high = one.at_least <= truth, one.at_most is None or one.at_most >= truth
+        self.at_least += low
+        self.at_most += high
+        if one.value is not None:
+            self.figures += 1
+            self.held += low and high
+            if one.at_most is not None and one.at_least > 0:
+                self.widths.append(np.log(one.at_most / one.at_least))
 
 
 def made(
@@ -81,16 +92,9 @@ def coverage(systems: tuple[System, ...], count: int, seconds: int, rate: int) -
                     truth = truths[percent]
                     one = figures(found, TRUSTED, share, {"it": percent})["it"]
                     bounds = figures(found, DISTRUSTED, share, {"it": percent})["it"]
-                    low, high = one.at_least <= truth, one.at_most is None or one.at_most >= truth
-                    tally.at_least += low
-                    tally.at_most += high
+                    tally.add(one, truth)
                     tally.fastest += bounds.at_least <= truth
                     tally.came += bounds.at_most is None or bounds.at_most >= truth
-                    if one.value is not None:
-                        tally.figures += 1
-                        tally.held += low and high
-                        if one.at_most is not None and one.at_least > 0:
-                            tally.widths.append(np.log(one.at_most / one.at_least))
             for percent, tally in tallies.items():
                 print(_row(system.name, share, percent, tally, count), flush=True)
 
@@ -177,15 +181,10 @@ def _tally(
     attracted: Attraction,
 ) -> None:
     """Whether the figures of a trial of which it cannot be told hold what the system did by itself."""
-    seconds = len(intervals)
-    share = float((np.minimum(spans.end, seconds) - spans.begin).sum()) / seconds
-    found = Estimates(intervals, attracted.doubt)
+    found, share = Estimates(intervals, attracted.doubt), spans.share(len(intervals))
     for percent, tally in tallies.items():
         one = figures(found, attracted, share, {"it": percent})["it"]
-        truth = float(np.percentile(alone, percent)) * 1e3
-        if one.value is not None:
-            tally.figures += 1
-            tally.held += one.at_least <= truth and (one.at_most is None or one.at_most >= truth)
+        tally.add(one, float(np.percentile(alone, percent)) * 1e3)
 
 
 def main() -> None:

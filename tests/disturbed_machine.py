@@ -50,6 +50,10 @@ class Spans:
     back: Values
     end: Values
 
+    def share(self, seconds: float) -> float:
+        """Of the first so many seconds, in which they begin."""
+        return float((np.minimum(self.end, seconds) - self.begin).sum()) / seconds
+
     def before(self, at: Values) -> npt.NDArray[np.int64]:
         """The span that began last; -1 for none."""
         return np.asarray(np.searchsorted(self.begin, at, side="right") - 1, dtype=np.int64)

@@ -32,7 +32,9 @@ def baseline(gauge: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     status, output = ended(gauge, directory, "run", *SHORT)
     word = word_of(directory / "runs/latest")
     assert status == (1 if word == "invalid" else 0), output
-    found = {"invalid": witness.disturbance(), "bounds only": "the baseline has bounds only"}.get(word)
+    found = witness.disturbance() if word == "invalid" else None
+    if word == "bounds only":
+        found = "the baseline has bounds only"
     witness.end()
     assert is_valid(directory / "runs/latest") or found is not None, output
     return directory, found

@@ -125,8 +125,7 @@ def trials(
     found = []
     for _ in range(count):
         spans = thief(random, seconds, share)
-        disturbed = float(np.clip(spans.end, 0, seconds).sum() - np.clip(spans.begin, 0, seconds).sum())
-        found.append((told(due, system.draw(random, due), spans), disturbed / seconds))
+        found.append((told(due, system.draw(random, due), spans), spans.share(seconds)))
     return found
 
 
@@ -193,7 +192,7 @@ def test_where_it_cannot_be_told_intervals_hold_what_disturbances_may_hide(times
         if attracted.kind is not Kind.cannot_tell:
             continue
         unsure += 1
-        disturbed = float((np.minimum(spans.end, 20) - spans.begin).sum()) / 20
+        disturbed = spans.share(20)
         intervals = told(due, alone, spans)
         trusted = figures(Estimates(intervals), INDEPENDENT, disturbed, PERCENTS)
         for name, one in figures(

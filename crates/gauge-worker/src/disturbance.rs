@@ -286,11 +286,13 @@ impl Disturbance {
                 let is_older = older(window.from_ns, window.oldest_due_ns);
                 attraction.begins += 1;
                 count(&mut attraction.begins_older, is_older);
-                self.open_spans.push(OpenSpan {
-                    from_ns: window.from_ns,
-                    told_to_ns: window.from_ns,
-                    is_older,
-                });
+                if is_older.contains(&true) {
+                    self.open_spans.push(OpenSpan {
+                        from_ns: window.from_ns,
+                        told_to_ns: window.from_ns,
+                        is_older,
+                    });
+                }
             }
             windows.push((window, evidence));
         }

@@ -355,7 +355,7 @@ fn who_is_of_normal_priority_makes_no_window_however_busy() {
         "windows {}, of which real-time {kept_s} s",
         windows(&intervals).len()
     );
-    // A probe below them would be kept all the time, and one beside them half of it, on each CPU; a real-time program of the machine may take a tenth.
+    // A probe below them would be kept all the time, and one beside them half of it, on each CPU; a real-time program of the machine may take a fifth.
     assert!(kept_s < 0.8, "{kept_s} s: {:?}", windows(&intervals));
 }
 

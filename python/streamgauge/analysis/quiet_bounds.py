@@ -40,6 +40,7 @@ from streamgauge.vocabulary.histograms import empty, merge, recorded
 
 QUIET_SHARE_MIN = 0.05
 """With less of the time quiet, recovery may never be over (with 0.2 % left, a p50 was 37 % too high)."""
+HIDDEN = "Disturbances of which it cannot be told why they began may hide as many messages as last that long."
 
 
 @dataclass(frozen=True)
@@ -171,12 +172,17 @@ def spared(intervals: Sequence[QuietInterval], doubt: Doubt) -> Spared:
 
 
 def _told(given: Estimates, percent: float, why_none: str) -> Told:
-    found = given.quiet.percentile(percent)
-    why = why_none or (
-        f"Too little quiet time: {found.shortage}." if found.shortage else _hidden(given, percent)
-    )
-    if not why and found.value is not None:
-        low, high = _ends(given, percent, found)
+    found, spared = given.quiet.percentile(percent), given.spared
+    slower = found if spared is None else spared.slower(percent)
+    shortage = f"Too little quiet time: {found.shortage}." if found.shortage else ""
+    why = why_none or shortage or (HIDDEN if slower is None else "")
+    if not why and found.value is not None and slower is not None:
+        low, high = found.low, slower.high
+        if spared is not None:
+            low = min(low, spared.low(percent))
+        if high is None or spared is not None:
+            came = given.came.high(percent)
+            high = min((one for one in (high, came) if one is not None), default=None)
         return Told(
             found.value / NS_PER_MS,
             min(low, found.value) / NS_PER_MS,
@@ -194,25 +200,6 @@ def _told(given: Estimates, percent: float, why_none: str) -> Told:
         why,
         found.events,
     )
-
-
-def _hidden(given: Estimates, percent: float) -> str:
-    """Why there is no figure where it cannot be told when spans began; empty where there is no such reason."""
-    if given.spared is None or given.spared.slower(percent) is not None:
-        return ""
-    return (
-        "Disturbances of which it cannot be told why they began may hide as many messages as last that long."
-    )
-
-
-def _ends(given: Estimates, percent: float, found: Limits) -> tuple[float, float | None]:
-    """The ends of a figure's interval, in ns."""
-    if given.spared is None:
-        return found.low, found.high if found.high is not None else given.came.high(percent)
-    slower = given.spared.slower(percent)
-    highs = (None if slower is None else slower.high, given.came.high(percent))
-    ends = [one for one in highs if one is not None]
-    return min(found.low, given.spared.low(percent)), min(ends, default=None)
 
 
 @dataclass(frozen=True)

@@ -352,9 +352,9 @@ class Hunt:
         if self._ended_early:
             held += f" when the search's time of {format_duration(self._asked.within_s or 0.0)} was over"
         if bounded:
-            at = self._generator or 0.0
+            at = format_rate(self._generator)
             text = (
-                f"{held}; generator-bound at {format_rate(at)}: the system may sustain more ({self._why(at)})"
+                f"{held}; generator-bound at {at}: the system may sustain more ({self._why(self._generator)})"
             )
             return self._found("generator", text, high, width)
         if high is None:
@@ -373,7 +373,7 @@ class Hunt:
             }
         )
 
-    def _why(self, rate: float) -> str:
+    def _why(self, rate: float | None) -> str:
         failed = [probe for probe in self.probes if probe.rate_msgs_s == rate and not probe.passed]
         return "; ".join(failed[-1].reasons) if failed else "the probe failed"
 
