@@ -304,7 +304,8 @@ def test_what_is_usual_is_not_slow() -> None:
 def test_a_thief_that_seeks_out_slowness_is_found(begin: float, begins: int) -> None:
     random = np.random.default_rng(begins)
     found = [attraction([ages(random, 0.0004, begin, begins)]).kind for _ in range(1000)]
-    assert found.count(Kind.attracted) >= 950
+    # Of six that are expected fewer than three come in one of sixteen trials: of those it cannot be told.
+    assert found.count(Kind.attracted) >= 920
     assert found.count(Kind.independent) <= 25
 
 
@@ -322,6 +323,14 @@ def test_several_thresholds_are_one_question() -> None:
         "The machine was disturbed just when the system was slow, which hides its slowness: in 8 of 200 times that a disturbance began, a message had been "
         "under way for more than 2 ms; in quiet time that is so for 0.04 %."
     )
+
+
+def test_two_old_begins_are_not_enough_to_accuse() -> None:
+    """Seen in a trial of 3 s, of which 1.1 % was disturbed: beyond chance by the letter."""
+    two = attraction([Ages(0.5, [1000] * 3, [21] * 3, 6, 2), Ages(2.0, [1000] * 3, [0] * 3, 6, 0)])
+    assert two.kind is Kind.cannot_tell
+    assert two.chance < 0.05
+    assert attraction([Ages(0.5, [1000] * 3, [21] * 3, 6, 3)]).kind is Kind.attracted
 
 
 def test_a_single_old_begin_is_not_enough_to_tell() -> None:

@@ -7,15 +7,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import stored_trials
+from streamgauge.analysis.measured import Measured
+from streamgauge.analysis.quiet import QuietInterval
+from streamgauge.analysis.quiet_check import attraction
+from streamgauge.analysis.quiet_measured import Quiet
 from streamgauge.analysis.search import Hunt, Seen, judge, slope
+from streamgauge.analysis.soak import soaked
+from streamgauge.analysis.usage import cpu_of
 from streamgauge.model.document import parse_document
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import resolve_workload
 from streamgauge.model.result_asked import SearchAsked
+from streamgauge.model.result_quiet import QuietTime
 from streamgauge.model.result_special import Probe
 from streamgauge.runner import search as runner_search
 from streamgauge.runner.observer import Observer
 from streamgauge.runner.search import Bench
+from streamgauge.store.directory import TrialDirectory
+from streamgauge.vocabulary.histograms import empty, recorded
 
 ASKED = SearchAsked(first_msgs_s=10_000, width_percent=5, probe_s=8)
 
@@ -415,3 +425,28 @@ def test_probes_share_topics_until_one_leaves_messages_in_them(monkeypatch: pyte
     assert did[5:9] == ["delete", "topics 4", "touch 5000", "probe 4"]
     assert did.count("delete") == 2
     assert did[-1] == "delete"
+
+
+def test_a_soak_is_judged_by_quiet_time_as_probes_are(tmp_path: Path) -> None:
+    """Messages that the machine made leave late said of a rate that it did not hold for longer, though every probe at it had passed."""
+    stored_trials.unpack("gauge-log-search", tmp_path)
+    context = TrialDirectory(tmp_path).read_context()
+    assert context is not None
+    measured = Measured.read(context.ended(), tmp_path)
+    late = {**measured.latencies, "send_delay": measured.latencies["publish"]}
+    measured = replace(measured, latencies=late)
+    alone = soaked(measured, cpu_of(measured), None)
+    assert alone is not None
+    assert alone.soak is not None
+    assert alone.soak.by_generator, "where nothing watched, all of it is its own"
+
+    def of(ns: int) -> list[QuietInterval]:
+        return [QuietInterval(recorded(np.array([ns]), np.array([1])), empty(), empty(), 0)]
+
+    quiet = Quiet(
+        QuietTime(watched=True), attraction([]), {"publish": of(2_000_000), "send_delay": of(100_000)}
+    )
+    watched = soaked(measured, cpu_of(measured), quiet)
+    assert watched is not None
+    assert watched.soak is not None
+    assert watched.soak.passed, watched.soak.reasons

@@ -31,8 +31,11 @@ CHANCE_MAX = 0.05
 """So probable at most must so many old begins be if spans begin whenever they like, over all thresholds (Holm 1979)."""
 RATIO_ATTRACTED = 20.0
 """Odds of something old where spans begin, over those in quiet time."""
-OLDER_MIN = 2
-"""A single begin proves nothing, and among thousands of independent ones there is nearly always one."""
+DOUBTED_MIN = 2
+"""Old begins from which on it may be that it cannot be told: among thousands of independent ones there is nearly always one."""
+ATTRACTED_MIN = 3
+"""And from which on attraction may be shown. Two of six are beyond chance by the letter; they are one coincidence and another, and a trial of which it cannot
+be told has figures whose intervals hold whatever those two may hide."""
 USUAL_SHARE = 0.5
 """What is older than a threshold for more of quiet time than that is not slow, but usual: spans find it there whenever they begin, and could hide it for less
 than half of the disturbed time."""
@@ -134,7 +137,7 @@ def attraction(thresholds: Sequence[Ages]) -> Attraction:
         pair
         for pair in found
         if pair[0].ratio_high >= RATIO_ATTRACTED
-        and (pair[0].ages.begins_older >= OLDER_MIN or pair[1] < CHANCE_MAX)
+        and (pair[0].ages.begins_older >= DOUBTED_MIN or pair[1] < CHANCE_MAX)
     ]
     if shown:
         return _told(Kind.attracted, *min(shown, key=lambda pair: pair[1]))
@@ -145,7 +148,7 @@ def attraction(thresholds: Sequence[Ages]) -> Attraction:
 
 
 def _is_much(one: _Weighed) -> bool:
-    return one.ratio >= RATIO_ATTRACTED and one.ages.begins_older >= OLDER_MIN
+    return one.ratio >= RATIO_ATTRACTED and one.ages.begins_older >= ATTRACTED_MIN
 
 
 def _told(kind: Kind, one: _Weighed, chance: float) -> Attraction:

@@ -10,12 +10,15 @@ import numpy.typing as npt
 from streamgauge.analysis import search as search_rules
 from streamgauge.analysis.intervals import EDGE_S, Intervals, total, total_s
 from streamgauge.analysis.measured import Measured, errors_of
+from streamgauge.analysis.quiet_measured import Quiet
+from streamgauge.model.percentiles import NS_PER_MS
 from streamgauge.model.result_machine import Cpu
 from streamgauge.model.result_special import Search
+from streamgauge.vocabulary.histograms import merge
 
 
-def soaked(measured: Measured, cpu: Cpu) -> Search | None:
-    """The search with the measured window judged like a probe."""
+def soaked(measured: Measured, cpu: Cpu, quiet: Quiet | None) -> Search | None:
+    """The search with the measured window judged like a probe: a rate that was held by what its messages took in quiet time, where that was watched."""
     raw, window, latencies = measured.raw, measured.window, measured.latencies
     if raw.search is None or raw.rate_msgs_s is None or raw.search.low_msgs_s is None:
         return raw.search
@@ -37,6 +40,8 @@ def soaked(measured: Measured, cpu: Cpu) -> Search | None:
         publish_ms_p99=latencies["publish"].p99,
         send_delay_ms_p99=latencies["send_delay"].p99,
         ack_delay_ms_p99=latencies["ack_delay"].p99,
+        quiet_publish_ms_p99=_quiet_p99_ms(quiet, "publish"),
+        quiet_send_delay_ms_p99=_quiet_p99_ms(quiet, "send_delay"),
         backpressured_share=measured.counted.per_second(total_s(counters, "backpressured_s"))
         / measured.producers,
         workers_share=cpu.workers_share or 0.0,
@@ -48,6 +53,15 @@ def soaked(measured: Measured, cpu: Cpu) -> Search | None:
     asked = raw.workload.search
     probe, _ = search_rules.judge(seen, asked.publish_ms_p99_max if asked else None)
     return raw.search.model_copy(update={"soak": probe})
+
+
+def _quiet_p99_ms(quiet: Quiet | None, metric: str) -> float | None:
+    """Those that were cut included, as in the probes of a search."""
+    parts = [
+        part for one in (quiet.intervals.get(metric, []) if quiet else []) for part in (one.quiet, one.censored)
+    ]
+    value = merge(parts).percentile(99.0) if parts else None
+    return None if value is None else value / NS_PER_MS
 
 
 def _received(intervals: Intervals, name: str, order: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

@@ -79,7 +79,7 @@ def analyse(context: TrialContext, directory: Path, everything: Intervals | None
     )
     evidence = _evidence(
         measured,
-        search=soaked(measured, cpu),
+        search=soaked(measured, cpu, quiet),
         caught=caught,
         cpu=cpu,
         shares=shares,
