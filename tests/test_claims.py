@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 from streamgauge.analysis.drift import around, drifts
 from streamgauge.inference.checks import Sample
 from streamgauge.inference.claims import Judged, Question, judge
-from streamgauge.inference.contrast import Value
+from streamgauge.inference.contrast import Between, Value
 from streamgauge.model.study_file import CheckFile, ClaimFile
+
+Ends = tuple[float, float]
+"""A figure is at least the one and at most the other."""
 
 TIGHT = {
     "a": (10.0, 10.1, 9.9, 10.0, 10.05),
@@ -21,16 +25,28 @@ TIGHT = {
 
 
 def judged(
-    samples: Mapping[str, Sequence[float]], printed: Mapping[str, float] | None = None, **check: Any
+    samples: Mapping[str, Sequence[float | Ends]], printed: Mapping[str, float] | None = None, **check: Any
 ) -> Judged:
     def sample(cell: str, _figure: str) -> Sample:
         if cell not in samples:
             return Sample((), "it failed: no memory")
-        return Sample(values_of(samples[cell], system=cell))
+        return sample_of(samples[cell], system=cell)
 
     claim = ClaimFile(claim="so it is", tests=[CheckFile(figure="publish_ms.p99", **check)])
     question = Question([claim], list(samples), sample, lambda cell, _figure: (printed or {}).get(cell))
     return judge(question)[0]
+
+
+def sample_of(figures: Sequence[float | Ends], system: str) -> Sample:
+    """As `values_of`; of a pair of ends only these are known."""
+    rounds = values_of([0.0 if isinstance(one, tuple) else one for one in figures], system)
+    known = list(zip(figures, rounds, strict=True))
+    return Sample(
+        tuple(one for figure, one in known if not isinstance(figure, tuple)),
+        bounds=tuple(
+            Between(*figure, one.round, one.start) for figure, one in known if isinstance(figure, tuple)
+        ),
+    )
 
 
 def values_of(figures: Sequence[float], system: str) -> tuple[Value, ...]:
@@ -47,6 +63,7 @@ def test_a_ratio_beyond_its_bound_holds() -> None:
     (test,) = found.tests
     assert test.printed == 3.0
     assert test.measured is not None
+    assert test.measured.value is not None
     assert test.measured.value == pytest.approx(2.0, rel=0.02)
     assert test.measured.interval is not None
     low, high = test.measured.interval
@@ -67,6 +84,49 @@ def test_a_claim_of_cells_that_are_not_alike_is_not_judged_and_says_why() -> Non
     (found,) = judge(question)
     assert (found.verdict, found.why) == ("not shown", "one has 3 nodes")
     assert [test.measured for test in found.tests] == [None]
+
+
+OPEN = math.inf
+
+
+@pytest.mark.parametrize(
+    ("other", "base", "verdict", "text"),
+    [
+        # The generator was at its end in one round, and in all.
+        ((20.0, 20.2, (19.8, OPEN), 20.1, 19.9), (10.0, 10.1, 9.9, 10.0, 10.05), "holds", "at least 1."),
+        (((20.0, OPEN),) * 5, (10.0, 10.1, 9.9, 10.0, 10.05), "holds", "at least 1."),
+        ((10.0, 10.1, 9.9, 10.0, 10.05), ((20.0, OPEN),) * 5, "refuted", "at most 0.6"),
+        # Nothing is known above: it may be any ratio.
+        (((10.0, OPEN),) * 5, (10.0, 10.1, 9.9, 10.0, 10.05), "undecided", "at least 0.7"),
+        # Both have bounds, between which it is decided.
+        (((18.0, 22.0),) * 5, ((9.0, 11.0),) * 5, "holds", "1.29 to 3.11"),
+        (((18.0, OPEN),) * 5, ((9.0, OPEN),) * 5, "undecided", "-"),
+    ],
+)
+def test_what_only_has_bounds_is_decided_where_they_decide(
+    other: Sequence[float | Ends], base: Sequence[float | Ends], verdict: str, text: str
+) -> None:
+    found = judged({"a": base, "b": other}, ratio=["b", "a"], above=1.2)
+    assert found.verdict == verdict
+    assert found.tests[0].measured is not None
+    assert found.tests[0].measured.text.startswith(text)
+
+
+def test_the_best_rounds_are_not_left_out_because_only_bounds_are_known_of_them() -> None:
+    """A maximum beyond the generator's is known by its lower end. Without those rounds the system would be judged by its worst."""
+    random = np.random.default_rng(3)
+    wrong = alone = 0
+    for _ in range(200):
+        a, b = random.lognormal(0.0, 0.3, (2, 6))
+        ends: list[float | Ends] = [min(one, 1.0) if one < 1.0 else (1.0, OPEN) for one in b]
+        wrong += judged({"a": list(a), "b": ends}, ratio=["b", "a"], below=1.0).verdict == "holds"
+        kept = [one if one < 1.0 else 0.0 for one in b]
+        both = [(one, other) for one, other in zip(a, kept, strict=True) if other]
+        if len(both) >= 3:
+            left = {"a": [one for one, _ in both], "b": [other for _, other in both]}
+            alone += judged(left, ratio=["b", "a"], below=1.0).verdict == "holds"
+    assert wrong == 0
+    assert alone > 10
 
 
 def test_a_ratio_on_the_wrong_side_is_refuted() -> None:

@@ -189,6 +189,7 @@ def test_what_is_decided_at_a_look_stays_decided() -> None:
     again = judged(later, [TWICE])[0]
     assert (again.verdict, again.at_round) == (Verdict.holds, 3)
     assert again.tests[0].measured is not None
+    assert again.tests[0].measured.value is not None
     assert again.tests[0].measured.value < 2.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from streamgauge.analysis.quiet_check import attraction
 from streamgauge.analysis.quiet_measured import Quiet
 from streamgauge.analysis.search import Hunt, Seen, judge, slope
 from streamgauge.analysis.soak import soaked
+from streamgauge.analysis.study_figures import MeasuredTrial, bounds, value
 from streamgauge.analysis.usage import cpu_of
 from streamgauge.model.document import parse_document
 from streamgauge.model.overrides import Overrides
 from streamgauge.model.resolve import resolve_workload
+from streamgauge.model.result import TrialResult
 from streamgauge.model.result_asked import SearchAsked
 from streamgauge.model.result_quiet import QuietTime
 from streamgauge.model.result_special import Probe
@@ -450,3 +453,39 @@ def test_a_soak_is_judged_by_quiet_time_as_probes_are(tmp_path: Path) -> None:
     assert watched is not None
     assert watched.soak is not None
     assert watched.soak.passed, watched.soak.reasons
+
+
+def test_a_maximum_beyond_the_generators_is_known_by_its_bounds(tmp_path: Path) -> None:
+    result = TrialResult.model_validate_json(stored_trials.stored("gauge-log-search"))
+    assert result.search is not None
+    low = result.search.low_msgs_s
+    assert low is not None
+
+    def found(**changed: object) -> tuple[float | None, tuple[float, float] | None]:
+        assert result.search is not None
+        search = result.search.model_copy(update=changed)
+        trial = MeasuredTrial(result.model_copy(update={"search": search}), tmp_path)
+        return value(trial, "sustained_msgs_s"), bounds(trial, "sustained_msgs_s")
+
+    assert found(bound="system") == (low, None)
+    assert found(bound="generator", high_msgs_s=None) == (None, (low, math.inf))
+    assert found(bound="generator", high_msgs_s=4 * low) == (None, (low, 4 * low))
+    assert found(bound="generator", low_msgs_s=None) == (None, None)
+
+
+def test_a_backlog_that_was_read_in_less_than_a_second_tells_what_its_best_second_was_at_least(
+    tmp_path: Path,
+) -> None:
+    result = TrialResult.model_validate_json(stored_trials.stored("gauge-log-backlog-extra-reader"))
+    assert result.catch_up is not None
+    (drain,) = result.catch_up.drains
+
+    def found(**changed: object) -> tuple[float | None, tuple[float, float] | None]:
+        drains = [drain.model_copy(update=changed)]
+        caught = result.catch_up.model_copy(update={"drains": drains}) if result.catch_up else None
+        trial = MeasuredTrial(result.model_copy(update={"catch_up": caught}), tmp_path)
+        return value(trial, "catch_up_max_msgs_s"), bounds(trial, "catch_up_max_msgs_s")
+
+    assert found(chase_s=0.4, read_msgs=7_000, max_msgs_s=None) == (None, (7_000.0, math.inf))
+    assert found(chase_s=None, max_msgs_s=None) == (None, None)
+    assert found(max_msgs_s=9_000.0)[0] == 9_000.0

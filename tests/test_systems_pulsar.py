@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 import socket
 import tarfile
 import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from streamgauge.model.system_request import SystemRequest
+from streamgauge.systems.base import ReadBack
 from streamgauge.systems.pulsar import cluster as pulsar_cluster
 from streamgauge.systems.pulsar import settings
 from streamgauge.systems.pulsar.durability import Expectation, compare
@@ -84,7 +89,15 @@ def test_each_level_has_its_means(
         (SystemRequest(options={"ports": [1, 2]}), "expected 1 different ports"),
         (SystemRequest(connect=("here",)), "expected host:port"),
         (SystemRequest(connect=("a:6650",), level="L1"), "cannot be asked of a running cluster"),
-        (SystemRequest(connect=("a:6650",), options={"journal": "sync"}), "journal cannot be set"),
+        (
+            SystemRequest(connect=("a:6650",), options={"journal": "sync"}),
+            "journal sync: .* name the bookies",
+        ),
+        (
+            SystemRequest(connect=("a:6650",), options={"bookies": "a"}),
+            "bookies' HTTP addresses as host:port",
+        ),
+        (SystemRequest(options={"bookies": ["127.0.0.1:8000"]}), "bookies names parts of a cluster"),
         (SystemRequest(connect=("a:6650",), options={"admin": "a"}), "web addresses as host:port"),
     ],
 )
@@ -203,6 +216,71 @@ def test_an_attached_cluster_tells_its_quorums_and_no_level() -> None:
     found = compare(description, {}, ["t"], Expectation(1, None, None, {}))
     assert (found.level, found.mismatches) == (None, ())
     assert found.settings["namespace.bookkeeperAckQuorum"] == "2"
+
+
+@contextmanager
+def bookie_that_tells(told: Mapping[str, Any]) -> Iterator[str]:
+    """Where a bookie answers for its settings."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(told if self.path == "/api/v1/config/server_config" else {}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+DESCRIBED = {
+    "node_settings": {"a:8080": {"managedLedgerCacheSizeMB": "64"}},
+    "topics": {
+        "t": {
+            "partitions": 1,
+            "settings": {"bookkeeperEnsemble": 2, "bookkeeperWriteQuorum": 2, "bookkeeperAckQuorum": 2},
+        }
+    },
+}
+
+
+def test_the_bookies_of_an_attached_cluster_tell_its_level() -> None:
+    """Whoever forgot to reconfigure the journals is found out."""
+    with (
+        bookie_that_tells({"journalSyncData": "true"}) as synced,
+        bookie_that_tells({"journalSyncData": "false", "journalWriteData": "true"}) as unsynced,
+    ):
+
+        def read_back(*bookies: str, level: Level | None, **options: str) -> ReadBack:
+            request = SystemRequest(
+                connect=("a:6650",), level=level, options={"bookies": list(bookies), **options}
+            )
+            return Pulsar().attach(request).read_back(lambda _topics: DESCRIBED, ["t"])
+
+        found = read_back(synced, synced, level="L1", journal="sync")
+        assert (found.level, found.mismatches) == ("L1", ())
+        assert found.settings["bookie-2.journalSyncData"] == "true"
+        assert found.settings["broker-a:8080.managedLedgerCacheSizeMB"] == "64"
+        assert Pulsar.told_level(found.settings) == "L1"
+        forgotten = read_back(synced, synced, level="L2", journal="async_bypass")
+        assert forgotten.level == "L1"
+        assert "setting journalSyncData of bookie-1 is true instead of false" in forgotten.mismatches
+        assert "amount to L1" in forgotten.mismatches[-1]
+        assert read_back(synced, unsynced, level=None).level == "L2", "one that does not sync is enough"
+        few = read_back(synced, level="L1")
+        assert few.level is None
+        assert few.mismatches, "of two bookies that hold a ledger one was named"
+        gone = read_back(synced, "127.0.0.1:1", level=None)
+        assert gone.level is None
+        assert "the settings of bookie-2 (127.0.0.1:1) could not be read back" in gone.mismatches[0]
 
 
 # ---------------------------------------------------------------------- processes

@@ -58,7 +58,9 @@ def soaked(measured: Measured, cpu: Cpu, quiet: Quiet | None) -> Search | None:
 def _quiet_p99_ms(quiet: Quiet | None, metric: str) -> float | None:
     """Those that were cut included, as in the probes of a search."""
     parts = [
-        part for one in (quiet.intervals.get(metric, []) if quiet else []) for part in (one.quiet, one.censored)
+        part
+        for one in (quiet.intervals.get(metric, []) if quiet else [])
+        for part in (one.quiet, one.censored)
     ]
     value = merge(parts).percentile(99.0) if parts else None
     return None if value is None else value / NS_PER_MS

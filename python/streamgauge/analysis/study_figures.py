@@ -3,6 +3,7 @@ its directory."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,12 @@ def value(measured: MeasuredTrial, figure: str) -> float | None:
     return _OF_RESULT[known.name](result)
 
 
+def bounds(measured: MeasuredTrial, figure: str) -> tuple[float, float] | None:
+    """What a figure is at least, and at most (infinite where that is open), of a trial that does not know it; None when nothing is known of it."""
+    known = study_figure(figure)
+    return _BOUNDS[known.name](measured.result) if known is not None and known.name in _BOUNDS else None
+
+
 def _statistic(latency: Latency | None, statistic: str) -> float | None:
     if latency is None:
         return None
@@ -72,6 +79,27 @@ def _sustained(result: TrialResult) -> float | None:
     if found is None or found.bound == "generator":
         return None
     return found.low_msgs_s
+
+
+def _sustained_bounds(result: TrialResult) -> tuple[float, float] | None:
+    """Where the generator was at its end: what was sustained, and the lowest rate that the system did not sustain."""
+    found = result.search
+    if found is None or found.bound != "generator" or found.low_msgs_s is None:
+        return None
+    return found.low_msgs_s, math.inf if found.high_msgs_s is None else found.high_msgs_s
+
+
+def _read_bounds(result: TrialResult) -> tuple[float, float] | None:
+    """Of backlogs that were read in less than a second: in their best second all of it was read, and it might have been more, had there been more."""
+    caught = result.catch_up
+    if caught is None or not caught.drains:
+        return None
+    lows = [
+        float(drain.read_msgs) if drain.chase_s is not None and drain.max_msgs_s is None else drain.max_msgs_s
+        for drain in caught.drains
+    ]
+    known = [one for one in lows if one is not None]
+    return (sum(known), math.inf) if len(known) == len(lows) else None
 
 
 def _drained(part: Callable[[Drain], float | None]) -> Callable[[TrialResult], float | None]:
@@ -95,6 +123,25 @@ _OF_RESULT: dict[str, Callable[[TrialResult], float | None]] = {
     "catch_up_max_mb_s": _drained(lambda drain: drain.max_mb_s),
     "catch_up_mean_mb_s": _drained(lambda drain: drain.mean_mb_s),
     "catch_up_max_msgs_s": _drained(lambda drain: drain.max_msgs_s),
+}
+
+
+BoundsOf = Callable[[TrialResult], tuple[float, float] | None]
+
+
+def _in_mb(found: BoundsOf) -> BoundsOf:
+    def of(result: TrialResult) -> tuple[float, float] | None:
+        ends, mb = found(result), result.workload.message_size_bytes / 1e6
+        return None if ends is None else (ends[0] * mb, ends[1] * mb)
+
+    return of
+
+
+_BOUNDS: dict[str, BoundsOf] = {
+    "sustained_mb_s": _in_mb(_sustained_bounds),
+    "sustained_msgs_s": _sustained_bounds,
+    "catch_up_max_mb_s": _in_mb(_read_bounds),
+    "catch_up_max_msgs_s": _read_bounds,
 }
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from streamgauge.analysis.drift import Drift, around, drifts
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
-from streamgauge.analysis.study_figures import MeasuredTrial, value
+from streamgauge.analysis.study_figures import MeasuredTrial, bounds, value
 from streamgauge.inference.checks import Sample
 from streamgauge.inference.claims import Judged, Question, judge
-from streamgauge.inference.contrast import Value
+from streamgauge.inference.contrast import Between, Value
 from streamgauge.inference.estimates import median_interval
 from streamgauge.model.checked_study import parse_study
 from streamgauge.model.result import Manifest, TrialResult
@@ -140,16 +140,22 @@ class StudyOutcome:
             return Sample((), self.why_none(cell))
         if unlike := self.why_unlike(cell):
             return Sample((), unlike, len(self.of(cell)))
-        found = [
-            Value(number, *self._place(one.result.trial))
-            for one in trials
-            if (number := value(one, figure)) is not None
-        ]
+        found: list[Value] = []
+        between: list[Between] = []
+        for one in trials:
+            number = value(one, figure)
+            place = self._place(one.result.trial)
+            if number is not None:
+                found.append(Value(number, *place))
+            elif (ends := bounds(one, figure)) is not None:
+                between.append(Between(*ends, *place))
         known = tuple(one for one in found if one.round not in self.drifted)
+        bounded = tuple(one for one in between if one.round not in self.drifted)
         why = None
         if not known:
-            why = "the machine changed while it ran" if found else _why_no_figure(figure, trials)
-        return Sample(known, why, len(self.of(cell)))
+            has_moved = (found or between) and not bounded
+            why = "the machine changed while it ran" if has_moved else _why_no_figure(figure, trials)
+        return Sample(known, why, len(self.of(cell)), bounded)
 
     def why_unlike(self, cell: str) -> str:
         """Why a cell that was measured on a cluster of someone else's may not be the variant that it is called; empty where nothing is against it."""

@@ -57,9 +57,9 @@ def opened(names: Sequence[str], out: Path) -> Iterator[list[PassedOn]]:
         yield found
 
 
-def told_level(settings: Mapping[str, Any], nodes: int) -> Level | None:
+def told_level(settings: Mapping[str, Any]) -> Level | None:
     """The level that stored settings amount to; None where no system that is installed here knows them as its own."""
     # Systems are called as users like: whose settings they are is told by the settings.
-    known = (systems()[name].told_level(settings, nodes) for name in systems())
+    known = (systems()[name].told_level(settings) for name in systems())
     levels = {level for level in known if level is not None}
     return levels.pop() if len(levels) == 1 else None

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from streamgauge.inference.contrast import Spreads, Value, ratio, single
+from streamgauge.inference.contrast import Between, Spreads, Value, ratio, single
 from streamgauge.inference.looks import ALPHA, ROUNDS_MIN
 from streamgauge.inference.margins import margin_of
-from streamgauge.inference.number import Number, nearest_decision
+from streamgauge.inference.number import Bounded, Number
 from streamgauge.model.study_file import CheckFile
-from streamgauge.vocabulary.format import plural
+from streamgauge.vocabulary.format import plural, significant
 
 
 class Verdict(StrEnum):
@@ -45,18 +45,42 @@ class Sample:
     """Why values are missing: the cell was left out, failed, or was invalid."""
     ran: int = 0
     """How many trials of the cell ran, whatever became of them."""
+    bounds: tuple[Between, ...] = ()
+    """Of trials that only know bounds."""
+
+    @property
+    def all(self) -> tuple[Value | Between, ...]:
+        """What is known, of each trial that knows anything."""
+        return (*self.values, *self.bounds)
 
     def until(self, round_: float) -> Sample:
         """Without what came after a round."""
-        return replace(self, values=tuple(one for one in self.values if one.round <= round_))
+        return replace(
+            self,
+            values=tuple(one for one in self.values if one.round <= round_),
+            bounds=tuple(one for one in self.bounds if one.round <= round_),
+        )
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A number with its 95 % interval; None with too few rounds."""
 
-    value: float
+    value: float | None
+    """None where trials only know bounds: then the interval is what it lies between."""
     interval: tuple[float, float] | None
+
+    @property
+    def text(self) -> str:
+        """For the reader."""
+        if self.interval is None:
+            return significant(self.value)
+        low, high = (significant(one) for one in self.interval)
+        if self.value is not None:
+            return f"{significant(self.value)} [{low}, {high}]"
+        if math.isinf(self.interval[1]):
+            return f"at least {low}"
+        return f"at most {high}" if self.interval[0] <= 0 else f"{low} to {high}"
 
 
 @dataclass(frozen=True)
@@ -102,15 +126,15 @@ class Numbers:
             self._spreads[figure] = Spreads(figure, samples)
         return self._spreads[figure]
 
-    def of(self, test: CheckFile) -> list[Number] | None:
+    def of(self, test: CheckFile) -> list[Number | Bounded] | None:
         """The test's numbers: one, or of a spread all ratios of two cells; None where one of them is not known."""
         found = [
-            single(cells[0], self.sample(cells[0], test.figure).values, self._spread(test.figure))
+            single(cells[0], self.sample(cells[0], test.figure).all, self._spread(test.figure))
             if len(cells) == 1
             else ratio(
                 cells,
-                self.sample(cells[0], test.figure).values,
-                self.sample(cells[1], test.of or test.figure).values,
+                self.sample(cells[0], test.figure).all,
+                self.sample(cells[1], test.of or test.figure).all,
                 self._spread(test.figure),
             )
             for cells in _pairs(test)
@@ -134,7 +158,7 @@ class Chances:
     equivalent: float
 
 
-def chances_of(test: CheckFile, numbers: Sequence[Number]) -> Chances:
+def chances_of(test: CheckFile, numbers: Sequence[Number | Bounded]) -> Chances:
     lowest, highest = bounds(test)
     if test.spread is not None:
         return _chances_of_spread(lowest, highest, numbers)
@@ -153,7 +177,7 @@ def chances_of(test: CheckFile, numbers: Sequence[Number]) -> Chances:
     return Chances(holds, refuted, equivalent)
 
 
-def _chances_of_spread(lowest: float, highest: float, numbers: Sequence[Number]) -> Chances:
+def _chances_of_spread(lowest: float, highest: float, numbers: Sequence[Number | Bounded]) -> Chances:
     """Largest over smallest, over all ratios of two cells: below a bound when all of them are, above when one is, corrected for their number."""
     beyond = 1.0
     for bound in (one for one in (lowest, highest) if math.isfinite(one)):
@@ -183,24 +207,24 @@ def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float) 
     samples = [numbers.sample(cell, figure) for cell, figure in named]
     blank = untested(test, printed)
     missing = tuple(
-        (cell, one.why or "no figure")
-        for (cell, _), one in zip(named, samples, strict=True)
-        if not one.values
+        (cell, one.why or "no figure") for (cell, _), one in zip(named, samples, strict=True) if not one.all
     )
     if missing:
         return replace(blank, missing=missing)
-    middles = [statistics.median(value.value for value in one.values) for one in samples]
-    number = _from(test, middles)
-    if number is None:
-        return replace(blank, why="a figure is zero: no ratio")
+    number = None
+    if not any(one.bounds for one in samples):
+        number = _from(test, [statistics.median(value.value for value in one.values) for one in samples])
+        if number is None:
+            return replace(blank, why="a figure is zero: no ratio")
     found = numbers.of(test)
     if found is None:
         few = dict.fromkeys(
             _how_few(cell, one)
             for (cell, _), one in zip(named, samples, strict=True)
-            if len(one.values) < ROUNDS_MIN
+            if len(one.all) < ROUNDS_MIN
         )
-        why = "; ".join(few) or "too few rounds have all of its cells"
+        open_ended = "the figures of its cells only have bounds, of which both ends are open"
+        why = "; ".join(few) or (open_ended if number is None else "too few rounds have all of its cells")
         why = f"no interval ({ROUNDS_MIN} rounds are needed): {why}"
         return replace(blank, measured=Estimate(number, None), verdict=Verdict.undecided, why=why)
     shown = _widest(test, found)
@@ -225,15 +249,15 @@ def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float) 
     )
 
 
-def _widest(test: CheckFile, found: Sequence[Number]) -> Number:
+def _widest(test: CheckFile, found: Sequence[Number | Bounded]) -> Number | Bounded:
     """The number that is shown: of a spread the largest ratio."""
     return found[0] if test.spread is None else max(found, key=lambda one: one.mean)
 
 
-def _nearest(test: CheckFile, number: Number) -> list[float]:
+def _nearest(test: CheckFile, number: Number | Bounded) -> list[float]:
     """The bounds that it must be told from to be decided: those of the test, or within the margin those of the margin."""
     if is_directional(test):
-        return nearest_decision(number, margin_of_test(test))
+        return number.nearest_decision(margin_of_test(test))
     return [one for one in bounds(test) if math.isfinite(one)]
 
 
@@ -262,7 +286,7 @@ def _from(test: CheckFile, figures: Sequence[float]) -> float | None:
 
 
 def _how_few(cell: str, sample: Sample) -> str:
-    count = len(sample.values)
+    count = len(sample.all)
     if sample.ran > count:
         return f"{count} of {plural(sample.ran, 'trial')} of {cell} gave it"
     return f"{cell} ran {'once' if count == 1 else f'{count} times'}"

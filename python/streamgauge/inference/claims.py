@@ -96,7 +96,7 @@ def judge(question: Question) -> list[Judged]:
         all(cell in question.cells for test in tests for cell in test.cells) and not question.bars(tests)
         for tests in steps
     ]
-    last = max((one.round for found in samples for one in found.values), default=0)
+    last = max((one.round for found in samples for one in found.all), default=0)
     looks = [last] if question.fixed else list(range(ROUNDS_MIN, last + 1)) or [last]
     decided: dict[int, tuple[Verdict, int]] = {}
     for until in looks:

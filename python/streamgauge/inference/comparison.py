@@ -14,7 +14,7 @@ from streamgauge.inference.estimates import holm
 from streamgauge.inference.experience import number_of
 from streamgauge.inference.looks import ALPHA
 from streamgauge.inference.margins import margin_of
-from streamgauge.inference.number import Number, nearest_decision
+from streamgauge.inference.number import Number
 
 
 @dataclass(frozen=True)
@@ -77,5 +77,5 @@ def _difference(
         verdict = Verdict.equivalent if matters < ALPHA / 2.0 else Verdict.holds
     if verdict is not Verdict.undecided:
         return Difference(number, margin, verdict)
-    trials = number.rounds_to_tell(nearest_decision(number, margin), ALPHA / 2.0 / count)
+    trials = number.rounds_to_tell(number.nearest_decision(margin), ALPHA / 2.0 / count)
     return Difference(number, margin, verdict, min(differs, matters) < ALPHA / 2.0, trials)

@@ -20,7 +20,7 @@ import scipy
 
 from streamgauge.inference.experience import RUN_SHARE, spread_of
 from streamgauge.inference.looks import ROUNDS_MIN
-from streamgauge.inference.number import Number
+from streamgauge.inference.number import Bounded, Number
 from streamgauge.inference.spread import CELLS_MIN, Common, Own, common
 
 EXPERIENCE_FREEDOM = 4.0
@@ -37,6 +37,19 @@ class Value:
     round: int
     start: int
     """Number of the start of the system on which the trial ran."""
+
+
+@dataclass(frozen=True)
+class Between:
+    """A figure of a trial of which only bounds are known: of what it would have been dropping the trial would tell a part, as one has no more than bounds for
+    a reason (a maximum beyond what the generator can do)."""
+
+    at_least: float
+    """0 where nothing is known."""
+    at_most: float
+    """Infinite where nothing is known."""
+    round: int
+    start: int
 
 
 class Spreads:
@@ -173,8 +186,29 @@ def _variance(values: Sequence[float]) -> tuple[float, float]:
     return math.fsum((value - middle) ** 2 for value in values) / (len(values) - 1), len(values) - 1.0
 
 
-def single(cell: str, values: Sequence[Value], spreads: Spreads) -> Number | None:
+def single(cell: str, values: Sequence[Value | Between], spreads: Spreads) -> Number | Bounded | None:
     """A cell's figure; None with fewer than ROUNDS_MIN rounds."""
+    low, high = _ends(values)
+    if low is high:
+        return _single(cell, low, spreads)
+    found = Bounded(_single(cell, low, spreads), _single(cell, high, spreads))
+    return None if found.low is None and found.high is None else found
+
+
+def _ends(values: Sequence[Value | Between]) -> tuple[Sequence[Value], Sequence[Value]]:
+    """What it is at least, and at most: the same where nothing has bounds, none where an end is open."""
+    exact = [one for one in values if isinstance(one, Value)]
+    if len(exact) == len(values):
+        return exact, exact
+    lows = [Value(one.at_least, one.round, one.start) if isinstance(one, Between) else one for one in values]
+    highs = [Value(one.at_most, one.round, one.start) if isinstance(one, Between) else one for one in values]
+    return (
+        lows if all(one.value > 0 for one in lows) else [],
+        highs if all(one.value < math.inf for one in highs) else [],
+    )
+
+
+def _single(cell: str, values: Sequence[Value], spreads: Spreads) -> Number | None:
     if len(values) < ROUNDS_MIN:
         return None
     plain = [one.value for one in values]
@@ -190,9 +224,27 @@ def single(cell: str, values: Sequence[Value], spreads: Spreads) -> Number | Non
 
 
 def ratio(
+    cells: Sequence[str],
+    other: Sequence[Value | Between],
+    base: Sequence[Value | Between],
+    spreads: Spreads,
+) -> Number | Bounded | None:
+    """Other over base, over the rounds that both have; None with fewer than ROUNDS_MIN, or where a figure is 0. `cells`: of other and base."""
+    both = {one.round for one in other} & {one.round for one in base}
+    (other_low, other_high), (base_low, base_high) = (
+        _ends([one for one in side if one.round in both]) for side in (other, base)
+    )
+    if other_low is other_high and base_low is base_high:
+        return _ratio(cells, other_low, base_low, spreads)
+    found = Bounded(
+        _ratio(cells, other_low, base_high, spreads), _ratio(cells, other_high, base_low, spreads)
+    )
+    return None if found.low is None and found.high is None else found
+
+
+def _ratio(
     cells: Sequence[str], other: Sequence[Value], base: Sequence[Value], spreads: Spreads
 ) -> Number | None:
-    """Other over base, over the rounds that both have; None with fewer than ROUNDS_MIN, or where a figure is 0. `cells`: of other and base."""
     bases = {one.round: one for one in base}
     pairs = [(one, bases[one.round]) for one in other if one.round in bases]
     if len(pairs) < ROUNDS_MIN or min(min(a.value, b.value) for a, b in pairs) <= 0:

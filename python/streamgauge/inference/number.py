@@ -95,7 +95,63 @@ class Number:
             return 0.0 if beyond > 0 else 1.0
         return distributions.student_above(beyond / self.error, self.freedom)
 
+    def nearest_decision(self, margin: float) -> list[float]:
+        """What a ratio must be told from so that it is decided whether it is 1: near 1 it is the ends of the margin that will decide, further away 1 itself."""
+        return [1.0 / margin, margin] if abs(self.mean) < math.log(margin) / 2.0 else [1.0]
 
-def nearest_decision(number: Number, margin: float) -> list[float]:
-    """What a ratio must be told from so that it is decided whether it is 1: near 1 it is the ends of the margin that will decide, further away 1 itself."""
-    return [1.0 / margin, margin] if abs(number.mean) < math.log(margin) / 2.0 else [1.0]
+
+@dataclass(frozen=True)
+class Bounded:
+    """A number of which some rounds have only bounds: as it would be with all of them at their lower ends, and at their upper ones. The true one is no lower
+    than the first and no higher than the second (compare Manski 1990); None where one of the ends is open."""
+
+    low: Number | None
+    high: Number | None
+
+    @property
+    def mean(self) -> float:
+        """For an order of several; infinite where its upper end is open."""
+        return math.inf if self.high is None else self.high.mean
+
+    @property
+    def value(self) -> None:
+        """Nobody knows."""
+        return None
+
+    @property
+    def shared_start(self) -> bool:
+        """As of its ends."""
+        return any(one.shared_start for one in (self.low, self.high) if one is not None)
+
+    def interval(self, alpha: float = ALPHA) -> tuple[float, float]:
+        """From the lower end of the one to the upper end of the other."""
+        return (
+            0.0 if self.low is None else self.low.interval(alpha)[0],
+            math.inf if self.high is None else self.high.interval(alpha)[1],
+        )
+
+    def chance_unless_above(self, bound: float) -> float:
+        """As of a number; it is above where its lower end is."""
+        return 1.0 if self.low is None else self.low.chance_unless_above(bound)
+
+    def chance_unless_below(self, bound: float) -> float:
+        """As of a number; it is below where its upper end is."""
+        return 1.0 if self.high is None else self.high.chance_unless_below(bound)
+
+    def chance_unless_within(self, margin: float) -> float:
+        """As of a number."""
+        return max(self.chance_unless_above(1.0 / margin), self.chance_unless_below(margin))
+
+    def rounds_to_tell(self, bounds: Sequence[float], alpha: float, power: float = POWER) -> int | None:
+        """As of a number, by the end that is beyond a bound."""
+        found = []
+        for bound in bounds:
+            if self.low is not None and self.low.value > bound:
+                found.append(self.low.rounds_to_tell([bound], alpha, power))
+            if self.high is not None and self.high.value < bound:
+                found.append(self.high.rounds_to_tell([bound], alpha, power))
+        return min((one for one in found if one is not None), default=None)
+
+    def nearest_decision(self, margin: float) -> list[float]:
+        """What it must be told from so that it is decided whether it is 1."""
+        return [1.0 / margin, 1.0, margin]

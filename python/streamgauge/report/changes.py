@@ -9,7 +9,7 @@ from streamgauge.analysis.study_outcome import StudyOutcome
 from streamgauge.inference.checks import Verdict
 from streamgauge.inference.claims import Judged
 from streamgauge.vocabulary.figures import STUDY_FIGURES, title_of
-from streamgauge.vocabulary.format import plural, significant
+from streamgauge.vocabulary.format import plural
 
 WORDS = {
     Verdict.holds: "higher now",
@@ -69,17 +69,12 @@ def _change(outcome: StudyOutcome, judged: Judged) -> Change:
     (test,) = judged.tests
     figure = test.test.figure
     now, before = (outcome.figure(cell, figure) for cell in test.test.cells)
-    ratio = ""
-    if test.measured is not None:
-        ratio = significant(test.measured.value)
-        if test.measured.interval is not None:
-            ratio += f" [{', '.join(significant(one) for one in test.measured.interval)}]"
     return Change(
         cell=judged.claim.claim,
         figure=title_of(figure),
         before=None if before is None else before.median,
         now=None if now is None else now.median,
-        ratio=ratio,
+        ratio="" if test.measured is None else test.measured.text,
         verdict=judged.verdict,
         tone=tone_of(figure, judged.verdict),
     )

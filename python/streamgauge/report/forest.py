@@ -30,7 +30,8 @@ class Ratio:
     label: str
     told: str
     """In words."""
-    value: float
+    value: float | None
+    """None where only bounds are known."""
     interval: tuple[float, float]
     margin: float | None
     asked: tuple[float, ...] = ()
@@ -45,7 +46,7 @@ class Row:
 
     ratio: Ratio
     y: float
-    at: float
+    at: float | None
     low: float
     high: float
     cut_low: bool
@@ -118,10 +119,9 @@ def _of_claim(judged: Judged, test: Tested) -> Ratio:
     assert test.measured is not None
     assert test.measured.interval is not None
     low, high = test.measured.interval
-    interval = f"{significant(low)} to {significant(high)}"
     return Ratio(
         label=f"{test.test.figure}: {test.text}",
-        told=f"{judged.claim.claim}: {test.text} {significant(test.measured.value)} ({interval}), {test.verdict}",
+        told=f"{judged.claim.claim}: {test.text} {test.measured.text}, {test.verdict}",
         value=test.measured.value,
         interval=(low, high),
         margin=margin_of_test(test.test) if is_directional(test.test) else None,
@@ -154,7 +154,7 @@ def _row(ratio: Ratio, axis: Axis, place: int) -> Row:
     return Row(
         ratio=ratio,
         y=TOP + ROW * place + 32.0,
-        at=_x(axis, ratio.value),
+        at=None if ratio.value is None else _x(axis, ratio.value),
         low=_x(axis, low),
         high=_x(axis, high),
         cut_low=low < axis.low,

@@ -8,7 +8,7 @@ from streamgauge.analysis.cells import Cell
 from streamgauge.analysis.quiet_cells import told
 from streamgauge.inference.looks import ALPHA
 from streamgauge.inference.margins import margin_of
-from streamgauge.inference.number import ROUNDS_MAX, Number, nearest_decision
+from streamgauge.inference.number import ROUNDS_MAX, Number
 from streamgauge.model.result import TrialResult
 from streamgauge.vocabulary.format import capital, milliseconds, plural, seconds
 
@@ -96,7 +96,7 @@ def disturbed_share(results: Sequence[TrialResult]) -> float | None:
 
 def repeats_tell(number: Number, figure: str) -> str:
     """How many repeats, in all, would tell a difference that these do not."""
-    repeats = number.rounds_to_tell(nearest_decision(number, margin_of(figure)), ALPHA / 2.0)
+    repeats = number.rounds_to_tell(number.nearest_decision(margin_of(figure)), ALPHA / 2.0)
     if repeats is None:
         return f"not even {ROUNDS_MAX} repeats would tell them apart"
     return f"about {repeats} repeats would tell (run --repeat {repeats})"

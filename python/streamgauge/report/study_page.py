@@ -141,11 +141,9 @@ def _claim(outcome: StudyOutcome, judged: Judged) -> dict[str, Any]:
 
 
 def _test(figure: Figure, test: Tested) -> dict[str, Any]:
-    interval = test.measured.interval if test.measured is not None else None
     return {
         "told": test,
         "subject": f"{figure.title}: {test.text}",
-        "interval": "" if interval is None else f" [{significant(interval[0])}, {significant(interval[1])}]",
         "unit": figure.unit if test.test.value else "",
         "bound": _bound(test),
         "tone": tone_of(test.verdict),

@@ -83,9 +83,4 @@ def _printed(test: Tested) -> str:
 
 
 def _measured(test: Tested) -> str:
-    if test.measured is None:
-        return "-"
-    text = significant(test.measured.value)
-    if test.measured.interval is not None:
-        text += f" [{significant(test.measured.interval[0])}, {significant(test.measured.interval[1])}]"
-    return text
+    return "-" if test.measured is None else test.measured.text

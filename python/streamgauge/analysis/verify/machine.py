@@ -13,8 +13,8 @@ from streamgauge.model.result import TrialResult
 from streamgauge.store.context import TrialContext
 from streamgauge.vocabulary.levels import Level
 
-ToldLevel = Callable[[Mapping[str, Any], int], Level | None]
-"""Settings of a system as they were read back, nodes -> the level that they amount to; None where they do not tell."""
+ToldLevel = Callable[[Mapping[str, Any]], Level | None]
+"""Settings of a system as they were read back -> the level that they amount to; None where they do not tell."""
 BEYOND = 3.0
 """Probes of a shared machine differ by so much from minute to minute; what is faster by more was not measured on it."""
 FLUSH_SHARE_MIN = 0.2
@@ -65,7 +65,7 @@ def level(context: TrialContext, result: TrialResult, told_level: ToldLevel) -> 
         if context.status == "complete":
             yield Finding("level", "unknown", "no level could be told from the settings of the system", trial)
         return
-    told = told_level(durability.settings, context.nodes)
+    told = told_level(durability.settings)
     wrong = []
     if told is not None and told != declared:
         wrong.append(f"the level is {declared}, and the settings that were read back amount to {told}")

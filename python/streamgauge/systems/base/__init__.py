@@ -234,7 +234,7 @@ class System(abc.ABC):
         return self.can(Feature.TLS)
 
     @classmethod
-    def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:  # noqa: ARG003
+    def told_level(cls, settings: Mapping[str, Any]) -> Level | None:  # noqa: ARG003
         """The durability level that settings amount to which were read back and stored (`ReadBack.settings`), so that a result can be checked without the
         system; None where they do not tell."""
         return None

@@ -110,7 +110,7 @@ class GaugeLog(System):
     }
 
     @classmethod
-    def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:  # noqa: ARG003
+    def told_level(cls, settings: Mapping[str, Any]) -> Level | None:
         """See System."""
         found = {value for key, value in settings.items() if key.endswith(f".{DURABILITY_SETTING}")}
         return next((level for level, name in LEVELS.items() if found == {name}), None)

@@ -70,7 +70,7 @@ class Kafka(JavaSystem):
     own_metrics: ClassVar[OwnMetrics | None] = jmx.METRICS
 
     @classmethod
-    def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:  # noqa: ARG003
+    def told_level(cls, settings: Mapping[str, Any]) -> Level | None:
         """See System."""
         return durability.level_told(settings)
 

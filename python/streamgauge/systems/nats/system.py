@@ -141,7 +141,7 @@ class Nats(System):
     own_metrics: ClassVar[OwnMetrics | None] = METRICS
 
     @classmethod
-    def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:  # noqa: ARG003
+    def told_level(cls, settings: Mapping[str, Any]) -> Level | None:
         """See System."""
         syncs = [value for key, value in settings.items() if key.endswith(".jetstream.sync_always")]
         replicas = str(settings.get("topic.num_replicas", ""))

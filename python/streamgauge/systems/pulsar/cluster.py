@@ -22,8 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from streamgauge.model.security import Mechanism, secured
 from streamgauge.systems.base import Describe, Progress, ReadBack, SystemProcess, TopicPlan
 from streamgauge.systems.base.own_metrics import MetricSource
@@ -352,13 +350,8 @@ class RunningPulsar(StartedCluster):
         return f"{name} to be started again: its registration of before was still there"
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
-        read: dict[str, Mapping[str, Any]] = {}
-        trouble = []
-        for node, own in enumerate(self.layout.ports, start=1):
-            try:
-                read[f"bookie-{node}"] = bookies.configuration(own.bookie_http, own.inside)
-            except (httpx.HTTPError, ValueError) as error:
-                trouble.append(f"the settings of bookie {node} could not be read back: {error}")
+        ports = enumerate(self.layout.ports, start=1)
+        read, trouble = bookies.read({f"bookie-{node}": (own.inside, own.bookie_http) for node, own in ports})
         expected = Expectation(self.nodes, self.level, self.launch.plan, self.layout.settings)
         found = compare(describe(topics), read, topics, expected)
         return ReadBack(found.level, found.settings, (*trouble, *found.mismatches))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,7 @@ class Expectation:
     """What the live system should say of itself."""
 
     nodes: int
+    """Brokers, of a cluster that the lab started."""
     level: Level | None
     """None: whatever is read back is right."""
     plan: Plan | None
@@ -96,17 +97,23 @@ def is_synced(bookie: Mapping[str, Any]) -> bool:
     )
 
 
-def level_told(settings: Mapping[str, Any], nodes: int) -> Level | None:
+def level_told(settings: Mapping[str, Any]) -> Level | None:
     """The level of settings that `compare` has made."""
-    quorum = str(settings.get("namespace.bookkeeperAckQuorum", ""))
     bookies: dict[str, dict[str, Any]] = {}
     for name, value in settings.items():
         node, _, key = name.partition(".")
         if node.startswith("bookie-"):
             bookies.setdefault(node, {})[key] = value
-    if not quorum.isdigit() or not bookies or len(bookies) < nodes:
+    read = {key: settings.get(f"namespace.{key}") for key in ("bookkeeperEnsemble", "bookkeeperAckQuorum")}
+    return _level(read, bookies.values())
+
+
+def _level(persistence: Mapping[str, Any], bookies: Collection[Mapping[str, Any]]) -> Level | None:
+    """None where the quorums are not told, or fewer bookies than hold a ledger."""
+    ensemble, quorum = (str(persistence.get(key)) for key in ("bookkeeperEnsemble", "bookkeeperAckQuorum"))
+    if not quorum.isdigit() or not bookies or (ensemble.isdigit() and len(bookies) < int(ensemble)):
         return None
-    return level_of(int(quorum), all(is_synced(bookie) for bookie in bookies.values()))
+    return level_of(int(quorum), all(is_synced(bookie) for bookie in bookies))
 
 
 def compare(
@@ -130,13 +137,18 @@ def compare(
             _judge(name, asked, found, BROKER_KEYS, settings, mismatches)
         elif name.startswith("bookie-") and name in bookies:
             _judge(name, asked, bookies[name], BOOKIE_KEYS, settings, mismatches)
-    if not expected.settings:
+    if expected.plan is None:
         for node, read in brokers.items():
             settings |= {f"broker-{node}.{key}": read[key] for key in BROKER_KEYS if key in read}
     levels = {
         _judge_topic(topic, description, brokers, bookies, expected, settings, mismatches) for topic in topics
     }
     level = levels.pop() if len(levels) == 1 else None
+    if level is None and expected.level is not None and not mismatches:
+        mismatches.append(
+            f"durability {expected.level} cannot be told: a ledger is on {settings.get('namespace.bookkeeperEnsemble')} bookies, "
+            f"and {len(bookies)} told their settings"
+        )
     return ReadBack.judged("Pulsar and its bookies", level, expected.level, settings, mismatches)
 
 
@@ -197,10 +209,4 @@ def _judge_topic(
         ):
             if _text(read.get(key)) != str(asked):
                 mismatches.append(f"{key} of topic {topic} is {read.get(key)} instead of {asked}")
-    try:
-        ack_quorum = int(str(read.get("bookkeeperAckQuorum")))
-    except ValueError:
-        return None
-    if not bookies or len(bookies) < expected.nodes:
-        return None
-    return level_of(ack_quorum, all(is_synced(bookie) for bookie in bookies.values()))
+    return _level(read, bookies.values())

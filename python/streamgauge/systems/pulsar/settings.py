@@ -42,11 +42,13 @@ NAMESPACE = "streamgauge/trial"
 """Tenant and namespace of the topics on clusters that the lab starts."""
 CLUSTER = "streamgauge"
 OPTION_KEYS = frozenset(
-    {"journal", "profile", "memory", "jvm_flags", "ports", "broker", "bookie", "client", "admin"}
+    {"journal", "profile", "memory", "jvm_flags", "ports", "broker", "bookie", "client", "admin", "bookies"}
 )
 CLIENT_KEYS = frozenset({"subscription_type", "receive_bytes", "namespace", "token"})
 SUBSCRIPTION_TYPES = ("exclusive", "failover", "shared", "key_shared")
 
+JOURNAL_KEYS = ("journalWriteData", "journalSyncData")
+"""What an acknowledgement means; the others are about when."""
 JOURNALS: Mapping[Journal, Mapping[str, str]] = MappingProxyType(
     {
         "sync": {"journalWriteData": "true", "journalSyncData": "true", "journalMaxGroupWaitMSec": "1"},
@@ -173,6 +175,8 @@ class Options:
     """Options of the client, as they are (docs/systems/pulsar.md)."""
     admin: tuple[str, ...] = ()
     """Web addresses of a cluster that already runs; empty: port 8080 where clients connect."""
+    bookies: tuple[str, ...] = ()
+    """HTTP addresses of its bookies, of which their settings are read back; empty: what their journals do is not known."""
 
     def memory_need(self, nodes: int) -> MemoryNeed:
         """What the whole system takes."""
@@ -222,7 +226,8 @@ def parse_options(request: SystemRequest) -> Options:
         broker={**studied.broker, **_settings(given.get("broker"), "broker", RESERVED_BROKER_KEYS, where)},
         bookie=_settings(given.get("bookie"), "bookie", RESERVED_BOOKIE_KEYS, where),
         client={**studied.client, **_client(given.get("client"), where)},
-        admin=_admin(given.get("admin"), where),
+        admin=_addresses(given.get("admin"), "admin", "the brokers' web addresses", where),
+        bookies=_addresses(given.get("bookies"), "bookies", "the bookies' HTTP addresses", where),
     )
 
 
@@ -284,16 +289,14 @@ def _client(value: object, where: str) -> dict[str, Any]:
     return client
 
 
-def _admin(value: object, where: str) -> tuple[str, ...]:
+def _addresses(value: object, key: str, what: str, where: str) -> tuple[str, ...]:
     if value is None:
         return ()
     addresses = [value] if isinstance(value, str) else value
     if not isinstance(addresses, Sequence) or not all(
         isinstance(address, str) and re.fullmatch(r"[^\s/]+:\d{1,5}", address) for address in addresses
     ):
-        raise SystemInputError(
-            f"{where}admin: expected the brokers' web addresses as host:port, found {value!r}"
-        )
+        raise SystemInputError(f"{where}{key}: expected {what} as host:port, found {value!r}")
     return tuple(addresses)
 
 

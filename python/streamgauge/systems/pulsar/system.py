@@ -23,7 +23,7 @@ from streamgauge.systems.base.attached import AttachedSystem
 from streamgauge.systems.base.boundary import require_trust
 from streamgauge.systems.base.options import check_attached, check_nodes, refuse_both
 from streamgauge.systems.base.own_metrics import OwnMetrics
-from streamgauge.systems.pulsar import settings
+from streamgauge.systems.pulsar import bookies, settings
 from streamgauge.systems.pulsar.cluster import start_cluster
 from streamgauge.systems.pulsar.durability import Expectation, compare, level_told
 from streamgauge.systems.pulsar.launch import Launch
@@ -73,9 +73,9 @@ class Pulsar(JavaSystem):
     own_metrics: ClassVar[OwnMetrics | None] = METRICS
 
     @classmethod
-    def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:
+    def told_level(cls, settings: Mapping[str, Any]) -> Level | None:
         """See System."""
-        return level_told(settings, nodes)
+        return level_told(settings)
 
     def check(self, request: SystemRequest) -> None:
         where = where_of(request)
@@ -86,8 +86,9 @@ class Pulsar(JavaSystem):
         require_trust(request, self.untrusted(request))
         settings.parse_version(request.version or self.default_version, where)
         check_nodes(request, "Pulsar")
-        if options.admin:
-            raise SystemInputError(f"{where}admin names the brokers of a cluster that already runs (connect)")
+        if options.admin or options.bookies:
+            key = "admin" if options.admin else "bookies"
+            raise SystemInputError(f"{where}{key} names parts of a cluster that already runs (connect)")
         settings.plan(request.level, request.nodes, options, where)
         options.memory_need(request.nodes).check(where)
         check_free(options.ports, where)
@@ -102,12 +103,14 @@ class Pulsar(JavaSystem):
                 raise SystemInputError(
                     f"{where}'{address}' is no address of a Pulsar broker; expected host:port such as 127.0.0.1:6650"
                 )
-        if request.level is not None:
-            raise SystemInputError(
-                f"{where}durability {request.level}: the journals of bookies are not visible to clients, so a level cannot "
-                "be asked of a running cluster; leave durability out, the quorums are read back"
-            )
-        check_attached(request, ("journal", "memory", "jvm_flags", "ports", "broker", "bookie", "profile"))
+        for key, asked in (("durability", request.level), ("journal", options.journal)):
+            if asked is not None and not options.bookies:
+                raise SystemInputError(
+                    f"{where}{key} {asked}: the journals of bookies are not visible to clients, so it cannot be asked of a running cluster; name "
+                    f"the bookies' HTTP addresses (bookies: [host:8000, ...], with httpServerEnabled=true in their settings), or leave {key} out: "
+                    "the quorums are read back"
+                )
+        check_attached(request, ("memory", "jvm_flags", "ports", "broker", "bookie", "profile"))
         refuse_both(request, options.client, ("token",), "client.")
 
     def install(self, version: str | None, progress: Progress) -> None:
@@ -188,14 +191,26 @@ class AttachedPulsar(AttachedSystem):
 
     def __init__(self, request: SystemRequest, options: settings.Options) -> None:
         admin = {"admin": list(options.admin)} if options.admin else {}
-        super().__init__(Pulsar, request, len(request.connect), options={**options.client, **admin})
+        super().__init__(
+            Pulsar, request, len(request.connect), level=request.level, options={**options.client, **admin}
+        )
+        self._bookies = {f"bookie-{place}": one for place, one in enumerate(options.bookies, start=1)}
+        self._journal = options.journal
 
     def topic_plan(self) -> TopicPlan:
         return TopicPlan(1, {})
 
     def read_back(self, describe: Describe, topics: Sequence[str]) -> ReadBack:
-        return compare(describe(topics), {}, topics, Expectation(self.nodes, None, None, {}))
+        read, trouble = bookies.read(
+            {name: address.rpartition(":")[::2] for name, address in self._bookies.items()}
+        )
+        journal = settings.JOURNALS[self._journal] if self._journal is not None else {}
+        asked = {key: journal[key] for key in settings.JOURNAL_KEYS if key in journal}
+        expected = Expectation(self.nodes, self.level, None, dict.fromkeys(self._bookies, asked))
+        found = compare(describe(topics), read, topics, expected)
+        return ReadBack(found.level, found.settings, (*trouble, *found.mismatches))
 
     def configuration(self) -> dict[str, Any]:
         shown = {key: value for key, value in self._options.items() if key != "token"}
-        return {**super().configuration(), "client": shown}
+        found = {**super().configuration(), "client": shown}
+        return {**found, "bookies": dict(self._bookies)} if self._bookies else found

@@ -71,7 +71,7 @@ class RabbitMq(System):
     own_metrics: ClassVar[OwnMetrics | None] = METRICS
 
     @classmethod
-    def told_level(cls, settings: Mapping[str, Any], nodes: int) -> Level | None:  # noqa: ARG003
+    def told_level(cls, settings: Mapping[str, Any]) -> Level | None:
         """See System."""
         return level_told(settings)
 
