@@ -223,8 +223,11 @@ def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float) 
             for (cell, _), one in zip(named, samples, strict=True)
             if len(one.all) < ROUNDS_MIN
         )
-        open_ended = "the figures of its cells only have bounds, of which both ends are open"
-        why = "; ".join(few) or (open_ended if number is None else "too few rounds have all of its cells")
+        shared = set.intersection(*({value.round for value in one.all} for one in samples))
+        if number is None and len(shared) >= ROUNDS_MIN:
+            why = "its figures only have bounds, and the ends of these that would tell are open"
+            return replace(blank, verdict=Verdict.undecided, why=why)
+        why = "; ".join(few) or "too few rounds have all of its cells"
         why = f"no interval ({ROUNDS_MIN} rounds are needed): {why}"
         return replace(blank, measured=Estimate(number, None), verdict=Verdict.undecided, why=why)
     shown = _widest(test, found)
