@@ -185,7 +185,7 @@ def test_options_of_a_scale_are_trusted_no_more_than_those_of_a_system() -> None
 
 @pytest.mark.parametrize(
     ("name", "budget_s", "count"),
-    [(KESQUE, 1200, 12), (CONFLUENT, 1500, 9), (NATIVE_2020, 2100, 10), (NATIVE_2022, 1800, 9)],
+    [(KESQUE, 1200, 12), (CONFLUENT, 1500, 9), (NATIVE_2020, 1500, 8), (NATIVE_2022, 1500, 6)],
 )
 def test_quick_scales_hold_three_rounds_within_their_budget(name: str, budget_s: int, count: int) -> None:
     found = plan(name, "quick")

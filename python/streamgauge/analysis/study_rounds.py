@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from streamgauge.analysis.study_outcome import StudyOutcome
 from streamgauge.inference.checks import Verdict
@@ -18,13 +19,20 @@ FAILURES_MAX = 2
 def next_round(outcome: StudyOutcome, left_s: float) -> list[str]:
     """The cells of one more round, which by the plan's estimate takes `left_s` at most; empty when nothing is in doubt or no claim's cells fit in.
 
-    Claims that wait for a round that was void or a trial that was not valid come first, then those of which fewer rounds are expected to decide: so the
-    time goes where it tells most.
+    Claims come in the order of the time that is expected to decide them, those first that wait for a round that was void or a trial that was not valid. As long
+    as all that were taken are expected to be decided in the time that is left, another one is: a claim that takes more would only keep them from it. Where
+    none can be decided any more, the round is for as many as fit in.
     """
-    wanted: set[str] = set()
-    for cells in _doubtful(outcome):
-        if round_s(outcome, wanted | cells) <= left_s:
-            wanted |= cells
+    doubtful = _doubtful(outcome)
+    wanted, most = set[str](), 0.0
+    for claim in doubtful:
+        cells, rounds = wanted | claim.cells, max(most, claim.rounds)
+        if rounds * round_s(outcome, cells) <= left_s:
+            wanted, most = cells, rounds
+    if not wanted:
+        for claim in doubtful:
+            if round_s(outcome, wanted | claim.cells) <= left_s:
+                wanted |= claim.cells
     return [cell.cell for cell in outcome.plan.cells if cell.cell in wanted]
 
 
@@ -41,21 +49,33 @@ def round_s(outcome: StudyOutcome, cells: Collection[str]) -> float:
     return planned.estimate_s([trial.number for trial in planned.trials if trial.round == planned.rounds])
 
 
-def _doubtful(outcome: StudyOutcome) -> list[set[str]]:
-    """The cells of each claim in doubt that more rounds can help."""
-    found: list[tuple[float, int, set[str]]] = []
-    for place, judged in enumerate(outcome.claims):
-        cells = cells_in_doubt(judged)
-        if cells and all(_can_run(outcome, cell) for cell in cells):
-            found.append((rounds_wanted(judged), place, cells))
-    return [cells for _, _, cells in sorted(found, key=lambda one: one[:2])]
+@dataclass(frozen=True)
+class _Doubt:
+    """A claim in doubt that more rounds can help."""
+
+    cells: set[str]
+    rounds: float
+    """How many more are expected to decide it."""
+    lacks: bool
+    """It has too few for an interval."""
+
+
+def _doubtful(outcome: StudyOutcome) -> list[_Doubt]:
+    found = [
+        _Doubt(cells, rounds_wanted(judged), lacks_rounds(judged))
+        for judged in outcome.claims
+        if (cells := cells_in_doubt(judged)) and all(_can_run(outcome, cell) for cell in cells)
+    ]
+    return sorted(
+        found, key=lambda one: (not one.lacks, one.rounds * round_s(outcome, one.cells), one.rounds)
+    )
 
 
 def rounds_wanted(judged: Judged) -> float:
-    """With how many rounds in all an undecided claim is expected to be decided, or to have an interval; infinite where no number of them helps."""
+    """With how many more rounds an undecided claim is expected to be decided, or to have an interval; infinite where no number of them helps."""
     if lacks_rounds(judged):
-        return ROUNDS_MIN
-    return math.inf if judged.rounds is None else judged.rounds
+        return max(ROUNDS_MIN - judged.after, 1)
+    return math.inf if judged.rounds is None else max(judged.rounds - judged.after, 1)
 
 
 def lacks_rounds(judged: Judged) -> bool:
@@ -65,12 +85,10 @@ def lacks_rounds(judged: Judged) -> bool:
 
 
 def cells_in_doubt(judged: Judged) -> set[str]:
-    """The cells of the tests that keep a claim from being decided."""
+    """The cells of the tests that are expected to decide a claim."""
     if judged.verdict.decided:
         return set()
-    doubtful = [test for test in judged.tests if not test.verdict.decided]
-    # Where each test by itself is decided, all of them may be in doubt.
-    return {cell for test in doubtful or judged.tests for cell in test.test.cells}
+    return {cell for test in judged.route for cell in test.test.cells}
 
 
 def _can_run(outcome: StudyOutcome, cell: str) -> bool:

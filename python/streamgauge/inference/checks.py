@@ -100,6 +100,10 @@ class Tested:
     """Cells without a figure, and why each has none."""
     rounds: int | None = None
     """So many rounds in all would decide it among all that is asked, if what was found is true; None where none would."""
+    leans: Verdict | None = None
+    """What it would come to then; None where only bounds are known that allow several."""
+    after: int = 0
+    """How many rounds it rests on."""
     shared_start: bool = False
     """All repeats ran on one start of their systems, as studies once did."""
 
@@ -191,6 +195,12 @@ def is_directional(test: CheckFile) -> bool:
     return test.ratio is not None and 1.0 in (test.above, test.below)
 
 
+def errors_of(test: CheckFile) -> float:
+    """In how many ways a verdict on it may be wrong at once. A number is beyond a bound or it is not, so that one of holds and refuted is right, and the other
+    has the whole error. Where it may be the bound itself (cells that do not differ, asked which is higher), and between two bounds, both are wrong."""
+    return 2.0 if is_directional(test) or test.between is not None else 1.0
+
+
 def margin_of_test(test: CheckFile) -> float:
     """The smallest effect that matters in it."""
     return test.margin or margin_of(test.figure)
@@ -201,8 +211,9 @@ def untested(test: CheckFile, printed: PrintedOf) -> Tested:
     return Tested(test, _text(test), _printed(test, printed), None, Verdict.not_shown, "")
 
 
-def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float) -> Tested:
-    """What a test came to. `alpha`: what a further look may spend on its claim."""
+def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float, of: int) -> Tested:
+    """What a test came to. `alpha`: what a further look may spend on its claim, which has `of` tests: each must hold by itself, and one that speaks against
+    it pays for the others."""
     named = named_of(test)
     samples = [numbers.sample(cell, figure) for cell, figure in named]
     blank = untested(test, printed)
@@ -229,7 +240,8 @@ def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float) 
             return replace(blank, verdict=Verdict.undecided, why=why)
         why = "; ".join(few) or "too few rounds have all of its cells"
         why = f"no interval ({ROUNDS_MIN} rounds are needed): {why}"
-        return replace(blank, measured=Estimate(number, None), verdict=Verdict.undecided, why=why)
+        measured = Estimate(number, None)
+        return replace(blank, measured=measured, verdict=Verdict.undecided, why=why, after=len(shared))
     shown = _widest(test, found)
     low, high = shown.interval(ALPHA if test.spread is None else ALPHA / len(found))
     chances = chances_of(test, found)
@@ -242,14 +254,29 @@ def tested(test: CheckFile, numbers: Numbers, printed: PrintedOf, alpha: float) 
         if chance < ALPHA / 2:
             verdict = one
             break
+    leans = _leaning(test, shown)
+    each = alpha / errors_of(test) / (1 if leans is Verdict.holds else of)
     return replace(
         blank,
         measured=Estimate(shown.value, (low, high)),
         verdict=verdict,
         why="" if verdict.decided else "the interval contains the bound",
-        rounds=shown.rounds_to_tell(_nearest(test, shown), alpha / 2),
+        rounds=shown.rounds_to_tell(_nearest(test, shown), min(each, ALPHA / 2)),
+        leans=leans,
+        after=shown.rounds,
         shared_start=shown.shared_start,
     )
+
+
+def _leaning(test: CheckFile, number: Number | Bounded) -> Verdict | None:
+    """The verdict on a test if what was found is true."""
+    if isinstance(number, Bounded):
+        ends = {_leaning(test, end) if end is not None else None for end in (number.low, number.high)}
+        return ends.pop() if len(ends) == 1 else None
+    if is_directional(test) and number.nearest_decision(margin_of_test(test)) != [1.0]:
+        return Verdict.equivalent
+    lowest, highest = bounds(test)
+    return Verdict.holds if lowest < number.value < highest else Verdict.refuted
 
 
 def _widest(test: CheckFile, found: Sequence[Number | Bounded]) -> Number | Bounded:

@@ -19,6 +19,7 @@ from streamgauge.inference.checks import (
     Tested,
     Verdict,
     chances_of,
+    errors_of,
     named_of,
     tested,
     untested,
@@ -53,16 +54,35 @@ class Judged:
         return "; ".join(dict.fromkeys([*told, *own, *([self.reason] if self.reason else [])]))
 
     @property
+    def route(self) -> tuple[Tested, ...]:
+        """Of an undecided one: the tests that decide it if what was found is true. It is one that speaks against the claim, the first to tell; where none does,
+        all of which it is not told yet. Nothing is decided as long as one has no number."""
+        without = [test for test in self.tests if test.measured is None or test.measured.interval is None]
+        if without:
+            return tuple(without)
+        against = [test for test in self.tests if test.leans in (Verdict.refuted, Verdict.equivalent)]
+        soon = [test for test in against if test.rounds is not None]
+        if soon:
+            return (min(soon, key=_price),)
+        undecided = [test for test in self.tests if not test.verdict.decided]
+        # Where each is decided by itself it is chance that must be ruled out: for one that speaks against the claim, or for all that speak for it.
+        return tuple(undecided or against or self.tests)
+
+    @property
     def rounds(self) -> int | None:
         """Of an undecided one: so many rounds in all would decide it; None where none would."""
-        open_tests = [test for test in self.tests if test.verdict is Verdict.undecided]
-        against = [test for test in self.tests if test.verdict in (Verdict.refuted, Verdict.equivalent)]
-        # Where each is decided by itself it is chance that must be ruled out: for one that speaks against the claim, or for all that speak for it.
-        found = [test.rounds for test in open_tests or against or self.tests]
-        known = [one for one in found if one is not None]
-        if against and not open_tests:
-            return min(known, default=None)
-        return max(known) if known and len(known) == len(found) else None
+        known = [one.rounds for one in self.route if one.rounds is not None]
+        return max(known) if known and len(known) == len(self.route) else None
+
+    @property
+    def after(self) -> int:
+        """How many rounds there are of the tests that decide it."""
+        return min((one.after for one in self.route), default=0)
+
+
+def _price(test: Tested) -> int:
+    assert test.rounds is not None
+    return test.rounds - test.after
 
 
 @dataclass(frozen=True)
@@ -106,13 +126,17 @@ def judge(question: Question) -> list[Judged]:
             for place, tests in enumerate(steps)
             if part[place] and place not in decided
         }
-        look = None if question.fixed else until
-        decided |= {place: (verdict, until) for place, verdict in _decided(chances, look).items()}
+        # A claim is looked at when its own cells have run once more: others' rounds cost it nothing.
+        own = {
+            place: None if question.fixed else _rounds_of(steps[place], numbers)
+            for place, chance in chances.items()
+            if chance is not None
+        }
+        decided |= {place: (verdict, until) for place, verdict in _decided(chances, own).items()}
     numbers = Numbers(question.cells, sample)
-    open_claims = max(sum(part) - len(decided), 1)
-    alpha = ALPHA / open_claims if question.fixed else level(ALPHA / open_claims, last + 1)
+    error = ALPHA / max(sum(part) - len(decided), 1)
     return [
-        _judged(claim, tests, decided.get(place), numbers, question, alpha, sum(part))
+        _judged(claim, tests, decided.get(place), numbers, question, error, sum(part))
         for place, (claim, tests) in enumerate(zip(question.claims, steps, strict=True))
     ]
 
@@ -123,14 +147,16 @@ def _judged(
     decided: tuple[Verdict, int] | None,
     numbers: Numbers,
     question: Question,
-    alpha: float,
+    error: float,
     asked: int,
 ) -> Judged:
     if why := question.bars(tests):
         return Judged(
             claim, tuple(untested(test, question.printed) for test in tests), Verdict.not_shown, reason=why
         )
-    found = tuple(tested(test, numbers, question.printed, alpha) for test in tests)
+    # What a further look at it may spend.
+    alpha = error if question.fixed else level(error, max(_rounds_of(tests, numbers), ROUNDS_MIN) + 1)
+    found = tuple(tested(test, numbers, question.printed, alpha, len(tests)) for test in tests)
     if decided is not None:
         return Judged(claim, found, decided[0], decided[1])
     if any(one.verdict is Verdict.not_shown for one in found):
@@ -139,6 +165,11 @@ def _judged(
     if all(one.verdict.decided for one in found):
         reason = f"each test by itself is decided, but of {plural(asked, 'claim')} one may look so by chance"
     return Judged(claim, found, Verdict.undecided, reason=reason)
+
+
+def _rounds_of(tests: Sequence[CheckFile], numbers: Numbers) -> int:
+    """Of the test with the most, as that is the one that was looked at most often; 0 where none has a number."""
+    return max((one.rounds for test in tests for one in numbers.of(test) or ()), default=0)
 
 
 def _until(sample: SampleOf, round_: int) -> SampleOf:
@@ -160,39 +191,57 @@ def _steps_of(check: CheckFile) -> Iterator[CheckFile]:
         yield check.model_copy(update={"rising": None, "falling": None, "ratio": [later, earlier], **bound})
 
 
-def _chances(tests: Sequence[CheckFile], numbers: Numbers) -> tuple[float, float, Verdict] | None:
-    """Of a claim: the p-values for holding and for not holding, and what it would be then; None where a number is not known."""
+@dataclass(frozen=True)
+class _Chance:
+    """p-values of a claim, one-sided."""
+
+    holds: float
+    against: float
+    """The least of its tests."""
+    verdict: Verdict
+    """What that one would come to."""
+    tests: int
+    errors: float
+
+    @property
+    def told(self) -> Verdict:
+        """What would be said."""
+        return Verdict.holds if self.holds <= self.tests * self.against else self.verdict
+
+    @property
+    def corrected(self) -> float:
+        """Each test must hold by itself (intersection-union); that one of several does not is corrected for their number. 1 where the 95 % interval that is
+        shown would contradict it."""
+        if min(self.holds, self.against) >= ALPHA / 2:
+            return 1.0
+        return min(1.0, self.errors * min(self.holds, self.tests * self.against))
+
+
+def _chances(tests: Sequence[CheckFile], numbers: Numbers) -> _Chance | None:
+    """Of a claim; None where a number is not known."""
     found = []
     for test in tests:
         known = numbers.of(test)
         if known is None:
             return None
         found.append(chances_of(test, known))
-    # Each test must hold by itself (intersection-union); that one of several does not is corrected for their number.
     holds = max(1.0 if one.equivalent < ALPHA / 2 else one.holds for one in found)
     against = [(one.refuted, Verdict.refuted) for one in found]
     against += [(one.equivalent, Verdict.equivalent) for one in found]
     least, verdict = min(against, key=lambda one: one[0])
-    return holds, min(1.0, len(found) * least), verdict
+    return _Chance(holds, least, verdict, len(found), max(errors_of(test) for test in tests))
 
 
-def _decided(
-    chances: Mapping[int, tuple[float, float, Verdict] | None], look: int | None
-) -> dict[int, Verdict]:
-    """What is decided of claims that are asked at once. `look`: after how many rounds, where it is one of several looks."""
-    known = {
-        place: (
-            chance if look is None else told(chance, look),
-            Verdict.holds if one[0] <= one[1] else one[2],
-        )
-        for place, one in chances.items()
-        if one is not None
-        for chance in [2.0 * min(one[0], one[1])]
-    }
+def _decided(chances: Mapping[int, _Chance | None], looks: Mapping[int, int | None]) -> dict[int, Verdict]:
+    """What is decided of claims that are asked at once. `looks`: after how many rounds of its own each is looked at, where it is one of several looks."""
+    known = {place: one for place, one in chances.items() if one is not None}
     # A claim without its figures was asked, too.
-    corrected = holm([known[place][0] if place in known else 1.0 for place in chances])
+    worth = dict.fromkeys(chances, 1.0)
+    for place, one in known.items():
+        look = looks[place]
+        worth[place] = one.corrected if look is None else told(one.corrected, look)
     return {
-        place: known[place][1]
-        for place, chance in zip(chances, corrected, strict=True)
+        place: known[place].told
+        for place, chance in zip(chances, holm(list(worth.values())), strict=True)
         if place in known and chance <= ALPHA
     }

@@ -114,6 +114,11 @@ class Bounded:
         return math.inf if self.high is None else self.high.mean
 
     @property
+    def rounds(self) -> int:
+        """Of the end that is known."""
+        return max(one.rounds for one in (self.low, self.high) if one is not None)
+
+    @property
     def value(self) -> None:
         """Nobody knows."""
         return None

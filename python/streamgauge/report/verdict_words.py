@@ -89,7 +89,7 @@ def price(outcome: StudyOutcome, judged: Judged) -> str:
     rounds = rounds_wanted(judged)
     if math.isinf(rounds):
         return "no number of rounds that one would wait for decides it, if what was found is true"
-    more = max(int(rounds) - outcome.rounds, 1)
+    more = int(rounds)
     would = "would give it an interval" if lacks_rounds(judged) else "would decide it"
     text = f"about {plural(more, 'more round')}"
     if not outcome.plan.rounds:

@@ -1,0 +1,97 @@
+"""What a study runs next: claims whose truth and prices are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from streamgauge.analysis import study_rounds
+from streamgauge.analysis.study_rounds import cells_in_doubt, next_round, rounds_wanted
+from streamgauge.inference import checks
+from streamgauge.inference.checks import Estimate, Verdict
+from streamgauge.inference.claims import Judged
+from streamgauge.model.study_file import CheckFile, ClaimFile
+
+CELLS = "abcdef"
+ROUND_S = 60.0
+"""Of each cell."""
+
+
+def part(
+    cells: str, rounds: int | None, leans: Verdict | None = Verdict.holds, after: int = 3
+) -> checks.Tested:
+    """An undecided ratio of two cells that so many rounds in all would decide."""
+    test = CheckFile(figure="publish_ms.p99", ratio=list(cells), above=2.0)
+    return checks.Tested(
+        test,
+        "",
+        None,
+        Estimate(1.0, (0.5, 2.0)),
+        Verdict.undecided,
+        "",
+        rounds=rounds,
+        leans=leans,
+        after=after,
+    )
+
+
+def claim(*tests: checks.Tested, verdict: Verdict = Verdict.undecided) -> Judged:
+    return Judged(ClaimFile(claim="so it is", tests=[one.test for one in tests]), tests, verdict)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The cells of the next round, of claims and minutes that are left."""
+
+    def cost(_outcome: object, cells: Collection[str]) -> float:
+        return ROUND_S * len(cells)
+
+    monkeypatch.setattr(study_rounds, "round_s", cost)
+
+    def ask(minutes: float, *claims: Judged) -> str:
+        outcome: Any = SimpleNamespace(
+            claims=claims,
+            plan=SimpleNamespace(cells=[SimpleNamespace(cell=cell) for cell in CELLS]),
+            planned=lambda cell: cell,
+            of=lambda _cell: [],
+        )
+        return "".join(next_round(outcome, 60.0 * minutes))
+
+    return ask
+
+
+def test_time_goes_to_the_claims_that_it_decides(asked: Any) -> None:
+    soon, later, never = claim(part("ab", 5)), claim(part("cd", 9)), claim(part("ef", None))
+    # 2 more rounds of 2 cells; 6 more of 4 would be 24 minutes.
+    assert asked(24, later, soon, never) == "abcd"
+    assert asked(23, later, soon, never) == "ab"
+    # Cells that run anyway cost nothing more.
+    assert asked(23, claim(part("ab", 9)), soon) == "ab"
+
+
+def test_what_cannot_be_decided_any_more_gets_what_is_left(asked: Any) -> None:
+    assert asked(4, claim(part("ab", 9)), claim(part("cd", 20)), claim(part("ef", None))) == "abcd"
+    assert asked(6, claim(part("ef", None))) == "ef"
+    assert asked(1, claim(part("ab", 9))) == ""
+    assert asked(60, claim(part("ab", 5), verdict=Verdict.holds)) == ""
+
+
+def test_a_claim_that_lacks_a_round_comes_first(asked: Any) -> None:
+    few = checks.Tested(part("ab", None).test, "", None, Estimate(1.0, None), Verdict.undecided, "", after=2)
+    assert rounds_wanted(claim(few)) == 1
+    assert asked(3, claim(part("cd", 4)), claim(few)) == "ab"
+
+
+def test_one_test_that_speaks_against_a_claim_is_enough() -> None:
+    against = part("ab", 6, Verdict.refuted)
+    judged = claim(part("cd", 20, Verdict.refuted), against, part("ef", 4, Verdict.holds))
+    assert (judged.route, judged.rounds, cells_in_doubt(judged)) == ((against,), 6, {"a", "b"})
+    assert rounds_wanted(judged) == 3
+    # All that hold must be told, and the slowest is the price.
+    for_it = claim(part("ab", 7), part("cd", 5))
+    assert (for_it.rounds, cells_in_doubt(for_it)) == (7, set("abcd"))
+    # One that can never be told speaks against it in vain.
+    open_ = claim(part("ab", None, Verdict.refuted), part("cd", 5))
+    assert open_.rounds is None
