@@ -65,11 +65,18 @@ class Site:
         files = [self.root.parent / f"{service}.out", *self.root.glob("var/log/*/*.log")]
         return "\n".join(f"{file.name}: {file.read_text('utf-8', 'replace')[-3000:]}" for file in files)
 
+    def unit(self, service: str) -> Path:
+        """What systemd knows of it."""
+        return self.root / f"etc/systemd/system/{service}.service"
+
+    def is_done_once(self, service: str) -> bool:
+        """Whether it ends, and what comes after it waits for that."""
+        return "Type=oneshot" in self.unit(service).read_text("utf-8")
+
     def start(self, service: str) -> subprocess.Popen[bytes]:
         """What the unit of that name starts."""
-        unit = self.root / f"etc/systemd/system/{service}.service"
         log = (self.root.parent / f"{service}.out").open("wb")
-        command, directory = ansible_support.command_of(unit)
+        command, directory = ansible_support.command_of(self.unit(service))
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=directory)
 
 
@@ -141,13 +148,15 @@ def serves(directory: Path, **system: Any) -> None:
 
 @contextlib.contextmanager
 def started(site: Site, *services: tuple[str, Callable[[], bool]]) -> Iterator[None]:
-    """The services in their order, each until it answers; they are gone in the end."""
+    """The services in their order, each until it answers, or has done what it is there for once; they are gone in the end."""
     running: list[tuple[str, subprocess.Popen[bytes]]] = []
     try:
         for service, answers in services:
             process = site.start(service)
             running.append((service, process))
             until = time.monotonic() + UP_S
+            if site.is_done_once(service):
+                assert process.wait(UP_S) == 0, site.said(service)
             while not answers():
                 assert process.poll() in (None, 0), site.said(service)
                 assert time.monotonic() < until, site.said(service)
