@@ -183,6 +183,17 @@ def test_options_of_a_scale_are_trusted_no_more_than_those_of_a_system() -> None
         refuse_untrusted_study(parse_study(text, "small.yaml", systems()), NOBODY, systems())
 
 
+def test_what_comes_back_every_minute_is_not_asked_of_seconds() -> None:
+    """A claim that a scale cannot show is no question to it, and costs the others nothing."""
+    spikes = next(
+        claim.tests
+        for claim in told(study(KESQUE), "quick").claims
+        if any(test.figure.startswith("spikes") for test in claim.tests)
+    )
+    assert "take trials of 1m at least, and at scale quick they have 6s" in plan(KESQUE, "quick").bars(spikes)
+    assert plan(KESQUE, "laptop").bars(spikes) == ""
+
+
 @pytest.mark.parametrize(
     ("name", "budget_s", "count"),
     [(KESQUE, 1200, 12), (CONFLUENT, 1500, 9), (NATIVE_2020, 1500, 8), (NATIVE_2022, 1500, 6)],

@@ -23,8 +23,10 @@ from streamgauge.model.study_told import ToldStudy
 from streamgauge.model.workload import Workload
 from streamgauge.model.workload_file import read_rate
 from streamgauge.vocabulary.choices import OnLoss, Scale, Topology
+from streamgauge.vocabulary.figures import study_figure
 from streamgauge.vocabulary.format import plural
 from streamgauge.vocabulary.levels import Level
+from streamgauge.vocabulary.units import format_duration, parse_duration
 
 NOT_ASKED_FOR = "not asked for (--only)"
 """Why a cell is left out that was not among those that were named."""
@@ -177,7 +179,17 @@ class StudyPlan(Model):
 
     def bars(self, tests: Sequence[CheckFile]) -> str:
         """Why a claim of such tests is no part of it, although its cells are; empty where nothing is against it."""
-        return next((why for test in tests if (why := self.unlike(test.cells))), "")
+        return next((why for test in tests if (why := self.unlike(test.cells) or self._too_short(test))), "")
+
+    def _too_short(self, test: CheckFile) -> str:
+        figure = study_figure(test.figure)
+        if figure is None:
+            return ""
+        for cell in self.cells:
+            lasts = str(cell.workload.get("duration", ""))
+            if cell.cell in test.cells and lasts and parse_duration(lasts) < figure.needs_s:
+                return f"{figure.title} take trials of {format_duration(figure.needs_s)} at least, and at scale {self.scale} they have {lasts}"
+        return ""
 
     def rate_of(self, cell: str) -> float | None:
         """The rate in msg/s at which a cell is run; None where none is set, or there is no such cell."""

@@ -100,6 +100,8 @@ class Figure:
     title: str
     unit: str
     better: Better
+    needs_s: float = 0.0
+    """For less of measured time than this it tells nothing."""
 
     @property
     def axis(self) -> str:
@@ -125,7 +127,13 @@ _OTHERS = (
     Figure("write_amplification", "bytes written per byte published", "", "lower"),
     Figure("period_s.end_to_end_mean", "period of the mean end-to-end latency", "s", "neither"),
     Figure("swing_ms.end_to_end_mean", "swing of the mean end-to-end latency", "ms", "lower"),
-    Figure("spikes_per_min.publish_p99", "spikes of the p99 publish latency per minute", "", "lower"),
+    Figure(
+        "spikes_per_min.publish_p99",
+        "spikes of the p99 publish latency per minute",
+        "",
+        "lower",
+        needs_s=60.0,
+    ),
 )
 
 
