@@ -8,6 +8,7 @@ import json
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from streamgauge.model.checked_study import read_study
 from streamgauge.model.hooks_file import read_hooks
 from streamgauge.model.scaling import Machine
 from streamgauge.model.study_planning import Wishes, plan_study
+from streamgauge.model.system_file import SystemOverrides, choose_systems
 from streamgauge.model.trust import Trust
 from streamgauge.runner.hooks import variables
 from streamgauge.systems.pulsar.settings import JOURNALS
+from streamgauge.systems.pulsar.system import Pulsar
 from streamgauge.systems.registry import systems
 
 ANSIBLE = ROOT / "deploy" / "ansible"
@@ -118,7 +121,12 @@ def test_bookies_begin_as_the_lab_starts_them() -> None:
 
 def test_what_the_playbook_leaves_is_kept_out_of_git_and_of_images() -> None:
     """The token lets whoever has it start load on every worker."""
-    left = ["deploy/ansible/token", "deploy/ansible/hosts.yaml", "deploy/ansible/inventory.ini"]
+    left = [
+        "deploy/ansible/token",
+        "deploy/ansible/hosts.yaml",
+        "deploy/ansible/pulsar.yaml",
+        "deploy/ansible/inventory.ini",
+    ]
     left += ["identity/token", "secrets/password", "deploy/terraform/terraform.tfstate"]
     done = subprocess.run(
         ["git", "check-ignore", *left], cwd=ROOT, capture_output=True, text=True, check=False
@@ -142,6 +150,14 @@ def test_the_hosts_file_that_it_writes_is_one_for_the_lab(tmp_path: Path) -> Non
     assert hosts.hosts[0].address == "10.0.0.21:7400"
     assert hosts.hosts[0].fingerprint == "sha256:" + "ab" * 32
     assert "--connect 10.0.0.11:9092,10.0.0.12:9092,10.0.0.13:9092" in text
+
+
+def test_the_system_file_that_it_writes_has_bookies_asked_for_their_journals(tmp_path: Path) -> None:
+    (tmp_path / "pulsar.yaml").write_text(rendered(ANSIBLE / "templates" / "pulsar.yaml.j2"))
+    [choice] = choose_systems(str(tmp_path / "pulsar.yaml"), SystemOverrides(), systems())
+    assert choice.request.connect == ("10.0.0.11:6650", "10.0.0.12:6650", "10.0.0.13:6650")
+    assert choice.request.options["bookies"] == ["10.0.0.11:8000", "10.0.0.12:8000", "10.0.0.13:8000"]
+    Pulsar().check(replace(choice.request, level="L1"))
 
 
 def brokers_settings(**told: Any) -> dict[str, str]:

@@ -283,13 +283,11 @@ def test_pulsar_and_rabbitmq_are_put_there_once_and_serve(site: Site, tmp_path: 
         ("bookkeeper", listens(ports["pulsar_bookie_port"])),
         ("pulsar-broker", listens(ports["pulsar_web_port"])),
     ):
-        serves(
-            tmp_path,
-            system="pulsar",
-            connect=[f"127.0.0.1:{port}"],
-            admin=f"127.0.0.1:{ports['pulsar_web_port']}",
-            client={"namespace": "public/default"},
-        )
+        left = YAML(typ="safe").load(tmp_path / "pulsar.yaml")
+        assert left["connect"] == [f"127.0.0.1:{port}"]
+        serves(tmp_path, **left, durability="L3", client={"namespace": "public/default"})
+    durability = result(tmp_path)["durability"]
+    assert (durability["declared"], durability["mismatches"]) == ("L3", []), "its bookie was asked"
     assert list(site.root.glob("mnt/data-1/journal/0/current/*.txn"))
     assert list(site.root.glob("mnt/data-2/ledgers/0/current/*"))
 
