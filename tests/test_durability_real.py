@@ -135,7 +135,8 @@ def test_synced_messages_survive_power_cuts_and_the_slope_is_one(gauge: Path, tm
 @needs_fuse
 def test_a_log_that_acknowledges_too_early_is_found_out(gauge: Path, tmp_path: Path) -> None:
     (tmp_path / "early.yaml").write_text("system: gauge-log\ndurability: L3\nfault: early-ack\n", "utf-8")
-    status, result = durability(gauge, tmp_path, "early.yaml", "--cuts", "3")
+    # What is under way when a cut comes differs with the load, so that what survives by chance may be all of it: not four times, with nothing kept.
+    status, result = durability(gauge, tmp_path, "early.yaml", "--cuts", "4", "--survivors", "none")
     assert status == 1
     assert (result["finding"]["declared"], result["finding"]["measured"]) == ("L3", "L4")
     assert result["response"]["disks"] == 0
@@ -149,6 +150,7 @@ def test_a_log_that_acknowledges_too_early_is_found_out(gauge: Path, tmp_path: P
     [
         # Cuts 1 and 2 are a kill and a stop, 3 is the first power cut, and the last one follows a failed sync. A torn write may end where a
         # commit does, or be of a commit that fits in a sector: the log starts then, and the next cut of six is another chance.
+        # Likewise a name that no sync kept may survive.
         ("ack-at-any-sync", ("--survivors", "none", "--cuts", "4"), "acknowledge"),
         (
             "ignore-failed-sync",
@@ -162,8 +164,8 @@ def test_a_log_that_acknowledges_too_early_is_found_out(gauge: Path, tmp_path: P
         ),
         (
             "forget-directory-sync",
-            ("--survivors", "posix-names", "--cuts", "1", "--replay", "3"),
-            "It relies on names that no sync of a directory kept: cut 3",
+            ("--survivors", "posix-names", "--cuts", "4"),
+            "It relies on names that no sync of a directory kept: cut",
         ),
     ],
 )
