@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from http_answers import Answers, answering
 from streamgauge.analysis.intervals import Series
 from streamgauge.analysis.own_metrics import figures, read_metrics, series, together
 from streamgauge.model.own_metric import OwnMetric
@@ -30,38 +30,13 @@ from streamgauge.systems.registry import systems
 from streamgauge.systems.support import endpoint
 from streamgauge.vocabulary.errors import InputError
 
-Answers = dict[str, Any]
-
 
 @pytest.fixture
 def served() -> Iterator[tuple[str, Answers]]:
     """A server and what it answers by path: bytes, a status, or a function that is given the connection."""
     answers: Answers = {}
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            answer = answers.get(self.path, 404)
-            if callable(answer):
-                answer(self)
-                return
-            body = answer if isinstance(answer, bytes) else b""
-            self.send_response(200 if isinstance(answer, bytes) else answer)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", answers
-        server.shutdown()
-        thread.join()
+    with answering(answers) as address:
+        yield f"http://{address}", answers
 
 
 def test_wanted_metrics_are_picked_whatever_else_is_there() -> None:

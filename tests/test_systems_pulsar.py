@@ -10,12 +10,12 @@ import tarfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from http_answers import answering
 from streamgauge.model.system_request import SystemRequest
 from streamgauge.systems.base import ReadBack
 from streamgauge.systems.pulsar import cluster as pulsar_cluster
@@ -221,24 +221,8 @@ def test_an_attached_cluster_tells_its_quorums_and_no_level() -> None:
 @contextmanager
 def bookie_that_tells(told: Mapping[str, Any]) -> Iterator[str]:
     """Where a bookie answers for its settings."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = json.dumps(told if self.path == "/api/v1/config/server_config" else {}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
+    with answering({"/api/v1/config/server_config": json.dumps(told).encode()}) as address:
+        yield address
 
 
 DESCRIBED = {

@@ -126,13 +126,8 @@ def judge(question: Question) -> list[Judged]:
             for place, tests in enumerate(steps)
             if part[place] and place not in decided
         }
-        # A claim is looked at when its own cells have run once more: others' rounds cost it nothing.
-        own = {
-            place: None if question.fixed else _rounds_of(steps[place], numbers)
-            for place, chance in chances.items()
-            if chance is not None
-        }
-        decided |= {place: (verdict, until) for place, verdict in _decided(chances, own).items()}
+        found = _decided(chances, fixed=question.fixed)
+        decided |= {place: (verdict, until) for place, verdict in found.items()}
     numbers = Numbers(question.cells, sample)
     error = ALPHA / max(sum(part) - len(decided), 1)
     return [
@@ -202,6 +197,8 @@ class _Chance:
     """What that one would come to."""
     tests: int
     errors: float
+    rounds: int
+    """Of the test with the most, as that is the one that was looked at most often."""
 
     @property
     def told(self) -> Verdict:
@@ -229,17 +226,18 @@ def _chances(tests: Sequence[CheckFile], numbers: Numbers) -> _Chance | None:
     against = [(one.refuted, Verdict.refuted) for one in found]
     against += [(one.equivalent, Verdict.equivalent) for one in found]
     least, verdict = min(against, key=lambda one: one[0])
-    return _Chance(holds, least, verdict, len(found), max(errors_of(test) for test in tests))
+    errors = max(errors_of(test) for test in tests)
+    return _Chance(holds, least, verdict, len(found), errors, _rounds_of(tests, numbers))
 
 
-def _decided(chances: Mapping[int, _Chance | None], looks: Mapping[int, int | None]) -> dict[int, Verdict]:
-    """What is decided of claims that are asked at once. `looks`: after how many rounds of its own each is looked at, where it is one of several looks."""
+def _decided(chances: Mapping[int, _Chance | None], *, fixed: bool) -> dict[int, Verdict]:
+    """What is decided of claims that are asked at once. Where this is not the only look, each is looked at after as many rounds as its own cells have: others'
+    rounds cost it nothing."""
     known = {place: one for place, one in chances.items() if one is not None}
     # A claim without its figures was asked, too.
     worth = dict.fromkeys(chances, 1.0)
     for place, one in known.items():
-        look = looks[place]
-        worth[place] = one.corrected if look is None else told(one.corrected, look)
+        worth[place] = one.corrected if fixed else told(one.corrected, one.rounds)
     return {
         place: known[place].told
         for place, chance in zip(chances, holm(list(worth.values())), strict=True)
