@@ -19,13 +19,13 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 from streamgauge.analysis.intervals import read_resources
 from streamgauge.vocabulary.gauge_binary import find_gauge, ready_address
@@ -35,28 +35,28 @@ GOAL_CORES = 0.03
 FIGURES = ("publish_ms.p50", "publish_ms.p99", "publish_rate_msgs_s", "cpu.workers_us_per_msg")
 
 
-def fetch(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=30) as answer:
-        return bytes(answer.read())
+def reader() -> httpx.Client:
+    """Keeps its connection, as browsers and Prometheus do."""
+    return httpx.Client(timeout=30, trust_env=False)
 
 
 def view(url: str, name: str) -> None:
     """Follows the page as a browser does, until the lab is gone."""
     since = 0
-    with contextlib.suppress(OSError):
-        fetch(url)
+    with contextlib.suppress(httpx.TransportError), reader() as browser:
+        browser.get(url)
         while True:
-            told = json.loads(fetch(f"{url}state?since={since}&viewer={name}"))
+            told = browser.get(f"{url}state?since={since}&viewer={name}").json()
             since = told["version"]
             if told["ended"] and told["ended"]["report"]:
-                fetch(f"{url}report.html?viewer={name}")
+                browser.get(f"{url}report.html?viewer={name}")
                 return
 
 
 def scrape(url: str) -> None:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(httpx.TransportError), reader() as prometheus:
         while True:
-            fetch(url)
+            prometheus.get(url)
             time.sleep(1.0)
 
 

@@ -24,7 +24,7 @@ pub use pending::{Group, Pending};
 pub use spans::{Fate, Spans};
 pub use under_way::UnderWay;
 
-/// How often a probe wakes up.
+/// How often a probe wakes up where messages are followed.
 pub const PROBE_PERIOD_NS: i64 = 1_000_000;
 /// A wake-up that is this late, or later, makes a window.
 pub const LATE_NS_MIN: i64 = 500_000;

@@ -1,4 +1,4 @@
-//! The probes: a thread on each CPU that wakes up every millisecond and notes when it could not (see `gauge_load::quiet`).
+//! The probes: a thread on each CPU that wakes up once per period of its board (a millisecond for a load) and notes when it could not (see `gauge_load::quiet`).
 //!
 //! A probe is `SCHED_FIFO`, one above the lanes: whatever keeps it from running keeps lanes and systems from running as well, and nothing of
 //! normal priority can keep it, however busy. It is no higher than that, so that it sees other real-time programs that take a CPU from
@@ -10,6 +10,9 @@
 //! What a probe cannot interrupt is the kernel: where it works for a thread of lower priority and is not preemptible, the probe waits, and that is no
 //! disturbance but the system's own work (or the generator's). Where the kernel lets the probes see who had the CPU meanwhile ([`Ticks`]), such
 //! stretches are no windows.
+//!
+//! A board may ask for wake-ups that are further apart. Such probes follow no messages, they sample: what they see of each window is not where it began,
+//! but over many windows how long the CPU was away.
 //!
 //! Several workers on one machine each have their own probes: a second set costs as little as the first, and every worker knows its windows on its own
 //! clock without asking another.
@@ -31,10 +34,11 @@ use crate::disturbance::{Disturbance, Evidence};
 use crate::scheduling;
 use crate::ticks::{Holder, Tick, Ticks, holder};
 
-/// How often the witness reads the accounts.
-const ACCOUNTS_PERIOD: Duration = Duration::from_millis(20);
-/// Readings over which the utilisation is taken: 1 s.
-const READINGS: usize = 50;
+/// How often the witness reads the accounts; of sparse probes once in ten wake-ups.
+const ACCOUNTS_PERIOD_NS: i64 = 20_000_000;
+const ACCOUNTS_WAKE_UPS: i64 = 10;
+/// Over so long the utilisation is taken.
+const UTILISATION_NS: i64 = 1_000_000_000;
 /// The kernel enters steal and softirq with its next tick, 10 ms later at most.
 const ENTERED_NS: i64 = 10_000_000;
 /// Readings for which a window waits for it, when the next windows follow at once.
@@ -48,8 +52,8 @@ const TELL_CPU_EVERY: u32 = 128;
 const READ_QUEUE_EVERY: u32 = 16;
 /// By as much a tick may be late without a CPU having been away.
 const TICK_SLACK_NS: i64 = LATE_NS_MIN / 2;
-/// A probe waits for its first tick for so long.
-const FIRST_TICK_NS: i64 = 5 * PROBE_PERIOD_NS;
+/// A probe waits for its first tick for so many periods.
+const FIRST_TICK_PERIODS: i64 = 5;
 
 /// The probes of a trial, as its status shows them.
 #[derive(Clone, Debug, Serialize)]
@@ -265,7 +269,8 @@ fn probe(
             })
         });
     let is_ready = prepared.is_ok();
-    let mut ticking = is_ready.then(|| Ticking::of_cpu(cpu)).flatten();
+    let period_ns = board.period_ns();
+    let mut ticking = is_ready.then(|| Ticking::of_cpu(cpu, period_ns)).flatten();
     if ticking.is_none() {
         stretches.are_told.store(false, Ordering::Relaxed);
     }
@@ -286,8 +291,8 @@ fn probe(
     let mut last_oldest_ns = board.oldest_due_ns();
     let mut due_ns = match &ticking {
         // One interrupt for both.
-        Some(ticking) => next_due_ns(ticking.last_ns(), last_ns),
-        None => last_ns + PROBE_PERIOD_NS,
+        Some(ticking) => next_due_ns(ticking.last_ns(), last_ns, period_ns),
+        None => last_ns + period_ns,
     };
     let mut wake_ups = 0_u32;
     while !stop.load(Ordering::Relaxed) {
@@ -311,7 +316,7 @@ fn probe(
             };
             board.window(&Window {
                 seat,
-                from_ns: last_ns,
+                from_ns: from_ns(last_ns, due_ns, now_ns, period_ns),
                 due_ns,
                 to_ns: now_ns,
                 recovered_ns: now_ns + board.recovery_ns(seat, late_ns),
@@ -337,10 +342,10 @@ fn probe(
             }
         }
         last_ns = now_ns;
-        let in_step_ns = ticking
-            .as_ref()
-            .map_or(due_ns, |ticking| in_step_ns(ticking.last_ns(), due_ns, now_ns));
-        due_ns = next_due_ns(in_step_ns, now_ns);
+        let in_step_ns = ticking.as_ref().map_or(due_ns, |ticking| {
+            in_step_ns(ticking.last_ns(), due_ns, now_ns, period_ns)
+        });
+        due_ns = next_due_ns(in_step_ns, now_ns, period_ns);
         if wake_ups.is_multiple_of(TELL_CPU_EVERY) {
             board.set_cpu_ns(seat, thread_cpu_ns());
         }
@@ -356,10 +361,10 @@ struct Ticking {
 
 impl Ticking {
     /// None where the kernel does not let it, or shows nothing.
-    fn of_cpu(cpu: usize) -> Option<Ticking> {
-        let mut ticks = Ticks::of_cpu(cpu).ok()?;
+    fn of_cpu(cpu: usize, period_ns: i64) -> Option<Ticking> {
+        let mut ticks = Ticks::of_cpu(cpu, period_ns).ok()?;
         let mut latest = Vec::with_capacity(16);
-        let until_ns = monotonic_ns() + FIRST_TICK_NS;
+        let until_ns = monotonic_ns() + FIRST_TICK_PERIODS * period_ns;
         // It has to be busy: an idle CPU is not told of.
         while latest.is_empty() && monotonic_ns() < until_ns {
             ticks.drain(|tick| latest.push(tick));
@@ -379,12 +384,19 @@ impl Ticking {
         self.ticks.drain(|tick| latest.push(tick));
         let found = is_late.then(|| {
             let known = Cell::new((0, false));
-            holder(latest, due_ns, now_ns, TICK_SLACK_NS, |tid| {
-                if known.get().0 != tid {
-                    known.set((tid, !scheduling::is_below_probes(tid)));
-                }
-                known.get().1
-            })
+            holder(
+                latest,
+                due_ns,
+                now_ns,
+                self.ticks.period_ns(),
+                TICK_SLACK_NS,
+                |tid| {
+                    if known.get().0 != tid {
+                        known.set((tid, !scheduling::is_below_probes(tid)));
+                    }
+                    known.get().1
+                },
+            )
         });
         latest.drain(..latest.len().saturating_sub(1));
         found
@@ -393,17 +405,30 @@ impl Ticking {
 
 /// When a probe that was due at `due_ns` and woke up at `now_ns` should have been due, to come with the ticks of its CPU, of which `tick_ns` is the latest: the first one,
 /// by which it went until then, may have come late.
-fn in_step_ns(tick_ns: i64, due_ns: i64, now_ns: i64) -> i64 {
-    let is_fresh = now_ns - tick_ns < PROBE_PERIOD_NS;
+fn in_step_ns(tick_ns: i64, due_ns: i64, now_ns: i64, period_ns: i64) -> i64 {
+    let is_fresh = now_ns - tick_ns < period_ns;
     let is_off = (tick_ns - due_ns).abs() > TICK_SLACK_NS / 2;
     if is_fresh && is_off { tick_ns } else { due_ns }
 }
 
 /// When a probe that was due at `due_ns` and woke up at `now_ns` wakes up next: in half a period at the earliest, and a whole number of periods
 /// after it was due, so that it stays with its ticks.
-fn next_due_ns(due_ns: i64, now_ns: i64) -> i64 {
-    let periods = (now_ns - due_ns + PROBE_PERIOD_NS / 2 + PROBE_PERIOD_NS - 1).div_euclid(PROBE_PERIOD_NS);
-    due_ns + periods.max(1) * PROBE_PERIOD_NS
+fn next_due_ns(due_ns: i64, now_ns: i64, period_ns: i64) -> i64 {
+    let periods = (now_ns - due_ns + period_ns / 2 + period_ns - 1).div_euclid(period_ns);
+    due_ns + periods.max(1) * period_ns
+}
+
+/// Where the window of a probe begins that was due at `due_ns` and woke up at `now_ns`.
+///
+/// Where messages are followed none may count as one of quiet time while the CPU may have been away: with the last wake-up, `last_ns`. A sparser
+/// probe samples: the window is as long as the wake-ups that it took, `period_ns` each, which is how long the CPU was away on average, for windows of any length
+/// that are seen at all.
+fn from_ns(last_ns: i64, due_ns: i64, now_ns: i64, period_ns: i64) -> i64 {
+    if period_ns <= PROBE_PERIOD_NS {
+        return last_ns;
+    }
+    let taken = (now_ns - due_ns).div_euclid(period_ns) + 1;
+    now_ns - taken * period_ns
 }
 
 /// How long the thread has waited in run queues; 0 where the kernel does not count it.
@@ -428,6 +453,8 @@ struct Witness {
     seen: Seen,
     reader: BoardReader,
     tick_ns: i64,
+    /// Between two readings.
+    period_ns: i64,
     /// The last readings, the newest last.
     readings: std::collections::VecDeque<(i64, Vec<Account>)>,
     /// Per CPU: windows that wait for their account, the account before them, and for how many readings they have waited.
@@ -447,11 +474,12 @@ impl Witness {
             reader: BoardReader::new(&board),
             held: cpus.iter().map(|_| Held::default()).collect(),
             cpus,
+            period_ns: ACCOUNTS_PERIOD_NS.max(ACCOUNTS_WAKE_UPS * board.period_ns()),
             board,
             stretches,
             seen,
             tick_ns: accounts::tick_ns(),
-            readings: std::collections::VecDeque::with_capacity(READINGS + 1),
+            readings: std::collections::VecDeque::new(),
         }
     }
 
@@ -463,7 +491,7 @@ impl Witness {
         }
         self.readings.push_back((now_ns, accounts));
         while !stop.load(Ordering::Relaxed) {
-            std::thread::sleep(ACCOUNTS_PERIOD);
+            std::thread::sleep(Duration::from_nanos(self.period_ns.unsigned_abs()));
             let accounts = self.read();
             self.look(monotonic_ns(), accounts);
         }
@@ -538,7 +566,7 @@ impl Witness {
             }
         }
         self.readings.push_back((now_ns, accounts));
-        if self.readings.len() > READINGS {
+        if self.readings.len() as i64 * self.period_ns > UTILISATION_NS {
             self.readings.pop_front();
         }
     }
@@ -588,7 +616,7 @@ mod tests {
     #[test]
     fn a_probe_is_never_due_in_the_past() {
         for late_ns in [0, 499_999, 500_000, 1_500_000, 300 * MS] {
-            let next_ns = next_due_ns(1000 * MS, 1000 * MS + late_ns);
+            let next_ns = next_due_ns(1000 * MS, 1000 * MS + late_ns, MS);
             let sleep_ns = next_ns - (1000 * MS + late_ns);
             assert!((MS / 2..MS * 3 / 2).contains(&sleep_ns), "{late_ns}: {sleep_ns}");
             assert_eq!(next_ns % MS, 0, "it stays with its ticks");
@@ -598,18 +626,42 @@ mod tests {
     #[test]
     fn a_probe_keeps_step_with_its_ticks() {
         // The first tick was 0.4 ms late: the others come before the probe.
-        assert_eq!(in_step_ns(9_600_000, 10 * MS, 10 * MS + 9_000), 9_600_000);
-        assert_eq!(next_due_ns(9_600_000, 10 * MS + 9_000), 10_600_000);
+        assert_eq!(in_step_ns(9_600_000, 10 * MS, 10 * MS + 9_000, MS), 9_600_000);
+        assert_eq!(next_due_ns(9_600_000, 10 * MS + 9_000, MS), 10_600_000);
         assert_eq!(
-            in_step_ns(10 * MS - 4_000, 10 * MS, 10 * MS + 9_000),
+            in_step_ns(10 * MS - 4_000, 10 * MS, 10 * MS + 9_000, MS),
             10 * MS,
             "as good as together"
         );
         assert_eq!(
-            in_step_ns(3_600_000, 10 * MS, 10 * MS + 9_000),
+            in_step_ns(3_600_000, 10 * MS, 10 * MS + 9_000, MS),
             10 * MS,
             "the CPU was idle since"
         );
+    }
+
+    #[test]
+    fn sparse_probes_see_how_long_a_cpu_was_away_on_average() {
+        let period_ns = 10 * MS;
+        for away_ns in [MS, 3 * MS, 10 * MS, 30 * MS, 301 * MS] {
+            let (mut seen_ns, mut times) = (0, 0);
+            // The CPU goes away at each time between two wake-ups.
+            for began_ns in (0..period_ns).step_by(10_000) {
+                let (due_ns, now_ns) = (period_ns, began_ns + away_ns);
+                times += 1;
+                if now_ns - due_ns >= LATE_NS_MIN {
+                    let from_ns = from_ns(0, due_ns, now_ns, period_ns);
+                    assert!((0..=due_ns).contains(&from_ns), "{from_ns}");
+                    seen_ns += now_ns - from_ns;
+                }
+            }
+            let mean_ns = seen_ns / times;
+            // Those that end within half a millisecond after a wake-up was due are on time.
+            assert!(
+                (away_ns - LATE_NS_MIN - 10_000..=away_ns + 10_000).contains(&mean_ns),
+                "{away_ns}: {mean_ns}"
+            );
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a CPU was doing when its timer interrupt came, once per millisecond: the kernel's own sampling clock (`perf_event_open(2)`).
+//! What a CPU was doing when its timer interrupt came, once per period of its probe: the kernel's own sampling clock (`perf_event_open(2)`).
 //!
 //! A probe that is late tells that it could not run, and not why. Interrupts are served also where a thread of normal priority is in a stretch of
 //! the kernel that nothing interrupts, as on kernels without preemption every long system call is: a broker that writes a megabyte into the page
@@ -9,12 +9,9 @@ use std::io;
 
 use crate::perf::{Event, Ring, SAMPLE_TID, SAMPLE_TIME};
 
-/// Between two ticks.
-pub const TICK_NS: i64 = 1_000_000;
-
 const TYPE_SOFTWARE: u32 = 1;
 const CONFIG_CPU_CLOCK: u64 = 0;
-/// A power of two: ticks of 1.3 s, and a probe takes them out each millisecond.
+/// A power of two: 1,300 ticks, and a probe takes them out each period.
 const RING_PAGES: usize = 8;
 
 /// A tick.
@@ -30,26 +27,33 @@ pub struct Tick {
 #[derive(Debug)]
 pub struct Ticks {
     ring: Ring,
+    period_ns: i64,
     _event: Event,
 }
 
 impl Ticks {
-    /// Ticks of a CPU, from now on.
+    /// Ticks of a CPU, from now on, `period_ns` apart.
     ///
     /// # Errors
     /// Those of [`Event::of_cpu`] and [`Ring::of`].
-    pub fn of_cpu(cpu: usize) -> io::Result<Ticks> {
+    pub fn of_cpu(cpu: usize, period_ns: i64) -> io::Result<Ticks> {
         let event = Event::of_cpu(
             TYPE_SOFTWARE,
             CONFIG_CPU_CLOCK,
-            TICK_NS as u64,
+            period_ns as u64,
             SAMPLE_TID | SAMPLE_TIME,
             cpu,
         )?;
         Ok(Ticks {
             ring: Ring::of(&event, RING_PAGES)?,
+            period_ns,
             _event: event,
         })
+    }
+
+    /// Between two ticks.
+    pub fn period_ns(&self) -> i64 {
+        self.period_ns
     }
 
     /// Takes out the ticks that have come since it was asked last, in their order.
@@ -77,11 +81,12 @@ pub enum Holder {
 /// Who had the CPU from `due_ns`, when a probe was to run and a tick was to come, to `now_ns`, when it did. `is_above`: whether a thread is not one that the
 /// probe goes before, as far as that can be found out.
 ///
-/// `slack_ns`: by as much a tick may be late, and a probe for other reasons. What came before does not matter: a CPU that was idle has no ticks.
+/// `period_ns`: between two ticks. `slack_ns`: by as much a tick may be late, and a probe for other reasons. What came before does not matter: a CPU that was idle has no ticks.
 pub fn holder(
     ticks: &[Tick],
     due_ns: i64,
     now_ns: i64,
+    period_ns: i64,
     slack_ns: i64,
     is_above: impl Fn(u32) -> bool,
 ) -> Holder {
@@ -92,7 +97,7 @@ pub fn holder(
         if at_ns - next_ns > slack_ns {
             return Holder::Away;
         }
-        next_ns = at_ns + TICK_NS;
+        next_ns = at_ns + period_ns;
     }
     // An idle CPU would have run the probe.
     if during.is_empty() || during.iter().any(|tick| tick.tid == 0) {
@@ -108,6 +113,7 @@ pub fn holder(
 mod tests {
     use super::*;
 
+    const TICK_NS: i64 = 1_000_000;
     const SLACK_NS: i64 = 250_000;
     const THIEF: u32 = 7;
 
@@ -119,7 +125,9 @@ mod tests {
                 tid: *tid,
             })
             .collect();
-        holder(&ticks, due_us * 1000, now_us * 1000, SLACK_NS, |tid| tid == THIEF)
+        holder(&ticks, due_us * 1000, now_us * 1000, TICK_NS, SLACK_NS, |tid| {
+            tid == THIEF
+        })
     }
 
     #[test]
@@ -171,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_cpu_ticks_where_it_is_permitted() {
-        let mut ticks = match Ticks::of_cpu(0) {
+        let mut ticks = match Ticks::of_cpu(0, TICK_NS) {
             Ok(ticks) => ticks,
             Err(error) => {
                 let refused = matches!(

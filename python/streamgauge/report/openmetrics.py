@@ -21,6 +21,8 @@ STEPS = (1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0)
 """Of a decade: preferred numbers, each at most 28 % above the one before."""
 BOUNDS_S = (*(float(f"{step}e{power}") for power in range(-5, 2) for step in STEPS), 100.0)
 """Upper ends of the buckets of latencies, 10 us to 100 s; what lies above is in the bucket of +Inf."""
+_BOUNDS = (*map(repr, BOUNDS_S), "+Inf")
+"""As the format has them."""
 _BOUNDS_NS = np.array([round(bound * 1e9) for bound in BOUNDS_S], dtype=np.int64)
 
 Counts = npt.NDArray[np.int64]
@@ -84,10 +86,14 @@ class Exposition:
 
     def histogram(self, labels: Mapping[str, str], buckets: Buckets) -> None:
         """Cumulative buckets, their sum and count."""
-        so_far = np.cumsum(buckets.counts)
-        for bound, count in zip((*map(repr, BOUNDS_S), "+Inf"), so_far.tolist(), strict=True):
-            self._sample("_bucket", {**labels, "le": bound}, count)
-        self._sample("_count", labels, int(so_far[-1]))
+        so_far = np.cumsum(buckets.counts).tolist()
+        # Nearly all lines of an answer are buckets: what they have in common is written once.
+        told = _told({**labels, "le": ""}).removesuffix('"')
+        begin = f"{self._name}_bucket{{{told}"
+        self._lines += self._head
+        self._head = []
+        self._lines += [f'{begin}{bound}"}} {count}' for bound, count in zip(_BOUNDS, so_far, strict=True)]
+        self._sample("_count", labels, so_far[-1])
         self._sample("_sum", labels, buckets.sum_s)
 
     def text(self) -> str:
@@ -97,8 +103,11 @@ class Exposition:
     def _sample(self, suffix: str, labels: Mapping[str, str], value: float) -> None:
         self._lines += self._head
         self._head = []
-        told = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
-        self._lines.append(f"{self._name}{suffix}{{{told}}} {value!r}")
+        self._lines.append(f"{self._name}{suffix}{{{_told(labels)}}} {value!r}")
+
+
+def _told(labels: Mapping[str, str]) -> str:
+    return ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
 
 
 def _escaped(text: str) -> str:

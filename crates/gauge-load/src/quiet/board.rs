@@ -108,6 +108,7 @@ pub struct Board {
     samples: Box<[[AtomicI64; 2]]>,
     sampled: AtomicU64,
     is_on: AtomicBool,
+    period_ns: i64,
 }
 
 impl Board {
@@ -128,7 +129,20 @@ impl Board {
             samples: (0..SAMPLES_MAX).map(|_| Default::default()).collect(),
             sampled: AtomicU64::new(0),
             is_on: AtomicBool::new(false),
+            period_ns: PROBE_PERIOD_NS,
         }
+    }
+
+    /// The same board, for probes that wake up once in so long.
+    #[must_use]
+    pub fn every(mut self, period_ns: i64) -> Board {
+        self.period_ns = period_ns;
+        self
+    }
+
+    /// How often its probes wake up.
+    pub fn period_ns(&self) -> i64 {
+        self.period_ns
     }
 
     /// All probes are at work.
@@ -229,7 +243,7 @@ impl Board {
     /// Whether the probe of this seat has been away for longer than it may: a window is open, or is about to be written.
     pub fn is_overdue(&self, seat: usize, now_ns: i64) -> bool {
         let looked_ns = self.seats[seat].looked_ns.load(Ordering::Acquire);
-        now_ns.saturating_sub(looked_ns) >= PROBE_PERIOD_NS + super::LATE_NS_MIN
+        now_ns.saturating_sub(looked_ns) >= self.period_ns + super::LATE_NS_MIN
     }
 }
 
