@@ -96,6 +96,21 @@ def test_with_nothing_injected_a_cause_is_claimed_in_one_of_twenty_at_most(lengt
     assert claimed <= times / 20
 
 
+def test_the_injected_cause_is_found_in_a_short_trial_beside_many_metrics() -> None:
+    right = 0
+    for seed in range(12):
+        for number, kind in enumerate(KINDS):
+            random = np.random.default_rng([seed, number, 1])
+            slow, events = world(random, 50, kind)
+            for metric in range(30):
+                jumps = random.lognormal(0, 0.3, 50)
+                jumps[random.integers(0, 50, random.poisson(3))] *= random.uniform(3, 10)
+                events.append(Event(f"another metric {metric}", unusual(jumps)))
+            found = causes(slow, events)
+            right += bool(found) and found[0].event.name == kind
+    assert right >= 55
+
+
 def flags(length: int, *at: int) -> Values:
     values = np.zeros(length)
     values[list(at)] = 1.0

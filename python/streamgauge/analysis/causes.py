@@ -7,8 +7,10 @@ everything slow lies in them.
 
 Chance is asked by shifting what was slow against what happened, circularly: that leaves both series as they are, clusters included, and only breaks what
 connects them. Shifts by a few intervals are left out, because there the two still overlap. As many events are looked at, the largest of them all is what chance
-is measured by, for every shift: p is how often the best of all events fits as well as this one by chance (Westfall and Young's max-T, with shifts for
-permutations). Events are made comparable for this by their own mean and spread over the shifts.
+is measured by, for every shift: p is how often the best of all events fits as well as this one by chance (Westfall and Young's step-down max-T, with shifts
+for permutations: the second is held against all but the first). Frequent and rare events are made comparable for this by how far share is from usual as
+shares go: the divergence (Kullback and Leibler's) of the one from the other. Counted in spreads over the shifts instead, what happened twice looks like the
+best of all whenever it meets one slow second, and among dozens of events one always does.
 
 What is left is ranked by how much it explains. A *sign* - a queue that grows, a core that is busy - is seen whatever the reason is, and comes after every
 cause. What explains nothing beyond those before it went along with them. A coincidence is no proof; an experiment is (docs/causes.md).
@@ -163,7 +165,7 @@ def _share(slow: Values, flags: Flags) -> float:
 
 
 def _chances(slow: Values, flags: Sequence[Flags]) -> list[float]:
-    """For each row of flags, how often the best of all rows fits as well when what was slow is shifted."""
+    """For each row of flags, how often the best of all rows that fit no better fits as well when what was slow is shifted."""
     length = len(slow)
     # By magnitude: one interval that is a hundred times as slow as the others would decide alone.
     amounts = np.log1p(slow)
@@ -173,12 +175,26 @@ def _chances(slow: Values, flags: Sequence[Flags]) -> list[float]:
     shares = np.fft.irfft(rows * np.conj(weights), n=length, axis=1)
     far = np.arange(length)
     far = far[np.minimum(far, length - far) > OVERLAP_INTERVALS]
-    # Of all shifts, none left out: each must be one of those that it is compared with.
-    mean = shares.mean(axis=1, keepdims=True)
-    spread = np.maximum(shares.std(axis=1, keepdims=True), 1e-9)
-    scores = (shares - mean) / spread
-    best = scores[:, far].max(axis=0)
-    return [float((1 + np.count_nonzero(best >= own - 1e-9)) / (1 + len(far))) for own in scores[:, 0]]
+    usual = np.mean(flags, axis=1, keepdims=True)
+    scores = _divergence(np.clip(shares, 0.0, 1.0), usual) if usual.max() < 1.0 else np.zeros_like(shares)
+    # From the best on, each against itself and those below it: what is found is no competitor of what comes next.
+    order = np.argsort(-scores[:, 0], kind="stable")
+    best = np.maximum.accumulate(scores[order[::-1]][:, far], axis=0)[::-1]
+    own = scores[order, :1]
+    chances = np.empty(len(scores))
+    chances[order] = np.maximum.accumulate(
+        (1 + np.count_nonzero(best >= own - 1e-9, axis=1)) / (1 + len(far))
+    )
+    return [float(chance) for chance in chances]
+
+
+def _divergence(share: Values, usual: Values) -> Values:
+    """Of a share from what is usual, both in 0 to 1; 0 for shares that are no larger."""
+
+    def of(share: Values, usual: Values) -> Values:
+        return np.where(share > 0.0, share * np.log(np.maximum(share, 1e-12) / usual), 0.0)
+
+    return np.where(share > usual, of(share, usual) + of(1.0 - share, 1.0 - usual), 0.0)
 
 
 def _adds(slow: Values, flags: Flags, covered: Flags) -> bool:

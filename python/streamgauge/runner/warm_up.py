@@ -1,6 +1,6 @@
 """`warmup: auto`: how long it takes until the load is steady.
 
-The last WINDOW intervals are looked at, whenever one more is complete: publish rate, publish p50 and p99, and the worker's CPU. The load is
+The last WINDOW intervals are looked at, whenever somebody asks: publish rate, publish p50 and p99, and the worker's CPU. The load is
 steady when none of the four drifts, swings or jumps (analysis/steadiness.py), and when the later half of the window is at the level of
 the earlier one: ten intervals are too few for a test to notice a slow drift, and what it does not notice must at least be small.
 """
@@ -29,11 +29,12 @@ class WarmUp:
     def __init__(self) -> None:
         self._seen: deque[dict[str, float]] = deque(maxlen=WINDOW)
         self._headline: Headline = "publish"
-        self.explanation = f"fewer than {WINDOW} intervals were seen"
-        """Why it is not steady yet; empty when it is."""
+        self._explanation: str | None = None
+        """Made when somebody asks: nobody does once the warm-up is over."""
 
-    def add(self, interval: Interval) -> bool:
-        """One more interval; whether the load is steady now."""
+    def add(self, interval: Interval) -> None:
+        """One more interval."""
+        self._explanation = None
         self._headline = interval.headline
         publish = interval.latency(self._headline)
         unknown = float("nan")
@@ -47,8 +48,13 @@ class WarmUp:
         if interval.cpu_s is not None:
             # Workers that are not ours and run elsewhere do not tell it.
             self._seen[-1]["cpu"] = interval.cpu_s / interval.duration_s if interval.duration_s else unknown
-        self.explanation = self._problem()
-        return not self.explanation
+
+    @property
+    def explanation(self) -> str:
+        """Why it is not steady yet; empty when it is."""
+        if self._explanation is None:
+            self._explanation = self._problem()
+        return self._explanation
 
     def _problem(self) -> str:
         if len(self._seen) < WINDOW:
