@@ -89,6 +89,28 @@ def test_claims_that_were_not_asked_about_are_counted_and_not_listed(tmp_path: P
     assert not was.changes
 
 
+@pytest.mark.parametrize(
+    ("many", "named"),
+    [(1, "fsync costs 0 times 100 partitions"), (4, "4 claims, each of which stands below")],
+)
+def test_claims_that_a_scale_has_no_cells_for_are_counted_apart(
+    tmp_path: Path, many: int, named: str
+) -> None:
+    more = "".join(
+        f"  - claim: fsync costs {number} times 100 partitions\n"
+        "    tests: [{figure: publish_ms.p99, ratio: [log-sync-100, log-async-100], above: 1}]\n"
+        for number in range(many)
+    )
+    study = parse_study(TEXT.replace("claims:\n", f"claims:\n{more}"), "small.yaml", systems())
+    was = outcome(tmp_path, plan_study(study, Wishes(scale="quick", seed=7), MACHINE))
+    count = "1 more is" if many == 1 else f"{many} more are"
+    assert counted(was) == f"1 of 1 claim decided: 1 shown here; {count} not part of scale quick"
+    assert found(was) == [
+        ("Shown here", ["fsync costs"]),
+        ("Not part of scale quick", [f"{named} (left out at scale quick: one is enough)"]),
+    ]
+
+
 def test_published_alone_keeps_the_names() -> None:
     found = with_versions(parse_study(KAFKAS, "small.yaml", systems()), ("published",))
     assert found.study.cells[0].name == "log-sync-1"

@@ -13,7 +13,7 @@ from pathlib import Path
 from streamgauge.analysis.drift import Drift, around, drifts
 from streamgauge.analysis.limits import NEAR_LIMIT_SHARE
 from streamgauge.analysis.study_figures import MeasuredTrial, bounds, value
-from streamgauge.inference.checks import Sample
+from streamgauge.inference.checks import Sample, Verdict
 from streamgauge.inference.claims import Judged, Question, judge
 from streamgauge.inference.contrast import Between, Value
 from streamgauge.inference.estimates import median_interval
@@ -97,6 +97,10 @@ class StudyOutcome:
     def left_out(self, judged: Judged) -> list[str]:
         """Why cells that a claim needs are not part of the plan, each reason once."""
         return list(dict.fromkeys(self.plan.lacking(judged.claim.tests).values()))
+
+    def outside(self, judged: Judged) -> list[str]:
+        """Why the scale cannot tell of a claim, each reason once; empty where it can."""
+        return self.left_out(judged) if judged.verdict is Verdict.not_shown else []
 
     def planned(self, cell: str) -> PlannedCell | None:
         """A cell as it was to be run; None when it was left out."""

@@ -105,7 +105,11 @@ def so_far(directory: Path, results: Sequence[TrialResult]) -> list[str]:
     if is_study(directory):
         manifest = RunDirectory(directory).read_manifest()
         outcome = read_outcome(directory, read_plan(directory), manifest, results)
-        claims = [f"{verdict_words.TITLES[one.verdict]}: {one.claim.claim}" for one in outcome.asked]
+        claims = [
+            f"{verdict_words.TITLES[one.verdict]}: {one.claim.claim}"
+            for one in outcome.asked
+            if not outcome.outside(one)
+        ]
         return [f"{verdict_words.counted(outcome)}, so far.", *claims]
     if len({one.workload.name for one in results}) == 1:
         return [answer(results)]

@@ -21,6 +21,8 @@ TITLES = {
     Verdict.not_shown: "Not shown",
 }
 BOUND = "the interval contains the bound"
+NAMED_MAX = 3
+"""Of claims that are not part of a scale; more are counted, as all of them stand below what was found."""
 
 
 def tone_of(verdict: Verdict) -> str:
@@ -29,26 +31,34 @@ def tone_of(verdict: Verdict) -> str:
 
 
 def counted(outcome: StudyOutcome) -> str:
-    """How many claims there are, and how many of each verdict."""
-    verdicts = [judged.verdict for judged in outcome.asked]
-    unasked = len(outcome.claims) - len(verdicts)
+    """How many claims there are, and how many of each verdict; those that the scale has no cells for are counted apart."""
+    verdicts = [judged.verdict for judged in outcome.asked if not outcome.outside(judged)]
+    outside = len(outcome.asked) - len(verdicts)
+    unasked = len(outcome.claims) - len(outcome.asked)
     decided = sum(verdict.decided for verdict in verdicts)
     each = ", ".join(
         f"{verdicts.count(verdict)} {TITLES[verdict].lower()}" for verdict in Verdict if verdict in verdicts
     )
     told = f"{decided} of {plural(len(verdicts), 'claim')} decided: {each or 'none'}"
+    if outside:
+        told += f"; {outside} more {'is' if outside == 1 else 'are'} not part of scale {outcome.plan.scale}"
     return f"{told} ({unasked} more need cells that were not asked for)" if unasked else told
 
 
 def found(outcome: StudyOutcome) -> list[tuple[str, list[str]]]:
     """Verdict in words -> claims with it, in words; those that are open with the reason, once for all that have the same."""
     answers: dict[Verdict, dict[str, list[str]]] = {}
+    outside: dict[str, list[str]] = {}
     for judged in outcome.asked:
-        reason = "" if judged.verdict.decided else _reason(outcome, judged)
+        reasons = outcome.outside(judged)
+        if reasons:
+            outside.setdefault(joined(reasons), []).append(judged.claim.claim)
+            continue
+        reason = "" if judged.verdict.decided else why(outcome, judged)
         # What was decided stands alone.
         key = reason or judged.claim.claim
         answers.setdefault(judged.verdict, {}).setdefault(key, []).append(judged.claim.claim)
-    return [
+    told = [
         (
             TITLES[verdict],
             [
@@ -59,12 +69,13 @@ def found(outcome: StudyOutcome) -> list[tuple[str, list[str]]]:
         for verdict in Verdict
         if verdict in answers
     ]
-
-
-def _reason(outcome: StudyOutcome, judged: Judged) -> str:
-    """As `why`, without the names of cells where one reason holds for all of them."""
-    left_out = outcome.left_out(judged) if judged.verdict is Verdict.not_shown else []
-    return left_out[0] if len(left_out) == 1 else why(outcome, judged)
+    if outside:
+        not_part = [
+            f"{'; '.join(claims) if len(claims) <= NAMED_MAX else f'{len(claims)} claims, each of which stands below'} ({reason})"
+            for reason, claims in outside.items()
+        ]
+        told.append((f"Not part of scale {outcome.plan.scale}", not_part))
+    return told
 
 
 def decided_when(outcome: StudyOutcome, judged: Judged) -> list[str]:
