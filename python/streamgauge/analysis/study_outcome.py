@@ -91,8 +91,9 @@ class StudyOutcome:
 
     @functools.cached_property
     def asked(self) -> list[Judged]:
-        """The claims that were asked about: all whose cells were, where only some were named."""
-        return [judged for judged in self.claims if NOT_ASKED_FOR not in self.left_out(judged)]
+        """The claims that were asked about: all whose cells were, where only some were named. Those that the scale has no cells for come last."""
+        found = [judged for judged in self.claims if NOT_ASKED_FOR not in self.left_out(judged)]
+        return sorted(found, key=lambda judged: bool(self.outside(judged)))
 
     def left_out(self, judged: Judged) -> list[str]:
         """Why cells that a claim needs are not part of the plan, each reason once."""

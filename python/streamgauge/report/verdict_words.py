@@ -71,7 +71,7 @@ def found(outcome: StudyOutcome) -> list[tuple[str, list[str]]]:
     ]
     if outside:
         not_part = [
-            f"{'; '.join(claims) if len(claims) <= NAMED_MAX else f'{len(claims)} claims, each of which stands below'} ({reason})"
+            f"{'; '.join(claims) if len(claims) <= NAMED_MAX else plural(len(claims), 'claim') + ', each of which stands below'} ({reason})"
             for reason, claims in outside.items()
         ]
         told.append((f"Not part of scale {outcome.plan.scale}", not_part))
