@@ -187,9 +187,8 @@ def listens(port: int) -> Callable[[], bool]:
 
 
 @pytest.mark.jvm
-@pytest.mark.timeout(
-    900
-)  # Ansible goes through all roles twice: a minute of CPU, and several minutes beside other tests on a slow machine.
+# Ansible goes through all roles twice: a minute of CPU, and several minutes beside other tests on a slow machine.
+@pytest.mark.timeout(900)
 def test_kafka_is_put_there_once_and_serves(site: Site, tmp_path: Path) -> None:
     system = Kafka()
     system.install(None, lambda _line: None)

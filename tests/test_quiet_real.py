@@ -34,21 +34,24 @@ def ended(gauge: Path, directory: Path, *arguments: str) -> tuple[dict[str, Any]
 def is_late_beside_the_host(found: dict[str, Any]) -> bool:
     """Invalid for the generator's lateness and nothing else, where the host took CPU as well: what it takes in pieces of less than half a millisecond no
     probe sees, and wake-ups are late by them."""
-    validity, cpu = found["validity"], found["cpu"]
+    validity = found["validity"]
     return bool(
         validity["word"] == "invalid"
         and all(reason.startswith("The generator was late") for reason in validity["reasons"])
-        and (cpu["steal_s"] or 0.0) >= 0.05 * cpu["cores"] * cpu["duration_s"]
+        and host_takes(found)
     )
+
+
+def host_takes(found: dict[str, Any]) -> bool:
+    """Whether the host took so much that it is felt."""
+    cpu = found["cpu"]
+    return bool((cpu["steal_s"] or 0.0) >= 0.05 * cpu["cores"] * cpu["duration_s"])
 
 
 def is_the_thief_alone(found: dict[str, Any]) -> bool:
     """The thief itself is the others' 0.2; more of it are programs of normal priority, which are no disturbance, but what is behind by them takes longer
     to recover from the thief. The host may take its part as well."""
-    cpu = found["cpu"]
-    return bool(
-        cpu["others_share"] < 0.4 and (cpu["steal_s"] or 0.0) < 0.05 * cpu["cores"] * cpu["duration_s"]
-    )
+    return bool(found["cpu"]["others_share"] < 0.4) and not host_takes(found)
 
 
 @pytest.mark.quiet
