@@ -6,7 +6,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import UnionType
 from typing import get_args, get_origin
@@ -22,8 +22,9 @@ from streamgauge.systems.support.cache import cache_root
 from streamgauge.vocabulary.figures import RESULT_FIGURES
 
 PROGRAM = "from streamgauge.cli.app import main; main()"
-ANSWER_S = 0.6
-"""Of CPU. It is 0.2 to 0.25 on a machine that does nothing else, and half as much again where neighbours share its caches."""
+ANSWER_LIBRARIES = 4.0
+"""CPU of an answer, over that of a Python which loads two libraries that it needs in any case. It is 1.6 to 2.1 times as much."""
+LIBRARIES = "import pydantic, typer"
 NO_FIGURES = (
     "workload",
     "durability",
@@ -172,15 +173,25 @@ def test_a_real_bash_completes_once_it_is_installed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["streamgauge ", "streamgauge run 1-", "streamgauge run --fail-if p"])
 def test_an_answer_is_there_at_once(tmp_path: Path, line: str) -> None:
-    # Time on the processor: on a machine that does other things as well the clock would tell of these. The best of five, as the
-    # first one reads files that are not in memory.
-    def once() -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        offered(line, tmp_path)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    # Time on the processor, beside that of a program that is known: how fast a processor is depends on who else uses its caches. The
+    # best of five, as the first one reads files that are not in memory.
+    times = [
+        (
+            cpu_s_of(lambda: offered(line, tmp_path)),
+            cpu_s_of(lambda: subprocess.run([sys.executable, "-c", LIBRARIES], check=True)),
+        )
+        for _ in range(5)
+    ]
+    answer_s, libraries_s = (min(each) for each in zip(*times, strict=True))
+    assert answer_s < ANSWER_LIBRARIES * libraries_s
 
-    assert min(once() for _ in range(5)) < ANSWER_S
+
+def cpu_s_of(programs: Callable[[], object]) -> float:
+    """CPU of the programs that it starts and waits for."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    programs()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def test_nothing_heavy_is_loaded_for_it(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from streamgauge.model.result_quiet import Bounded, QuietLatency, QuietTime, Wor
 from streamgauge.report import words
 from streamgauge.report.answer import answer
 from streamgauge.report.comparison import bounds, markdown
-from streamgauge.report.quiet_words import latency_text
+from streamgauge.report.quiet_words import latency_text, quiet_sentence
 from streamgauge.vocabulary.figures import figure
 
 
@@ -95,6 +95,27 @@ def test_results_of_before_keep_their_figures(sample: TrialResult) -> None:
     assert figure(sample, "publish_ms.p99") == sample.publish_ms.p99
     assert sample.validity.called == "valid"
     assert sample.validity.model_copy(update={"valid": False}).called == "invalid"
+
+
+def test_what_it_costs_to_see_a_disturbance_is_said_where_it_is_much(sample: TrialResult) -> None:
+    trial = told(sample, "valid", FIGURE)
+    assert trial.quiet is not None
+    for share, disturbed, expected in (
+        (None, 0.3, "7 times a CPU was not to be had."),
+        (0.012, 0.3, "7 times a CPU was not to be had."),
+        (
+            0.024,
+            0.3,
+            "7 times a CPU was not to be had. Watching for disturbance took 2.4 % of each CPU: waking up is expensive on this machine.",
+        ),
+        (
+            0.024,
+            0.0,
+            "Watching for disturbance took 2.4 % of each CPU: waking up is expensive on this machine.",
+        ),
+    ):
+        quiet = trial.quiet.model_copy(update={"probes_cpu_share": share, "disturbed_share": disturbed})
+        assert quiet_sentence(trial.model_copy(update={"quiet": quiet})) == expected
 
 
 def outcome(gate: str, trial: TrialResult, base: TrialResult | None = None) -> Outcome:

@@ -14,9 +14,20 @@ from streamgauge.runner.syncs import Syncs
 TRACING = Path("/sys/kernel/tracing/events/syscalls/sys_enter_fsync/id")
 
 
+CAP_SYS_ADMIN = 21
+
+
 def is_permitted() -> bool:
-    """Root may, wherever the kernel's trace file system is there."""
-    return os.geteuid() == 0 and TRACING.exists()
+    """Root may, wherever the kernel's trace file system is there, or root is the machine's own and may mount it."""
+    if os.geteuid() != 0 or TRACING.exists():
+        return os.geteuid() == 0
+    status = Path("/proc/self/status").read_text("utf-8")
+    capabilities = next(
+        int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapEff:")
+    )
+    is_the_machines_own = Path("/proc/self/uid_map").read_text("utf-8").split()[2] == str(2**32 - 1)
+    has_one = "tracefs" in Path("/proc/filesystems").read_text("utf-8")
+    return has_one and is_the_machines_own and bool(capabilities >> CAP_SYS_ADMIN & 1)
 
 
 def sync(path: Path, times: int) -> None:
@@ -28,7 +39,9 @@ def sync(path: Path, times: int) -> None:
 
 
 def test_syncs_of_a_process_are_counted_where_it_is_permitted(real_gauge: Path, tmp_path: Path) -> None:
+    before = Path("/proc/self/mountinfo").read_text("utf-8")
     syncs = Syncs(real_gauge)
+    assert Path("/proc/self/mountinfo").read_text("utf-8") == before, "a mount of its own is nobody else's"
     sync(tmp_path / "file", 3)
     found = syncs.totals()
     if found is not None:

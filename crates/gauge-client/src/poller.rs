@@ -1,7 +1,9 @@
 //! Waiting for sockets and for the next due time at once, to the microsecond.
 //!
 //! `epoll_wait` counts in milliseconds, which is longer than a lane may oversleep, so this uses `epoll_pwait2` (Linux 5.11) and,
-//! where the kernel does not have it, a timerfd inside the epoll set.
+//! where the kernel does not have it, a timerfd inside the epoll set. A timerfd alone, set only when the time to wait for changes, would take 15 % less CPU per
+//! message at 10,000 and at 50,000 msg/s (medians of five, in turn), as a processor's timer is expensive to set on a virtual machine; but a lane then wakes up 5 us
+//! later, and without real-time priority its p99.9 is twice as late.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -339,5 +341,59 @@ impl Epoll {
         } else {
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: i64 = 1_000_000;
+
+    #[test]
+    fn a_wait_ends_when_it_shall_whatever_was_waited_for_before() {
+        let mut poller = Poller::new().unwrap();
+        let mut ready = Vec::new();
+        let waits = |poller: &mut Poller, ready: &mut Vec<Ready>, until_ns: i64| {
+            // A wait may end early; it is what comes of all that counts.
+            while monotonic_ns() < until_ns {
+                poller.wait(until_ns, ready).unwrap();
+                assert!(ready.is_empty());
+            }
+        };
+        for turn in 0..50 {
+            let now_ns = monotonic_ns();
+            // Set for later, never waited for, then for earlier, twice for the same time, and for what is over.
+            poller.wait(now_ns - MS, &mut ready).unwrap();
+            poller.waker().wake();
+            poller.wait(now_ns + 20 * MS, &mut ready).unwrap();
+            waits(&mut poller, &mut ready, now_ns + MS);
+            waits(&mut poller, &mut ready, now_ns + MS);
+            waits(&mut poller, &mut ready, now_ns + MS + turn * 10_000);
+        }
+    }
+
+    #[test]
+    fn waiting_for_ever_ends_with_the_waker() {
+        let mut poller = Poller::new().unwrap();
+        let mut ready = Vec::new();
+        let waker = poller.waker();
+        let woken = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            waker.wake();
+        });
+        let began_ns = monotonic_ns();
+        poller.waker().wake();
+        poller.wait(began_ns + MS, &mut ready).unwrap();
+        let mut waits = 0;
+        while monotonic_ns() - began_ns < 15 * MS {
+            poller.wait(i64::MAX, &mut ready).unwrap();
+            waits += 1;
+        }
+        assert!(
+            waits <= 3,
+            "what was waited for before ends no more than one: {waits}"
+        );
+        woken.join().unwrap();
     }
 }

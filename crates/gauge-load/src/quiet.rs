@@ -1,6 +1,6 @@
 //! Quiet time: what the machine was not to blame for.
 //!
-//! A probe on each CPU wakes up every millisecond, above everybody who is measured. Where it wakes up late, the CPU was not to be had,
+//! A probe on each CPU wakes up every millisecond or two, above everybody who is measured. Where it wakes up late, the CPU was not to be had,
 //! by the load as little as by the probe: a window, which the probe writes on the [`Board`]. Until what has piled up meanwhile is worked
 //! off the CPU recovers ([`recovery_ns`]); window and recovery together are a disturbed span, and what is in no span of any CPU is
 //! quiet time.
@@ -24,7 +24,7 @@ pub use pending::{Group, Pending};
 pub use spans::{Fate, Spans};
 pub use under_way::UnderWay;
 
-/// How often a probe wakes up where messages are followed.
+/// How often a probe wakes up at most.
 pub const PROBE_PERIOD_NS: i64 = 1_000_000;
 /// A wake-up that is this late, or later, makes a window.
 pub const LATE_NS_MIN: i64 = 500_000;

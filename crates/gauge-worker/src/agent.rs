@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use axum::extract::{Query, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use gauge_load::clock::{monotonic_ns, shown_ns, thread_cpu_ns, unix_ns};
-use gauge_load::quiet::{Board, PROBE_PERIOD_NS};
+use gauge_load::clock::{monotonic_ns, shown_ns, unix_ns};
+use gauge_load::quiet::Board;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ use crate::cli;
 use crate::disturbance::DisturbanceOut;
 use crate::error::ApiError;
 use crate::host::Host;
-use crate::probes::Probes;
+use crate::probes::{Probes, SAMPLING};
 use crate::scheduling;
 use crate::server::{self, Language};
 use crate::syncs::{Syncs, Total};
@@ -34,13 +34,6 @@ const FIND_EVERY: Duration = Duration::from_secs(10);
 /// The probes end when nobody has asked for so long.
 const PROBES_LEASE: Duration = Duration::from_secs(10);
 const LEASE_LOOK: Duration = Duration::from_secs(1);
-/// An agent follows no messages: a sample of the time is enough to tell how long CPUs were away. Its probes take this share of each CPU of the brokers'
-/// machine, as far as the period lets them.
-const PROBES_SHARE: f64 = 0.0025;
-const PERIOD_NS_MAX: i64 = 20_000_000;
-/// Wake-ups from which their cost is learnt.
-const NAPS: i64 = 32;
-const NAP_NS: i64 = 500_000;
 /// A probe of the machine takes no longer for each disk, besides what was asked to be written at no less than the rate below.
 const PROBE_WITHIN: Duration = Duration::from_secs(60);
 const SLOWEST_BYTES_PER_S: u64 = 20_000_000;
@@ -147,7 +140,7 @@ impl Agent {
         let now_ns = monotonic_ns();
         let one = watching.get_or_insert_with(|| {
             let cpus = scheduling::cores();
-            let board = Arc::new(Board::new(cpus.len(), 1).every(period_ns(nap_cost_ns())));
+            let board = Arc::new(Board::new(cpus.len(), 1).sampled_every(SAMPLING.period_ns()));
             Watching {
                 probes: Probes::start(cpus, board),
                 syncs: Syncs::begin().ok(),
@@ -189,20 +182,6 @@ impl Agent {
         });
         pids
     }
-}
-
-/// What a wake-up costs on this machine: 3 us of CPU or, where timers are expensive as within some virtual machines, 40.
-fn nap_cost_ns() -> i64 {
-    let (began_ns, used_ns) = (monotonic_ns(), thread_cpu_ns());
-    for nap in 1..=NAPS {
-        scheduling::sleep_until(began_ns + nap * NAP_NS);
-    }
-    (thread_cpu_ns() - used_ns) / NAPS
-}
-
-/// How often probes wake up that may take so much of each CPU.
-fn period_ns(wake_up_ns: i64) -> i64 {
-    ((wake_up_ns as f64 / PROBES_SHARE) as i64).clamp(PROBE_PERIOD_NS, PERIOD_NS_MAX)
 }
 
 fn router(app: Arc<App>, agent: Arc<Agent>) -> Router {
@@ -354,18 +333,6 @@ mod tests {
         assert_eq!(parse_ports("9092,9093").unwrap(), BTreeSet::from([9092, 9093]));
         assert!(parse_ports("x").is_err() && parse_ports("70000").is_err());
         assert!(parse_ports(&"1,".repeat(40)).is_err());
-    }
-
-    #[test]
-    fn probes_wake_up_as_often_as_their_share_pays_for() {
-        assert_eq!(
-            period_ns(2_000),
-            PROBE_PERIOD_NS,
-            "where it is cheap, like a worker's"
-        );
-        assert_eq!(period_ns(20_000), 8_000_000);
-        assert_eq!(period_ns(400_000), PERIOD_NS_MAX);
-        assert!(nap_cost_ns() > 0);
     }
 
     #[test]

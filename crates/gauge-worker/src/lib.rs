@@ -58,6 +58,7 @@ mod server;
 pub mod simulation;
 pub mod syncs;
 mod ticks;
+mod tracefs;
 mod trial;
 
 pub use access::{Access, make_identity};

@@ -1,4 +1,4 @@
-//! The probes: a thread on each CPU that wakes up once per period of its board (a millisecond for a load) and notes when it could not (see `gauge_load::quiet`).
+//! The probes: a thread on each CPU that wakes up once per period of its board (a millisecond or two for a load, see [`FOLLOWING`]) and notes when it could not (see `gauge_load::quiet`).
 //!
 //! A probe is `SCHED_FIFO`, one above the lanes: whatever keeps it from running keeps lanes and systems from running as well, and nothing of
 //! normal priority can keep it, however busy. It is no higher than that, so that it sees other real-time programs that take a CPU from
@@ -11,12 +11,13 @@
 //! disturbance but the system's own work (or the generator's). Where the kernel lets the probes see who had the CPU meanwhile ([`Ticks`]), such
 //! stretches are no windows.
 //!
-//! A board may ask for wake-ups that are further apart. Such probes follow no messages, they sample: what they see of each window is not where it began,
-//! but over many windows how long the CPU was away.
+//! Probes that follow no messages sample: they may wake up seldom, and what they see of each window is not where it began, but over many windows how
+//! long the CPU was away.
 //!
 //! Several workers on one machine each have their own probes: a second set costs as little as the first, and every worker knows its windows on its own
 //! clock without asking another.
 
+mod period;
 mod witness;
 
 use std::cell::Cell;
@@ -28,13 +29,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gauge_load::clock::{monotonic_ns, thread_cpu_ns};
-use gauge_load::quiet::{Board, LATE_NS_MIN, PROBE_PERIOD_NS, Sample, Window};
+use gauge_load::quiet::{Board, LATE_NS_MIN, Sample, Window};
 use serde::Serialize;
 
 use crate::accounts;
 use crate::disturbance::Disturbance;
 use crate::scheduling;
 use crate::ticks::{Holder, Tick, Ticks, holder};
+pub use period::{FOLLOWING, SAMPLING};
 use witness::Witness;
 
 /// How long a probe may take to begin.
@@ -57,6 +59,8 @@ pub struct ProbesStatus {
     /// Why not, and what to grant: a sentence.
     pub why_not: Option<String>,
     pub scheduling: Option<String>,
+    /// How often they wake up.
+    pub period_ms: f64,
     pub cpu_s: f64,
     /// Of one CPU, the mean over all since they began.
     pub cpu_share: f64,
@@ -171,6 +175,7 @@ impl Probes {
                 .board
                 .is_on()
                 .then(|| format!("fifo:{}", scheduling::PROBE_PRIORITY)),
+            period_ms: self.board.period_ns() as f64 / 1e6,
             cpu_s: cpu_ns as f64 / 1e9,
             cpu_share: cpu_ns as f64 / all_ns,
             windows: self.seen.lock().seen_windows(),
@@ -310,7 +315,12 @@ fn probe(
             };
             board.window(&Window {
                 seat,
-                from_ns: from_ns(last_ns, due_ns, now_ns, period_ns),
+                from_ns: if board.is_sampled() {
+                    sampled_from_ns(due_ns, now_ns, period_ns)
+                } else {
+                    // None of the messages that are followed may count as one of quiet time while the CPU may have been away.
+                    last_ns
+                },
                 due_ns,
                 to_ns: now_ns,
                 recovered_ns: now_ns + board.recovery_ns(seat, late_ns),
@@ -412,15 +422,9 @@ fn next_due_ns(due_ns: i64, now_ns: i64, period_ns: i64) -> i64 {
     due_ns + periods.max(1) * period_ns
 }
 
-/// Where the window of a probe begins that was due at `due_ns` and woke up at `now_ns`.
-///
-/// Where messages are followed none may count as one of quiet time while the CPU may have been away: with the last wake-up, `last_ns`. A sparser
-/// probe samples: the window is as long as the wake-ups that it took, `period_ns` each, which is how long the CPU was away on average, for windows of any length
-/// that are seen at all.
-fn from_ns(last_ns: i64, due_ns: i64, now_ns: i64, period_ns: i64) -> i64 {
-    if period_ns <= PROBE_PERIOD_NS {
-        return last_ns;
-    }
+/// Where the window of a sampling probe begins that was due at `due_ns` and woke up at `now_ns`: it is as long as the wake-ups that it took, `period_ns` each,
+/// which is how long the CPU was away on average, for windows of any length that are seen at all.
+fn sampled_from_ns(due_ns: i64, now_ns: i64, period_ns: i64) -> i64 {
     let taken = (now_ns - due_ns).div_euclid(period_ns) + 1;
     now_ns - taken * period_ns
 }
@@ -482,7 +486,7 @@ mod tests {
                 let (due_ns, now_ns) = (period_ns, began_ns + away_ns);
                 times += 1;
                 if now_ns - due_ns >= LATE_NS_MIN {
-                    let from_ns = from_ns(0, due_ns, now_ns, period_ns);
+                    let from_ns = sampled_from_ns(due_ns, now_ns, period_ns);
                     assert!((0..=due_ns).contains(&from_ns), "{from_ns}");
                     seen_ns += now_ns - from_ns;
                 }

@@ -2,7 +2,7 @@
 //!
 //! What a system waits for before it acknowledges is a sync of its file, whatever is below it: a disk, a network, a layer of software. The kernel's account
 //! of disks (`flushes`) knows of disks alone, and few systems tell of their own. The kernel's tracepoints of these calls do (`perf_event_open(2)`, type 2), where it is
-//! permitted and its trace file system can be read; otherwise nothing is told. Syncs by other ways are not seen: O_DSYNC, io_uring, msync(2).
+//! permitted and its trace file system can be read or mounted; otherwise nothing is told. Syncs by other ways are not seen: O_DSYNC, io_uring, msync(2).
 //!
 //! While somebody looks, entries and returns of all system calls of the machine take the kernel's slower path, 45 ns more each (docs/causes.md).
 
@@ -19,9 +19,8 @@ use gauge_load::clock::monotonic_ns;
 use serde::Serialize;
 
 use crate::perf::{Event, Ring, SAMPLE_IDENTIFIER, SAMPLE_TID, SAMPLE_TIME};
+use crate::tracefs::TraceFs;
 
-/// Where the trace file system may be.
-const TRACING: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 const CALLS: [&str; 2] = ["fsync", "fdatasync"];
 const TYPE_TRACEPOINT: u32 = 2;
 /// A power of two: 4,000 entries and returns.
@@ -108,17 +107,11 @@ struct Seen {
 
 impl Seen {
     fn begin() -> io::Result<Seen> {
-        let tracing = TRACING
-            .iter()
-            .map(Path::new)
-            .find(|path| path.join("events").is_dir());
-        let tracing = tracing.ok_or_else(|| {
-            io::Error::other("the kernel's trace file system is not there, or not to be read (tracefs)")
-        })?;
+        let tracing = TraceFs::open()?;
         let mut points = Vec::new();
         for call in CALLS {
             for (side, is_entry) in [("enter", true), ("exit", false)] {
-                points.push((point(tracing, &format!("sys_{side}_{call}"))?, is_entry));
+                points.push((point(tracing.path(), &format!("sys_{side}_{call}"))?, is_entry));
             }
         }
         let sampled = SAMPLE_IDENTIFIER | SAMPLE_TID | SAMPLE_TIME;
@@ -336,9 +329,7 @@ mod tests {
             Err(error) => {
                 // SAFETY: a plain question.
                 let is_root = unsafe { libc::geteuid() } == 0;
-                let is_there = TRACING
-                    .iter()
-                    .any(|path| Path::new(path).join("events/syscalls").is_dir());
+                let is_there = TraceFs::open().is_ok();
                 assert!(!(is_root && is_there), "{error}");
                 return;
             }

@@ -27,7 +27,7 @@ use crate::judgement::{self, SubscriptionEnd};
 use crate::lane::{self, LaneContext};
 use crate::link::{Command, LaneEnd, LaneEvent, Progress};
 use crate::plan::{PhasePlan, Plan};
-use crate::probes::Probes;
+use crate::probes::{FOLLOWING, Probes};
 use crate::scheduling;
 
 /// Requests and events that wait for the supervisor.
@@ -124,9 +124,10 @@ impl Cast {
         let held: Vec<usize> = (0..plan.subscriptions.len())
             .filter(|&at| plan.subscriptions[at].from_earliest)
             .collect();
-        let board = plan
-            .probes
-            .then(|| Arc::new(Board::new(scheduling::cores().len(), plan.lanes.len())));
+        let board = plan.probes.then(|| {
+            let board = Board::new(scheduling::cores().len(), plan.lanes.len());
+            Arc::new(board.every(FOLLOWING.period_ns()))
+        });
         let mut lanes = Vec::with_capacity(plan.lanes.len());
         let mut contexts = Vec::with_capacity(plan.lanes.len());
         let mut spares = Vec::with_capacity(plan.lanes.len());

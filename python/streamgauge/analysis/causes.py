@@ -5,12 +5,7 @@ which intervals it could be felt: in which it happened, and the one after. *Shar
 many of all intervals they are. *Lift* is share over usual; *explained* is what share is above chance, (share - usual) / (1 - usual), which is 1 where
 everything slow lies in them.
 
-Chance is asked by shifting what was slow against what happened, circularly: that leaves both series as they are, clusters included, and only breaks what
-connects them. Shifts by a few intervals are left out, because there the two still overlap. As many events are looked at, the largest of them all is what chance
-is measured by, for every shift: p is how often the best of all events fits as well as this one by chance (Westfall and Young's step-down max-T, with shifts
-for permutations: the second is held against all but the first). Frequent and rare events are made comparable for this by how far share is from usual as
-shares go: the divergence (Kullback and Leibler's) of the one from the other. Counted in spreads over the shifts instead, what happened twice looks like the
-best of all whenever it meets one slow second, and among dozens of events one always does.
+Chance is asked by shifting what was slow against all that happened (analysis/shifts.py).
 
 What is left is ranked by how much it explains. A *sign* - a queue that grows, a core that is busy - is seen whatever the reason is, and comes after every
 cause. What explains nothing beyond those before it went along with them. A coincidence is no proof; an experiment is (docs/causes.md).
@@ -23,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamgauge.analysis import shifts
 from streamgauge.analysis.intervals import Flags, Values, felt
 from streamgauge.model.own_metric import Role
 
@@ -38,8 +34,6 @@ LEVELS = (0.0, 0.5, 0.75, 0.9)
 MAD_TO_SIGMA = 1.4826
 TIMES_MIN = 2
 """What happened once may have met the slow messages by chance whenever it happened."""
-OVERLAP_INTERVALS = 3
-"""Shifts by as much leave clusters on one another."""
 LEFT_SHARE_MIN = 0.1
 """Of what was slow, beyond the causes found so far, for there to be one more."""
 BLOCK_INTERVALS = 5
@@ -173,28 +167,10 @@ def _chances(slow: Values, flags: Sequence[Flags]) -> list[float]:
     rows = np.fft.rfft(np.array(flags, dtype=np.float64), axis=1)
     # Row k, column s: the share of event k when what was slow is shifted by s.
     shares = np.fft.irfft(rows * np.conj(weights), n=length, axis=1)
-    far = np.arange(length)
-    far = far[np.minimum(far, length - far) > OVERLAP_INTERVALS]
     usual = np.mean(flags, axis=1, keepdims=True)
-    scores = _divergence(np.clip(shares, 0.0, 1.0), usual) if usual.max() < 1.0 else np.zeros_like(shares)
-    # From the best on, each against itself and those below it: what is found is no competitor of what comes next.
-    order = np.argsort(-scores[:, 0], kind="stable")
-    best = np.maximum.accumulate(scores[order[::-1]][:, far], axis=0)[::-1]
-    own = scores[order, :1]
-    chances = np.empty(len(scores))
-    chances[order] = np.maximum.accumulate(
-        (1 + np.count_nonzero(best >= own - 1e-9, axis=1)) / (1 + len(far))
-    )
-    return [float(chance) for chance in chances]
-
-
-def _divergence(share: Values, usual: Values) -> Values:
-    """Of a share from what is usual, both in 0 to 1; 0 for shares that are no larger."""
-
-    def of(share: Values, usual: Values) -> Values:
-        return np.where(share > 0.0, share * np.log(np.maximum(share, 1e-12) / usual), 0.0)
-
-    return np.where(share > usual, of(share, usual) + of(1.0 - share, 1.0 - usual), 0.0)
+    if usual.max() == 1.0:
+        return [1.0] * len(flags)
+    return shifts.chances(shifts.divergence(np.clip(shares, 0.0, 1.0), usual))
 
 
 def _adds(slow: Values, flags: Flags, covered: Flags) -> bool:

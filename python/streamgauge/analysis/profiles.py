@@ -2,8 +2,7 @@
 
 The slowest seconds are those that hold most of the tail, which is what is slower than the trial's p99.9, as for what coincided with it (analysis/tail.py).
 What a process did more often in them is told of its functions: the share of the samples in which a function is on the stack, there and in the rest of the
-phase. Chance is asked as in analysis/causes.py: the slow seconds are shifted against the samples, circularly, which leaves both as they are and breaks what
-connects them; as many functions are looked at, each is held against the best of all of them for every shift (max-T). A function and those that called it are
+phase. Chance is asked by shifting the slow seconds against the samples (analysis/shifts.py). A function and those that called it are
 found together: the innermost of them that tells as much is named, and the others are not.
 """
 
@@ -16,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from streamgauge.analysis.causes import CHANCE_MAX, INTERVALS_MIN, LIFT_MIN, OVERLAP_INTERVALS
+from streamgauge.analysis import shifts
+from streamgauge.analysis.causes import CHANCE_MAX, INTERVALS_MIN, LIFT_MIN
 from streamgauge.analysis.intervals import Flags, Intervals, Series, Values, Window
 from streamgauge.analysis.tail import slow_msgs
 from streamgauge.model.percentiles import NS_PER_MS
@@ -194,10 +194,9 @@ def stands_out(sampled: Sampled, slow: Flags) -> tuple[list[StandsOut], str]:
         [np.bincount(sampled.at[member[sampled.stack]], minlength=length) for member in members],
         dtype=np.float64,
     )
-    differences = _differences(
-        counts.reshape(len(names), length), np.bincount(sampled.at, minlength=length), slow
+    chances = shifts.chances(
+        _scores(counts.reshape(len(names), length), np.bincount(sampled.at, minlength=length), slow)
     )
-    chances = _chances(differences)
     slowest_share, rest_share = _shares(counts, sampled, slow)
     more = slowest_share - rest_share
     likely = [
@@ -263,33 +262,20 @@ def _shares(counts: Values, sampled: Sampled, slow: Flags) -> tuple[Values, Valu
     return within / there, (counts.sum(axis=1) - within) / (len(sampled.stack) - there)
 
 
-def _differences(counts: Values, whole: Indices, slow: Flags) -> Values:
-    """Row f, column s: by how much function f is more frequent in the slow intervals when they are shifted by s."""
+def _scores(counts: Values, whole: Indices, slow: Flags) -> Values:
+    """Row f, column s: how far the share of function f in the slow intervals is from its usual one when they are shifted by s (the likelihood ratio)."""
     flags = np.conj(np.fft.rfft(slow.astype(np.float64)))
     length = len(slow)
 
     def within(series: Values) -> Values:
         return np.asarray(np.fft.irfft(np.fft.rfft(series, axis=-1) * flags, n=length, axis=-1))
 
-    there = within(whole.astype(np.float64))
-    others = float(whole.sum()) - there
-    held = within(counts)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = held / there - (counts.sum(axis=1, keepdims=True) - held) / others
-    # Where nothing was seen at all there is no difference.
-    return np.where((there > 0.5) & (others > 0.5), found, 0.0)
-
-
-def _chances(differences: Values) -> list[float]:
-    """For each function, how often the best of all of them stands out as much when the slow intervals are shifted."""
-    length = differences.shape[1]
-    far = np.arange(length)
-    far = far[np.minimum(far, length - far) > OVERLAP_INTERVALS]
-    mean = differences.mean(axis=1, keepdims=True)
-    spread = np.maximum(differences.std(axis=1, keepdims=True), 1e-9)
-    scores = (differences - mean) / spread
-    best = scores[:, far].max(axis=0) if len(scores) else np.zeros(len(far))
-    return [float((1 + np.count_nonzero(best >= own - 1e-9)) / (1 + len(far))) for own in scores[:, 0]]
+    there = np.maximum(within(whole.astype(np.float64)), 0.0)
+    usual = counts.sum(axis=1, keepdims=True) / float(whole.sum())
+    # Where nothing was seen at all nothing is far.
+    shares = np.clip(within(counts) / np.maximum(there, 0.5), 0.0, 1.0)
+    # What is on every stack is as usual everywhere.
+    return np.where(usual < 1.0, there * shifts.divergence(shares, np.minimum(usual, 1.0 - 1e-12)), 0.0)
 
 
 def _innermost(

@@ -80,6 +80,7 @@ def quiet_time(
         windows_s_by_cause=_by_cause(windows),
         steal_s=stolen,
         probes_cpu_share=_cost(seen, seconds, probes),
+        probes_period_ms=None if probes is None else probes.period_ms,
         stretches_s=_stretches_s(seen),
         attraction=attracted.kind.value,
         why=distrust(attracted, share),

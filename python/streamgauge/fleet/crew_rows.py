@@ -70,6 +70,7 @@ def merge_probes(statuses: Sequence[tuple[str, TrialStatus]]) -> ProbesStatus | 
         is_on=len(found) == len(statuses) and all(probes.is_on for _, probes in found),
         why_not=why_not[0] if why_not else None,
         scheduling=found[0][1].scheduling,
+        period_ms=max((probes.period_ms for _, probes in found if probes.period_ms), default=None),
         cpu_s=sum(probes.cpu_s for _, probes in found),
         cpu_share=max(probes.cpu_share for _, probes in found),
     )

@@ -179,6 +179,8 @@ class ProbesStatus(Message):
     why_not: str | None = None
     """Why it does not, and what to grant: a sentence."""
     scheduling: str | None = None
+    period_ms: Span | None = None
+    """How often they wake up. None: a worker of before, once in a millisecond."""
     cpu_s: Span = 0.0
     cpu_share: Span = 0.0
     """Of one CPU each."""

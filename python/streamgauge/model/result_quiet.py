@@ -75,6 +75,8 @@ class QuietTime(Model):
     """What the host took by the kernel's account, all CPUs together."""
     probes_cpu_share: float | None = None
     """What the probes cost: of one CPU, each."""
+    probes_period_ms: float | None = None
+    """How often they woke up: of several workers the longest."""
     stretches_s: float | None = None
     """For how long, over all CPUs, the kernel worked for programs of normal priority and let nothing else run: no disturbance, and part of every
     figure. None: it could not be told from disturbance."""

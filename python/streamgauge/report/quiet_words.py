@@ -10,7 +10,8 @@ from streamgauge.inference.looks import ALPHA
 from streamgauge.inference.margins import margin_of
 from streamgauge.inference.number import ROUNDS_MAX, Number
 from streamgauge.model.result import TrialResult
-from streamgauge.vocabulary.format import capital, milliseconds, plural, seconds
+from streamgauge.model.result_quiet import QuietTime
+from streamgauge.vocabulary.format import capital, milliseconds, percent, plural, seconds
 
 CAUSES = {
     "host": "the host",
@@ -19,6 +20,8 @@ CAUSES = {
     "unknown": "nobody that an account tells of",
 }
 """Who took a CPU, as a sentence names it."""
+PROBES_SHARE_TOLD = 0.02
+"""Of each CPU: probes are to take half of it."""
 
 
 def bounds_ms(cell: Cell, name: str, percentile: str) -> tuple[float | None, float | None]:
@@ -54,12 +57,24 @@ def between(low: float | None, high: float | None) -> str:
 
 
 def quiet_sentence(trial: TrialResult) -> str:
-    """How often the machine was disturbed, for how long, and whose doing it was; empty where nothing is to be told."""
+    """How often the machine was disturbed, for how long, and whose doing it was, and what it cost to see that where it was much; empty where nothing is to be
+    told."""
     quiet = trial.quiet
     if quiet is None:
         return ""
     if not quiet.watched:
         return f"Nothing watched whether CPUs were to be had: {quiet.why_not}" if quiet.why_not else ""
+    return " ".join(sentence for sentence in (_disturbed(quiet), _dear(quiet)) if sentence)
+
+
+def _dear(quiet: QuietTime) -> str:
+    share = quiet.probes_cpu_share or 0.0
+    if share < PROBES_SHARE_TOLD:
+        return ""
+    return f"Watching for disturbance took {percent(share, 1)} of each CPU: waking up is expensive on this machine."
+
+
+def _disturbed(quiet: QuietTime) -> str:
     if not quiet.disturbed_share:
         return ""
     causes = ", ".join(

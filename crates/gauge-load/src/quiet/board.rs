@@ -109,6 +109,7 @@ pub struct Board {
     sampled: AtomicU64,
     is_on: AtomicBool,
     period_ns: i64,
+    is_sampled: bool,
 }
 
 impl Board {
@@ -130,6 +131,7 @@ impl Board {
             sampled: AtomicU64::new(0),
             is_on: AtomicBool::new(false),
             period_ns: PROBE_PERIOD_NS,
+            is_sampled: false,
         }
     }
 
@@ -138,6 +140,19 @@ impl Board {
     pub fn every(mut self, period_ns: i64) -> Board {
         self.period_ns = period_ns;
         self
+    }
+
+    /// The same board, for probes that follow no messages.
+    #[must_use]
+    pub fn sampled_every(mut self, period_ns: i64) -> Board {
+        self.is_sampled = true;
+        self.every(period_ns)
+    }
+
+    /// Whether its probes follow no messages: how long windows are has to be right on average, and not each of them to hold all of the time for which a
+    /// CPU may have been away.
+    pub fn is_sampled(&self) -> bool {
+        self.is_sampled
     }
 
     /// How often its probes wake up.
