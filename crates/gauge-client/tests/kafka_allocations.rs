@@ -9,12 +9,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use gauge_client::kafka::Kafka;
-use gauge_client::{
-    Acks, BatchPolicy, Compression, Endpoint, Keys, LaneClient, LaneSpec, ProducerSpec, Protocol, Topic,
-};
+use gauge_client::{Keys, LaneClient, LaneSpec, Protocol};
 use gauge_load::clock::monotonic_ns;
 use gauge_load::{Arrival, Emitter, EmitterSpec, Observer, PayloadPool, ScheduleSpec};
-use scripted::Server;
+use scripted::{Server, specs};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -55,39 +53,12 @@ fn run(client: &mut dyn LaneClient, observer: &mut Observer, emitter: &mut Emitt
 #[test]
 fn producing_allocates_nothing_once_the_pools_are_filled() {
     let server = Server::start(4);
-    let topics: Arc<[Topic]> = Arc::new([Topic {
-        name: "t".into(),
-        partitions: 4,
-        first_slot: 0,
-    }]);
     let spec = LaneSpec {
-        run: 1,
-        topics,
-        producers: vec![ProducerSpec {
-            id: 0,
-            topic: 0,
-            keys: Keys::RoundRobin,
-        }],
-        consumers: vec![],
-        batch: BatchPolicy {
-            bytes: 16 << 10,
-            linger_ns: 1_000_000,
-            in_flight: 5,
-            buffer_bytes: 8 << 20,
-        },
         closed_loop: true,
-        acks: Acks::All,
         idempotence: true,
-        compression: Compression::None,
-        request_timeout_ns: 30_000_000_000,
-        retry_for_ns: 60_000_000_000,
-        payload_bytes_max: 100,
+        ..specs::spec(4, Keys::RoundRobin, 100, specs::batches(16 << 10, 8 << 20))
     };
-    let endpoint = Endpoint {
-        bootstrap: vec![server.address.to_string()],
-        options: serde_json::Map::new(),
-        security: gauge_client::Security::default(),
-    };
+    let endpoint = specs::endpoint(server.address);
     let mut observer = Observer::new(1, true, &[0], 0, 4);
     let mut client = Kafka.lane(&endpoint, spec).unwrap();
     client

@@ -7,10 +7,7 @@ mod scripted;
 use std::sync::Arc;
 
 use gauge_client::kafka::Kafka;
-use gauge_client::{
-    Acks, BatchPolicy, ClientError, Compression, ConsumerSpec, Endpoint, Keys, LaneSpec, Offer, ProducerSpec,
-    Protocol, Security, StartAt, Topic,
-};
+use gauge_client::{ClientError, ConsumerSpec, Endpoint, Keys, LaneSpec, Offer, Protocol, Security, StartAt};
 use gauge_load::Observer;
 use gauge_load::audit::judge_sent;
 use gauge_load::clock::monotonic_ns;
@@ -18,11 +15,10 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::PrivateKeyDer;
+use scripted::specs::{self, MS_NS, SECOND_NS};
 use scripted::{Guard, Server, emitter};
 use serde_json::{Value, json};
 
-const SECOND_NS: i64 = 1_000_000_000;
-const MS_NS: i64 = 1_000_000;
 /// The message of PLAIN.
 const LOGIN: &[u8] = b"\0gauge\0geheim";
 
@@ -44,9 +40,8 @@ fn identity(name: &str, says_ca: IsCa) -> (Arc<ServerConfig>, String) {
 
 fn endpoint(server: &Server, security: Value) -> Endpoint {
     Endpoint {
-        bootstrap: vec![server.address.to_string()],
-        options: serde_json::Map::new(),
         security: Security::read(&security).unwrap(),
+        ..specs::endpoint(server.address)
     }
 }
 
@@ -54,24 +49,9 @@ fn password(password: &str) -> Value {
     json!({"mechanism": "plain", "username": "gauge", "password": password})
 }
 
-fn topics() -> Arc<[Topic]> {
-    Arc::new([Topic {
-        name: "t".into(),
-        partitions: 3,
-        first_slot: 0,
-    }])
-}
-
 /// A producer and a consumer that commits.
 fn spec(payload_bytes: usize) -> LaneSpec {
     LaneSpec {
-        run: 1,
-        topics: topics(),
-        producers: vec![ProducerSpec {
-            id: 0,
-            topic: 0,
-            keys: Keys::RoundRobin,
-        }],
         consumers: vec![ConsumerSpec {
             subscription: 0,
             name: "group".into(),
@@ -79,19 +59,12 @@ fn spec(payload_bytes: usize) -> LaneSpec {
             partitions: (0..3).map(|partition| (0, partition)).collect(),
             commit_interval_ns: Some(10 * MS_NS),
         }],
-        batch: BatchPolicy {
-            bytes: 200_000,
-            linger_ns: MS_NS,
-            in_flight: 5,
-            buffer_bytes: 32 << 20,
-        },
-        closed_loop: false,
-        acks: Acks::All,
-        idempotence: false,
-        compression: Compression::None,
-        request_timeout_ns: 30 * SECOND_NS,
-        retry_for_ns: 60 * SECOND_NS,
-        payload_bytes_max: payload_bytes,
+        ..specs::spec(
+            3,
+            Keys::RoundRobin,
+            payload_bytes,
+            specs::batches(200_000, 32 << 20),
+        )
     }
 }
 

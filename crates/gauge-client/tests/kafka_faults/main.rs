@@ -7,59 +7,24 @@ mod producing;
 #[path = "../scripted/mod.rs"]
 mod scripted;
 
-use std::sync::Arc;
-
 use gauge_client::kafka::Kafka;
-use gauge_client::{
-    Acks, BatchPolicy, Compression, ConsumerSpec, Endpoint, Keys, LaneClient, LaneSpec, Offer, ProducerSpec,
-    Protocol, StartAt, Topic,
-};
+use gauge_client::{ConsumerSpec, Keys, LaneClient, LaneSpec, Offer, Protocol, StartAt};
 use gauge_load::Observer;
 use gauge_load::audit::{SentVerdict, judge_sent};
 use gauge_load::clock::monotonic_ns;
+use scripted::specs::{self, MS_NS, SECOND_NS, endpoint};
 use scripted::{Server, emitter};
 
-const SECOND_NS: i64 = 1_000_000_000;
-const MS_NS: i64 = 1_000_000;
 const PAYLOAD_BYTES: usize = 100;
-
-fn endpoint(bootstrap: impl ToString) -> Endpoint {
-    Endpoint {
-        bootstrap: vec![bootstrap.to_string()],
-        options: serde_json::Map::new(),
-        security: gauge_client::Security::default(),
-    }
-}
 
 /// One producer and no consumer.
 fn spec(partitions: u32) -> LaneSpec {
-    LaneSpec {
-        run: 1,
-        topics: Arc::new([Topic {
-            name: "t".into(),
-            partitions,
-            first_slot: 0,
-        }]),
-        producers: vec![ProducerSpec {
-            id: 0,
-            topic: 0,
-            keys: Keys::Sticky,
-        }],
-        consumers: vec![],
-        batch: BatchPolicy {
-            bytes: 2000,
-            linger_ns: MS_NS,
-            in_flight: 5,
-            buffer_bytes: 1 << 20,
-        },
-        closed_loop: false,
-        acks: Acks::All,
-        idempotence: false,
-        compression: Compression::None,
-        request_timeout_ns: 30 * SECOND_NS,
-        retry_for_ns: 60 * SECOND_NS,
-        payload_bytes_max: PAYLOAD_BYTES,
-    }
+    specs::spec(
+        partitions,
+        Keys::Sticky,
+        PAYLOAD_BYTES,
+        specs::batches(2000, 1 << 20),
+    )
 }
 
 /// One consumer of all partitions and no producer.

@@ -8,6 +8,8 @@
 )]
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod specs;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener};
