@@ -138,9 +138,11 @@ def test_the_search_brackets_the_limit_of_a_throttled_log(
         assert disturbance() is not None, found["explanation"]
         return
     assert found["bound"] == "system", found["explanation"]
-    # The limit counts whole requests: 1000 bytes of payload and what the protocol puts around them.
-    assert 0.88 * limit_msgs_s <= found["low_msgs_s"] <= limit_msgs_s
-    assert found["high_msgs_s"] >= 0.93 * limit_msgs_s
+    # The limit counts whole requests: 1000 bytes of payload and what the protocol puts around them. The log makes up for 5 ms of its time and no more: what is
+    # taken from it for longer lowers the limit.
+    least = 0.88 if disturbance() is None else 0.7
+    assert least * limit_msgs_s <= found["low_msgs_s"] <= limit_msgs_s
+    assert found["high_msgs_s"] >= (least + 0.05) * limit_msgs_s
     assert result["audit"]["clean"]
 
 
