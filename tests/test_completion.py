@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from types import UnionType
 from typing import get_args, get_origin
 
 import pytest
+from costs import cpu_s
 from pydantic import BaseModel
 from streamgauge.cli import complete
 from streamgauge.model.checked_study import experiment_study_names, study_names
@@ -188,10 +188,9 @@ def test_an_answer_is_there_at_once(tmp_path: Path, line: str) -> None:
 
 def cpu_s_of(programs: Callable[[], object]) -> float:
     """CPU of the programs that it starts and waits for."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before_s = cpu_s()
     programs()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return cpu_s() - before_s
 
 
 def test_nothing_heavy_is_loaded_for_it(tmp_path: Path) -> None:

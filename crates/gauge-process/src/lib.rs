@@ -12,9 +12,16 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Exit status less the signal's number, as shells have it.
 const SIGNAL_STATUS: i32 = 128;
 
-fn owned(descriptor: i64) -> io::Result<OwnedFd> {
-    match i32::try_from(descriptor) {
-        // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
+/// What a system call has answered that makes a descriptor.
+///
+/// # Safety
+/// Nobody else has the descriptor.
+///
+/// # Errors
+/// The kernel's, where the call has made none.
+pub unsafe fn owned(answer: i64) -> io::Result<OwnedFd> {
+    match i32::try_from(answer) {
+        // SAFETY: the caller's promise.
         Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
         _ => Err(io::Error::last_os_error()),
     }
@@ -41,8 +48,8 @@ pub fn take_signals() -> io::Result<OwnedFd> {
 /// # Errors
 /// When there is no such process, or the kernel is older than 5.3.
 pub fn watch_process(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: a system call that takes no pointers.
-    owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
+    // SAFETY: a system call that takes no pointers and makes a descriptor.
+    unsafe { owned(libc::syscall(libc::SYS_pidfd_open, pid, 0)) }
 }
 
 /// As [`watch_process`], of the process that `--parent-pid` names, if it names one. The error is a sentence.

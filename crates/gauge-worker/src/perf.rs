@@ -1,9 +1,11 @@
 //! Events of a CPU as the kernel records them: `perf_event_open(2)` and the ring into which it writes.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use gauge_process::owned;
 
 pub const SAMPLE_TID: u64 = 1 << 1;
 pub const SAMPLE_TIME: u64 = 1 << 2;
@@ -64,22 +66,18 @@ impl Event {
             clockid: libc::CLOCK_MONOTONIC,
             ..Attributes::default()
         };
-        // SAFETY: the attributes are as long as they say, and the kernel only reads them; the rest are numbers.
-        let fd = unsafe {
-            libc::syscall(
+        // SAFETY: the attributes are as long as they say, and the kernel only reads them; the rest are numbers; the call makes a descriptor.
+        let made = unsafe {
+            owned(libc::syscall(
                 libc::SYS_perf_event_open,
                 &raw const attributes,
                 -1,
                 cpu as libc::c_int,
                 -1,
                 FLAG_FD_CLOEXEC,
-            )
+            ))
         };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just made this descriptor, and nobody else has it.
-        Ok(Event(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) }))
+        made.map(Event)
     }
 
     /// By which its samples are known where several events write into one ring.

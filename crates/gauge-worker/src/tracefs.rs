@@ -3,8 +3,10 @@
 
 use std::ffi::c_long;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+
+use gauge_process::owned;
 
 /// Where it may be.
 const MOUNTED: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -53,8 +55,14 @@ impl TraceFs {
 }
 
 fn detached() -> io::Result<OwnedFd> {
-    // SAFETY: the name ends with a zero and outlives the call.
-    let context = owned(unsafe { libc::syscall(libc::SYS_fsopen, c"tracefs".as_ptr(), FSOPEN_CLOEXEC) })?;
+    // SAFETY: the name ends with a zero and outlives the call, which makes a descriptor.
+    let context = unsafe {
+        owned(libc::syscall(
+            libc::SYS_fsopen,
+            c"tracefs".as_ptr(),
+            FSOPEN_CLOEXEC,
+        ))
+    }?;
     // SAFETY: the descriptor is open; this command takes neither a key nor a value.
     let made = unsafe {
         libc::syscall(
@@ -69,22 +77,14 @@ fn detached() -> io::Result<OwnedFd> {
     if made < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is open; the others are flags.
-    owned(unsafe {
-        libc::syscall(
+    // SAFETY: the descriptor is open; the others are flags; the call makes a descriptor.
+    unsafe {
+        owned(libc::syscall(
             libc::SYS_fsmount,
             c_long::from(context.as_raw_fd()),
             FSMOUNT_CLOEXEC,
             MOUNT_ATTR_RDONLY,
-        )
-    })
-}
-
-fn owned(answer: c_long) -> io::Result<OwnedFd> {
-    match i32::try_from(answer) {
-        // SAFETY: the kernel has just made it for us.
-        Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
-        _ => Err(io::Error::last_os_error()),
+        ))
     }
 }
 

@@ -168,8 +168,6 @@ def _chances(slow: Values, flags: Sequence[Flags]) -> list[float]:
     # Row k, column s: the share of event k when what was slow is shifted by s.
     shares = np.fft.irfft(rows * np.conj(weights), n=length, axis=1)
     usual = np.mean(flags, axis=1, keepdims=True)
-    if usual.max() == 1.0:
-        return [1.0] * len(flags)
     return shifts.chances(shifts.divergence(np.clip(shares, 0.0, 1.0), usual))
 
 

@@ -274,8 +274,7 @@ def _scores(counts: Values, whole: Indices, slow: Flags) -> Values:
     usual = counts.sum(axis=1, keepdims=True) / float(whole.sum())
     # Where nothing was seen at all nothing is far.
     shares = np.clip(within(counts) / np.maximum(there, 0.5), 0.0, 1.0)
-    # What is on every stack is as usual everywhere.
-    return np.where(usual < 1.0, there * shifts.divergence(shares, np.minimum(usual, 1.0 - 1e-12)), 0.0)
+    return there * shifts.divergence(shares, usual)
 
 
 def _innermost(

@@ -38,6 +38,6 @@ def divergence(share: Values, usual: Values) -> Values:
     """Of a share from what is usual, both in 0 to 1; 0 for shares that are no larger."""
 
     def of(share: Values, usual: Values) -> Values:
-        return np.where(share > 0.0, share * np.log(np.maximum(share, 1e-12) / usual), 0.0)
+        return np.where(share > 0.0, share * np.log(np.maximum(share, 1e-12) / np.maximum(usual, 1e-12)), 0.0)
 
     return np.where(share > usual, of(share, usual) + of(1.0 - share, 1.0 - usual), 0.0)
